@@ -25,7 +25,7 @@ from discreet.tables import Engine, connect
 from discreet.tables import semantics as d
 from discreet.tables.dialect import Dialect
 
-from .. import postgres
+from .. import postgres, spark
 
 OPEN = object()
 INF, NAN = math.inf, math.nan
@@ -50,9 +50,16 @@ def _postgres(table: pa.Table) -> Engine:
     return connect_postgres(server.address("reader"), Public(table="t"), table=server.load(table))
 
 
+def open_spark(table: pa.Table) -> Engine:
+    from discreet.tables.engines.spark import connect as connect_spark
+
+    return connect_spark(spark.session().createDataFrame(table), Public(table="t"))
+
+
 ENGINES = [
     EngineCase("duckdb", lambda table: connect(table, Public(table="t"), threads=1)),
     EngineCase("postgres", _postgres, postgres.MISSING),
+    EngineCase("spark", open_spark, spark.missing()),
 ]
 
 EDGES = [

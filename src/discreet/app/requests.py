@@ -25,6 +25,8 @@ def beside(data: str, suffix: str) -> Path:
     path, _, table = data.partition("::")
     if tables.is_address(data):  # in the folder one is in, named as the table is
         return Path((table or "table").replace('"', "").replace("/", "-") + suffix)
+    if tables.is_several(path):  # a folder, or the folder that a pattern is in
+        path = str(Path(path).parent if any(mark in Path(path).name for mark in "*?[") else Path(path))
     return Path(f"{path}.{table}{suffix}" if table else path + suffix)
 
 
@@ -45,6 +47,7 @@ def open_session(
     analyst: str = STEWARD,
     periods: list[str] | tuple[str, ...] = (),
     seconds: float | None = None,
+    engine: str | None = None,
 ) -> sessions.Session:
     """Open the session of a data file whose schema and ledger are made already, as one analyst sees it."""
     path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
@@ -54,7 +57,7 @@ def open_session(
     for needed, make in ((path, start), (books, f"{start} --epsilon 1")):
         if not needed.exists() and not str(needed).startswith(("postgresql:", "postgres:")):
             raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
-    opened = sessions.open(data_of(data), schema=path, ledger=books, seconds=seconds)
+    opened = sessions.open(data_of(data), schema=path, ledger=books, seconds=seconds, engine=engine)
     asked = opened if analyst == STEWARD else opened.as_analyst(analyst)
     return asked.during(*periods) if periods else asked
 

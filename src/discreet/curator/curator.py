@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import math
+import secrets
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -394,6 +395,9 @@ class Curator:
         A data frame that changed gets no old answer, whatever its version says. Nobody without the ledger's
         key can check a guess of the data.
         """
+        if getattr(self._whole, "unversioned", False):
+            # Nobody has said which version of the table this is: it may be another by now.
+            return question_key([described, secrets.token_hex(16)])
         key = self.ledger.key
         unseen = self._seen is None or getattr(self._whole, "changes", False)
         if unseen and key is not None and hasattr(self._whole, "_fingerprint"):

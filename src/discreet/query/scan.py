@@ -242,12 +242,13 @@ def identity(node: From, unit: str) -> str | None:
 
 
 def told_apart(who: str | None, dialect: Dialect) -> str | None:
-    """Refuse a single row that a join repeats where the engine has no number for it; else the same."""
+    """Refuse a single row that a join repeats where the engine has no number for it; else return the same."""
     if who is not None and not dialect.numbers_rows:
         raise Unsupported(
-            "here a row is the unit, and this query may use a row several times: on this engine rows have no "
-            "number that stays, by which to tell them apart. Nothing was read or charged. Declare a column "
-            "that is different in every row as the unit, unit='visit_id', or ask without the join."
+            f"here a row is the unit, and this query may use a row several times: {dialect.name} has no "
+            f"number that tells rows apart for good. Nothing was read or charged. Declare a column that is "
+            f"different in every row: as the unit, unit='visit_id', or with Spark as key='visit_id'; or ask "
+            f"without the join."
         )
     return who
 
@@ -277,7 +278,9 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
         for c in content
         if c.name.removesuffix("r") in numbers
     ]
-    ordinal = exp.Window(this=exp.RowNumber(), partition_by=[*content, *signs])
+    # The order decides nothing but which of equal rows is which: the same whenever it is computed again.
+    order = exp.Order(expressions=[exp.Ordered(this=name(query.selects[0].alias))])
+    ordinal = exp.Window(this=exp.RowNumber(), partition_by=[*content, *signs], order=order)
     parts = [*(column.copy() for column in (*content, *signs)), ordinal]
     return exp.select("*", aliased(semantics.ContentHash(expressions=parts), _identified(scan))).from_(
         query.subquery("c")

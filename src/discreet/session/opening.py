@@ -30,6 +30,7 @@ from ..tables import (
     load,
     version_of,
 )
+from ..tables.engines.spark_files import frame_name, is_frame, is_several, several_version
 from .session import Session
 
 TRIAL = ":memory:"  # a ledger that is forgotten with the session
@@ -52,10 +53,12 @@ def open(
     seconds: float | None = None,
     memory: str | None = None,
     large_delta: bool = False,
+    engine: str | None = None,
+    key: str | None = None,
 ) -> Session:
     """Open a dataset: a Parquet or CSV file, `tables.Database(path, table)`, a data frame, an Arrow table, a
-    mapping of columns, or a table of a PostgreSQL database ("postgresql://user@host/database", with `table`
-    and, where answers may be served twice, `version`; docs/engines.md).
+    mapping of columns, a table of a PostgreSQL database ("postgresql://user@host/database", with `table` and,
+    where answers may be served twice, `version`; docs/engines.md), or a Spark DataFrame of a stored table.
 
     `schema`: public facts by column, the path of a schema file, or a `Public`. `related`: the data of other
     tables that the schema declares, by name; a schema file may say itself where these are. `unit`:
@@ -66,6 +69,8 @@ def open(
     folder one is in); ":memory:" is for trying things out, and forgets. For a file of data it is that file's
     name with `.ledger` added. `seconds`: a public limit for each of the engine's queries; one that takes
     longer is stopped, and stays charged. `memory` ("4GB"): what the engine may use; the rest goes to disk.
+    `engine`: "spark" reads a Parquet file, a folder or a pattern of these with Spark. `key`: with Spark and
+    `dp.rows()`, the column in which no two rows agree; joins need it.
     """
     if analysts is not None and not isinstance(analysts, Mapping):
         raise _require.fail(
@@ -80,13 +85,17 @@ def open(
     else:
         table_data = data
     limits: dict[str, Any] = {k: v for k, v in (("seconds", seconds), ("memory", memory)) if v is not None}
-    opened = isinstance(data, Source | ExampleSource)
+    by_spark = _spark_engine(data, engine, key, memory)
+    opened = not is_frame(data) and isinstance(data, Source | ExampleSource)
     if limits and opened and not related:
         raise InvalidInput(
             "this source was connected already: give it a limit there, tables.connect(..., seconds=...)."
         )
     if is_address(data):
         source: Any = _remote(data, public, table, related, limits)
+    elif by_spark:
+        declared = not is_frame(data) or version is not None or public.version != Public().version
+        source = _on_spark(data, public, related=related, seconds=seconds, key=key, versioned=declared)
     else:
         source = data if opened and not related else connect(table_data, public, related=related, **limits)
     if opened and source.public != public:
@@ -119,6 +128,32 @@ def _remote(
     return connect_postgres(address, public, table=named or table, related=related, **limits)
 
 
+def _spark_engine(data: Any, engine: str | None, key: str | None, memory: str | None) -> bool:
+    """Whether Spark answers: for its own DataFrames, and for files where it is asked for."""
+    if engine not in (None, "spark", "duckdb"):
+        raise _require.fail("engine", engine, "'spark' or 'duckdb'")
+    by_spark = is_frame(data) or engine == "spark"
+    if is_frame(data) and engine == "duckdb":
+        raise InvalidInput("a Spark DataFrame is answered by Spark. Nothing was opened. Leave engine out.")
+    if key is not None and not by_spark:
+        raise InvalidInput("key= is for Spark: other engines number the rows by themselves. Leave it out.")
+    if memory is not None and by_spark:
+        raise InvalidInput(
+            "memory= is not for Spark: its own settings say what it may use. Nothing was opened."
+        )
+    if engine == "spark" and not is_frame(data) and not isinstance(data, str | Path):
+        raise InvalidInput(
+            "engine='spark' reads Parquet files, or give a Spark DataFrame. Nothing was opened."
+        )
+    return by_spark
+
+
+def _on_spark(data: Any, public: Public, **options: Any) -> Source:
+    from ..tables.engines.spark import connect as connect_spark
+
+    return connect_spark(data, public, **options)
+
+
 def _existing(
     path: Path, source: AnySource, budget: Budget | None, analysts: Mapping[str, Budget | None] | None
 ) -> Curator:
@@ -144,7 +179,7 @@ def _public(
     table: str | None,
     version: str | None,
 ) -> Public:
-    if isinstance(data, Source | ExampleSource) and schema is None:
+    if not is_frame(data) and isinstance(data, Source | ExampleSource) and schema is None:
         return data.public
     path = _path(data)
     if is_address(data):
@@ -153,7 +188,7 @@ def _public(
         raise InvalidInput(
             f"{data!r} is an address: nothing is fetched from the network. Download it, and give the file."
         )
-    if path is not None and not path.exists():
+    if path is not None and not path.exists() and not is_several(data):
         several = any(mark in path.name for mark in "*?[")
         way = SEVERAL.format(pattern=path.name) if several else ""
         raise InvalidInput(f"there is no file {str(path)!r}.{way}")
@@ -182,9 +217,13 @@ def _public(
         size=size,
         table=table
         or (
-            data.table if isinstance(data, Database) else "data" if path is None else path.name.split(".")[0]
+            data.table
+            if isinstance(data, Database)
+            else frame_name(data) or "data"
+            if path is None
+            else path.name.split(".")[0]
         ),
-        version=version or ("1" if path is None else version_of(path)),
+        version=version or ("1" if path is None else _version(path)),
     )
 
 
@@ -224,11 +263,17 @@ def _address(ledger: str | Path | None) -> str | None:
     return text if is_address(text) else None
 
 
+def _version(path: Path) -> str:
+    return several_version(path) or version_of(path)
+
+
 def _path(data: Any) -> Path | None:
     if isinstance(data, Database):
         return Path(data.path)
     if is_address(data):
         return None
+    if is_several(data):  # the folder of a pattern, which has a name
+        return Path(data).parent if any(mark in Path(data).name for mark in "*?[") else Path(data)
     return Path(data) if isinstance(data, str | Path) else None
 
 

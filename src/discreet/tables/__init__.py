@@ -7,6 +7,7 @@ from .engines.duckdb import DuckDB, connect, dialect_of, draft, engine_of, versi
 from .engines.duckdb_reading import Database
 from .engines.postgres import UNVERSIONED, PostgreSQL, connect_postgres
 from .engines.postgres_connection import is_address
+from .engines.spark_files import files_of, is_several
 from .fit import fit_of
 from .formats import SEVERAL, Csv, Format, format_of, formatted
 from .parts import within
@@ -36,10 +37,12 @@ __all__ = [
     "dump",
     "engine_of",
     "engine_values",
+    "files_of",
     "fit_of",
     "format_of",
     "formatted",
     "is_address",
+    "is_several",
     "load",
     "was_looked",
     "rand_hie",

@@ -174,7 +174,8 @@ class Dialect:
     every node.
 
     A node without an entry is an error when it is written, never passed through; `missing` says which these
-    are.
+    are. `numbers_rows`: whether each row has a number (`tables.engine.ROW`) by which those that a join makes
+    of it are told to be one's.
     """
 
     name: str

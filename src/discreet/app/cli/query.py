@@ -39,6 +39,9 @@ PERIOD = typer.Option(
 SECONDS = typer.Option(
     None, "--seconds", help="Stop the engine after this long. What was charged stays charged."
 )
+ENGINE = typer.Option(
+    None, "--engine", help="spark: have Spark read a Parquet file, a folder or a pattern of these."
+)
 JSON = typer.Option(False, "--json", help="Machine-readable output.")
 
 
@@ -79,6 +82,7 @@ def init(
         False, "--large-delta", help="Insist on a delta above 1e-3 where no size is declared."
     ),
     ledger: Path = LEDGER,
+    engine: str = ENGINE,
     as_json: bool = JSON,
 ) -> None:
     """Draft the schema file of a table from column names and types, never from values; then, with a budget,
@@ -88,13 +92,18 @@ def init(
     if not path.exists():
         source = requests.data_of(data)
         file = Path(source.path if isinstance(source, tables.Database) else source)
-        if not file.exists():
+        several = tables.is_several(file)
+        if not file.exists() and not several:
             way = tables.SEVERAL.format(pattern=file.name) if any(mark in file.name for mark in "*?[") else ""
             raise InvalidInput(f"there is no file {str(file)!r}. Nothing was drafted.{way}")
         if gone := [name for name in related if not Path(name.partition("::")[0]).exists()]:
             raise InvalidInput(f"there is no file {gone[0]!r}. Nothing was drafted.")
+        if several and not tables.files_of(file):
+            raise InvalidInput(f"there is no Parquet file in {str(file)!r}. Nothing was drafted.")
         text = (
-            tables.draft(source.path, table=source.table, related=related, looking=look)
+            tables.draft(tables.files_of(file)[0], table=beside(data, "").name, related=related)
+            if several
+            else tables.draft(source.path, table=source.table, related=related, looking=look)
             if isinstance(source, tables.Database)
             else tables.draft(source, related=related, delimiter=delimiter, looking=look)
         )
@@ -122,7 +131,7 @@ def init(
     opened = sessions.open(
         requests.data_of(data), schema=path, ledger=ledger or beside(data, ".ledger"),
         budget=Budget(epsilon=epsilon, rho=rho, delta=delta, per=requests.period_of(per, total, delta)),
-        analysts=dict(map(requests.analyst_of, analyst)), large_delta=large_delta,
+        analysts=dict(map(requests.analyst_of, analyst)), large_delta=large_delta, engine=engine,
     )  # fmt: skip
     if tables.was_looked(path):
         opened.curator.note(
@@ -147,6 +156,7 @@ def query(
     analyst: str = ANALYST,
     period: list[str] = PERIOD,
     seconds: float = SECONDS,
+    engine: str = ENGINE,
     fresh: bool = typer.Option(
         False, "--fresh", help="Pay for new noise even if the answer is in the ledger."
     ),
@@ -160,7 +170,7 @@ def query(
     plot = outputs.picture(plot)  # type: ignore[assignment]
     outputs.check(plot, force=force, data=[data, *([] if schema is None else [schema])])
     opened = requests.open_session(
-        data, schema=schema, ledger=ledger, analyst=analyst, periods=period, seconds=seconds
+        data, schema=schema, ledger=ledger, analyst=analyst, periods=period, seconds=seconds, engine=engine
     )
     options = requests.given(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
     answer = opened.sql(_text(sql), fresh=fresh, confidence=confidence, other=other, **options)
@@ -187,11 +197,14 @@ def preview(
     ledger: Path = LEDGER,
     analyst: str = ANALYST,
     period: list[str] = PERIOD,
+    engine: str = ENGINE,
     as_json: bool = JSON,
 ) -> None:
     """Say what a question would cost, how good its answer would be, and how many of these the budget buys:
     free."""
-    opened = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
+    opened = requests.open_session(
+        data, schema=schema, ledger=ledger, analyst=analyst, periods=period, engine=engine
+    )
     options = requests.given(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
     asked = opened.preview(_text(sql), confidence=confidence, other=other, **options)
     if as_json:

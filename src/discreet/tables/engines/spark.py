@@ -1,0 +1,357 @@
+"""Spark: the engine for tables that have outgrown one machine, and are with Spark already.
+
+`connect(frame, public)` makes one from a DataFrame of a stored table, or from a folder of Parquet files. The
+query room builds trees of the closed set of nodes, `spark_dialect` writes them, Spark runs them where the
+table is, and only per-group aggregates come to this machine.
+
+Nothing of the host's session is changed: the text runs in a session of its own on the same cluster
+(`spark.newSession()`), under settings that make no plan depend on a value or a size of the data, from a
+thread of its own, whose job group is what a limit of time cancels.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from ... import _require
+from ..._errors import InvalidInput, PublicMismatch
+from ..._public import ADD_REMOVE, Public
+from ..columns import check_names, check_public, converted_to, held
+from ..engine import ROW, EngineError, TimeLimit
+from .spark_files import files_stamp
+from .spark_reading import Table, read
+
+if TYPE_CHECKING:
+    from ..dialect import Dialect
+
+_RULES = "org.apache.spark.sql.catalyst.optimizer."
+# What every text runs under. A plan must depend on the text alone: no statistics, no sizes, no values, no
+# re-planning in between; and nothing may fail on a row, which ANSI mode would.
+SETTINGS = {
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.cbo.enabled": "false",
+    "spark.sql.cbo.joinReorder.enabled": "false",
+    "spark.sql.cbo.planStats.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.join.preferSortMergeJoin": "true",
+    "spark.sql.optimizer.dynamicPartitionPruning.enabled": "false",
+    "spark.sql.optimizer.runtime.bloomFilter.enabled": "false",
+    "spark.sql.inMemoryColumnarStorage.partitionPruning": "false",
+    "spark.sql.parquet.filterPushdown": "false",
+    "spark.sql.orc.filterPushdown": "false",
+    # Plans of a table without rows would be cut short.
+    "spark.sql.optimizer.excludedRules": f"{_RULES}ConvertToLocalRelation,{_RULES}PropagateEmptyRelation",
+    # Files written before Spark 3 count old days in another calendar, and reading one would fail.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.caseSensitive": "true",
+    "spark.sql.parser.escapedStringLiterals": "false",
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",
+    # An error would be logged with what it says, here and in the engine's own log.
+    "spark.sql.pyspark.jvmStacktrace.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+}
+# What of the host's session is taken over: how many parts a cluster works on is for its owner to say.
+_KEPT = ("spark.sql.shuffle.partitions",)
+
+
+class Spark:
+    """A table, and those related to it, in a Spark cluster. Made by `connect`.
+
+    `key`: a column of the main table in which no two rows agree, where a row is the unit; questions that join
+    need it, as Spark has no number of a row that stays.
+    """
+
+    def __init__(
+        self,
+        tables: Mapping[str, Any],
+        public: Public,
+        *,
+        spark: Any = None,
+        seconds: float | None = None,
+        key: str | None = None,
+        versioned: bool = True,
+    ) -> None:
+        if seconds is not None:
+            _require.positive(seconds=seconds)
+        self._public, self._seconds, self._key = public, seconds, key
+        # Nothing is served from the store where nobody has said which version of the table this is.
+        self.unversioned = not versioned
+        self._session = _own_session(spark if spark is not None else _host_of(tables))
+        self._context = self._session.sparkContext
+        self._running: set[str] = set()
+        self._stamps = {name: files_stamp(data) for name, data in tables.items()}
+        self._data = dict(tables)
+        self._tables = {name: self._read(name, data) for name, data in tables.items()}
+        self._kinds = {name: table.kinds for name, table in self._tables.items()}
+        self._check()
+        for name, table in self._tables.items():
+            table.frame.createTempView(_view(name))
+
+    def _read(self, name: str, data: Any) -> Table:
+        table = read(self._session, name, data)
+        check_names(name, [*table.kinds, ROW])
+        key = self._key if name == self._public.table else None
+        if key is not None and key not in table.kinds:
+            raise InvalidInput(
+                f"the key {key!r} is not in table {name!r}.{_require.meant(key, table.kinds)} It has: "
+                f"{', '.join(table.kinds)}. Nothing was opened."
+            )
+        return table.with_row(key)
+
+    @property
+    def public(self) -> Public:
+        return self._public
+
+    @property
+    def kinds(self) -> Mapping[str, Mapping[str, str]]:
+        return self._kinds
+
+    @property
+    def dialect(self) -> Dialect:
+        from .spark_dialect import SPARK, SPARK_WITHOUT_ROWS
+
+        return SPARK_WITHOUT_ROWS if self._key is None else SPARK
+
+    def ready(self) -> None:
+        """Raise `EngineError` if no query can be answered: asked before a charge, so that nobody pays for an
+        engine that is gone."""
+        for name, stamp in self._stamps.items():
+            if stamp is not None and files_stamp(self._data[name]) != stamp:
+                raise EngineError(
+                    f"the files of table {name!r} have changed since it was opened, or are gone. Nothing was "
+                    f"charged. Open the table again."
+                )
+        try:
+            stopped = self._context._jsc.sc().isStopped()
+        except Exception:
+            stopped = True
+        if stopped:
+            raise EngineError("Spark has stopped. Nothing was charged. Start it, and open the table again.")
+
+    def _fingerprint(self, key: bytes) -> bytes:
+        """What changes when files of the table are written again: their names, lengths and times, under a
+        secret key. Of tables that are elsewhere only the declared version tells."""
+        digest = hashlib.blake2b(key=key, digest_size=32)
+        for name, stamp in self._stamps.items():
+            files = [(path, modified, size) for path, _, modified, _, size in stamp or ()]
+            digest.update(repr((name, files)).encode())
+        return digest.digest()
+
+    def answer(self, sql: str) -> pa.Table:
+        """The result of one aggregate query that the query room has built; at most `seconds` long."""
+        return self._run(lambda: self._session.sql(sql).toArrow())
+
+    def explain(self, sql: str) -> str:
+        """The physical plan of a query, which depends on its text and on nothing in the data."""
+        plan: str = self._session.sql(sql)._jdf.queryExecution().executedPlan().toString()
+        return plan
+
+    def _run(self, work: Callable[[], Any]) -> Any:
+        """Run in a thread of ours, under a job group of its own: the host's thread keeps what it has."""
+        group = f"discreet-{uuid.uuid4()}"
+
+        def grouped() -> Any:
+            self._context.setJobGroup(group, "discreet", interruptOnCancel=True)
+            return work()
+
+        self._running.add(group)
+        running = _threads().submit(grouped)
+        try:
+            return running.result(self._seconds)
+        except (TimeoutError, KeyboardInterrupt) as reason:
+            running.cancel()
+            self._stop(group)
+            raise (self._too_late() if isinstance(reason, TimeoutError) else reason) from None
+        except Exception:  # its text could quote a value
+            raise _withheld() from None
+        finally:
+            self._running.discard(group)
+
+    def _stop(self, group: str) -> None:
+        self._context._jsc.sc().cancelJobGroup(group)
+
+    def stopwatch(self) -> Callable[[], None]:
+        """Started now: calling it later fails with `TimeLimit` once the public limit of time has passed."""
+        start = time.monotonic()
+
+        def check() -> None:
+            if self._seconds is not None and time.monotonic() - start > self._seconds:
+                raise self._too_late()
+
+        return check
+
+    def interrupt(self) -> None:
+        """Cancel all queries that run now, from any thread: each fails with an `EngineError`."""
+        for group in list(self._running):
+            self._stop(group)
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """The named columns of the main table, partition by partition: at most two of these are here at a
+        time, never the table.
+
+        No limit of time: who reads may take theirs.
+        """
+        known = self._kinds[self._public.table]
+        if unknown := [name for name in columns if name not in known]:
+            raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(known)}.")
+        facts = dict(self._public.schema)
+        listed = [
+            (name, converted_to(facts[name], known[name]) if name in facts else None) for name in columns
+        ]
+        frame = self._tables[self._public.table].converted(listed)
+        try:
+            for batch in _arrow_batches(frame):
+                yield from _held(batch, columns)
+        except InvalidInput:
+            raise
+        except Exception:
+            raise _withheld() from None
+
+    def _check(self) -> None:
+        public = self._public
+        wanted = [(public.table, public.schema, public.unit.column)]
+        wanted += [(t.name, t.schema, t.unit) for t in public.tables]
+        for name, schema, unit in wanted:
+            if name not in self._kinds:
+                raise InvalidInput(
+                    f"table {name!r} is declared, and none of that name was given: {list(self._kinds)}."
+                )
+            columns = self._kinds[name]
+            missing = [c for c in [*(c for c, _ in schema), *([unit] if unit else [])] if c not in columns]
+            if missing:
+                near = _require.meant(missing[0], columns)
+                raise InvalidInput(
+                    f"the schema declares {missing[0]!r}, and table {name!r} has no such column.{near} It "
+                    f"has: {', '.join(columns)}. Nothing was opened."
+                )
+        check_public(public, self._kinds)
+        self._check_size()
+        self._check_keys()
+
+    def _check_size(self) -> None:
+        """Where the size is public, what is declared must be true: mechanisms scale by it."""
+        public = self._public
+        if public.neighbors is ADD_REMOVE or public.size is None or public.unit.column is not None:
+            return
+        frame = self._tables[public.table].frame
+        rows = self._run(frame.count)
+        if rows != public.size:
+            raise PublicMismatch(
+                f"under {public.neighbors} the size is public and must be true: declared {public.size}, but "
+                f"the table has {rows} rows."
+            )
+
+    def _check_keys(self) -> None:
+        """A declared key must be unique: of public tables joins rely on it, and of the main table the promise
+        does, as two rows of one key would be taken for one."""
+        keys = [(table.name, tuple(table.key)) for table in self._public.tables if table.key]
+        keys += [(self._public.table, (self._key,))] if self._key is not None else []
+        for name, columns in keys:
+            if not self._run(partial(self._tables[name].unique, columns)):
+                raise InvalidInput(
+                    f"the key {list(columns)} of table {name!r} is not unique: two rows agree in it, or "
+                    f"a row has none. Nothing was opened. Leave it out, or declare another."
+                )
+
+    def __repr__(self) -> str:
+        return f"Spark(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"
+
+    def _too_late(self) -> TimeLimit:
+        return TimeLimit(
+            f"the query took longer than the public limit of {self._seconds:g} seconds and was stopped. "
+            f"Nothing was released. Ask for less, or have the steward raise the limit."
+        )
+
+
+@cache
+def _threads() -> ThreadPoolExecutor:
+    """Threads that stay: each has a connection to the engine, and a thread there."""
+    return ThreadPoolExecutor(16, thread_name_prefix="discreet-spark")
+
+
+def _own_session(host: Any) -> Any:
+    """A session of ours on the host's cluster, so that no setting of the host's is touched or read."""
+    session = host.newSession()
+    for name in _KEPT:
+        session.conf.set(name, host.conf.get(name))
+    for name, value in SETTINGS.items():
+        session.conf.set(name, value)
+    return session
+
+
+def _host_of(tables: Mapping[str, Any]) -> Any:
+    for data in tables.values():
+        if hasattr(data, "sparkSession"):
+            return data.sparkSession
+    from .spark_reading import local_session
+
+    return local_session()
+
+
+def _view(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _arrow_batches(frame: Any) -> Iterator[pa.RecordBatch]:
+    """Arrow batches as the workers write them, one partition after the other."""
+    pieces = frame.mapInArrow(_serialized, "batch BINARY").toLocalIterator(prefetchPartitions=False)
+    for row in pieces:
+        yield from pa.ipc.open_stream(row["batch"])
+
+
+def _serialized(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Run by the workers: each batch as one value of bytes."""
+    import pyarrow
+
+    for batch in batches:
+        sink = pyarrow.BufferOutputStream()
+        with pyarrow.ipc.new_stream(sink, batch.schema) as writer:
+            writer.write_batch(batch)
+        yield pyarrow.RecordBatch.from_pydict({"batch": [sink.getvalue().to_pybytes()]})
+
+
+def _held(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    if not columns:
+        yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
+        return
+    yield from held(pa.Table.from_batches([batch])).to_batches()
+
+
+def _withheld() -> EngineError:
+    return EngineError(
+        "the engine could not compute this query; its message is withheld, as it may speak of the data. "
+        "Nothing was released."
+    )
+
+
+def connect(
+    data: Any,
+    public: Public,
+    *,
+    related: Mapping[str, Any] | None = None,
+    spark: Any = None,
+    seconds: float | None = None,
+    key: str | None = None,
+    versioned: bool = True,
+) -> Spark:
+    """An engine for a Spark DataFrame of a stored table, or for the path of a Parquet file, a folder of these
+    or a pattern ("visits/*.parquet").
+
+    `related` holds the data of the tables that `public.tables` declares, in the same ways. `spark`: the
+    session whose cluster reads paths; by default the one that is active, or one on this machine. `seconds`: a
+    query that takes longer is cancelled, and fails with `TimeLimit`. `versioned`: whether `public.version`
+    was declared by somebody who knows that it changes when the table does.
+    """
+    tables = {public.table: data, **(related or {})}
+    return Spark(tables, public, spark=spark, seconds=seconds, key=key, versioned=versioned)

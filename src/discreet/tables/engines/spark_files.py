@@ -1,0 +1,58 @@
+"""What can be said of a table for Spark without Spark: whether a value is one of its DataFrames, and which
+files of this machine a folder or a pattern means. Loads neither Spark nor Java."""
+
+from __future__ import annotations
+
+import glob
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+
+def is_frame(data: Any) -> bool:
+    """Whether this is a Spark DataFrame; asked before anything else, as a DataFrame has attributes of the
+    names of its columns."""
+    kind = type(data)
+    return kind.__module__.startswith("pyspark.sql.") and kind.__name__ == "DataFrame"
+
+
+def frame_name(data: Any) -> str | None:
+    """The name of the stored table that a DataFrame is of, where it has one."""
+    if not is_frame(data) or not hasattr(data, "_jdf"):
+        return None
+    plan = data._jdf.queryExecution().analyzed()
+    return str(plan.alias()) if plan.nodeName() == "SubqueryAlias" else None
+
+
+def is_several(data: Any) -> bool:
+    """Whether a path is a folder, or a pattern that some file fits."""
+    if not isinstance(data, str | Path) or "://" in str(data):
+        return False
+    return Path(data).is_dir() or (not Path(data).exists() and bool(glob.glob(str(data))))
+
+
+def files_of(data: str | Path) -> list[Path]:
+    """The Parquet files that a file, a folder or a pattern means, in order."""
+    places = [Path(place) for place in glob.glob(str(data))] if not Path(data).exists() else [Path(data)]
+    return sorted(
+        path for place in places for path in (place.rglob("*.parquet") if place.is_dir() else [place])
+    )
+
+
+def several_version(data: str | Path) -> str | None:
+    """A version of several files that changes when one is written or added: when the last one was written,
+    and how many there are. None for a single file."""
+    if not is_several(data):
+        return None
+    files = files_of(data)
+    newest = max((path.stat().st_mtime for path in files), default=0.0)
+    return f"{datetime.fromtimestamp(newest, tz=UTC):%Y-%m-%dT%H:%M:%S.%fZ} ({len(files)} files)"
+
+
+def files_stamp(data: Any) -> tuple[Any, ...] | None:
+    """Which files of this machine a path means, when they were last written, and how long they are; None for
+    what is elsewhere."""
+    if not isinstance(data, str | Path) or "://" in str(data):
+        return None
+    states = [(path, path.stat()) for path in files_of(data)]
+    return tuple((str(p), s.st_ino, s.st_mtime_ns, s.st_ctime_ns, s.st_size) for p, s in states)

@@ -1,0 +1,251 @@
+"""How tables come to Spark: a DataFrame of a stored table, or Parquet files, as columns that no query fails
+on.
+
+A DataFrame must hold columns of stored tables as they are: what the host computes in it could fail on a row,
+or come out otherwise when a lost worker's part is computed again. Looks at plans and types, never at values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from ..._errors import DiscreetError, InvalidInput, MissingExtra
+from ..columns import KINDS
+from ..engine import ROW
+from .spark_files import files_of, is_frame
+
+# Nodes of Spark's analyzed plan, and of its expressions, that compute nothing that could fail or change.
+_RELATIONS = {
+    "SubqueryAlias",
+    "View",
+    "Project",
+    "Filter",
+    "LogicalRelation",
+    "HiveTableRelation",
+    "DataSourceV2Relation",
+    "StreamingRelation",
+    "LocalRelation",
+    "LogicalRDD",
+    "Range",
+    "Repartition",
+    "RepartitionByExpression",
+    "Union",
+    "ResolvedHint",
+}
+_EXPRESSIONS = {
+    "AttributeReference",
+    "Alias",
+    "Literal",
+    "EqualTo",
+    "EqualNullSafe",
+    "LessThan",
+    "LessThanOrEqual",
+    "GreaterThan",
+    "GreaterThanOrEqual",
+    "And",
+    "Or",
+    "Not",
+    "IsNull",
+    "IsNotNull",
+    "In",
+    "StartsWith",
+    "EndsWith",
+    "Contains",
+}
+_WHOLE = {"tinyint", "smallint", "int", "bigint"}
+_PLAIN = {"boolean": "boolean", "date": "date", "timestamp": "date", "timestamp_ntz": "date"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as queries see it: a DataFrame of our session, and the kinds of its columns."""
+
+    frame: Any
+    kinds: dict[str, str]
+
+    def with_row(self, key: str | None) -> Table:
+        """With the column that tells rows apart; without a declared key it holds nothing, and no query may
+        use it (`Dialect.numbers_rows`)."""
+        from pyspark.sql import functions as f
+
+        row = f.lit(None).cast("bigint") if key is None else self.frame[_quoted(key)]
+        return replace(self, frame=self.frame.withColumn(ROW, row))
+
+    def converted(self, columns: Sequence[tuple[str, str | None]]) -> Any:
+        """Columns as their declared types, given in DuckDB's words; what does not convert is missing."""
+        from sqlglot import exp
+
+        from .. import semantics as d
+        from .spark_dialect import SPARK
+
+        to = {"DOUBLE": "double", "BOOLEAN": "boolean", "DATE": "date", "VARCHAR": "text"}
+        listed = []
+        for name, type_ in columns:
+            column: Any = exp.column(exp.to_identifier(name, quoted=True))
+            if type_ == "VARCHAR":
+                column = d.Convert(this=column, to="text")
+            elif type_ is not None:
+                column = d.SafeCast(this=column, to=to[type_])
+            listed.append(SPARK.write(exp.alias_(column, exp.to_identifier(name, quoted=True))))
+        return self.frame.selectExpr(*listed) if listed else self.frame.selectExpr("1 AS `n`")
+
+    def unique(self, columns: Sequence[str]) -> bool:
+        """Whether no two rows agree in these columns, and none lacks one of them."""
+        from pyspark.sql import functions as f
+
+        texts = [self.frame[_quoted(name)].cast("string").alias(f"k{i}") for i, name in enumerate(columns)]
+        keys = self.frame.select(*texts)
+        names = keys.columns
+        lacking = keys.where(" OR ".join(f"`{name}` IS NULL" for name in names)).limit(1).count()
+        repeated = keys.groupBy(*names).agg(f.count("*").alias("n")).where("n > 1").limit(1).count()
+        return bool(lacking == 0 and repeated == 0)
+
+
+def kinds_of(frame: Any) -> dict[str, str]:
+    """The kinds of a DataFrame's columns."""
+    return {field.name: kind_of(field.dataType.simpleString()) for field in frame.schema.fields}
+
+
+def kind_of(type_: str) -> str:
+    """The kind of a column from the name of its type in Spark.
+
+    >>> kind_of("bigint"), kind_of("decimal(10,2)"), kind_of("array<int>"), kind_of("varchar(8)")
+    ('integer', 'number', 'nested', 'text')
+    """
+    if type_ in _WHOLE:
+        return "integer"
+    if type_ in ("float", "double") or type_.startswith("decimal"):
+        return "number"
+    if type_.startswith(("string", "char", "varchar", "void")):
+        return "text"
+    if type_.startswith(("interval", "time(")):
+        return "time"
+    if type_ == "binary":
+        return "binary"
+    return _PLAIN.get(type_, "nested")
+
+
+def local_session() -> Any:
+    """The active session, or one on this machine."""
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError:
+        raise MissingExtra.of("spark", "engine='spark' needs pyspark, and Java 17") from None
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        return active
+    builder = SparkSession.builder.appName("discreet").config("spark.ui.enabled", "false")
+    try:
+        quiet = builder.config("spark.log.level", "ERROR").config("spark.ui.showConsoleProgress", "false")
+        return quiet.getOrCreate()
+    except DiscreetError:
+        raise
+    except Exception:
+        raise InvalidInput(
+            "Spark cannot be started: it needs Java 17 (JAVA_HOME, or java on the path). Nothing was opened."
+        ) from None
+
+
+def read(session: Any, name: str, data: Any) -> Table:
+    """A table in our own session: every column as one that queries cannot trip over."""
+    if is_frame(data):
+        frame = _moved(session, name, data)
+    elif isinstance(data, str | Path):
+        frame = _parquet(session, data)
+    else:
+        raise InvalidInput(
+            f"{type(data).__name__} is not a table that Spark has: give a DataFrame, such as "
+            f"spark.table('visits'), or the path of Parquet files. Nothing was opened."
+        )
+    kinds = kinds_of(frame)
+    columns = [_sound(frame, field) for field in frame.schema.fields if kinds[field.name] in KINDS]
+    return Table(frame.select(*columns), kinds)
+
+
+def _moved(session: Any, name: str, frame: Any) -> Any:
+    """The host's DataFrame in our session, so that it runs under our settings."""
+    from pyspark.sql.classic.dataframe import DataFrame
+
+    if not isinstance(frame, DataFrame):
+        raise InvalidInput(
+            "a DataFrame of Spark Connect runs in another process, under settings that cannot be made sure "
+            "of here. Nothing was opened. Open the table where the Spark driver runs."
+        )
+    plan = frame._jdf.queryExecution().analyzed()
+    if frame.isStreaming:
+        raise InvalidInput(f"table {name!r} is a stream, and has no end. Nothing was opened.")
+    for node, expression in _computed(plan):
+        raise InvalidInput(
+            f"the DataFrame of table {name!r} computes something ({expression or node}): that could fail on "
+            f"a row, or come out otherwise when a lost worker's part is computed again. Nothing was opened. "
+            f"Write it to a table first, and give that: spark.table(...)."
+        )
+    dataset = session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
+    return DataFrame(dataset, session)
+
+
+def _computed(plan: Any) -> Any:
+    """The first node or expression of a plan that is not one of the plain ones."""
+    if plan.nodeName() not in _RELATIONS:
+        yield plan.nodeName(), ""
+        return
+    expressions = _listed(plan.expressions())
+    while expressions:
+        expression = expressions.pop()
+        kind = expression.getClass().getSimpleName()
+        if kind not in _EXPRESSIONS:
+            yield plan.nodeName(), kind
+            return
+        expressions += _listed(expression.children())
+    for child in _listed(plan.children()):
+        yield from _computed(child)
+
+
+def _listed(sequence: Any) -> list[Any]:
+    return [sequence.apply(i) for i in range(sequence.size())]
+
+
+def _parquet(session: Any, data: str | Path) -> Any:
+    if "://" not in str(data) and not files_of(data):
+        raise InvalidInput(f"there is no Parquet file in {str(data)!r}. Nothing was opened.")
+    try:
+        return session.read.parquet(str(data))
+    except Exception:  # its text may quote the file
+        raise InvalidInput(
+            f"{Path(data).name!r} cannot be read as Parquet files. Nothing was opened or charged."
+        ) from None
+
+
+def _sound(frame: Any, field: Any) -> Any:
+    """A column without values that queries could fail on: text that is not UTF-8 is missing, days and times
+    lie in the years 1 to 9999; and texts are equal only if all their characters are."""
+    from pyspark.sql import functions as f
+
+    column, type_ = frame[_quoted(field.name)], field.dataType.simpleString()
+    kind = kind_of(type_)
+    if kind == "text":
+        plain = column.cast("string") if type_ != "string" else column
+        if "collate" in type_:
+            plain = f.collate(column, "UTF8_BINARY")
+        return f.try_validate_utf8(plain).alias(field.name)
+    if kind == "date":
+        word = "DATE" if type_ == "date" else type_.upper()
+        first, last = (
+            ("0001-01-01", "9999-12-31")
+            if type_ == "date"
+            else (
+                "0001-01-02 00:00:00",
+                "9999-12-30 23:59:59",
+            )
+        )
+        low, high = f.expr(f"{word} '{first}'"), f.expr(f"{word} '{last}'")
+        clipped = f.when(column < low, low).when(column > high, high).otherwise(column)
+        return clipped.alias(field.name)
+    return column.alias(field.name)
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"

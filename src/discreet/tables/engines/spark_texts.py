@@ -1,0 +1,213 @@
+"""Texts and days of the closed set in Spark's words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import date
+from functools import cache
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.generator import Generator
+
+from .. import semantics as d
+from ..dialect import Writer, argument, template
+from ..texts import engine_values
+
+_DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
+_MONTHS = tuple(date(2001, month, 1).strftime("%B") for month in range(1, 13))
+# What Unicode calls a space (category Zs), which is what DuckDB trims.
+_BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
+
+
+# A text of up to so many characters is repeated; Spark computes what is repeated once.
+_SHORT = 64
+
+
+def once(value: str, body: Callable[[str], str]) -> str:
+    """A text in which `body` may name a value as often as it likes: a long one is written once, as the
+    argument of a function of one variable, as texts inside texts would otherwise grow without bound."""
+    if len(value) <= _SHORT:
+        return body(value)
+    return f"TRANSFORM(ARRAY({value}), __x -> {body('__x')})[0]"
+
+
+def repeating(body: Callable[[str], str]) -> Writer:
+    """A writer of a node with one argument, which the text names several times."""
+    return lambda g, node: once(argument(g, node, "this"), body)
+
+
+def text_of(g: Generator, value: str) -> str:
+    return g.sql(exp.Literal.string(value))
+
+
+def _matches(g: Generator, node: Any) -> str:
+    """Spark's LIKE is a regular expression that tries all ways to place each %.
+
+    Here every stretch between two % is taken at its first place and never moved (an atomic group), which
+    finds a fit if there is one, in time that grows with the text's length and no faster.
+    """
+    text, pattern = argument(g, node, "this"), node.args["pattern"].name
+    parts = pattern.split("%")
+    first, last, middle = parts[0], parts[-1], [part for part in parts[1:-1] if part]
+    if "_" not in pattern:
+        if len(parts) == 1:
+            return f"({text} = {text_of(g, pattern)})"
+        if not middle and not first:
+            return f"ENDSWITH({text}, {text_of(g, last)})"
+        if not middle and not last:
+            return f"STARTSWITH({text}, {text_of(g, first)})"
+        if len(middle) == 1 and not first and not last:
+            return f"CONTAINS({text}, {text_of(g, middle[0])})"
+    inner = "".join(f"(?>.*?{_regex(part)})" for part in middle)
+    end = "" if len(parts) == 1 else f".*{_regex(last)}"
+    whole = rf"(?s)\A{_regex(first)}{inner}{end}\z"
+    return f"({text} RLIKE {text_of(g, whole)})"
+
+
+def _regex(part: str) -> str:
+    return "".join(
+        "." if c == "_" else c if c.isascii() and c.isalnum() else rf"\x{{{ord(c):x}}}" for c in part
+    )
+
+
+@cache
+def _case_of(function: str) -> tuple[str, str]:
+    """The characters that DuckDB's UPPER or LOWER changes, and what they become: one character each.
+
+    Spark's own would make two of some, and public texts would not be what the engine computes.
+    """
+    plain = tuple(chr(c) for c in range(1, 0x1_10000) if not 0xD800 <= c < 0xE000)
+    pairs = [(old, new) for old, new in zip(plain, engine_values(function, plain), strict=True) if old != new]
+    assert all(len(new) == 1 for _, new in pairs)
+    return "".join(old for old, _ in pairs), "".join(new for _, new in pairs)
+
+
+def _case(function: str) -> Writer:
+    def write(g: Generator, node: Any) -> str:
+        old, new = (text_of(g, part) for part in _case_of(function))
+        return f"TRANSLATE({argument(g, node, 'this')}, {old}, {new})"
+
+    return write
+
+
+def _trim(g: Generator, node: Any) -> str:
+    return f"TRIM(BOTH {text_of(g, _BLANKS)} FROM {argument(g, node, 'this')})"
+
+
+def _substring(g: Generator, node: Any) -> str:
+    """From a place before the first character, what lies before it counts and is not there."""
+    text, start = argument(g, node, "this"), f"CAST({argument(g, node, 'start')} AS BIGINT)"
+    begin = f"CAST(GREATEST({start}, 1) AS INT)"
+    if not node.args.get("length"):
+        return f"SUBSTRING({text}, {begin})"
+    length = f"CAST({argument(g, node, 'length')} AS BIGINT)"
+    return f"SUBSTRING({text}, {begin}, CAST(GREATEST(LEAST({length}, {length} + {start} - 1), 0) AS INT))"
+
+
+def _date_part(g: Generator, node: Any) -> str:
+    day = argument(g, node, "this")
+    parts = {
+        "year": f"YEAR({day})",
+        "quarter": f"QUARTER({day})",
+        "month": f"MONTH({day})",
+        "day": f"DAY({day})",
+        "week": f"WEEKOFYEAR({day})",
+        "dow": f"(DAYOFWEEK({day}) - 1)",
+        "isodow": f"(WEEKDAY({day}) + 1)",
+        "doy": f"DAYOFYEAR({day})",
+    }
+    return f"CAST({parts[node.args['part']]} AS DOUBLE)"
+
+
+def _start_of(g: Generator, node: Any) -> str:
+    day, unit = argument(g, node, "this"), node.args["unit"]
+    units = {"year": "YEAR", "quarter": "QUARTER", "month": "MONTH", "week": "WEEK", "day": None}
+    return f"CAST({day} AS DATE)" if units[unit] is None else f"TRUNC({day}, '{units[unit]}')"
+
+
+def _named(function: str, names: tuple[str, ...]) -> Writer:
+    def write(g: Generator, node: Any) -> str:
+        return _name_of(g, function, argument(g, node, "this"), names)
+
+    return write
+
+
+def _name_of(g: Generator, function: str, day: str, names: tuple[str, ...]) -> str:
+    return f"ELT({function}({day}), {', '.join(text_of(g, name) for name in names)})"
+
+
+def _padded(text: str, width: int) -> str:
+    return f"LPAD(CAST({text} AS STRING), {width}, '0')"
+
+
+def _short(names: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(name[:3] for name in names)
+
+
+def _day_text(g: Generator, node: Any) -> str:
+    """Put together from the parts that the format names; one that is not listed here is an error."""
+    layout = node.args["format"].name
+    return once(argument(g, node, "this"), lambda day: _formatted(g, layout, day))
+
+
+def _formatted(g: Generator, layout: str, day: str) -> str:
+    parts: list[str] = []
+    plain = ""
+    known = {
+        "Y": _padded(f"YEAR({day})", 4),
+        "y": _padded(f"YEAR({day}) % 100", 2),
+        "m": _padded(f"MONTH({day})", 2),
+        "-m": f"CAST(MONTH({day}) AS STRING)",
+        "d": _padded(f"DAY({day})", 2),
+        "-d": f"CAST(DAY({day}) AS STRING)",
+        "j": _padded(f"DAYOFYEAR({day})", 3),
+        "-j": f"CAST(DAYOFYEAR({day}) AS STRING)",
+        "A": _name_of(g, "DAYOFWEEK", day, _DAYS),
+        "B": _name_of(g, "MONTH", day, _MONTHS),
+        "a": _name_of(g, "DAYOFWEEK", day, _short(_DAYS)),
+        "b": _name_of(g, "MONTH", day, _short(_MONTHS)),
+        "u": f"CAST(WEEKDAY({day}) + 1 AS STRING)",
+        "w": f"CAST(DAYOFWEEK({day}) - 1 AS STRING)",
+        "H": "'00'",
+        "M": "'00'",
+        "S": "'00'",
+    }
+    at = 0
+    while at < len(layout):
+        if layout[at] != "%":
+            plain, at = plain + layout[at], at + 1
+            continue
+        directive = layout[at + 1 : at + 3] if layout[at + 1 : at + 2] == "-" else layout[at + 1 : at + 2]
+        at += 1 + len(directive)
+        if directive == "%":
+            plain += "%"
+            continue
+        parts += [*([text_of(g, plain)] if plain else []), known[directive]]
+        plain = ""
+    parts += [text_of(g, plain)] if plain or not parts else []
+    return f"CASE WHEN NOT {day} IS NULL THEN CONCAT({', '.join(parts)}) END"
+
+
+TEXTS_AND_DAYS: Mapping[type[exp.Expression], Writer] = {
+    d.Matches: _matches,
+    d.Upper: _case("upper"),
+    d.Lower: _case("lower"),
+    d.Trim: _trim,
+    d.Substring: _substring,
+    d.Concat: template("SUBSTRING(CONCAT({this}, {expression}), 1, {most})"),
+    d.Replace: template("SUBSTRING(REPLACE(SUBSTRING({this}, 1, {most}), {old}, {new}), 1, {most})"),
+    d.Length: template("CAST(CHAR_LENGTH({this}) AS DOUBLE)"),
+    d.DaysBetween: template("CAST(DATEDIFF({this}, {expression}) AS DOUBLE)"),
+    d.AddDays: template("DATE_ADD({this}, CAST({expression} AS INT))"),
+    # So many months off Spark would fail on a day, and no caller asks for it.
+    d.AddMonths: template(
+        "CASE WHEN {expression} BETWEEN -240000.0D AND 240000.0D "
+        "THEN ADD_MONTHS({this}, CAST({expression} AS INT)) END"
+    ),
+    d.DatePart: _date_part,
+    d.StartOf: _start_of,
+    d.DayText: _day_text,
+    d.DayName: _named("DAYOFWEEK", _DAYS),
+    d.MonthName: _named("MONTH", _MONTHS),
+}
