@@ -24,7 +24,7 @@ from ...sampling import Entropy
 from ...tables import Source
 from .losses import Logistic, Loss
 from .model import LinearModel, columns_only, target_classes
-from .rows import Design
+from .rows import Design, Rows
 from .solver import Problem, minimize
 
 Array = npt.NDArray[np.float64]
@@ -180,7 +180,7 @@ class LinearERM(ABC):
         value = self.fitted(*self.design.read(source, entropy), entropy)
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
-    def fitted(self, x: Array, targets: Array, entropy: Entropy) -> LinearModel:
+    def fitted(self, x: Rows, targets: Array, entropy: Entropy) -> LinearModel:
         """Return the private model of rows that `design` has read, for the price of `event`.
 
         Not a release: callers account for it.
@@ -196,7 +196,7 @@ class LinearERM(ABC):
         """Return a bound on the l2 distance of the released weights from the minimizer of J, which holds with
         this probability."""
 
-    def _problems(self, x: Array, targets: Array) -> list[Problem]:
+    def _problems(self, x: Rows, targets: Array) -> list[Problem]:
         weights = None
         if self.class_weights:
             weights = np.array(self.class_weights)[targets.astype(np.int64)]
