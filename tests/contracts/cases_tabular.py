@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
@@ -107,6 +108,60 @@ CASES = [
         neighbor=memory([(-1.0, 0, 1), (0.0, 1, 2)], facts(REPLACE, 2, y=Bounds(0, 1))),
         outcome=lambda r: r.value.upper[1] >= 0,
         runs=800,
+    ),
+    Case(
+        name="tabular, naive Bayes",
+        mechanism=tabular.NaiveBayes(public=ADDED, design=DESIGN, epsilon=2.0),
+        source=memory(ROWS, ADDED),
+        neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: (r.value.means[1][0] > 0.5, round(4 * r.value.priors[1])),
+        runs=600,
+    ),
+    Case(
+        name="tabular, naive Bayes, delta, replace",
+        mechanism=tabular.NaiveBayes(public=REPLACED, design=DESIGN, epsilon=1.0, delta=0.05),
+        source=memory(ROWS, REPLACED),
+        neighbor=memory(OPPOSITE, REPLACED),
+        outcome=lambda r: round(2 * r.value.means[1][0]),
+        runs=600,
+    ),
+    Case(
+        name="tabular, k-means",
+        mechanism=tabular.Lloyd(
+            public=ADDED, design=replace(DESIGN, target=None), epsilon=2.0, clusters=1, rounds=1
+        ),
+        source=memory(ROWS, ADDED),
+        neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: round(2 * r.value.centers[0][0]),
+        runs=400,
+    ),
+    Case(
+        name="tabular, boosting",
+        mechanism=tabular.AdditiveBoosting(
+            public=ADDED, design=DESIGN, epsilon=2.0, delta=0.05, rounds=2, leaves=2
+        ),
+        source=memory(ROWS, ADDED),
+        neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: round(20 * r.value.shapes[0][0][-1]),
+        runs=400,
+    ),
+    Case(
+        name="tabular, tree",
+        mechanism=tabular.PrivateTree(public=ADDED, design=DESIGN, epsilon=2.0, depth=1, parts=2),
+        source=memory(ROWS, ADDED),
+        neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: round(3 * r.value.leaves[1][1]),
+        runs=600,
+    ),
+    Case(
+        name="tabular, tree, max, replace",
+        mechanism=tabular.PrivateTree(
+            public=REPLACED, design=DESIGN, epsilon=4.0, depth=1, parts=4, criterion="max"
+        ),
+        source=memory(ROWS, REPLACED),
+        neighbor=memory(OPPOSITE, REPLACED),
+        outcome=lambda r: (r.value.splits[0][1], r.value.leaves[0][1] > 0.5),
+        runs=600,
     ),
     Case(
         name="tabular, random trials",

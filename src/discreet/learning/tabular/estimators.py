@@ -42,6 +42,9 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
     """What all share: a mechanism from public facts, arrays as a table of declared bounds, and the released
     model."""
 
+    # whether it learns without a target
+    unsupervised = False
+
     def mechanism(
         self,
         public: Public,
@@ -126,6 +129,53 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         return {f"x{i}": array[:, i] for i in range(array.shape[1])}
 
 
+class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
+    """What classifiers share: declared classes, and predictions from the scores of a model."""
+
+    _labels: list[Any] | None = None
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Fit to arrays with declared `classes`, `n`, `lower` and `upper`.
+
+        A label that is not declared counts as the first class.
+        """
+        if self.classes is None:
+            raise PrivateFact(
+                "which classes occur is private: declare them, classes=[...]. Nothing was trained."
+            )
+        labels = np.array(sorted(self.classes)).tolist()
+        if len(labels) < 2:
+            raise InvalidInput(
+                f"at least two classes must be declared, got {len(labels)}. Nothing was trained."
+            )
+        places = {value: i for i, value in enumerate(labels)}
+        numbers = [places.get(value, 0) for value in column_of(y, X).tolist()]
+        self._labels = labels
+        try:
+            self._run(X, numbers, Categories(list(range(len(labels)))))
+        finally:
+            self._labels = None
+        self.classes_ = np.array(labels)
+        return self
+
+    def adopt(self, release: Release, mechanism: Any) -> Any:
+        super().adopt(release, mechanism)
+        self.classes_ = class_array(self.model_.classes)
+        return self
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        return np.asarray(self.model_.scores(self._inputs(X)))
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        return np.asarray(self.model_.probabilities(self._inputs(X)))
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        inputs = self._inputs(X)
+        scores = self.model_.scores(inputs)
+        places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
+        return self.classes_[places]  # type: ignore[no-any-return]
+
+
 class _Linear(TableEstimator):
     """Linear models by private empirical risk minimization."""
 
@@ -177,7 +227,7 @@ class _Linear(TableEstimator):
         return weights[:, -1] if self.model_.design.intercept else np.zeros(len(weights))
 
 
-class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
+class LogisticRegression(Classifier, _Linear):
     """Private logistic regression: `method` is "objective", "output", "gradient", or "auto", which picks from
     public facts; `why_` says why.
 
@@ -208,8 +258,6 @@ class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
         self.fit_intercept, self.class_weight, self.classes = fit_intercept, class_weight, classes
         self.n, self.lower, self.upper = n, lower, upper
 
-    _labels: list[Any] | None = None
-
     def _loss(self) -> Loss:
         return Logistic()
 
@@ -234,47 +282,6 @@ class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
                 'weights by declared class, such as {"yes": 2}; "balanced" would be read off the data',
             )  # fmt: skip
         return tuple(self.class_weight.get(value, 1.0) for value in values)
-
-    def fit(self, X: Any, y: Any) -> LogisticRegression:
-        """Fit to arrays with declared `classes`, `n`, `lower` and `upper`.
-
-        A label that is not declared counts as the first class.
-        """
-        if self.classes is None:
-            raise PrivateFact(
-                "which classes occur is private: declare them, classes=[...]. Nothing was trained."
-            )
-        labels = np.array(sorted(self.classes)).tolist()
-        if len(labels) < 2:
-            raise InvalidInput(
-                f"at least two classes must be declared, got {len(labels)}. Nothing was trained."
-            )
-        places = {value: i for i, value in enumerate(labels)}
-        numbers = [places.get(value, 0) for value in column_of(y, X).tolist()]
-        self._labels = labels
-        try:
-            self._run(X, numbers, Categories(list(range(len(labels)))))
-        finally:
-            self._labels = None
-        self.classes_ = np.array(labels)
-        return self
-
-    def adopt(self, release: Release, mechanism: Any) -> Any:
-        super().adopt(release, mechanism)
-        self.classes_ = class_array(self.model_.classes)
-        return self
-
-    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        return self.model_.scores(self._inputs(X))
-
-    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        return self.model_.probabilities(self._inputs(X))
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        inputs = self._inputs(X)
-        scores = self.model_.scores(inputs)
-        places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[places]  # type: ignore[no-any-return]
 
 
 class LinearSVC(LogisticRegression):

@@ -109,6 +109,8 @@ class PCA(TransformerMixin, TableEstimator):  # type: ignore[misc]
     Guarantee: `event_`. Proof: `SecondMoments`; the rest is post-processing.
     """
 
+    unsupervised = True
+
     def __init__(
         self,
         n_components: int = 2,
