@@ -17,7 +17,7 @@ from .._require import Real
 from ..accounting.caps import asked_of
 from ..curator import STEWARD, Account, Budget, Curator, InteractiveHandle, Ledger, Policy, segments
 from ..mechanisms import RedrawnSparseVector, SparseVector
-from ..mechanisms.protocols import Interactive, Mechanism, Release, Stepped
+from ..mechanisms.protocols import Interactive, Mechanism, Release, SecretlyStepped, Stepped
 from ..query import Answer, Query, cut_off_sql
 from ..tables import Memory, dummy
 from .previews import Fed, QueryPreview, Watch
@@ -319,7 +319,12 @@ class Session:
         mechanism = estimator.mechanism(self.public, target=target, features=features, delta=delta or None)
         note = type(estimator).__name__ if target is None else f"{type(estimator).__name__} of {target}"
         note = note if text is None else text
-        if isinstance(mechanism, Stepped):
+        if isinstance(mechanism, SecretlyStepped):
+            released = self.curator.run(
+                mechanism, checkpoint=checkpoint, progress=progress, analyst=self.analyst, text=note,
+                pace=getattr(estimator, "pace", 0.0),
+            )  # fmt: skip
+        elif isinstance(mechanism, Stepped):
             released = self.train(mechanism, checkpoint=checkpoint, every=every, text=note, progress=progress)
         elif checkpoint is not None or progress is not None:
             raise InvalidInput(

@@ -12,7 +12,7 @@ from .cards import Card, Fitted, card, load, save
 from .clusters import Clusters, Lloyd
 from .erm import LinearERM
 from .gradient import GradientPerturbation
-from .losses import Huber, HuberHinge, Logistic
+from .losses import Huber, HuberHinge, Logistic, Softmax
 from .model import LinearModel
 from .moments import Moments, SecondMoments
 from .naive_bayes import NaiveBayes, NaiveBayesModel
@@ -88,6 +88,7 @@ __all__ = [
     "Ridge",
     "SecondMoments",
     "Selected",
+    "Softmax",
     "TreeModel",
     "card",
     "load",

@@ -254,6 +254,10 @@ class AdditiveBoosting(TableLearner):
                 leaves.append(leaf if has_order else leaf[sampling.permutation(len(c), entropy)])
             yield leaves
 
+    @property
+    def numbers(self) -> int:
+        return self.models * sum(bin_counts(self.design, self.public, PARTS))
+
     def error(self, confidence: float = 0.95) -> float:
         return float(self.noises[1].error(confidence, entries=self.leaves * self.steps)) / CELLS
 

@@ -182,6 +182,10 @@ class Lloyd(TableLearner):
             result[np.arange(count), start + places] = 1.0
         return result
 
+    @property
+    def numbers(self) -> int:
+        return self.clusters * self.design.width(self.public)
+
     def error(self, confidence: float = 0.95) -> float:
         entries = self.clusters * (1 + self.design.width(self.public)) * self.steps
         return float(self.noise.error(confidence, entries=entries)) / CELLS

@@ -26,7 +26,7 @@ from ...mechanisms.protocols import Mechanism, Release
 from ...sampling import Entropy
 from ...tables import Memory
 from .choice import linear_mechanism
-from .losses import Huber, HuberHinge, Logistic, Loss
+from .losses import Huber, HuberHinge, Logistic, Loss, Softmax
 from .model import LinearModel, class_array
 
 try:
@@ -44,6 +44,15 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
 
     # whether it learns without a target
     unsupervised = False
+
+    def __sklearn_tags__(self) -> Any:
+        """Say what scikit-learn must not expect: missing values are no error, and each fit has fresh noise."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan, tags.non_deterministic = True, True
+        for part in (tags.classifier_tags, tags.regressor_tags):
+            if part is not None:
+                part.poor_score = True
+        return tags
 
     def mechanism(
         self,
@@ -164,10 +173,12 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        return np.asarray(self.model_.scores(self._inputs(X)))
+        inputs = self._inputs(X)
+        return np.asarray(self.model_.scores(inputs))
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        return np.asarray(self.model_.probabilities(self._inputs(X)))
+        inputs = self._inputs(X)
+        return np.asarray(self.model_.probabilities(inputs))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         inputs = self._inputs(X)
@@ -199,18 +210,25 @@ class _Linear(TableEstimator):
             "delta": own,
             "regularization": self.regularization,
             "rows": self.n,
+            "loss": self._loss(),
         }
         weights = self._weights(public, target)
         if weights:
             terms["class_weights"] = weights
+        if self._joint(public, target):
+            terms["loss"] = Softmax()
         learner, self.why_ = linear_mechanism(
-            public, target=target, features=features, method=self.method, loss=self._loss(), clip=self._clip,
+            public, target=target, features=features, method=self.method, clip=self._clip,
             intercept=self.fit_intercept, **terms,
         )  # fmt: skip
         return learner
 
     def _weights(self, public: Public, target: str) -> tuple[float, ...]:
         return ()
+
+    def _joint(self, public: Public, target: str) -> bool:
+        """Whether one softmax of all classes is fitted."""
+        return False
 
     @property
     def coef_(self) -> npt.NDArray[np.float64]:
@@ -233,8 +251,8 @@ class LogisticRegression(Classifier, _Linear):
 
     `delta`: by default the session's, and 0 without one; only as much is used as the method needs.
     `regularization` is lambda, 1 / C of scikit-learn, by default from public facts. `class_weight`: weights
-    by class, which the noise grows with. Several classes: one model for each against the rest, which share
-    epsilon. DP-SGD is `DPClassifier`.
+    by class, which the noise grows with. Several classes: `multi_class` "softmax", one model of all, or
+    "ovr", one for each against the rest, which share epsilon. DP-SGD is `DPClassifier`.
 
     Guarantee: `event_`, under add_remove and one row a person; through a session, under its relation and
                unit. Proof: `mechanism_`'s class.
@@ -249,6 +267,7 @@ class LogisticRegression(Classifier, _Linear):
         regularization: float | None = None,
         fit_intercept: bool = True,
         class_weight: Any = None,
+        multi_class: str = "softmax",
         classes: Any = None,
         n: int | None = None,
         lower: Any = -1.0,
@@ -256,10 +275,17 @@ class LogisticRegression(Classifier, _Linear):
     ) -> None:
         self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
         self.fit_intercept, self.class_weight, self.classes = fit_intercept, class_weight, classes
+        self.multi_class = multi_class
         self.n, self.lower, self.upper = n, lower, upper
 
     def _loss(self) -> Loss:
         return Logistic()
+
+    def _joint(self, public: Public, target: str) -> bool:
+        _require.one_of(("softmax", "ovr"), multi_class=self.multi_class)
+        fact = public.fact(target)
+        classes = len(fact.values) if isinstance(fact, Categories) else 2
+        return isinstance(self._loss(), Logistic) and self.multi_class == "softmax" and classes > 2
 
     def _weights(self, public: Public, target: str) -> tuple[float, ...]:
         fact = public.fact(target)
@@ -340,10 +366,13 @@ class HuberRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        return self.model_.predict(self._inputs(X))
+        inputs = self._inputs(X)
+        return self.model_.predict(inputs)
 
 
 def column_of(y: Any, X: Any) -> npt.NDArray[Any]:
+    if y is None:
+        raise InvalidInput("this estimator requires y to be passed, but the target y is None.")
     y = np.asarray(y)
     y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
     if y.ndim != 1 or (hasattr(X, "shape") and len(X.shape) == 2 and X.shape[0] != len(y)):

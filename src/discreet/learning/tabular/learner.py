@@ -79,6 +79,11 @@ class TableLearner(ABC):
         """Return a bound on the noise, which holds with this probability."""
 
     @property
+    @abstractmethod
+    def numbers(self) -> int:
+        """How many numbers its model holds."""
+
+    @property
     def asked(self) -> tuple[float, float]:
         return self.epsilon, self.delta
 

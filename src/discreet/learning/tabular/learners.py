@@ -81,11 +81,13 @@ class GaussianNB(Classifier, _Sums):
         self.n, self.lower, self.upper = n, lower, upper
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        joint = self.model_.scores(self._inputs(X))
+        inputs = self._inputs(X)
+        joint = self.model_.scores(inputs)
         return joint[:, 1] - joint[:, 0] if joint.shape[1] == 2 else joint  # type: ignore[no-any-return]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        joint = self.model_.scores(self._inputs(X))
+        inputs = self._inputs(X)
+        joint = self.model_.scores(inputs)
         return self.classes_[joint.argmax(axis=1)]  # type: ignore[no-any-return]
 
 
@@ -190,7 +192,8 @@ class ExplainableBoostingRegressor(RegressorMixin, _Boosted):  # type: ignore[mi
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        return self.model_.predict(self._inputs(X))
+        inputs = self._inputs(X)
+        return self.model_.predict(inputs)
 
 
 class KMeans(ClusterMixin, TransformerMixin, _Sums):  # type: ignore[misc]
@@ -236,11 +239,13 @@ class KMeans(ClusterMixin, TransformerMixin, _Sums):  # type: ignore[misc]
         return np.array(self.model_.centers)
 
     def predict(self, X: Any) -> npt.NDArray[np.int64]:
-        return self.model_.predict(self._inputs(X))
+        inputs = self._inputs(X)
+        return self.model_.predict(inputs)
 
     def transform(self, X: Any) -> npt.NDArray[np.float64]:
         """Return distances to the centers."""
-        return self.model_.distances(self._inputs(X))
+        inputs = self._inputs(X)
+        return self.model_.distances(inputs)
 
 
 class EmpiricalCovariance(TableEstimator):

@@ -180,10 +180,14 @@ class NaiveBayes(Classifying):
             place += values
         return result
 
-    def error(self, confidence: float = 0.95) -> float:
+    @property
+    def numbers(self) -> int:
         layout = self.layout
         width = 1 + 2 * len(layout.numbers) + 2 * len(layout.flags) + sum(n for _, n in layout.groups)
-        return float(self.noise.error(confidence, entries=width * len(self.classes))) / CELLS
+        return width * len(self.classes)
+
+    def error(self, confidence: float = 0.95) -> float:
+        return float(self.noise.error(confidence, entries=self.numbers)) / CELLS
 
 
 def _tuples(matrix: Array) -> tuple[tuple[float, ...], ...]:

@@ -74,7 +74,8 @@ class Ridge(RegressorMixin, TableEstimator):  # type: ignore[misc]
         return [self.moments_.ridge(penalty) for penalty in penalties]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        return self.model_.predict(self._inputs(X))
+        inputs = self._inputs(X)
+        return self.model_.predict(inputs)
 
 
 class LinearRegression(Ridge):

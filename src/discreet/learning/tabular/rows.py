@@ -137,6 +137,10 @@ class Design:
         Proof:     a row's coordinates are a function of that row; which row of a unit counts depends on that
                    unit's rows only.
         """
+        return self.load(source).picked(entropy)
+
+    def load(self, source: Source) -> Loaded:
+        """Return all rows, scaled down to `norms`, their targets, and whose they are."""
         public, unit = source.public, source.public.unit.column
         wanted = [
             *self.features,
@@ -159,11 +163,7 @@ class Design:
                 else goal(columns[self.target], public.fact(self.target))
             )
             owners += [] if unit is None else [columns[unit]]
-        x, y = x[:filled], np.concatenate(targets)
-        if unit is None:
-            return x, y
-        kept = one_row_each(owners, entropy)
-        return x[kept], y[kept]
+        return Loaded(x[:filled], np.concatenate(targets), None if unit is None else owners)
 
     def _scaled(self, x: Array, norms: tuple[float, float]) -> Array:
         """Scale rows down to the norms, a little below them: rounding stays inside the margin."""
@@ -191,6 +191,21 @@ class Design:
         for batch in source.batches(list(self.features)):
             parts.append(self.matrix({name: batch.column(name) for name in batch.schema.names}, public))
         return np.concatenate(parts)
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """All rows of a table as a design reads them; `picked` draws the one of each unit that counts."""
+
+    x: Rows
+    y: Array
+    owners: list[Any] | None
+
+    def picked(self, entropy: Entropy) -> tuple[Rows, Array]:
+        if self.owners is None:
+            return self.x, self.y
+        kept = one_row_each(self.owners, entropy)
+        return self.x[kept], self.y[kept]
 
 
 def _plain(values: Any) -> Any:

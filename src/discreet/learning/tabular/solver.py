@@ -87,6 +87,11 @@ class Problem:
         return float(1.01 * _UNIT * (n * self.row_norm * slope + rest))
 
     @property
+    def size(self) -> int:
+        """The number of weights."""
+        return len(self.linear)
+
+    @property
     def stride(self) -> int:
         """Every how many rows one is taken where a part of them is enough."""
         n, d = self.x.shape
@@ -160,11 +165,11 @@ def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> 
     the gradient four times shorter. A gradient step with the inverse of the largest curvature stands in where
     no halving helps.
     """
-    n, d = problem.x.shape
+    n = len(problem.x)
     if start is None and problem.stride > 1:
         near = 1e-6 * problem.row_norm * problem.lipschitz * n / problem.stride
         start = minimize(problem.sampled, near)[0]
-    w = np.zeros(d) if start is None else start.copy()
+    w = np.zeros(problem.size) if start is None else start.copy()
     gradient, scores = problem.gradient(w)
     heaviest = 1.0 if problem.weights is None or not n else float(problem.weights.max())
     steepest = problem.strength + heaviest * problem.loss.smoothness * n * problem.row_norm**2

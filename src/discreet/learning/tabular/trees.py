@@ -199,5 +199,9 @@ class PrivateTree(Classifying):
         )
         return np.asarray(-np.rint(impurity * _CELLS), dtype=np.int64)
 
+    @property
+    def numbers(self) -> int:
+        return int(2**self.depth * (len(self.classes) + 2))
+
     def error(self, confidence: float = 0.95) -> float:
         return float(self.noise.error(confidence, entries=2**self.depth * len(self.classes)))
