@@ -33,6 +33,10 @@ TIGHT = {
 }  # runs
 # What cannot be run a thousand times on two tables is audited by tests of its own: class -> where.
 ELSEWHERE = {
+    "discreet.learning.trials.TrainerTrials": (
+        "tests.learning.test_trials",
+        "test_a_search_over_trainers_shows_no_more_than_it_claims",
+    ),
     "discreet.learning.trainer.Trainer": (
         "tests.auditing.test_training",
         "test_trainer_four_runs_show_at_least_60_percent_of_what_is_claimed_and_not_more_than_all",

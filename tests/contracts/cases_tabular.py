@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from fractions import Fraction
 from typing import Any
 
 from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Neighbors, Public, Unit
-from discreet.accounting import logarithmic
+from discreet.accounting import PoissonTrials, logarithmic
 from discreet.learning import tabular
 from discreet.tables import Memory
 
@@ -41,6 +42,8 @@ def case(name: str, mechanism: Any, rows: list[Any], other: list[Any], runs: int
 ADDED, REPLACED = facts(ADD_REMOVE, 2), facts(REPLACE, 2)
 PEOPLE = facts(ADD_REMOVE, 2, Unit("who"))
 OPPOSITE = [(-1.0, "b", 1), (0.0, "a", 2)]
+
+THREE = Public(schema={"x": Bounds(-1, 1), "y": Categories(["a", "b", "c"])}, size=2)
 
 CASES = [
     case(
@@ -109,6 +112,60 @@ CASES = [
         runs=800,
     ),
     Case(
+        name="tabular, naive Bayes",
+        mechanism=tabular.NaiveBayes(public=ADDED, design=DESIGN, epsilon=2.0),
+        source=memory(ROWS, ADDED),
+        neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: (r.value.means[1][0] > 0.5, round(4 * r.value.priors[1])),
+        runs=600,
+    ),
+    Case(
+        name="tabular, naive Bayes, delta, replace",
+        mechanism=tabular.NaiveBayes(public=REPLACED, design=DESIGN, epsilon=1.0, delta=0.05),
+        source=memory(ROWS, REPLACED),
+        neighbor=memory(OPPOSITE, REPLACED),
+        outcome=lambda r: round(2 * r.value.means[1][0]),
+        runs=600,
+    ),
+    Case(
+        name="tabular, k-means",
+        mechanism=tabular.Lloyd(
+            public=ADDED, design=replace(DESIGN, target=None), epsilon=2.0, clusters=1, rounds=1
+        ),
+        source=memory(ROWS, ADDED),
+        neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: round(2 * r.value.centers[0][0]),
+        runs=400,
+    ),
+    Case(
+        name="tabular, boosting",
+        mechanism=tabular.AdditiveBoosting(
+            public=ADDED, design=DESIGN, epsilon=2.0, delta=0.05, rounds=2, leaves=2
+        ),
+        source=memory(ROWS, ADDED),
+        neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: round(20 * r.value.shapes[0][0][-1]),
+        runs=400,
+    ),
+    Case(
+        name="tabular, tree",
+        mechanism=tabular.PrivateTree(public=ADDED, design=DESIGN, epsilon=2.0, depth=1, parts=2),
+        source=memory(ROWS, ADDED),
+        neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: round(3 * r.value.leaves[1][1]),
+        runs=600,
+    ),
+    Case(
+        name="tabular, tree, max, replace",
+        mechanism=tabular.PrivateTree(
+            public=REPLACED, design=DESIGN, epsilon=4.0, depth=1, parts=4, criterion="max"
+        ),
+        source=memory(ROWS, REPLACED),
+        neighbor=memory(OPPOSITE, REPLACED),
+        outcome=lambda r: (r.value.splits[0][1], r.value.leaves[0][1] > 0.5),
+        runs=600,
+    ),
+    Case(
         name="tabular, random trials",
         mechanism=tabular.RandomTrials(
             public=ADDED,
@@ -123,6 +180,42 @@ CASES = [
         source=memory(ROWS, ADDED),
         neighbor=memory(ROWS[1:], ADDED),
         outcome=lambda r: (round(max(-2, min(2, r.value.score))), r.value.model.weights[0][0] > 0),
+        runs=300,
+    ),
+    Case(
+        name="tabular, softmax",
+        mechanism=tabular.ObjectivePerturbation(
+            public=THREE, design=DESIGN, epsilon=1.0, loss=tabular.Softmax(), regularization=4.0
+        ),
+        source=memory(ROWS, THREE),
+        neighbor=memory(ROWS[1:], THREE),
+        outcome=lambda r: tuple(round(max(-1.0, min(1.0, 2 * row[0]))) for row in r.value.weights),
+        runs=300,
+    ),
+    Case(
+        name="tabular, softmax, delta",
+        mechanism=tabular.ObjectivePerturbation(
+            public=THREE, design=DESIGN, epsilon=1.0, delta=0.1, loss=tabular.Softmax(), regularization=2.0
+        ),
+        source=memory(ROWS, THREE),
+        neighbor=memory(ROWS[1:], THREE),
+        outcome=lambda r: tuple(row[0] > 0 for row in r.value.weights),
+        runs=300,
+    ),
+    Case(
+        name="tabular, random trials, poisson",
+        mechanism=tabular.RandomTrials(
+            public=ADDED,
+            candidates=(tabular.NaiveBayes(public=ADDED, design=DESIGN, epsilon=0.5, delta=1e-4),),
+            score_rho=0.02,
+            trials=PoissonTrials(mean=2),
+            holdout=Fraction(1, 2),
+            delta=1e-3,
+        ),
+        source=memory(ROWS, ADDED),
+        neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: (round(max(-2, min(2, r.value.score / 4))), r.value.model.means[1][0] > 0),
+        claim=(2.0, 1e-3),
         runs=300,
     ),
     case(

@@ -17,7 +17,7 @@ from .._require import Real
 from ..accounting.caps import asked_of
 from ..curator import STEWARD, Account, Budget, Curator, InteractiveHandle, Ledger, Policy, segments
 from ..mechanisms import RedrawnSparseVector, SparseVector
-from ..mechanisms.protocols import Interactive, Mechanism, Release, Stepped
+from ..mechanisms.protocols import Interactive, Mechanism, Release, SecretlyStepped, Stepped
 from ..query import Answer, Query, cut_off_sql
 from ..tables import Memory, dummy
 from .previews import Fed, QueryPreview, Watch
@@ -319,7 +319,7 @@ class Session:
         self,
         estimator: Any,
         *,
-        target: str,
+        target: str | None = None,
         features: Sequence[str] | None = None,
         checkpoint: str | Path | None = None,
         every: int = 100,
@@ -329,7 +329,8 @@ class Session:
         """Fit an estimator to the table, charged first: classes, bounds and size are those of the schema.
 
         An estimator has `mechanism(public, target=..., features=..., delta=...)`, which is priced and not run
-        yet, and `adopt(release, mechanism)`. What is trained in steps goes through `train`, with
+        yet, and `adopt(release, mechanism)`. `target` is left out where nothing is predicted (k-means,
+        components). What is trained in steps goes through `train`, with
         `checkpoint`, `every` and `progress` as there; what runs once goes through `ask`. `features` are by
         default all columns that can be.
         """
@@ -339,11 +340,19 @@ class Session:
                 type(estimator).__name__,
                 "one of discreet.learning, such as LogisticRegression(epsilon=1)",
             )
+        if target is None and not getattr(estimator, "unsupervised", False):
+            raise _require.fail("target", None, "the name of the column to predict")
         epsilon = getattr(estimator, "epsilon", None)
         delta = None if epsilon is None else self._delta(epsilon, self.curator.policy)
         mechanism = estimator.mechanism(self.public, target=target, features=features, delta=delta or None)
-        note = f"{type(estimator).__name__} of {target}" if text is None else text
-        if isinstance(mechanism, Stepped):
+        note = type(estimator).__name__ if target is None else f"{type(estimator).__name__} of {target}"
+        note = note if text is None else text
+        if isinstance(mechanism, SecretlyStepped):
+            released = self.curator.run(
+                mechanism, checkpoint=checkpoint, progress=progress, analyst=self.analyst, text=note,
+                pace=getattr(estimator, "pace", 0.0),
+            )  # fmt: skip
+        elif isinstance(mechanism, Stepped):
             released = self.train(mechanism, checkpoint=checkpoint, every=every, text=note, progress=progress)
         elif checkpoint is not None or progress is not None:
             raise InvalidInput(

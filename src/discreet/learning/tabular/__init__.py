@@ -7,51 +7,89 @@ scikit-learn's manner are in `estimators`.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from .boosting import AdditiveBoosting, AdditiveModel
 from .cards import Card, Fitted, card, load, save
+from .clusters import Clusters, Lloyd
 from .erm import LinearERM
 from .gradient import GradientPerturbation
-from .losses import Huber, HuberHinge, Logistic
+from .losses import Huber, HuberHinge, Logistic, Softmax
 from .model import LinearModel
 from .moments import Moments, SecondMoments
+from .naive_bayes import NaiveBayes, NaiveBayesModel
 from .objective import ObjectivePerturbation
 from .output import OutputPerturbation
 from .rows import Design
 from .selection import RandomTrials, Selected
+from .trees import PrivateTree, TreeModel
 
 if TYPE_CHECKING:
     from .estimators import HuberRegressor, LinearSVC, LogisticRegression
+    from .learners import (
+        DecisionTreeClassifier,
+        EmpiricalCovariance,
+        ExplainableBoostingClassifier,
+        ExplainableBoostingRegressor,
+        GaussianNB,
+        KMeans,
+    )
     from .regressions import PCA, LinearRegression, Ridge
     from .search import PrivateSearch
 
 _ESTIMATORS = {
     **dict.fromkeys(("HuberRegressor", "LinearSVC", "LogisticRegression"), "estimators"),
+    **dict.fromkeys(
+        (
+            "DecisionTreeClassifier",
+            "EmpiricalCovariance",
+            "ExplainableBoostingClassifier",
+            "ExplainableBoostingRegressor",
+            "GaussianNB",
+            "KMeans",
+        ),
+        "learners",
+    ),
     **dict.fromkeys(("LinearRegression", "PCA", "Ridge"), "regressions"),
     "PrivateSearch": "search",
 }
 
 __all__ = [
+    "AdditiveBoosting",
+    "AdditiveModel",
     "Card",
+    "Clusters",
+    "DecisionTreeClassifier",
     "Design",
+    "EmpiricalCovariance",
+    "ExplainableBoostingClassifier",
+    "ExplainableBoostingRegressor",
     "Fitted",
+    "GaussianNB",
     "GradientPerturbation",
     "Huber",
     "HuberHinge",
     "HuberRegressor",
+    "KMeans",
     "LinearERM",
     "LinearModel",
     "LinearRegression",
     "LinearSVC",
+    "Lloyd",
     "Logistic",
     "LogisticRegression",
     "Moments",
+    "NaiveBayes",
+    "NaiveBayesModel",
     "ObjectivePerturbation",
     "OutputPerturbation",
     "PCA",
     "PrivateSearch",
+    "PrivateTree",
     "RandomTrials",
     "Ridge",
     "SecondMoments",
     "Selected",
+    "Softmax",
+    "TreeModel",
     "card",
     "load",
     "save",

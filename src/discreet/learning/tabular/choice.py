@@ -9,7 +9,6 @@ from ... import _require
 from ..._public import Public
 from .erm import LinearERM
 from .gradient import GradientPerturbation
-from .losses import Loss
 from .objective import ObjectivePerturbation
 from .output import OutputPerturbation
 from .rows import Design, features_of
@@ -27,7 +26,6 @@ def linear_mechanism(
     target: str,
     features: Sequence[str] | None,
     method: str,
-    loss: Loss,
     clip: str,
     intercept: bool = True,
     **terms: Any,
@@ -36,7 +34,7 @@ def linear_mechanism(
     _require.one_of(("auto", *METHODS), method=method)
     names = features_of(public, target) if features is None else tuple(_require.listed(features=features))
     design = Design(features=names, target=target, intercept=intercept, clip=clip)
-    given = {"public": public, "design": design, "loss": loss, **terms}
+    given = {"public": public, "design": design, **terms}
     if method != "auto":
         return METHODS[method](**given), f"{method}: asked for."
     return cheapest([METHODS[name](**given) for name in METHODS if name != "gradient" or terms.get("delta")])

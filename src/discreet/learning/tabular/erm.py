@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -22,9 +22,10 @@ from ...accounting import Event
 from ...mechanisms.protocols import Release, check_source, release
 from ...sampling import Entropy
 from ...tables import Source
-from .losses import Logistic, Loss
+from .losses import Logistic, Loss, Softmax
 from .model import LinearModel, columns_only, target_classes
-from .rows import Design
+from .rows import Design, Rows
+from .softmax import SoftmaxProblem
 from .solver import Problem, minimize
 
 Array = npt.NDArray[np.float64]
@@ -50,11 +51,14 @@ class Facts:
     lipschitz: float
     smoothness: float
     size: int
+    # of all classes at once (softmax): how many; 1 otherwise
+    joint: int = 1
 
     @property
     def gradient_l1(self) -> float:
-        """The l1 norm of one row's gradient, at most."""
-        return self.lipschitz * self.l1
+        """The l1 norm of one row's gradient, at most: of a softmax sqrt(2) times its l2 bound in the scores,
+        |p - e_y|_1 <= 2."""
+        return self.lipschitz * self.l1 * (1.0 if self.joint == 1 else math.sqrt(2) * (1 + 1e-15))
 
     @property
     def gradient_l2(self) -> float:
@@ -62,8 +66,30 @@ class Facts:
 
     @property
     def curvature(self) -> float:
-        """The one eigenvalue of one row's Hessian, at most."""
+        """The largest eigenvalue of one row's Hessian, at most."""
         return self.smoothness * self.l2**2
+
+    @property
+    def sides(self) -> int:
+        """How many normal variables the privacy loss of one row is the largest of: the score of every other
+        class against its own (`ObjectivePerturbation`)."""
+        return max(1, self.joint - 1)
+
+    @property
+    def rank(self) -> int:
+        """The rank of one row's Hessian, at most."""
+        return max(1, self.joint - 1)
+
+    @property
+    def eigenvalue(self) -> float:
+        """The mean of the eigenvalues of one row's Hessian that are not 0, at most: what bounds the product
+        of 1 + eigenvalue / lambda, by the inequality of the arithmetic and the geometric mean. A softmax of k
+        classes has a trace of at most 1 - 1/k and rank k - 1: 1/k, where its largest is 1/2."""
+        return self.curvature if self.joint == 1 else self.curvature * 2 / self.joint
+
+    def determinant(self, strength: float) -> float:
+        """Return how much the determinant of the Hessian of J can change with a row, in logarithms."""
+        return self.rank * math.log1p(self.eigenvalue / strength)
 
     @property
     def tolerance(self) -> float:
@@ -146,6 +172,11 @@ class LinearERM(ABC):
         method, from public facts."""
 
     @property
+    def numbers(self) -> int:
+        """How many numbers its model holds."""
+        return self.facts.width * self.facts.models
+
+    @property
     def _bias(self) -> float:
         return self.strength * self.facts.expected_norm**2 / 2
 
@@ -162,9 +193,11 @@ class LinearERM(ABC):
     def facts(self) -> Facts:
         l1, l2 = self.design.norms(self.public)
         heaviest = max(self.class_weights, default=1.0)
+        joint = len(self.classes) if isinstance(self.loss, Softmax) else 1
         return Facts(
-            width=self.design.width(self.public),
-            models=1 if len(self.classes) <= 2 else len(self.classes),
+            width=self.design.width(self.public) * joint,
+            models=1 if len(self.classes) <= 2 or joint > 1 else len(self.classes),
+            joint=joint,
             changes=1 if self.public.neighbors is ADD_REMOVE else 2,
             l1=l1,
             l2=l2,
@@ -180,15 +213,20 @@ class LinearERM(ABC):
         value = self.fitted(*self.design.read(source, entropy), entropy)
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
-    def fitted(self, x: Array, targets: Array, entropy: Entropy) -> LinearModel:
+    def fitted(self, x: Rows, targets: Array, entropy: Entropy) -> LinearModel:
         """Return the private model of rows that `design` has read, for the price of `event`.
 
         Not a release: callers account for it.
         """
         weights = [self._weights(problem, entropy) for problem in self._problems(x, targets)]
+        if self.facts.joint > 1:
+            weights = list(weights[0].reshape(self.facts.joint, -1))
+            if len(weights) == 2:
+                # of two classes only the difference counts
+                weights = [weights[1] - weights[0]]
         return LinearModel(
             design=self.design, public=columns_only(self.public, self.design), classes=self.classes,
-            weights=tuple(tuple(row.tolist()) for row in weights),
+            joint=self.facts.joint > 1, weights=tuple(tuple(row.tolist()) for row in weights),
         )  # fmt: skip
 
     @abstractmethod
@@ -196,23 +234,24 @@ class LinearERM(ABC):
         """Return a bound on the l2 distance of the released weights from the minimizer of J, which holds with
         this probability."""
 
-    def _problems(self, x: Array, targets: Array) -> list[Problem]:
+    def _problems(self, x: Rows, targets: Array) -> list[Problem]:
         weights = None
         if self.class_weights:
             weights = np.array(self.class_weights)[targets.astype(np.int64)]
-        if not self.loss.classifies:
+        if not self.loss.classifies or self.facts.joint > 1:
             labels = [targets]
         elif self.facts.models == 1:
             labels = [2 * targets - 1]
         else:
             labels = [np.where(targets == place, 1.0, -1.0) for place in range(self.facts.models)]
+        kind = Problem if self.facts.joint == 1 else partial(SoftmaxProblem, classes=self.facts.joint)
         return [
-            Problem(
+            kind(
                 x=x,
                 y=y,
                 weights=weights,
                 loss=self.loss,
-                linear=np.zeros(x.shape[1]),
+                linear=np.zeros(self.facts.width),
                 strength=self.strength,
                 row_norm=self.facts.l2,
                 lipschitz=self.facts.lipschitz,

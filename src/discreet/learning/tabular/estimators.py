@@ -26,7 +26,7 @@ from ...mechanisms.protocols import Mechanism, Release
 from ...sampling import Entropy
 from ...tables import Memory
 from .choice import linear_mechanism
-from .losses import Huber, HuberHinge, Logistic, Loss
+from .losses import Huber, HuberHinge, Logistic, Loss, Softmax
 from .model import LinearModel, class_array
 
 try:
@@ -41,6 +41,18 @@ TARGET = "y"
 class TableEstimator(BaseEstimator):  # type: ignore[misc]
     """What all share: a mechanism from public facts, arrays as a table of declared bounds, and the released
     model."""
+
+    # whether it learns without a target
+    unsupervised = False
+
+    def __sklearn_tags__(self) -> Any:
+        """Say what scikit-learn must not expect: missing values are no error, and each fit has fresh noise."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan, tags.non_deterministic = True, True
+        for part in (tags.classifier_tags, tags.regressor_tags):
+            if part is not None:
+                part.poor_score = True
+        return tags
 
     def mechanism(
         self,
@@ -126,116 +138,12 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         return {f"x{i}": array[:, i] for i in range(array.shape[1])}
 
 
-class _Linear(TableEstimator):
-    """Linear models by private empirical risk minimization."""
-
-    model_: LinearModel
-    _clip = "typical"
-
-    def _loss(self) -> Loss:
-        raise NotImplementedError
-
-    def mechanism(
-        self,
-        public: Public,
-        *,
-        target: str,
-        features: Sequence[str] | None = None,
-        delta: float | None = None,
-    ) -> Mechanism:
-        own = next((d for d in (self.delta, delta) if d is not None), 0.0)
-        terms: dict[str, Any] = {
-            "epsilon": self.epsilon,
-            "delta": own,
-            "regularization": self.regularization,
-            "rows": self.n,
-        }
-        weights = self._weights(public, target)
-        if weights:
-            terms["class_weights"] = weights
-        learner, self.why_ = linear_mechanism(
-            public, target=target, features=features, method=self.method, loss=self._loss(), clip=self._clip,
-            intercept=self.fit_intercept, **terms,
-        )  # fmt: skip
-        return learner
-
-    def _weights(self, public: Public, target: str) -> tuple[float, ...]:
-        return ()
-
-    @property
-    def coef_(self) -> npt.NDArray[np.float64]:
-        """Weights of the coordinates, scaled to [-1, 1], in the order of
-        `mechanism_.design.names(public)`."""
-        check_is_fitted(self, "model_")
-        weights = np.array(self.model_.weights)
-        return weights[:, :-1] if self.model_.design.intercept else weights
-
-    @property
-    def intercept_(self) -> npt.NDArray[np.float64]:
-        check_is_fitted(self, "model_")
-        weights = np.array(self.model_.weights)
-        return weights[:, -1] if self.model_.design.intercept else np.zeros(len(weights))
-
-
-class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
-    """Private logistic regression: `method` is "objective", "output", "gradient", or "auto", which picks from
-    public facts; `why_` says why.
-
-    `delta`: by default the session's, and 0 without one; only as much is used as the method needs.
-    `regularization` is lambda, 1 / C of scikit-learn, by default from public facts. `class_weight`: weights
-    by class, which the noise grows with. Several classes: one model for each against the rest, which share
-    epsilon. DP-SGD is `DPClassifier`.
-
-    Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
-               unit. Proof: `mechanism_`'s class.
-    """
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        method: str = "auto",
-        regularization: float | None = None,
-        fit_intercept: bool = True,
-        class_weight: Any = None,
-        classes: Any = None,
-        n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
-    ) -> None:
-        self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
-        self.fit_intercept, self.class_weight, self.classes = fit_intercept, class_weight, classes
-        self.n, self.lower, self.upper = n, lower, upper
+class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
+    """What classifiers share: declared classes, and predictions from the scores of a model."""
 
     _labels: list[Any] | None = None
 
-    def _loss(self) -> Loss:
-        return Logistic()
-
-    def _weights(self, public: Public, target: str) -> tuple[float, ...]:
-        fact = public.fact(target)
-        declared = (
-            fact.values
-            if isinstance(fact, Categories)
-            else (False, True)
-            if isinstance(fact, Boolean)
-            else ()
-        )
-        # arrays are fitted with the numbers of their classes
-        values = list(declared) if self._labels is None else self._labels
-        if self.classes is not None and set(self.classes) != set(values):
-            raise InvalidInput(f"classes= differs from what the schema declares of {target!r}: leave it out.")
-        if self.class_weight is None:
-            return ()
-        if not isinstance(self.class_weight, dict) or not set(self.class_weight) <= set(values):
-            raise _require.fail(
-                "class_weight", self.class_weight,
-                'weights by declared class, such as {"yes": 2}; "balanced" would be read off the data',
-            )  # fmt: skip
-        return tuple(self.class_weight.get(value, 1.0) for value in values)
-
-    def fit(self, X: Any, y: Any) -> LogisticRegression:
+    def fit(self, X: Any, y: Any) -> Any:
         """Fit to arrays with declared `classes`, `n`, `lower` and `upper`.
 
         A label that is not declared counts as the first class.
@@ -265,16 +173,141 @@ class LogisticRegression(ClassifierMixin, _Linear):  # type: ignore[misc]
         return self
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
-        return self.model_.scores(self._inputs(X))
+        inputs = self._inputs(X)
+        return np.asarray(self.model_.scores(inputs))
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
-        return self.model_.probabilities(self._inputs(X))
+        inputs = self._inputs(X)
+        return np.asarray(self.model_.probabilities(inputs))
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         inputs = self._inputs(X)
         scores = self.model_.scores(inputs)
         places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[places]  # type: ignore[no-any-return]
+
+
+class _Linear(TableEstimator):
+    """Linear models by private empirical risk minimization."""
+
+    model_: LinearModel
+    _clip = "typical"
+
+    def _loss(self) -> Loss:
+        raise NotImplementedError
+
+    def mechanism(
+        self,
+        public: Public,
+        *,
+        target: str,
+        features: Sequence[str] | None = None,
+        delta: float | None = None,
+    ) -> Mechanism:
+        own = next((d for d in (self.delta, delta) if d is not None), 0.0)
+        terms: dict[str, Any] = {
+            "epsilon": self.epsilon,
+            "delta": own,
+            "regularization": self.regularization,
+            "rows": self.n,
+            "loss": self._loss(),
+        }
+        weights = self._weights(public, target)
+        if weights:
+            terms["class_weights"] = weights
+        if self._joint(public, target):
+            terms["loss"] = Softmax()
+        learner, self.why_ = linear_mechanism(
+            public, target=target, features=features, method=self.method, clip=self._clip,
+            intercept=self.fit_intercept, **terms,
+        )  # fmt: skip
+        return learner
+
+    def _weights(self, public: Public, target: str) -> tuple[float, ...]:
+        return ()
+
+    def _joint(self, public: Public, target: str) -> bool:
+        """Whether one softmax of all classes is fitted."""
+        return False
+
+    @property
+    def coef_(self) -> npt.NDArray[np.float64]:
+        """Weights of the coordinates, scaled to [-1, 1], in the order of
+        `mechanism_.design.names(public)`."""
+        check_is_fitted(self, "model_")
+        weights = np.array(self.model_.weights)
+        return weights[:, :-1] if self.model_.design.intercept else weights
+
+    @property
+    def intercept_(self) -> npt.NDArray[np.float64]:
+        check_is_fitted(self, "model_")
+        weights = np.array(self.model_.weights)
+        return weights[:, -1] if self.model_.design.intercept else np.zeros(len(weights))
+
+
+class LogisticRegression(Classifier, _Linear):
+    """Private logistic regression: `method` is "objective", "output", "gradient", or "auto", which picks from
+    public facts; `why_` says why.
+
+    `delta`: by default the session's, and 0 without one; only as much is used as the method needs.
+    `regularization` is lambda, 1 / C of scikit-learn, by default from public facts. `class_weight`: weights
+    by class, which the noise grows with. Several classes: `multi_class` "softmax", one model of all, or
+    "ovr", one for each against the rest, which share epsilon. DP-SGD is `DPClassifier`.
+
+    Guarantee: `event_`, under add_remove and one row a person; through a session, under its relation and
+               unit. Proof: `mechanism_`'s class.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        method: str = "auto",
+        regularization: float | None = None,
+        fit_intercept: bool = True,
+        class_weight: Any = None,
+        multi_class: str = "softmax",
+        classes: Any = None,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+    ) -> None:
+        self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
+        self.fit_intercept, self.class_weight, self.classes = fit_intercept, class_weight, classes
+        self.multi_class = multi_class
+        self.n, self.lower, self.upper = n, lower, upper
+
+    def _loss(self) -> Loss:
+        return Logistic()
+
+    def _joint(self, public: Public, target: str) -> bool:
+        _require.one_of(("softmax", "ovr"), multi_class=self.multi_class)
+        fact = public.fact(target)
+        classes = len(fact.values) if isinstance(fact, Categories) else 2
+        return isinstance(self._loss(), Logistic) and self.multi_class == "softmax" and classes > 2
+
+    def _weights(self, public: Public, target: str) -> tuple[float, ...]:
+        fact = public.fact(target)
+        declared = (
+            fact.values
+            if isinstance(fact, Categories)
+            else (False, True)
+            if isinstance(fact, Boolean)
+            else ()
+        )
+        # arrays are fitted with the numbers of their classes
+        values = list(declared) if self._labels is None else self._labels
+        if self.classes is not None and set(self.classes) != set(values):
+            raise InvalidInput(f"classes= differs from what the schema declares of {target!r}: leave it out.")
+        if self.class_weight is None:
+            return ()
+        if not isinstance(self.class_weight, dict) or not set(self.class_weight) <= set(values):
+            raise _require.fail(
+                "class_weight", self.class_weight,
+                'weights by declared class, such as {"yes": 2}; "balanced" would be read off the data',
+            )  # fmt: skip
+        return tuple(self.class_weight.get(value, 1.0) for value in values)
 
 
 class LinearSVC(LogisticRegression):
@@ -333,10 +366,13 @@ class HuberRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
         return self
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        return self.model_.predict(self._inputs(X))
+        inputs = self._inputs(X)
+        return self.model_.predict(inputs)
 
 
 def column_of(y: Any, X: Any) -> npt.NDArray[Any]:
+    if y is None:
+        raise InvalidInput("this estimator requires y to be passed, but the target y is None.")
     y = np.asarray(y)
     y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
     if y.ndim != 1 or (hasattr(X, "shape") and len(X.shape) == 2 and X.shape[0] != len(y)):

@@ -101,9 +101,12 @@ class GradientPerturbation(LinearERM):
         """Return the sum of all rows' gradients on the grid, as exact integers."""
         _, slopes = problem.slopes(w)
         total = np.zeros(self.facts.width, dtype=np.int64)
-        for start in range(0, len(problem.x), _ROWS):
-            part = problem.x[start : start + _ROWS] * (slopes[start : start + _ROWS, None] / self.cell)
-            total += np.rint(part).astype(np.int64).sum(axis=0)
+        each = max(1, _ROWS // self.facts.joint)
+        for start in range(0, len(problem.x), each):
+            rows = np.asarray(problem.x[start : start + each], np.float64)
+            # a row's gradient is its slope times its coordinates, or of several classes each one's slope
+            slope = slopes[start : start + each].reshape(len(rows), -1, 1) / self.cell
+            total += np.rint(slope * rows[:, None, :]).astype(np.int64).sum(axis=0).ravel()
         return total
 
     @property

@@ -3,12 +3,13 @@ declared bounds."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+from scipy.special import expit, logsumexp, softmax
 
 from ... import _require
 from ..._registry import described
@@ -152,4 +153,42 @@ class Huber:
         return result
 
 
-LOSSES: dict[str, Any] = {"logistic": Logistic, "huber_hinge": HuberHinge, "huber": Huber}
+@described("learning.Softmax")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Softmax:
+    """The multinomial logistic loss log sum_c exp(<w_c, x>) - <w_y, x> of k classes, all models at once.
+
+    With p the chances of the classes, the gradient is (p - e_y) (x) x: |p - e_y|_1 <= 2, |p - e_y|_2 <=
+    sqrt(2). The Hessian is A (x) x x' with A = diag(p) - p p': positive, of rank at most k - 1 because A 1 =
+    0, with eigenvalues of at most 1/2 and a trace 1 - |p|² <= 1 - 1/k.
+    """
+
+    @property
+    def lipschitz(self) -> float:
+        """The l2 norm of the gradient in the scores."""
+        return math.sqrt(2)
+
+    @property
+    def smoothness(self) -> float:
+        return 0.5
+
+    @property
+    def classifies(self) -> bool:
+        return True
+
+    def value(self, scores: Array, y: Array) -> Array:
+        """Return the loss of rows of k scores with the numbers of their classes."""
+        return np.asarray(logsumexp(scores, axis=1) - scores[np.arange(len(scores)), y.astype(np.int64)])
+
+    def slope(self, scores: Array, y: Array) -> Array:
+        """Return p - e_y for each row."""
+        result: Array = softmax(scores, axis=1)
+        result[np.arange(len(scores)), y.astype(np.int64)] -= 1
+        return result
+
+    def curvature(self, scores: Array, y: Array) -> Array:
+        """Return p for each row; the Hessian in the scores is diag(p) - p p'."""
+        return np.asarray(softmax(scores, axis=1))
+
+
+LOSSES: dict[str, Any] = {"logistic": Logistic, "huber_hinge": HuberHinge, "huber": Huber, "softmax": Softmax}

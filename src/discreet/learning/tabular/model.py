@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import expit
+from scipy.special import expit, softmax
 
 from ... import _require
 from ..._errors import InvalidInput
@@ -27,12 +27,14 @@ class LinearModel:
     """A linear model of declared columns: one vector of weights, or one for each of several classes.
 
     `public` holds the schema of the model's columns and nothing else. `classes` is empty for a regression.
+    `joint`: scores are those of a softmax, not each of a class against the rest.
     """
 
     design: Design
     public: Public
     weights: tuple[tuple[float, ...], ...]
     classes: tuple[Any, ...] = ()
+    joint: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", _require.listed(classes=self.classes))
@@ -75,6 +77,8 @@ class LinearModel:
         scores = self.scores(X)
         if scores.ndim == 1:
             return np.stack([expit(-scores), expit(scores)], axis=1)
+        if self.joint:
+            return np.asarray(softmax(scores, axis=1))
         chances = np.maximum(expit(scores), np.finfo(float).tiny)
         result: Array = chances / chances.sum(axis=1, keepdims=True)
         return result

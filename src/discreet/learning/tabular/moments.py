@@ -173,7 +173,7 @@ class SecondMoments:
         total = np.zeros((self.width, self.width), dtype=object)
         for start in range(0, len(rows), _ROWS):
             # products of a block stay far below 2^53: floats multiply and add them exactly, and quickly
-            cells = np.rint(rows[start : start + _ROWS] * CELLS)
+            cells = np.rint(rows[start : start + _ROWS].astype(np.float64) * CELLS)
             total = total + (cells.T @ cells).astype(np.int64).astype(object)
         return np.asarray(total[np.triu_indices(self.width)])
 

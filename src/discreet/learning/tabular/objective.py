@@ -77,6 +77,14 @@ class ObjectivePerturbation(LinearERM):
                discrete Laplace noise: epsilon_2-DP, and basic composition adds it (Iyengar et al. 2019, IEEE
                S&P, Algorithm 1). A replaced row is one removed and one added: group privacy for two. Several
                models: basic composition.
+               A softmax of k classes (`Softmax`): v = (p - e_y) (x) x. Of Gaussian noise <b, v> is
+               <p - e_y, z> with z_c = <b_c, x> independent normal variables; whatever p is, at most the
+               largest of z_j - z_y, each normal of deviation sqrt(2) s |x| = s G: of the k - 1 of them the
+               sum of their deltas is charged (`Facts.sides`). The determinants differ by
+               det(I + M^-1/2 B M^-1/2) with M = H + lambda I and B = A (x) x x': its eigenvalues are at most
+               those of B over lambda, in order (Weyl), at most k - 1 of B's are not 0, and their sum is at
+               most (1 - 1/k) |x|², so that the product is at most (1 + |x|² / (k lambda))^(k - 1)
+               (`Facts.determinant`).
     Accuracy:  with d the distance of the released weights from the perturbed minimizer, |released - minimizer
                of J| <= |b| / lambda + d, and J(perturbed minimizer) - J(minimizer) <= |b|² / lambda.
     Assumes:   the solver certifies its point: at most 16 times the declared number of rows (see
@@ -85,11 +93,11 @@ class ObjectivePerturbation(LinearERM):
 
     def _check(self) -> None:
         if not self._left(self.strength) > 0:
-            least = self.facts.curvature / math.expm1(min(700.0, self._objective_epsilon))
+            least = self.facts.eigenvalue / math.expm1(min(700.0, self._objective_epsilon / self.facts.rank))
             raise InvalidInput(
                 f"regularization = {self.regularization!r} is too small for epsilon = "
                 f"{self.epsilon!r}: the determinant alone costs "
-                f"{math.log1p(self.facts.curvature / self.strength):.3g} per model. Nothing was "
+                f"{self.facts.determinant(self.strength):.3g} per model. Nothing was "
                 f"charged or trained. Take more than {least:.4g}."
             )
         self.output_noise  # noqa: B018 - price it now
@@ -110,7 +118,7 @@ class ObjectivePerturbation(LinearERM):
 
     def _left(self, strength: float) -> float:
         """Return what is left of epsilon for the noise after the determinant is paid."""
-        return self._objective_epsilon - math.log1p(self.facts.curvature / strength) * (1 + 1e-12)
+        return self._objective_epsilon - self.facts.determinant(strength) * (1 + 1e-12)
 
     @cached_property
     def strength(self) -> float:
@@ -118,7 +126,8 @@ class ObjectivePerturbation(LinearERM):
         epsilon for the noise."""
         if self.regularization is not None:
             return float(self.regularization)
-        least = strength = self.facts.curvature / math.expm1(min(700.0, self._objective_epsilon / 2))
+        half = self._objective_epsilon / 2 / self.facts.rank
+        least = strength = self.facts.eigenvalue / math.expm1(min(700.0, half))
         for _ in range(30):
             strength = max(least, self._expected_noise(strength) / self.facts.expected_norm)
         return strength
@@ -133,7 +142,7 @@ class ObjectivePerturbation(LinearERM):
         # below this the failure of `inside.gaussian` would count
         if delta < 1e-40:
             return math.inf
-        sides = 1 if self.loss.classifies else 2
+        sides = self.facts.sides if self.loss.classifies else 2
         low, high = 1e-3, 1.0
         while gaussian_objective_delta(epsilon, high, sides) > delta:
             low, high = high, 2 * high

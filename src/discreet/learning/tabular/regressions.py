@@ -74,7 +74,8 @@ class Ridge(RegressorMixin, TableEstimator):  # type: ignore[misc]
         return [self.moments_.ridge(penalty) for penalty in penalties]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
-        return self.model_.predict(self._inputs(X))
+        inputs = self._inputs(X)
+        return self.model_.predict(inputs)
 
 
 class LinearRegression(Ridge):
@@ -108,6 +109,8 @@ class PCA(TransformerMixin, TableEstimator):  # type: ignore[misc]
 
     Guarantee: `event_`. Proof: `SecondMoments`; the rest is post-processing.
     """
+
+    unsupervised = True
 
     def __init__(
         self,

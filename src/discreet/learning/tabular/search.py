@@ -7,7 +7,6 @@ target="income") search.best_params_; search.predict(...); search.comparison()
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,36 +16,49 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from ... import _require
+from ... import _require, accounting
 from ..._errors import InvalidInput, PrivateFact
 from ..._public import Bounds, Categories, Public
-from ...accounting import geometric, logarithmic
+from ...accounting import ZCDP, NegativeBinomialTrials, PoissonTrials, RepeatAndSelect
 from ...mechanisms.protocols import Mechanism, Release
 from .estimators import TableEstimator, column_of, numbers_of
-from .selection import RandomTrials
+from .selection import RandomTrials, rho_of
+from .trial_laws import Law, gamma_of
 
-LAWS = {"logarithmic": logarithmic, "geometric": geometric}
+# The shape of the negative binomial law; None is Poisson.
+LAWS = {"logarithmic": 0, "geometric": 1, "poisson": None}
 
 
-def gamma_of(law: str, mean: float) -> float:
-    """Return the gamma at which a law of trials has this mean: 1 / gamma, or (1 / gamma - 1) / log(1 /
-    gamma)."""
-    if law == "geometric":
-        return 1 / mean
-    low, high = 1e-12, 1 - 1e-12
-    for _ in range(200):
-        middle = math.sqrt(low * high)
-        low, high = (middle, high) if (1 / middle - 1) / -math.log(middle) > mean else (low, middle)
-    return high
+def law_of(law: str, mean: float) -> Law:
+    """Return the law of this name whose mean number of trials is this."""
+    shape = LAWS[law]
+    if shape is None:
+        return PoissonTrials(mean=mean)
+    return NegativeBinomialTrials(shape=shape, gamma=gamma_of(shape, mean))
+
+
+def run_rho(trials: Law, epsilon: float, delta: float, neighbors: Any) -> float:
+    """Return the largest zCDP parameter of a run, nearly, at which the search is (epsilon, delta)-DP."""
+    inverse = accounting.calibrate(
+        lambda x: RepeatAndSelect(event=ZCDP(rho=1 / x, neighbors=neighbors), trials=trials),
+        epsilon=epsilon,
+        delta=delta,
+        accountant="rdp",
+    )
+    return 1 / float(inverse) * (1 - 1e-9)
 
 
 class PrivateSearch(TableEstimator):
-    """Tunes a linear estimator over all combinations of `space`, within one epsilon, and is the best model
+    """Tunes an estimator over all combinations of `space`, within one epsilon, and is the best model
     afterwards.
 
-    `trials` is the mean number of runs, `law` "logarithmic" (total: twice the epsilon of a run) or
-    "geometric" (three times). One run gets the same epsilon however many candidates there are. `holdout` is
-    the share of units that scores. Pure: no delta is used.
+    `trials` is the mean number of runs, `law` "logarithmic", "geometric" or "poisson" (which needs a delta).
+    One run gets the same price however many candidates there are: where all candidates have Gaussian noise
+    and there is a `delta`, by Rényi accounting nearly the whole; otherwise pure, half of epsilon with the
+    logarithmic law and a third with the geometric. `holdout` is the share of units that scores.
+
+    Through a session the number of runs is sealed; `pace` in seconds, as `Curator.run` has it, hides running
+    times.
 
     Guarantee: `event_`. Proof: `RandomTrials`.
     """
@@ -57,12 +69,14 @@ class PrivateSearch(TableEstimator):
         space: Mapping[str, Sequence[Any]],
         *,
         epsilon: float = 1.0,
+        delta: float | None = None,
         trials: float = 10.0,
         law: str = "logarithmic",
         holdout: float = 0.2,
+        pace: float = 0.0,
     ) -> None:
-        self.estimator, self.space, self.epsilon = estimator, space, epsilon
-        self.trials, self.law, self.holdout = trials, law, holdout
+        self.estimator, self.space, self.epsilon, self.delta = estimator, space, epsilon, delta
+        self.trials, self.law, self.holdout, self.pace = trials, law, holdout, pace
 
     _labels: list[Any] | None = None
 
@@ -97,25 +111,50 @@ class PrivateSearch(TableEstimator):
         _require.finite(trials=self.trials)
         if not self.trials > 1:
             raise _require.fail("trials", self.trials, "above 1: the mean number of runs")
-        trials = LAWS[self.law](gamma_of(self.law, float(self.trials)))
+        trials = law_of(self.law, float(self.trials))
+        own = next((d for d in (self.delta, delta) if d is not None), 0.0)
+        how: dict[str, Any] = {"public": public, "target": target, "features": features}
+        if hasattr(self.estimator, "trainer"):
+            from ..trials import trainer_trials
+
+            return trainer_trials(self, own, trials, self._settings, **how)
+        if own > 0:
+            rho = run_rho(trials, self.epsilon, own, public.neighbors)
+            each = float(accounting.epsilon(ZCDP(rho=rho), delta=own, accountant="zcdp")) * (1 - 1e-6)
+            candidates = self._candidates(each, own, **how)
+            if all(rho_of(c.event) <= rho and c.delta > 0 for c in candidates):
+                return self._trials(candidates, trials, public, delta=own, score_rho=rho)
+        if isinstance(trials, PoissonTrials):
+            raise InvalidInput(
+                'law = "poisson" needs a delta, and candidates with Gaussian noise (method="output" or '
+                '"gradient", GaussianNB, boosting). Nothing was charged. Take law="logarithmic".'
+            )
         each = self.epsilon / float(2 + trials.shape) * (1 - 1e-12)
-        size = public.declared_size("tuning")
-        rows = max(1, round(size * (1 - self.holdout)))
+        return self._trials(self._candidates(each, 0.0, **how), trials, public, score_epsilon=each)
+
+    def _candidates(self, epsilon: float, delta: float, public: Public, **how: Any) -> list[Any]:
+        rows = max(1, round(public.declared_size("tuning") * (1 - self.holdout)))
         candidates = []
         for setting in self._settings:
-            model = clone(self.estimator).set_params(**setting, epsilon=each, delta=0.0, n=rows)
+            model = clone(self.estimator).set_params(**setting, epsilon=epsilon, delta=delta, n=rows)
             model._labels = self._labels
-            candidates.append(model.mechanism(public, target=target, features=features))
+            candidates.append(model.mechanism(public, **how))
+        return candidates
+
+    def _trials(self, candidates: list[Any], trials: Law, public: Public, **price: Any) -> RandomTrials:
         return RandomTrials(
             public=public,
             candidates=tuple(candidates),
-            score_epsilon=each,
             trials=trials,
             holdout=self.holdout,  # type: ignore[arg-type]
+            **price,
         )
 
     def adopt(self, release: Release, mechanism: Any) -> Any:
-        super().adopt(release, mechanism)
+        self.model_, self.event_, self.mechanism_ = release.value, release.event, mechanism
+        columns = getattr(mechanism, "columns", None) or mechanism.design
+        self.feature_names_in_ = np.array(columns.features, dtype=object)
+        self.n_features_in_, self._arrays = len(columns.features), False
         self.best_params_ = self._settings[release.value.candidate]
         self.best_score_ = release.value.score
         chosen = mechanism.candidates[release.value.candidate]
@@ -167,9 +206,16 @@ class PrivateSearch(TableEstimator):
         """Return what this search cost, what trying every candidate once by plain composition would, and what
         hiding it would claim."""
         check_is_fitted(self, "best_estimator_")
-        run = float(self.mechanism_.run_epsilon)
+        search = self.mechanism_
+        one, count = search.run_event, len(search.candidates)
         return {
-            "this search": self.mechanism_.epsilon,
-            "plain composition, every candidate once": run * len(self.mechanism_.candidates),
-            "cheating: the best run alone, not a guarantee": run,
+            "this search": search.epsilon,
+            "plain composition, every candidate once": _price(one.repeated(count), search.delta),
+            "cheating: the best run alone, not a guarantee": _price(one, search.delta),
         }
+
+
+def _price(event: Any, delta: float) -> float:
+    if delta == 0:
+        return float(accounting.basic(event).value)
+    return float(accounting.epsilon(event, delta=delta, accountant="rdp"))

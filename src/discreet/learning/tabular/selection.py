@@ -3,6 +3,8 @@ and scored privately."""
 
 from __future__ import annotations
 
+import json
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -10,20 +12,29 @@ from typing import Any
 
 import numpy as np
 
-from ... import _require, sampling
+from ... import _registry, _require, accounting, sampling
 from ..._errors import InvalidInput
 from ..._public import Public
 from ..._registry import described
-from ...accounting import Event, NegativeBinomialTrials, PureDP, RepeatAndSelect
-from ...mechanisms.noise import IntegerLaplace
+from ...accounting import ZCDP, Event, PoissonTrials, PureDP, RepeatAndSelect
+from ...accounting.pure import epsilon_of
+from ...mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ...mechanisms.protocols import Release, check_source, release
 from ...sampling import Entropy
 from ...tables import Source
 from .erm import LinearERM
-from .model import LinearModel
+from .learner import TableLearner
+from .rows import Loaded
+from .trial_laws import Law, cap_of, number_of_trials
 
 # A row's score is a whole number of this part of 1: exact sums, and a sensitivity that is exact too.
 CELLS = 1 << 10
+
+
+def rho_of(event: Event) -> float:
+    """Return the zCDP parameter of an event; infinity where it has none without a delta."""
+    cost = accounting.zcdp(event)
+    return float("inf") if cost.delta > 0 else float(cost.value)
 
 
 @described("learning.Selected")
@@ -32,7 +43,7 @@ class Selected:
     """What tuning released: the best model, which candidate it was, and its noisy score: the share of
     held-out rows it got right."""
 
-    model: LinearModel
+    model: Any
     candidate: int
     score: float
 
@@ -40,128 +51,263 @@ class Selected:
         return self.model.predict(X)
 
 
-@described("learning.RandomTrials")
+class TrialRun:
+    """A search that is under way: how many trials are left, and the best one so far. All of it is secret."""
+
+    taken, progress = 0, None
+
+    def __init__(self, search: RepeatedTrials, data: Any, state: dict[str, Any], entropy: Entropy) -> None:
+        self.search, self.data, self.state, self.entropy = search, data, state, entropy
+
+    def __enter__(self) -> TrialRun:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        return None
+
+    @property
+    def done(self) -> bool:
+        return bool(self.state["left"] <= 0)
+
+    def step(self) -> None:
+        """Run one trial; in the last round all that are left, so that the law of their number is exact."""
+        self.state["rounds"] += 1
+        last = self.state["rounds"] >= self.search.length
+        for _ in range(self.state["left"] if last else 1):
+            score, place, model = self.search.trial(self.data, self.entropy)
+            self.state["left"] -= 1
+            best = self.state["best"]
+            if best is None or score > best[0]:
+                self.state["best"] = [score, place, self.search.packed(model)]
+
+    def dump(self) -> bytes:
+        return json.dumps(self.state).encode()
+
+    def release(self) -> Release:
+        """Release the best run; of none at all, a candidate that was trained on no rows."""
+        if self.state["best"] is None:
+            blank = self.search.packed(self.search.blank(self.entropy))
+            self.state["best"] = [0, 0, blank]
+        score, place, packed = self.state["best"]
+        value = Selected(
+            model=self.search.unpacked(packed), candidate=place, score=score / CELLS / self.search.held_out
+        )
+        return release(
+            value, event=self.search.event, entropy=self.entropy, error=self.search.error, scored=True
+        )
+
+
 @dataclass(frozen=True, kw_only=True)
-class RandomTrials:
-    """Trains and scores a random candidate a random number of times, and releases the best run only (Liu &
-    Talwar 2019; Papernot & Steinke 2022).
-
-    Every unit is held out with probability `holdout`, by a coin of its own; the rest trains. A run draws one
-    of `candidates` uniformly, independently of earlier runs, trains it with its epsilon, and adds up the
-    scores of held-out rows with discrete Laplace noise for `score_epsilon`. The number of runs has the law
-    `trials`, and is neither released nor kept; how long it took is what tells it to whoever can time the
-    curator.
-
-    Guarantee: `event`: RepeatAndSelect of one run, which is pure DP for the larger of the candidates' epsilon
-               and `score_epsilon`.
-    Proof:     given the coins, one unit is in the training part or in the held-out part, in every run the
-               same: in the first case only the training of a run touches it and the score is post-processing,
-               in the second only the score does (parallel composition). A run's output is model, candidate
-               and noisy score; the best by that score is shown. Papernot & Steinke 2022 (arXiv:2110.03620),
-               Theorem 2. A row's score is in [0, 1], so that one unit moves the sum of scores by at most 1.
-    Assumes:   candidates are pure, and all read the same rows.
-    """
+class RepeatedTrials(ABC):
+    """Base of private searches (Liu & Talwar 2019; Papernot & Steinke 2022): a secret number of independent
+    runs of one mechanism, and the best of them by its noisy score."""
 
     public: Public
-    candidates: tuple[LinearERM, ...]
-    score_epsilon: float
-    trials: NegativeBinomialTrials
+    candidates: tuple[Any, ...]
+    trials: Law
     holdout: Fraction = Fraction(1, 5)
+    delta: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "candidates", _require.listed(candidates=self.candidates))
         object.__setattr__(self, "holdout", _require.exact(self.holdout, "holdout"))
         _require.non_empty(candidates=self.candidates)
-        _require.positive(score_epsilon=self.score_epsilon)
         _require.open_probability(holdout=self.holdout)
-        if not isinstance(self.trials, NegativeBinomialTrials) or self.trials.shape not in (0, 1):
+        _require.probability(delta=self.delta)
+        if not isinstance(self.trials, Law):
             raise _require.fail(
-                "trials", self.trials, "accounting.logarithmic(...) or accounting.geometric(...)"
+                "trials", self.trials, "accounting.logarithmic(...), geometric(...) or PoissonTrials(...)"
             )
-        for candidate in self.candidates:
-            if not isinstance(candidate, LinearERM) or candidate.delta != 0:
-                raise _require.fail("candidates", type(candidate).__name__, "pure linear learners (delta 0)")
-            if candidate.public != self.public or candidate.design != self.candidates[0].design:
-                raise InvalidInput(
-                    "all candidates must be priced for the same table and read the same columns. "
-                    "Nothing was charged."
-                )
+        self._check()
+
+    @abstractmethod
+    def _check(self) -> None: ...
 
     @property
-    def design(self) -> Any:
-        return self.candidates[0].design
+    @abstractmethod
+    def run_event(self) -> Event:
+        """The price of one run."""
 
     @property
-    def run_epsilon(self) -> float:
-        """The epsilon of one run."""
-        return max(self.score_epsilon, *(candidate.epsilon for candidate in self.candidates))
+    @abstractmethod
+    def blob_size(self) -> int:
+        """The public size of what is sealed."""
+
+    @abstractmethod
+    def loaded(self, source: Any) -> Any: ...
+
+    @abstractmethod
+    def trial(self, data: Any, entropy: Entropy) -> tuple[int, int, Any]:
+        """Return noisy score, candidate and model of one run."""
+
+    @abstractmethod
+    def blank(self, entropy: Entropy) -> Any:
+        """Return a model of no rows."""
+
+    @abstractmethod
+    def packed(self, model: Any) -> Any:
+        """Return a model as JSON."""
+
+    @abstractmethod
+    def unpacked(self, packed: Any) -> Any: ...
 
     @property
-    def epsilon(self) -> float:
-        """The total, by Theorem 2 at infinite orders."""
-        return float((2 + self.trials.shape) * self.run_epsilon)
-
-    @property
-    def delta(self) -> float:
-        return 0.0
-
-    @property
-    def asked(self) -> tuple[float, float]:
-        return self.epsilon, 0.0
-
-    @property
-    def tuning(self) -> str:
-        return f"best of a random number of private trials of {len(self.candidates)} candidates; in the price"
+    @abstractmethod
+    def noise(self) -> Any:
+        """Of the score, in cells."""
 
     @property
     def event(self) -> Event:
-        one = PureDP(epsilon=self.run_epsilon, neighbors=self.public.neighbors)
-        return RepeatAndSelect(event=one, trials=self.trials)
+        return RepeatAndSelect(event=self.run_event, trials=self.trials)
 
     @cached_property
-    def noise(self) -> IntegerLaplace:
-        # a replaced row's score moves from one end to the other; an added one's from 0
-        return IntegerLaplace.for_epsilon(
-            self.score_epsilon, sensitivity=CELLS, neighbors=self.public.neighbors
-        )
+    def epsilon(self) -> float:
+        """The total at `delta`."""
+        if self.delta == 0:
+            total = epsilon_of(self.event)
+            return float("inf") if total is None else total
+        return float(accounting.epsilon(self.event, delta=self.delta, accountant="rdp"))
+
+    @property
+    def asked(self) -> tuple[float, float]:
+        return self.epsilon, self.delta
+
+    @property
+    def length(self) -> int:
+        return cap_of(self.trials)
 
     @property
     def held_out(self) -> float:
         """The expected number of held-out units, from the declared size."""
         return float(self.holdout) * self.public.declared_size("a score")
 
+    @property
+    def tuning(self) -> str:
+        return f"best of a random number of private trials of {len(self.candidates)} candidates; in the price"
+
+    def start(self, source: Source, *, entropy: Entropy) -> TrialRun:
+        check_source(self.public, source, examples=True)
+        state = {"left": number_of_trials(self.trials, entropy), "rounds": 0, "best": None}
+        return TrialRun(self, self.loaded(source), state, entropy)
+
+    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> TrialRun:
+        return TrialRun(self, self.loaded(source), json.loads(raw), entropy)
+
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
-        check_source(self.public, source)
-        x, y = self.design.read(source, entropy)
-        held = np.asarray(sampling.bernoulli(self.holdout, len(x), entropy), dtype=bool)
-        best: tuple[int, int, LinearModel] | None = None
-        for _ in range(number_of_trials(self.trials, entropy)):
-            place = int(sampling.uniform_below(len(self.candidates), 1, entropy)[0])
-            model = self.candidates[place].fitted(x[~held], y[~held], entropy)
-            right = int(np.rint((1 - model.mistakes(x[held], y[held])) * CELLS).sum())
-            score = int(self.noise(np.array([right]), entropy=entropy)[0])
-            if best is None or score > best[0]:
-                best = (score, place, model)
-        assert best is not None
-        value = Selected(model=best[2], candidate=best[1], score=best[0] / CELLS / self.held_out)
-        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+        run = self.start(source, entropy=entropy)
+        while not run.done:
+            run.step()
+        return run.release()
+
+    def drawn(self, entropy: Entropy) -> int:
+        """Return the number of a candidate, each equally likely."""
+        return int(sampling.uniform_below(len(self.candidates), 1, entropy)[0])
 
     def error(self, confidence: float = 0.95) -> float:
         """Return how far the noise may have moved one run's score, as a share of the held-out rows."""
         return float(self.noise.error(confidence)) / CELLS / self.held_out
 
 
-def number_of_trials(trials: NegativeBinomialTrials, entropy: Entropy) -> int:
-    """Return a draw of the truncated negative binomial law of shape 0 or 1, at least 1.
+@described("learning.RandomTrials")
+@dataclass(frozen=True, kw_only=True)
+class RandomTrials(RepeatedTrials):
+    """Trains and scores a random candidate a random number of times, and releases the best run only (Liu &
+    Talwar 2019; Papernot & Steinke 2022).
 
-    Guarantee: exactly the stated law, for the binary value of gamma.
-    Proof:     shape 1: the number of the first success of trials with chance gamma. Shape 0: P(K = k) is
-               proportional to (1 - gamma)^k / k, which is the former times 1 / k: rejection.
+    In a run every unit is held out with probability `holdout`, by a fresh coin of its own; the rest trains.
+    One of `candidates` is drawn uniformly, trained for its price, and the scores of held-out rows are added
+    up with noise: discrete Laplace for `score_epsilon` where candidates are pure, discrete Gaussian for
+    `score_rho` where they are not. The number of runs has the law `trials`; through a curator it is sealed.
+
+    Guarantee: `event`: RepeatAndSelect of one run, which is pure DP for the larger of the candidates' epsilon
+               and `score_epsilon`, or zCDP for the larger of the candidates' rho and `score_rho`.
+    Proof:     given its coins, a unit is in the training part or in the held-out part of a run: in the first
+               case only the training touches it and the score is post-processing, in the second only the
+               score does (parallel composition). Coins and the choice of the candidate do not depend on the
+               data, and of mixtures with the same weights divergences are at most the largest of the parts'
+               (quasi-convexity; van Erven & Harremoes 2014, Theorem 13). So a run has this price. Runs are
+               independent and alike: coins and candidate are drawn anew. A run's output is model, candidate
+               and noisy score; the best by that score is shown. Papernot & Steinke 2022 (arXiv:2110.03620),
+               Theorems 2 and 6. A row's score is in [0, 1], so that one unit moves the sum of scores by at
+               most 1. Where there is no run (Poisson), what is released was trained on no rows.
     """
-    gamma = _require.exact(trials.gamma, "gamma")
-    while True:
-        number = 1
-        while not bool(sampling.bernoulli(gamma, 1, entropy)[0]):
-            number += 1
-        if trials.shape == 1 or bool(sampling.bernoulli(Fraction(1, number), 1, entropy)[0]):
-            return number
+
+    score_epsilon: float | None = None
+    score_rho: float | None = None
+
+    def _check(self) -> None:
+        if (self.score_epsilon is None) == (self.score_rho is None):
+            raise InvalidInput("give score_epsilon, or score_rho with a delta. Nothing was charged.")
+        _require.positive(score=self.score_epsilon if self.score_rho is None else self.score_rho)
+        if self.score_rho is None and isinstance(self.trials, PoissonTrials):
+            raise InvalidInput(
+                "Poisson trials have no pure price: give score_rho, and a delta. Nothing was charged."
+            )
+        for candidate in self.candidates:
+            if not isinstance(candidate, LinearERM | TableLearner):
+                raise _require.fail("candidates", type(candidate).__name__, "learners of a table")
+            if candidate.design.target is None:
+                raise _require.fail("candidates", type(candidate).__name__, "learners that predict a target")
+            if candidate.public != self.public or candidate.design != self.candidates[0].design:
+                raise InvalidInput(
+                    "all candidates must be priced for the same table and read the same columns. "
+                    "Nothing was charged."
+                )
+        self.run_event  # noqa: B018 - price it now
+
+    @property
+    def design(self) -> Any:
+        return self.candidates[0].design
+
+    @cached_property
+    def run_event(self) -> Event:
+        events = [candidate.event for candidate in self.candidates]
+        if self.score_rho is None:
+            pure = [epsilon_of(event) for event in events]
+            if any(value is None or value == float("inf") for value in pure):
+                raise _require.fail("candidates", "not pure", "pure learners (delta 0), or score_rho")
+            assert self.score_epsilon is not None
+            largest = max(self.score_epsilon, *(float(value) for value in pure if value is not None))
+            return PureDP(epsilon=largest, neighbors=self.public.neighbors)
+        rho = max(self.score_rho, *(rho_of(event) for event in events))
+        if rho == float("inf"):
+            raise _require.fail("candidates", "without a rho", "learners with a pure or a Gaussian price")
+        return ZCDP(rho=rho, neighbors=self.public.neighbors)
+
+    @cached_property
+    def noise(self) -> IntegerLaplace | IntegerGaussian:
+        # a replaced row's score moves from one end to the other; an added one's from 0
+        if self.score_rho is None:
+            assert self.score_epsilon is not None
+            return IntegerLaplace.for_epsilon(
+                self.score_epsilon, sensitivity=CELLS, neighbors=self.public.neighbors
+            )
+        return IntegerGaussian.for_rho(self.score_rho, sensitivity=CELLS, neighbors=self.public.neighbors)
+
+    @property
+    def blob_size(self) -> int:
+        numbers = max(int(candidate.numbers) for candidate in self.candidates)
+        facts = len(json.dumps([_registry.to_json(self.public), _registry.to_json(self.design)]))
+        # a float takes at most 24 characters and its comma
+        return 4096 + 2 * facts + 32 * numbers
+
+    def loaded(self, source: Source) -> Loaded:
+        return self.design.load(source)  # type: ignore[no-any-return]
+
+    def trial(self, data: Loaded, entropy: Entropy) -> tuple[int, int, Any]:
+        x, y = data.picked(entropy)
+        held = np.asarray(sampling.bernoulli(self.holdout, len(x), entropy), dtype=bool)
+        place = self.drawn(entropy)
+        model = self.candidates[place].fitted(x[~held], y[~held], entropy)
+        right = int(np.rint((1 - model.mistakes(x[held], y[held])) * CELLS).sum())
+        return int(self.noise(np.array([right]), entropy=entropy)[0]), place, model
+
+    def blank(self, entropy: Entropy) -> Any:
+        width = self.design.width(self.public)
+        return self.candidates[0].fitted(np.zeros((0, width), dtype=np.float32), np.zeros(0), entropy)
+
+    def packed(self, model: Any) -> Any:
+        return _registry.to_json(model)
+
+    def unpacked(self, packed: Any) -> Any:
+        return _registry.from_json(packed)

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +31,12 @@ STEPS = 2000
 
 @dataclass(frozen=True)
 class Problem:
-    """The perturbed, regularized objective on rows `x` with targets `y` and weights of rows."""
+    """The perturbed, regularized objective on rows `x` with targets `y` and weights of rows.
 
-    x: Array
+    Rows may be in single precision; sums are not.
+    """
+
+    x: Any
     y: Array
     weights: Array | None
     loss: Loss
@@ -48,8 +53,20 @@ class Problem:
 
     def gradient(self, w: Array) -> tuple[Array, Array]:
         """Return the gradient, and the scores that it was computed from."""
-        scores, slopes = self.slopes(w)
-        return blocked(self.x, slopes) + self.strength * w + self.linear, scores
+        n, d = self.x.shape
+        scores, sums = np.empty(n), np.zeros((-(-n // BLOCK), d))
+        for start in range(0, n, BLOCK):
+            # while these rows are in the cache, they are read for their scores and for their gradients
+            part = slice(start, start + BLOCK)
+            rows = self.x[part].astype(np.float64, copy=False)
+            scores[part] = rows @ w
+            slopes = self.loss.slope(scores[part], self.y[part])
+            if self.weights is not None:
+                slopes = slopes * self.weights[part]
+            sums[start // BLOCK] = slopes @ rows
+        # numpy sums pairwise along an axis that is contiguous
+        total = np.ascontiguousarray(sums.T).sum(axis=1)
+        return total + self.strength * w + self.linear, scores
 
     def rounding(self, w: Array) -> float:
         """Return a bound on the l2 distance of the computed from the true gradient at w.
@@ -70,18 +87,24 @@ class Problem:
         return float(1.01 * _UNIT * (n * self.row_norm * slope + rest))
 
     @property
+    def size(self) -> int:
+        """The number of weights."""
+        return len(self.linear)
+
+    @property
     def stride(self) -> int:
         """Every how many rows one is taken where a part of them is enough."""
         n, d = self.x.shape
         return int(max(1, n // max(_LEAST, _PER_FEATURE * d)))
 
+    @cached_property
     def sampled(self) -> Problem:
-        """Return the problem of every `stride`-th row, with all else in proportion: its minimizer is a good
+        """The problem of every `stride`-th row, with all else in proportion: its minimizer is a good
         start."""
         stride = self.stride
         return replace(
             self,
-            x=np.ascontiguousarray(self.x[::stride]),
+            x=self.x[::stride].astype(np.float64),
             y=self.y[::stride],
             linear=self.linear / stride,
             strength=self.strength / stride,
@@ -90,39 +113,47 @@ class Problem:
 
     def hessian(self, scores: Array) -> Array:
         """Return Newton's matrix, from every k-th row where there are many."""
-        d, stride = self.x.shape[1], self.stride
-        part, y = self.x[::stride], self.y[::stride]
-        curvature = self.loss.curvature(scores[::stride], y) * stride
-        if self.weights is not None:
-            curvature = curvature * self.weights[::stride]
+        d, stride, part = self.x.shape[1], self.stride, self.sampled
+        curvature = self.loss.curvature(scores[::stride], part.y) * stride
+        if part.weights is not None:
+            curvature = curvature * part.weights
         matrix = np.zeros((d, d))
-        for start in range(0, len(part), 1 << 15):
-            rows = part[start : start + (1 << 15)]
-            matrix += (rows * curvature[start : start + (1 << 15), None]).T @ rows
+        for start in range(0, len(part.x), BLOCK):
+            rows = part.x[start : start + BLOCK]
+            matrix += (rows * curvature[start : start + BLOCK, None]).T @ rows
         matrix.flat[:: d + 1] += self.strength
         return matrix
 
 
-def blocked(x: Array, slopes: Array) -> Array:
-    """Return sum_i slopes_i x_i, summed in blocks and the blocks pairwise."""
-    n, d = x.shape
-    whole = n // BLOCK * BLOCK
-    parts = np.matmul(slopes[:whole].reshape(-1, 1, BLOCK), x[:whole].reshape(-1, BLOCK, d))[:, 0, :]
-    parts = np.concatenate([parts, (slopes[whole:] @ x[whole:])[None, :]])
-    # numpy sums pairwise along an axis that is contiguous
-    total: Array = np.ascontiguousarray(parts.T).sum(axis=1)
-    return total
+class _Directions:
+    """Newton directions from one matrix, corrected by the steps taken since (limited-memory BFGS whose first
+    matrix is Newton's): a matrix from a part of the rows serves several steps."""
 
+    def __init__(self, matrix: Array) -> None:
+        matrix.flat[:: len(matrix) + 1] += 1e-13 * float(np.trace(matrix))
+        self.trace, self.pairs = float(np.trace(matrix)), list[tuple[Array, Array]]()
+        try:
+            self.factor = cho_factor(matrix, lower=True)
+        except np.linalg.LinAlgError:
+            # rounding left no positive matrix: the gradient itself, for no table may end in an error
+            self.factor = None
 
-def _newton(matrix: Array, gradient: Array) -> Array:
-    """Return the Newton direction; the gradient itself where rounding left no positive matrix: no table may
-    end in an error."""
-    matrix.flat[:: len(matrix) + 1] += 1e-13 * float(np.trace(matrix))
-    try:
-        direction: Array = cho_solve(cho_factor(matrix, lower=True), gradient)
-    except np.linalg.LinAlgError:
-        return gradient / float(np.trace(matrix))
-    return direction
+    def __call__(self, gradient: Array) -> Array:
+        if self.factor is None:
+            return gradient / self.trace
+        result, shares = gradient.copy(), []
+        for step, change in reversed(self.pairs):
+            shares.append(step @ result / (step @ change))
+            result -= shares[-1] * change
+        result = cho_solve(self.factor, result)
+        for (step, change), share in zip(self.pairs, reversed(shares), strict=True):
+            result += (share - change @ result / (step @ change)) * step
+        return np.asarray(result)
+
+    def learn(self, step: Array, change: Array) -> None:
+        """Keep how the gradient changed over a step, where rounding left that its sign."""
+        if step @ change > 1e-12 * float(np.linalg.norm(step) * np.linalg.norm(change)):
+            self.pairs.append((step, change))
 
 
 def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> tuple[Array, bool]:
@@ -130,24 +161,25 @@ def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> 
     certified.
 
     Newton steps, halved until the gradient gets shorter: for a strongly convex objective its length is a
-    merit function that the Newton direction descends. A gradient step with the inverse of the largest
-    curvature stands in where none does.
+    merit function that the Newton direction descends. The matrix is computed anew where a step did not make
+    the gradient four times shorter. A gradient step with the inverse of the largest curvature stands in where
+    no halving helps.
     """
-    n, d = problem.x.shape
+    n = len(problem.x)
     if start is None and problem.stride > 1:
-        start = minimize(problem.sampled(), 1e-6 * problem.row_norm * problem.lipschitz * n / problem.stride)[
-            0
-        ]
-    w = np.zeros(d) if start is None else start.copy()
+        near = 1e-6 * problem.row_norm * problem.lipschitz * n / problem.stride
+        start = minimize(problem.sampled, near)[0]
+    w = np.zeros(problem.size) if start is None else start.copy()
     gradient, scores = problem.gradient(w)
     heaviest = 1.0 if problem.weights is None or not n else float(problem.weights.max())
     steepest = problem.strength + heaviest * problem.loss.smoothness * n * problem.row_norm**2
+    directions = None
     for _ in range(STEPS):
         length = float(np.linalg.norm(gradient))
         if length + problem.rounding(w) <= tolerance:
             return w, True
-        direction = _newton(problem.hessian(scores), gradient)
-        share = 1.0
+        directions = _Directions(problem.hessian(scores)) if directions is None else directions
+        direction, share = directions(gradient), 1.0
         while share > 1e-3:
             candidate = w - share * direction
             shorter, after = problem.gradient(candidate)
@@ -157,7 +189,9 @@ def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> 
         else:
             candidate = w - gradient / steepest
             shorter, after = problem.gradient(candidate)
+        directions.learn(candidate - w, shorter - gradient)
+        if not float(np.linalg.norm(shorter)) < length / 4:
+            directions = None
         w, gradient, scores = candidate, shorter, after
-    return w, math.isfinite(float(w.sum())) and float(np.linalg.norm(gradient)) + problem.rounding(
-        w
-    ) <= tolerance
+    certified = float(np.linalg.norm(gradient)) + problem.rounding(w) <= tolerance
+    return w, math.isfinite(float(w.sum())) and certified

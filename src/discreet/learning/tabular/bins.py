@@ -1,0 +1,51 @@
+"""Features as numbers of bins, for trees and boosting: equal parts of declared bounds, declared values."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ..._public import Boolean, Bounds, Categories, Public
+from .rows import Design
+
+Codes = npt.NDArray[np.int16]
+
+
+def bin_counts(design: Design, public: Public, parts: int) -> list[int]:
+    """Return the number of bins of each feature: `parts` of a number, three of a truth value, one for each
+    declared value of a category and one for all else."""
+    result = []
+    for name in design.features:
+        fact: Any = public.fact(name)
+        counts = {Bounds: parts, Boolean: 3}
+        result.append(len(fact.values) + 1 if isinstance(fact, Categories) else counts[type(fact)])
+    return result
+
+
+def ordered(design: Design, public: Public) -> list[bool]:
+    """Return which features are numbers, whose bins have an order."""
+    return [isinstance(public.fact(name), Bounds) for name in design.features]
+
+
+def coded(x: Any, design: Design, public: Public, parts: int) -> Codes:
+    """Return the bin of each feature of rows of coordinates in [-1, 1].
+
+    A missing number is in the middle of its bounds, as `Design` reads it.
+    """
+    result, place = np.zeros((len(x), len(design.features)), dtype=np.int16), 0
+    for i, name in enumerate(design.features):
+        fact: Any = public.fact(name)
+        if isinstance(fact, Categories):
+            values = x[:, place : place + len(fact.values)]
+            result[:, i] = np.where(values.any(axis=1), values.argmax(axis=1), len(fact.values))
+            place += len(fact.values)
+            continue
+        column = np.asarray(x[:, place], np.float64)
+        if isinstance(fact, Boolean):
+            result[:, i] = np.sign(column).astype(np.int16) + 1
+        else:
+            result[:, i] = np.clip((column + 1) / 2 * parts, 0, parts - 1).astype(np.int16)
+        place += 1
+    return result

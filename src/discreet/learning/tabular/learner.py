@@ -1,0 +1,178 @@
+"""What learners of sums and counts share: fields, checks, and exact noise for a declared sensitivity.
+
+Naive Bayes, k-means, additive boosting and trees read a table as coordinates in [-1, 1] (`Design` with clip
+"never" and no intercept), put them on a grid, and release noisy whole numbers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import _require
+from ..._errors import InvalidInput
+from ..._public import ADD_REMOVE, Boolean, Bounds, Categories, Public
+from ...accounting import Event
+from ...mechanisms.calibration import zcdp_rho
+from ...mechanisms.noise import IntegerGaussian, IntegerLaplace
+from ...mechanisms.protocols import Release, Sensitivity, check_source, release
+from ...sampling import Entropy
+from ...tables import Source
+from .erm import LEAST_EPSILON
+from .model import target_classes
+from .rows import Design, Rows
+
+Array = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+# Coordinates are rounded to 1 / CELLS before they are added: sums are exact integers.
+CELLS = 1 << 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableLearner(ABC):
+    """Base of learners that release noisy sums and counts of rows."""
+
+    public: Public
+    design: Design
+    epsilon: float
+    delta: float = 0.0
+    rows: int | None = None
+
+    def __post_init__(self) -> None:
+        _require.finite(epsilon=self.epsilon)
+        if not self.epsilon >= LEAST_EPSILON:
+            raise _require.fail("epsilon", self.epsilon, f"at least {LEAST_EPSILON:g}")
+        _require.probability(delta=self.delta)
+        if not self.delta < 1:
+            raise _require.fail("delta", self.delta, "below 1")
+        if self.design.intercept or self.design.clip != "never":
+            raise InvalidInput(
+                f"{type(self).__name__} reads rows as they are: Design(..., intercept=False, "
+                f'clip="never"). Nothing was charged or trained.'
+            )
+        if self.rows is not None:
+            _require.integer(rows=self.rows, at_least=1)
+        self.design.check(self.public)
+        self._check()
+
+    @abstractmethod
+    def _check(self) -> None:
+        """Refuse what has no price."""
+
+    @property
+    @abstractmethod
+    def event(self) -> Event: ...
+
+    @abstractmethod
+    def fitted(self, x: Rows, targets: Array, entropy: Entropy) -> Any:
+        """Return the private model of rows that `design` has read, for the price of `event`.
+
+        Not a release: callers account for it.
+        """
+
+    @abstractmethod
+    def error(self, confidence: float = 0.95) -> float:
+        """Return a bound on the noise, which holds with this probability."""
+
+    @property
+    @abstractmethod
+    def numbers(self) -> int:
+        """How many numbers its model holds."""
+
+    @property
+    def asked(self) -> tuple[float, float]:
+        return self.epsilon, self.delta
+
+    @property
+    def changes(self) -> int:
+        """How many rows' summands differ between neighbors."""
+        return 1 if self.public.neighbors is ADD_REMOVE else 2
+
+    @property
+    def size(self) -> int:
+        return self.public.declared_size(type(self).__name__) if self.rows is None else self.rows
+
+    @property
+    def layout(self) -> Layout:
+        return Layout.of(self.design, self.public)
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        value = self.fitted(*self.design.read(source, entropy), entropy)
+        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+
+
+class Classifying(TableLearner):
+    """Learners of a target with declared classes."""
+
+    def _check(self) -> None:
+        if self.design.target is None:
+            raise _require.fail("target", None, "the name of a column")
+        self.classes  # noqa: B018 - refuse a target without classes now
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        assert self.design.target is not None
+        return target_classes(self.public, self.design.target, classifies=True)
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Where the coordinates of each feature are: numbers, truth values, and the indicators of categories."""
+
+    numbers: tuple[int, ...]
+    flags: tuple[int, ...]
+    # first coordinate and number of values
+    groups: tuple[tuple[int, int], ...]
+
+    @classmethod
+    def of(cls, design: Design, public: Public) -> Layout:
+        numbers, flags, groups, place = [], [], [], 0
+        for name in design.features:
+            fact: Any = public.fact(name)
+            if isinstance(fact, Categories):
+                groups.append((place, len(fact.values)))
+            elif isinstance(fact, Boolean):
+                flags.append(place)
+            else:
+                assert isinstance(fact, Bounds)
+                numbers.append(place)
+            place += len(fact.values) if isinstance(fact, Categories) else 1
+        return cls(tuple(numbers), tuple(flags), tuple(groups))
+
+
+def exact_noise(
+    epsilon: float, delta: float, moved: Sensitivity, public: Public, times: int = 1
+) -> IntegerLaplace | IntegerGaussian:
+    """Return the exact noise for `times` releases of this sensitivity within (epsilon, delta): Laplace, or
+    with a delta Gaussian where that has the smaller variance.
+
+    Guarantee: `times` of its events are within (epsilon, delta).
+    Proof:     basic composition of pure events; zCDP adds up (Bun & Steinke 2016, Lemma 1.7), and `zcdp_rho`
+               is what (epsilon, delta) allows. Which law it is depends on public facts alone.
+    """
+    pure = IntegerLaplace.for_epsilon(
+        epsilon / times * (1 - 1e-12), sensitivity=moved, neighbors=public.neighbors
+    )
+    if delta == 0:
+        return pure
+    rho = zcdp_rho(epsilon, delta) / times * (1 - 1e-12)
+    gaussian = IntegerGaussian.for_rho(rho, sensitivity=moved, neighbors=public.neighbors)
+    return pure if pure.mean_squared_error <= gaussian.mean_squared_error else gaussian
+
+
+def on_grid(x: Any) -> Integers:
+    """Return coordinates as whole numbers of 1 / CELLS."""
+    return np.asarray(np.rint(np.asarray(x, np.float64) * CELLS), dtype=np.int64)
+
+
+def by_group(values: Integers, groups: Any, count: int) -> Integers:
+    """Return the exact sums of rows by the number of their group."""
+    result = np.zeros((count, values.shape[1]), dtype=np.int64)
+    for group in range(count):
+        result[group] = values[groups == group].sum(axis=0)
+    return result

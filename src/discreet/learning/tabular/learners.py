@@ -1,0 +1,295 @@
+"""Naive Bayes, k-means, trees, boosting and covariances in scikit-learn's manner.
+
+    people.fit(GaussianNB(epsilon=1), target="income")
+    people.fit(KMeans(8, epsilon=1), features=["age", "hours"])
+    people.fit(ExplainableBoostingClassifier(epsilon=1), target="income").model_.shape("age")
+
+What is public of arrays is declared, as for the linear models: `n`, `lower`, `upper`, `classes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import ClusterMixin, RegressorMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from ..._public import Bounds, Public
+from ...mechanisms.protocols import Mechanism, Release
+from .boosting import AdditiveBoosting, AdditiveModel
+from .clusters import Clusters, Lloyd
+from .estimators import Classifier, TableEstimator, numbers_of
+from .learner import TableLearner
+from .moments import Moments, SecondMoments
+from .naive_bayes import NaiveBayes
+from .rows import Design, features_of
+from .trees import PrivateTree
+
+
+class _Sums(TableEstimator):
+    """Estimators whose mechanism is a `TableLearner`."""
+
+    _kind: type[TableLearner]
+    # parameters of the estimator that are fields of the mechanism
+    _fields: tuple[str, ...] = ()
+    _pure = False
+
+    def mechanism(
+        self,
+        public: Public,
+        *,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+        delta: float | None = None,
+    ) -> Mechanism:
+        names = features_of(public, target) if features is None else tuple(features)
+        own = next((d for d in (self.delta, delta) if d is not None), 0.0) if not self._pure else 0.0
+        settings = {name: getattr(self, name) for name in self._fields}
+        return self._kind(
+            public=public, epsilon=self.epsilon, delta=own, rows=self.n, **self._renamed(settings),
+            design=Design(
+                features=names, target=None if self.unsupervised else target, intercept=False, clip="never"
+            ),
+        )  # fmt: skip
+
+    def _renamed(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return settings
+
+
+class GaussianNB(Classifier, _Sums):
+    """Private naive Bayes: Gaussian numbers, counted categories and truth values.
+
+    Guarantee: `event_`. Proof: `NaiveBayes`.
+    """
+
+    _kind = NaiveBayes
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        classes: Any = None,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+    ) -> None:
+        self.epsilon, self.delta, self.classes = epsilon, delta, classes
+        self.n, self.lower, self.upper = n, lower, upper
+
+    def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
+        inputs = self._inputs(X)
+        joint = self.model_.scores(inputs)
+        return joint[:, 1] - joint[:, 0] if joint.shape[1] == 2 else joint  # type: ignore[no-any-return]
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        inputs = self._inputs(X)
+        joint = self.model_.scores(inputs)
+        return self.classes_[joint.argmax(axis=1)]  # type: ignore[no-any-return]
+
+
+class DecisionTreeClassifier(Classifier, _Sums):
+    """A private decision tree of fixed `max_depth`: splits by the exponential mechanism, noisy leaves; pure.
+
+    `criterion` "gini" or "max"; `bins` equal parts of a number's bounds are where it may be cut.
+
+    Guarantee: `event_`. Proof: `PrivateTree`.
+    """
+
+    _kind, _fields, _pure = PrivateTree, ("max_depth", "criterion", "bins"), True
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        max_depth: int = 4,
+        criterion: str = "gini",
+        bins: int = 16,
+        classes: Any = None,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+    ) -> None:
+        self.epsilon, self.delta, self.max_depth, self.criterion = epsilon, delta, max_depth, criterion
+        self.bins, self.classes, self.n, self.lower, self.upper = bins, classes, n, lower, upper
+
+    def _renamed(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return {"depth": self.max_depth, "criterion": self.criterion, "parts": self.bins}
+
+
+class _Boosted(_Sums):
+    _kind = AdditiveBoosting
+    _fields = ("rounds", "learning_rate", "leaves", "bins", "bin_share")
+    model_: AdditiveModel
+
+    def shape(self, feature: str) -> list[tuple[Any, Any]]:
+        """Return what a feature adds to the score, by value: the model is the sum of these."""
+        check_is_fitted(self, "model_")
+        return self.model_.shape(feature)
+
+
+class ExplainableBoostingClassifier(Classifier, _Boosted):
+    """Private additive boosting (DP-EBM, Nori et al. 2021): one function per feature, which `shape` shows.
+
+    Needs a delta.
+
+    Guarantee: `event_`. Proof: `AdditiveBoosting`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        rounds: int = 100,
+        learning_rate: float = 0.1,
+        leaves: int = 3,
+        bins: int = 32,
+        bin_share: float = 0.1,
+        classes: Any = None,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+    ) -> None:
+        self.epsilon, self.delta, self.rounds, self.learning_rate = epsilon, delta, rounds, learning_rate
+        self.leaves, self.bins, self.bin_share, self.classes = leaves, bins, bin_share, classes
+        self.n, self.lower, self.upper = n, lower, upper
+
+
+class ExplainableBoostingRegressor(RegressorMixin, _Boosted):  # type: ignore[misc]
+    """Private additive boosting of a number with declared bounds (DP-EBM); needs a delta.
+
+    Guarantee: `event_`. Proof: `AdditiveBoosting`.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        rounds: int = 100,
+        learning_rate: float = 0.1,
+        leaves: int = 3,
+        bins: int = 32,
+        bin_share: float = 0.1,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+        target_lower: float = -1.0,
+        target_upper: float = 1.0,
+    ) -> None:
+        self.epsilon, self.delta, self.rounds, self.learning_rate = epsilon, delta, rounds, learning_rate
+        self.leaves, self.bins, self.bin_share = leaves, bins, bin_share
+        self.n, self.lower, self.upper = n, lower, upper
+        self.target_lower, self.target_upper = target_lower, target_upper
+
+    def fit(self, X: Any, y: Any) -> ExplainableBoostingRegressor:
+        self._run(X, numbers_of(y, X), Bounds(self.target_lower, self.target_upper))
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        inputs = self._inputs(X)
+        return self.model_.predict(inputs)
+
+
+class KMeans(ClusterMixin, TransformerMixin, _Sums):  # type: ignore[misc]
+    """Private k-means (DPLloyd, Su et al. 2016): `rounds` None takes their number.
+
+    Which cluster a row of the data is in is private: there is no `labels_`; `predict` answers for rows that
+    are shown to it.
+
+    Guarantee: `event_`. Proof: `Lloyd`.
+    """
+
+    _kind, _fields, unsupervised = Lloyd, ("n_clusters", "rounds"), True
+    model_: Clusters
+
+    def __init__(
+        self,
+        n_clusters: int = 8,
+        *,
+        epsilon: float = 1.0,
+        delta: float | None = None,
+        rounds: int | None = None,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+    ) -> None:
+        self.n_clusters, self.epsilon, self.delta, self.rounds = n_clusters, epsilon, delta, rounds
+        self.n, self.lower, self.upper = n, lower, upper
+
+    def _renamed(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return {"clusters": self.n_clusters, "rounds": self.rounds}
+
+    def fit(self, X: Any, y: Any = None) -> KMeans:
+        self._run(X, None, None)
+        return self
+
+    def fit_predict(self, X: Any, y: Any = None, **how: Any) -> npt.NDArray[np.int64]:
+        return self.fit(X).predict(X)
+
+    @property
+    def cluster_centers_(self) -> npt.NDArray[np.float64]:
+        """Centers in coordinates of [-1, 1], in the order of `mechanism_.design.names(public)`."""
+        check_is_fitted(self, "model_")
+        return np.array(self.model_.centers)
+
+    def predict(self, X: Any) -> npt.NDArray[np.int64]:
+        inputs = self._inputs(X)
+        return self.model_.predict(inputs)
+
+    def transform(self, X: Any) -> npt.NDArray[np.float64]:
+        """Return distances to the centers."""
+        inputs = self._inputs(X)
+        return self.model_.distances(inputs)
+
+
+class EmpiricalCovariance(TableEstimator):
+    """Private covariance of coordinates scaled to [-1, 1], from noisy second moments: `covariance_` has no
+    negative eigenvalue, `location_` is the mean.
+
+    Guarantee: `event_`. Proof: `SecondMoments`; the rest is post-processing.
+    """
+
+    unsupervised = True
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+    ) -> None:
+        self.epsilon, self.delta, self.n, self.lower, self.upper = epsilon, delta, n, lower, upper
+
+    def mechanism(
+        self,
+        public: Public,
+        *,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+        delta: float | None = None,
+    ) -> Mechanism:
+        names = features_of(public, target) if features is None else tuple(features)
+        own = next((d for d in (self.delta, delta) if d is not None), 0.0)
+        return SecondMoments(
+            public=public, design=Design(features=names, target=None), epsilon=self.epsilon, delta=own
+        )
+
+    def adopt(self, release: Release, mechanism: Any) -> Any:
+        super().adopt(release, mechanism)
+        self.moments_: Moments = release.value
+        values, vectors = np.linalg.eigh(self.moments_.covariance)
+        self.covariance_ = (vectors * np.maximum(values, 0.0)) @ vectors.T
+        self.location_ = self.moments_.mean
+        return self
+
+    def fit(self, X: Any, y: Any = None) -> EmpiricalCovariance:
+        self._run(X, None, None)
+        return self

@@ -1,0 +1,195 @@
+"""Naive Bayes: noisy counts, sums and squares by class, in one release."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import logsumexp
+
+from ... import _require
+from ..._errors import InvalidInput
+from ..._public import Public
+from ..._registry import described
+from ...accounting import Event
+from ...mechanisms.noise import IntegerGaussian, IntegerLaplace
+from ...mechanisms.protocols import Sensitivity
+from ...sampling import Entropy
+from .learner import CELLS, Classifying, Layout, by_group, exact_noise, on_grid
+from .model import class_array, columns_only
+from .rows import Design, Rows
+
+Array = npt.NDArray[np.float64]
+# No variance of a coordinate in [-1, 1] is taken as smaller: 1/30 of the width of the bounds, squared.
+_LEAST_VARIANCE = (2 / 30) ** 2
+
+
+@described("learning.NaiveBayesModel")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NaiveBayesModel:
+    """Chances of classes; for each class mean and variance of each number, and the chances of the values of
+    each category.
+
+    `chances` has two entries for a truth value (false, true), and one for each declared value of a category.
+    """
+
+    design: Design
+    public: Public
+    classes: tuple[Any, ...]
+    priors: tuple[float, ...]
+    means: tuple[tuple[float, ...], ...]
+    variances: tuple[tuple[float, ...], ...]
+    chances: tuple[tuple[float, ...], ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "classes", _require.listed(classes=self.classes))
+        object.__setattr__(self, "priors", tuple(float(p) for p in self.priors))
+        for name in ("means", "variances", "chances"):
+            rows = tuple(tuple(float(v) for v in row) for row in getattr(self, name))
+            object.__setattr__(self, name, rows)
+        layout = Layout.of(self.design, self.public)
+        entries = 2 * len(layout.flags) + sum(values for _, values in layout.groups)
+        widths = {"means": len(layout.numbers), "variances": len(layout.numbers), "chances": entries}
+        for name, width in widths.items():
+            rows = getattr(self, name)
+            if len(rows) != len(self.classes) or any(len(row) != width for row in rows):
+                raise InvalidInput(f"{name} must be {len(self.classes)} x {width} numbers. Nothing was made.")
+        if len(self.priors) != len(self.classes) or not all(
+            p > 0 for row in (self.priors, *self.variances, *self.chances) for p in row
+        ):
+            raise InvalidInput("chances and variances must be positive. Nothing was made.")
+
+    def scores(self, X: Any) -> Array:
+        """Return the logarithm of the joint chance of each row with each class."""
+        return self._joint(self.design.encode(X, self.public))
+
+    def _joint(self, x: Any) -> Array:
+        layout = Layout.of(self.design, self.public)
+        rows = np.asarray(x, np.float64)
+        numbers, values = rows[:, layout.numbers], _indicators(rows, layout)
+        means, variances = np.array(self.means), np.array(self.variances)
+        result = np.log(np.array(self.priors)) + values @ np.log(np.array(self.chances)).T
+        for place in range(len(self.classes)):
+            distances = (numbers - means[place]) ** 2 / variances[place] + np.log(variances[place])
+            result[:, place] -= distances.sum(axis=1) / 2
+        return np.asarray(result)
+
+    def mistakes(self, x: Any, targets: Array) -> Array:
+        return np.asarray(self._joint(x).argmax(axis=1) != targets, dtype=np.float64)
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        return np.asarray(class_array(self.classes)[self.scores(X).argmax(axis=1)])
+
+    def probabilities(self, X: Any) -> Array:
+        joint = self.scores(X)
+        return np.asarray(np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
+
+
+def _indicators(x: Any, layout: Layout) -> Array:
+    """Return 0 and 1 for each value of each truth value and category; all 0 where it is missing."""
+    parts = [np.zeros((len(x), 0))]
+    for place in layout.flags:
+        parts.append(np.stack([x[:, place] < 0, x[:, place] > 0], axis=1))
+    parts += [x[:, start : start + count] for start, count in layout.groups]
+    return np.concatenate(parts, axis=1, dtype=np.float64)
+
+
+@described("learning.NaiveBayes")
+@dataclass(frozen=True, kw_only=True)
+class NaiveBayes(Classifying):
+    """Releases, for each class, the noisy number of rows, the sums of x and of x² - 1/2 of each number x in
+    [-1, 1], and the counts of each value of each category: all that Gaussian naive Bayes needs.
+
+    Guarantee: `event`: one integer vector of sensitivity `moved` with exact noise. The model is
+               post-processing.
+    Proof:     a row counts in the entries of its own class only: 1 for the row, 1 for each category or truth
+               value, and for each number |x| + |x² - 1/2| <= 3/2 in l1 and x² + (x² - 1/2)² = x⁴ + 1/4 <= 5/4
+               in squared l2, in units of CELLS; rounding to whole cells adds at most 1/2 to each entry of a
+               number. (The sum of x² itself would move by x² + x⁴ <= 2.) A replaced row counts twice.
+    Accuracy:  every entry is within `error`, as a number of rows, with the stated probability.
+    """
+
+    @property
+    def moved(self) -> Sensitivity:
+        layout = self.layout
+        numbers, others = len(layout.numbers), len(layout.flags) + len(layout.groups)
+        l1 = self.changes * (CELLS * (1 + others) + numbers * (3 * CELLS // 2 + 1))
+        # (C + 1/2)² + (C/2 + 1/2)² bounds the two entries of a number
+        squared = CELLS**2 * (1 + others) + numbers * (5 * CELLS**2 // 4 + 2 * CELLS + 1)
+        entries = 1 + 2 * numbers + others
+        return Sensitivity(
+            linf=self.changes * CELLS, l0=self.changes * entries, l1=l1, l2_squared=self.changes**2 * squared
+        )
+
+    @cached_property
+    def noise(self) -> IntegerLaplace | IntegerGaussian:
+        return exact_noise(self.epsilon, self.delta, self.moved, self.public)
+
+    def _check(self) -> None:
+        super()._check()
+        self.noise  # noqa: B018 - price it now
+
+    @property
+    def event(self) -> Event:
+        return self.noise.event
+
+    def _statistics(self, x: Rows) -> npt.NDArray[np.int64]:
+        numbers = np.asarray(x[:, self.layout.numbers], np.float64)
+        parts = [
+            np.full((len(x), 1), CELLS, dtype=np.int64),
+            on_grid(numbers),
+            on_grid(numbers**2 - 0.5),
+            on_grid(_indicators(x, self.layout)),
+        ]
+        return np.concatenate(parts, axis=1)
+
+    def fitted(self, x: Rows, targets: Array, entropy: Entropy) -> NaiveBayesModel:
+        sums = by_group(self._statistics(x), targets, len(self.classes))
+        noisy: Any = self.noise(sums, entropy=entropy)
+        return self._model(noisy.astype(np.float64) / CELLS)
+
+    def _model(self, noisy: Array) -> NaiveBayesModel:
+        layout = self.layout
+        numbers, deviation = len(layout.numbers), self.noise.standard_deviation / CELLS
+        counts = np.maximum(noisy[:, 0], max(1.0, deviation))
+        means = np.clip(noisy[:, 1 : 1 + numbers] / counts[:, None], -1, 1)
+        squares = np.clip(noisy[:, 1 + numbers : 1 + 2 * numbers] / counts[:, None] + 0.5, 0, 1)
+        # what noise may have taken from a variance is given back
+        least = np.minimum(1.0, np.maximum(_LEAST_VARIANCE, 2 * deviation / counts))
+        return NaiveBayesModel(
+            design=self.design,
+            public=columns_only(self.public, self.design),
+            classes=self.classes,
+            priors=tuple((counts / counts.sum()).tolist()),
+            means=_tuples(means),
+            variances=_tuples(np.maximum(squares - means**2, least[:, None])),
+            chances=_tuples(self._chances(np.maximum(noisy[:, 1 + 2 * numbers :], 0.0))),
+        )
+
+    def _chances(self, counts: Array) -> Array:
+        """Smooth the counts of each feature by what noise alone makes of an empty one."""
+        result, place = np.ones_like(counts), 0
+        smoothing = max(1.0, self.noise.standard_deviation / CELLS)
+        for values in [2] * len(self.layout.flags) + [values for _, values in self.layout.groups]:
+            part = counts[:, place : place + values] + smoothing
+            result[:, place : place + values] = part / part.sum(axis=1, keepdims=True)
+            place += values
+        return result
+
+    @property
+    def numbers(self) -> int:
+        layout = self.layout
+        width = 1 + 2 * len(layout.numbers) + 2 * len(layout.flags) + sum(n for _, n in layout.groups)
+        return width * len(self.classes)
+
+    def error(self, confidence: float = 0.95) -> float:
+        return float(self.noise.error(confidence, entries=self.numbers)) / CELLS
+
+
+def _tuples(matrix: Array) -> tuple[tuple[float, ...], ...]:
+    assert math.isfinite(float(matrix.sum()))
+    return tuple(tuple(row) for row in matrix.tolist())

@@ -1,0 +1,86 @@
+"""The objective of a softmax of several classes, for the certified solver: all classes' weights at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .solver import BLOCK, Problem
+
+Array = npt.NDArray[np.float64]
+_UNIT = 2.0**-53
+# Weights up to which Newton's matrix is exact; above, a bound of it that needs one class's matrix only.
+_EXACT = 700
+
+
+@dataclass(frozen=True)
+class SoftmaxProblem(Problem):
+    """J for weights of `classes` x features, one class after the other; `y` are the numbers of classes."""
+
+    classes: int = 2
+
+    def slopes(self, w: Array) -> tuple[Array, Array]:
+        """Return the scores of each class, and the gradient of each row's loss in them."""
+        scores = np.asarray(self.x @ w.reshape(self.classes, -1).T, dtype=np.float64)
+        slopes = self.loss.slope(scores, self.y)
+        return scores, slopes if self.weights is None else slopes * self.weights[:, None]
+
+    def gradient(self, w: Array) -> tuple[Array, Array]:
+        n, d = self.x.shape
+        scores, sums = np.empty((n, self.classes)), np.zeros((-(-n // BLOCK), self.classes * d))
+        matrix = w.reshape(self.classes, d).T
+        for start in range(0, n, BLOCK):
+            part = slice(start, start + BLOCK)
+            rows = self.x[part].astype(np.float64, copy=False)
+            scores[part] = rows @ matrix
+            slopes = self.loss.slope(scores[part], self.y[part])
+            if self.weights is not None:
+                slopes = slopes * self.weights[part, None]
+            sums[start // BLOCK] = (slopes.T @ rows).ravel()
+        # numpy sums pairwise along an axis that is contiguous
+        total = np.ascontiguousarray(sums.T).sum(axis=1)
+        return total + self.strength * w + self.linear, scores
+
+    def rounding(self, w: Array) -> float:
+        """Return a bound on the l2 distance of the computed from the true gradient at w.
+
+        Proof: as `Problem.rounding`: the scores of a row are off by at most (d + 2) u R |w| in l2, the
+               chances by half of that (the largest eigenvalue of their derivative) and by (k + 20) u for
+               their own computation; sums by (BLOCK + 64) u times n R L.
+        """
+        n, d = self.x.shape
+        size = float(np.linalg.norm(w))
+        heaviest = 1.0 if self.weights is None or not n else float(self.weights.max())
+        slope = (BLOCK + 80) * self.lipschitz + heaviest * (
+            self.loss.smoothness * (d + 2) * self.row_norm * size + self.classes + 20
+        )
+        rest = 4 * (self.strength * size + float(np.linalg.norm(self.linear)))
+        return float(1.01 * _UNIT * (n * self.row_norm * slope + rest))
+
+    def hessian(self, scores: Array) -> Array:
+        """Return Newton's matrix, from every k-th row where there are many.
+
+        Of many weights it is the bound (I - 1 1' / k) / 2 (x) X' X (Boehning 1992), which the solver's
+        corrections make up for.
+        """
+        k, stride, part = self.classes, self.stride, self.sampled
+        d = part.x.shape[1]
+        heavy = np.full(len(part.x), float(stride)) if part.weights is None else part.weights * stride
+        result: Any
+        if k * d > _EXACT:
+            gram = (part.x * heavy[:, None]).T @ part.x
+            result = np.kron((np.eye(k) - 1 / k) / 2, gram)
+        else:
+            chances = self.loss.curvature(scores[::stride], part.y)
+            result = np.zeros((k, d, k, d))
+            for a in range(k):
+                for b in range(a, k):
+                    each = chances[:, a] * ((a == b) - chances[:, b]) * heavy
+                    result[a, :, b, :] = (part.x * each[:, None]).T @ part.x
+                    result[b, :, a, :] = result[a, :, b, :].T
+            result = result.reshape(k * d, k * d)
+        result.flat[:: k * d + 1] += self.strength
+        return np.asarray(result)

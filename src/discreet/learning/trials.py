@@ -1,0 +1,175 @@
+"""Private tuning of what is trained by DP-SGD: the best of a secret number of runs of a `Trainer`.
+
+search = people.fit(PrivateSearch(DPClassifier(), {"optimizer": [SGD(lr=0.1), SGD(lr=1)]}, epsilon=2),
+target="digit")
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import _require, accounting, sampling
+from .._errors import InvalidInput
+from .._public import Public
+from ..accounting import Event, RepeatAndSelect, compose
+from ..mechanisms.noise import IntegerGaussian
+from ..mechanisms.protocols import AnySource
+from ..sampling import Entropy
+from . import files
+from .data import Examples, examples_of
+from .tabular.selection import CELLS, RepeatedTrials
+from .tabular.trial_laws import Law
+from .trainer import Trainer
+
+# Of what a run may cost, in zCDP terms of a Gaussian at the same epsilon: for its score. The rest trains.
+_SCORE_SHARE = Fraction(1, 10)
+# Rows that are scored at once.
+_ROWS = 1 << 12
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainerTrials(RepeatedTrials):
+    """Trains a random one of `candidates` on some of the units and scores it on the others, a secret number
+    of times, and releases the best run only (Papernot & Steinke 2022).
+
+    Candidates are `Trainer`s of one price: they may differ in model, optimizer, learning rate and clip. In a
+    run every unit is held out with probability `holdout`, by a fresh coin. The score is the number of
+    held-out rows whose largest output is their class, with discrete Gaussian noise of `score_rho`.
+
+    Guarantee: `event`: RepeatAndSelect of one run, which is the training followed by the score.
+    Proof:     given its coins a run is an adaptive composition of a trainer's event on the rows that are not
+               held out and of a sum that one row moves by at most 1, put on a grid; which candidate it is and
+               the coins do not depend on the data. (A unit is in one of the two parts, so that composition
+               charges more than is needed.) Runs are independent and alike. Papernot & Steinke 2022
+               (arXiv:2110.03620), Theorems 2 and 6.
+    Assumes:   as `Trainer`; rows are units (`public.unit` names no column).
+    """
+
+    score_rho: Any
+
+    def _check(self) -> None:
+        _require.positive(score_rho=self.score_rho)
+        first = self.candidates[0]
+        for candidate in self.candidates:
+            if not isinstance(candidate, Trainer):
+                raise _require.fail("candidates", type(candidate).__name__, "trainers")
+            if candidate.event != first.event or candidate.public != self.public:
+                raise InvalidInput(
+                    "all candidates must have one price: the same data, batch, steps and noise. They may "
+                    "differ in model, optimizer, learning rate and clip. Nothing was charged."
+                )
+        if self.public.unit.column is not None:
+            raise InvalidInput("tuning of a trainer needs rows as units. Nothing was charged.")
+
+    @property
+    def columns(self) -> Any:
+        return self.candidates[0].columns
+
+    @cached_property
+    def noise(self) -> IntegerGaussian:
+        return IntegerGaussian.for_rho(self.score_rho, sensitivity=CELLS, neighbors=self.public.neighbors)
+
+    @property
+    def run_event(self) -> Event:
+        return compose([self.candidates[0].event, self.noise.event])
+
+    @property
+    def blob_size(self) -> int:
+        sizes = [sum(int(t.numel()) for t in c.model.state_dict().values()) for c in self.candidates]
+        names = [len(str(list(c.model.state_dict()))) for c in self.candidates]
+        # eight bytes each at most, in base64, with names and shapes
+        return 16 * max(sizes) + 8 * max(names) + (1 << 14)
+
+    def rehearse(self, source: AnySource) -> None:
+        """Try every model on made-up examples: before anything is charged."""
+        for candidate in self.candidates:
+            candidate.rehearse(source)
+
+    def loaded(self, source: Any) -> Any:
+        return examples_of(source, self.columns)
+
+    def trial(self, data: Any, entropy: Entropy) -> tuple[int, int, Any]:
+        held = np.asarray(sampling.bernoulli(self.holdout, data.size, entropy), dtype=bool)
+        place = self.drawn(entropy)
+        trained = self.candidates[place](self._part(data, ~held), entropy=entropy).value
+        places, right = np.flatnonzero(held), 0
+        with torch.no_grad():
+            for start in range(0, len(places), _ROWS):
+                inputs, targets = data.take(places[start : start + _ROWS])
+                right += int((trained(inputs).argmax(1) == targets).sum())
+        score = self.noise(np.array([right * CELLS], dtype=np.int64), entropy=entropy)
+        return int(score[0]), place, (place, trained)
+
+    def _part(self, data: Any, members: Any) -> Examples:
+        inputs, targets = data.take(np.flatnonzero(members))
+        return Examples(inputs, targets, self.public)
+
+    def blank(self, entropy: Entropy) -> Any:
+        return 0, copy.deepcopy(self.candidates[0].model)
+
+    def packed(self, model: Any) -> Any:
+        place, module = model
+        tensors = {name: t.detach().contiguous() for name, t in module.state_dict().items()}
+        return [place, base64.b64encode(files.dump(tensors, {})).decode()]
+
+    def unpacked(self, packed: Any) -> Any:
+        place, raw = packed
+        module = copy.deepcopy(self.candidates[place].model)
+        module.load_state_dict(files.load(base64.b64decode(raw))[0])
+        return module
+
+
+def trainer_trials(
+    search: Any,
+    delta: float,
+    trials: Law,
+    settings: list[dict[str, Any]],
+    *,
+    public: Public,
+    target: str,
+    features: Any,
+) -> TrainerTrials:
+    """Return the search over an estimator of DP-SGD, with noise for (epsilon, delta) in all."""
+    from sklearn.base import clone
+
+    if not delta > 0:
+        raise InvalidInput("tuning of DP-SGD needs a delta above 0. Nothing was charged.")
+    rows = max(1, round(public.declared_size("tuning") * (1 - search.holdout)))
+    score_rho = _SCORE_SHARE * Fraction(_rho(trials, search.epsilon, delta, public.neighbors))
+    # any noise: the schedule is what is needed of it
+    drafts = [
+        clone(search.estimator)
+        .set_params(**setting, epsilon=None, noise_multiplier=1.0, n=rows)
+        .mechanism(public, target=target, features=features)
+        for setting in settings
+    ]
+    score = IntegerGaussian.for_rho(score_rho, sensitivity=CELLS, neighbors=public.neighbors).event
+    first = drafts[0]
+
+    def priced(multiplier: float) -> Event:
+        training = first.schedule.event(multiplier, public.neighbors, first.grid)
+        return RepeatAndSelect(event=compose([training, score]), trials=trials)
+
+    multiplier = float(accounting.calibrate(priced, epsilon=search.epsilon, delta=delta, accountant="rdp"))
+    return TrainerTrials(
+        public=public,
+        candidates=tuple(replace(draft, noise_multiplier=multiplier) for draft in drafts),
+        trials=trials,
+        holdout=search.holdout,
+        delta=delta,
+        score_rho=score_rho,
+    )
+
+
+def _rho(trials: Law, epsilon: float, delta: float, neighbors: Any) -> float:
+    from .tabular.search import run_rho
+
+    return run_rho(trials, epsilon, delta, neighbors)

@@ -1,0 +1,163 @@
+"""Private tuning: exact laws of the number of trials, sealed runs, and searches over trainers."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import discreet as dp
+from discreet import Bounds, Budget, Categories, InvalidInput, Public
+from discreet import accounting as acc
+from discreet.learning import SGD, DPClassifier, LogisticRegression, PrivateSearch
+from discreet.learning.tabular.trial_laws import cap_of, gamma_of, mean_of, number_of_trials
+from discreet.sampling import SeededEntropy
+from discreet.tables import Memory
+
+from ..contracts.audit import assert_private
+from ..contracts.case import Case
+
+SCHEMA = {"a": Bounds(-1, 1), "b": Bounds(-1, 1), "y": Categories(["n", "y"])}
+SPACE = {"optimizer": [SGD(lr=0.01), SGD(lr=2.0)]}
+
+
+def table(rows: int) -> dict[str, Any]:
+    rng = np.random.default_rng(0)
+    a, b = rng.uniform(-1, 1, (2, rows))
+    return {"a": a, "b": b, "y": np.where(a + 0.2 * b > 0, "y", "n")}
+
+
+def laws() -> list[tuple[Any, Any]]:
+    gamma = 0.3
+    return [
+        (acc.geometric(gamma), lambda k: gamma * (1 - gamma) ** (k - 1)),
+        (acc.logarithmic(gamma), lambda k: (1 - gamma) ** k / (k * math.log(1 / gamma))),
+        (
+            acc.NegativeBinomialTrials(shape=0.5, gamma=gamma),
+            lambda k: (
+                (1 - gamma) ** k
+                / (gamma**-0.5 - 1)
+                * math.gamma(k + 0.5)
+                / math.gamma(0.5)
+                / math.factorial(k)
+            ),
+        ),
+        (
+            acc.NegativeBinomialTrials(shape=2.5, gamma=gamma),
+            lambda k: (
+                (1 - gamma) ** k
+                / (gamma**-2.5 - 1)
+                * math.gamma(k + 2.5)
+                / math.gamma(2.5)
+                / math.factorial(k)
+            ),
+        ),
+        (acc.PoissonTrials(mean=1.7), lambda k: math.exp(-1.7) * 1.7**k / math.factorial(k)),
+    ]
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_the_number_of_trials_follows_its_law(place: int) -> None:
+    """Hoeffding's bound for each of 12 values: a false alarm in a billion."""
+    law, chance = laws()[place]
+    n, entropy = 800, SeededEntropy(place)
+    counts = Counter(number_of_trials(law, entropy) for _ in range(n))
+    slack = math.sqrt(math.log(2 * 12 / 1e-9) / (2 * n))
+    for k in range(0 if isinstance(law, acc.PoissonTrials) else 1, 12):
+        assert abs(counts[k] / n - chance(k)) <= slack
+    mean = sum(k * count for k, count in counts.items()) / n
+    assert mean == pytest.approx(mean_of(law), rel=0.3)
+    assert cap_of(law) >= mean_of(law)
+    if not isinstance(law, acc.PoissonTrials):
+        assert mean_of(
+            acc.NegativeBinomialTrials(shape=law.shape, gamma=gamma_of(law.shape, 7.0))
+        ) == pytest.approx(7)
+
+
+def test_a_session_seals_the_number_of_trials(tmp_path: Path) -> None:
+    people = dp.open(
+        table(400), schema=SCHEMA, unit=dp.rows(), size=400, budget=Budget(epsilon=6, delta=1e-5),
+        ledger=tmp_path / "people.ledger",
+    )  # fmt: skip
+    search = people.fit(
+        PrivateSearch(
+            LogisticRegression(method="gradient"), {"regularization": [1.0, 50.0]}, epsilon=3, trials=2.0
+        ),
+        target="y",
+    )
+    assert search.score({"a": [0.9, -0.9], "b": [0.0, 0.0]}, ["y", "n"]) == 1.0
+    assert people.spent <= 3
+    blobs = [e for e in people.ledger.entries() if e.kind == "blob"]
+    # one for the start, and one for each round, however many trials there were
+    assert len(blobs) in (search.mechanism_.length, search.mechanism_.length + 1)
+    costs = search.comparison()
+    assert costs["this search"] <= 3 < costs["plain composition, every candidate once"] * 2
+    assert costs["cheating: the best run alone, not a guarantee"] < costs["this search"]
+    with pytest.raises(InvalidInput, match="secret number of steps"):
+        people.fit(
+            PrivateSearch(LogisticRegression(), {"regularization": [50.0]}, epsilon=1),
+            target="y",
+            progress=print,
+        )
+
+
+def test_gaussian_candidates_get_more_than_half_of_epsilon() -> None:
+    public = Public(schema=SCHEMA, size=400)
+    gaussian = PrivateSearch(
+        LogisticRegression(method="output"), {"regularization": [1.0]}, epsilon=2, delta=1e-6
+    )
+    renyi = gaussian.mechanism(public, target="y")
+    assert isinstance(renyi.run_event, acc.ZCDP)
+    assert renyi.epsilon <= 2
+    assert acc.epsilon(renyi.run_event, delta=1e-6) > 1
+    pure = PrivateSearch(
+        LogisticRegression(method="objective"), {"regularization": [9.0]}, epsilon=2, delta=1e-6
+    )
+    assert isinstance(pure.mechanism(public, target="y").run_event, acc.PureDP)
+    poisson = PrivateSearch(
+        LogisticRegression(method="objective"), {"regularization": [9.0]}, epsilon=2, law="poisson"
+    )
+    with pytest.raises(InvalidInput, match="needs a delta"):
+        poisson.mechanism(public, target="y")
+    nothing = renyi.blank(SeededEntropy(1))
+    assert np.isfinite(nothing.scores({"a": [0.0], "b": [0.0]})).all()
+
+
+def test_a_search_over_trainers_picks_what_learns(tmp_path: Path) -> None:
+    people = dp.open(
+        table(500), schema=SCHEMA, unit=dp.rows(), size=500, budget=Budget(epsilon=9, delta=1e-5),
+        ledger=tmp_path / "people.ledger",
+    )  # fmt: skip
+    base = DPClassifier(batch=100, epochs=3)
+    search = people.fit(PrivateSearch(base, SPACE, epsilon=8, trials=4.0, law="geometric"), target="y")
+    assert people.spent <= 8
+    assert search.score({"a": [0.9, -0.9], "b": [0.0, 0.0]}, ["y", "n"]) == 1.0
+    assert search.mechanism_.epsilon <= 8
+    with pytest.raises(InvalidInput, match="one price"):
+        people.fit(PrivateSearch(base, {"batch": [50, 100]}, epsilon=1), target="y")
+    with pytest.raises(InvalidInput, match="delta above 0"):
+        PrivateSearch(base, SPACE, epsilon=1).mechanism(Public(schema=SCHEMA, size=500), target="y")
+
+
+@pytest.mark.slow
+def test_a_search_over_trainers_shows_no_more_than_it_claims() -> None:
+    public = Public(schema=SCHEMA, size=2)
+    base = DPClassifier(batch=2, epochs=2)
+    mechanism = PrivateSearch(base, SPACE, epsilon=3, delta=1e-2, trials=1.5, holdout=0.5).mechanism(
+        public, target="y"
+    )
+    rows = {"a": [1.0, 0.0], "b": [1.0, 0.0], "y": ["y", "n"]}
+    case = Case(
+        name="trainer trials",
+        mechanism=mechanism,
+        source=Memory(rows, public),
+        neighbor=Memory({name: values[1:] for name, values in rows.items()}, public),
+        outcome=lambda r: (r.value.score > 0.5, float(next(r.value.model.parameters())[1, 0].detach()) > 0),
+        claim=(3.0, 1e-2),
+        runs=80,
+    )
+    assert_private(case)
