@@ -46,7 +46,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
     unsupervised = False
 
     def __sklearn_tags__(self) -> Any:
-        """Say what scikit-learn must not expect: missing values are no error, and each fit has fresh noise."""
+        """Say what scikit-learn must not expect: missing values are fine, and each fit has fresh noise."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan, tags.non_deterministic = True, True
         for part in (tags.classifier_tags, tags.regressor_tags):
