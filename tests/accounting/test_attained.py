@@ -74,6 +74,7 @@ def test_a_block_with_one_fixed_choice_would_be_caught():
     assert max(fixed(1.0, 3, s, 2.0) for s in (0.8, 0.9)) > 1.5 * fixed(1.0, 3, 0.5, 2.0)
 
 
+@pytest.mark.slow
 def test_many_exponential_mechanisms_are_nearly_exact():
     for epsilon, times in ((0.1, 1000), (0.5, 100), (2.0, 50), (6.0, 100)):
         low, high = acc.bounds(acc.ExponentialMechanism(epsilon=epsilon).repeated(times), delta=1e-6)
@@ -111,7 +112,10 @@ def test_what_is_seen_of_a_pass_is_below_its_exact_curve(steps, selected, noise)
         assert pld.delta(event, x) >= max(truth) * (1 - 1e-3)
 
 
-@pytest.mark.parametrize(("steps", "noise", "times"), [(20, 2.0, 1), (100, 1.0, 3), (400, 0.7, 3)])
+@pytest.mark.parametrize(
+    ("steps", "noise", "times"),
+    [(20, 2.0, 1), (100, 1.0, 3), pytest.param(400, 0.7, 3, marks=pytest.mark.slow)],
+)
 def test_passes_have_a_lower_end_of_their_own(steps, noise, times):
     event = acc.RandomAllocation(event=acc.Gaussian(noise_multiplier=noise), steps=steps).repeated(times)
     low, high = acc.bounds(event, delta=1e-5)

@@ -82,7 +82,9 @@ def noise_for(epsilon: float) -> float:
     return accounting.calibrate(event, epsilon=epsilon, delta=DELTA)
 
 
-@pytest.mark.parametrize("epsilon", [1.0, 2.0, 4.0])
+@pytest.mark.parametrize(
+    "epsilon", [pytest.param(1.0, marks=pytest.mark.slow), pytest.param(2.0, marks=pytest.mark.slow), 4.0]
+)
 def test_trainer_four_runs_show_at_least_60_percent_of_what_is_claimed_and_not_more_than_all(
     epsilon: float,
 ) -> None:

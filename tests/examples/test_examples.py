@@ -8,7 +8,7 @@ import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 # These train or simulate for 20 to 80 seconds: in `make test-all`.
-LONG = {"audit_training", "reusable_holdout", "secret_in_text"}
+LONG = {"audit_training", "reusable_holdout", "secret_in_text", "train_and_resume"}
 
 
 @pytest.mark.parametrize(

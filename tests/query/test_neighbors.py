@@ -180,19 +180,19 @@ ENGINE = nb.Swapped(nb.public(None))
 relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, database=None)
 
 
-@settings(relaxed, max_examples=30)
+@settings(relaxed, max_examples=12)
 @given(case=cases("id"))
 def test_removing_a_person_moves_answers_within_the_claim(case):
     check("id", case, engine=ENGINE)
 
 
-@settings(relaxed, max_examples=20)
+@settings(relaxed, max_examples=10)
 @given(case=cases(None))
 def test_removing_a_row_moves_answers_within_the_claim(case):
     check(None, case, engine=ENGINE)
 
 
-@settings(relaxed, max_examples=12)
+@settings(relaxed, max_examples=6)
 @given(case=cases("id"))
 def test_replacing_a_person_moves_answers_within_the_claim(case):
     check("id", case, "replace", engine=ENGINE)
