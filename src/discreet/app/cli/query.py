@@ -78,6 +78,9 @@ def init(
         help="Draft types and formats of a CSV file from its values. Not private: it is marked, and noted "
         "in the ledger.",
     ),
+    interactive: bool = typer.Option(
+        False, "--interactive", "-i", help="Ask the draft's questions here, one by one."
+    ),
     large_delta: bool = typer.Option(
         False, "--large-delta", help="Insist on a delta above 1e-3 where no size is declared."
     ),
@@ -108,14 +111,20 @@ def init(
             else tables.draft(source, related=related, delimiter=delimiter, looking=look)
         )
         outputs.check(path, data=[data, *related])
+        if interactive:
+            from .questions import complete
+
+            text = complete(text)
         outputs.write(path, text)
+        first = f"wrote {path}: open" if interactive else f"drafted {path}: answer its questions, then open"
         _done(
             as_json,
-            f"drafted {path}: answer its questions, then open the ledger with: discreet init "
-            f"{shlex.quote(data)}{named} --epsilon 1",
+            f"{first} the ledger with: discreet init {shlex.quote(data)}{named} --epsilon 1",
             schema=str(path),
         )
         return
+    if interactive:
+        raise InvalidInput(f"{path} exists already: --interactive is for the draft. Nothing was changed.")
     if look:
         raise InvalidInput(
             f"{path} exists already: --look is for the draft. Nothing was looked at or changed."

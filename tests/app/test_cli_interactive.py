@@ -1,0 +1,61 @@
+"""`discreet init --interactive`: the draft's questions, asked one by one."""
+
+import pytest
+from typer.testing import CliRunner
+
+from discreet import Bounds, Categories
+from discreet.app.cli import app
+from discreet.tables import load
+
+runner = CliRunner()
+ANSWERS = ["y", "id", "5", "2", "1000", ",", "", "number", "0", "120", "y", "number", "abc", "30", "250", "n"]
+ANSWERS += ["categories", "A, B", "none"]
+
+
+@pytest.fixture
+def table(tmp_path):
+    path = tmp_path / "p.csv"
+    path.write_text("Alter;Größe cm;ward;id\n34;170,5;A;1\n40;180,5;B;1\n", encoding="utf-8")
+    return path
+
+
+def run(table, *more, answers=ANSWERS):
+    return runner.invoke(app, ["init", str(table), *more], input="\n".join(answers) + "\n")
+
+
+def test_the_answers_make_a_schema_with_which_the_table_is_opened_and_asked(table):
+    result = run(table, "--delimiter", ";", "--interactive")
+    assert result.exit_code == 0, result.output
+    assert "'abc' is not an answer" in result.output
+    public = load(table.with_name("p.csv.schema.toml"))
+    assert dict(public.schema)["Alter"] == Bounds(0, 120)
+    assert dict(public.schema)["Größe cm"] == Bounds(30, 250, nullable=False)
+    assert dict(public.schema)["ward"] == Categories(["A", "B"])
+    assert (public.unit.column, public.unit.rows, public.unit.groups, public.size) == ("id", 5, 2, 1000)
+    assert runner.invoke(app, ["init", str(table), "--epsilon", "1"]).exit_code == 0
+    asked = runner.invoke(
+        app, ["query", str(table), "SELECT ward, COUNT(*) AS n FROM p GROUP BY ward", "-e", "1"]
+    )
+    assert asked.exit_code == 0, asked.output
+
+
+def test_bounds_the_wrong_way_round_write_nothing(table):
+    answers = ["n", "0", ".", "", "number", "120", "0", "y", "none", "none", "none"]
+    result = run(table, "-i", "--delimiter", ";", answers=answers)
+    assert result.exit_code == 2
+    assert not table.with_name("p.csv.schema.toml").exists()
+
+
+def test_a_schema_that_is_there_is_not_asked_about_again(table):
+    assert run(table, "--delimiter", ";").exit_code == 0
+    result = run(table, "--interactive")
+    assert result.exit_code == 2
+    assert "exists already" in result.output
+
+
+def test_no_value_of_the_table_is_in_what_is_written_or_shown(table):
+    table.write_text("Alter;Größe cm;ward;id\n77777;66666;Xanthippe;55555\n", encoding="utf-8")
+    result = run(table, "--delimiter", ";", "-i")
+    text = table.with_name("p.csv.schema.toml").read_text(encoding="utf-8")
+    for value in ("77777", "66666", "Xanthippe", "55555"):
+        assert value not in result.output + text
