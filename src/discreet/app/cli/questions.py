@@ -29,7 +29,7 @@ def complete(draft: str) -> str:
     typer.echo(
         "Answer from what is known about the study, not from the data. Return takes what is in brackets."
     )
-    top, sections = [_head(draft)], []
+    top, sections = [_head(draft)], list[str]()
     unit = _unit([name for name, _, _ in columns])
     (sections if unit.startswith("[") else top).append(unit)
     size = _ask_until(
