@@ -176,7 +176,11 @@ def test_one_person_moves_one_vote_whatever_they_hold() -> None:
     )
     hostile = np.where(kept[:, None], X, np.float32(1e30))
     counts = []
-    for x, y, who in ((X, Y, people), (hostile, np.where(kept, Y, 1 - Y), people), (X[kept], Y[kept], people[kept])):
+    for x, y, who in (
+        (X, Y, people),
+        (hostile, np.where(kept, Y, 1 - Y), people),
+        (X[kept], Y[kept], people[kept]),
+    ):
         source = learning.Examples(x, y, public, people=who)
         parts = mechanism._parts(source, sampling.SeededEntropy(5))
         ordered = [_sorted(part) for part in parts]
