@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import accounting
 from ..accounting import pate
@@ -79,10 +79,10 @@ def draw(path: Path, lines: Sequence[VoteCurve] | None = None) -> Path:
 
     curves = epsilon_of_queries() if lines is None else lines
 
-    def inside(axes: object) -> None:
+    def inside(axes: Any) -> None:
         for line in curves:
-            axes.plot(line.queries, line.epsilons, marker="o", label=line.name)  # type: ignore[attr-defined]
-        axes.legend()  # type: ignore[attr-defined]
-        _dress(axes, "What questions to teachers cost", "questions", "epsilon at delta 1e-5")  # type: ignore[arg-type]
+            axes.plot(line.queries, line.epsilons, marker="o", label=line.name)
+        axes.legend()
+        _dress(axes, "What questions to teachers cost", "questions", "epsilon at delta 1e-5")
 
     return _single(inside, path)
