@@ -319,3 +319,60 @@ def test_bad_settings_are_refused(build: Any) -> None:
 
 def test_prices_are_of_the_relation_they_are_asked_for() -> None:
     assert GNMax(variance=4, queries=2).event().neighbors is ADD_REMOVE
+
+
+def gaussian_tail(variance: int, least: int) -> float:
+    weights = {k: math.exp(-k * k / (2 * variance)) for k in range(-200, 201)}
+    return sum(w for k, w in weights.items() if k >= least) / sum(weights.values())
+
+
+def laplace_tail(scale: float, least: int) -> float:
+    q = math.exp(-1 / scale)
+    return q**least / (1 + q)
+
+
+def passes(aggregator: Any, counts: Any, state: Any, prediction: Any = None, runs: int = 3000) -> float:
+    """The share of questions that are answered, each from the same state."""
+    source = entropy(11)
+    asked = (
+        aggregator.label(state, np.array(counts), entropy=source, prediction=prediction) for _ in range(runs)
+    )
+    return float(np.mean([vote.label is not None and not vote.reinforced for _, vote in asked]))
+
+
+OPEN = {"asked": 0, "answered": 0}
+# Hoeffding's bound at a false-alarm rate of 1e-9, for 3,000 questions.
+SLACK = math.sqrt(math.log(2e9) / 6000)
+
+
+def test_checks_have_the_noise_that_is_paid_for_and_half_of_it_is_noticed() -> None:
+    """The largest count is 10 below the threshold; sigma 10 passes with chance 0.17, sigma 5 with 0.03."""
+    terms: dict[str, Any] = {"threshold": 90, "variance": 4, "queries": 10, "answers": 10}
+    confident = ConfidentGNMax(check_variance=100, **terms)
+    share = passes(confident, [80, 20], OPEN)
+    assert abs(share - gaussian_tail(100, 10)) < SLACK
+    assert (
+        abs(passes(ConfidentGNMax(check_variance=25, **terms), [80, 20], OPEN) - gaussian_tail(100, 10))
+        > SLACK
+    )
+    interactive = InteractiveGNMax(check_variance=100, teachers=100, **{**terms, "threshold": 40})
+    share = passes(interactive, [80, 20], OPEN, prediction=[0.5, 0.5])
+    assert abs(share - gaussian_tail(100, 10)) < SLACK
+
+
+def test_stability_tests_have_the_noise_that_is_paid_for() -> None:
+    stable = StableVotes(scale=4, failure=0.01, queries=10)
+    counts = [2 * (stable.reach - 3) + 1, 0]
+    assert distance(np.array(counts)) == stable.reach - 3
+    assert abs(passes(stable, counts, OPEN) - laplace_tail(4, 3)) < SLACK
+    # with nothing to tell apart, noise alone passes with at most the failure that was paid for
+    assert passes(stable, [5, 5], OPEN) < 0.01 + SLACK
+
+
+def test_the_sparse_vector_keeps_its_threshold_and_draws_noise_for_each_question() -> None:
+    sparse = SparseVotes(epsilon=1, delta=0.01, failures=2, queries=10)
+    scale = float(sparse._vector.scales[1])
+    state = {**OPEN, "secret": "+" + "20".zfill(23)}
+    counts = [2 * 16 + 1, 0]
+    assert distance(np.array(counts)) == 16
+    assert abs(passes(sparse, counts, state) - laplace_tail(scale, 4)) < SLACK

@@ -171,6 +171,15 @@ def best_order(aggregator: Any, teachers: int, classes: int, delta: float, agree
     return min(costs, key=lambda order: rdp_to_epsilon(order, costs[order], delta))
 
 
+def cost_epsilon(aggregator: Any, history: Iterable[Recorded], delta: float) -> float:
+    """The data-dependent epsilon, at the best order. Not differentially private: for the steward's eyes."""
+    costs = dict.fromkeys(pate.ORDERS, 0.0)
+    for votes, sigma in _questions(aggregator, list(history)):
+        for order, rdp in pate.vote_cost(votes, sigma).rdp_for_steward().items():
+            costs[order] += rdp
+    return min(rdp_to_epsilon(order, rdp, delta) for order, rdp in costs.items())
+
+
 def spelled(record: Recorded, classes: int) -> str:
     """A record for a sealed state, of a length that depends on the number of classes alone."""
     numbers = [record.compared or 0, *(record.counts or (0,) * classes)]

@@ -190,7 +190,7 @@ class ConfidentGNMax:
     Proof:     one moved vote changes the largest count by at most 1. When a question is checked, and when it
                is answered, depends on outcomes before; how many there are of either kind at most does not, so
                the two pools, asked in turn, cost what they cost one after the other (concurrent composition:
-               Vadhan & Zhang 2022, arXiv:2207.08335). Papernot et al. 2018, arXiv:1802.08908, Algorithm 1.
+               Vadhan & Zhang 2023, arXiv:2207.08335). Papernot et al. 2018, arXiv:1802.08908, Algorithm 1.
     Assumes:   the counts are those of teachers on disjoint parts.
     """
 

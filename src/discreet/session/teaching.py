@@ -214,8 +214,10 @@ def built(
         cost = vote_cost.SanitizedCost(epsilon=sanitize, order=best)
     shape = (columns.width(public),) if columns is not None else tuple(source.shapes()[0].shape[1:])
     if size is None:
-        # Models grow with the data they see; what does not fit becomes a default vote.
-        size = 2 * len(rehearsed(learner, shape, classes)) + (1 << 14)
+        # Models grow with the rows they see, and what does not fit becomes a default vote: made-up labels are
+        # the hardest, and twice a teacher's share (512 rows where no size is declared) leaves room.
+        rows = 512 if public.size is None else min(2 * public.size // teachers + 1, 4096)
+        size = len(rehearsed(learner, shape, classes, rows)) * 5 // 4 + (1 << 14)
     if workers is None:
         cores = os.cpu_count() or 1
         workers = cores if cores > 1 and teachers > 1 and can_train_apart(learner) else 1

@@ -309,10 +309,10 @@ class PrivateTeachers:
             )
 
 
-def rehearsed(learner: Any, shape: tuple[int, ...], classes: int) -> bytes:
+def rehearsed(learner: Any, shape: tuple[int, ...], classes: int, rows: int = 0) -> bytes:
     """A teacher fitted to made-up examples, as bytes; refused in its own words if that fails."""
     generator = np.random.default_rng(0)
-    x = generator.random((8 * classes, *shape), dtype=np.float32)
+    x = generator.random((max(rows, 8 * classes), *shape), dtype=np.float32)
     y = np.arange(len(x)) % classes
     try:
         with ensemble.quiet(), ensemble.seeded(0):

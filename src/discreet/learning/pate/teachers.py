@@ -84,10 +84,21 @@ def train(
 def can_train_apart(learner: Any) -> bool:
     """Whether a process can be started, and be given the learner. Touches no data."""
     try:
-        with _one_thread(), quiet(), ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        with (
+            _one_thread(),
+            quiet(),
+            ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_silence) as pool,
+        ):
             return pool.submit(_is_here, learner).result(timeout=120)
     except Exception:
         return False
+
+
+def _silence() -> None:
+    """Nothing that this process writes is seen, what libraries in C print included."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
 
 
 def _is_here(learner: Any) -> bool:
@@ -100,7 +111,7 @@ def _train_apart(
     with (
         _one_thread(),
         contextlib.suppress(BrokenProcessPool),
-        ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool,
+        ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_silence) as pool,
     ):
         waiting: dict[Future[bytes], int] = {}
         for number, i in enumerate(which):
