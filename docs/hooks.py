@@ -3,6 +3,7 @@ commands of the shell, and a menu in which new pages find their place by themsel
 
 from __future__ import annotations
 
+import pkgutil
 import re
 from importlib import import_module
 from pathlib import Path
@@ -76,9 +77,19 @@ def part_of(page: str) -> str:
     return next((title for pattern, title in PARTS if re.fullmatch(pattern, name)), ROOMS)
 
 
+# packages that offer nothing of their own to scripts: `dp` has what they are for
+INNER = ("app", "session")
+
+
 def rooms() -> list[str]:
-    """The rooms whose names are public."""
-    return sorted(import_module("discreet")._ROOMS)
+    """The rooms whose names are public: every package that lists what it offers."""
+    top = import_module("discreet")
+    names = [module.name for module in pkgutil.iter_modules(top.__path__) if module.ispkg]
+    return sorted(
+        name
+        for name in names
+        if name not in INNER and getattr(import_module(f"discreet.{name}"), "__all__", None)
+    )
 
 
 def reference() -> dict[str, str]:

@@ -9,7 +9,7 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from discreet.app.cli import app
-from discreet.app.demo import CHAPTERS
+from discreet.app.demo import CHAPTERS, SHORT
 from discreet.app.demo.stage import Bar, Stage
 
 runner = CliRunner()
@@ -85,3 +85,31 @@ def test_without_matplotlib_it_names_the_extra_and_goes_on(tmp_path, monkeypatch
     console = Console(width=120, record=True, force_terminal=False)
     assert Stage(console=console, out=tmp_path).picture("bars", [], title="", caption="") is None
     assert "pip install 'discreet[plots]'" in console.export_text()
+
+
+def test_the_short_demo_is_a_part_of_all_and_says_where_the_rest_is(shown):
+    assert set(SHORT) < set(CHAPTERS)
+    rest = [name for name in CHAPTERS if name not in SHORT]
+    text = " ".join(shown[0].split())
+    assert f"discreet demo --all ({', '.join(rest)})" in text
+
+
+@pytest.mark.slow
+def test_the_first_answer_comes_within_ten_seconds_and_all_within_a_minute_of_cpu(tmp_path):
+    """In CPU-seconds: how long a busy machine takes is not ours to promise."""
+    import resource
+    import subprocess
+
+    def seconds(*arguments):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        run = "import sys; from discreet.app.cli import main; main()"
+        done = subprocess.run(
+            [sys.executable, "-c", run, "demo", *arguments], cwd=tmp_path, capture_output=True, text=True
+        )
+        assert done.returncode == 0, done.stderr
+        assert "±" in done.stdout
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+
+    assert seconds("-c", SHORT[0]) < 10
+    assert seconds() < 60

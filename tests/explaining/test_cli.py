@@ -30,8 +30,7 @@ def data(tmp_path: Path) -> Path:
     path = tmp_path / "visits.csv"
     path.write_text("ward,age\n" + "A,30\nB,40\n" * 20)
     (tmp_path / "visits.csv.schema.toml").write_text(
-        'table = "visits"\nneighbors = "add_remove"\n\n[unit]\nrows = true\n\n[columns.ward]\ntype = "categories"\n'
-        'values = ["A", "B"]\n\n[columns.age]\ntype = "bounds"\nlower = 0\nupper = 100\n'
+        'table = "visits"\nversion = "1"\nunit = "row"\n\n[columns.ward]\ntype = "categories"\nvalues = ["A", "B"]\n'
     )
     return path
 
@@ -105,3 +104,15 @@ def test_a_label_prints_on_one_page(tmp_path: Path) -> None:
     raw = path.read_bytes()
     assert raw.startswith(b"%PDF")
     assert raw.count(b"/Type /Page\n") + raw.count(b"/Type /Page ") + raw.count(b"/Type/Page/") <= 1
+
+
+def test_a_planned_question_of_a_data_file_is_free(data: Path) -> None:
+    assert RUN.invoke(app, ["init", str(data), "--epsilon", "2"]).exit_code == 0
+    question = "SELECT ward, COUNT(*) AS n FROM visits GROUP BY ward"
+    text = run(str(data), question, "--epsilon", "0.5")
+    assert "How good n will be" in text
+    assert "Half of that error costs" in text
+    assert "of 2 epsilon" in run(str(data))
+    assert "0 of 2 epsilon" in run(str(data))
+    with pytest.raises(dp.InvalidInput, match="Nothing was charged"):
+        run(str(data), question)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from fractions import Fraction
 from xml.etree import ElementTree
 
 import numpy as np
@@ -181,3 +182,54 @@ def test_every_deployment_has_a_source() -> None:
 def test_a_budget_in_rho_is_explained_at_a_delta() -> None:
     shown = dp.explain(dp.Budget(rho=0.1, delta=1e-6))
     assert shown.risk.epsilon == acc.epsilon(acc.ZCDP(rho=0.1), delta=1e-6)
+
+
+def test_an_analyst_without_a_budget_of_their_own_sees_no_question_of_others(people: dp.Session) -> None:
+    people.as_analyst("bob").sql("SELECT COUNT(*) AS bobs FROM rand_hie WHERE age > 30", epsilon=0.1)
+    text = flat(dp.explain(people.as_analyst("bob"), audience="engineer"))
+    assert "bobs" in text
+    assert "GROUP BY health" not in text
+    assert "(asked by somebody else)" in text
+
+
+def test_budgets_of_every_kind_used_or_not() -> None:
+    data = {"day": ["2026-01-03", "2026-02-11"], "x": [1, 2]}
+    schema = {"day": dp.Dates("2026-01-01", "2026-12-31"), "x": dp.Bounds(0, 9)}
+    monthly = dp.Period(column="day", every="month")
+    budgets = (dp.Budget(epsilon=1), dp.Budget(rho=0.1), dp.Budget(epsilon=1, delta=1e-6, per=monthly))
+    for budget in budgets:
+        for options in ({}, {"neighbors": "replace", "size": 2}, {"neighbors": "zero_out"}):
+            if budget.per is not None and options:
+                # budgets per period are for add_remove
+                continue
+            opened = dp.open(
+                data, table="t", schema=schema, unit=dp.rows(), budget=budget, ledger=":memory:", **options
+            )
+            assert dp.explain(opened).risk.epsilon < 1e-3
+            part = opened.during("2026-01") if budget.per is not None else opened
+            part.sql("SELECT COUNT(*) AS n FROM t WHERE x > 1", epsilon=0.25)
+            for audience in AUDIENCES:
+                shown = dp.explain(opened, audience=audience)
+                # a rho is told at delta 1e-6, where it is worth more epsilon than was asked for
+                assert 0 < shown.risk.epsilon < 2
+                assert shown.label()
+
+
+@pytest.mark.parametrize("number", [np.float64(1), np.int64(1), Fraction(1), 1])
+def test_every_kind_of_number_is_an_epsilon(number: object) -> None:
+    assert dp.explain(number).risk.epsilon == pytest.approx(1.0)
+
+
+def test_several_counts_and_mechanisms_are_explained(people: dp.Session) -> None:
+    both = "SELECT COUNT(*) AS n, COUNT_IF(age > 40) AS old FROM rand_hie"
+    assert people.explain(both, epsilon=0.5).risk.epsilon <= 0.5
+    count = dp.mechanisms.noisy_count(people.public, epsilon=Fraction(1, 4))
+    assert dp.explain(count).risk.epsilon <= 0.25
+    release = people.ask(count)
+    assert dp.explain(release).risk.epsilon <= 0.25
+    with pytest.raises(dp.DiscreetError):
+        people.explain("SELECT nothing FROM rand_hie", epsilon=0.5)
+    with pytest.raises(dp.DiscreetError):
+        people.explain(["SELECT COUNT(*) AS n FROM rand_hie"], epsilon=0.5)  # type: ignore[arg-type]
+    with pytest.raises(dp.DiscreetError):
+        people.explain(COUNT, epsilon=0.5, colour="red")

@@ -7,7 +7,8 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .._errors import InvalidInput
+from .. import _require
+from .._errors import InvalidInput, UnknownOption
 from .._text import visible
 from ..curator import STEWARD, charges
 from ..explaining import Explanation, Spending, explain_question, explain_spending
@@ -30,6 +31,13 @@ def explain_books(session: Session, audience: str, delta: float | None) -> Expla
 
 def explain_sql(session: Session, text: str, audience: str, options: dict[str, Any]) -> Explanation:
     """Explain a planned question at its price."""
+    if not isinstance(text, str):
+        raise _require.fail("text", type(text).__name__, "one SELECT as text; of several, preview([...])")
+    unknown = [name for name in options if name not in Terms.__dataclass_fields__]
+    if unknown:
+        raise UnknownOption(
+            f"explain has no option {unknown[0]!r}: it takes those of preview. Nothing was charged."
+        )
     terms = Terms(**options)
     if terms.rho is not None or terms.weights:
         raise InvalidInput(
@@ -69,7 +77,11 @@ def _spending(session: Session, account: Account) -> Spending:
         spent = rule.start()
         for event, body in charges.spending(session.ledger, own):
             spent = spent.plus(rule.price(charges.priced(event, body, charges.cap_name(own))))
-            steps.append((visible(str(body.get("text") or type(event).__name__)), rule.used(spent)))
+            mine = session.analyst in (STEWARD, body.get("analyst"))
+            text = (
+                visible(str(body.get("text") or type(event).__name__)) if mine else "(asked by somebody else)"
+            )
+            steps.append((text, rule.used(spent)))
     return Spending(
         of=account.of,
         unit=rule.unit,

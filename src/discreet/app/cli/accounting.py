@@ -50,7 +50,9 @@ JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of senten
 
 def epsilon(
     kind: KIND = None,
-    delta: Annotated[float, typer.Option(help="Probability with which epsilon may fail.")] = ...,  # type: ignore[assignment]
+    delta: Annotated[
+        float, typer.Option(help="The slack beside epsilon; far below one over the number of people.")
+    ] = ...,  # type: ignore[assignment]
     noise_multiplier: NOISE = None,
     scale: SCALE = None,
     variance: VARIANCE = None,
@@ -193,13 +195,20 @@ def _meaning(value: float, delta: float, accountant: str, lower: float | None) -
     by = "" if accountant == "tightest" else f" by the {accountant} accountant"
     if math.isinf(value):
         return f"[bold]epsilon is infinite[/] at delta = {delta:g}{by}: no finite bound holds."
-    odds = f"{math.exp(value):.3g}" if value < 20 else f"e^{value:.3g}"
-    failing = f", except with probability {delta:g}" if delta > 0 else ""
+    grown = f"{math.exp(value):.3g}" if value < 20 else f"e^{value:.3g}"
     tight = f" No accountant can prove less than {_six_digits(lower, up=False):.6g}." if lower else ""
-    return (
-        f"[bold]epsilon = {_six_digits(value, up=True):.6g}[/] at delta = {delta:g}{by}: whatever an "
-        f"onlooker thinks the odds are that one unit is in the "
-        f"data, all releases together move these odds by at most a factor of {odds}{failing}.{tight}"
+    head = f"[bold]epsilon = {_six_digits(value, up=True):.6g}[/] at delta = {delta:g}{by}: "
+    if delta == 0:
+        return head + (
+            f"whatever an onlooker thinks the odds are that one unit is in the data, all releases together "
+            f"move "
+            f"these odds by at most a factor of {grown}.{tight}"
+        )
+    # Not the odds: with a delta these may leave e^epsilon more often than delta (docs/explain.md).
+    return head + (
+        f"whoever points at a unit wrongly with chance x points at it rightly with chance {grown} x + "
+        f"{delta:g} at "
+        f"most, after all releases together.{tight}"
     )
 
 
