@@ -28,6 +28,7 @@ FIRST += [
     "docs/adaptive.md",
     "docs/local.md",
     "docs/auditing.md",
+    "docs/server.md",
     "docs/accounting.md",
     "docs/api.md",
     "docs/pld.md",
