@@ -22,36 +22,60 @@ def _rank(values: list[float], share: float) -> float:
     return sorted(values)[min(len(values) - 1, int(share * len(values)))] if values else float("nan")
 
 
-async def _drive(url: str, tokens: list[str], seconds: float) -> dict[str, object]:
-    import httpx
+class _Line:
+    """One analyst's connection: plain HTTP/1.1, so that the generator leaves the machine to the server."""
 
+    def __init__(self, port: int, token: str) -> None:
+        self.port, self.token = port, token
+        self.free: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+
+    async def send(self, method: str, path: str, body: bytes = b"") -> int:
+        """Send a request on a free connection, or on a new one; returns the status."""
+        pair = self.free.pop() if self.free else await asyncio.open_connection("127.0.0.1", self.port)
+        reader, writer = pair
+        head = (
+            f"{method} /api/v1/datasets/health{path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"
+            f"Authorization: Bearer {self.token}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n"
+        )
+        writer.write(head.encode() + body)
+        answer = (await reader.readuntil(b"\r\n\r\n")).decode().lower()
+        length = int(answer.split("content-length: ")[1].split("\r\n")[0])
+        await reader.readexactly(length)
+        self.free.append(pair)
+        return int(answer.split()[1])
+
+    def close(self) -> None:
+        for _, writer in self.free:
+            writer.close()
+
+
+async def _drive(port: int, tokens: list[str], seconds: float) -> dict[str, object]:
     times: dict[str, list[float]] = {"preview": [], "query": []}
     codes: dict[int, int] = {}
-    limits = httpx.Limits(max_connections=ANALYSTS, max_keepalive_connections=ANALYSTS)
-    async with httpx.AsyncClient(
-        base_url=f"{url}/api/v1/datasets/health", limits=limits, timeout=60
-    ) as client:
+    lines = [_Line(port, token) for token in tokens]
 
-        async def one(kind: str, number: int) -> None:
-            who = {"Authorization": f"Bearer {tokens[number % len(tokens)]}"}
-            sql = f"SELECT health, COUNT(*) AS n FROM health WHERE age > {number % 60} GROUP BY health"
-            epsilon = 0.01 if kind == "preview" else 0.01 + number * 1e-7
-            begun = time.perf_counter()
-            reply = await client.post(f"/{kind}", json={"sql": sql, "epsilon": epsilon}, headers=who)
-            times[kind].append(time.perf_counter() - begun)
-            codes[reply.status_code] = codes.get(reply.status_code, 0) + 1
+    async def one(kind: str, number: int) -> None:
+        sql = f"SELECT health, COUNT(*) AS n FROM health WHERE age > {number % 60} GROUP BY health"
+        epsilon = 0.01 if kind == "preview" else 0.01 + number * 1e-7
+        body = json.dumps({"sql": sql, "epsilon": epsilon}).encode()
+        begun = time.perf_counter()
+        code = await lines[number % len(lines)].send("POST", f"/{kind}", body)
+        times[kind].append(time.perf_counter() - begun)
+        codes[code] = codes.get(code, 0) + 1
 
-        # every analyst is connected before the clock starts
-        await asyncio.gather(
-            *(client.get("/budget", headers={"Authorization": f"Bearer {t}"}) for t in tokens[:ANALYSTS])
-        )
-        start, tasks = time.perf_counter(), []
-        plan = [(i / PREVIEWS, "preview", i) for i in range(int(PREVIEWS * seconds))]
-        plan += [(i / QUERIES, "query", i) for i in range(int(QUERIES * seconds))]
-        for moment, kind, number in sorted(plan):
-            await asyncio.sleep(max(0.0, start + moment - time.perf_counter()))
-            tasks.append(asyncio.create_task(one(kind, number)))
-        await asyncio.gather(*tasks)
+    # every analyst is connected before the clock starts
+    for line in lines:
+        await line.send("GET", "/budget")
+    start, tasks = time.perf_counter(), []
+    plan = [(i / PREVIEWS, "preview", i) for i in range(int(PREVIEWS * seconds))]
+    plan += [(i / QUERIES, "query", i) for i in range(int(QUERIES * seconds))]
+    for moment, kind, number in sorted(plan):
+        await asyncio.sleep(max(0.0, start + moment - time.perf_counter()))
+        tasks.append(asyncio.create_task(one(kind, number)))
+    await asyncio.gather(*tasks)
+    for line in lines:
+        line.close()
     return {"times": times, "codes": codes}
 
 
@@ -98,7 +122,7 @@ def main() -> int:
     before = resource.getrusage(resource.RUSAGE_SELF)
     begun = time.perf_counter()
     try:
-        facts = asyncio.run(_drive(server.url, tokens, seconds))
+        facts = asyncio.run(_drive(server.port, tokens, seconds))
         wall = time.perf_counter() - begun
     finally:
         server.stop()

@@ -8,8 +8,9 @@ import math
 def odds(epsilon: float) -> str:
     """Say what a price means for one person.
 
-    By the definition of pure differential privacy, odds move by a factor of at most e^epsilon: an onlooker who
-    held a fact for a coin toss (odds 1) holds it, after the answer, with at most e^epsilon / (1 + e^epsilon).
+    By the definition of pure differential privacy, odds move by a factor of at most e^epsilon: an onlooker
+    who held a fact for a coin toss (odds 1) holds it, after the answer, with at most e^epsilon / (1 +
+    e^epsilon).
 
     >>> odds(0.1)[-10:]
     '52.5:47.5.'
