@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -33,7 +32,6 @@ def server(tmp_path_factory: Any) -> Iterator[Server]:
 @pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None:
-        warnings.filterwarnings("default")
         pytest.skip("NO BROWSER: chromium is not installed, so NO PAGE WAS TESTED (apt-get install chromium)")
     from playwright.sync_api import sync_playwright
 

@@ -14,6 +14,8 @@ _ROOM = _WIDTH - _LEFT - _RIGHT
 def _number(value: float) -> str:
     if value == 0 or not math.isfinite(value):
         return "0" if value == 0 else "∞"
+    if abs(value) >= 10 and value == round(value):
+        return f"{value:,.0f}"
     digits = max(0, 2 - math.floor(math.log10(abs(value)))) if abs(value) < 1e15 else 0
     return f"{value:,.{min(digits, 6)}f}"
 

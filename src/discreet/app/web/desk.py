@@ -10,6 +10,7 @@ Assumes:   the event loop is not kept from its timers. What remains is in docs/p
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
 from collections import Counter
@@ -56,6 +57,15 @@ class FrontDesk:
         self.data.start()
         await self.previews.ready()
         await self.data.ready()
+        await self._renew_grants()
+
+    async def _renew_grants(self) -> None:
+        """Grant each dataset to the analysts of its policy, which may have been changed on the shell."""
+        steward = Person("steward", Role.STEWARD)
+        for dataset in self.store.datasets(steward):
+            with contextlib.suppress(HTTPError):
+                policy = await self.look("policy", steward, dataset)
+                self.store.set_grants(dataset.name, list(policy["analysts"]))
 
     async def stop(self) -> None:
         for task in self._jobs.values():

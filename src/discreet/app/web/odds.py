@@ -8,9 +8,9 @@ import math
 def odds(epsilon: float) -> str:
     """Say what a price means for one person.
 
-    An onlooker who held something about a person for a coin toss (1 in 2) holds it, after the answer, for at
-    most e^epsilon / (1 + e^epsilon): the posterior under pure differential privacy (Kasiviswanathan & Smith
-    2014, arXiv:0803.3946, Theorem 2.2 for odds).
+    By the definition of pure differential privacy, odds move by a factor of at most e^epsilon: an onlooker
+    who held a fact for a coin toss (odds 1) holds it, after the answer, with at most e^epsilon / (1 +
+    e^epsilon).
 
     >>> odds(0.1)[-10:]
     '52.5:47.5.'

@@ -84,7 +84,9 @@ class Settings:
             for root in self.roots:
                 real_root = os.path.realpath(root)
                 real = os.path.realpath(os.path.join(real_root, text))
-                if os.path.commonpath([real, real_root]) == real_root and os.path.isfile(real):
+                inside = os.path.commonpath([real, real_root]) == real_root
+                own = os.path.commonpath([real, os.path.realpath(self.state)]) == os.path.realpath(self.state)
+                if inside and not own and os.path.isfile(real):
                     return Path(real)
         raise InvalidInput(
             f"{text!r} is no file in a folder that this server may read. Nothing was opened. "

@@ -132,6 +132,8 @@ class ServerStore:
 
     def remove_person(self, name: str) -> bool:
         with self._write() as db:
+            # whoever gets this name next must not find the results of who had it
+            db.execute("DELETE FROM jobs WHERE person = ?", (name,))
             return db.execute("DELETE FROM people WHERE name = ?", (name,)).rowcount > 0
 
     def people(self) -> list[tuple[str, Role]]:

@@ -86,7 +86,7 @@ class Desk:
             return {"result": result, "touched": touched}
         except Exception as error:
             touched = verb.data and (verb.live or curator is None or _changed(curator, analyst, before))
-            return {"error": error_json(error, analyst), "touched": touched}
+            return {"error": _without_paths(error_json(error, analyst), request), "touched": touched}
 
 
 def _last_charge(curator: Any, analyst: str) -> int:
@@ -117,6 +117,18 @@ def error_json(error: Exception, analyst: str = STEWARD) -> dict[str, Any]:
         f"the ledger "
         f"shows as charged stays charged.",
     }
+
+
+def _without_paths(error: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:
+    """Take the server's paths out of a message for an analyst."""
+    if request["analyst"] == STEWARD or request["dataset"] is None:
+        return error
+    message = error["message"]
+    for place in ("schema", "ledger", "data"):
+        path = request["dataset"][place].partition("::")[0]
+        message = message.replace(path, request["dataset"]["name"])
+        message = message.replace(str(Path(path).parent), "...")
+    return error | {"message": message}
 
 
 def _session(desk: Desk, request: dict[str, Any]) -> tuple[Session, Options]:

@@ -28,6 +28,13 @@ TIMED_OUT = {
     "charged, the "
     "charge stays, because how long it takes may depend on the data. Ask something smaller, or as a job.",
 }
+# the share of its time that must be left when a question is begun
+LEAST = 0.2
+LATE = {
+    "kind": "TimeLimit",
+    "message": "the server was too busy to begin this in time. Nothing was charged or released. Ask "
+    "again later.",
+}
 DIED = {
     "kind": "ReleaseFailed",
     "message": "the process that worked on this has ended. Nothing was released; if it was charged, the "
@@ -181,6 +188,15 @@ class Lane:
             return {"error": TIMED_OUT, "touched": True}
         finally:
             self._waiting[who] -= 1
+        left = deadline - time.monotonic()
+        if self.reads and left < LEAST * self.seconds:
+            # begun so late it would be ended on the way, and charged for nothing
+            self.idle.put_nowait(worker)
+            turn.release()
+            return {"error": LATE, "touched": True}
+        if not self.reads:
+            # what needs no data has its whole time from here: an overload must not end the worker
+            deadline = time.monotonic() + max(left, 10.0)
         # not ended by a client that goes away: the worker must come back
         try:
             return await asyncio.shield(asyncio.ensure_future(self._run(worker, request, deadline, turn)))

@@ -1,0 +1,269 @@
+"""The console in a real browser: every flow, and what goes wrong on the way."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from .conftest import watch
+from .running import COUNT, Server
+
+ATTACK = "<img src=x onerror=window.hacked=1><script>window.hacked=1</script>"
+
+
+def log_in(page, server: Server, who: str) -> None:
+    page.goto(server.url)
+    page.fill("#token", server.tokens[who])
+    page.click("button:text-is('Log in')")
+    page.wait_for_selector("h1:text-is('Datasets')")
+
+
+def write(page, text: str) -> None:
+    page.evaluate("text => discreetEditor.setValue(text)", text)
+
+
+def run(page) -> None:
+    page.click("#run")
+    page.wait_for_selector("#answer table, #answer .error", timeout=30_000)
+
+
+def test_a_wrong_token_is_refused_and_a_right_one_lets_in_and_out(page, server):
+    page.goto(server.url)
+    assert page.url.endswith("/login")
+    page.fill("#token", "dsc_0000000000000000_" + "x" * 43)
+    page.click("button:text-is('Log in')")
+    assert "not valid" in page.inner_text("[role=alert]")
+    log_in(page, server, "ann")
+    assert page.inner_text("article h2") == "health"
+    assert page.locator("article [role=meter]").get_attribute("aria-valuenow") is not None
+    page.click("text=Log out")
+    page.wait_for_url("**/login")
+    page.goto(f"{server.url}/data/health")
+    assert page.url.endswith("/login")
+
+
+def test_an_analyst_sees_the_price_before_paying_runs_and_downloads(page, server):
+    log_in(page, server, "ann")
+    page.click("article h2 a")
+    page.wait_for_selector("#preview .price")
+    before = page.inner_text("#gauge span")
+    write(page, "SELECT health, COUNT(*) AS people FROM health GROUP BY health")
+    page.fill("input[name=epsilon]", "0.2")
+    page.wait_for_selector("#preview :text('epsilon 0.2')")
+    assert "bet 50:50" in page.inner_text("#preview .odds")
+    assert page.locator("#preview svg.chart .whisker").count() == 1, "the error, before it is paid for"
+    assert page.inner_text("#gauge span") == before, "looking is free"
+    run(page)
+    assert page.locator("#answer tbody tr").count() == 4
+    assert page.locator("#answer svg .whisker").count() == 4
+    assert " to " in page.inner_text("#answer tbody tr td.num")
+    assert page.inner_text("#gauge span") != before
+    time.sleep(5.2)
+    page.click("text=History and downloads")
+    page.wait_for_selector("td code:text('AS people')")
+    row = page.locator("tr", has_text="AS people").first
+    with page.expect_download() as kept:
+        row.locator("a:text-is('CSV')").click()
+    lines = Path(kept.value.path()).read_text().splitlines()
+    assert lines[0] == "health,people,people_lower,people_upper"
+    assert len(lines) == 5
+    with page.expect_download() as kept:
+        row.locator("a:text-is('JSON')").click()
+    assert json.loads(Path(kept.value.path()).read_text())["text"].startswith("SELECT health")
+    row.locator("a:text-is('see')").click()
+    assert page.locator("svg.chart .bar").count() == 4
+
+
+def test_the_editor_completes_public_columns_from_the_keyboard(page, server):
+    log_in(page, server, "ann")
+    page.goto(f"{server.url}/data/health")
+    page.wait_for_selector(".CodeMirror")
+    write(page, "")
+    page.click(".CodeMirror")
+    page.keyboard.type("SELECT edu")
+    page.wait_for_selector(".CodeMirror-hints")
+    page.keyboard.press("Enter")
+    assert page.evaluate("discreetEditor.getValue()") == "SELECT education"
+    write(page, COUNT)
+    page.click(".CodeMirror")
+    page.keyboard.press("Control+Enter")
+    page.wait_for_selector("#answer table", timeout=30_000)
+
+
+def test_a_budget_that_is_used_up_refuses_and_says_so(page, server):
+    log_in(page, server, "bob")
+    page.goto(f"{server.url}/data/health")
+    page.fill("input[name=epsilon]", "5000")
+    page.wait_for_selector("#preview strong.error")
+    assert "nothing charged" in page.inner_text("#preview strong.error")
+    page.click("#run")
+    page.wait_for_selector("#answer [role=alert]")
+    assert "Nothing was charged" in page.inner_text("#answer [role=alert]")
+    page.check("input[value=within]")
+    page.fill("input[name=within]", "100")
+    page.wait_for_selector("#preview .price:has-text('The budget holds it')")
+
+
+def test_what_others_wrote_is_shown_and_never_run(page, server):
+    """Stored scripts in SQL, in the names of output columns, in categories and in error messages."""
+    data = server.folder / "data"
+    (data / "evil.csv").write_text("kind\n" + "a\n" * 50)
+    schema = 'table = "evil"\nversion = "1"\nunit = "row"\n[columns.kind]\ntype = "categories"\n'
+    schema += f"values = ['{ATTACK}', 'a']\n"
+    with server.client("steward") as steward:
+        body = {"name": "evil", "path": "evil.csv", "schema_text": schema, "budget": {"epsilon": 50}}
+        assert steward.post("/datasets", json=body).status_code == 201
+    log_in(page, server, "steward")
+    page.goto(f"{server.url}/data/evil")
+    write(page, f'SELECT kind, COUNT(*) AS "{ATTACK}" FROM evil GROUP BY kind -- {ATTACK}')
+    page.wait_for_selector("#preview .price")
+    run(page)
+    assert page.locator("#answer table").count() == 1, page.inner_text("#answer")
+    assert ATTACK in page.inner_text("#answer table")
+    write(page, f'SELECT "{ATTACK}" FROM evil')
+    page.wait_for_selector("#preview [role=alert]")
+    time.sleep(5.2)
+    for path in ("/data/evil/history", "/steward/data/evil", "/"):
+        page.goto(server.url + path)
+        assert page.evaluate("window.hacked") is None
+        assert page.locator("img[src=x]").count() == 0
+    assert page.goto(f"{server.url}/data/evil/history").status == 200
+    assert ATTACK in page.content().replace("&lt;", "<").replace("&gt;", ">")
+
+
+def test_the_steward_adds_a_dataset_people_and_budgets_and_checks_the_ledger(page, server, tmp_path):
+    table = tmp_path / "visits.csv"
+    table.write_text("ward,age\n" + "A,40\nB,50\n" * 100)
+    log_in(page, server, "steward")
+    page.click("text=Add a dataset")
+    page.set_input_files("#file", str(table))
+    page.click("text=Send it, and draft its schema")
+    page.wait_for_selector("#schema")
+    draft = page.input_value("#schema")
+    assert "ward" in draft
+    assert "40" not in draft
+    text = 'table = "visits"\nversion = "1"\nunit = "row"\n[columns.ward]\ntype = "categories"\nvalues = ["A", "B"]\n'
+    page.fill("#schema", text)
+    page.fill("#name", "visits")
+    page.fill("#epsilon", "2")
+    page.click("text=Open it")
+    page.wait_for_selector("h1:text-is('Books of visits')")
+    page.goto(f"{server.url}/steward/people")
+    page.fill("#name", "eve")
+    page.click("text=Add, and make a token")
+    token = page.inner_text("#new-token")
+    assert token.startswith("dsc_")
+    page.goto(f"{server.url}/steward/data/visits")
+    page.fill("#analysts", "eve 0.5\nann")
+    page.click("button:text-is('Change')")
+    page.wait_for_selector(".who:has-text('eve')")
+    assert page.input_value("#analysts").split("\n") == ["eve 0.5 0", "ann"]
+    page.click("text=Check every hash")
+    page.wait_for_selector("#check .good")
+    other = page.context.browser.new_context().new_page()
+    watch(other, server.url)
+    other.goto(server.url)
+    other.fill("#token", token)
+    other.click("button:text-is('Log in')")
+    other.wait_for_selector("article h2 a:text-is('visits')")
+    assert other.locator("article").count() == 1
+    assert other.goto(f"{server.url}/steward/people").status == 403
+    assert not other.problems
+    other.context.close()
+
+
+def test_two_analysts_at_once_each_pay_from_their_own(browser, server):
+    pages = []
+    for who in ("ann", "bob"):
+        context = browser.new_context()
+        page = context.new_page()
+        watch(page, server.url)
+        log_in(page, server, who)
+        page.goto(f"{server.url}/data/health")
+        page.wait_for_selector("#preview .price")
+        write(page, "SELECT sex, COUNT(*) AS n FROM health GROUP BY sex")
+        page.fill("input[name=epsilon]", "0.17")
+        page.wait_for_selector("#preview :text('epsilon 0.17')")
+        pages.append((page, page.inner_text("#gauge span")))
+    for page, _ in pages:
+        page.click("#run")
+    for page, before in pages:
+        page.wait_for_selector("#answer table", timeout=30_000)
+        assert page.inner_text("#gauge span") != before
+        assert not page.problems
+    tables = [page.inner_text("#answer table") for page, _ in pages]
+    assert tables[0] == tables[1], "the second is served the stored release"
+    for page, _ in pages:
+        page.context.close()
+
+
+def test_models_are_fitted_as_jobs_with_a_public_clock(page, server):
+    log_in(page, server, "ann")
+    page.goto(f"{server.url}/data/health/models")
+    page.select_option("#target", "sex")
+    page.fill("#epsilon", "0.5")
+    page.fill("#seconds", "300")
+    page.click("text=Fit and pay")
+    page.wait_for_selector("#jobs progress")
+    page.click("text=Cancel (the charge stays)")
+    page.wait_for_selector("#jobs li:has-text('cancelled')")
+
+
+def test_pages_say_what_they_are_and_fit_a_phone(browser, server):
+    context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
+    page = context.new_page()
+    watch(page, server.url)
+    log_in(page, server, "steward")
+    for path in (
+        "/",
+        "/data/health",
+        "/data/health/history",
+        "/data/health/models",
+        "/steward/data/health",
+        "/steward/people",
+        "/steward/add",
+        "/account",
+    ):
+        page.goto(server.url + path)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), path
+        unnamed = page.evaluate(
+            """() => [...document.querySelectorAll('input:not([type=hidden]),select,textarea,button')]
+               .filter(e => e.offsetParent && !e.closest('.CodeMirror') && !(e.labels?.length || e.ariaLabel || e.textContent.trim()))
+               .map(e => e.outerHTML)"""
+        )
+        assert unnamed == [], path
+        assert page.locator("h1").count() == 1
+        assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(18, 24, 28)"
+    page.goto(f"{server.url}/data/health")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    assert not page.problems
+    context.close()
+
+
+@pytest.fixture
+def own(tmp_path):
+    running = Server(tmp_path / "own", rate=1000, burst=2000).start()
+    yield running
+    running.stop()
+
+
+def test_a_server_that_is_restarted_in_the_middle_loses_no_charge(browser, own):
+    context = browser.new_context()
+    page = context.new_page()
+    log_in(page, own, "ann")
+    page.goto(f"{own.url}/data/health")
+    page.wait_for_selector("#preview .price")
+    own.kill()
+    page.click("#run")
+    page.wait_for_selector("#answer .error")
+    assert "cannot be reached" in page.inner_text("#answer")
+    own.start()
+    page.click("#run")
+    page.wait_for_selector("#answer table", timeout=60_000)
+    with own.client("olga") as auditor:
+        assert auditor.get("/datasets/health/ledger/check").json()["whole"]
+    context.close()

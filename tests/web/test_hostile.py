@@ -1,0 +1,98 @@
+"""Hostile requests: bodies that no honest client sends, and mechanisms that would name their own price."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+
+import discreet.adaptive
+import discreet.learning.tabular
+import discreet.mechanisms
+import discreet.query  # noqa: F401
+from discreet import _registry
+from discreet.mechanisms.protocols import Interactive, Mechanism, Stepped
+
+from .running import COUNT, Server
+
+DEEP = "[" * 50_000 + "]" * 50_000
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"\xff\xfe",
+        DEEP.encode(),
+        b'{"sql": ' + DEEP.encode() + b"}",
+        b'{"sql": "SELECT 1", "epsilon": ' + b"9" * 6000 + b"}",
+        b'{"sql": "SELECT 1", "epsilon": NaN}',
+        b'{"sql": "SELECT 1", "epsilon": 1e999}',
+        b'{"sql": "SELECT \\ud800 FROM health", "epsilon": 1}',
+        b'{"sql": "SELECT \\u0000 FROM health", "epsilon": 1}',
+        b'{"sql": "SELECT 1", "epsilon": {"fraction": "1/0"}}',
+        b'{"sql": "SELECT 1", "epsilon": {"fraction": "\\ud800"}}',
+        b'{"sql": "SELECT 1", "epsilon": {"type": "query.Answer"}}',
+        json.dumps({"sql": "(" * 15_000, "epsilon": 1}).encode(),
+        json.dumps({"sql": "SELECT " + "-" * 15_000 + "1 FROM health", "epsilon": 1}).encode(),
+        json.dumps({"sql": "SELECT " + "NOT " * 4_000 + "TRUE FROM health", "epsilon": 1}).encode(),
+        json.dumps({"sql": COUNT, "epsilon": 0.1, "weights": {"\ud800": 1}}).encode(),
+        json.dumps({"sql": "SELECT * FROM read_csv('/etc/passwd')", "epsilon": 1}).encode(),
+        json.dumps({"sql": "ATTACH 'x.db'; SELECT 1", "epsilon": 1}).encode(),
+    ],
+)
+def test_hostile_questions_are_refused_without_a_fault_or_a_charge(server: Server, body):
+    with server.client("ann") as ann:
+        before = ann.get("/datasets/health/budget").json()["used"]
+        for path in ("preview", "query"):
+            reply = ann.post(
+                f"/datasets/health/{path}", content=body, headers={"Content-Type": "application/json"}
+            )
+            assert 400 <= reply.status_code < 500, (path, reply.status_code, reply.text[:200])
+            assert set(reply.json()["error"]) == {"kind", "message", "code"}
+            assert str(server.folder) not in reply.text
+        assert ann.get("/datasets/health/budget").json()["used"] == before
+
+
+@pytest.mark.parametrize(
+    "described",
+    [
+        {},
+        {"type": 5},
+        {"type": "\ud800"},
+        {"type": "accounting.PureDP", "epsilon": 1, "neighbors": "add_remove"},
+        {"type": "query.Answer"},
+        {"type": "query.Query", "text": "x"},
+        {"type": "os.system", "command": "true"},
+        {"type": "accounting.NonPrivate"},
+    ],
+)
+def test_hostile_descriptions_are_refused_without_a_fault_or_a_charge(server: Server, described):
+    with server.client("ann") as ann:
+        before = ann.get("/datasets/health/budget").json()["used"]
+        for path in ("ask", "ask/preview", "live"):
+            reply = ann.post(
+                f"/datasets/health/{path}",
+                content=json.dumps({"mechanism": described}),
+                headers={"Content-Type": "application/json"},
+            )
+            assert 400 <= reply.status_code < 500, (path, reply.status_code, reply.text[:200])
+        assert ann.get("/datasets/health/budget").json()["used"] == before
+
+
+def test_no_mechanism_that_can_be_sent_names_its_own_price():
+    """A price is computed from what a mechanism does: none takes its event as an argument."""
+    kinds = (Mechanism, Interactive, Stepped)
+    sent = {}
+    for tag, cls in _registry.known().items():
+        if dataclasses.is_dataclass(cls) and any(_is(cls, kind) for kind in kinds):
+            sent[tag] = {field.name for field in dataclasses.fields(cls) if field.init}
+    assert len(sent) > 10
+    assert not [tag for tag, fields in sent.items() if "event" in fields]
+    assert not [tag for tag, fields in sent.items() if fields & {"path", "file", "url", "folder"}]
+
+
+def _is(cls: type, kind: type) -> bool:
+    method = {"Mechanism": "__call__", "Interactive": "answer", "Stepped": "restore"}[kind.__name__]
+    return hasattr(cls, "event") and any(method in base.__dict__ for base in cls.__mro__[:-1])
