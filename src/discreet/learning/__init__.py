@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         LinearRegression,
         LinearSVC,
         LogisticRegression,
+        PrivatePipeline,
         PrivateSearch,
         Ridge,
     )
@@ -97,6 +98,7 @@ _HOMES = {
             "LinearSVC",
             "LogisticRegression",
             "PCA",
+            "PrivatePipeline",
             "PrivateSearch",
             "Ridge",
         ),
@@ -138,6 +140,7 @@ __all__ = [
     "LinearRegression",
     "LinearSVC",
     "PCA",
+    "PrivatePipeline",
     "PrivateSearch",
     "Ridge",
     "SGDLogisticRegression",
