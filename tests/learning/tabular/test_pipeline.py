@@ -34,7 +34,7 @@ def people(ledger: Path | str = ":memory:", **how: Any) -> Any:
 NEW = {"pay": [3500.0, 6500.0], "ward": ["a", "b"]}
 
 
-@pytest.mark.parametrize("how", [{"clip": (0.01, 0.99)}, {"scale": True}], ids=["quantiles", "scale"])
+@pytest.mark.parametrize("how", [{"clip": (0.05, 0.95)}, {"scale": True}], ids=["quantiles", "scale"])
 def test_found_bounds_make_a_model_that_declared_ones_do_not(how: dict[str, Any], tmp_path: Path) -> None:
     session = people()
     model = session.fit(PrivatePipeline(LogisticRegression(), epsilon=3, **how), target="ill")
@@ -46,7 +46,7 @@ def test_found_bounds_make_a_model_that_declared_ones_do_not(how: dict[str, Any]
     tabular.save(model, tmp_path / "model.json")
     assert tabular.load(tmp_path / "model.json").predict(NEW).tolist() == ["no", "yes"]
     assert "Piped" in tabular.card(model).markdown()
-    assert len(session.ledger.entries(kind="charge")) == 1
+    assert len(list(session.ledger.entries(kind="charge"))) == 1
 
 
 def test_shares_follow_the_weights_and_grow_where_composition_allows() -> None:
@@ -60,7 +60,7 @@ def test_shares_follow_the_weights_and_grow_where_composition_allows() -> None:
     tight = PrivatePipeline(GaussianNB(), epsilon=1, scale=True, delta=1e-6, weights=(1, 1)).mechanism(
         session.public, target="ill"
     )
-    assert tight.learner.epsilon > 0.55, "two Gaussian parts cost less than the sum of their epsilons"
+    assert tight.learner.epsilon > 0.505, "two Gaussian parts cost less than the sum of their epsilons"
     assert acc.epsilon(tight.event, delta=1e-6) <= 1
 
 

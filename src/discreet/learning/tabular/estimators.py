@@ -32,6 +32,7 @@ from .model import LinearModel, class_array
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils.metaestimators import available_if
     from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 except ImportError:
     raise MissingExtra.of("learn", "estimators in scikit-learn's manner need scikit-learn") from None
@@ -144,6 +145,8 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     """What classifiers share: declared classes, and predictions from the scores of a model."""
 
     _labels: list[Any] | None = None
+    # whether scores are chances
+    _probable = True
 
     def fit(self, X: Any, y: Any) -> Any:
         """Fit to arrays with declared `classes`, `n`, `lower` and `upper`.
@@ -178,6 +181,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         inputs = self._inputs(X)
         return np.asarray(self.model_.scores(inputs))
 
+    @available_if(lambda self: self._probable)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         inputs = self._inputs(X)
         return np.asarray(self.model_.probabilities(inputs))
@@ -322,7 +326,8 @@ class LinearSVC(LogisticRegression):
     def _loss(self) -> Loss:
         return HuberHinge()
 
-    predict_proba = None  # type: ignore[assignment]  # scores of a margin are no chances
+    # scores of a margin are no chances
+    _probable = False
 
 
 class HuberRegressor(RegressorMixin, _Linear):  # type: ignore[misc]

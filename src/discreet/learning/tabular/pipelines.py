@@ -1,6 +1,6 @@
 """`PrivatePipeline`: preprocessing that learns from the data and pays, then a model, in one price.
 
-people.fit(PrivatePipeline(LogisticRegression(), clip=(0.01, 0.99), epsilon=1, weights=(1, 4)), target="ill")
+people.fit(PrivatePipeline(LogisticRegression(), clip=(0.05, 0.95), epsilon=1, weights=(1, 4)), target="ill")
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .pipeline import Piped, QuantileBounds
 from .rows import features_of
 
 # How often the shares are made larger or smaller until all of them together fit the price.
-_HALVINGS = 7
+_HALVINGS = 5
 
 
 class PrivatePipeline(TableEstimator):
@@ -42,7 +42,7 @@ class PrivatePipeline(TableEstimator):
         self,
         estimator: Any,
         *,
-        clip: tuple[float, float] | None = (0.01, 0.99),
+        clip: tuple[float, float] | None = (0.05, 0.95),
         scale: bool = False,
         columns: Sequence[str] | None = None,
         weights: tuple[float, float] = (1.0, 4.0),
@@ -79,7 +79,7 @@ class PrivatePipeline(TableEstimator):
         for _ in range(_HALVINGS):
             growth = (growing + too_large) / 2
             larger = parts(growth)
-            if float(accounting.epsilon(larger.event, delta=own)) <= self.epsilon:
+            if float(accounting.epsilon(larger.event, delta=own, accountant="rdp")) <= self.epsilon:
                 piped, growing = larger, growth
             else:
                 too_large = growth
@@ -103,6 +103,13 @@ class PrivatePipeline(TableEstimator):
             return PrivateScaler.for_privacy(public=public, columns=columns, epsilon=epsilon, delta=delta)
         low, high = _require.listed(clip=self.clip)
         return QuantileBounds(public=public, columns=tuple(columns), epsilon=epsilon, low=low, high=high)
+
+    def fit(self, X: Any, y: Any) -> PrivatePipeline:
+        """Refuse arrays: their columns have no names to narrow the bounds of."""
+        raise InvalidInput(
+            "a pipeline is fitted through a session, people.fit(PrivatePipeline(...), target=...). Nothing "
+            "was trained."
+        )
 
     def adopt(self, release: Release, mechanism: Any) -> Any:
         super().adopt(release, mechanism)
