@@ -183,6 +183,29 @@ CASES = [
         runs=300,
     ),
     Case(
+        name="tabular, quantile bounds",
+        mechanism=tabular.QuantileBounds(public=ADDED, columns=("x",), epsilon=2.0, low=0.4, high=0.6),
+        source=memory(ROWS, ADDED),
+        neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: (r.value[0][1] > 0.1, r.value[0][2] > 0.1),
+        runs=400,
+    ),
+    Case(
+        name="tabular, piped",
+        mechanism=tabular.Piped(
+            public=ADDED,
+            steps=(tabular.QuantileBounds(public=ADDED, columns=("x",), epsilon=1.0, low=0.4, high=0.6),),
+            learner=tabular.ObjectivePerturbation(
+                public=ADDED, design=DESIGN, epsilon=1.0, regularization=1.0
+            ),
+            epsilon=2.0,
+        ),
+        source=memory(ROWS, ADDED),
+        neighbor=memory(ROWS[1:], ADDED),
+        outcome=lambda r: (r.value.weights[0][0] > 0, r.value.public.bounds("x").lower > 0.1),
+        runs=300,
+    ),
+    Case(
         name="tabular, softmax",
         mechanism=tabular.ObjectivePerturbation(
             public=THREE, design=DESIGN, epsilon=1.0, loss=tabular.Softmax(), regularization=4.0

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
         LinearRegression,
         LinearSVC,
         LogisticRegression,
+        PrivatePipeline,
         PrivateSearch,
         Ridge,
     )
@@ -99,6 +100,7 @@ _HOMES = {
             "LinearSVC",
             "LogisticRegression",
             "PCA",
+            "PrivatePipeline",
             "PrivateSearch",
             "Ridge",
         ),
@@ -140,6 +142,7 @@ __all__ = [
     "LinearRegression",
     "LinearSVC",
     "PCA",
+    "PrivatePipeline",
     "PrivateSearch",
     "Ridge",
     "SGDLogisticRegression",

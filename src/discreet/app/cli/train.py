@@ -43,7 +43,8 @@ def train(
     method: str = typer.Option(
         "sgd",
         "--method",
-        help="sgd (DP-SGD), or a linear model without torch: auto, objective, output, gradient, moments.",
+        help="sgd (DP-SGD), a linear model without torch: auto, objective, output, gradient, moments; or "
+        "naive_bayes, tree, boosting.",
     ),
     features: str = typer.Option(
         None, "--features", help="Columns to predict from, by commas. By default all that can be."

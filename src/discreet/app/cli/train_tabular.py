@@ -12,7 +12,12 @@ from ..._errors import InvalidInput
 from ..._public import Boolean, Categories
 from .query import _say
 
-METHODS = ("auto", "objective", "output", "gradient", "moments")
+LEARNERS = {
+    "naive_bayes": "GaussianNB",
+    "tree": "DecisionTreeClassifier",
+    "boosting": "ExplainableBoostingClassifier",
+}
+METHODS = ("auto", "objective", "output", "gradient", "moments", *LEARNERS)
 
 
 def card_path(path: Path) -> Path:
@@ -72,6 +77,7 @@ def train_tabular(
 def _estimator(
     opened: sessions.Session, method: str, target: str, epsilon: float, delta: float | None, n: int | None
 ) -> Any:
+    from ... import learning
     from ...learning import HuberRegressor, LogisticRegression, Ridge
 
     if method not in METHODS:
@@ -85,6 +91,14 @@ def _estimator(
             "--method moments is a ridge regression, and the target has classes. Nothing was charged "
             "or trained. Take --method auto."
         )
+    if method in LEARNERS:
+        if not classes and method != "boosting":
+            raise InvalidInput(
+                f"--method {method} needs a target with classes, and {target!r} is a number. Nothing was "
+                f"charged or trained. Take --method auto or boosting."
+            )
+        name = LEARNERS[method] if classes else "ExplainableBoostingRegressor"
+        return getattr(learning, name)(epsilon=epsilon, delta=delta, n=n)
     # of a number, second moments by default: one release serves every penalty
     if not classes and method in ("auto", "moments"):
         return Ridge(epsilon=epsilon, delta=delta)

@@ -18,6 +18,7 @@ from .moments import Moments, SecondMoments
 from .naive_bayes import NaiveBayes, NaiveBayesModel
 from .objective import ObjectivePerturbation
 from .output import OutputPerturbation
+from .pipeline import Piped, QuantileBounds
 from .rows import Design
 from .selection import RandomTrials, Selected
 from .trees import PrivateTree, TreeModel
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         GaussianNB,
         KMeans,
     )
+    from .pipelines import PrivatePipeline
     from .regressions import PCA, LinearRegression, Ridge
     from .search import PrivateSearch
 
@@ -49,6 +51,7 @@ _ESTIMATORS = {
         "learners",
     ),
     **dict.fromkeys(("LinearRegression", "PCA", "Ridge"), "regressions"),
+    "PrivatePipeline": "pipelines",
     "PrivateSearch": "search",
 }
 
@@ -82,7 +85,10 @@ __all__ = [
     "ObjectivePerturbation",
     "OutputPerturbation",
     "PCA",
+    "Piped",
+    "PrivatePipeline",
     "PrivateSearch",
+    "QuantileBounds",
     "PrivateTree",
     "RandomTrials",
     "Ridge",

@@ -13,6 +13,7 @@ is a release of its own.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,6 +32,7 @@ from .model import LinearModel, class_array
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.utils.metaestimators import available_if
     from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 except ImportError:
     raise MissingExtra.of("learn", "estimators in scikit-learn's manner need scikit-learn") from None
@@ -46,7 +48,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
     unsupervised = False
 
     def __sklearn_tags__(self) -> Any:
-        """Say what scikit-learn must not expect: missing values are fine, and each fit has fresh noise."""
+        """Say what scikit-learn must not expect: missing values are no error, each fit has fresh noise."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan, tags.non_deterministic = True, True
         for part in (tags.classifier_tags, tags.regressor_tags):
@@ -79,7 +81,8 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         return self
 
     def _run(self, X: Any, y: Any, target: Any) -> Any:
-        """Fit to arrays: columns x0, x1, ... with the declared bounds, add_remove, one row per person."""
+        """Fit to arrays: columns x0, x1, ... with the declared bounds, under add_remove, one row a person."""
+        _refuse_repetition()
         _require_declared(self.n)
         X = self._checked(X)
         schema: Any = {**self._bounds(X.shape[1]), **({} if target is None else {TARGET: target})}
@@ -142,6 +145,8 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     """What classifiers share: declared classes, and predictions from the scores of a model."""
 
     _labels: list[Any] | None = None
+    # whether scores are chances
+    _probable = True
 
     def fit(self, X: Any, y: Any) -> Any:
         """Fit to arrays with declared `classes`, `n`, `lower` and `upper`.
@@ -176,6 +181,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         inputs = self._inputs(X)
         return np.asarray(self.model_.scores(inputs))
 
+    @available_if(lambda self: self._probable)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         inputs = self._inputs(X)
         return np.asarray(self.model_.probabilities(inputs))
@@ -320,7 +326,8 @@ class LinearSVC(LogisticRegression):
     def _loss(self) -> Loss:
         return HuberHinge()
 
-    predict_proba = None  # type: ignore[assignment]  # scores of a margin are no chances
+    # scores of a margin are no chances
+    _probable = False
 
 
 class HuberRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
@@ -368,6 +375,28 @@ class HuberRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
     def predict(self, X: Any) -> npt.NDArray[Any]:
         inputs = self._inputs(X)
         return self.model_.predict(inputs)
+
+
+# What fits an estimator many times, or to chosen parts of the data, and adds up no price.
+_REPEATING = (
+    "sklearn.model_selection",
+    "sklearn.ensemble",
+    "sklearn.calibration",
+    "sklearn.feature_selection",
+)
+
+
+def _refuse_repetition() -> None:
+    """Refuse a fit that scikit-learn repeats by itself."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        name = str(frame.f_globals.get("__name__", ""))
+        if name.startswith(_REPEATING):
+            raise InvalidInput(
+                f"{name} fits many times, and nobody adds up what each fit costs. Nothing was trained. Tune "
+                f"with PrivateSearch, or fit through a session, people.fit(...), which charges every fit."
+            )
+        frame = frame.f_back
 
 
 def column_of(y: Any, X: Any) -> npt.NDArray[Any]:

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import ClusterMixin, RegressorMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ..._public import Bounds, Public
@@ -196,7 +196,7 @@ class ExplainableBoostingRegressor(RegressorMixin, _Boosted):  # type: ignore[mi
         return self.model_.predict(inputs)
 
 
-class KMeans(ClusterMixin, TransformerMixin, _Sums):  # type: ignore[misc]
+class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _Sums):  # type: ignore[misc]
     """Private k-means (DPLloyd, Su et al. 2016): `rounds` None takes their number.
 
     Which cluster a row of the data is in is private: there is no `labels_`; `predict` answers for rows that
@@ -224,6 +224,10 @@ class KMeans(ClusterMixin, TransformerMixin, _Sums):  # type: ignore[misc]
 
     def _renamed(self, settings: dict[str, Any]) -> dict[str, Any]:
         return {"clusters": self.n_clusters, "rounds": self.rounds}
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.model_.centers)
 
     def fit(self, X: Any, y: Any = None) -> KMeans:
         self._run(X, None, None)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import RegressorMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ..._public import Bounds, Public
@@ -103,7 +103,7 @@ class LinearRegression(Ridge):
         )  # fmt: skip
 
 
-class PCA(TransformerMixin, TableEstimator):  # type: ignore[misc]
+class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  # type: ignore[misc]
     """Private principal components of coordinates scaled to [-1, 1]: eigenvectors of a noisy covariance
     (Dwork, Talwar, Thakurta & Zhang 2014).
 
@@ -146,6 +146,10 @@ class PCA(TransformerMixin, TableEstimator):  # type: ignore[misc]
         self.components_, self.explained_variance_ = self.moments_.components(self.n_components)
         self.mean_ = self.moments_.mean
         return self
+
+    @property
+    def _n_features_out(self) -> int:
+        return len(self.components_)
 
     def fit(self, X: Any, y: Any = None) -> PCA:
         self._run(X, None, None)

@@ -1,0 +1,176 @@
+"""Steps that learn from the data before the model does, and pay for it: narrower bounds, then the model.
+
+A step replaces declared bounds by narrower ones: `QuantileClip` between noisy quantiles, `ScaleClip` around
+the noisy mean. Columns are scaled to [-1, 1] by their bounds and clipped to them, so that this is quantile
+clipping and standardization. Declared bounds that fit are free, and better.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import Any
+
+import pyarrow as pa
+
+from ... import _require
+from ..._errors import InvalidInput
+from ..._public import Bounds, Public
+from ..._registry import described
+from ...accounting import Event, compose
+from ...mechanisms.protocols import Release, check_source, release
+from ...mechanisms.quantiles import ApproximateQuantiles
+from ...sampling import Entropy
+from ...tables import Source
+from ..scaler import PrivateScaler
+from .erm import LinearERM
+from .learner import TableLearner
+
+# Points of a column's bounds that quantiles are searched on.
+_POINTS = 1 << 12
+
+
+@described("learning.QuantileBounds")
+@dataclass(frozen=True, kw_only=True)
+class QuantileBounds:
+    """Releases two quantiles of each column, `low` and `high`, as its new bounds.
+
+    Guarantee: `event`, the composition of one `ApproximateQuantiles` for each column.
+    Proof:     theirs; basic composition of their events.
+    """
+
+    public: Public
+    columns: tuple[str, ...]
+    epsilon: float
+    low: Any = Fraction(1, 100)
+    high: Any = Fraction(99, 100)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", _require.listed(columns=self.columns))
+        _require.non_empty(columns=self.columns)
+        _require.positive(epsilon=self.epsilon)
+        object.__setattr__(self, "low", _require.exact(self.low, "low").limit_denominator(1000))
+        object.__setattr__(self, "high", _require.exact(self.high, "high").limit_denominator(1000))
+        if not 0 < self.low < self.high < 1:
+            raise InvalidInput(
+                f"0 < low < high < 1 is needed, got {float(self.low):g} and {float(self.high):g}. Nothing "
+                f"was charged."
+            )
+        self._parts()
+
+    def _parts(self) -> list[ApproximateQuantiles]:
+        each = Fraction(self.epsilon) / len(self.columns)
+        return [
+            ApproximateQuantiles(
+                public=self.public, column=name, qs=(self.low, self.high), epsilon=each, step=self._step(name)
+            )
+            for name in self.columns
+        ]
+
+    def _step(self, name: str) -> Fraction:
+        bounds = self.public.bounds(name)
+        width = _require.exact(bounds.upper, "upper") - _require.exact(bounds.lower, "lower")
+        return width / _POINTS
+
+    @property
+    def event(self) -> Event:
+        return compose([part.event for part in self._parts()])
+
+    @property
+    def asked(self) -> tuple[float, float]:
+        return self.epsilon, 0.0
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        pairs = [tuple(float(v) for v in part(source, entropy=entropy).value) for part in self._parts()]
+        value = tuple((name, *pair) for name, pair in zip(self.columns, pairs, strict=True))
+        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+
+    def error(self, confidence: float = 0.95) -> float:
+        """Return how many ranks a quantile may be off, all at once with this probability."""
+        each = 1 - (1 - confidence) / len(self.columns)
+        return max(max(part.error(each)) for part in self._parts())
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """A source whose columns are declared with other bounds: what was released before, and thus public."""
+
+    source: Source
+    public: Public
+
+    def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        return self.source.batches(columns)
+
+
+@described("learning.Piped")
+@dataclass(frozen=True, kw_only=True)
+class Piped:
+    """Runs steps that narrow bounds, one after the other, and the learner with the bounds they released.
+
+    Guarantee: `event`: the composition of the steps' events and the learner's.
+    Proof:     the steps' releases are public to what follows (adaptive composition). The learner's price
+               does not depend on the bounds of a column, which it scales to [-1, 1]: that it is the declared
+               one is checked before it reads a row.
+    """
+
+    public: Public
+    steps: tuple[QuantileBounds | PrivateScaler, ...]
+    learner: LinearERM | TableLearner
+    epsilon: float
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "steps", _require.listed(steps=self.steps))
+        for part in (*self.steps, self.learner):
+            if part.public != self.public:
+                raise InvalidInput("all parts must be priced for the same table. Nothing was charged.")
+
+    @property
+    def design(self) -> Any:
+        return self.learner.design
+
+    @property
+    def event(self) -> Event:
+        return compose([*(step.event for step in self.steps), self.learner.event])
+
+    @property
+    def asked(self) -> tuple[float, float]:
+        return self.epsilon, self.delta
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        check_source(self.public, source)
+        public = self.public
+        for step in self.steps:
+            bounds = step(source, entropy=entropy).value
+            public = narrowed(public, bounds if isinstance(step, QuantileBounds) else _around(bounds))
+        learner = replace(self.learner, public=public)
+        if learner.event != self.learner.event:
+            raise ValueError("the price of a learner depends on bounds")
+        value = learner(Narrowed(source, public), entropy=entropy).value
+        return release(value, event=self.event, entropy=entropy, error=learner.error, scored=True)
+
+
+def _around(scaling: Any) -> tuple[tuple[str, float, float], ...]:
+    """Return bounds of three deviations around the mean of each column."""
+    return tuple(
+        (name, mean - 3 * deviation, mean + 3 * deviation)
+        for name, mean, deviation in zip(scaling.columns, scaling.means, scaling.deviations, strict=True)
+    )
+
+
+def narrowed(public: Public, bounds: Sequence[tuple[str, float, float]]) -> Public:
+    """Return the facts with these bounds of some columns, within the declared ones and never empty."""
+    facts: dict[str, Any] = dict(public.schema)
+    for name, lower, upper in bounds:
+        old = public.bounds(name)
+        least, most = float(old.lower), float(old.upper)
+        # a column that is nearly constant keeps a thousandth of its width
+        room = max(0.0, (most - least) / 1000 - (upper - lower)) / 2
+        low, high = max(least, lower - room), min(most, upper + room)
+        if math.isfinite(low) and math.isfinite(high) and low < high:
+            facts[name] = replace(old, lower=low, upper=high)
+    assert all(isinstance(facts[name], Bounds) for name, *_ in bounds)
+    return replace(public, schema=tuple(facts.items()))

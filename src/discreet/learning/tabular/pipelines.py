@@ -1,0 +1,136 @@
+"""`PrivatePipeline`: preprocessing that learns from the data and pays, then a model, in one price.
+
+people.fit(PrivatePipeline(LogisticRegression(), clip=(0.05, 0.95), epsilon=1, weights=(1, 4)), target="ill")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
+
+from ... import _require, accounting
+from ..._errors import InvalidInput
+from ..._public import Bounds, Public
+from ...mechanisms.protocols import Mechanism, Release
+from ..scaler import PrivateScaler
+from .estimators import TableEstimator
+from .pipeline import Piped, QuantileBounds
+from .rows import features_of
+
+# How often the shares are made larger or smaller until all of them together fit the price.
+_HALVINGS = 5
+
+
+class PrivatePipeline(TableEstimator):
+    """Narrows the bounds of numbers privately, and fits an estimator with what was found, within one price.
+
+    `clip` is a pair of quantiles that become the bounds of each number; `scale=True` takes three deviations
+    around the mean instead (needs a delta). `columns` are the numbers to do this for, by default all. The
+    parts get shares of epsilon by `weights`, (for the step, for the model). Where there is a delta, both
+    shares are enlarged as far as their composition stays within (epsilon, delta). Categories are declared and
+    one-hot by themselves; that is free.
+
+    Guarantee: `event_`. Proof: `Piped`.
+    """
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        clip: tuple[float, float] | None = (0.05, 0.95),
+        scale: bool = False,
+        columns: Sequence[str] | None = None,
+        weights: tuple[float, float] = (1.0, 4.0),
+        epsilon: float = 1.0,
+        delta: float | None = None,
+    ) -> None:
+        self.estimator, self.clip, self.scale, self.columns = estimator, clip, scale, columns
+        self.weights, self.epsilon, self.delta = weights, epsilon, delta
+
+    def mechanism(
+        self,
+        public: Public,
+        *,
+        target: str,
+        features: Sequence[str] | None = None,
+        delta: float | None = None,
+    ) -> Mechanism:
+        _require.positive(epsilon=self.epsilon)
+        own = next((d for d in (self.delta, delta) if d is not None), 0.0)
+        first, second = (float(w) for w in _require.listed(weights=self.weights))
+        _require.positive(weights=min(first, second))
+        shares = first / (first + second), second / (first + second)
+
+        def parts(growth: float) -> Piped:
+            low, high = (growth * self.epsilon * share * (1 - 1e-9) for share in shares)
+            model = clone(self.estimator).set_params(epsilon=high, delta=own / 2)
+            learner: Any = model.mechanism(public, target=target, features=features)
+            step = self._step(public, target, features, low, own / 2)
+            return Piped(public=public, steps=(step,), learner=learner, epsilon=self.epsilon, delta=own)
+
+        piped, growing, too_large = parts(1.0), 1.0, 2.0
+        if own == 0:
+            return piped
+        for _ in range(_HALVINGS):
+            growth = (growing + too_large) / 2
+            larger = parts(growth)
+            if float(accounting.epsilon(larger.event, delta=own, accountant="rdp")) <= self.epsilon:
+                piped, growing = larger, growth
+            else:
+                too_large = growth
+        return piped
+
+    def _step(self, public: Public, target: str, features: Any, epsilon: float, delta: float) -> Any:
+        names = features_of(public, target) if features is None else tuple(features)
+        columns = [name for name in names if isinstance(public.fact(name), Bounds)]
+        if self.columns is not None:
+            missing = [name for name in self.columns if name not in columns]
+            if missing:
+                raise _require.fail("columns", missing[0], f"numbers among the features: {columns}")
+            columns = list(self.columns)
+        if not columns:
+            raise InvalidInput("no feature is a number: there is nothing to scale. Nothing was charged.")
+        if self.scale:
+            if not delta > 0:
+                raise InvalidInput(
+                    "scale=True adds Gaussian noise, which needs a delta. Nothing was charged. Take clip=."
+                )
+            return PrivateScaler.for_privacy(public=public, columns=columns, epsilon=epsilon, delta=delta)
+        low, high = _require.listed(clip=self.clip)
+        return QuantileBounds(public=public, columns=tuple(columns), epsilon=epsilon, low=low, high=high)
+
+    def fit(self, X: Any, y: Any) -> PrivatePipeline:
+        """Refuse arrays: their columns have no names to narrow the bounds of."""
+        raise InvalidInput(
+            "a pipeline is fitted through a session, people.fit(PrivatePipeline(...), target=...). Nothing "
+            "was trained."
+        )
+
+    def adopt(self, release: Release, mechanism: Any) -> Any:
+        super().adopt(release, mechanism)
+        self.estimator_ = clone(self.estimator).adopt(release, mechanism.learner)
+        return self
+
+    @property
+    def bounds_(self) -> dict[str, tuple[float, float]]:
+        """The bounds of the numbers that the model was fitted with."""
+        check_is_fitted(self, "model_")
+        facts = self.model_.public.schema
+        return {n: (float(f.lower), float(f.upper)) for n, f in facts if isinstance(f, Bounds)}
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        check_is_fitted(self, "model_")
+        return self.estimator_.predict(X)  # type: ignore[no-any-return]
+
+    def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
+        check_is_fitted(self, "model_")
+        return self.estimator_.predict_proba(X)  # type: ignore[no-any-return]
+
+    def score(self, X: Any, y: Any) -> float:
+        check_is_fitted(self, "model_")
+        return float(self.estimator_.score(X, y))
