@@ -26,6 +26,7 @@ FIRST = [
 FIRST += [
     "docs/learning.md",
     "docs/adaptive.md",
+    "docs/streaming.md",
     "docs/local.md",
     "docs/auditing.md",
     "docs/accounting.md",

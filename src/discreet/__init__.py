@@ -74,6 +74,7 @@ _ROOMS = (
     "mechanisms",
     "query",
     "sampling",
+    "streaming",
     "tables",
 )
 _LATER = {"Budget": "curator", "Period": "curator", "Session": "session", "open": "session"}

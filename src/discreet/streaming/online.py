@@ -183,7 +183,7 @@ class FollowTheApproximateLeader:
     <v_t, w> + (H / 2) sum over s <= t of |w - w_s|², where v_t is the noisy sum of the gradients at w_1, ...,
     w_t.
 
-    Smith & Thakurta 2013 (NIPS), Algorithm 1, for H-strongly convex losses whose gradients have length at
+    Smith & Thakurta 2013 (NIPS) for H-strongly convex losses whose gradients have length at
     most `lipschitz`; Agarwal & Singh 2017 (arXiv:1701.07953) for the tree's sums in follow the regularized
     leader. The minimizer is the projection of mean(w_1..w_t) - v_t / (H t).
 
@@ -232,7 +232,7 @@ class OnlineMirrorDescent:
     """Private online mirror descent with lazy (dual averaging) steps: w_(t+1) is the projection of
     - v_t / rate, with v_t the noisy sum of gradients; for convex losses, not strongly so.
 
-    Follow the regularized leader with |w|² / 2: Agarwal & Singh 2017, arXiv:1701.07953, Algorithm 1.
+    Follow the regularized leader with |w|² / 2: Agarwal & Singh 2017, arXiv:1701.07953.
     """
 
     space: ConvexSet
@@ -258,7 +258,7 @@ class OnlineMirrorDescent:
     def regret_bound(self, lipschitz: float) -> float:
         """rate D² / 2 + L² T / (2 rate) without noise, and L |n_t| / rate for the noise of each step.
 
-        Proof: Agarwal & Singh 2017, Theorem 3.1: the noisy leader is within |n_t| / rate of the exact one.
+        Proof: as Agarwal & Singh 2017 argue, the noisy leader is within |n_t| / rate of the exact one.
         """
         steps, d = self.sums.steps, self.space.dimension
         exact = self.rate * self.space.diameter**2 / 2 + lipschitz**2 * steps / (2 * self.rate)
@@ -272,7 +272,7 @@ class OnlineMirrorDescent:
 @dataclass(slots=True)
 class PrivateExperts:
     """Prediction with expert advice: weights proportional to exp(- v_t / temperature), with v_t the noisy sum
-    of losses in [0, 1] so far (Agarwal & Singh 2017, Section 4; Hedge on private sums)."""
+    of losses in [0, 1] so far (as in Agarwal & Singh 2017; Hedge on private sums)."""
 
     sums: PrivateSums
     temperature: float
