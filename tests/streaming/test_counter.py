@@ -20,6 +20,7 @@ from discreet._public import REPLACE, Unit
 from discreet.curator import Budget, Curator, Policy
 from discreet.curator.values import decode
 from discreet.mechanisms import Count, Histogram, Sum
+from discreet.mechanisms.matrix import Toeplitz
 from discreet.query import SqlStatistic
 from discreet.sampling import SeededEntropy
 from discreet.streaming import ContinualCounter, Latest, counter, named
@@ -171,6 +172,11 @@ def test_ids_of_other_types_are_the_same_person_and_a_full_record_releases_nothi
         Memory({"who": [7.0], "age": [1]}, BY_UNIT),
     ]
     assert exact_counts(mechanism, same) == [1, 0, 0]
+    from decimal import Decimal
+
+    odd = [people((7, 1)), Memory({"who": [Decimal("7.00")], "age": [1]}, BY_UNIT)]
+    odd += [Memory({"who": [float("nan"), float("inf")], "age": [1, 1]}, BY_UNIT)]
+    assert exact_counts(mechanism, odd) == [1, 0, 0]
     with pytest.raises(ValueError, match="full"):
         exact_counts(mechanism, [people((1, 1), (2, 1), (3, 1))])
 
@@ -253,6 +259,8 @@ def test_a_table_of_a_database_and_a_frame_are_batches_too(tmp_path: Path) -> No
         ({"horizon": 900, "clock": "age"}, "ticks"),
         ({"restart": 4, "window": 2, "strategy": "item"}, "window"),
         ({"horizon": 9, "strategy": "best"}, "strategy"),
+        ({"horizon": 9, "strategy": Toeplitz(coefficients=(1.0, 1e300))}, "coefficients"),
+        ({"horizon": 9, "strategy": Toeplitz(coefficients=(1e-300, 1.0))}, "first coefficient"),
         ({"horizon": 9, "surprise": 1}, "surprise"),
     ],
 )
