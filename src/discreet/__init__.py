@@ -78,6 +78,7 @@ _ROOMS = (
     "mechanisms",
     "query",
     "sampling",
+    "streaming",
     "tables",
 )
 _LATER = {

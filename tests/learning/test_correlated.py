@@ -16,7 +16,7 @@ from discreet import InvalidInput, Public, Unsupported
 from discreet import accounting as acc
 from discreet._registry import from_json, to_json
 from discreet.learning import SGD, Adam, Cyclic, Dense, Examples, Toeplitz, Trainer, square_root
-from discreet.learning.correlated import IDENTITY, Mixed, sensitivity
+from discreet.learning.correlated import IDENTITY, Mixed, blt, sensitivity
 from discreet.learning.noise import Reservoir
 from discreet.sampling import Entropy, SeededEntropy
 
@@ -53,6 +53,7 @@ def dense(seed: int, n: int, bands: int | None = None, positive: bool = False) -
         IDENTITY,
         square_root(8),
         square_root(8, bands=3),
+        blt(8, 2),
         Toeplitz(coefficients=(1.0, -0.5)),
         dense(1, 8),
         dense(2, 8, bands=2),
@@ -66,7 +67,7 @@ def test_no_pattern_moves_the_strategy_by_more_than_its_sensitivity(
     exact = (
         times == 1
         or strategy.bands <= separation
-        or strategy in (IDENTITY, square_root(8), square_root(8, bands=3))
+        or strategy in (IDENTITY, square_root(8), square_root(8, bands=3), blt(8, 2))
     )
     if exact:
         assert claimed == pytest.approx(found, rel=1e-9)
@@ -86,7 +87,8 @@ def test_coefficients_are_the_square_root_of_prefix_sums() -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy", [square_root(6), square_root(6, bands=3), Toeplitz(coefficients=(2.0, -1.0)), dense(3, 6)]
+    "strategy",
+    [square_root(6), square_root(6, bands=3), blt(6, 2), Toeplitz(coefficients=(2.0, -1.0)), dense(3, 6)],
 )
 def test_noise_is_the_inverse_of_the_strategy_times_independent_noise(strategy: Any) -> None:
     """Exactly: rows of noise, multiplied by C, are the independent rows again.

@@ -27,7 +27,8 @@ from .tickets import STATE, Asker, Turn
 from .vault import Drawer, Staged, Vault
 
 # Questions to one live mechanism that may fail after data was read. Whether one fails is not covered by its
-# price, so there is a public end to it; more than this is not an accident.
+# price, so there is a public end to it; more than this is not an accident. A mechanism that is fed for years
+# may say another number, `failures`.
 FAILURES = 10
 # How the ledger shows a question that has no description.
 TRUSTED = "trusted code"
@@ -49,6 +50,7 @@ class _NotRead:
         raise _WouldRead
 
 
+@_registry.described("curator.Feed")
 @dataclass(frozen=True, slots=True)
 class Feed:
     """Not a question: the mechanism is given this version of the table."""
@@ -198,7 +200,7 @@ class InteractiveHandle:
             except BaseException as problem:
                 error, release, drawer = self._withheld(problem), None, None
                 shown["failed"], state, failures = True, _counted(self._opened(now)), failures + 1
-        elif lost and not isinstance(error, Halted):
+        elif lost and not isinstance(error, Halted) and not isinstance(question, Feed):
             shown["failed"], state, failures = True, _counted(state), failures + 1
         else:
             shown["refused"] = True
@@ -229,9 +231,10 @@ class InteractiveHandle:
 
     def _check(self, now: Turn, question: Any) -> None:
         """Refuse a question because of what it is, or of answers before."""
-        if now.failures >= FAILURES:
+        most = getattr(self.mechanism, "failures", FAILURES)
+        if now.failures >= most:
             raise Halted(
-                f"{FAILURES} questions to this failed after data was read, so it has halted for "
+                f"{most} questions to this failed after data was read, so it has halted for "
                 f"good. Nothing was read or released."
             )
         if (

@@ -13,10 +13,22 @@ from typing import Any, Protocol
 
 from torch import Tensor
 
+from ..mechanisms.matrix.buffered import Buffered, blt
 from ..mechanisms.matrix.triangular import IDENTITY, Dense, Toeplitz, sensitivity, square_root
 from ..mechanisms.matrix.triangular import Triangular as Strategy
 
-__all__ = ["IDENTITY", "Dense", "Mixed", "Source", "Strategy", "Toeplitz", "sensitivity", "square_root"]
+__all__ = [
+    "IDENTITY",
+    "Buffered",
+    "Dense",
+    "Mixed",
+    "Source",
+    "Strategy",
+    "Toeplitz",
+    "blt",
+    "sensitivity",
+    "square_root",
+]
 
 
 class Source(Protocol):
@@ -29,17 +41,21 @@ class Mixed:
     """Rows of C⁻¹ Z, one after the other, from independent rows of Z: by forward substitution, y_t = (z_t -
     sum of C[t, s] y_s over s < t) / C[t, t].
 
-    As many rows are kept as C has bands, less one. They are secret: a run that keeps them cannot be resumed
-    without them.
+    As many rows are kept as C has bands, less one; of a buffered strategy (BLT), its few buffers instead.
+    They are secret: a run that keeps them cannot be resumed without them.
     """
 
     def __init__(self, independent: Source, strategy: Strategy) -> None:
         self._independent, self._strategy, self._step = independent, strategy, 0
-        self._past: deque[Tensor] = deque(maxlen=strategy.bands - 1)
+        self._past: deque[Tensor] = deque(maxlen=0 if isinstance(strategy, Buffered) else strategy.bands - 1)
+        self._buffers: list[Tensor] = []
 
     def into(self, vector: Tensor) -> None:
         """Overwrite the vector with the next row."""
         self._independent.into(vector)
+        if isinstance(self._strategy, Buffered):
+            self._through_buffers(vector, self._strategy)
+            return
         row: Any = self._strategy.row(self._step).tolist()
         for coefficient, past in zip(row[1:], self._past, strict=False):
             if coefficient:
@@ -48,3 +64,14 @@ class Mixed:
         self._step += 1
         if self._past.maxlen:
             self._past.appendleft(vector.clone())
+
+    def _through_buffers(self, vector: Tensor, strategy: Buffered) -> None:
+        """y_t = z_t - sum of omega_j b_j, and b_j <- theta_j b_j + y_t."""
+        self._step += 1
+        if not self._buffers:
+            self._buffers = [vector.clone() for _ in strategy.decays]
+            return
+        for weight, buffer in zip(strategy.outputs, self._buffers, strict=True):
+            vector.sub_(buffer, alpha=weight)
+        for decay, buffer in zip(strategy.decays, self._buffers, strict=True):
+            buffer.mul_(decay).add_(vector)

@@ -25,7 +25,7 @@ from .._registry import described
 from ..accounting import Event, Gaussian, RandomAllocation, SampledWithoutReplacement
 from ..accounting.normal import overflow
 from ..sampling import Entropy
-from .correlated import IDENTITY, Strategy, sensitivity, square_root
+from .correlated import IDENTITY, Strategy, blt, sensitivity, square_root
 from .discrete import Grid
 
 Indices = npt.NDArray[np.int64]
@@ -422,7 +422,11 @@ def _passes(
         return BallsInBins(bins=bins, epochs=passes, divisor=divisor)
     if strategy is None or strategy == "identity":
         return Cyclic(bins=bins, epochs=passes, divisor=divisor)
-    chosen = square_root(bins * passes) if strategy == "square_root" else strategy
+    chosen = strategy
+    if strategy == "square_root":
+        chosen = square_root(bins * passes)
+    elif strategy == "blt":
+        chosen = blt(bins * passes)
     return Cyclic(bins=bins, epochs=passes, divisor=divisor, strategy=chosen)
 
 

@@ -16,6 +16,9 @@ from .._registry import from_json, tag_of
 from .._require import Real
 from ..curator import Curator
 from ..curator.charges import SPENDING
+from ..curator.ledger import Entry
+from ..curator.live import FED
+from ..curator.tickets import STATE
 from ..curator.values import decode
 from ..mechanisms.protocols import Release, as_of
 from ..query import SqlVector
@@ -65,9 +68,24 @@ class Stream:
         if not isinstance(name, str) or not name:
             raise _require.fail("tick", tick, "a name, such as '2026-11-16'")
         source = self._source(rows, replace(self.counter.public, version=name))
-        release = Curator.open(self.session.ledger.path, source).feed(self.counter, self.number)
+        before = self._was_fed(name)
+        try:
+            release = Curator.open(self.session.ledger.path, source).feed(self.counter, self.number)
+        except InvalidInput:
+            # A process that died had this tick; it was finished in its place just now.
+            if before or not self._was_fed(name):
+                raise
+            return self._recalled(name)
         assert release is not None
         return release
+
+    def _was_fed(self, tick: str) -> bool:
+        return self.session.ledger.last(FED, f"{self.number}:{tick}") is not None
+
+    def _recalled(self, tick: str) -> Release:
+        values = {e.body.get("table"): decode(e.body["value"]) for e in self._states()}
+        event, step = self.counter.event, list(values).index(tick) + 1
+        return Release(value=values[tick], event=event, _error=lambda c: self.counter.error(c, step))
 
     def _advance(self, rows: Any) -> Release:
         session = self.session
@@ -108,10 +126,12 @@ class Stream:
         return self.counter.error(confidence, max(1, self.steps))
 
     def _released(self) -> list[Any]:
-        entries = self.session.ledger.entries(kind="state")
-        return [
-            decode(e.body["value"]) for e in entries if e.body["charge"] == self.number and "value" in e.body
-        ]
+        return [decode(e.body["value"]) for e in self._states()]
+
+    def _states(self) -> list[Entry]:
+        """The entries of the ledger that have a release of this stream."""
+        entries = self.session.ledger.entries(kind=STATE)
+        return [e for e in entries if e.body["charge"] == self.number and "value" in e.body]
 
     def _shown(self, value: Any) -> Any:
         array = np.asarray(value)

@@ -8,16 +8,38 @@ people.stream("SELECT COUNT(*) AS n FROM visits", epsilon=1, horizon=365)    # t
 from .build import counter
 from .counter import Advance, ContinualCounter, Latest
 from .factors import NAMES, ErrorFactors, error_factors, named
+from .online import (
+    Ball,
+    Box,
+    FollowTheApproximateLeader,
+    OnlineMirrorDescent,
+    PrivateExperts,
+    PrivateSums,
+    Simplex,
+    regret,
+)
 from .running import RunningSum
+from .statistics import DyadicCounts, HashedBits, Presence
 
 __all__ = [
     "Advance",
+    "Ball",
+    "Box",
     "ContinualCounter",
+    "DyadicCounts",
     "ErrorFactors",
+    "FollowTheApproximateLeader",
+    "HashedBits",
     "Latest",
     "NAMES",
+    "OnlineMirrorDescent",
+    "Presence",
+    "PrivateExperts",
+    "PrivateSums",
     "RunningSum",
+    "Simplex",
     "counter",
     "error_factors",
     "named",
+    "regret",
 ]

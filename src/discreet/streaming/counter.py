@@ -52,8 +52,10 @@ Noise = IntegerLaplace | IntegerGaussian
 
 # Units that a record has room for unless told otherwise: 24 MB, rewritten at every step.
 CAPACITY = 1_000_000
-# Steps that a horizon may have; a release of a thousand entries a second for thirty years.
-MOST_STEPS = 1 << 30
+# Ticks that may fail beside those of the horizon.
+FAILURES = 100
+# Steps that a horizon may have: their variances are computed beforehand, in a few seconds.
+MOST_STEPS = 1 << 22
 
 
 @described("streaming.Advance")
@@ -223,6 +225,12 @@ class ContinualCounter:
     def blob_size(self) -> int | None:
         """The public size of the sealed record of units; None at event level, where there is none."""
         return None if self.level == "event" else record_size(self.capacity)
+
+    @property
+    def failures(self) -> int:
+        """How many ticks may fail or be lost with their process before the curator halts this: a public
+        number, as large as the stream is long."""
+        return FAILURES + (self.horizon or 0)
 
     @property
     def moved(self) -> Sensitivity:

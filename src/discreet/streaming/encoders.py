@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .._errors import InvalidInput
 from ..mechanisms.matrix.binary_tree import BinaryTree, tree_square
 from ..mechanisms.matrix.buffered import Buffered
 from ..mechanisms.matrix.triangular import Dense, Toeplitz, sensitivity
@@ -27,6 +28,8 @@ State = dict[str, Any]
 
 # Bits after the point of a measured coefficient: cutting them off changes the error by a part in a million.
 BITS = 20
+# The largest coefficient of a strategy: squares of integers on the grid stay exact enough in floats.
+_LARGEST = 2.0**20
 # Bits of a decay, and of the weight of a buffer: the rounding of a product by them is below one unit of the
 # grid.
 _DECAY_BITS = 60
@@ -193,6 +196,15 @@ class RowEncoder(Encoder):
 
     def __init__(self, strategy: Toeplitz | Dense, steps: int) -> None:
         self.steps, self.scale = steps, 1 if strategy == Toeplitz(coefficients=(1.0,)) else 1 << BITS
+        largest = max(
+            map(abs, strategy.coefficients if isinstance(strategy, Toeplitz) else sum(strategy.rows, ()))
+        )
+        if largest > _LARGEST:
+            raise InvalidInput(
+                f"a strategy of streams has coefficients up to {_LARGEST:g}, got {largest:g}. Nothing was "
+                f"read or "
+                f"charged. Scale it: only ratios matter."
+            )
         # Cut off towards zero; integers below 2**53 are exact in floats.
         if isinstance(strategy, Toeplitz):
             cut = tuple(float(math.trunc(c * self.scale)) for c in strategy.coefficients[:steps])

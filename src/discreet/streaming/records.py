@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from datetime import date, datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ from ..mechanisms.protocols import Integers
 from ..tables import Memory, Source
 
 BLOB = "units"
+_ENDLESS = float("inf")
 _ENTRY = np.dtype([("unit", "S16"), ("count", "<u4"), ("last", "<u4")])
 
 
@@ -101,11 +103,11 @@ class UnitRecord:
     def admit(self, units: Sequence[Any], step: int, *, times: int, separation: int) -> Integers:
         """Return for each row whether it counts, and enter the units that take part now.
 
-        Rows of nobody (NULL) do not count."""
+        Rows of nobody (NULL, or a number that is none) do not count."""
         decided: dict[bytes, bool] = {}
         out = np.zeros(len(units), dtype=bool)
         for i, unit in enumerate(units):
-            if unit is None or unit != unit:
+            if unit is None or unit != unit or unit in (_ENDLESS, -_ENDLESS):
                 continue
             name = self._name(unit)
             if name not in decided:
@@ -124,7 +126,8 @@ class UnitRecord:
         return table.tobytes()
 
     def _name(self, unit: Any) -> bytes:
-        whole = isinstance(unit, float) and unit.is_integer()
+        """A column of ids may come as integers, floats, decimals or text: 7, 7.0 and "7" are one unit."""
+        whole = isinstance(unit, float | Decimal | bool) and unit == int(unit)
         text = str(int(unit) if whole else unit).encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(text, key=self._key, digest_size=16).digest()
         # Numpy's byte strings lose zeros at their end.

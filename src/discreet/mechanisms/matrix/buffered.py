@@ -36,7 +36,7 @@ class Buffered(Triangular):
     """A buffered linear Toeplitz strategy: C has the generating function of a product over j of
     (1 - inverse_decays[j] x) / (1 - decays[j] x).
 
-    Dvijotham, McMahan, Pillutla, Steinke & Thakurta 2024, arXiv:2404.16706, Definition 3.1; in terms of both
+    Dvijotham, McMahan, Pillutla, Steinke & Thakurta 2024, arXiv:2404.16706; in terms of both
     sets of decays McMahan, Xu & Zhang 2024, arXiv:2408.08868. Decays interlace, 1 > decays[0] >
     inverse_decays[0] > decays[1] > ... >= 0, so that all coefficients of C are positive and fall.
     """
@@ -146,8 +146,8 @@ def blt(steps: int, buffers: int = 4, *, minimize: str = "max") -> Buffered:
     """The buffered linear Toeplitz strategy with the least error of prefix sums over `steps` steps, one
     participation: `minimize` its largest ("max") or its root mean square ("rms").
 
-    Quasi-Newton on both sets of decays, from decays spaced evenly in the logarithm (arXiv:2408.08868, Section
-    5, optimizes the same parameters); the start is fixed, so that the same steps give the same strategy.
+    Quasi-Newton on both sets of decays, from decays spaced evenly in the logarithm (arXiv:2408.08868
+    optimizes the same); the start is fixed, so that the same steps give the same strategy.
     """
     _require.integer(steps=steps, at_least=1)
     _require.integer(buffers=buffers, at_least=1)

@@ -1,0 +1,40 @@
+"""Pictures of streams: how far sums are off under naive noise, trees and correlated noise.
+
+Every function saves one PNG and returns its path. Needs matplotlib (`discreet[plots]`).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from ..streaming.factors import column_length, named, prefix_variances
+from .demo.stage import ACCENT
+from .plots import GRAY, _dress, _label_ends, _pyplot, _save
+
+_LINES = {
+    "fresh": ("fresh noise at every step", "#c0392b"),
+    "item": ("noise on every item", "#e08e45"),
+    "tree": ("tree aggregation", GRAY),
+    "honaker": ("tree, from below", "#3c8d53"),
+    "blt": ("four buffers (BLT)", ACCENT),
+}
+
+
+def gain(path: Path, steps: int = 1024) -> Path:
+    """The lecture's two naive ideas beside the tree and BLT: the standard deviation of the sum at each step,
+    for Gaussian noise at one price."""
+    figure, axes = _pyplot().subplots(figsize=(9.0, 4.6), layout="constrained")
+    _dress(axes, "Error of a running count, one price for all steps", "step", "standard deviation")
+    at = list(range(1, steps + 1))
+    lines = []
+    for name, (label, color) in _LINES.items():
+        strategy = named(name, steps)
+        values = column_length(strategy, steps) * np.sqrt(prefix_variances(strategy, steps))
+        axes.plot(at, values, color=color, linewidth=1.6)
+        lines.append((label, color, at, values.tolist()))
+    axes.set_xlim(0, steps)
+    axes.set_ylim(0, None)
+    _label_ends(axes, lines)
+    return _save(figure, path)

@@ -1,0 +1,323 @@
+"""Private online learning: a decision before each loss, from noisy sums of gradients (or losses) so far.
+
+All three learners see the data only through a continual sum of clipped gradients, put on a grid of integers,
+with the noise of an encoder: what they decide is post-processing. Regret is what was lost beyond the best
+fixed decision in hindsight.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._errors import Halted, InvalidInput
+from .._public import ADD_REMOVE, Neighbors, Public
+from .._require import Real
+from ..accounting import Event
+from ..mechanisms.matrix.mechanism import Noise, noise_for, prices
+from ..mechanisms.protocols import Sensitivity
+from ..sampling import Entropy
+from . import factors
+from .encoders import Encoder, encoder
+
+Floats = NDArray[np.float64]
+# Steps of the grid in the length of a clipped gradient: rounding is a part in 65 thousand of it.
+GRID = 1 << 16
+
+
+class ConvexSet(Protocol):
+    """Where decisions live: the nearest point to any other, and its diameter."""
+
+    dimension: int
+
+    @property
+    def diameter(self) -> float: ...
+
+    def project(self, w: Floats, /) -> Floats: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Ball:
+    """All points within `radius` of the origin."""
+
+    dimension: int
+    radius: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require.integer(dimension=self.dimension, at_least=1)
+        _require.positive(radius=self.radius)
+
+    @property
+    def diameter(self) -> float:
+        return 2 * self.radius
+
+    def project(self, w: Floats) -> Floats:
+        length = float(np.linalg.norm(w))
+        return w if length <= self.radius else w * (self.radius / length)
+
+
+@dataclass(frozen=True, slots=True)
+class Box:
+    """All points with every entry between `lower` and `upper`."""
+
+    dimension: int
+    lower: float = 0.0
+    upper: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require.integer(dimension=self.dimension, at_least=1)
+        _require.ordered(lower=self.lower, upper=self.upper)
+
+    @property
+    def diameter(self) -> float:
+        return (self.upper - self.lower) * math.sqrt(self.dimension)
+
+    def project(self, w: Floats) -> Floats:
+        return np.clip(w, self.lower, self.upper)
+
+
+@dataclass(frozen=True, slots=True)
+class Simplex:
+    """All weights that are not negative and add up to 1."""
+
+    dimension: int
+
+    def __post_init__(self) -> None:
+        _require.integer(dimension=self.dimension, at_least=1)
+
+    @property
+    def diameter(self) -> float:
+        return math.sqrt(2)
+
+    def project(self, w: Floats) -> Floats:
+        """By sorting (Duchi, Shalev-Shwartz, Singer & Chandra 2008)."""
+        falling = np.sort(w)[::-1]
+        excess = (np.cumsum(falling) - 1) / np.arange(1, len(w) + 1)
+        return np.asarray(np.maximum(w - excess[np.flatnonzero(falling > excess)[-1]], 0.0))
+
+
+@dataclass(slots=True)
+class PrivateSums:
+    """Noisy sums of the vectors given so far, each clipped to l2 (or l1) length `bound`: the tree based
+    aggregation of the lecture, or another strategy.
+
+    Guarantee: `event`, for streams that differ in one vector (added, removed or zeroed at its step; under
+               `replace` twice the bound).
+    Proof:     a clipped vector in steps of bound / 2^16, cut off towards zero, has length at most 2^16 steps;
+               the rest is `Encoder.moved`. Later vectors may depend on releases: see `ContinualCounter`.
+    Assumes:   each unit gives one vector.
+    """
+
+    dimension: int
+    steps: int
+    bound: float
+    epsilon: Real | None = None
+    delta: float = 0.0
+    rho: Real | None = None
+    strategy: str = "honaker"
+    neighbors: Neighbors = ADD_REMOVE
+    noise: Noise = field(init=False)
+    taken: int = field(init=False, default=0)
+    _part: Encoder = field(init=False)
+    _state: Any = field(init=False)
+    _norm: str = field(init=False, default="l2")
+
+    def __post_init__(self) -> None:
+        _require.integer(dimension=self.dimension, steps=self.steps, at_least=1)
+        _require.positive(bound=self.bound)
+        norm = prices(self.epsilon, self.delta, self.rho)[-1]
+        self._part = encoder(factors.named(self.strategy, self.steps), self.steps)
+        times = 2 if self.neighbors == "replace" else 1
+        reach = times * GRID
+        l1 = reach if norm == "l1" else reach * (math.isqrt(self.dimension) + 1)
+        each = Sensitivity(linf=reach, l0=self.dimension, l1=l1, l2_squared=reach**2)
+        moved = self._part.moved(1, 1, each)
+        public = Public(neighbors=self.neighbors, size=None)
+        self.noise = noise_for(moved, norm, public, epsilon=self.epsilon, delta=self.delta, rho=self.rho)
+        self._norm = norm
+        self._state = self._part.begin(self.dimension)
+
+    @property
+    def event(self) -> Event:
+        return self.noise.event
+
+    def deviation(self, step: int) -> float:
+        """The standard deviation of each entry of the sum after a step."""
+        variance = float(self._part.variances()[step - 1])
+        return math.sqrt(variance) * self.noise.standard_deviation * self.bound / GRID
+
+    def add(self, vector: Any, *, entropy: Entropy) -> Floats:
+        """Clip, add, and return the noisy sum so far."""
+        if self.taken >= self.steps:
+            raise Halted(f"all {self.steps:,} steps are taken. Nothing was added or released.")
+        given = np.asarray(vector, dtype=np.float64)
+        if given.shape != (self.dimension,):
+            raise InvalidInput(
+                f"a vector has {self.dimension} entries, got {given.shape}. Nothing was added."
+            )
+        # What is not finite counts as nothing: its length has no bound.
+        given = given if np.isfinite(given).all() else np.zeros(self.dimension)
+        peak = float(np.abs(given).max(initial=0.0)) or 1.0
+        direction = given / peak
+        length = float(np.linalg.norm(direction, 1 if self._norm == "l1" else 2)) or 1.0
+        # A little less than the bound, for the rounding of lengths in floats.
+        unit = direction / length * (min(self.bound, peak * length) / self.bound * (1 - 2.0**-30))
+        whole = np.trunc(unit * GRID).astype(np.int64)
+        self.taken += 1
+        self._state, rows = self._part.encode(self._state, whole, self.taken)
+        noisy = [self.noise(row, entropy=entropy) for row in rows]
+        self._state, total = self._part.decode(self._state, noisy, self.taken)
+        return total * (self.bound / GRID)
+
+
+@dataclass(slots=True)
+class FollowTheApproximateLeader:
+    """Private follow the approximate leader over a convex set, as the lecture gives it: w_(t+1) minimizes
+    <v_t, w> + (H / 2) sum over s <= t of |w - w_s|², where v_t is the noisy sum of the gradients at w_1, ...,
+    w_t.
+
+    Smith & Thakurta 2013 (NIPS) for H-strongly convex losses whose gradients have length at
+    most `lipschitz`; Agarwal & Singh 2017 (arXiv:1701.07953) for the tree's sums in follow the regularized
+    leader. The minimizer is the projection of mean(w_1..w_t) - v_t / (H t).
+
+    Guarantee: `sums.event`. All decisions are post-processing of the noisy sums.
+    """
+
+    space: ConvexSet
+    sums: PrivateSums
+    convexity: float
+    decision: Floats = field(init=False)
+    _total: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        _require.positive(convexity=self.convexity)
+        self.decision = self.space.project(np.zeros(self.space.dimension))
+        self._total = np.zeros(self.space.dimension)
+
+    def step(self, gradient: Callable[[Floats], Any], *, entropy: Entropy) -> Floats:
+        """Take the gradient of this round's loss at the decision, and decide for the next round."""
+        self._total = self._total + self.decision
+        noisy = self.sums.add(gradient(self.decision), entropy=entropy)
+        t = self.sums.taken
+        self.decision = self.space.project(self._total / t - noisy / (self.convexity * t))
+        return self.decision
+
+    def regret_bound(self, lipschitz: float) -> float:
+        """A bound of the expected regret over all steps.
+
+        Proof: with exact sums regret is at most L² (1 + ln T) / (2 H) (Hazan, Agarwal & Kale 2007; Kakade &
+               Shalev-Shwartz 2008). The leader with noise n_t is within |n_t| / (H t) of the exact one, by
+               strong convexity of the objective, and losses are L-Lipschitz; E|n_t| <= sqrt(d) times its
+               deviation.
+        """
+        steps, d = self.sums.steps, self.space.dimension
+        exact = lipschitz**2 * (1 + math.log(steps)) / (2 * self.convexity)
+        noise = sum(
+            lipschitz * min(self.space.diameter, math.sqrt(d) * self.sums.deviation(t) / (self.convexity * t))
+            for t in range(1, steps + 1)
+        )
+        # Exact leaders play one round earlier than their noise is seen.
+        return 2 * exact + noise
+
+
+@dataclass(slots=True)
+class OnlineMirrorDescent:
+    """Private online mirror descent with lazy (dual averaging) steps: w_(t+1) is the projection of
+    - v_t / rate, with v_t the noisy sum of gradients; for convex losses, not strongly so.
+
+    Follow the regularized leader with |w|² / 2: Agarwal & Singh 2017, arXiv:1701.07953.
+    """
+
+    space: ConvexSet
+    sums: PrivateSums
+    rate: float
+    decision: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        _require.positive(rate=self.rate)
+        self.decision = self.space.project(np.zeros(self.space.dimension))
+
+    @classmethod
+    def tuned(cls, space: ConvexSet, sums: PrivateSums, lipschitz: float) -> OnlineMirrorDescent:
+        """With the rate L sqrt(T) / D of the bound, D the diameter."""
+        return cls(space, sums, lipschitz * math.sqrt(sums.steps) / space.diameter)
+
+    def step(self, gradient: Callable[[Floats], Any], *, entropy: Entropy) -> Floats:
+        """Take the gradient at the decision, and decide for the next round."""
+        noisy = self.sums.add(gradient(self.decision), entropy=entropy)
+        self.decision = self.space.project(-noisy / self.rate)
+        return self.decision
+
+    def regret_bound(self, lipschitz: float) -> float:
+        """rate D² / 2 + L² T / (2 rate) without noise, and L |n_t| / rate for the noise of each step.
+
+        Proof: as Agarwal & Singh 2017 argue, the noisy leader is within |n_t| / rate of the exact one.
+        """
+        steps, d = self.sums.steps, self.space.dimension
+        exact = self.rate * self.space.diameter**2 / 2 + lipschitz**2 * steps / (2 * self.rate)
+        noise = sum(
+            lipschitz * min(self.space.diameter, math.sqrt(d) * self.sums.deviation(t) / self.rate)
+            for t in range(1, steps + 1)
+        )
+        return exact + noise
+
+
+@dataclass(slots=True)
+class PrivateExperts:
+    """Prediction with expert advice: weights proportional to exp(- v_t / temperature), with v_t the noisy sum
+    of losses in [0, 1] so far (as in Agarwal & Singh 2017; Hedge on private sums)."""
+
+    sums: PrivateSums
+    temperature: float
+    decision: Floats = field(init=False)
+
+    def __post_init__(self) -> None:
+        _require.positive(temperature=self.temperature)
+        self.decision = np.full(self.sums.dimension, 1 / self.sums.dimension)
+
+    @classmethod
+    def tuned(cls, sums: PrivateSums) -> PrivateExperts:
+        """With the temperature sqrt(T / (8 ln N)) of the bound without noise."""
+        return cls(sums, math.sqrt(sums.steps / (8 * math.log(max(2, sums.dimension)))))
+
+    def step(self, losses: Any, *, entropy: Entropy) -> Floats:
+        """Take the losses of this round, one for each expert, and weight the experts for the next."""
+        clipped = np.clip(np.nan_to_num(np.asarray(losses, dtype=np.float64), nan=0.0), 0.0, 1.0)
+        noisy = self.sums.add(clipped, entropy=entropy)
+        scores = -(noisy - noisy.min()) / self.temperature
+        weights = np.exp(scores - scores.max())
+        self.decision = weights / weights.sum()
+        return self.decision
+
+    def regret_bound(self) -> float:
+        """T / (8 temperature) + temperature ln N without noise; of the noise, twice the expected largest
+        entry at the end and the difference that it makes in each step.
+
+        Proof: Hedge's bound for the noisy losses l_t + n_t - n_(t-1), whose sums are v_t: the expected regret
+               with oblivious losses changes by at most E max |n_T| for the comparator and, with weights that
+               move by at most a share min(1, |n_t - n_(t-1)| / temperature) in a step, by that share of a
+               loss of 1.
+        """
+        n, steps = self.sums.dimension, self.sums.steps
+        widest = math.sqrt(2 * math.log(2 * n))
+        noise = [self.sums.deviation(t) * widest for t in range(1, steps + 1)]
+        moved = sum(min(1.0, 2 * x / self.temperature) for x in noise)
+        return steps / (8 * self.temperature) + self.temperature * math.log(n) + 2 * noise[-1] + moved
+
+
+def regret(losses: Any, best: float) -> float:
+    """What was lost beyond the best fixed decision in hindsight."""
+    return float(np.sum(losses) - best)
+
+
+def exact_sums(dimension: int, steps: int, bound: float) -> PrivateSums:
+    """Sums with so little noise that it does not show: the non-private leader, for comparison in "
+    "simulations."""
+    return PrivateSums(dimension, steps, bound, rho=Fraction(10**12))

@@ -1,0 +1,184 @@
+"""Statistics of one tick whose continual sums answer more: quantiles, heavy hitters and distinct values.
+
+Each is a vector of counts that is a sum over rows, so that a `ContinualCounter` of it can be released for
+ever; what is read off the released vector (`quantile`, `heavy_hitters`) is post-processing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._public import REPLACE, ZERO_OUT, Public
+from .._registry import described
+from ..mechanisms import arrow_columns
+from ..mechanisms.protocols import Integers, Sensitivity
+from ..mechanisms.statistics import Histogram, require_rows
+from ..tables import Source
+
+Floats = NDArray[np.float64]
+
+
+@described("streaming.DyadicCounts")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DyadicCounts:
+    """Counts of all aligned intervals of 2^i bins between public `edges`, from single bins up: what quantiles
+    are read off.
+
+    Guarantee: one row moves one entry of each level by 1 (add_remove; twice that under replace, and under
+               zero_out where a missing value is in a bin).
+    Proof:     every row is in at most one bin, and a bin in one interval of each level.
+    """
+
+    column: str
+    edges: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "edges", Histogram(column=self.column, edges=self.edges).edges)
+
+    @property
+    def levels(self) -> int:
+        return (len(self.edges) - 2).bit_length() + 1
+
+    def _widths(self) -> list[int]:
+        bins = len(self.edges) - 1
+        return [-(-bins // (1 << level)) for level in range(self.levels)]
+
+    def length(self, public: Public) -> int:
+        return sum(self._widths())
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        each = Histogram(column=self.column, edges=self.edges).sensitivity(public)
+        return Sensitivity(linf=1, l0=self.levels * each.l0)
+
+    def __call__(self, source: Source) -> Integers:
+        bins = Histogram(column=self.column, edges=self.edges)(source)
+        parts = []
+        for level, width in enumerate(self._widths()):
+            padded = np.zeros(width << level, np.int64)
+            padded[: len(bins)] = bins
+            parts.append(padded.reshape(width, 1 << level).sum(axis=1))
+        return np.concatenate(parts)
+
+    def cumulative(self, released: Any) -> Floats:
+        """The noisy number of rows in the first k bins, k = 1, 2, ...: at most one interval of each level."""
+        values, widths = np.asarray(released, dtype=np.float64), self._widths()
+        starts = np.concatenate([[0], np.cumsum(widths)])
+        out = np.zeros(widths[0])
+        for k in range(1, widths[0] + 1):
+            done = 0
+            for level in range(self.levels - 1, -1, -1):
+                if k - done >= 1 << level:
+                    out[k - 1] += values[starts[level] + (done >> level)]
+                    done += 1 << level
+        return np.maximum.accumulate(np.maximum(out, 0.0))
+
+    def quantile(self, released: Any, *shares: float) -> list[float]:
+        """The upper edges of the bins in which these shares of the released counts are reached."""
+        below = self.cumulative(released)
+        places = [int(np.searchsorted(below, share * below[-1])) for share in shares]
+        return [float(self.edges[min(place, len(below) - 1) + 1]) for place in places]
+
+
+@described("streaming.HashedBits")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HashedBits:
+    """A sketch of the texts of a column, for heavy hitters among values that nobody declared: each row is
+    hashed to one of `buckets` in each of `repetitions`, which counts rows and, for each bit of the text's
+    first `characters` bytes, rows with that bit.
+
+    Guarantee: one row moves at most repetitions (8 characters + 1) entries, each by 1 (add_remove; twice as
+               many under replace and zero_out).
+    Proof:     a row is in one bucket of each repetition. Hashes are public functions: nothing is read off the
+               data.
+    """
+
+    column: str
+    buckets: int = 64
+    repetitions: int = 3
+    characters: int = 8
+
+    def __post_init__(self) -> None:
+        for name in ("buckets", "repetitions", "characters"):
+            _require.integer(**{name: getattr(self, name)}, at_least=1)
+
+    @property
+    def _width(self) -> int:
+        return 8 * self.characters + 1
+
+    def length(self, public: Public) -> int:
+        return self.repetitions * self.buckets * self._width
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        require_rows(public)
+        public.fact(self.column)
+        rows = 2 if public.neighbors in (REPLACE, ZERO_OUT) else 1
+        return Sensitivity(linf=1, l0=min(rows * self.repetitions * self._width, self.length(public)))
+
+    def __call__(self, source: Source) -> Integers:
+        require_rows(source.public)
+        sketch = np.zeros((self.repetitions, self.buckets, self._width), np.int64)
+        for array in arrow_columns.each(source, self.column):
+            texts, counts = np.unique(
+                np.array([str(v) for v in array.to_pylist() if v is not None], dtype=object),
+                return_counts=True,
+            )
+            for text, count in zip(texts.tolist(), counts.tolist(), strict=True):
+                raw = self._bytes(text)
+                bits = np.unpackbits(np.frombuffer(raw, np.uint8)).astype(np.int64)
+                for r in range(self.repetitions):
+                    sketch[r, self._bucket(raw, r), 0] += count
+                    sketch[r, self._bucket(raw, r), 1:] += count * bits
+        return sketch.ravel()
+
+    def _bytes(self, text: str) -> bytes:
+        return text.encode("utf-8", "replace")[: self.characters].ljust(self.characters, b"\0")
+
+    def _bucket(self, raw: bytes, repetition: int) -> int:
+        digest = hashlib.blake2b(raw, digest_size=8, person=b"hh%d" % repetition).digest()
+        return int.from_bytes(digest, "little") % self.buckets
+
+    def heavy_hitters(self, released: Any, *, above: float) -> dict[str, float]:
+        """The texts whose noisy count is above a threshold, by their first bytes, most common first: the
+        majority of each bit in a bucket, kept where the text hashes to that bucket; the smallest count of all
+        repetitions."""
+        sketch = np.asarray(released, dtype=np.float64).reshape(self.repetitions, self.buckets, self._width)
+        candidates = set()
+        for r, b in np.argwhere(sketch[:, :, 0] > above).tolist():
+            bits = sketch[r, b, 1:] > sketch[r, b, 0] / 2
+            raw = np.packbits(bits).tobytes()
+            if self._bucket(raw, r) == b:
+                candidates.add(raw)
+        counts = {
+            raw.rstrip(b"\0").decode("utf-8", "replace"): min(
+                float(sketch[r, self._bucket(raw, r), 0]) for r in range(self.repetitions)
+            )
+            for raw in candidates
+        }
+        return {k: v for k, v in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0])) if v > above}
+
+
+@described("streaming.Presence")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Presence:
+    """How many units are in a batch: with `participations=1` its continual sum is the number of distinct
+    units so far, each counted on its first tick.
+
+    Guarantee: one unit moves it by at most 1 (a row under add_remove and zero_out, not at all under replace).
+    Proof:     by definition.
+    """
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        return Sensitivity(linf=0 if public.neighbors is REPLACE and public.unit.column is None else 1)
+
+    def __call__(self, source: Source) -> Integers:
+        column = source.public.unit.column
+        if column is None:
+            return np.array(sum(batch.num_rows for batch in source.batches([])))
+        units = {v for batch in source.batches([column]) for v in batch.column(0).to_pylist()}
+        return np.array(len(units - {None}))

@@ -1,0 +1,387 @@
+"""Continual counters through the curator: ticks, units across feeds, blocks, windows, and processes that die."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import discreet as dp
+from discreet import Halted, InvalidInput, Public, Unsupported
+from discreet._errors import ReleaseFailed
+from discreet._public import REPLACE, Unit
+from discreet.curator import Budget, Curator, Policy
+from discreet.curator.values import decode
+from discreet.mechanisms import Count, Histogram, Sum
+from discreet.mechanisms.matrix import Toeplitz
+from discreet.query import SqlStatistic
+from discreet.sampling import SeededEntropy
+from discreet.streaming import ContinualCounter, Latest, counter, named
+from discreet.tables import Database, Memory
+
+PUBLIC = Public(schema={"age": dp.Bounds(0, 100)}, table="visits")
+BY_UNIT = Public(schema={"age": dp.Bounds(0, 100)}, table="visits", unit=Unit("who"))
+
+
+class Shelf(dict[str, bytes]):
+    """A drawer in memory."""
+
+    def put(self, name: str, data: bytes) -> None:
+        self[name] = data
+
+    def get(self, name: str) -> bytes:  # type: ignore[override]
+        return self[name]
+
+
+def ages(n: int, public: Public = PUBLIC) -> Memory:
+    return Memory({"age": np.arange(n) % 90}, public)
+
+
+def run(mechanism: ContinualCounter, counts: list[int], seed: int = 1) -> list[float]:
+    entropy = SeededEntropy(seed)
+    state = mechanism.start(ages(1), entropy=entropy)
+    values = []
+    for n in counts:
+        state, released = mechanism.feed(state, ages(n), entropy=entropy)
+        values.append(float(released.value))
+    return values
+
+
+@pytest.mark.parametrize("strategy", ["tree", "honaker", "blt"])
+@pytest.mark.parametrize("options", [{"horizon": 40}, {"restart": 10}])
+def test_errors_have_the_predicted_deviation(strategy: str, options: dict[str, Any]) -> None:
+    mechanism = counter(PUBLIC, Count(), rho=0.5, strategy=strategy, **options)
+    counts = [3, 0, 8, 1] * 10
+    block = options.get("restart", 40)
+    truth = [sum(counts[t // block * block : t + 1]) for t in range(40)]
+    deviations = np.array([mechanism.deviation(t) for t in range(1, 41)])
+    z = np.concatenate([(np.array(run(mechanism, counts, s)) - truth) / deviations for s in range(12)])
+    # 480 correlated draws: at least 12 independent ones, whose mean square is within a factor of 4 of 1
+    assert 0.25 < float(np.mean(z**2)) < 3
+
+
+def test_a_stream_without_end_goes_on_in_doubled_blocks_for_one_price() -> None:
+    mechanism = counter(PUBLIC, Count(), epsilon=2)
+    assert mechanism.event == dp.accounting.PureDP(epsilon=2)
+    values = run(mechanism, [5] * 70)
+    errors = [abs(v - 5 * (t + 1)) / mechanism.error(1 - 1e-9, t + 1) for t, v in enumerate(values)]
+    assert max(errors) < 1
+    assert mechanism.error(0.95, 1000) < 40 * mechanism.error(0.95, 1)
+    with pytest.raises(Unsupported, match="horizon"):
+        counter(BY_UNIT, SqlStatistic(sql="SELECT COUNT(*) FROM visits", rows=1), epsilon=1)
+    with pytest.raises(Unsupported, match="honaker"):
+        counter(PUBLIC, Count(), epsilon=1, strategy="item")
+
+
+def test_the_price_of_every_block_is_the_same_whatever_its_length() -> None:
+    mechanism = counter(PUBLIC, Count(), epsilon=2)
+    for length in (1, 2, 64, 1024):
+        noise = mechanism.noise(length)
+        assert noise.event.sensitivity / noise.event.scale == 2
+
+
+def test_windows_and_decayed_sums_follow_the_last_ticks() -> None:
+    counts = [100] * 20 + [0] * 20
+    for strategy in ("square_root", "honaker", "blt"):
+        window = counter(PUBLIC, Count(), rho=50, horizon=40, strategy=strategy, window=5)
+        values = run(window, counts)
+        assert abs(values[19] - 500) < window.error(1 - 1e-9, 20) < 40
+        assert abs(values[39]) < window.error(1 - 1e-9, 40)
+    faded = counter(PUBLIC, Count(), rho=50, horizon=40, strategy="square_root", decay=0.5)
+    values = run(faded, counts)
+    assert abs(values[19] - 200) < faded.error(1 - 1e-9, 20) < 30
+    assert abs(values[39]) < faded.error(1 - 1e-9, 40)
+
+
+def test_a_restart_begins_at_zero_and_needs_no_end() -> None:
+    mechanism = counter(PUBLIC, Count(), epsilon=8, restart=4, strategy="tree")
+    values = run(mechanism, [50] * 12)
+    assert all(abs(v - 50 * (t % 4 + 1)) < mechanism.error(1 - 1e-9, t + 1) for t, v in enumerate(values))
+    assert mechanism.event.sensitivity == 3
+
+
+def test_vectors_and_sums_are_counted_in_their_own_unit() -> None:
+    public = Public(schema={"ward": dp.Categories(["a", "b"]), "age": dp.Bounds(0, 100)})
+    batch = Memory({"ward": ["a"] * 30 + ["b"] * 10, "age": [50.0] * 40}, public)
+    for statistic, truth in ((Histogram(column="ward"), [30, 10]), (Sum("age"), 2000)):
+        mechanism = counter(public, statistic, rho=5, horizon=8, strategy="blt")
+        entropy = SeededEntropy(3)
+        state = mechanism.start(batch, entropy=entropy)
+        state, released = mechanism.feed(state, batch, entropy=entropy)
+        assert np.shape(released.value) == np.shape(truth)
+        assert np.all(np.abs(released.value - truth) < mechanism.error(1 - 1e-9))
+        assert np.all(
+            np.asarray(mechanism.answer(state, batch, Latest(), entropy=entropy)[1].value) == released.value
+        )
+
+
+def people(*rows: tuple[Any, int]) -> Memory:
+    return Memory({"who": [w for w, _ in rows], "age": [a for _, a in rows]}, BY_UNIT)
+
+
+def exact_counts(mechanism: ContinualCounter, batches: list[Memory]) -> list[int]:
+    """What would be measured, without noise: no public call leads here."""
+    shelf, entropy = Shelf(), SeededEntropy(1)
+    state = mechanism.start(batches[0], entropy=entropy, drawer=shelf)
+    counts = []
+    for step, batch in enumerate(batches, 1):
+        counts.append(int(mechanism._exact(state, batch, step, shelf)))
+    return counts
+
+
+ROWS = SqlStatistic(sql="SELECT COUNT(*) FROM visits", rows=3)
+
+
+def test_a_unit_counts_on_no_more_ticks_than_it_may_whatever_it_does() -> None:
+    mechanism = counter(BY_UNIT, ROWS, epsilon=1, horizon=9, participations=2, separation=3)
+    loud = [("ann", 1)] * 1000
+    batches = [
+        people(*loud, ("bob", 2)),
+        people(*loud),
+        people(),
+        people(*loud, (None, 3)),
+        *[people(*loud)] * 4,
+    ]
+    assert exact_counts(mechanism, batches) == [3 + 1, 0, 0, 3, 0, 0, 0, 0]
+
+
+def test_one_unit_never_changes_whether_another_counts() -> None:
+    mechanism = counter(BY_UNIT, ROWS, epsilon=1, horizon=9, participations=1)
+    rng = np.random.default_rng(4)
+    days = [[(int(w), 1) for w in rng.integers(0, 9, 20)] for _ in range(4)]
+    whole = exact_counts(mechanism, [people(*day) for day in days])
+    for unit in range(4):
+        less = exact_counts(mechanism, [people(*(r for r in day if r[0] != unit)) for day in days])
+        change = np.array(whole) - less
+        assert (change != 0).sum() <= 1
+        assert 0 <= change.sum() <= 3
+
+
+def test_ids_of_other_types_are_the_same_person_and_a_full_record_releases_nothing() -> None:
+    mechanism = counter(BY_UNIT, ROWS, epsilon=1, horizon=9, participations=1, capacity=2)
+    same = [
+        people((7, 1)),
+        Memory({"who": ["7"], "age": [1]}, BY_UNIT),
+        Memory({"who": [7.0], "age": [1]}, BY_UNIT),
+    ]
+    assert exact_counts(mechanism, same) == [1, 0, 0]
+    from decimal import Decimal
+
+    odd = [people((7, 1)), Memory({"who": [Decimal("7.00")], "age": [1]}, BY_UNIT)]
+    odd += [Memory({"who": [float("nan"), float("inf")], "age": [1, 1]}, BY_UNIT)]
+    assert exact_counts(mechanism, odd) == [1, 0, 0]
+    with pytest.raises(ValueError, match="full"):
+        exact_counts(mechanism, [people((1, 1), (2, 1), (3, 1))])
+
+
+def test_more_participations_need_more_noise_and_separation_less() -> None:
+    def spread(**options: Any) -> float:
+        return counter(BY_UNIT, ROWS, rho=1, horizon=64, strategy="blt", **options).rmse
+
+    assert spread(participations=1) < spread(participations=4, separation=8) < spread(participations=4)
+    restarted = counter(BY_UNIT, ROWS, rho=1, horizon=64, restart=8, strategy="tree", participations=3)
+    single = counter(BY_UNIT, ROWS, rho=1, horizon=64, restart=8, strategy="tree")
+    assert (restarted.moved.l2_squared or 0) >= 3 * (single.moved.l2_squared or 0)
+
+
+def session(tmp_path: Path, **options: Any) -> dp.Session:
+    facts = {"table": "visits", "unit": dp.rows(), "schema": {"age": dp.Bounds(0, 100)}} | options
+    return dp.open(
+        {"age": [1], "who": [1]}, budget=dp.Budget(epsilon=9, delta=1e-6), ledger=tmp_path / "l", **facts
+    )
+
+
+def test_a_session_streams_feeds_and_finds_its_stream_again(tmp_path: Path) -> None:
+    visits = session(tmp_path)
+    stream = visits.stream("SELECT COUNT(*) AS n FROM visits", epsilon=2, horizon=365)
+    with pytest.raises(InvalidInput, match="nothing was released"):
+        stream.value  # noqa: B018
+    stream.feed({"age": [3] * 500, "who": [1] * 500})
+    stream.feed({"age": [], "who": []}, tick="empty")
+    with pytest.raises(InvalidInput, match="fed to this before"):
+        stream.feed({"age": [3], "who": [1]}, tick="empty")
+    assert stream.steps == 2
+    assert abs(stream.value - 500) < 3 * stream.error(0.999)
+    again = visits.stream("SELECT COUNT(*) AS n FROM visits", epsilon=2, horizon=365, number=stream.number)
+    assert again.history == stream.history
+    assert visits.spent == pytest.approx(2)
+    assert visits.curator.verify() == []
+
+
+def test_a_user_level_stream_keeps_its_record_in_the_vault_across_sessions(tmp_path: Path) -> None:
+    visits = session(tmp_path, unit="who")
+    text = "SELECT COUNT(*) AS n FROM visits"
+    with pytest.raises(InvalidInput, match="participations"):
+        visits.stream(text, epsilon=1, horizon=9, rows=1)
+    terms: dict[str, Any] = {"epsilon": 8, "horizon": 9, "rows": 1, "participations": 1, "capacity": 1000}
+    stream = visits.stream(text, **terms)
+    crowd = {"age": [3] * 400, "who": list(range(400))}
+    stream.feed(crowd)
+    reopened = session(tmp_path, unit="who").stream(text, **terms, number=stream.number)
+    reopened.feed(crowd)
+    assert abs(reopened.value - 400) < reopened.error(1 - 1e-9) < 200
+    sizes = {e.body["size"] for e in visits.ledger.entries(kind="blob")}
+    assert len(sizes) == 1
+    assert visits.curator.verify() == []
+
+
+def test_a_table_of_a_database_and_a_frame_are_batches_too(tmp_path: Path) -> None:
+    import duckdb
+
+    with duckdb.connect(str(tmp_path / "v.duckdb")) as connection:
+        connection.execute("CREATE TABLE visits AS SELECT 5 AS age, i AS who FROM range(300) t(i)")
+    visits = session(tmp_path)
+    stream = visits.stream("SELECT COUNT(*) AS n FROM visits", epsilon=8, horizon=9)
+    stream.feed(Database(str(tmp_path / "v.duckdb"), "visits"))
+    import pandas as pd
+
+    stream.feed(pd.DataFrame({"age": [4] * 100, "who": range(100)}))
+    assert abs(stream.value - 400) < stream.error(1 - 1e-9) < 100
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"horizon": 0}, "horizon"),
+        ({"horizon": 1 << 40, "strategy": "tree"}, "horizon"),
+        ({"horizon": 9, "window": 2, "decay": 0.5, "strategy": "blt"}, "not both"),
+        ({"horizon": 9, "decay": 1.5, "strategy": "blt"}, "decay"),
+        ({"horizon": 9, "decay": 0.5, "strategy": "tree"}, "decayed"),
+        ({"horizon": 9, "participations": 2}, "participations"),
+        ({"horizon": 9, "clock": "age", "restart": 200}, None),
+        ({"horizon": 900, "clock": "age"}, "ticks"),
+        ({"restart": 4, "window": 2, "strategy": "item"}, "window"),
+        ({"horizon": 9, "strategy": "best"}, "strategy"),
+        ({"horizon": 9, "strategy": Toeplitz(coefficients=(1.0, 1e300))}, "coefficients"),
+        ({"horizon": 9, "strategy": Toeplitz(coefficients=(1e-300, 1.0))}, "first coefficient"),
+        ({"horizon": 9, "surprise": 1}, "surprise"),
+    ],
+)
+def test_what_has_no_theorem_is_refused_before_anything_is_read(
+    options: dict[str, Any], message: str | None
+) -> None:
+    if message is None:
+        assert counter(PUBLIC, Count(), epsilon=1, **options).restart == 200
+        return
+    with pytest.raises(dp.DiscreetError, match=message):
+        counter(PUBLIC, Count(), epsilon=1, **options)
+
+
+def test_relations_for_which_ticks_may_change_are_refused() -> None:
+    sized = replace(PUBLIC, neighbors=REPLACE, size=5)
+    assert counter(sized, Sum("age"), epsilon=1, horizon=4).event.neighbors == REPLACE
+    with pytest.raises(InvalidInput, match="sensitivity is 0"):
+        counter(sized, Count(), epsilon=1, horizon=4)
+    with pytest.raises(Unsupported, match="replace"):
+        counter(sized, Sum("age"), epsilon=1, horizon=4, clock="age")
+    with pytest.raises(Unsupported, match="replace"):
+        counter(replace(sized, unit=Unit("who")), ROWS, epsilon=1, horizon=4)
+
+
+def test_a_failing_batch_is_withheld_and_the_tick_can_be_fed_again(tmp_path: Path) -> None:
+    visits = session(tmp_path, unit="who")
+    text = "SELECT COUNT(*) AS n FROM visits"
+    stream = visits.stream(text, epsilon=1, horizon=9, rows=1, participations=1, capacity=10)
+    with pytest.raises(ReleaseFailed) as failed:
+        stream.feed({"age": [3] * 40, "who": list(range(40))})
+    assert "40" not in str(failed.value)
+    assert stream.steps == 0
+    stream.feed({"age": [3] * 5, "who": list(range(5))})
+    assert stream.steps == 1
+
+
+def test_after_the_horizon_nothing_is_released() -> None:
+    mechanism = counter(PUBLIC, Count(), epsilon=1, horizon=2)
+    entropy = SeededEntropy(1)
+    state = mechanism.start(ages(1), entropy=entropy)
+    for _ in range(2):
+        state, _ = mechanism.feed(state, ages(1), entropy=entropy)
+    with pytest.raises(Halted, match="2 steps"):
+        mechanism.feed(state, ages(1), entropy=entropy)
+
+
+def killed_at_random_points(tmp_path: Path, kills: int) -> None:
+    """Feed in processes that are killed at random moments.
+
+    What a process showed is in the ledger, each tick once: no release without its state, no noise twice."""
+    path = tmp_path / "l"
+    curator = Curator.create(path, ages(1), Policy(budget=Budget(epsilon=9)))
+    mechanism = counter(PUBLIC, Count(), epsilon=4, horizon=4000, strategy="honaker")
+    number = curator.start(mechanism).number
+    shown = tmp_path / "shown"
+    shown.touch()
+    dice = random.Random(7)
+    for _ in range(kills):
+        pid = os.fork()
+        if pid == 0:
+            die_after(dice.randrange(1, 100_000))
+            with shown.open("a") as file:
+                while True:
+                    feed_next(path, mechanism, number, file)
+        dice = random.Random(dice.random())
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
+    with shown.open("a") as file:
+        feed_next(path, mechanism, number, file)
+    states = [e.body for e in curator.ledger.entries(kind="state") if "value" in e.body]
+    history = [float(decode(body["value"])) for body in states]
+    lines = [line.split() for line in shown.read_text().splitlines() if line.count(" ") == 1]
+    assert all(history[int(step) - 1] == float(value) for step, value in lines)
+    assert len({step for step, _ in lines}) == len(lines)
+    fed = [e.body["table"] for e in curator.ledger.entries(kind="fed")]
+    assert fed == [f"tick {t}" for t in range(1, len(history) + 1)]
+    assert len(history) > kills / 8
+    assert abs(history[-1] - 10 * len(history)) < mechanism.error(1 - 1e-9, len(history))
+    assert curator.verify() == []
+
+
+def die_after(calls: int) -> None:
+    """Kill this process at its n-th call or return of a function from now on."""
+    left = [calls]
+
+    def count(*_: Any) -> None:
+        left[0] -= 1
+        if not left[0]:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(count)
+
+
+def feed_next(path: Path, mechanism: ContinualCounter, number: int, file: Any) -> None:
+    ledger = Curator.open(path, ages(1)).ledger
+    step = 1 + sum(1 for _ in ledger.entries(kind="fed"))
+    source = ages(10, replace(PUBLIC, version=f"tick {step}"))
+    try:
+        released = Curator.open(path, source).feed(mechanism, number)
+    except InvalidInput:
+        # the tick of a process that died, finished in its place
+        assert ledger.last("fed", f"{number}:tick {step}") is not None
+        return
+    assert released is not None
+    file.write(f"{step} {float(released.value)!r}\n")
+    file.flush()
+
+
+def test_killed_at_random_points_no_release_is_without_its_state(tmp_path: Path) -> None:
+    killed_at_random_points(tmp_path, 8)
+
+
+@pytest.mark.slow
+def test_killed_at_200_random_points_no_release_is_without_its_state(tmp_path: Path) -> None:
+    killed_at_random_points(tmp_path, 200)
+
+
+def test_a_description_has_the_strategy_itself() -> None:
+    described = dp._registry.to_json(counter(PUBLIC, Count(), rho=1, horizon=600))
+    assert described["strategy"]["type"] == "matrix.Buffered"
+    assert dp._registry.from_json(described).event == counter(PUBLIC, Count(), rho=1, horizon=600).event
+    assert (
+        ContinualCounter(public=PUBLIC, statistic=Count(), strategy=named("tree", 8), horizon=8, rho=1).rmse
+        > 0
+    )

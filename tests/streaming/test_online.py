@@ -1,0 +1,117 @@
+"""Private online learners: regret below its bound and near that of the leader without noise; convex sets project."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from discreet import Halted, InvalidInput
+from discreet.sampling import SeededEntropy
+from discreet.streaming import (
+    Ball,
+    Box,
+    FollowTheApproximateLeader,
+    OnlineMirrorDescent,
+    PrivateExperts,
+    PrivateSums,
+    Simplex,
+    regret,
+)
+from discreet.streaming.online import GRID, exact_sums
+
+STEPS, D = 200, 4
+
+
+def points() -> Any:
+    rng = np.random.default_rng(1)
+    z = rng.normal(0, 0.3, (STEPS, D)) + np.array([0.5, 0, 0, -0.3])
+    return z / np.maximum(1, np.linalg.norm(z, axis=1))[:, None]
+
+
+def played(learner: Any, seed: int = 3) -> float:
+    """Regret for the losses |w - z|² / 2, 1-strongly convex, with gradients of length at most 2 on the ball."""
+    entropy, losses, z = SeededEntropy(seed), [], points()
+    for one in z:
+        losses.append(0.5 * float(np.square(learner.decision - one).sum()))
+        learner.step(lambda w, one=one: w - one, entropy=entropy)
+    best = 0.5 * float(np.square(z - z.mean(axis=0)).sum())
+    return regret(losses, best)
+
+
+def leader(sums: PrivateSums) -> FollowTheApproximateLeader:
+    return FollowTheApproximateLeader(Ball(D), sums, 1.0)
+
+
+def test_the_approximate_leader_is_between_the_leader_and_its_bound() -> None:
+    without = played(leader(exact_sums(D, STEPS, 2.0)))
+    assert 0 < without < leader(exact_sums(D, STEPS, 2.0)).regret_bound(2.0)
+    for strategy, price in (("tree", {"epsilon": 4}), ("blt", {"epsilon": 4, "delta": 1e-6})):
+        private = leader(PrivateSums(D, STEPS, 2.0, strategy=strategy, **price))  # type: ignore[arg-type]
+        assert without < played(private) < private.regret_bound(2.0)
+
+
+def test_the_exact_leader_is_the_mean_so_far() -> None:
+    """Without noise, the losses above have the mean of the points as their leader."""
+    learner = leader(exact_sums(D, STEPS, 2.0))
+    z = points()
+    for one in z[:50]:
+        learner.step(lambda w, one=one: w - one, entropy=SeededEntropy(1))
+    assert np.allclose(learner.decision, z[:50].mean(axis=0), atol=1e-3)
+
+
+def test_mirror_descent_and_experts_stay_below_their_bounds() -> None:
+    for sums in (
+        exact_sums(D, STEPS, 2.0),
+        PrivateSums(D, STEPS, 2.0, epsilon=4, delta=1e-6, strategy="blt"),
+    ):
+        learner = OnlineMirrorDescent.tuned(Ball(D), sums, 2.0)
+        assert played(learner) < learner.regret_bound(2.0)
+    rng = np.random.default_rng(4)
+    losses = (rng.random((STEPS, 6)) < np.linspace(0.2, 0.8, 6)).astype(float)
+    for sums in (
+        exact_sums(6, STEPS, math.sqrt(6)),
+        PrivateSums(6, STEPS, math.sqrt(6), rho=1, strategy="blt"),
+    ):
+        experts, entropy, lost = PrivateExperts.tuned(sums), SeededEntropy(5), 0.0
+        for round_losses in losses:
+            lost += float(experts.decision @ round_losses)
+            experts.step(round_losses, entropy=entropy)
+        assert regret(lost, losses.sum(axis=0).min()) < experts.regret_bound()
+        assert experts.decision.sum() == pytest.approx(1)
+
+
+def test_vectors_are_clipped_before_they_are_added_whatever_they_hold() -> None:
+    for price, norm in (({"epsilon": 1}, 1), ({"rho": 1}, 2)):
+        sums = PrivateSums(3, 4, 0.5, strategy="item", **price)  # type: ignore[arg-type]
+        for hostile in ([1e300, -1e300, 0], [np.nan, 1, 1], [np.inf, 0, 0], [0.5, 0, 0], [1e-320, 0, 0]):
+            seen: list[Any] = []
+            sums.taken = 0
+            whole = sums._part.encode
+            sums._part.encode = lambda s, x, t, w=whole, seen=seen: (seen.append(x), w(s, x, t))[1]  # type: ignore[method-assign]
+            sums.add(hostile, entropy=SeededEntropy(1))
+            assert np.linalg.norm(seen[0].astype(float), norm) <= GRID
+            sums._part.encode = whole  # type: ignore[method-assign]
+
+
+def test_steps_end_and_shapes_are_checked() -> None:
+    sums = PrivateSums(2, 1, 1.0, epsilon=1)
+    with pytest.raises(InvalidInput, match="2 entries"):
+        sums.add([1.0], entropy=SeededEntropy(1))
+    sums.add([1.0, 0.0], entropy=SeededEntropy(1))
+    with pytest.raises(Halted):
+        sums.add([1.0, 0.0], entropy=SeededEntropy(1))
+
+
+@pytest.mark.parametrize("space", [Ball(3, 2.0), Box(3, -1, 1), Simplex(3)])
+def test_projections_are_the_nearest_points(space: Any) -> None:
+    rng = np.random.default_rng(6)
+    for w in rng.normal(0, 3, (20, 3)):
+        nearest = space.project(w)
+        assert np.allclose(space.project(nearest), nearest)
+        for other in rng.normal(0, 3, (50, 3)):
+            inside = space.project(other)
+            assert np.linalg.norm(w - nearest) <= np.linalg.norm(w - inside) + 1e-9
+            assert np.linalg.norm(inside - nearest) <= space.diameter + 1e-9

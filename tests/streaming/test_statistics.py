@@ -1,0 +1,109 @@
+"""Quantiles, heavy hitters and distinct people over streams."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import discreet as dp
+from discreet import Public
+from discreet._public import Unit
+from discreet.mechanisms import Histogram
+from discreet.sampling import SeededEntropy
+from discreet.streaming import ContinualCounter, DyadicCounts, HashedBits, Presence, counter
+from discreet.tables import Memory
+
+PUBLIC = Public(schema={"age": dp.Bounds(0, 100), "city": dp.Text()}, table="visits")
+
+
+def final(mechanism: ContinualCounter, batches: list[Memory]) -> Any:
+    entropy = SeededEntropy(5)
+    state = mechanism.start(batches[0], entropy=entropy)
+    for batch in batches:
+        state, released = mechanism.feed(state, batch, entropy=entropy)
+    return released.value
+
+
+def batches(ages: Any, cities: Any, parts: int = 4) -> list[Memory]:
+    return [
+        Memory({"age": a, "city": c.tolist()}, PUBLIC)
+        for a, c in zip(np.array_split(ages, parts), np.array_split(cities, parts), strict=True)
+    ]
+
+
+def test_quantiles_are_read_off_released_counts() -> None:
+    rng = np.random.default_rng(1)
+    ages = np.clip(rng.normal(45, 15, 8000), 0, 100)
+    statistic = DyadicCounts(column="age", edges=tuple(range(0, 101, 2)))
+    mechanism = counter(PUBLIC, statistic, rho=0.5, horizon=16, strategy="blt")
+    released = final(mechanism, batches(ages, np.full(8000, "x")))
+    low, median, high = statistic.quantile(released, 0.25, 0.5, 0.75)
+    for estimate, share in ((low, 0.25), (median, 0.5), (high, 0.75)):
+        assert abs(estimate - np.quantile(ages, share)) <= 3
+
+
+def test_one_row_moves_one_interval_of_each_level() -> None:
+    statistic = DyadicCounts(column="age", edges=(0, 10, 20, 30, 40, 50))
+    a = Memory({"age": [5.0, 33.0], "city": ["x", "y"]}, PUBLIC)
+    b = Memory({"age": [5.0], "city": ["x"]}, PUBLIC)
+    change = statistic(a) - statistic(b)
+    sensitivity = statistic.sensitivity(PUBLIC)
+    assert np.abs(change).sum() == sensitivity.l1 == statistic.levels
+    assert statistic.length(PUBLIC) == len(change) == 5 + 3 + 2 + 1
+    assert statistic.cumulative(statistic(a)).tolist() == [1, 1, 1, 2, 2]
+
+
+def test_heavy_hitters_are_found_by_name_and_rare_ones_are_not() -> None:
+    rng = np.random.default_rng(2)
+    cities = rng.permutation(
+        np.array(["geneva"] * 3000 + ["lausanne"] * 2000 + [f"v{i}" for i in range(1000)], dtype=object)
+    )
+    statistic = HashedBits(column="city")
+    mechanism = counter(PUBLIC, statistic, rho=1, horizon=8, strategy="blt")
+    hitters = statistic.heavy_hitters(final(mechanism, batches(np.zeros(6000), cities, 2)), above=800)
+    assert list(hitters) == ["geneva", "lausanne"]
+    assert abs(hitters["geneva"] - 3000) < 500
+
+
+def test_a_row_moves_a_sketch_by_no_more_than_is_priced() -> None:
+    statistic = HashedBits(column="city", buckets=4, repetitions=2, characters=3)
+    a = Memory({"age": [1, 1], "city": ["\U0001f600\U0001f600", "x"]}, PUBLIC)
+    b = Memory({"age": [1], "city": ["x"]}, PUBLIC)
+    change = np.abs(statistic(a) - statistic(b))
+    sensitivity = statistic.sensitivity(PUBLIC)
+    assert change.max() <= sensitivity.linf
+    assert (change > 0).sum() <= sensitivity.l0
+    nulls = Memory({"age": [1, 1], "city": ["x", None]}, PUBLIC)
+    assert (statistic(nulls) == statistic(b)).all()
+
+
+def test_distinct_people_are_counted_once_however_often_they_come(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    days = [rng.integers(0, 500, 300) for _ in range(5)]
+    public = Public(schema={"age": dp.Bounds(0, 100)}, unit=Unit("who"), table="visits")
+    people = dp.open(
+        {"who": [0], "age": [1]}, schema=public, budget=dp.Budget(epsilon=9), ledger=tmp_path / "l"
+    )
+    mechanism = counter(public, Presence(), epsilon=8, horizon=5, capacity=10_000)
+    number = people.start(mechanism).number
+    for i, day in enumerate(days):
+        rows = {"who": day, "age": np.ones(300)}
+        session = dp.open(rows, schema=replace(public, version=f"day {i}"), ledger=tmp_path / "l")
+        released = session.feed(mechanism, number=number).release
+        truth = len(set(np.concatenate(days[: i + 1]).tolist()))
+        assert released is not None
+        assert abs(float(released.value) - truth) < mechanism.error(1 - 1e-9)
+
+
+def test_histograms_of_declared_values_give_the_most_common() -> None:
+    public = Public(schema={"city": dp.Categories(["bern", "rome", "oslo"])})
+    mechanism = counter(public, Histogram(column="city"), rho=1, horizon=4)
+    truth = Counter(["rome"] * 90 + ["oslo"] * 40)
+    source = Memory({"city": list(truth.elements())}, public)
+    state = mechanism.start(source, entropy=SeededEntropy(1))
+    _, released = mechanism.feed(state, source, entropy=SeededEntropy(2))
+    assert int(np.argmax(released.value)) == 1
