@@ -1,10 +1,8 @@
 """MST on mbi (private-pgm), for `synthetic.py`: run as a script by a Python that has mbi 2.
 
 Arguments: a file of codes (npz: `codes`, `sizes`), epsilon, delta, how many runs, where to write (npz). The
-steps and
-constants are those of the authors' mechanisms/mst.py: a third of rho each for columns, choices and pairs,
-values
-below three standard deviations put together, 2,500 and 10,000 iterations of mirror descent.
+steps and constants are those of the authors' mechanisms/mst.py: a third of rho each for columns, choices and
+pairs, values below three standard deviations put together, 2,500 and 10,000 iterations of mirror descent.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Synthetic copies of Adult: AIM here against MST of mbi, on the same domain, budget and tables.
 
 All 48,842 rows, the columns but fnlwgt, epsilon 1, delta 1e-9, as many rows as the data has. The figure is
-the mean
-total variation over all 91 pairs of columns and over 64 triples (seed 0). mbi is run by the Python that
-`DISCREET_MBI_PYTHON` names; without it only ours is run. `RUNS` in the environment shortens a run.
+the mean total variation over all 91 pairs of columns and over 64 triples (seed 0). mbi is run by the Python
+that `DISCREET_MBI_PYTHON` names; without it only ours is run. `RUNS` in the environment shortens a run.
 """
 
 from __future__ import annotations

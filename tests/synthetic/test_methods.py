@@ -226,3 +226,23 @@ def test_a_table_with_one_column_has_a_copy(name: str) -> None:
     released = method(correlated(), entropy=SeededEntropy(2))
     copy = SyntheticCopy.of(released.value, released.event, seed=1)
     assert abs((copy.codes[0] == 0).mean() - 0.6) < 0.1
+
+
+@pytest.mark.parametrize("rho", [Fraction(1, 10**30), 10**9])
+@pytest.mark.parametrize("name", METHODS)
+def test_no_budget_is_too_small_or_too_large_for_the_arithmetic(name: str, rho: Any) -> None:
+    """Noise of 10**15 in every cell must neither wrap around nor stop a run after its charge."""
+    released = METHODS[name](public=PUBLIC, domain=DOMAIN, rho=rho)(correlated(40), entropy=SeededEntropy(1))
+    copy = SyntheticCopy.of(released.value, released.event, rows=20, seed=1)
+    assert copy.to_arrow().num_rows == 20
+    assert 1 <= copy.total <= 2**36
+
+
+def test_a_checkpoint_of_other_options_is_refused() -> None:
+    source = correlated(50)
+    first = MWEM(public=PUBLIC, domain=DOMAIN, rho=1)
+    raw = first.start(source, entropy=SeededEntropy(1)).dump()
+    other = MWEM(public=PUBLIC, domain=Domain.of(PUBLIC), rho=1)
+    assert other.event == first.event
+    with pytest.raises(dp.InvalidInput, match="other options"):
+        other.restore(source, raw, 0, entropy=SeededEntropy(1))

@@ -446,12 +446,14 @@ class Session:
         run = {"checkpoint": checkpoint, "resume": resume, "progress": progress, "fresh": fresh}
         return synthesize(self, terms, rows=rows, seed=seed, **run)  # type: ignore[arg-type]
 
-    def compare_copy(self, copy: SyntheticCopy, *, epsilon: Real) -> Release:
+    def compare_copy(
+        self, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
+    ) -> Release:
         """Ask, for a price, how far a synthetic copy's tables by two columns are from the data's, on
         average."""
         from .synthesis import compare_copy
 
-        return compare_copy(self, copy, epsilon=epsilon)
+        return compare_copy(self, copy, epsilon=epsilon, rows_per_unit=rows_per_unit)
 
     @_require.spelled
     def watch(

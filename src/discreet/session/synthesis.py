@@ -96,7 +96,9 @@ def _released(
     return session.train(mechanism, checkpoint=checkpoint, every=1, text=text, progress=progress)
 
 
-def compare_copy(session: Session, copy: SyntheticCopy, *, epsilon: Real) -> Release:
+def compare_copy(
+    session: Session, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
+) -> Release:
     """Ask, for a price, how far the tables by two columns of a copy are from the data's, on average."""
     asked = CopyDistance(
         public=session.public,
@@ -104,6 +106,6 @@ def compare_copy(session: Session, copy: SyntheticCopy, *, epsilon: Real) -> Rel
         epsilon=epsilon,
         rows=copy.rows,
         seed=copy.seed,
-        rows_per_unit=bounded_rows(session.public, None),
+        rows_per_unit=bounded_rows(session.public, rows_per_unit),
     )
     return session.curator.ask(asked, analyst=session.analyst, text="distance of a synthetic copy")

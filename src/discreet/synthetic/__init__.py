@@ -1,12 +1,12 @@
 """Synthetic copies of a table: tables of counts are chosen and measured with noise, a graphical model is
-fitted to
-them, and rows are drawn from it.
+fitted to them, and rows are drawn from it.
 
 Everything after the noise is post-processing: a copy may be asked, shared and joined as often as one likes.
 """
 
 from .aim import AIM
 from .baselines import MWEM, PrivBayes
+from .comparison import Comparison, compared
 from .constraints import Constraint
 from .copy import SyntheticAnswer, SyntheticCopy
 from .counting import MarginalCounts
@@ -19,6 +19,7 @@ __all__ = [
     "AIM",
     "MST",
     "MWEM",
+    "Comparison",
     "Constraint",
     "CopyDistance",
     "Domain",
@@ -31,4 +32,5 @@ __all__ = [
     "Report",
     "SyntheticAnswer",
     "SyntheticCopy",
+    "compared",
 ]

@@ -30,6 +30,9 @@ _ROUNDS = 16
 # next choice within a tenth of their noise.
 _PASSES = 25
 
+# What is subtracted from a score for noise, at most: scores stay within 64 bits however small the budget is.
+_LARGEST_PENALTY = 1 << 42
+
 
 @described("synthetic.AIM")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,7 +161,7 @@ class AIM(Synthesizer):
 
     def _score(self, cells: Cells, model: GraphicalModel, clique: Clique, noise: IntegerGaussian) -> int:
         table = cells.table(clique)
-        penalty = math.ceil(GRID * _expected_noise(noise) * table.size)
+        penalty = min(_LARGEST_PENALTY, math.ceil(GRID * _expected_noise(noise) * table.size))
         return self._weight(clique) * (self.distance(table, model.project(clique)) - penalty)
 
 

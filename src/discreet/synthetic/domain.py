@@ -42,6 +42,18 @@ class DomainColumn:
     edges: tuple[Real, ...] = ()
     missing: bool = True
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.column, str):
+            raise _require.fail("column", self.column, "the name of a column")
+        _require.flag(missing=self.missing)
+        edges = _require.listed(edges=self.edges)
+        object.__setattr__(self, "edges", edges)
+        for edge in edges:
+            _require.finite(an_edge=edge)
+        floats = [float(edge) for edge in edges]
+        if len(floats) == 1 or any(b <= a for a, b in itertools.pairwise(floats)):
+            raise _require.fail(f"the edges of {self.column!r}", edges, "two or more numbers that grow")
+
 
 @described("synthetic.Domain")
 @dataclass(frozen=True, slots=True, kw_only=True)

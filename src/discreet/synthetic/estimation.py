@@ -37,11 +37,16 @@ def merged(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
     return out
 
 
-def noisy_total(tables: Sequence[NoisyTable], least: float = 1.0) -> float:
-    """Return the estimate of the number of rows with the least variance, at least `least`."""
+# More rows than any table has. Scores are sums of parts of rows in 64 bits, and must not wrap, whatever the
+# noise.
+MOST_ROWS = float(1 << 36)
+
+
+def noisy_total(tables: Sequence[NoisyTable]) -> float:
+    """Return the estimate of the number of rows with the least variance, from 1 to `MOST_ROWS`."""
     precision = [1 / (table.variance * table.values.size) for table in tables]
     sums = [float(table.values.sum()) for table in tables]
-    return max(least, float(np.dot(precision, sums) / sum(precision)))
+    return min(MOST_ROWS, max(1.0, float(np.dot(precision, sums) / sum(precision))))
 
 
 class Fit:

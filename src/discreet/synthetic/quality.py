@@ -1,10 +1,8 @@
 """How good a copy is, in three ways that differ in what they cost.
 
 `promised` is free: it looks at released values only. `CopyDistance` is a mechanism: it compares the copy
-with the
-data, for a price. `comparison.compared` compares everything, and is not private: for the steward's eyes, or
-for
-data that are public.
+with the data, for a price. `comparison.compared` compares everything, and is not private: for the steward's
+eyes, or for data that are public.
 """
 
 from __future__ import annotations
@@ -72,8 +70,7 @@ def promised(fitted: Fitted, model: GraphicalModel, codes: Sequence[Any], confid
 
     Guarantee: each bound holds with probability `confidence`, in parts of the noisy total.
     Proof:     |copy - truth| <= |copy - measured| + |noise| in l1. The sum of n draws of discrete Gaussian
-               noise
-               without signs is above t with probability at most 2^n exp(-t^2 / (2 n variance)): each is
+               noise without signs is above t with probability at most 2^n exp(-t^2 / (2 n variance)): each is
                sub-Gaussian with its variance parameter (Canonne, Kamath & Steinke 2020, arXiv:2004.00010,
                Corollary 17), and exp(s|x|) <= exp(sx) + exp(-sx).
     """
@@ -109,8 +106,7 @@ class CopyDistance:
     """How far a copy's tables by two columns are from the data's, on average over all pairs: total variation.
 
     The value is a share of the copy's noisy total. One number for all pairs, so that its noise is that of a
-    single
-    count.
+    single count.
 
     Guarantee: epsilon-DP.
     Proof:     the sum over pairs of the l1 distances moves by at most pairs times GRID times the l1

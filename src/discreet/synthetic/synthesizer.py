@@ -1,13 +1,14 @@
 """What all methods of synthesis share: select, measure, generate, in steps that can be interrupted.
 
 A method decides which tables of counts are measured. Each is measured with exact discrete Gaussian noise,
-each
-choice is made by the exponential mechanism on whole-number scores; all that comes later is post-processing.
-What a run keeps between steps are released values only, so that a checkpoint holds nothing about anybody.
+each choice is made by the exponential mechanism on whole-number scores; all that comes later is post-
+processing. What a run keeps between steps are released values only, so that a checkpoint holds nothing about
+anybody.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -19,7 +20,7 @@ import numpy as np
 from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
-from .._registry import described
+from .._registry import described, to_json
 from .._require import Real
 from ..accounting import Event, calibrate
 from ..mechanisms import ExponentialMechanism, IntegerGaussian, noise_tails
@@ -113,8 +114,8 @@ class Synthesizer:
     """Base of all methods: runs once (`Mechanism`), or in steps (`Stepped`).
 
     `rho` is what the run may cost in zCDP, and scales every part of it; `for_privacy` finds the largest for
-    an
-    epsilon and delta. `rows_per_unit`: how many rows of one unit count, where a column says whose a row is.
+    an epsilon and delta. `rows_per_unit`: how many rows of one unit count, where a column says whose a row
+    is.
     """
 
     method: ClassVar[str]
@@ -230,13 +231,22 @@ class Synthesizer:
 
     def start(self, source: Source, *, entropy: Entropy) -> SynthesisRun:
         check_source(self.public, source)
-        return SynthesisRun(self, source, State(), 0, entropy)
+        return SynthesisRun(self, source, State(facts={"of": self._fingerprint()}), 0, entropy)
 
     def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> SynthesisRun:
         check_source(self.public, source)
         state = State.load(raw)
+        if state.facts.get("of") != self._fingerprint():
+            raise InvalidInput(
+                "the checkpoint is of a synthesis with other options. Nothing was run. Give those that it "
+                "was started with."
+            )
         self.forfeit(state, taken - int(state.facts.get("steps", 0)))
         return SynthesisRun(self, source, state, taken, entropy)
+
+    def _fingerprint(self) -> str:
+        """What tells this method and its options from others: a hash of public facts."""
+        return hashlib.sha256(json.dumps(to_json(self), sort_keys=True).encode()).hexdigest()
 
     def forfeit(self, state: State, steps: int) -> None:
         """Note that the next `steps` were begun, and perhaps run, and that nothing of them is left.

@@ -32,8 +32,7 @@ class Coding:
 
     `edges` cut a number (or, in days after the first possible one, a date) into bins [e0, e1), ..., the last
     one closed; what lies outside belongs to the nearest bin. With `missing`, the last code is that of NULL
-    and
-    of whatever was not declared; without, these count as code 0.
+    and of whatever was not declared; without, these count as code 0.
     """
 
     column: str
@@ -69,8 +68,7 @@ def count_cells(
     Proof:     a row's code is a function of the row. The rows of a unit are ordered by a keyed hash of the
                unit, the codes and a number among rows with the same codes, ties by codes and number: a total
                order that only the unit's own rows decide, of which the first `rows` are kept. Rows with the
-               same
-               codes are interchangeable.
+               same codes are interchangeable.
     """
     engine = engine_of(source)
     table = source.public.table
