@@ -121,13 +121,14 @@ def test_a_person_more_moves_an_answer_by_its_own_part_only(server, sql):
         one, other = (query._measure(engine, key) for engine in (everybody, without))
         for a, b in zip(one.measures, other.measures, strict=True):
             changed = [i for i in range(len(a)) if a[i] != b[i]]
-            assert len(changed) <= 1  # one group at most, as each person counts in one
+            # one group at most, as each person counts in one
+            assert len(changed) <= 1
 
 
 def test_a_session_answers_and_serves_nothing_twice_without_a_version(server, relation):
     people = opened(server, relation)
     answers = [people.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1) for _ in range(2)]
-    assert people.spent.epsilon == pytest.approx(2, rel=1e-6) if hasattr(people.spent, "epsilon") else True
+    assert people.spent == 2
     assert len([e for e in people.ledger.entries() if e.kind == "charge"]) == 2
     assert all(abs(answer.rows[0][0] - 300) < 200 for answer in answers)
     known = opened(server, relation, version="2020-12-31")
@@ -267,7 +268,6 @@ def test_rows_as_units_with_a_join_that_repeats_them_are_refused_before_a_charge
         people = dp.open(
             server.address("reader"),
             schema=facts,
-            table=relation if works is None else None,
             related={"tags": f"{schema}.tags", "visits": relation},
             budget=dp.Budget(epsilon=5),
             ledger=":memory:",
