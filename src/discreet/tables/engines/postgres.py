@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ... import _require
-from ..._errors import InvalidInput, PublicMismatch
+from ..._errors import InvalidInput, PublicMismatch, Unsupported
 from ..._public import ADD_REMOVE, Public
 from ..columns import check_public
 from ..engine import EngineError, TimeLimit, quoted
@@ -130,12 +130,31 @@ class PostgreSQL:
             finally:
                 self._here.connection = None
 
+    def plan(self, texts: Sequence[str]) -> None:
+        """Have the server plan queries, which reads no row: what it cannot plan is refused before a
+        charge."""
+        psycopg = driver()
+        with self.snapshot():
+            for sql in texts:
+                try:
+                    self._here.connection.execute(f"EXPLAIN {self._whole(sql)}")
+                except psycopg.errors.QueryCanceled:
+                    raise
+                except psycopg.Error:
+                    raise Unsupported(
+                        "the PostgreSQL server cannot plan this query. Nothing was read or charged. Ask it "
+                        "in smaller parts."
+                    ) from None
+
+    def _whole(self, sql: str) -> str:
+        return f"WITH {definitions(self._tables)} SELECT * FROM ({sql}) AS answer"
+
     def answer(self, sql: str) -> pa.Table:
         """The result of one aggregate query that the query room has built; at most `seconds` long."""
         with self.snapshot(), self._errors():
             cursor = self._here.connection.cursor(binary=True)
             cursor.adapters.register_loader(_DATE, _day_loader())
-            cursor.execute(f"WITH {definitions(self._tables)} SELECT * FROM ({sql}) AS answer")
+            cursor.execute(self._whole(sql))
             return _arrow(cursor)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
