@@ -293,6 +293,9 @@ def test_what_could_fail_on_a_row_or_hide_some_is_not_opened(server):
     for name, why in (("seen", "view"), ("part", "row-level security"), ("none", "there is no table")):
         with pytest.raises(InvalidInput, match=why):
             opened(server, f"{schema}.{name}")
+    server.run(f"REVOKE SELECT ON {relation} FROM reader", f"GRANT SELECT (age) ON {relation} TO reader")
+    with pytest.raises(InvalidInput, match="GRANT SELECT"):
+        opened(server, relation)
     with pytest.raises(InvalidInput, match="is not the name of a table"):
         opened(server, "a.b.c")
     with pytest.raises(InvalidInput, match="say which table"):

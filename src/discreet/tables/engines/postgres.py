@@ -301,6 +301,12 @@ def _opened(connection: Any, address: Address, names: Mapping[str, str], public:
         relation = resolve(connection, names[name])
         connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
         shape = check(names[name], look(connection, relation))
+        (readable,) = connection.execute(f"SELECT has_table_privilege({shape.oid}, 'SELECT')").fetchone()
+        if not readable:
+            raise InvalidInput(
+                f"this role may not read {names[name]!r}. Nothing was opened. GRANT SELECT on all of the "
+                f"table: it is locked against changes of its columns while it is read."
+            )
         tables[name] = Table(name, relation, shape, tuple(schema), unit)
     return tables
 
