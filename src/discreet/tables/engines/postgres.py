@@ -332,16 +332,17 @@ def _day_loader() -> Any:
 
 
 def _arrow(cursor: Any) -> pa.Table:
-    columns = cursor.description
-    rows = cursor.fetchall()
-    arrays = []
-    for i, column in enumerate(columns):
-        type_ = _ARROW[column.type_code]
-        values = [row[i] for row in rows]
-        plain = pa.int32() if type_ == pa.date32() else type_
-        array = pa.array(values, plain)
-        arrays.append(array.view(type_) if plain != type_ else array)
+    columns, rows = cursor.description, cursor.fetchall()
+    try:
+        arrays = [_column([row[i] for row in rows], column.type_code) for i, column in enumerate(columns)]
+    except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
+        raise _withheld() from None  # its text could quote a value
     return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
+
+
+def _column(values: list[Any], code: int) -> pa.Array:
+    type_ = _ARROW[code]
+    return pa.array(values, pa.int32()).view(type_) if code == _DATE else pa.array(values, type_)
 
 
 class _Stream(io.RawIOBase):
@@ -390,7 +391,18 @@ def _csv(copy: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             false_values=["f"],
         ),
     )
-    yield from reader
+    while (batch := _next(reader)) is not None:
+        yield batch
+
+
+def _next(reader: Any) -> pa.RecordBatch | None:
+    """The next batch, or None at the end; what cannot be read is not quoted."""
+    try:
+        return reader.read_next_batch()
+    except StopIteration:
+        return None
+    except pa.ArrowException:
+        raise _withheld() from None
 
 
 def connect_postgres(
