@@ -30,7 +30,6 @@ from .test_no_charge_is_lost import (
     PRICE,
     PUBLIC,
     ask,
-    counted,
     in_child,
     people,
     test_a_daemon_that_forked_goes_on_when_its_parent_has_died,
@@ -79,6 +78,13 @@ def ledger(tmp_path, remote):
             topic = "ann" if i % 2 else "bob"
             writer.append("charge", {"n": i}, topic=topic, sealed=b"secret" if i == 3 else None)
     return ledger
+
+
+def counted(path) -> int:
+    """The charges that anybody without the key reads; the chain must be whole."""
+    opened = Ledger(path)
+    assert opened.verify() == []
+    return len(list(opened.entries(kind="charge")))
 
 
 def run(remote: str, *statements: str) -> None:
@@ -172,6 +178,7 @@ def hurry(path: str, box) -> None:
     box.put(sum(ask(curator) for _ in range(3)))
 
 
+@pytest.mark.slow
 def test_processes_with_connections_of_their_own_never_overspend(curator):
     context = multiprocessing.get_context("spawn")
     box = context.Queue()
@@ -196,8 +203,7 @@ def test_a_process_that_is_killed_in_a_transaction_holds_nobody_up(curator):
 
 
 def test_a_server_that_ends_the_connection_charges_and_releases_nothing(curator, remote):
-    """In the middle of a transaction, and before the commit is acknowledged."""
-    import psycopg
+    """In the middle of a transaction: the commit is never acknowledged."""
 
     def cut() -> None:
         with curator.ledger.writing() as writer:
@@ -211,7 +217,6 @@ def test_a_server_that_ends_the_connection_charges_and_releases_nothing(curator,
         cut()
     assert counted(curator.ledger.path) == 0
     assert ask(curator) == 1
-    assert isinstance(psycopg.OperationalError(), Exception)
 
 
 def test_the_database_cannot_be_reached(curator, tmp_path):
@@ -239,11 +244,9 @@ def test_a_ledger_is_never_overwritten_and_names_are_checked(tmp_path, remote, c
 
 
 def test_a_role_that_may_only_insert_and_select_is_enough(curator, remote):
-    server = postgres.server()
     run(remote, "GRANT USAGE ON SCHEMA people TO reader", "GRANT SELECT, INSERT ON entry TO reader")
     pointer = curator.ledger.path
     pointer.write_bytes(pointer.read_bytes().replace(b"owner@", b"reader@"))
-    assert server.user is None or server.user
     poorer = Curator.open(pointer, people())
     poorer.ask(noisy_count(PUBLIC, epsilon=PRICE))
     assert counted(pointer) == 1

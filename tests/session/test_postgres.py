@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import os
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import psycopg
@@ -15,7 +16,7 @@ import pytest
 import discreet as dp
 from discreet import tables
 from discreet._errors import InvalidInput, Unsupported
-from discreet.query import Query
+from discreet.query import Query, QueryError
 from discreet.tables import EngineError, TimeLimit
 
 from .. import postgres
@@ -121,13 +122,14 @@ def test_a_person_more_moves_an_answer_by_its_own_part_only(server, sql):
         one, other = (query._measure(engine, key) for engine in (everybody, without))
         for a, b in zip(one.measures, other.measures, strict=True):
             changed = [i for i in range(len(a)) if a[i] != b[i]]
-            assert len(changed) <= 1  # one group at most, as each person counts in one
+            # one group at most, as each person counts in one
+            assert len(changed) <= 1
 
 
 def test_a_session_answers_and_serves_nothing_twice_without_a_version(server, relation):
     people = opened(server, relation)
     answers = [people.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1) for _ in range(2)]
-    assert people.spent.epsilon == pytest.approx(2, rel=1e-6) if hasattr(people.spent, "epsilon") else True
+    assert people.spent == 2
     assert len([e for e in people.ledger.entries() if e.kind == "charge"]) == 2
     assert all(abs(answer.rows[0][0] - 300) < 200 for answer in answers)
     known = opened(server, relation, version="2020-12-31")
@@ -267,7 +269,6 @@ def test_rows_as_units_with_a_join_that_repeats_them_are_refused_before_a_charge
         people = dp.open(
             server.address("reader"),
             schema=facts,
-            table=relation if works is None else None,
             related={"tags": f"{schema}.tags", "visits": relation},
             budget=dp.Budget(epsilon=5),
             ledger=":memory:",
@@ -292,6 +293,9 @@ def test_what_could_fail_on_a_row_or_hide_some_is_not_opened(server):
     for name, why in (("seen", "view"), ("part", "row-level security"), ("none", "there is no table")):
         with pytest.raises(InvalidInput, match=why):
             opened(server, f"{schema}.{name}")
+    server.run(f"REVOKE SELECT ON {relation} FROM reader", f"GRANT SELECT (age) ON {relation} TO reader")
+    with pytest.raises(InvalidInput, match="GRANT SELECT"):
+        opened(server, relation)
     with pytest.raises(InvalidInput, match="is not the name of a table"):
         opened(server, "a.b.c")
     with pytest.raises(InvalidInput, match="say which table"):
@@ -343,3 +347,24 @@ def test_a_forked_child_does_not_use_its_parents_connection(server, relation):
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert engine.answer(count).to_pylist() == [{"n": 300}]
+
+
+CONSTANTS = ["1e149", "1e-149", "1e149 * 1e149", "1e-149 * 1e-149", "-7.5", "0.5"]
+
+
+@pytest.mark.parametrize("operator", ["+", "-", "*", "/", "%"])
+def test_constants_that_are_named_in_a_subquery_fail_nowhere(server, relation, operator):
+    """PostgreSQL puts them into the outer expression and computes with them when it plans."""
+    facts = public(dp.Unit("person", rows=1000, groups=1000))
+    here = tables.connect_postgres(server.address("reader"), facts, table=relation)
+    there, asked = tables.connect(visits(), facts), 0
+    for value in CONSTANTS:
+        for term in (f"age {operator} y", f"y {operator} paid"):
+            sql = f"SELECT SUM(CLAMP({term}, -10, 10)) AS s FROM (SELECT *, {value} AS y FROM visits)"
+            # what is the same for all rows is refused by the planner of questions
+            with suppress(QueryError):
+                query = Query(sql=sql, public=facts, epsilon=1, delta=1e-6)
+                query.rehearse(here)
+                assert query._without_noise(here, 5) == query._without_noise(there, 5), sql
+                asked += 1
+    assert asked >= 3

@@ -50,6 +50,12 @@ class Statements:
     distinct: tuple[tuple[Measure, str], ...]
     choices: tuple[str, ...]
 
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """All of them, with the placeholder for the key."""
+        additive = () if self.additive is None else (self.additive,)
+        return (*additive, *(text for _, text in self.distinct), *self.choices)
+
 
 def statements(
     plan: Plan, recipes: Recipes, bounding: Bounding, kinds: Kinds, dialect: Dialect

@@ -119,7 +119,10 @@ class Query:
         """Write the engine's queries, once for trial and run: what cannot be written is refused before it is
         charged."""
         kinds = source.kinds if isinstance(source, Engine) else {}
-        statements(self._plan, self._recipes, self._bounding, kinds, dialect_of(source))
+        written = statements(self._plan, self._recipes, self._bounding, kinds, dialect_of(source))
+        plan = getattr(source, "plan", None)
+        if plan is not None:
+            plan(written.texts)
 
     def _try_outputs(self) -> None:
         """Compute the outputs of one empty group: what cannot be done is refused when the query is made."""

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ... import _require
-from ..._errors import InvalidInput, PublicMismatch
+from ..._errors import InvalidInput, PublicMismatch, Unsupported
 from ..._public import ADD_REMOVE, Public
 from ..columns import check_public
 from ..engine import EngineError, TimeLimit, quoted
@@ -130,12 +130,31 @@ class PostgreSQL:
             finally:
                 self._here.connection = None
 
+    def plan(self, texts: Sequence[str]) -> None:
+        """Have the server plan queries, which reads no row: what it cannot plan is refused before a
+        charge."""
+        psycopg = driver()
+        with self.snapshot():
+            for sql in texts:
+                try:
+                    self._here.connection.execute(f"EXPLAIN {self._whole(sql)}")
+                except psycopg.errors.QueryCanceled:
+                    raise
+                except psycopg.Error:
+                    raise Unsupported(
+                        "the PostgreSQL server cannot plan this query. Nothing was read or charged. Ask it "
+                        "in smaller parts."
+                    ) from None
+
+    def _whole(self, sql: str) -> str:
+        return f"WITH {definitions(self._tables)} SELECT * FROM ({sql}) AS answer"
+
     def answer(self, sql: str) -> pa.Table:
         """The result of one aggregate query that the query room has built; at most `seconds` long."""
         with self.snapshot(), self._errors():
             cursor = self._here.connection.cursor(binary=True)
             cursor.adapters.register_loader(_DATE, _day_loader())
-            cursor.execute(f"WITH {definitions(self._tables)} SELECT * FROM ({sql}) AS answer")
+            cursor.execute(self._whole(sql))
             return _arrow(cursor)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -282,6 +301,12 @@ def _opened(connection: Any, address: Address, names: Mapping[str, str], public:
         relation = resolve(connection, names[name])
         connection.execute("SET LOCAL search_path = pg_catalog, pg_temp")
         shape = check(names[name], look(connection, relation))
+        (readable,) = connection.execute(f"SELECT has_table_privilege({shape.oid}, 'SELECT')").fetchone()
+        if not readable:
+            raise InvalidInput(
+                f"this role may not read {names[name]!r}. Nothing was opened. GRANT SELECT on all of the "
+                f"table: it is locked against changes of its columns while it is read."
+            )
         tables[name] = Table(name, relation, shape, tuple(schema), unit)
     return tables
 
@@ -307,16 +332,17 @@ def _day_loader() -> Any:
 
 
 def _arrow(cursor: Any) -> pa.Table:
-    columns = cursor.description
-    rows = cursor.fetchall()
-    arrays = []
-    for i, column in enumerate(columns):
-        type_ = _ARROW[column.type_code]
-        values = [row[i] for row in rows]
-        plain = pa.int32() if type_ == pa.date32() else type_
-        array = pa.array(values, plain)
-        arrays.append(array.view(type_) if plain != type_ else array)
+    columns, rows = cursor.description, cursor.fetchall()
+    try:
+        arrays = [_column([row[i] for row in rows], column.type_code) for i, column in enumerate(columns)]
+    except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
+        raise _withheld() from None  # its text could quote a value
     return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
+
+
+def _column(values: list[Any], code: int) -> pa.Array:
+    type_ = _ARROW[code]
+    return pa.array(values, pa.int32()).view(type_) if code == _DATE else pa.array(values, type_)
 
 
 class _Stream(io.RawIOBase):
@@ -365,7 +391,18 @@ def _csv(copy: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
             false_values=["f"],
         ),
     )
-    yield from reader
+    while (batch := _next(reader)) is not None:
+        yield batch
+
+
+def _next(reader: Any) -> pa.RecordBatch | None:
+    """The next batch, or None at the end; what cannot be read is not quoted."""
+    try:
+        return reader.read_next_batch()
+    except StopIteration:
+        return None
+    except pa.ArrowException:
+        raise _withheld() from None
 
 
 def connect_postgres(

@@ -25,7 +25,7 @@ from ..dialect import Dialect, Writer, argument, template, word
 from ..engine import literal
 from ..texts import letter_cases
 from . import postgres_numbers
-from .postgres_numbers import INFINITE, bound, number, over
+from .postgres_numbers import INFINITE, bound, number
 
 _TYPES = {
     "double": "float8",
@@ -170,6 +170,13 @@ def _literal(g: Generator, node: Any) -> str:
     return literal(node.this)
 
 
+def _named(g: Generator, node: Any) -> str:
+    """PostgreSQL computes a relation once where it is named more than once, and need not be asked."""
+    node.set("materialized", None)
+    text: str = g.cte_sql(node)
+    return text
+
+
 def _substring(g: Generator, node: Any) -> str:
     parts = [f"({argument(g, node, name)})::integer" for name in ("start", "length") if node.args.get(name)]
     return f"substr({', '.join([argument(g, node, 'this'), *parts])})"
@@ -284,10 +291,6 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Convert: _convert(frozenset()),
     d.SafeCast: _safe_cast,
     d.NearestWhole: template("({this})::bigint"),
-    d.SafeNearestWhole: over(
-        "this",
-        body="(CASE WHEN {a} >= -9223372036854775808 AND {a} < 9223372036854775808 THEN {a}::bigint END)",
-    ),
     d.AsInteger: _as_integer,
     d.AsDecimal: _as_decimal,
     d.AsFloat: _as_float,
@@ -330,6 +333,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.SmallestValues: _smallest_values,
     d.SmallestRows: _smallest_rows,
     exp.Literal: _literal,
+    exp.CTE: _named,
 }
 
 

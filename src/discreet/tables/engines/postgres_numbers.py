@@ -26,9 +26,9 @@ from .. import semantics as d
 from ..dialect import Writer, argument
 
 INFINITE = "'Infinity'::float8"
-# An argument of at most so many characters is repeated rather than bound: a subquery costs PostgreSQL about
-# as much as twenty comparisons of doubles.
-_SHORT = 160
+# An argument of at most so many characters is repeated rather than bound to a name by a subquery. Measured on
+# the bounded group-by of 300,000 rows: 1.00 CPU-seconds with 160, 0.75 with 400, the same with 1,000.
+_SHORT = 400
 _LARGEST, _LEAST = 1.7976931348623157e308, 5e-324
 
 
@@ -217,7 +217,8 @@ _REMAINDER = (
     "(CASE WHEN {b} = 0 THEN NULL WHEN {a} IS NULL OR {b} IS NULL THEN NULL "
     f"WHEN abs({{a}}) >= {INFINITE} OR {{b}} = 'NaN' THEN 'NaN'::float8 "
     "WHEN abs({a}) < abs({b}) THEN {a} "
-    "WHEN abs({a}) <= 9007199254740992 AND trunc({a}) = {a} AND trunc({b}) = {b} "
+    "WHEN abs({b}) <= 9007199254740992 AND abs({a}) <= 9007199254740992 "
+    "AND trunc({a}) = {a} AND trunc({b}) = {b} "
     "THEN ({a}::bigint % {b}::bigint)::float8 "
     "ELSE (SELECT (CASE WHEN {a} < 0 THEN -1 ELSE 1 END) * "
     "mod(p.m * power(2::numeric, (p.e - q.e)::numeric), q.m)::float8 * (abs({b}) / q.m::float8) "
@@ -306,6 +307,24 @@ POWER = (
     f"WHEN {_ROOT} > {number(1.3407807929942596e154)} THEN {INFINITE} "
     f"WHEN {_ROOT} < {number(1.6e-162)} THEN 0::float8 ELSE {_ROOT} * {_ROOT} END) END)"
 )
+_WHOLE = "(CASE WHEN {{a}} >= {low} AND {{a}} {less} {high} THEN ({text})::bigint END)"
+
+
+def safe_nearest_whole(g: Generator, node: Any) -> str:
+    """The nearest whole number where it fits; of a multiple by a constant of at least one, the numbers whose
+    multiple fits are known here."""
+    x = node.args["this"]
+    if isinstance(x, d.Times):
+        factor, first = constant(x.args["expression"]), x.args["this"]
+        if factor is not None and 1 <= factor < 2.0**63 and first.find(exp.Column):
+            low, high = -_last(lambda v: v * factor <= 2.0**63), _last(lambda v: v * factor < 2.0**63)
+            ends = {"low": number(low), "less": "<=", "high": number(high)}
+            body = _WHOLE.format(**ends, text=f"{{a}} * {number(factor)}")
+            return bound(g, {"a": first}, body)
+    ends = {"low": number(-(2.0**63)), "less": "<", "high": number(2.0**63)}
+    return bound(g, {"a": x}, _WHOLE.format(**ends, text="{a}"))
+
+
 CLIP = (
     "(CASE WHEN {{a}} >= {low} AND {{a}} <= {high} THEN {{a}} "
     "WHEN {{a}} < {low} AND {{a}} > -{inf} THEN {low} WHEN {{a}} > {high} AND {{a}} < {inf} THEN {high} END)"
@@ -334,4 +353,5 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Power: over("this", "expression", body=POWER),
     d.SignBit: over("this", body="(get_byte(float8send({a}), 0) >= 128)"),
     d.Clip: clip,
+    d.SafeNearestWhole: safe_nearest_whole,
 }
