@@ -80,8 +80,8 @@ def main() -> int:
         print("vision: PyTorch or the data are missing (DISCREET_DATA is their folder); nothing was measured")
         return 0
     torch.set_num_threads(1)
-    results = [run(name, folder) for name in present]
-    return 0 if all(results) else 1
+    met = [run(name, folder) for name in present]
+    return 0 if all(met) else 1
 
 
 if __name__ == "__main__":
