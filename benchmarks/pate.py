@@ -5,9 +5,9 @@ Papernot et al. 2018, arXiv:1802.08908). All 60,000 training images are private.
 test rows are public without their income, the other 6,281 are the test. The published figures are data-
 dependent; ours, which decide here, are not. Settings of teachers and of the choice of questions (square root
 of scattering coefficients, ridge 0.1, 120 components, one question per cluster) were chosen on Fashion-MNIST;
-those of the FixMatch student are round numbers near the paper's. Forests of 100 trees on Adult are the
-paper's. Accuracies on the MNIST test images of a simpler student were seen while this was written
-(docs/pate.md says which), but no number here was changed to raise one. `DISCREET_DATA` is the folder of the
+those of the FixMatch student, of the forests on Adult and of DP-SGD are round numbers that were not tuned.
+Accuracies of simpler learners on the test parts were seen while this was written, and the FixMatch student
+and the forests were taken up after that (docs/pate.md says which). `DISCREET_DATA` is the folder of the
 data; `PARTS` names what to run (curves, adult, mnist, sgd). Features are kept in the folder for temporary
 files.
 """

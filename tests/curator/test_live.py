@@ -153,3 +153,17 @@ def test_killed_in_the_middle_nothing_is_lost_repeated_or_redrawn(curator):
     }
     assert len(kept) == 1
     assert curator.verify() == []
+
+
+def test_the_length_of_a_sealed_state_does_not_go_with_its_secret_noise(tmp_path):
+    """A noise of scale a million has five to eight digits; what is stored of it has one length."""
+    policy = Policy(budget=Budget(epsilon=1))
+    curator = Curator.create(tmp_path / "people.ledger", people(), policy)
+    lengths = set()
+    for _ in range(20):
+        live = curator.start(SparseVector(public=PUBLIC, threshold=200, epsilon=1e-6, positives=1))
+        live.answer(ward(0))
+    for entry in curator.ledger.entries():
+        if entry.kind == "state":
+            lengths.add(len(entry.sealed))
+    assert len(lengths) == 1

@@ -35,6 +35,9 @@ TRUSTED = "trusted code"
 # The kind of entry that says that a version was fed.
 FED = "fed"
 
+# Bytes that every sealed state has at least: the states of all mechanisms here but histograms are shorter.
+_LEAST_ROOM = 4096
+
 
 class _WouldRead(BaseException):
     """The data would be read now. No mechanism's own handlers catch it."""
@@ -314,7 +317,7 @@ class InteractiveHandle:
         self, writer: Writer, state: Any, version: int, shown: dict[str, Any], blobs: Sequence[Staged] = ()
     ) -> None:
         assert self.ledger.key is not None  # `writing` has seen to it
-        sealed = self.ledger.key.seal(canonical(state).encode(), self._context(version))
+        sealed = self.ledger.key.seal(_padded(canonical(state).encode()), self._context(version))
         body = {"charge": self.number, "version": version, **shown}
         for blob in blobs:
             blob.commit(writer)
@@ -322,6 +325,16 @@ class InteractiveHandle:
 
     def _context(self, version: int) -> bytes:
         return f"{self.number}:{version}".encode()
+
+
+def _padded(state: bytes) -> bytes:
+    """Return the state with blanks behind it, which JSON does not mind, up to a power of two of bytes.
+
+    Encryption hides what a text says and not how long it is: a noisy threshold has more digits the larger its
+    noise is.
+    """
+    room = max(_LEAST_ROOM, 1 << (len(state) - 1).bit_length())
+    return state.ljust(room)
 
 
 def _staged(drawer: Drawer | None) -> AbstractContextManager[Sequence[Staged]]:
