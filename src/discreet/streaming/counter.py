@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -36,19 +35,17 @@ from ..mechanisms.matrix.binary_tree import BinaryTree
 from ..mechanisms.matrix.buffered import Buffered
 from ..mechanisms.matrix.mechanism import width
 from ..mechanisms.matrix.triangular import Dense, Toeplitz
-from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Integers, Release, Sensitivity, Statistic, check_source, release
 from ..mechanisms.statistics import length_of, step_of
 from ..sampling import Entropy
 from ..tables import Source
-from .encoders import Encoder, encoder
-from .factors import StreamStrategy, decoder
+from .deviations import Noise, deviation_at, encoder_of, noise_of, worst_candidates
+from .factors import StreamStrategy
 from .records import BLOB, UnitRecord, record_size, rows_of, tick_value, ticks_of
 from .running import RunningSum
 
 Floats = NDArray[np.float64]
 State = dict[str, Any]
-Noise = IntegerLaplace | IntegerGaussian
 
 # Units that a record has room for unless told otherwise: 24 MB, rewritten at every step.
 CAPACITY = 1_000_000
@@ -239,7 +236,7 @@ class ContinualCounter:
 
     def _moved(self, steps: int) -> Sensitivity:
         each = self.statistic.sensitivity(self.public)
-        part = _encoder(self.strategy, steps)
+        part = encoder_of(self.strategy, steps)
         if self.restart is None or self.participations == 1:
             return part.moved(min(self.participations, steps), self.separation, each)
         # A unit may be in several blocks: the worst way to divide its participations among them.
@@ -257,7 +254,7 @@ class ContinualCounter:
 
     def noise(self, steps: int | None = None) -> Noise:
         """The noise on every measurement of a block of so many steps."""
-        return _noise(self, self._block_length(1) if steps is None else steps)
+        return noise_of(self, self._block_length(1) if steps is None else steps)
 
     @property
     def event(self) -> Event:
@@ -272,7 +269,7 @@ class ContinualCounter:
     def deviation(self, step: int) -> float:
         """The standard deviation of the value released at a step, in the statistic's own unit (of windows of
         a tree, a bound of it)."""
-        return self._worth() * _deviation(replace(self, public=replace(self.public, version="")), step)
+        return self._worth() * deviation_at(replace(self, public=replace(self.public, version="")), step)
 
     @property
     def rmse(self) -> float:
@@ -288,7 +285,7 @@ class ContinualCounter:
         noise = self.noise(self._block_length(step or 1))
         if step is None:
             most = self.horizon or self.restart or 1024
-            largest = max(map(self.deviation, _worst_candidates(most)))
+            largest = max(map(self.deviation, worst_candidates(most)))
         else:
             largest = self.deviation(step)
         return width(noise, confidence) * largest
@@ -388,7 +385,7 @@ class ContinualCounter:
     def _advance(self, state: State, exact: Integers, step: int, entropy: Entropy) -> tuple[Floats, State]:
         """Measure, add noise, decode: the value in the statistic's own unit, and the next state."""
         _, length, position = self._place(step)
-        part = _encoder(self.strategy, length)
+        part = encoder_of(self.strategy, length)
         block, carry = state["block"], state["carry"]
         if position == 1:
             if block is not None and self.restart is None:
@@ -426,80 +423,3 @@ class ContinualCounter:
         return release(
             value, event=self.event, entropy=entropy, error=lambda confidence: self.error(confidence, step)
         )
-
-
-@lru_cache(maxsize=256)
-def _noise(asked: ContinualCounter, steps: int) -> Noise:
-    moved, neighbors = asked._moved(steps), asked.public.neighbors
-    if asked.epsilon is not None:
-        return IntegerLaplace.for_epsilon(asked.epsilon, sensitivity=moved, neighbors=neighbors)
-    assert asked.rho is not None
-    return IntegerGaussian.for_rho(asked.rho, sensitivity=moved, neighbors=neighbors)
-
-
-@lru_cache(maxsize=64)
-def _encoder(strategy: StreamStrategy, steps: int) -> Encoder:
-    return encoder(strategy, steps)
-
-
-def _worst_candidates(steps: int) -> list[int]:
-    """Steps among which the largest error is: of triangular strategies the last, of trees one with many "
-    "digits."""
-    ones = [(1 << k) - 1 for k in range(1, steps.bit_length() + 1)]
-    top = (1 << (steps.bit_length() - 1)) - 1
-    high = [steps & ~((1 << k) - 1) | ((1 << k) - 1) for k in range(steps.bit_length())]
-    below = [
-        (steps & ~((1 << (k + 1)) - 1)) | ((1 << k) - 1) for k in range(steps.bit_length()) if steps >> k & 1
-    ]
-    return sorted({t for t in (*ones, top, *high, *below, steps) if 1 <= t <= steps})
-
-
-@lru_cache(maxsize=8192)
-def _deviation(asked: ContinualCounter, step: int) -> float:
-    """The standard deviation at a step, in the integers of the statistic."""
-    if asked.window is not None or asked.decay is not None:
-        return _filtered_deviation(asked, step)
-    start, length, position = asked._place(step)
-    variance = _variances(asked.strategy, length)[position - 1] * _spread(asked, length)
-    if asked.restart is None and asked.horizon is None:
-        closed = 1
-        while closed <= start:
-            variance += _variances(asked.strategy, closed)[-1] * _spread(asked, closed)
-            closed *= 2
-    return math.sqrt(variance)
-
-
-@lru_cache(maxsize=1024)
-def _spread(asked: ContinualCounter, length: int) -> float:
-    return asked.noise(length).mean_squared_error
-
-
-def _filtered_deviation(asked: ContinualCounter, step: int) -> float:
-    length = asked._block_length(1)
-    noise = math.sqrt(_spread(asked, length))
-    if isinstance(asked.strategy, BinaryTree | RunningSum | Dense):
-        assert asked.window is not None or isinstance(asked.strategy, Dense)
-        if asked.window is None:
-            raise Unsupported("a decayed sum takes a Toeplitz strategy. Nothing was read or charged.")
-        variances = _variances(asked.strategy, length)
-        before = step - asked.window
-        return noise * (
-            math.sqrt(variances[step - 1]) + (math.sqrt(variances[before - 1]) if before > 0 else 0)
-        )
-    return noise * math.sqrt(_filtered(asked.strategy, length, asked.window, asked.decay)[step - 1])
-
-
-@lru_cache(maxsize=64)
-def _filtered(strategy: Any, steps: int, window: int | None, decay: float | None) -> Floats:
-    """Variances of a window or a decayed sum, for measurements with noise of variance 1."""
-    age = np.arange(steps)
-    workload: Floats = (
-        (age < window).astype(float) if window is not None else np.power(float(decay or 0), age)
-    )
-    scale = _encoder(strategy, steps).scale
-    return np.asarray(np.cumsum(np.square(decoder(strategy, workload)))) / float(scale) ** 2
-
-
-@lru_cache(maxsize=64)
-def _variances(strategy: Any, steps: int) -> Floats:
-    return _encoder(strategy, steps).variances()

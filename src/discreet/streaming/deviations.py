@@ -1,0 +1,102 @@
+"""How far off the releases of a counter are, step by step, computed once and kept: noise, encoders,
+variances."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._errors import Unsupported
+from ..mechanisms.matrix.binary_tree import BinaryTree
+from ..mechanisms.matrix.triangular import Dense
+from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+from .encoders import Encoder, encoder
+from .factors import StreamStrategy, decoder
+from .running import RunningSum
+
+if TYPE_CHECKING:
+    from .counter import ContinualCounter
+
+Floats = NDArray[np.float64]
+Noise = IntegerLaplace | IntegerGaussian
+
+
+@lru_cache(maxsize=256)
+def noise_of(asked: ContinualCounter, steps: int) -> Noise:
+    moved, neighbors = asked._moved(steps), asked.public.neighbors
+    if asked.epsilon is not None:
+        return IntegerLaplace.for_epsilon(asked.epsilon, sensitivity=moved, neighbors=neighbors)
+    assert asked.rho is not None
+    return IntegerGaussian.for_rho(asked.rho, sensitivity=moved, neighbors=neighbors)
+
+
+@lru_cache(maxsize=64)
+def encoder_of(strategy: StreamStrategy, steps: int) -> Encoder:
+    return encoder(strategy, steps)
+
+
+def worst_candidates(steps: int) -> list[int]:
+    """Steps among which the largest error is: of triangular strategies the last, of trees one with many "
+    "digits."""
+    ones = [(1 << k) - 1 for k in range(1, steps.bit_length() + 1)]
+    top = (1 << (steps.bit_length() - 1)) - 1
+    high = [steps & ~((1 << k) - 1) | ((1 << k) - 1) for k in range(steps.bit_length())]
+    below = [
+        (steps & ~((1 << (k + 1)) - 1)) | ((1 << k) - 1) for k in range(steps.bit_length()) if steps >> k & 1
+    ]
+    return sorted({t for t in (*ones, top, *high, *below, steps) if 1 <= t <= steps})
+
+
+@lru_cache(maxsize=8192)
+def deviation_at(asked: ContinualCounter, step: int) -> float:
+    """The standard deviation at a step, in the integers of the statistic."""
+    if asked.window is not None or asked.decay is not None:
+        return filtered_deviation(asked, step)
+    start, length, position = asked._place(step)
+    variance = variances_of(asked.strategy, length)[position - 1] * spread(asked, length)
+    if asked.restart is None and asked.horizon is None:
+        closed = 1
+        while closed <= start:
+            variance += variances_of(asked.strategy, closed)[-1] * spread(asked, closed)
+            closed *= 2
+    return math.sqrt(variance)
+
+
+@lru_cache(maxsize=1024)
+def spread(asked: ContinualCounter, length: int) -> float:
+    return asked.noise(length).mean_squared_error
+
+
+def filtered_deviation(asked: ContinualCounter, step: int) -> float:
+    length = asked._block_length(1)
+    noise = math.sqrt(spread(asked, length))
+    if isinstance(asked.strategy, BinaryTree | RunningSum | Dense):
+        assert asked.window is not None or isinstance(asked.strategy, Dense)
+        if asked.window is None:
+            raise Unsupported("a decayed sum takes a Toeplitz strategy. Nothing was read or charged.")
+        variances = variances_of(asked.strategy, length)
+        before = step - asked.window
+        return noise * (
+            math.sqrt(variances[step - 1]) + (math.sqrt(variances[before - 1]) if before > 0 else 0)
+        )
+    return noise * math.sqrt(filtered_variances(asked.strategy, length, asked.window, asked.decay)[step - 1])
+
+
+@lru_cache(maxsize=64)
+def filtered_variances(strategy: Any, steps: int, window: int | None, decay: float | None) -> Floats:
+    """Variances of a window or a decayed sum, for measurements with noise of variance 1."""
+    age = np.arange(steps)
+    workload: Floats = (
+        (age < window).astype(float) if window is not None else np.power(float(decay or 0), age)
+    )
+    scale = encoder_of(strategy, steps).scale
+    return np.asarray(np.cumsum(np.square(decoder(strategy, workload)))) / float(scale) ** 2
+
+
+@lru_cache(maxsize=64)
+def variances_of(strategy: Any, steps: int) -> Floats:
+    return encoder_of(strategy, steps).variances()
