@@ -1,4 +1,4 @@
-"""`python -m docs.notebooks`: the course's exercises as a notebook, made from the page so that both are the same."""
+"""`python -m docs.notebooks`: the exercises of the course as a notebook, made from their page."""
 
 from __future__ import annotations
 
