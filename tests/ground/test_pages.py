@@ -7,6 +7,7 @@ import contextlib
 import doctest
 import importlib
 import io
+import json
 import os
 import re
 import subprocess
@@ -125,3 +126,16 @@ def test_every_picture_of_the_course_is_there_and_shown() -> None:
         for name in re.findall(r"pictures/(.+?)\.svg", page.read_text())
     }
     assert shown == set(PICTURES) == {path.stem for path in FOLDER.glob("*.svg")}
+
+
+def test_the_notebook_of_exercises_is_that_of_the_page_and_runs() -> None:
+    from docs.notebooks import NOTEBOOK, PAGE, notebook
+
+    stored = json.loads(NOTEBOOK.read_text())
+    assert stored == notebook(PAGE.read_text()), "run: python -m docs.notebooks"
+    space: dict[str, object] = {}
+    codes = ["".join(cell["source"]) for cell in stored["cells"] if cell["cell_type"] == "code"]
+    assert len(codes) >= 7
+    with contextlib.redirect_stdout(io.StringIO()):
+        for code in codes:
+            exec(compile(code, NOTEBOOK.name, "exec"), space)
