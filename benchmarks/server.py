@@ -31,7 +31,9 @@ class _Line:
 
     async def send(self, method: str, path: str, body: bytes = b"") -> int:
         """Send a request on a free connection, or on a new one; returns the status."""
-        pair = self.free.pop() if self.free else await asyncio.open_connection("127.0.0.1", self.port)
+        pair = self.free.pop() if self.free else None
+        if pair is None or pair[0].at_eof():
+            pair = await asyncio.open_connection("127.0.0.1", self.port)
         reader, writer = pair
         head = (
             f"{method} /api/v1/datasets/health{path} HTTP/1.1\r\nHost: 127.0.0.1\r\n"

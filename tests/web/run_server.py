@@ -30,4 +30,5 @@ if __name__ == "__main__":
         access_log=False,
         log_level="warning",
         timeout_graceful_shutdown=1,
+        timeout_keep_alive=75,
     )

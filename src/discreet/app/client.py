@@ -14,6 +14,7 @@ from __future__ import annotations
 import base64
 import json
 import time
+import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -69,6 +70,8 @@ class Server:
             timeout=timeout,
             follow_redirects=False,
         )
+        # connections end with the last session that uses them
+        weakref.finalize(self, self._http.close)
 
     def __repr__(self) -> str:
         return f"<Server at {self._http.base_url.host}>"

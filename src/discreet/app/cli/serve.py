@@ -89,6 +89,7 @@ def serve(
         ssl_certfile=certificate,
         ssl_keyfile=key,
         timeout_graceful_shutdown=5,
+        timeout_keep_alive=75,
         h11_max_incomplete_event_size=64 << 10,
     )
 
