@@ -13,7 +13,6 @@ Assumes:   the server is PostgreSQL 14 or later and honors its own isolation lev
 
 from __future__ import annotations
 
-import io
 import os
 import threading
 import time
@@ -29,6 +28,7 @@ from ..._errors import InvalidInput, PublicMismatch, Unsupported
 from ..._public import ADD_REMOVE, Public
 from ..columns import check_public
 from ..engine import EngineError, TimeLimit, quoted
+from .postgres_arrow import DATE, arrow_table, csv_batches, day_loader, withheld
 from .postgres_connection import Address, Pool, driver
 from .postgres_tables import Table, check, converted, definitions, look, resolve
 
@@ -38,20 +38,6 @@ if TYPE_CHECKING:
 OLDEST = 140000
 UNVERSIONED = "not declared"  # the version of a table of which nobody said one
 _CANCELED = "57014"
-_ARROW = {
-    16: pa.bool_(),
-    20: pa.int64(),
-    21: pa.int64(),
-    23: pa.int64(),
-    25: pa.string(),
-    700: pa.float64(),
-    701: pa.float64(),
-    1082: pa.date32(),
-    1700: pa.decimal128(38, 0),
-}
-_DATE = 1082
-_EPOCH = 10957  # days from 1970 to PostgreSQL's first day, 2000-01-01
-_BATCH = 1 << 22  # bytes of text that are read before the next batch is made
 
 
 class PostgreSQL:
@@ -153,9 +139,9 @@ class PostgreSQL:
         """The result of one aggregate query that the query room has built; at most `seconds` long."""
         with self.snapshot(), self._errors():
             cursor = self._here.connection.cursor(binary=True)
-            cursor.adapters.register_loader(_DATE, _day_loader())
+            cursor.adapters.register_loader(DATE, day_loader())
             cursor.execute(self._whole(sql))
-            return _arrow(cursor)
+            return arrow_table(cursor)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """The named columns of the main table, a batch at a time, as the server sends them.
@@ -174,7 +160,7 @@ class PostgreSQL:
         with self._errors(), self._pool.transaction(None) as connection:
             self._compare(connection)
             with connection.cursor().copy(sql) as copy:
-                for batch in _csv(copy, schema):
+                for batch in csv_batches(copy, schema):
                     if columns:
                         yield batch
                     else:
@@ -226,7 +212,7 @@ class PostgreSQL:
             yield
         except psycopg.Error as error:
             late = getattr(error, "sqlstate", None) == _CANCELED and self._seconds is not None
-            raise (self._too_late() if late else _withheld()) from None
+            raise (self._too_late() if late else withheld()) from None
 
     def _too_late(self) -> TimeLimit:
         return TimeLimit(
@@ -309,100 +295,6 @@ def _opened(connection: Any, address: Address, names: Mapping[str, str], public:
             )
         tables[name] = Table(name, relation, shape, tuple(schema), unit)
     return tables
-
-
-def _withheld() -> EngineError:
-    return EngineError(
-        "the PostgreSQL server could not compute this query; its message is withheld, as it may speak of the "
-        "data. Nothing was released."
-    )
-
-
-def _day_loader() -> Any:
-    """Days as numbers from 1970, since PostgreSQL knows days that Python does not."""
-    psycopg = driver()
-
-    class DayLoader(psycopg.adapt.Loader):  # type: ignore[misc, name-defined]
-        format = psycopg.pq.Format.BINARY
-
-        def load(self, data: Any) -> int:
-            return int.from_bytes(bytes(data), "big", signed=True) + _EPOCH
-
-    return DayLoader
-
-
-def _arrow(cursor: Any) -> pa.Table:
-    columns, rows = cursor.description, cursor.fetchall()
-    try:
-        arrays = [_column([row[i] for row in rows], column.type_code) for i, column in enumerate(columns)]
-    except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
-        raise _withheld() from None  # its text could quote a value
-    return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
-
-
-def _column(values: list[Any], code: int) -> pa.Array:
-    type_ = _ARROW[code]
-    return pa.array(values, pa.int32()).view(type_) if code == _DATE else pa.array(values, type_)
-
-
-class _Stream(io.RawIOBase):
-    """What the server sends, as a file that can be read once."""
-
-    def __init__(self, copy: Any) -> None:
-        self._copy, self._rest = iter(copy), b""
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        parts, size = [self._rest], len(self._rest)
-        while size < len(buffer):
-            block = next(self._copy, None)
-            if block is None:
-                break
-            parts.append(bytes(block))
-            size += len(parts[-1])
-        data = b"".join(parts)
-        taken = min(len(buffer), len(data))
-        buffer[:taken] = data[:taken]
-        self._rest = data[taken:]
-        return taken
-
-
-def _csv(copy: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batches of a text that the server writes row by row; nothing is missing but what is unquoted and
-    empty."""
-    import pyarrow.csv as csv
-
-    stream = io.BufferedReader(_Stream(copy), _BATCH)
-    if not stream.peek(1):
-        return
-    reader = csv.open_csv(
-        stream,
-        read_options=csv.ReadOptions(column_names=schema.names, block_size=_BATCH, use_threads=False),
-        # one column that is missing is an empty line
-        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        convert_options=csv.ConvertOptions(
-            column_types=schema,
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-            true_values=["t"],
-            false_values=["f"],
-        ),
-    )
-    while (batch := _next(reader)) is not None:
-        yield batch
-
-
-def _next(reader: Any) -> pa.RecordBatch | None:
-    """The next batch, or None at the end; what cannot be read is not quoted."""
-    try:
-        return reader.read_next_batch()
-    except StopIteration:
-        return None
-    except pa.ArrowException:
-        raise _withheld() from None
 
 
 def connect_postgres(

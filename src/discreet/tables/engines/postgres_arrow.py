@@ -1,0 +1,124 @@
+"""From what a PostgreSQL server sends to Arrow: small results by value, whole columns as a stream of text.
+
+What does not fit is withheld: the text of an error could quote a value.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+from ..engine import EngineError
+from .postgres_connection import driver
+
+_ARROW = {
+    16: pa.bool_(),
+    20: pa.int64(),
+    21: pa.int64(),
+    23: pa.int64(),
+    25: pa.string(),
+    700: pa.float64(),
+    701: pa.float64(),
+    1082: pa.date32(),
+    1700: pa.decimal128(38, 0),
+}
+DATE = 1082
+_EPOCH = 10957  # days from 1970 to PostgreSQL's first day, 2000-01-01
+_BATCH = 1 << 22  # bytes of text that are read before the next batch is made
+
+
+def withheld() -> EngineError:
+    return EngineError(
+        "the PostgreSQL server could not compute this query; its message is withheld, as it may speak of the "
+        "data. Nothing was released."
+    )
+
+
+def day_loader() -> Any:
+    """Days as numbers from 1970, since PostgreSQL knows days that Python does not."""
+    psycopg = driver()
+
+    class DayLoader(psycopg.adapt.Loader):  # type: ignore[misc, name-defined]
+        format = psycopg.pq.Format.BINARY
+
+        def load(self, data: Any) -> int:
+            return int.from_bytes(bytes(data), "big", signed=True) + _EPOCH
+
+    return DayLoader
+
+
+def arrow_table(cursor: Any) -> pa.Table:
+    columns, rows = cursor.description, cursor.fetchall()
+    try:
+        arrays = [_column([row[i] for row in rows], column.type_code) for i, column in enumerate(columns)]
+    except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
+        raise withheld() from None  # its text could quote a value
+    return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
+
+
+def _column(values: list[Any], code: int) -> pa.Array:
+    type_ = _ARROW[code]
+    return pa.array(values, pa.int32()).view(type_) if code == DATE else pa.array(values, type_)
+
+
+class _Stream(io.RawIOBase):
+    """What the server sends, as a file that can be read once."""
+
+    def __init__(self, copy: Any) -> None:
+        self._copy, self._rest = iter(copy), b""
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        parts, size = [self._rest], len(self._rest)
+        while size < len(buffer):
+            block = next(self._copy, None)
+            if block is None:
+                break
+            parts.append(bytes(block))
+            size += len(parts[-1])
+        data = b"".join(parts)
+        taken = min(len(buffer), len(data))
+        buffer[:taken] = data[:taken]
+        self._rest = data[taken:]
+        return taken
+
+
+def csv_batches(copy: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Batches of a text that the server writes row by row; nothing is missing but what is unquoted and
+    empty."""
+    import pyarrow.csv as csv
+
+    stream = io.BufferedReader(_Stream(copy), _BATCH)
+    if not stream.peek(1):
+        return
+    reader = csv.open_csv(
+        stream,
+        read_options=csv.ReadOptions(column_names=schema.names, block_size=_BATCH, use_threads=False),
+        # one column that is missing is an empty line
+        parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        convert_options=csv.ConvertOptions(
+            column_types=schema,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            true_values=["t"],
+            false_values=["f"],
+        ),
+    )
+    while (batch := _next(reader)) is not None:
+        yield batch
+
+
+def _next(reader: Any) -> pa.RecordBatch | None:
+    """The next batch, or None at the end; what cannot be read is not quoted."""
+    try:
+        return reader.read_next_batch()
+    except StopIteration:
+        return None
+    except pa.ArrowException:
+        raise withheld() from None
