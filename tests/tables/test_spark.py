@@ -117,7 +117,19 @@ def exactly(query, engine, key):
     return [exact.keys[i] for i in order], measures, [[s[i] for i in order] for s in scores]
 
 
-@pytest.mark.parametrize(("name", "of"), ASKED, ids=str)
+def _slow(name, of):
+    """Of people most queries are like those of rows: what chooses, and what only they have, is always run."""
+    return (
+        of == "ids"
+        and name in QUERIES
+        and name not in ("sums by group", "unknown keys", "median", "distinct")
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [pytest.param(*asked, marks=[pytest.mark.slow] * _slow(*asked), id="-".join(asked)) for asked in ASKED],
+)
 def test_spark_computes_what_duckdb_does(name, of, engines):
     """Where no limit binds the answer does not depend on who was chosen, and both must say the same."""
     duckdb, spark = engines[of]
@@ -156,8 +168,8 @@ def test_a_choice_is_a_function_of_key_and_values_alone(sql, spark):
     here, there = _cells(whole), _cells(without)
     moved = sum(here.get(cell, 0) != there.get(cell, 0) for cell in here.keys() | there.keys())
     measures = max(1, len(whole[1]), len(whole[2]))
-    # of candidates of a quantile and of values of a mode, one unit has one
-    assert moved <= measures
+    # One candidate of a quantile; of a mode each value that the unit's three rows have.
+    assert 0 < moved <= (3 if "MODE" in sql else measures)
 
 
 def _cells(result):
@@ -184,7 +196,9 @@ def plan_text(engine, sql):
     )
 
 
-@pytest.mark.parametrize("rows", [0, 1, 299, 20_000])
+@pytest.mark.parametrize(
+    "rows", [0, 299, pytest.param(1, marks=pytest.mark.slow), pytest.param(20_000, marks=pytest.mark.slow)]
+)
 def test_a_plan_depends_on_no_row(rows, spark):
     public = Public(schema=SCHEMA, unit=Unit("id"), table="people", tables=RELATED)
     others = {name: DATA[name] for name in ("towns", "visits")}

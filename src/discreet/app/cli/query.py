@@ -112,7 +112,7 @@ def init(
         _done(
             as_json,
             f"drafted {path}: answer its questions, then open the ledger with: discreet init "
-            f"{shlex.quote(data)}{named} --epsilon 1",
+            f"{shlex.quote(data)}{named}{'' if engine is None else f' --engine {engine}'} --epsilon 1",
             schema=str(path),
         )
         return
