@@ -155,7 +155,7 @@ class Spark:
         return self._run(lambda: self._session.sql(sql).toArrow())
 
     def explain(self, sql: str) -> str:
-        """The physical plan of a query, which depends on its text and on nothing in the data."""
+        """The physical plan of a query, which is meant to depend on its text and on nothing in the data."""
         plan: str = self._session.sql(sql)._jdf.queryExecution().executedPlan().toString()
         return plan
 
