@@ -109,7 +109,7 @@ class Timed:
 
     def ours(self) -> Any:
         query = Query(sql=SQL, public=self.public, epsilon=1, rows=KEPT, groups=KEPT)
-        return query(self.engine, entropy=Entropy(5))
+        return query(self.engine, entropy=Entropy())
 
     def by_hand(self) -> Any:
         return self.host.sql(BY_HAND).toArrow()

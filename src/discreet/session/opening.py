@@ -145,6 +145,12 @@ def _spark_engine(data: Any, engine: str | None, key: str | None, memory: str | 
         raise InvalidInput(
             "engine='spark' reads Parquet files, or give a Spark DataFrame. Nothing was opened."
         )
+    if not by_spark and is_several(data):
+        way = SEVERAL.format(pattern=str(data))
+        raise InvalidInput(
+            f"{str(data)!r} is several files. Nothing was opened.{way} Or have Spark read them: "
+            f"engine='spark', on the shell --engine spark."
+        )
     return by_spark
 
 

@@ -119,7 +119,8 @@ def init(
         first = f"wrote {path}: open" if interactive else f"drafted {path}: answer its questions, then open"
         _done(
             as_json,
-            f"{first} the ledger with: discreet init {shlex.quote(data)}{named} --epsilon 1",
+            f"{first} the ledger with: discreet init {shlex.quote(data)}{named}"
+            f"{'' if engine is None else f' --engine {engine}'} --epsilon 1",
             schema=str(path),
         )
         return

@@ -56,6 +56,8 @@ SETTINGS = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.caseSensitive": "true",
     "spark.sql.parser.escapedStringLiterals": "false",
+    # A public text such as '${env:HOME}' would be replaced by what it names.
+    "spark.sql.variable.substitute": "false",
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",
     # An error would be logged with what it says, here and in the engine's own log.
     "spark.sql.pyspark.jvmStacktrace.enabled": "false",
@@ -153,7 +155,7 @@ class Spark:
         return self._run(lambda: self._session.sql(sql).toArrow())
 
     def explain(self, sql: str) -> str:
-        """The physical plan of a query, which depends on its text and on nothing in the data."""
+        """The physical plan of a query, which is meant to depend on its text and on nothing in the data."""
         plan: str = self._session.sql(sql)._jdf.queryExecution().executedPlan().toString()
         return plan
 
@@ -304,21 +306,14 @@ def _view(name: str) -> str:
 
 
 def _arrow_batches(frame: Any) -> Iterator[pa.RecordBatch]:
-    """Arrow batches as the workers write them, one partition after the other."""
-    pieces = frame.mapInArrow(_serialized, "batch BINARY").toLocalIterator(prefetchPartitions=False)
-    for row in pieces:
-        yield from pa.ipc.open_stream(row["batch"])
+    """Arrow batches as the engine's own workers write them, one partition after the other: they need no
+    Python."""
+    from pyspark.sql.pandas.types import to_arrow_schema
 
-
-def _serialized(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Run by the workers: each batch as one value of bytes."""
-    import pyarrow
-
-    for batch in batches:
-        sink = pyarrow.BufferOutputStream()
-        with pyarrow.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        yield pyarrow.RecordBatch.from_pydict({"batch": [sink.getvalue().to_pybytes()]})
+    schema = to_arrow_schema(frame.schema)
+    messages = frame._jdf.toArrowBatchRdd().toLocalIterator()
+    while messages.hasNext():
+        yield pa.ipc.read_record_batch(pa.py_buffer(messages.next()), schema)
 
 
 def _held(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:

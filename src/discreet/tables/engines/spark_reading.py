@@ -55,7 +55,7 @@ _EXPRESSIONS = {
     "EndsWith",
     "Contains",
 }
-_WHOLE = {"tinyint", "smallint", "int", "bigint"}
+_WIDER = ("tinyint", "smallint", "int", "bigint")
 _PLAIN = {"boolean": "boolean", "date": "date", "timestamp": "date", "timestamp_ntz": "date"}
 
 
@@ -115,7 +115,7 @@ def kind_of(type_: str) -> str:
     >>> kind_of("bigint"), kind_of("decimal(10,2)"), kind_of("array<int>"), kind_of("varchar(8)")
     ('integer', 'number', 'nested', 'text')
     """
-    if type_ in _WHOLE:
+    if type_ in _WIDER:
         return "integer"
     if type_ in ("float", "double") or type_.startswith("decimal"):
         return "number"
@@ -196,12 +196,22 @@ def _computed(plan: Any) -> Any:
     while expressions:
         expression = expressions.pop()
         kind = expression.getClass().getSimpleName()
-        if kind not in _EXPRESSIONS:
+        if kind not in _EXPRESSIONS and not (kind == "Cast" and _widens(expression)):
             yield plan.nodeName(), kind
             return
         expressions += _listed(expression.children())
     for child in _listed(plan.children()):
         yield from _computed(child)
+
+
+def _widens(cast: Any) -> bool:
+    """Whether a cast has a place for every value, as Spark puts it around what is compared."""
+    of, to = (part.dataType().simpleString() for part in (cast.child(), cast))
+    if cast.child().getClass().getSimpleName() == "Literal" or of == to:
+        return True
+    if of in _WIDER and to in _WIDER:
+        return _WIDER.index(of) <= _WIDER.index(to)
+    return bool(of == "float" and to == "double")
 
 
 def _listed(sequence: Any) -> list[Any]:
