@@ -52,7 +52,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
         compared(copy, Memory(correlated()._table.slice(0, 0), PUBLIC))
 
 
-def shown(method: Any, runs: int = 100) -> float:
+def shown(method: Any, runs: int = 250) -> float:
     """The epsilon that an attack proves: was one odd row in the table? It sees all that a copy is made from, and
     adds up the noisy counts of the row's values."""
     random = np.random.default_rng(0)
