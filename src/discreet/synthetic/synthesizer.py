@@ -144,7 +144,7 @@ class Synthesizer(ABC):
         object.__setattr__(self, "constraints", facts)
         self._check()
 
-    def _check(self) -> None:
+    def _check(self) -> None:  # noqa: B027
         """Refuse options of the method's own that make no sense."""
 
     @classmethod
@@ -252,7 +252,7 @@ class Synthesizer(ABC):
         """What tells this method and its options from others: a hash of public facts."""
         return hashlib.sha256(json.dumps(to_json(self), sort_keys=True).encode()).hexdigest()
 
-    def forfeit(self, state: State, steps: int) -> None:
+    def forfeit(self, state: State, steps: int) -> None:  # noqa: B027
         """Note that the next `steps` were begun, and perhaps run, and that nothing of them is left.
 
         Where each step has its own fixed part of the price there is nothing to note.
