@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -110,7 +111,7 @@ class State:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Synthesizer:
+class Synthesizer(ABC):
     """Base of all methods: runs once (`Mechanism`), or in steps (`Stepped`).
 
     `rho` is what the run may cost in zCDP, and scales every part of it; `for_privacy` finds the largest for
@@ -143,7 +144,7 @@ class Synthesizer:
         object.__setattr__(self, "constraints", facts)
         self._check()
 
-    def _check(self) -> None:
+    def _check(self) -> None:  # noqa: B027
         """Refuse options of the method's own that make no sense."""
 
     @classmethod
@@ -171,10 +172,12 @@ class Synthesizer:
         return None if self.epsilon is None else (self.epsilon, self.delta)
 
     @property
+    @abstractmethod
     def event(self) -> Event:
         raise NotImplementedError
 
     @property
+    @abstractmethod
     def length(self) -> int:
         """The number of steps."""
         raise NotImplementedError
@@ -183,6 +186,7 @@ class Synthesizer:
     def period(self) -> int:
         return 1
 
+    @abstractmethod
     def advance(self, state: State, cells: Cells, taken: int, entropy: Entropy) -> None:
         """Take step number `taken` (from 0 on)."""
         raise NotImplementedError
@@ -248,7 +252,7 @@ class Synthesizer:
         """What tells this method and its options from others: a hash of public facts."""
         return hashlib.sha256(json.dumps(to_json(self), sort_keys=True).encode()).hexdigest()
 
-    def forfeit(self, state: State, steps: int) -> None:
+    def forfeit(self, state: State, steps: int) -> None:  # noqa: B027
         """Note that the next `steps` were begun, and perhaps run, and that nothing of them is left.
 
         Where each step has its own fixed part of the price there is nothing to note.
