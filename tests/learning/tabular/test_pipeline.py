@@ -15,7 +15,7 @@ from discreet.learning import GaussianNB, LogisticRegression, PrivatePipeline, t
 from discreet.learning.tabular.pipeline import narrowed
 
 ROWS = 4000
-SCHEMA = {"pay": Bounds(0, 1e6), "ward": Categories(["a", "b"]), "ill": Categories(["no", "yes"])}
+SCHEMA = {"pay": Bounds(0, 2e4), "ward": Categories(["a", "b"]), "ill": Categories(["no", "yes"])}
 
 
 def people(ledger: Path | str = ":memory:", **how: Any) -> Any:
@@ -34,13 +34,17 @@ def people(ledger: Path | str = ":memory:", **how: Any) -> Any:
 NEW = {"pay": [3500.0, 6500.0], "ward": ["a", "b"]}
 
 
-@pytest.mark.parametrize("how", [{"clip": (0.05, 0.95)}, {"scale": True}], ids=["quantiles", "scale"])
+@pytest.mark.parametrize(
+    "how",
+    [{"clip": (0.05, 0.95)}, pytest.param({"scale": True}, marks=pytest.mark.slow)],
+    ids=["quantiles", "scale"],
+)
 def test_found_bounds_make_a_model_that_declared_ones_do_not(how: dict[str, Any], tmp_path: Path) -> None:
     session = people()
-    model = session.fit(PrivatePipeline(LogisticRegression(), epsilon=3, **how), target="ill")
+    model = session.fit(PrivatePipeline(LogisticRegression(), epsilon=3, weights=(1, 1), **how), target="ill")
     assert session.spent <= 3
     low, high = model.bounds_["pay"]
-    assert 0 <= low < 5000 < high < 30_000
+    assert 0 <= low < 5000 < high < 15_000
     assert model.predict(NEW).tolist() == ["no", "yes"]
     assert model.score(NEW, ["no", "yes"]) == 1
     tabular.save(model, tmp_path / "model.json")
@@ -79,6 +83,6 @@ def test_what_is_refused_costs_nothing() -> None:
 
 def test_narrowed_bounds_are_never_empty_and_stay_inside() -> None:
     public = Public(schema=SCHEMA, size=5)
-    for low, high in [(5.0, 5.0), (-9.0, 2e6), (9.0, 3.0), (float("nan"), 1.0), (1e6, 1e6), (0.0, 0.0)]:
+    for low, high in [(5.0, 5.0), (-9.0, 4e4), (9.0, 3.0), (float("nan"), 1.0), (2e4, 2e4), (0.0, 0.0)]:
         bounds = narrowed(public, [("pay", low, high)]).bounds("pay")
-        assert 0 <= bounds.lower < bounds.upper <= 1e6
+        assert 0 <= bounds.lower < bounds.upper <= 2e4
