@@ -178,7 +178,7 @@ class RemoteSession:
         return entries
 
     def during(self, *periods: str) -> RemoteSession:
-        """The rows of some periods only."""
+        """Return the rows of some periods only."""
         return RemoteSession(self.server, self.name, periods)
 
     def preview(self, text: str | Sequence[str], **options: Any) -> QueryPreview:
@@ -190,7 +190,7 @@ class RemoteSession:
         return _preview(facts)
 
     def sql(self, text: str, **options: Any) -> Answer:
-        """A private answer, for its price; options as in `Session.sql`."""
+        """Return a private answer, for its price; options as in `Session.sql`."""
         return _answer(self._call("POST", "/query", sql=text, **_sent(options)))
 
     def workload(self, queries: Sequence[str], **options: Any) -> tuple[Answer, ...]:
@@ -257,12 +257,12 @@ class RemoteSession:
         return described(trainer)
 
     def releases(self) -> list[dict[str, Any]]:
-        """The stored releases of the token's holder."""
+        """Return the stored releases of the token's holder."""
         listed: list[dict[str, Any]] = self._call("GET", "/releases?last=1000")["releases"]
         return listed
 
     def release(self, number: int) -> Any:
-        """The value of a stored release."""
+        """Return the value of a stored release."""
         return values.decode(self._call("GET", f"/releases/{int(number)}")["value"])
 
 

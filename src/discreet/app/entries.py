@@ -93,7 +93,7 @@ def _during(body: dict[str, Any]) -> str:
 
 
 def price(body: dict[str, Any], delta: float) -> str:
-    """The epsilon of the charge alone, and what exactly was done."""
+    """Return the epsilon of the charge alone, and what exactly was done."""
     if "event" not in body:
         return ""
     event = events.from_json(body["event"])
@@ -116,7 +116,7 @@ def epsilon_text(event: events.Event, delta: float) -> str:
 
 
 def _named(event: dict[str, Any]) -> str:
-    """An event as one would write it."""
+    """Return an event as one would write it."""
     fields = []
     for key, value in event.items():
         if key in ("type", "neighbors"):

@@ -18,7 +18,7 @@ _SECONDS = 90
 
 
 def browser() -> str | None:
-    """The path of a Chromium, or None."""
+    """Return the path of a Chromium, or None."""
     return next((path for name in BROWSERS if (path := shutil.which(name)) is not None), None)
 
 

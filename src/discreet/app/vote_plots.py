@@ -30,8 +30,8 @@ def epsilon_of_queries(
     delta: float = 1e-5,
     failures: int = 5,
 ) -> list[VoteCurve]:
-    """The lines: GNMax, Confident-GNMax with half of its questions answered, the sparse vector that answers
-    the lead at hand, all data-independent; and GNMax data-dependent, by the published conversion.
+    """Return the lines: GNMax, Confident-GNMax with half of its questions answered, the sparse vector that
+    answers the lead at hand, all data-independent; and GNMax data-dependent, by the published conversion.
 
     The sparse vector's epsilon is the least at which a lead of these votes is above its threshold on average,
     with `failures` refusals paid for: it hardly grows with the number of questions.

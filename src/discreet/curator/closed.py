@@ -50,6 +50,6 @@ def without_data(path: str | Path) -> Books:
 
 
 def read_only(path: str | Path) -> Books:
-    """The curator of a ledger without its key: what it says can be read, nothing can be entered."""
+    """Return the curator of a ledger without its key: what it says can be read, nothing can be entered."""
     ledger = Ledger(Path(path))
     return Books(_NoData(books.public_of(ledger)), ledger)

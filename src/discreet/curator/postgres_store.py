@@ -88,7 +88,8 @@ _EXPECTED = (
 
 
 def split(ledger: str) -> tuple[str, str]:
-    """The address of the database and the name of the ledger in it: "postgresql://user@host/books::visits"."""
+    """Return the address of the database and the name of the ledger in it:
+    "postgresql://user@host/books::visits"."""
     address, _, name = ledger.partition("::")
     if not _NAME.fullmatch(name or "discreet"):
         raise InvalidInput(
@@ -99,7 +100,7 @@ def split(ledger: str) -> tuple[str, str]:
 
 
 def is_pointer(path: Path) -> bool:
-    """Whether a file says that its ledger is in a database."""
+    """Return whether a file says that its ledger is in a database."""
     with suppress(OSError), path.open("rb") as file:
         return file.read(len(MARK)) == MARK
     return False
@@ -176,7 +177,7 @@ class PostgresStore:
             file.write(MARK + self.remote.encode() + b"\n")
 
     def exists(self) -> bool:
-        """Whether the database has a ledger of this name."""
+        """Return whether the database has a ledger of this name."""
         with self._connected() as db:
             return bool(db.execute("SELECT to_regnamespace(%s) IS NOT NULL", (self.name,)).fetchone()[0])
 
@@ -317,7 +318,7 @@ class PostgresStore:
 
 
 def _reason(error: Any) -> str:
-    """The first line of what the server says: never a detail, which quotes values."""
+    """Return the first line of what the server says: never a detail, which quotes values."""
     diagnosis = getattr(error, "diag", None)
     return (getattr(diagnosis, "message_primary", None) or "the connection was lost").strip()
 

@@ -41,7 +41,7 @@ class Column:
 def columns(
     question: Callable[[float], Preview], epsilon: float, *, size: int | None = None
 ) -> tuple[Column, ...]:
-    """The columns of a planned question whose error is known beforehand.
+    """Return the columns of a planned question whose error is known beforehand.
 
     `question` gives the preview of the same question at another price.
     """
@@ -77,8 +77,8 @@ def _column(
 
 
 def _halved(error_at: Callable[[float], float | None], epsilon: float, error: float) -> float | None:
-    """The least price, within one per cent, at which the error is at most half; None if 64 times as much is
-    too little (an error that is not noise alone)."""
+    """Return the least price, within one per cent, at which the error is at most half; None if 64 times as
+    much is too little (an error that is not noise alone)."""
     goal = error / 2
     low, high = epsilon, epsilon
     while high <= 64 * epsilon and not _small(error_at, high, goal):

@@ -40,7 +40,7 @@ class Spending:
     neighbors: Neighbors = ADD_REMOVE
 
     def event(self, amount: float) -> Event:
-        """The event of having spent `amount` of this budget."""
+        """Return the event of having spent `amount` of this budget."""
         if self.unit == "rho":
             return ZCDP(rho=amount, neighbors=self.neighbors)
         return _stated(amount, self.delta, self.neighbors)
@@ -175,7 +175,7 @@ def _delta(event: Event, own: float | None) -> float:
 def _priced(
     subject: Any, neighbors: Neighbors
 ) -> tuple[Event, float | None, str, tuple[tuple[str, str], ...]]:
-    """The event, the own delta, the title and the label's facts of whatever has a price."""
+    """Return the event, the own delta, the title and the label's facts of whatever has a price."""
     facts: tuple[tuple[str, str], ...]
     subject = None if isinstance(subject, type) else subject
     if isinstance(subject, Event):

@@ -83,7 +83,7 @@ DEPLOYMENTS = (
 
 
 def beside(epsilon: float) -> tuple[tuple[Deployment, ...], tuple[Deployment, ...]]:
-    """The published deployments with a smaller epsilon, and those with this or a larger one, each in
+    """Return the published deployments with a smaller epsilon, and those with this or a larger one, each in
     order."""
     ordered = sorted(DEPLOYMENTS, key=lambda one: one.epsilon)
     return (

@@ -58,13 +58,13 @@ class Explanation:
         return fragment(self)
 
     def to_html(self) -> str:
-        """The explanation as a page of its own, which loads nothing from anywhere."""
+        """Return the explanation as a page of its own, which loads nothing from anywhere."""
         from .pages import page
 
         return page(self)
 
     def label(self) -> str:
-        """The privacy label: the same in short, as one HTML page to print."""
+        """Return the privacy label: the same in short, as one HTML page to print."""
         from .pages import label
 
         return label(self)
@@ -75,7 +75,8 @@ class Explanation:
         return {s.heading: s.picture for s in self.sections if s.picture is not None}
 
     def plot(self, heading: str | None = None) -> Picture:
-        """One of the pictures, by default the first: an SVG that a notebook shows, with `save(path)`."""
+        """Return one of the pictures, by default the first: an SVG that a notebook shows, with
+        `save(path)`."""
         pictures = self.pictures
         if not pictures:
             raise InvalidInput(
@@ -87,7 +88,7 @@ class Explanation:
         return pictures[heading]
 
     def to_json(self) -> dict[str, Any]:
-        """The numbers and the words, for other programs."""
+        """Return the numbers and the words, for other programs."""
         risk = self.risk
         return {
             "title": self.title,
@@ -113,7 +114,7 @@ class Explanation:
 
 
 def _aligned(section: Section) -> list[str]:
-    """The table of a section as lines of text."""
+    """Return the table of a section as lines of text."""
     if not section.rows:
         return []
     # sources are long: the page and docs/explain.md have them

@@ -34,12 +34,12 @@ svg { width: 82mm; height: auto; } .pair { display: flex; gap: 4mm; } p { margin
 
 
 def fragment(explanation: Explanation) -> str:
-    """The explanation as a piece of HTML, for a notebook or a console page."""
+    """Return the explanation as a piece of HTML, for a notebook or a console page."""
     return f"<h3>{escape(explanation.title)}</h3>" + "".join(_section(s, "h4") for s in explanation.sections)
 
 
 def page(explanation: Explanation) -> str:
-    """The explanation as a whole page."""
+    """Return the explanation as a whole page."""
     body = "".join(_section(s, "h2") for s in explanation.sections)
     return _document(
         explanation.title, _STYLE, f"<h1>{escape(explanation.title)}</h1>{_facts(explanation)}{body}"
@@ -47,7 +47,7 @@ def page(explanation: Explanation) -> str:
 
 
 def label(explanation: Explanation) -> str:
-    """One page to print: who is protected, how much, from what, and what this is not."""
+    """Return one page to print: who is protected, how much, from what, and what this is not."""
     risk = explanation.risk
     head = f"<main><h1>Privacy label</h1><p>{escape(explanation.title)}</p>"
     body = f"{head}{_facts(explanation)}<h2>How much</h2>"

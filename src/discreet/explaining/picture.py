@@ -38,7 +38,7 @@ class Picture:
     y_top: float | None = None
 
     def svg(self) -> str:
-        """The picture as one <svg> element without any reference to another file."""
+        """Return the picture as one <svg> element without any reference to another file."""
         return _svg(self)
 
     def _repr_svg_(self) -> str:

@@ -84,7 +84,7 @@ class Risk:
         return min(1.0, self.delta * _FAILS)
 
     def after(self, prior: float) -> float:
-        """The most that somebody can believe after the release who believed `prior` before.
+        """Return the most that somebody can believe after the release who believed `prior` before.
 
         >>> from discreet.accounting import PureDP
         >>> round(Risk(PureDP(epsilon=1)).after(0.5), 4)
@@ -97,12 +97,12 @@ class Risk:
         return prior * factor / (1 - prior + prior * factor)
 
     def least_after(self, prior: float) -> float:
-        """The least that somebody can believe after the release who believed `prior` before."""
+        """Return the least that somebody can believe after the release who believed `prior` before."""
         return 1.0 - self.after(1.0 - prior)
 
     def true_positives(self, false_positives: float) -> float:
-        """The best attack's true-positive rate: of those who are in the data, the share that a test can point
-        at if it points at `false_positives` of those who are not.
+        """Return the best attack's true-positive rate: of those who are in the data, the share that a test
+        can point at if it points at `false_positives` of those who are not.
 
         Guarantee: no test of whether one given unit is in the data does better.
         Proof:     exact for Gaussian noise (`accounting.tradeoff`); otherwise the least over points (epsilon,
@@ -118,8 +118,8 @@ class Risk:
         return min(1.0, *(_line(epsilon, delta, false_positives) for epsilon, delta in points))
 
     def accusation(self, prior: float, false_positives: float) -> float:
-        """The most that an accusation is worth: the chance that somebody who is pointed at is really in the
-        data, if a share `prior` of those who are looked at is."""
+        """Return the most that an accusation is worth: the chance that somebody who is pointed at is really
+        in the data, if a share `prior` of those who are looked at is."""
         _require.open_probability(prior=prior)
         hits = self.true_positives(false_positives) * prior
         misses = false_positives * (1 - prior)
@@ -137,8 +137,8 @@ class Risk:
             return min(1.0, (grown - 1 + 2 * self.delta) / (grown + 1))
 
     def cost(self, without: float, *, worst: float | None = None) -> float:
-        """The most that somebody's expected cost can be with them in the data, if it is `without` without
-        them.
+        """Return the most that somebody's expected cost can be with them in the data, if it is `without`
+        without them.
 
         Guarantee: for any cost between 0 and `worst` that others derive from the release, the expectation
         with
@@ -153,7 +153,7 @@ class Risk:
         return grown if worst is None else min(float(worst), grown)
 
     def of_group(self, size: int) -> Risk:
-        """The same for `size` units at once, a family or a household; their delta is larger as well.
+        """Return the same for `size` units at once, a family or a household; their delta is larger as well.
 
         Proof: group privacy, size epsilon and size e^((size - 1) epsilon) delta (Vadhan 2017, Lemma 2.2);
         `accounting.Group` may know a smaller epsilon at that delta.
@@ -176,7 +176,7 @@ class Risk:
 
 
 def changed(neighbors: Neighbors) -> str:
-    """What the neighbor relation hides, in words."""
+    """Return what the neighbor relation hides, in words."""
     if neighbors is ADD_REMOVE:
         return "whether you are in the data at all"
     if neighbors is REPLACE:
@@ -213,7 +213,7 @@ def _curve(event: Event, top: float) -> tuple[tuple[float, float], ...]:
 
 
 def _line(epsilon: float, delta: float, rate: float) -> float:
-    """The true-positive rate that (epsilon, delta) allows at a false-positive rate."""
+    """Return the true-positive rate that (epsilon, delta) allows at a false-positive rate."""
     grown = math.exp(min(epsilon, 700.0))
     return min(grown * rate + delta, 1 - (1 - delta - rate) / grown)
 

@@ -49,7 +49,7 @@ NOT_THIS = (
 
 
 def out_of(chance: float, per: int = 100) -> str:
-    """A chance as so many in a hundred (or more, if it is small), rounded up.
+    """Return a chance as so many in a hundred (or more, if it is small), rounded up.
 
     >>> out_of(0.7310585), out_of(0.0271828)
     ('74 in 100', '3 in 100')
@@ -62,7 +62,7 @@ def out_of(chance: float, per: int = 100) -> str:
 
 
 def number(value: float) -> str:
-    """A bound, rounded up to three digits."""
+    """Return a bound, rounded up to three digits."""
     if not math.isfinite(value):
         return "without limit"
     if value == 0:
@@ -73,7 +73,7 @@ def number(value: float) -> str:
 
 
 def percent(chance: float) -> str:
-    """A chance in per cent, rounded up to three digits, never above 100."""
+    """Return a chance in per cent, rounded up to three digits, never above 100."""
     return f"{number(min(100.0, 100 * chance))}%"
 
 
@@ -85,7 +85,7 @@ def price(risk: Risk) -> str:
 
 
 def nothing_promised(risk: Risk) -> tuple[str, ...]:
-    """What to say where no bound holds."""
+    """Return what to say where no bound holds."""
     return (
         f"There is no bound: {price(risk)}. Whoever sees the result may learn as much as from the data "
         f"itself.",
@@ -181,7 +181,7 @@ def cost(risk: Risk, audience: str) -> tuple[str, ...]:
 
 
 def leaving(risk: Risk, audience: str) -> tuple[str, ...]:
-    """What changes if one person leaves."""
+    """Return what changes if one person leaves."""
     unit = "you" if audience == "public" else "one unit"
     if risk.neighbors is REPLACE:
         return (
@@ -207,7 +207,7 @@ def leaving(risk: Risk, audience: str) -> tuple[str, ...]:
 
 
 def groups(risk: Risk) -> tuple[str, ...]:
-    """What a family has."""
+    """Return what a family has."""
     rows = []
     for size in (2, 4):
         group = risk.of_group(size)
@@ -240,5 +240,5 @@ def scale(risk: Risk) -> tuple[str, ...]:
 
 
 def not_this() -> tuple[str, ...]:
-    """What this is not."""
+    """Return what this is not."""
     return tuple(f"Not {name}. {why}" for name, why in NOT_THIS)

@@ -313,8 +313,8 @@ class Tabular:
         )
 
     def inputs(self, data: Any, public: Public) -> Array:
-        """The features of public rows, a data frame or a mapping of columns, as those of private rows are
-        read."""
+        """Return the features of public rows, a data frame or a mapping of columns, as those of private rows
+        are read."""
         names = list(data) if isinstance(data, Mapping) else list(getattr(data, "column_names", data))
         missing = [name for name in self.features if name not in names]
         if missing:

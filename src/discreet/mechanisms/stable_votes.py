@@ -31,7 +31,7 @@ _DIGITS = 24
 
 
 def distance(counts: Counts) -> int:
-    """How many votes can surely move before the plurality changes; 0 where one may change it.
+    """Return how many votes can surely move before the plurality changes; 0 where one may change it.
 
     Guarantee: moves by at most 1 when one vote moves, and is 0 on both sides of a change of the plurality.
     Proof:     `StableMode` with replaced rows: another class takes over once its difference to the first has
@@ -71,8 +71,8 @@ class StableVotes:
 
     @classmethod
     def for_privacy(cls, epsilon: float, delta: float, queries: int) -> StableVotes:
-        """The least noise with which `queries` questions cost at most (epsilon, delta): half of delta for
-        tests that pass by chance, half for composition."""
+        """Return the least noise with which `queries` questions cost at most (epsilon, delta): half of delta
+        for tests that pass by chance, half for composition."""
         check_budget(epsilon, delta)
         _require.integer(queries=queries, at_least=1)
         failure = delta / (2 * queries)
@@ -91,7 +91,7 @@ class StableVotes:
         )
 
     def lead(self, confidence: float, classes: int) -> int:
-        """A lead of so many votes is answered, exactly, with this probability."""
+        """Return a lead of so many votes is answered, exactly, with this probability."""
         slack = certified.quantile(
             _require.exact(self.scale, "scale"), 1 - _require.exact(confidence, "confidence")
         )
@@ -193,7 +193,7 @@ def _told(state: State, counts: Counts, passed: bool) -> tuple[State, Vote]:
 
 
 def _spelled(number: int) -> str:
-    """A number in as many digits as any other.
+    """Return a number in as many digits as any other.
 
     Noise beyond 23 digits has a chance below 2^-1000 at scales below 10^19; it is cut there.
     """

@@ -156,8 +156,8 @@ def check_known(aggregator: Any) -> None:
 
 
 def best_order(aggregator: Any, teachers: int, classes: int, delta: float, agreement: float = 0.9) -> float:
-    """The order at which the cost converts best, if this share of the teachers agreed on every answer: from
-    public numbers alone."""
+    """Return the order at which the cost converts best, if this share of the teachers agreed on every answer:
+    from public numbers alone."""
     _require.open_probability(agreement=agreement, delta=delta)
     leader = math.floor(agreement * teachers)
     counts = (leader, *([math.ceil((teachers - leader) / max(classes - 1, 1))] * (classes - 1)))
@@ -172,7 +172,8 @@ def best_order(aggregator: Any, teachers: int, classes: int, delta: float, agree
 
 
 def cost_epsilon(aggregator: Any, history: Iterable[Recorded], delta: float) -> float:
-    """The data-dependent epsilon, at the best order. Not differentially private: for the steward's eyes."""
+    """Return the data-dependent epsilon, at the best order. Not differentially private: for the steward's
+    eyes."""
     costs = dict.fromkeys(pate.ORDERS, 0.0)
     for votes, sigma in _questions(aggregator, list(history)):
         for order, rdp in pate.vote_cost(votes, sigma).rdp_for_steward().items():
@@ -181,7 +182,7 @@ def cost_epsilon(aggregator: Any, history: Iterable[Recorded], delta: float) -> 
 
 
 def spelled(record: Recorded, classes: int) -> str:
-    """A record for a sealed state, of a length that depends on the number of classes alone."""
+    """Return a record for a sealed state, of a length that depends on the number of classes alone."""
     numbers = [record.compared or 0, *(record.counts or (0,) * classes)]
     flags = f"{int(record.compared is not None)}{int(record.counts is not None)}"
     return flags + "".join(f"{number + (1 << 31):0{_DIGITS}x}" for number in numbers)
@@ -193,7 +194,7 @@ def recalled(text: str) -> Recorded:
 
 
 def record(aggregator: Any, counts: Counts, answered: bool, prediction: Any = None) -> Recorded:
-    """What is kept of one question for the cost."""
+    """Return what is kept of one question for the cost."""
     compared: int | None = None
     if isinstance(aggregator, InteractiveGNMax):
         compared = int((counts - aggregator.expected(prediction, len(counts))).max())

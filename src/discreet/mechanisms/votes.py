@@ -102,7 +102,7 @@ class LNMax:
 
     @classmethod
     def for_privacy(cls, epsilon: float, delta: float, queries: int) -> LNMax:
-        """The least noise with which `queries` questions cost at most (epsilon, delta)."""
+        """Return the least noise with which `queries` questions cost at most (epsilon, delta)."""
         scale = calibrate(
             lambda s: cls(scale=_thousandth(s), queries=queries).event(), epsilon=epsilon, delta=delta
         )
@@ -113,7 +113,7 @@ class LNMax:
         return noise.repeated(2 * int(self.queries))
 
     def lead(self, confidence: float, classes: int) -> int:
-        """A lead of so many votes is kept with this probability: no noise is more than half of it."""
+        """Return a lead of so many votes is kept with this probability: no noise is more than half of it."""
         tail = (1 - _require.exact(confidence, "confidence")) / (2 * classes)
         return 2 * certified.quantile(_require.exact(self.scale, "scale"), tail) + 1
 
@@ -150,7 +150,7 @@ class GNMax:
 
     @classmethod
     def for_privacy(cls, epsilon: float, delta: float, queries: int) -> GNMax:
-        """The least noise with which `queries` questions cost at most (epsilon, delta)."""
+        """Return the least noise with which `queries` questions cost at most (epsilon, delta)."""
         sigma = calibrate(
             lambda s: cls(variance=_thousandth(s * s), queries=queries).event(), epsilon=epsilon, delta=delta
         )
@@ -164,7 +164,7 @@ class GNMax:
         return two_counts(self.variance, neighbors).repeated(int(self.queries))
 
     def lead(self, confidence: float, classes: int) -> int:
-        """A lead of so many votes is kept with this probability, where a question is answered."""
+        """Return a lead of so many votes is kept with this probability, where a question is answered."""
         return gaussian_lead(self.variance, confidence, classes)
 
     def start(self, entropy: Entropy) -> State:
@@ -214,7 +214,7 @@ class ConfidentGNMax:
         threshold: int,
         ratio: float = 3.75,
     ) -> ConfidentGNMax:
-        """The least noise with which all checks and answers cost at most (epsilon, delta).
+        """Return the least noise with which all checks and answers cost at most (epsilon, delta).
 
         `ratio` is the noise of a check over that of an answer: 150 to 40 in the paper's MNIST.
         """
@@ -228,7 +228,7 @@ class ConfidentGNMax:
         return _confident_event(self, neighbors)
 
     def lead(self, confidence: float, classes: int) -> int:
-        """A lead of so many votes is kept with this probability, where a question is answered."""
+        """Return a lead of so many votes is kept with this probability, where a question is answered."""
         return gaussian_lead(self.variance, confidence, classes)
 
     def start(self, entropy: Entropy) -> State:
@@ -287,7 +287,7 @@ class InteractiveGNMax:
         ratio: float = 3.75,
         confident: float = 0.9,
     ) -> InteractiveGNMax:
-        """The least noise with which all checks and answers cost at most (epsilon, delta)."""
+        """Return the least noise with which all checks and answers cost at most (epsilon, delta)."""
         settings = _confident(cls, epsilon, delta, queries, answers, threshold, ratio)
         return cls(**settings, confident=confident, teachers=teachers)
 
@@ -299,7 +299,7 @@ class InteractiveGNMax:
         return _confident_event(self, neighbors)
 
     def lead(self, confidence: float, classes: int) -> int:
-        """A lead of so many votes is kept with this probability, where a question is answered."""
+        """Return a lead of so many votes is kept with this probability, where a question is answered."""
         return gaussian_lead(self.variance, confidence, classes)
 
     def start(self, entropy: Entropy) -> State:
@@ -333,7 +333,7 @@ def two_counts(variance: Real, neighbors: Neighbors) -> Event:
 
 
 def gaussian_lead(variance: Real, confidence: float, classes: int) -> int:
-    """The lead that discrete Gaussian noise on every count leaves with this probability.
+    """Return the lead that discrete Gaussian noise on every count leaves with this probability.
 
     Proof: two noises differ by g or more with at most the chance Phi(-(g - 2) / (sigma sqrt 2)), see
            `vote_cost.answer_votes`; there are classes - 1 others.

@@ -105,14 +105,14 @@ class SqlVector:
         return _grouped(self.sql, public, self.rows, self.groups)
 
     def step_for(self, public: Public) -> Fraction:
-        """What one unit of a value is worth: 1 for counts."""
+        """Return what one unit of a value is worth: 1 for counts."""
         return self._of(public)[2].worth
 
     def length(self, public: Public) -> int:
         return self._of(public)[0].groups or 1
 
     def keys(self, public: Public) -> list[tuple[Any, ...]]:
-        """The groups, in the order of the values."""
+        """Return the groups, in the order of the values."""
         return [tuple(map(shown, key)) for key in public_keys(self._of(public)[0])]
 
     def sensitivity(self, public: Public) -> Sensitivity:

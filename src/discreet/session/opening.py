@@ -120,7 +120,7 @@ def open(
 def _remote(
     data: str, public: Public, table: str | None, related: Mapping[str, Any] | None, limits: dict[str, Any]
 ) -> Source:
-    """The engine of a table in a PostgreSQL database: "postgresql://user@host/database", perhaps with
+    """Return the engine of a table in a PostgreSQL database: "postgresql://user@host/database", perhaps with
     "::table" behind it."""
     address, _, named = data.partition("::")
     if "memory" in limits:
@@ -129,7 +129,7 @@ def _remote(
 
 
 def _spark_engine(data: Any, engine: str | None, key: str | None, memory: str | None) -> bool:
-    """Whether Spark answers: for its own DataFrames, and for files where it is asked for."""
+    """Return whether Spark answers: for its own DataFrames, and for files where it is asked for."""
     if engine not in (None, "spark", "duckdb"):
         raise _require.fail("engine", engine, "'spark' or 'duckdb'")
     by_spark = is_frame(data) or engine == "spark"
@@ -234,13 +234,13 @@ def _public(
 
 
 def _versioned(data: Any, public: Public) -> Public:
-    """A table that others write to has no version unless one is declared: the default is none."""
+    """Return a table that others write to has no version unless one is declared: the default is none."""
     undeclared = is_address(data) and public.version == Public().version
     return replace(public, version=UNVERSIONED) if undeclared else public
 
 
 def _named(data: str, table: str | None, schema: Any) -> str | None:
-    """What queries call a table of a database: the last part of its name there."""
+    """Return what queries call a table of a database: the last part of its name there."""
     name = data.partition("::")[2] or table
     if name is None and not isinstance(schema, str | Path | Public):
         raise InvalidInput("say which table of the database: table='visits'. Nothing was opened.")
@@ -263,8 +263,8 @@ def _agreed(public: Public, unit: Unit | str | None, size: int | None, table: st
 
 
 def _address(ledger: str | Path | None) -> str | None:
-    """The address of the database in which a ledger's entries are; None for a file. A `Path` has lost a
-    slash."""
+    """Return the address of the database in which a ledger's entries are; None for a file. A `Path` has lost
+    a slash."""
     text = re.sub(r"^(postgres(?:ql)?:)/(?!/)", r"\1//", str(ledger))
     return text if is_address(text) else None
 

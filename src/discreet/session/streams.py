@@ -122,14 +122,14 @@ class Stream:
         return [self._shown(value) for value in self._released()]
 
     def error(self, confidence: float = 0.95) -> float:
-        """How far off the newest release may be."""
+        """Return how far off the newest release may be."""
         return self.counter.error(confidence, max(1, self.steps))
 
     def _released(self) -> list[Any]:
         return [decode(e.body["value"]) for e in self._states()]
 
     def _states(self) -> list[Entry]:
-        """The entries of the ledger that have a release of this stream."""
+        """Return the entries of the ledger that have a release of this stream."""
         entries = self.session.ledger.entries(kind=STATE)
         return [e for e in entries if e.body["charge"] == self.number and "value" in e.body]
 
@@ -225,7 +225,7 @@ def stream_counter(
     groups: int | None,
     **options: Any,
 ) -> ContinualCounter:
-    """The priced counter of a SQL text: free, nothing is read or charged."""
+    """Return the priced counter of a SQL text: free, nothing is read or charged."""
     public = session.public
     if epsilon is None and rho is None:
         raise InvalidInput("say what the stream may cost in all: epsilon=1. Nothing was charged.")

@@ -113,7 +113,7 @@ class Labeller:
         return self._sanitized
 
     def report(self) -> LabellerReport:
-        """What was asked and answered in this session, at what price, and how far teachers agree."""
+        """Return what was asked and answered in this session, at what price, and how far teachers agree."""
         mechanism, aggregator = self.mechanism, self.mechanism.aggregator
         labels = [n for v in self._answers for n in v.labels[: v.asked]]
         counts = [c for v in self._answers for c in v.counts if c is not None]
@@ -159,7 +159,7 @@ class Labeller:
 
 
 def priced(event: Event, delta: float) -> float:
-    """The tightest epsilon of an event at delta; that of basic composition where there is none."""
+    """Return the tightest epsilon of an event at delta; that of basic composition where there is none."""
     try:
         return epsilon_of(event, delta=delta)
     except Exception:
@@ -249,7 +249,7 @@ def chosen(
     threshold: int | None,
     failures: int | None,
 ) -> Any:
-    """The aggregator of this name with the noise that epsilon and delta allow."""
+    """Return the aggregator of this name with the noise that epsilon and delta allow."""
     _require.one_of(AGGREGATORS, aggregator=name)
     if epsilon is None or not epsilon > 0:
         raise InvalidInput(

@@ -33,8 +33,8 @@ def counter(
     clock: str | None = None,
     **options: Any,
 ) -> ContinualCounter:
-    """The continual counter at a price: epsilon alone has Laplace noise, epsilon with delta whichever of
-    Laplace and Gaussian has the smaller error, rho Gaussian.
+    """Return the continual counter at a price: epsilon alone has Laplace noise, epsilon with delta whichever
+    of Laplace and Gaussian has the smaller error, rho Gaussian.
 
     `strategy`: "auto", one of `streaming.NAMES`, or a strategy. Options as in `ContinualCounter`; with a
     `clock` the horizon is by default the number of its ticks.

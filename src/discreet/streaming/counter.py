@@ -253,7 +253,7 @@ class ContinualCounter:
         )
 
     def noise(self, steps: int | None = None) -> Noise:
-        """The noise on every measurement of a block of so many steps."""
+        """Return the noise on every measurement of a block of so many steps."""
         return noise_of(self, self._block_length(1) if steps is None else steps)
 
     @property
@@ -267,8 +267,8 @@ class ContinualCounter:
         return ZCDP(rho=self.rho, neighbors=neighbors)
 
     def deviation(self, step: int) -> float:
-        """The standard deviation of the value released at a step, in the statistic's own unit (of windows of
-        a tree, a bound of it)."""
+        """Return the standard deviation of the value released at a step, in the statistic's own unit (of
+        windows of a tree, a bound of it)."""
         return self._worth() * deviation_at(replace(self, public=replace(self.public, version="")), step)
 
     @property
@@ -279,8 +279,8 @@ class ContinualCounter:
         return math.sqrt(sum(self.deviation(t) ** 2 for t in some) / len(some))
 
     def error(self, confidence: float = 0.95, step: int | None = None) -> float:
-        """How far off a released value may be, by itself: at `step`, or at the worst step of the horizon (of
-        the first 1,024 steps where there is none)."""
+        """Return how far off a released value may be, by itself: at `step`, or at the worst step of the
+        horizon (of the first 1,024 steps where there is none)."""
         _require.open_probability(confidence=confidence)
         noise = self.noise(self._block_length(step or 1))
         if step is None:
@@ -298,7 +298,7 @@ class ContinualCounter:
         return self._place(step)[1]
 
     def _place(self, step: int) -> tuple[int, int, int]:
-        """The block of a step: where it begins, its length, and the step's number in it, from 1."""
+        """Return the block of a step: where it begins, its length, and the step's number in it, from 1."""
         if self.restart is not None:
             start = (step - 1) // self.restart * self.restart
             return start, self.restart, step - start
@@ -359,7 +359,7 @@ class ContinualCounter:
         return after, self._released(shown, step, entropy)
 
     def _exact(self, state: State, source: Source, step: int, drawer: Any) -> Integers:
-        """The statistic of the rows that count, an exact integer vector."""
+        """Return the statistic of the rows that count, an exact integer vector."""
         if self.clock is None and self.level == "event":
             return self.statistic(source)
         tick = None if self.clock is None else tick_value(self.public, self.clock, step)
@@ -402,7 +402,8 @@ class ContinualCounter:
         return value, {**after, "tail": tail, "value": value.tolist()}
 
     def _read(self, state: State, total: Floats) -> tuple[Floats, list[Any]]:
-        """The sum, or that of the window, or the decayed one, from estimates of sums: post-processing."""
+        """Return the sum, or that of the window, or the decayed one, from estimates of sums:
+        post-processing."""
         if self.window is not None:
             tail = [*(state["tail"] or [[0.0] * len(total)]), total.tolist()][-self.window - 1 :]
             return total - np.array(tail[0]), tail

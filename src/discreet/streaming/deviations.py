@@ -53,7 +53,7 @@ def worst_candidates(steps: int) -> list[int]:
 
 @lru_cache(maxsize=8192)
 def deviation_at(asked: ContinualCounter, step: int) -> float:
-    """The standard deviation at a step, in the integers of the statistic."""
+    """Return the standard deviation at a step, in the integers of the statistic."""
     if asked.window is not None or asked.decay is not None:
         return filtered_deviation(asked, step)
     start, length, position = asked._place(step)

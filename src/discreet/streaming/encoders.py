@@ -46,7 +46,7 @@ class Moved:
     l0: int
 
     def of(self, step: Sensitivity) -> Sensitivity:
-        """The same for a unit that moves the vector of a step by `step`.
+        """Return the same for a unit that moves the vector of a step by `step`.
 
         Proof: the change of the measurements is C U with rows u_i of U bounded by `step`. |C U|_1 <= sum of
                |C e_i|_1 |u_i|_1. With X = Cᵀ C, |C U|² = sum of X_ij u_i u_j <= sum |X_ij| max |u|², and
@@ -87,7 +87,7 @@ class Encoder:
 
 
 def encoder(strategy: StreamStrategy, steps: int) -> Encoder:
-    """The encoder of a strategy over a block of steps."""
+    """Return the encoder of a strategy over a block of steps."""
     if isinstance(strategy, BinaryTree):
         return TreeEncoder(strategy, steps)
     if isinstance(strategy, RunningSum):
@@ -178,7 +178,7 @@ class RunningEncoder(Encoder):
         return state, np.asarray(rows[0], dtype=np.float64)
 
     def moved(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
-        """A unit moves every later sum, by at most what it added to all steps."""
+        """Return a unit moves every later sum, by at most what it added to all steps."""
         return Moved(
             l1=times * self.steps,
             l2_squared=times**2 * self.steps,
@@ -297,7 +297,7 @@ class BufferedEncoder(Encoder):
         return {**state, "public": after.tolist(), "sum": total.tolist()}, total
 
     def diagonals(self) -> Floats:
-        """The coefficients of C as it is measured, without the rounding of buffers."""
+        """Return the coefficients of C as it is measured, without the rounding of buffers."""
         powers = self.decays[:, None] ** np.arange(max(0, self.steps - 1))[None, :]
         return np.concatenate([[1.0], self.weights @ powers])
 

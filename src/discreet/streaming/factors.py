@@ -62,7 +62,7 @@ class ErrorFactors(_Pair):
 def error_factors(
     strategy: str | Any, steps: int, *, minimize: str = "max", buffers: int = 4, bands: int | None = None
 ) -> ErrorFactors:
-    """The (max, rms) error factor of a strategy, by its name or as an object, over `steps` steps.
+    """Return the (max, rms) error factor of a strategy, by its name or as an object, over `steps` steps.
 
     `minimize` chooses for "blt" and "optimal" which of the two is made least. Noise is Gaussian: one unit
     moves the measurements by a column in l2.
@@ -90,7 +90,7 @@ def error_factors(
 def named(
     name: str, steps: int, *, minimize: str = "max", buffers: int = 4, bands: int | None = None
 ) -> StreamStrategy:
-    """The strategy of a name for so many steps."""
+    """Return the strategy of a name for so many steps."""
     _require.one_of(NAMES, strategy=name)
     _require.integer(steps=steps, at_least=1)
     if name in ("tree", "honaker"):
@@ -113,7 +113,7 @@ def named(
 
 
 def column_length(strategy: StreamStrategy, steps: int) -> float:
-    """The l2 length of the longest column of C."""
+    """Return the l2 length of the longest column of C."""
     if isinstance(strategy, BinaryTree):
         return math.sqrt(tree_square(steps))
     if isinstance(strategy, RunningSum):
@@ -122,7 +122,7 @@ def column_length(strategy: StreamStrategy, steps: int) -> float:
 
 
 def prefix_variances(strategy: StreamStrategy, steps: int) -> Floats:
-    """The variance of the sum of the first t steps, t = 1, ..., steps, for noise of variance 1 in each
+    """Return the variance of the sum of the first t steps, t = 1, ..., steps, for noise of variance 1 in each
     measurement."""
     if isinstance(strategy, BinaryTree):
         return strategy.variances(steps)
@@ -138,8 +138,8 @@ def prefix_variances(strategy: StreamStrategy, steps: int) -> Floats:
 
 
 def decoder(strategy: Triangular, workload: Floats) -> Floats:
-    """The coefficients of A C⁻¹ for the Toeplitz matrix A of these coefficients: how past noise enters an
-    answer."""
+    """Return the coefficients of A C⁻¹ for the Toeplitz matrix A of these coefficients: how past noise enters
+    an answer."""
     if isinstance(strategy, Buffered):
         out = workload
         for decay, inverse in zip(strategy.decays, strategy.inverse_decays, strict=True):

@@ -58,7 +58,7 @@ class CorrelatedNoise:
             raise InvalidInput("this state is of another strategy or dimension. Nothing was drawn.")
 
     def rows(self, count: int) -> Floats:
-        """The next rows, [count, dimension]."""
+        """Return the next rows, [count, dimension]."""
         _require.integer(count=count, at_least=0)
         block = self._gaussian(count)
         for k, (top, bottom) in enumerate(self._filters):

@@ -149,7 +149,7 @@ class PrivateSums:
         return self.noise.event
 
     def deviation(self, step: int) -> float:
-        """The standard deviation of each entry of the sum after a step."""
+        """Return the standard deviation of each entry of the sum after a step."""
         variance = float(self._part.variances()[step - 1])
         return math.sqrt(variance) * self.noise.standard_deviation * self.bound / GRID
 
@@ -210,7 +210,7 @@ class FollowTheApproximateLeader:
         return self.decision
 
     def regret_bound(self, lipschitz: float) -> float:
-        """A bound of the expected regret over all steps.
+        """Return a bound of the expected regret over all steps.
 
         Proof: with exact sums regret is at most L² (1 + ln T) / (2 H) (Hazan, Agarwal & Kale 2007; Kakade &
                Shalev-Shwartz 2008). The leader with noise n_t is within |n_t| / (H t) of the exact one, by
@@ -313,7 +313,7 @@ class PrivateExperts:
 
 
 def regret(losses: Any, best: float) -> float:
-    """What was lost beyond the best fixed decision in hindsight."""
+    """Return what was lost beyond the best fixed decision in hindsight."""
     return float(np.sum(losses) - best)
 
 

@@ -26,12 +26,12 @@ _ENTRY = np.dtype([("unit", "S16"), ("count", "<u4"), ("last", "<u4")])
 
 
 def record_size(capacity: int) -> int:
-    """The bytes of a record of so many units."""
+    """Return the bytes of a record of so many units."""
     return capacity * _ENTRY.itemsize
 
 
 def ticks_of(public: Public, clock: str) -> int:
-    """How many ticks a column of the table can tell apart, from its declared facts."""
+    """Return how many ticks a column of the table can tell apart, from its declared facts."""
     fact = public.fact(clock)
     if isinstance(fact, Categories):
         return len(fact.values)
@@ -46,7 +46,7 @@ def ticks_of(public: Public, clock: str) -> int:
 
 
 def tick_value(public: Public, clock: str, step: int) -> Any:
-    """The value of the clock's column in step 1, 2, ..."""
+    """Return the value of the clock's column in step 1, 2, ..."""
     fact = public.fact(clock)
     if isinstance(fact, Categories):
         return fact.values[step - 1]
@@ -59,7 +59,7 @@ def tick_value(public: Public, clock: str, step: int) -> Any:
 def rows_of(
     source: Source, columns: Sequence[str], *, clock: str | None, tick: Any, allowed: Any = None
 ) -> Memory:
-    """The rows of a tick, held in memory: those whose unit is `allowed`, a function of the column of "
+    """Return the rows of a tick, held in memory: those whose unit is `allowed`, a function of the column of "
     "units."""
     batches = list(source.batches(list(columns)))
     unit = source.public.unit.column

@@ -66,7 +66,8 @@ class DyadicCounts:
         return np.concatenate(parts)
 
     def cumulative(self, released: Any) -> Floats:
-        """The noisy number of rows in the first k bins, k = 1, 2, ...: at most one interval of each level."""
+        """Return the noisy number of rows in the first k bins, k = 1, 2, ...: at most one interval of each
+        level."""
         values, widths = np.asarray(released, dtype=np.float64), self._widths()
         starts = np.concatenate([[0], np.cumsum(widths)])
         out = np.zeros(widths[0])
@@ -79,7 +80,7 @@ class DyadicCounts:
         return np.maximum.accumulate(np.maximum(out, 0.0))
 
     def quantile(self, released: Any, *shares: float) -> list[float]:
-        """The upper edges of the bins in which these shares of the released counts are reached."""
+        """Return the upper edges of the bins in which these shares of the released counts are reached."""
         below = self.cumulative(released)
         places = [int(np.searchsorted(below, share * below[-1])) for share in shares]
         return [float(self.edges[min(place, len(below) - 1) + 1]) for place in places]
@@ -144,9 +145,9 @@ class HashedBits:
         return int.from_bytes(digest, "little") % self.buckets
 
     def heavy_hitters(self, released: Any, *, above: float) -> dict[str, float]:
-        """The texts whose noisy count is above a threshold, by their first bytes, most common first: the
-        majority of each bit in a bucket, kept where the text hashes to that bucket; the smallest count of all
-        repetitions."""
+        """Return the texts whose noisy count is above a threshold, by their first bytes, most common first:
+        the majority of each bit in a bucket, kept where the text hashes to that bucket; the smallest count of
+        all repetitions."""
         sketch = np.asarray(released, dtype=np.float64).reshape(self.repetitions, self.buckets, self._width)
         candidates = set()
         for r, b in np.argwhere(sketch[:, :, 0] > above).tolist():

@@ -25,9 +25,8 @@ from .synthesizer import GRID, State, Synthesizer
 _TABLE = Fraction(9, 10)
 # Rounds that the budget would be enough for if it were never annealed, for each column.
 _ROUNDS = 16
-# Passes of mirror descent after each round, from where the last one stopped. On Adult 25 gave the tables of
-# the
-# next choice within a tenth of their noise.
+# Passes of mirror descent after each round, from where the last one stopped: enough for the next choice, which
+# is noisy itself. A round number, not tuned; more passes cost time and no privacy.
 _PASSES = 25
 
 # What is subtracted from a score for noise, at most: scores stay within 64 bits however small the budget is.
@@ -89,7 +88,8 @@ class AIM(Synthesizer):
         self._take_round(state, cells, price, entropy)
 
     def _next_price(self, state: State) -> Fraction:
-        """What the next round costs: all that is left if it is not enough for two; 0 when nothing is left."""
+        """Return what the next round costs: all that is left if it is not enough for two; 0 when nothing is
+        left."""
         left = self.exact_rho - _used(state)
         price: Fraction = self._round * 4 ** int(state.facts.get("level", 0))
         return max(Fraction(0), left) if left <= 2 * price else price
@@ -123,7 +123,7 @@ class AIM(Synthesizer):
             state.facts["level"] = int(state.facts.get("level", 0)) + 1
 
     def _model(self, state: State) -> Estimate:
-        """The model of what was measured so far; kept until more is."""
+        """Return the model of what was measured so far; kept until more is."""
         if "estimate" not in state.kept:
             tables = [t.noisy(self.sizes) for t in state.tables]
             fit = Fit(self.sizes, tables, noisy_total(tables) if tables else 1.0)
@@ -135,7 +135,7 @@ class AIM(Synthesizer):
         return estimate
 
     def _candidates(self, state: State, model: GraphicalModel) -> list[Clique]:
-        """All tables of the workload's closure that the model has room for; those it holds already are
+        """Return all tables of the workload's closure that the model has room for; those it holds already are
         free."""
         limit = float(_used(state) / self.exact_rho) * self.cells
         measured = list(dict.fromkeys(t.clique for t in state.tables))
@@ -151,7 +151,7 @@ class AIM(Synthesizer):
         ]
 
     def _weight(self, clique: Clique) -> int:
-        """How many columns a clique shares with the tables of the workload, summed over these."""
+        """Return how many columns a clique shares with the tables of the workload, summed over these."""
         columns, degree = len(self.sizes), min(self.degree, len(self.sizes))
         inside = len(clique)
         return sum(
@@ -170,7 +170,7 @@ def _used(state: State) -> Fraction:
 
 
 def _expected_noise(noise: IntegerGaussian) -> float:
-    """The expected size of the noise of one cell."""
+    """Return the expected size of the noise of one cell."""
     return math.sqrt(2 / math.pi) * noise.standard_deviation
 
 

@@ -202,7 +202,7 @@ class PrivBayes(Synthesizer):
         return out
 
     def _score(self, cells: Cells, a: int, parents: tuple[int, ...]) -> int:
-        """The grid's floor of n R, in exact whole numbers."""
+        """Return the grid's floor of n R, in exact whole numbers."""
         if not parents:
             return 0
         table = cells.table((a, *parents)).reshape(self.sizes[a], -1)

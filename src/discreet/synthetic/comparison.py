@@ -113,7 +113,7 @@ def _apart(data: Cells, copy: Cells, cliques: Sequence[Clique]) -> tuple[float, 
 
 
 def _direct(data: Cells, rho: float) -> float:
-    """The expected total variation of tables that share rho, each with its own Gaussian noise."""
+    """Return the expected total variation of tables that share rho, each with its own Gaussian noise."""
     pairs = list(itertools.combinations(range(len(data.sizes)), 2))
     deviation = math.sqrt(len(pairs) / (2 * rho))
     each = [
@@ -158,7 +158,8 @@ def _propensity(
 def _accuracy(
     data: Sequence[Any], copy: Sequence[Any], sizes: Sequence[int], target: int, random: np.random.Generator
 ) -> tuple[float, float]:
-    """One against the rest, trained on each and tested on the half of the data that neither saw as rows."""
+    """Return one against the rest, trained on each and tested on the half of the data that neither saw as
+    rows."""
     mixed = _sampled(data, len(data[0]), random)
     half = len(mixed[0]) // 2
     halves = [[c[:half] for c in mixed], [c[half:] for c in mixed]]

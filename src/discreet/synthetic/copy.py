@@ -146,12 +146,12 @@ class SyntheticCopy:
         return SyntheticAnswer(engine.answer(text))
 
     def open_public(self) -> Public:
-        """The public facts under which the copy can be opened like any table: its rows are made up."""
+        """Return the public facts under which the copy can be opened like any table: its rows are made up."""
         schema = tuple((n, f) for n, f in self.public.schema if n in self.columns)
         return Public(schema=schema, table=self.public.table, unit=Unit(), neighbors=ADD_REMOVE)
 
     def card(self) -> dict[str, Any]:
-        """What this copy is, for whoever gets it: public facts and released values only."""
+        """Return what this copy is, for whoever gets it: public facts and released values only."""
         asked = None if self.asked is None else {"epsilon": float(self.asked[0]), "delta": self.asked[1]}
         return {
             "what": "synthetic copy: made-up rows, drawn from noisy tables of counts",
@@ -173,7 +173,7 @@ class SyntheticCopy:
         }
 
     def report(self) -> Report:
-        """What the release promises of its own quality, free: see `quality.promised`.
+        """Return what the release promises of its own quality, free: see `quality.promised`.
 
         What compares with the data is paid (`Session.compare_copy`), or not private (`quality.compared`).
         """

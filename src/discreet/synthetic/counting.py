@@ -56,7 +56,7 @@ def count(source: Source, domain: Domain, rows: int | None, entropy: Entropy) ->
 
 
 def rows_per_unit(public: Public, rows: int | None) -> int:
-    """How many rows of one unit count; 1 where a row is the unit."""
+    """Return how many rows of one unit count; 1 where a row is the unit."""
     if public.unit.column is None:
         if rows not in (None, 1):
             raise InvalidInput("a row is the unit here, so rows_per_unit is 1. Nothing was charged.")
@@ -72,7 +72,7 @@ def rows_per_unit(public: Public, rows: int | None) -> int:
 
 
 def moved(public: Public, rows: int) -> Sensitivity:
-    """How far one unit moves the table by any attributes, when at most `rows` of its rows count.
+    """Return how far one unit moves the table by any attributes, when at most `rows` of its rows count.
 
     Guarantee: add_remove: at most `rows` in l1 and l2. replace and zero_out: `rows` counts leave and as many
                come, which is 2 rows in l1, and 2 rows^2 in squared l2.

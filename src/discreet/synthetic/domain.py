@@ -26,7 +26,7 @@ from .._require import Real
 from ..tables.cells import Coding
 
 # A whole number, or a day, of up to so many values has one code for each; others get so many bins of equal
-# width. Twenty keep a table of two columns below the noise that a budget of epsilon 1 needs on 10,000 rows.
+# width: a round number, not tuned. `bins=` says another.
 DEFAULT_BINS = 20
 MOST_CODES = 4096
 
@@ -112,7 +112,7 @@ class Domain:
         return tuple(one.column for one in self.columns)
 
     def codings(self, public: Public) -> list[Coding]:
-        """How the engine codes each column."""
+        """Return how the engine codes each column."""
         codings = [_coding(public, one) for one in self.columns]
         for coding in codings:
             if coding.size > MOST_CODES:

@@ -144,7 +144,7 @@ def _integers(scores: list[int]) -> Integers:
 
 
 def _shares(state: State, attribute: int, size: int) -> np.ndarray:
-    """The released shares of a column's codes, none negative; equal ones if nothing was released."""
+    """Return the released shares of a column's codes, none negative; equal ones if nothing was released."""
     own = [t for t in state.tables if t.clique == (attribute,)]
     if not own:
         return np.full(size, 1 / size)

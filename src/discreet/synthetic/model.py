@@ -63,7 +63,7 @@ class GraphicalModel:
 
 
 def summed(table: Floats, clique: Clique, wanted: Sequence[int]) -> Floats:
-    """The table by some of its attributes, which are ascending."""
+    """Return the table by some of its attributes, which are ascending."""
     axes = tuple(i for i, a in enumerate(clique) if a not in wanted)
     return np.asarray(table.sum(axis=axes)) if axes else table
 
@@ -112,12 +112,13 @@ def uniform(tree: JunctionTree) -> list[Floats]:
 
 
 def _within(tree: JunctionTree, part: Clique, clique: Clique) -> tuple[int, ...]:
-    """The shape that lets a table by `part` act on one by `clique`."""
+    """Return the shape that lets a table by `part` act on one by `clique`."""
     return tuple(tree.sizes[a] if a in part else 1 for a in clique)
 
 
 def _spanned(tree: JunctionTree, wanted: set[int]) -> set[int]:
-    """The cliques that are left when leaves without anything of their own that is wanted are taken away."""
+    """Return the cliques that are left when leaves without anything of their own that is wanted are taken
+    away."""
     kept = set(range(len(tree.cliques)))
     while True:
         leaves = []
@@ -137,7 +138,7 @@ def _spanned(tree: JunctionTree, wanted: set[int]) -> set[int]:
 
 
 def _contracted(factors: Sequence[tuple[Clique, Floats]], result: Clique) -> Floats:
-    """The product of tables, summed to some attributes."""
+    """Return the product of tables, summed to some attributes."""
     (clique, table), *rest = factors
     for i, (other, values) in enumerate(rest):
         later = {a for c, _ in rest[i + 1 :] for a in c} | set(result)

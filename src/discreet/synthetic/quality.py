@@ -94,7 +94,7 @@ def promised(fitted: Fitted, model: GraphicalModel, codes: Sequence[Any], confid
 
 
 def _summands(fitted: Fitted, clique: Clique, cells: int) -> int:
-    """How many draws of noise are in a table: more than its cells where codes were put together."""
+    """Return how many draws of noise are in a table: more than its cells where codes were put together."""
     if len(clique) == 1 and fitted.groups and fitted.groups[clique[0]]:
         return len(fitted.groups[clique[0]])
     return cells
@@ -153,7 +153,7 @@ class CopyDistance:
         return self._noise.event
 
     def _unit(self) -> float:
-        """One unit of the sum, as a share."""
+        """Return one unit of the sum, as a share."""
         return 1 / (2 * GRID * len(self._pairs) * noisy_total(noisy_tables(self.fitted)))
 
     def error(self, confidence: float = 0.95) -> float:

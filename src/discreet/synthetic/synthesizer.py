@@ -205,11 +205,11 @@ class Synthesizer(ABC):
         return _require.exact(self.rho, "rho")
 
     def noise(self, rho: Fraction) -> IntegerGaussian:
-        """The noise of one table that costs rho."""
+        """Return the noise of one table that costs rho."""
         return IntegerGaussian.for_rho(rho, sensitivity=self.moved, neighbors=self.public.neighbors)
 
     def chooser(self, rho: Fraction, sensitivity: int) -> ExponentialMechanism:
-        """The exponential mechanism that costs rho: bounded range epsilon is epsilon^2 / 8 zCDP."""
+        """Return the exponential mechanism that costs rho: bounded range epsilon is epsilon^2 / 8 zCDP."""
         epsilon = noise_tails.sqrt_down(8 * rho)
         return ExponentialMechanism(epsilon=epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors)
 
@@ -249,7 +249,7 @@ class Synthesizer(ABC):
         return SynthesisRun(self, source, state, taken, entropy)
 
     def _fingerprint(self) -> str:
-        """What tells this method and its options from others: a hash of public facts."""
+        """Return what tells this method and its options from others: a hash of public facts."""
         return hashlib.sha256(json.dumps(to_json(self), sort_keys=True).encode()).hexdigest()
 
     def forfeit(self, state: State, steps: int) -> None:  # noqa: B027
@@ -318,7 +318,8 @@ class SynthesisRun:
         )
 
     def _error(self, confidence: float) -> int:
-        """How far any of the released counts may be off the true one: a function of what was released."""
+        """Return how far any of the released counts may be off the true one: a function of what was
+        released."""
         entries = sum(len(table.values) for table in self.state.tables)
         if not entries:
             return 0

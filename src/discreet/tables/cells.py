@@ -119,7 +119,7 @@ def _chosen(query: exp.Select, names: list[str], rows: int, key: int) -> exp.Sel
 
 
 def code_of(column: Any, coding: Coding, kind: str) -> Any:
-    """The code of a column's value, in nodes that cannot fail on any row and are never NULL."""
+    """Return the code of a column's value, in nodes that cannot fail on any row and are never NULL."""
     fact, other = coding.fact, _whole(coding.size - 1 if coding.missing else 0)
     if isinstance(fact, Categories):
         return _listed(column, fact, kind, other)

@@ -56,8 +56,8 @@ def _computed(function: str, values: tuple[Any, ...], rest: tuple[str, ...]) -> 
 
 @cache
 def letter_cases(*, upper: bool) -> tuple[str, str]:
-    """All characters whose capital (or small) letter is another one, and these, as the engine has them: each
-    is one character, whatever stands beside it."""
+    """Return all characters whose capital (or small) letter is another one, and these, as the engine has
+    them: each is one character, whatever stands beside it."""
     name = "upper" if upper else "lower"
     characters = "range(1, 1114112) AS t(i) WHERE i NOT BETWEEN 55296 AND 57343"
     with _LOCK:

@@ -158,7 +158,7 @@ def open_table(desk: Desk, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def describe(desk: Desk, request: dict[str, Any]) -> dict[str, Any]:
-    """What is public about a dataset, and the account of who asks."""
+    """Return what is public about a dataset, and the account of who asks."""
     session, _ = _session(desk, request)
     own = session.curator.policy.of(request["analyst"]) is not None
     return {
@@ -337,7 +337,7 @@ def check(desk: Desk, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def spending(desk: Desk, request: dict[str, Any]) -> dict[str, Any]:
-    """What was charged when, and by whom: each charge alone, in the budget's unit."""
+    """Return what was charged when, and by whom: each charge alone, in the budget's unit."""
     session = desk.session(request["dataset"], STEWARD)
     delta = session.budget.delta
     points = []
@@ -412,7 +412,7 @@ def _release_line(number: int, entry: Any, charge: Any, whole: bool) -> dict[str
 
 
 def policy(desk: Desk, request: dict[str, Any]) -> dict[str, Any]:
-    """The budgets in force; with a new policy, that from now on."""
+    """Return the budgets in force; with a new policy, that from now on."""
     curator = desk.session(request["dataset"], STEWARD).curator
     options = request["options"]
     if options.get("policy") is not None:

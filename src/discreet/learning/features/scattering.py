@@ -105,8 +105,8 @@ class Scattering(nn.Module):
         return torch.cat([part.flatten(1) for part in parts])
 
     def _second(self, moduli: Tensor, j: int) -> Tensor:
-        """The coefficients of order 2 whose first wavelet has scale j: for each of its angles, all wavelets
-        of larger scales."""
+        """Return the coefficients of order 2 whose first wavelet has scale j: for each of its angles, all
+        wavelets of larger scales."""
         spectrum = torch.fft.fft2(moduli).unsqueeze(2)
         parts = [self._average(self._moduli(spectrum, k, j), k) for k in range(j + 1, self.J)]
         return torch.cat(parts, 2).flatten(1, 2)
@@ -152,7 +152,7 @@ def _checked(shape: Any, J: int) -> tuple[int, int]:
 
 
 def _require_images(images: Tensor, shape: tuple[int, int]) -> tuple[int, ...]:
-    """The dimensions before the last two."""
+    """Return the dimensions before the last two."""
     if images.dim() < 2 or tuple(images.shape[-2:]) != shape:
         raise InvalidInput(
             f"these are not images of {shape[0]} x {shape[1]} pixels: the last two dimensions are "
@@ -177,7 +177,7 @@ def _modulus(values: Tensor, divisor: int) -> Tensor:
 
 
 def _wavelet(height: int, width: int, j: int, angle: int, L: int) -> Array:
-    """The Fourier transform, which is real, of a Morlet wavelet: a Gabor function with mean zero."""
+    """Return the Fourier transform, which is real, of a Morlet wavelet: a Gabor function with mean zero."""
     sigma, theta, xi, slant = 0.8 * 2**j, (L - 1 - L // 2 - angle) * np.pi / L, 0.75 * np.pi / 2**j, 4 / L
     wave = _gabor(height, width, sigma, theta, xi, slant)
     envelope = _gabor(height, width, sigma, theta, 0.0, slant)
@@ -185,7 +185,7 @@ def _wavelet(height: int, width: int, j: int, angle: int, L: int) -> Array:
 
 
 def _gabor(height: int, width: int, sigma: float, theta: float, xi: float, slant: float) -> Array:
-    """A Gaussian times a plane wave, made periodic."""
+    """Return a Gaussian times a plane wave, made periodic."""
     cos, sin = np.cos(theta), np.sin(theta)
     x, y = np.meshgrid(np.arange(-2 * height, 3 * height), np.arange(-2 * width, 3 * width), indexing="ij")
     along, across = x * cos + y * sin, -x * sin + y * cos
@@ -195,8 +195,8 @@ def _gabor(height: int, width: int, sigma: float, theta: float, xi: float, slant
 
 
 def _cropped(bank: Array, level: int) -> Array:
-    """The filters for images thinned out to every 2^level-th pixel: their frequencies that such an image
-    has."""
+    """Return the filters for images thinned out to every 2^level-th pixel: their frequencies that such an
+    image has."""
     for axis in (-2, -1):
         size = bank.shape[axis]
         kept = size >> level
@@ -208,8 +208,8 @@ def _cropped(bank: Array, level: int) -> Array:
 
 
 def _averages(size: int, J: int, j: int, length: int) -> Array:
-    """The matrix that averages one axis of an image, thinned out to every 2^j-th pixel, with a Gaussian, and
-    keeps every 2^J-th pixel of the unpadded image."""
+    """Return the matrix that averages one axis of an image, thinned out to every 2^j-th pixel, with a
+    Gaussian, and keeps every 2^J-th pixel of the unpadded image."""
     sigma = 0.8 * 2 ** (J - 1)
     x = np.arange(-2 * size, 3 * size)
     kernel = np.exp(-(x**2) / (2 * sigma**2)).reshape(5, size).sum(0)

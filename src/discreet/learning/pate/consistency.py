@@ -113,12 +113,12 @@ class FixMatchStudent:
 
     @torch.no_grad()
     def probabilities(self, images: Any) -> Any:
-        """The probabilities of each class."""
+        """Return the probabilities of each class."""
         parts = [self.network_(part).softmax(1) for part in torch.split(_images(images), 256)]
         return torch.cat(parts).numpy()
 
     def predict(self, images: Any) -> Any:
-        """The class numbers of new images."""
+        """Return the class numbers of new images."""
         return self.probabilities(images).argmax(1)
 
     def score(self, images: Any, y: Any) -> float:

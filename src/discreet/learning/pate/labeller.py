@@ -257,7 +257,7 @@ class PrivateTeachers:
         return release(value, event=NoOp(neighbors=self.public.neighbors), entropy=entropy)
 
     def _parts(self, source: AnySource, entropy: Entropy) -> list[tuple[Array, Ints]]:
-        """The examples of each teacher."""
+        """Return the examples of each teacher."""
         examples = examples_of(source, self.columns)
         rows, owners = _whose(examples)
         names = None if examples.people is None else examples.people.names.to_pylist()
@@ -310,7 +310,7 @@ class PrivateTeachers:
 
 
 def rehearsed(learner: Any, shape: tuple[int, ...], classes: int, rows: int = 0) -> bytes:
-    """A teacher fitted to made-up examples, as bytes; refused in its own words if that fails."""
+    """Return a teacher fitted to made-up examples, as bytes; refused in its own words if that fails."""
     generator = np.random.default_rng(0)
     x = generator.random((max(rows, 8 * classes), *shape), dtype=np.float32)
     y = np.arange(len(x)) % classes
@@ -334,7 +334,7 @@ def rehearsed(learner: Any, shape: tuple[int, ...], classes: int, rows: int = 0)
 
 
 def _whose(examples: Any) -> tuple[Ints, Ints]:
-    """The rows that take part, and the number of each one's unit."""
+    """Return the rows that take part, and the number of each one's unit."""
     if examples.people is None:
         rows = np.arange(examples.size, dtype=np.int64)
         return rows, rows

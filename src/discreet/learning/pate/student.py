@@ -27,7 +27,7 @@ def _sklearn() -> None:
 
 
 def typical_examples(x: Any, number: int, *, seed: int = 0, clusters: Any = None) -> Array:
-    """The positions of `number` inputs to ask about: those nearest to the centers of as many clusters.
+    """Return the positions of `number` inputs to ask about: those nearest to the centers of as many clusters.
 
     k-means on public inputs; no label is looked at. In the order of the size of their clusters, largest
     first, so that a quota that ends early is spent on what stands for most.
@@ -138,7 +138,7 @@ class Student:
         return self
 
     def predict(self, x: Any) -> Array:
-        """The class numbers of new inputs."""
+        """Return the class numbers of new inputs."""
         return np.asarray(self.fitted_.predict(self.reduced(x)))
 
     def score(self, x: Any, y: Any) -> float:

@@ -36,7 +36,8 @@ _LENGTH = 8
 
 
 def deal(units: int, names: Sequence[Any] | None, teachers: int, entropy: Entropy) -> Ints:
-    """The teacher of each unit: by a keyed hash of its name, or drawn for each where units have no names.
+    """Return the teacher of each unit: by a keyed hash of its name, or drawn for each where units have no
+    names.
 
     Guarantee: with one unit added, removed or replaced by another, some coupling of the dealing leaves every
                other unit with its teacher, and gives a replaced unit's rows to one teacher on both sides.
@@ -63,7 +64,7 @@ def train(
     workers: int,
     progress: Progress | None = None,
 ) -> list[bytes]:
-    """One model for each part, as bytes of at most `size`; none where training failed.
+    """Return one model for each part, as bytes of at most `size`; none where training failed.
 
     Every teacher gets a seed of its own. With more than one of `workers`, each runs in a process apart; a
     process that dies takes its own teacher with it, and nothing else. `progress` is told how many are done,
@@ -82,7 +83,7 @@ def train(
 
 
 def can_train_apart(learner: Any) -> bool:
-    """Whether a process can be started, and be given the learner. Touches no data."""
+    """Return whether a process can be started, and be given the learner. Touches no data."""
     try:
         with (
             _one_thread(),
@@ -143,7 +144,7 @@ def _noted(result: bytes, number: int, total: int, progress: Progress | None) ->
 
 
 def _train(learner: Any, x: Array, y: Ints, classes: int, size: int, seed: int) -> bytes:
-    """One model as bytes, or none."""
+    """Return one model as bytes, or none."""
     with quiet(), seeded(seed):
         try:
             if len(np.unique(y)) < 2:
@@ -155,14 +156,14 @@ def _train(learner: Any, x: Array, y: Ints, classes: int, size: int, seed: int) 
 
 
 def fitted(learner: Any, x: Array, y: Ints) -> Any:
-    """A fresh copy of the learner, fitted."""
+    """Return a fresh copy of the learner, fitted."""
     teacher = copy.deepcopy(learner)
     result = teacher.fit(x, y)
     return teacher if result is None else result
 
 
 def pack(models: Sequence[bytes], size: int) -> bytes:
-    """All models as one blob whose length depends on their number and the public size alone."""
+    """Return all models as one blob whose length depends on their number and the public size alone."""
     return b"".join(len(m).to_bytes(_LENGTH, "little") + m + bytes(size - len(m)) for m in models)
 
 
@@ -173,7 +174,7 @@ def unpack(blob: bytes, teachers: int, size: int) -> list[bytes]:
 
 
 def votes(models: Sequence[bytes], x: Array, classes: int) -> Ints:
-    """How many teachers vote for each class, for each row of x.
+    """Return how many teachers vote for each class, for each row of x.
 
     A teacher without a model, or whose answer is no class, votes for the class of its own number, modulo the
     number of classes: such votes favor no class.

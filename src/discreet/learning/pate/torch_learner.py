@@ -57,5 +57,5 @@ class TorchLearner:
 
     @torch.no_grad()
     def predict(self, x: Any) -> Any:
-        """The class of the largest score."""
+        """Return the class of the largest score."""
         return self.model(torch.as_tensor(np.asarray(x))).argmax(1).numpy()

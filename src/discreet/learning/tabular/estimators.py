@@ -233,7 +233,7 @@ class _Linear(TableEstimator):
         return ()
 
     def _joint(self, public: Public, target: str) -> bool:
-        """Whether one softmax of all classes is fitted."""
+        """Return whether one softmax of all classes is fitted."""
         return False
 
     @property

@@ -33,11 +33,13 @@ class BinaryTree:
         _require.flag(from_below=self.from_below)
 
     def node_variances(self, levels: int) -> Floats:
-        """The variance of the estimate of a node of each level, for noise of variance 1 at every node."""
+        """Return the variance of the estimate of a node of each level, for noise of variance 1 at every
+        node."""
         return _node_variances(levels, self.from_below)
 
     def variances(self, steps: int) -> Floats:
-        """The variance of the sum of the first t steps, for t = 1, ..., steps: over the digits of t."""
+        """Return the variance of the sum of the first t steps, for t = 1, ..., steps: over the digits of
+        t."""
         t = np.arange(1, steps + 1)
         total = np.zeros(steps)
         for level, variance in enumerate(self.node_variances(steps.bit_length())):
@@ -46,8 +48,8 @@ class BinaryTree:
 
 
 def tree_square(steps: int, separation: int = 1, times: int = 1) -> int:
-    """The squared l2 distance that a unit moves all nodes by, if it adds 1 to at most `times` leaves, any two
-    at least `separation` apart.
+    """Return the squared l2 distance that a unit moves all nodes by, if it adds 1 to at most `times` leaves,
+    any two at least `separation` apart.
 
     Guarantee: an upper bound; exact for one time, the number of levels.
     Proof:     a node of width w has at most m = min(times, ceil(w / separation)) of the unit's leaves, and

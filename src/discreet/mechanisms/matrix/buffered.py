@@ -75,7 +75,7 @@ class Buffered(Triangular):
         return 1 << 62
 
     def coefficients(self, steps: int) -> Floats:
-        """The first `steps` coefficients of C."""
+        """Return the first `steps` coefficients of C."""
         _require.integer(steps=steps, at_least=1)
         powers = np.array(self.decays)[:, None] ** np.arange(max(0, steps - 1))[None, :]
         return np.concatenate([[1.0], np.array(self.outputs) @ powers])
@@ -88,7 +88,7 @@ class Buffered(Triangular):
 
 
 def residues(decays: Floats, inverse_decays: Floats) -> Floats:
-    """The omega_j of 1 + sum of omega_j x / (1 - decays_j x) = product of (1 - inverse_decays_j x) /
+    """Return the omega_j of 1 + sum of omega_j x / (1 - decays_j x) = product of (1 - inverse_decays_j x) /
     (1 - decays_j x)."""
     over = decays[:, None] - inverse_decays[None, :]
     under = decays[:, None] - decays[None, :] + np.eye(len(decays))
@@ -114,8 +114,8 @@ def sum_of_squares(amplitudes: Floats, rates: Floats, steps: int, *, weighted: b
 
 
 def factors(strategy: Buffered, steps: int) -> tuple[float, float]:
-    """The largest and the root mean squared deviation of prefix sums under a strategy, in units of the noise
-    for one participation, in closed form.
+    """Return the largest and the root mean squared deviation of prefix sums under a strategy, in units of the
+    noise for one participation, in closed form.
 
     Row t of A C⁻¹ has the entries b_0, ..., b_t, and the generating function of b is 1 / ((1 - x) c(x)), so
     that b_t = b_inf + sum of a_j inverse_decays_j^t.
@@ -143,8 +143,8 @@ def _factors(decays: Floats, inverse: Floats, steps: int) -> tuple[float, float]
 
 @lru_cache(maxsize=64)
 def blt(steps: int, buffers: int = 4, *, minimize: str = "max") -> Buffered:
-    """The buffered linear Toeplitz strategy with the least error of prefix sums over `steps` steps, one
-    participation: `minimize` its largest ("max") or its root mean square ("rms").
+    """Return the buffered linear Toeplitz strategy with the least error of prefix sums over `steps` steps,
+    one participation: `minimize` its largest ("max") or its root mean square ("rms").
 
     Quasi-Newton on both sets of decays, from decays spaced evenly in the logarithm (arXiv:2408.08868
     optimizes the same); the start is fixed, so that the same steps give the same strategy.

@@ -85,7 +85,7 @@ def _gamma(A: Floats, gap: float, rounds: int = 500) -> Triangle:
 
 
 def _lower(X: Floats) -> Floats:
-    """The lower-triangular C with Cᵀ C = X and a positive diagonal: Cholesky's factor in the reverse "
+    """Return the lower-triangular C with Cᵀ C = X and a positive diagonal: Cholesky's factor in the reverse "
     "order."""
     upper = linalg.cholesky(X[::-1, ::-1], lower=False)
     return np.ascontiguousarray(upper[::-1, ::-1])

@@ -136,7 +136,7 @@ class PostgreSQL:
         return f"WITH {definitions(self._tables)} SELECT * FROM ({sql}) AS answer"
 
     def answer(self, sql: str) -> pa.Table:
-        """The result of one aggregate query that the query room has built; at most `seconds` long."""
+        """Return the result of one aggregate query that the query room has built; at most `seconds` long."""
         with self.snapshot(), self._errors():
             cursor = self._here.connection.cursor(binary=True)
             cursor.adapters.register_loader(DATE, day_loader())
@@ -167,7 +167,7 @@ class PostgreSQL:
                         yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
 
     def _typed(self, table: Table, name: str) -> str:
-        """A column as its declared kind: what does not convert is missing."""
+        """Return a column as its declared kind: what does not convert is missing."""
         from sqlglot import exp
 
         from .. import semantics
@@ -266,7 +266,7 @@ class PostgreSQL:
 
 
 def _opened(connection: Any, address: Address, names: Mapping[str, str], public: Public) -> dict[str, Table]:
-    """The tables as they are now."""
+    """Return the tables as they are now."""
     if connection.info.server_version < OLDEST:
         raise InvalidInput(
             f"the server at {address.label} is older than PostgreSQL {OLDEST // 10000}. Nothing was opened."
@@ -305,7 +305,7 @@ def connect_postgres(
     related: Mapping[str, str] | None = None,
     seconds: float | None = None,
 ) -> PostgreSQL:
-    """An engine for a table of a PostgreSQL database: "postgresql://user@host/database".
+    """Return an engine for a table of a PostgreSQL database: "postgresql://user@host/database".
 
     `table`: its name there, perhaps with its schema ("clinic.visits"); by default what `public` calls it.
     `related` names the tables that `public.tables` declares, in the same database. `seconds`: a statement

@@ -115,7 +115,7 @@ def csv_batches(copy: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
 
 
 def _next(reader: Any) -> pa.RecordBatch | None:
-    """The next batch, or None at the end; what cannot be read is not quoted."""
+    """Return the next batch, or None at the end; what cannot be read is not quoted."""
     try:
         return reader.read_next_batch()
     except StopIteration:

@@ -36,7 +36,7 @@ SETTINGS = {
 
 
 def is_address(data: Any) -> bool:
-    """Whether this is the address of a PostgreSQL database."""
+    """Return whether this is the address of a PostgreSQL database."""
     return isinstance(data, str) and data.startswith(SCHEMES)
 
 
@@ -81,7 +81,7 @@ class Address:
         return f"{host}/{parts.get('dbname', '')}".rstrip("/")
 
     def connect(self, **options: Any) -> Any:
-        """A connection that begins no transaction by itself. What the driver says of a failure is kept
+        """Return a connection that begins no transaction by itself. What the driver says of a failure is kept
         back."""
         psycopg = driver()
         try:

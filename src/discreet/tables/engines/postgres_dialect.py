@@ -48,7 +48,7 @@ def _text(node: exp.Expression) -> dict[str, Any]:
 
 
 def _of_text(g: Generator, node: Any, body: str) -> str:
-    """A body over the value as text t and its type k."""
+    """Return a body over the value as text t and its type k."""
     value = g.sql(node.args["this"])
     return f"(SELECT {body} FROM (SELECT ({value})::text AS t, pg_typeof({value}) AS k OFFSET 0) AS v)"
 
@@ -212,7 +212,7 @@ _DIRECTIVES = {
 
 
 def _day_text(g: Generator, node: Any) -> str:
-    """Each directive by itself; one that is not listed is an error before anything is charged."""
+    """Return each directive by itself; one that is not listed is an error before anything is charged."""
     layout = node.args["format"].name
     parts = []
     for plain, directive in re.findall(r"([^%]+)|%(-?.|$)", layout, re.DOTALL):
@@ -267,7 +267,7 @@ def _smallest_ranks(g: Generator, node: Any) -> str:
 
 
 def _first(order: str, source: str, n: str, alias: str) -> str:
-    """The first n rows of each unit and group."""
+    """Return the first n rows of each unit and group."""
     numbered = f'SELECT *, ROW_NUMBER() OVER (PARTITION BY "u", "j" ORDER BY {order}, "x0") AS "kept"'
     return f'{alias} AS (SELECT "j", "x0" FROM ({numbered} FROM {source}) AS d WHERE "kept" <= {n})'
 
@@ -339,6 +339,6 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
 
 @cache
 def dialect(truths: frozenset[str] = frozenset()) -> Dialect:
-    """The dialect for tables in which the columns of these names hold truth values."""
+    """Return the dialect for tables in which the columns of these names hold truth values."""
     writers = {**WRITERS, d.Convert: _convert(truths)}
     return Dialect("postgres", Postgres.Generator, writers, numbers_rows=False)

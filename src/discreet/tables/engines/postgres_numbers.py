@@ -33,12 +33,12 @@ _LARGEST, _LEAST = 1.7976931348623157e308, 5e-324
 
 
 def number(value: float) -> str:
-    """A double as a constant."""
+    """Return a double as a constant."""
     return f"'{value!r}'::float8"
 
 
 def bound(g: Generator, values: Mapping[str, Any], body: str) -> str:
-    """The `body` over named values ("{a}"), each of which is computed once."""
+    """Return the `body` over named values ("{a}"), each of which is computed once."""
     texts = {name: g.sql(value) for name, value in values.items()}
     plain = all(
         isinstance(value, exp.Column)
@@ -53,7 +53,7 @@ def bound(g: Generator, values: Mapping[str, Any], body: str) -> str:
 
 
 def over(*names: str, body: str) -> Writer:
-    """A writer of `body`, in which the node's arguments stand by letters in the order given."""
+    """Return a writer of `body`, in which the node's arguments stand by letters in the order given."""
     letters = "abcdefg"[: len(names)]
 
     def write(g: Generator, node: Any) -> str:
@@ -63,14 +63,14 @@ def over(*names: str, body: str) -> Writer:
 
 
 def constant(node: Any) -> float | None:
-    """The value of a constant; None for anything else."""
+    """Return the value of a constant; None for anything else."""
     while isinstance(node, exp.Paren):
         node = node.this
     return float(node.this) if isinstance(node, d.Number) and isinstance(node.this, str) else None
 
 
 def _last(fits: Callable[[float], bool]) -> float:
-    """The largest finite positive double that fits, where all smaller ones do."""
+    """Return the largest finite positive double that fits, where all smaller ones do."""
     low, high = 0, struct.unpack("<q", struct.pack("<d", math.inf))[0] - 1
     while low < high:
         middle = (low + high + 1) // 2
@@ -88,7 +88,7 @@ def _double(bits: int) -> float:
 
 @cache
 def _scaled(operator: str, value: float) -> str:
-    """A double times or by a constant; the ends of the range in which that fails are computed here."""
+    """Return a double times or by a constant; the ends of the range in which that fails are computed here."""
 
     def result(x: float) -> float:
         with np.errstate(all="ignore"):
@@ -128,8 +128,8 @@ def _signed(value: str) -> str:
 
 
 def _sum(sign: str, same: str, other: str) -> str:
-    """The sum or difference. Where both are finite, one is beyond 2**1022, and none so small that it does not
-    matter, halves are exact, and their sum is rounded as the sum itself would be."""
+    """Return the sum or difference. Where both are finite, one is beyond 2**1022, and none so small that it
+    does not matter, halves are exact, and their sum is rounded as the sum itself would be."""
     written = f"{{a}} {sign} {{b}}"
     return (
         f"(CASE WHEN abs({{a}}) <= {number(2.0**1022)} AND abs({{b}}) <= {number(2.0**1022)} THEN {written} "
@@ -178,7 +178,7 @@ def plus(g: Generator, node: Any) -> str:
 
 
 def minus(g: Generator, node: Any) -> str:
-    """The sum with what has the other sign."""
+    """Return the sum with what has the other sign."""
     first, second = node.args["this"], node.args["expression"]
     value = constant(second)
     if value is not None and abs(value) < 2.0**900 and first.find(exp.Column):
@@ -187,7 +187,7 @@ def minus(g: Generator, node: Any) -> str:
 
 
 def times(g: Generator, node: Any) -> str:
-    """A product; with a constant, the ends of the range in which nothing fails are computed here."""
+    """Return a product; with a constant, the ends of the range in which nothing fails are computed here."""
     first, second = node.args["this"], node.args["expression"]
     for one, other in ((first, second), (second, first)):
         value = constant(one)
@@ -199,7 +199,7 @@ def times(g: Generator, node: Any) -> str:
 
 
 def divide(g: Generator, node: Any) -> str:
-    """A quotient; NULL by zero."""
+    """Return a quotient; NULL by zero."""
     first, second = node.args["this"], node.args["expression"]
     value = constant(second)
     if value is not None and math.isfinite(value) and value != 0 and first.find(exp.Column):
@@ -227,7 +227,7 @@ _REMAINDER = (
 
 
 def _parts(name: str) -> str:
-    """The whole number m and the exponent e of a double."""
+    """Return the whole number m and the exponent e of a double."""
     fraction = f"({_bits(name)} & 4503599627370495)"
     exponent = f"(({_bits(name)} >> 52) & 2047)"
     return (
@@ -237,7 +237,7 @@ def _parts(name: str) -> str:
 
 
 def remainder(g: Generator, node: Any) -> str:
-    """What is left after division, by exact arithmetic on whole numbers."""
+    """Return the remainder, by exact arithmetic on whole numbers."""
     body = _REMAINDER.replace("{pa}", _parts("{a}")).replace("{pb}", _parts("{b}"))
     return bound(g, {"a": node.args["this"], "b": node.args["expression"]}, body)
 
@@ -311,8 +311,8 @@ _WHOLE = "(CASE WHEN {{a}} >= {low} AND {{a}} {less} {high} THEN ({text})::bigin
 
 
 def safe_nearest_whole(g: Generator, node: Any) -> str:
-    """The nearest whole number where it fits; of a multiple by a constant of at least one, the numbers whose
-    multiple fits are known here."""
+    """Return the nearest whole number where it fits; of a multiple by a constant of at least one, the numbers
+    whose multiple fits are known here."""
     x = node.args["this"]
     if isinstance(x, d.Times):
         factor, first = constant(x.args["expression"]), x.args["this"]

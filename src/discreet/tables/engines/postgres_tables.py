@@ -75,7 +75,7 @@ WHERE t.typtype <> 'd' ORDER BY b.attnum
 
 
 def parse(name: str) -> tuple[str, ...]:
-    """A table's name, perhaps with its schema: `visits`, `clinic.visits`, `"Odd Name".visits`."""
+    """Return a table's name, perhaps with its schema: `visits`, `clinic.visits`, `"Odd Name".visits`."""
     part = r'(?:"(?:[^"\0]|"")+"|[^".\0]+)'
     if not re.fullmatch(rf"{part}(?:\.{part})?", name):
         raise InvalidInput(
@@ -86,7 +86,8 @@ def parse(name: str) -> tuple[str, ...]:
 
 
 def resolve(connection: Any, name: str) -> tuple[str, str]:
-    """The schema and the name of a relation; without a schema, where the role's own path finds it first."""
+    """Return the schema and the name of a relation; without a schema, where the role's own path finds it
+    first."""
     parts = parse(name)
     if len(parts) == 2:
         return parts[0], parts[1]
@@ -101,7 +102,7 @@ def resolve(connection: Any, name: str) -> tuple[str, str]:
 
 
 def look(connection: Any, relation: tuple[str, str]) -> Shape | None:
-    """What a relation is like now; None if there is none."""
+    """Return what a relation is like now; None if there is none."""
     text = f"{quoted(relation[0])}.{quoted(relation[1])}"
     found = connection.execute(
         f"SELECT c.oid::bigint, c.relkind::text, row_security_active(c.oid) FROM pg_class c "
@@ -136,7 +137,7 @@ def check(name: str, shape: Shape | None) -> Shape:
 
 
 def _no_later(column: str, type_: str) -> str:
-    """A day or time inside the years that people write, infinite ones included."""
+    """Return a day or time inside the years that people write, infinite ones included."""
     if type_ == "timestamptz":
         column = f"({column} AT TIME ZONE 'UTC')"
     of = "date" if type_ == "date" else "timestamp"
@@ -148,7 +149,7 @@ def _no_later(column: str, type_: str) -> str:
 
 
 def _as_double(column: str) -> str:
-    """A numeric as the nearest double: infinite beyond all doubles, zero below the least."""
+    """Return a numeric as the nearest double: infinite beyond all doubles, zero below the least."""
     return (
         f"CASE WHEN {column} = 'NaN' THEN 'NaN'::float8 "
         f"WHEN {column} > 1.7976931348623158e308 THEN {INFINITE} "
@@ -158,7 +159,7 @@ def _as_double(column: str) -> str:
 
 
 def _read(column: str, type_: str, kind: str, fact: Fact | None, is_unit: bool) -> str:
-    """How a column is read. A unit's is never put into a range: two people must not become one."""
+    """Return how a column is read. A unit's is never put into a range: two people must not become one."""
     if kind == "integer":
         return f"{column}::bigint"
     if kind == "text":
@@ -224,7 +225,7 @@ class Table:
         return f"{quoted(self.name)} AS NOT MATERIALIZED (SELECT {', '.join(listed)} FROM {self.text}{where})"
 
     def arrow(self, columns: Sequence[str]) -> pa.Schema:
-        """The types in which columns come in batches."""
+        """Return the types in which columns come in batches."""
         types, facts = {n: t for n, t, _ in self.shape.columns}, dict(self.schema)
         fields = []
         for name in columns:
@@ -236,7 +237,7 @@ class Table:
 
 
 def converted(fact: Fact | None, kind: str) -> str | None:
-    """The kind as which a column is handed on where it is not of the declared one itself."""
+    """Return the kind as which a column is handed on where it is not of the declared one itself."""
     if isinstance(fact, Categories):
         if all(isinstance(value, int) for value in fact.values):
             return None if kind == "integer" else "number"

@@ -142,8 +142,8 @@ class Spark:
             raise EngineError("Spark has stopped. Nothing was charged. Start it, and open the table again.")
 
     def _fingerprint(self, key: bytes) -> bytes:
-        """What changes when files of the table are written again: their names, lengths and times, under a
-        secret key. Of tables that are elsewhere only the declared version tells."""
+        """Return what changes when files of the table are written again: their names, lengths and times,
+        under a secret key. Of tables that are elsewhere only the declared version tells."""
         digest = hashlib.blake2b(key=key, digest_size=32)
         for name, stamp in self._stamps.items():
             files = [(path, modified, size) for path, _, modified, _, size in stamp or ()]
@@ -151,11 +151,12 @@ class Spark:
         return digest.digest()
 
     def answer(self, sql: str) -> pa.Table:
-        """The result of one aggregate query that the query room has built; at most `seconds` long."""
+        """Return the result of one aggregate query that the query room has built; at most `seconds` long."""
         return self._run(lambda: self._session.sql(sql).toArrow())
 
     def explain(self, sql: str) -> str:
-        """The physical plan of a query, which is meant to depend on its text and on nothing in the data."""
+        """Return the physical plan of a query, which is meant to depend on its text and on nothing in the
+        data."""
         plan: str = self._session.sql(sql)._jdf.queryExecution().executedPlan().toString()
         return plan
 
@@ -283,7 +284,7 @@ def _threads() -> ThreadPoolExecutor:
 
 
 def _own_session(host: Any) -> Any:
-    """A session of ours on the host's cluster, so that no setting of the host's is touched or read."""
+    """Return a session of ours on the host's cluster, so that no setting of the host's is touched or read."""
     session = host.newSession()
     for name in _KEPT:
         session.conf.set(name, host.conf.get(name))
@@ -340,8 +341,8 @@ def connect(
     key: str | None = None,
     versioned: bool = True,
 ) -> Spark:
-    """An engine for a Spark DataFrame of a stored table, or for the path of a Parquet file, a folder of these
-    or a pattern ("visits/*.parquet").
+    """Return an engine for a Spark DataFrame of a stored table, or for the path of a Parquet file, a folder
+    of these or a pattern ("visits/*.parquet").
 
     `related` holds the data of the tables that `public.tables` declares, in the same ways. `spark`: the
     session whose cluster reads paths; by default the one that is active, or one on this machine. `seconds`: a

@@ -44,7 +44,7 @@ def _convert(g: Generator, node: Any) -> str:
 
 
 def _either(value: str, of_text: Callable[[str], str], otherwise: str) -> str:
-    """One of two ways, decided by the type of `value` when the query is planned."""
+    """Return one of two texts, decided by the type of `value` when the query is planned."""
     return f"IF(TYPEOF({value}) = 'string', {once(f'CAST({value} AS STRING)', of_text)}, {otherwise})"
 
 
@@ -101,7 +101,8 @@ def _as_integer(g: Generator, node: Any) -> str:
 
 
 def _decimal_of(g: Generator, text: str, width: int, scale: int) -> str:
-    """A text as decimal; NULL before Spark tries one whose exponent would make it write out all digits."""
+    """Return a text as decimal; NULL before Spark tries one whose exponent would make it write out all
+    digits."""
     return (
         f"CASE WHEN ABS({_number_of(g, text)}) < 1E39D THEN TRY_CAST({text} AS DECIMAL({width}, {scale})) END"
     )
@@ -127,7 +128,7 @@ def _as_float(g: Generator, node: Any) -> str:
 
 
 def _double(value: int) -> str:
-    """The double of a whole number that is one exactly."""
+    """Return the double of a whole number that is one exactly."""
     assert int(float(value)) == value
     return f"({float(value)!r}D)"
 
@@ -151,7 +152,7 @@ def _half_away(x: str) -> str:
 
 
 def _rounded(function: Callable[[str], str]) -> Writer:
-    """A rounding to some digits after or before the point, by way of one to whole numbers."""
+    """Return a rounding to some digits after or before the point, by way of one to whole numbers."""
 
     def write(g: Generator, node: Any) -> str:
         x = argument(g, node, "this")

@@ -10,14 +10,14 @@ from typing import Any
 
 
 def is_frame(data: Any) -> bool:
-    """Whether this is a Spark DataFrame; asked before anything else, as a DataFrame has attributes of the
-    names of its columns."""
+    """Return whether this is a Spark DataFrame; asked before anything else, as a DataFrame has attributes of
+    the names of its columns."""
     kind = type(data)
     return kind.__module__.startswith("pyspark.sql.") and kind.__name__ == "DataFrame"
 
 
 def frame_name(data: Any) -> str | None:
-    """The name of the stored table that a DataFrame is of, where it has one."""
+    """Return the name of the stored table that a DataFrame is of, where it has one."""
     if not is_frame(data) or not hasattr(data, "_jdf"):
         return None
     plan = data._jdf.queryExecution().analyzed()
@@ -25,14 +25,14 @@ def frame_name(data: Any) -> str | None:
 
 
 def is_several(data: Any) -> bool:
-    """Whether a path is a folder, or a pattern that some file fits."""
+    """Return whether a path is a folder, or a pattern that some file fits."""
     if not isinstance(data, str | Path) or "://" in str(data):
         return False
     return Path(data).is_dir() or (not Path(data).exists() and bool(glob.glob(str(data))))
 
 
 def files_of(data: str | Path) -> list[Path]:
-    """The Parquet files that a file, a folder or a pattern means, in order."""
+    """Return the Parquet files that a file, a folder or a pattern means, in order."""
     places = [Path(place) for place in glob.glob(str(data))] if not Path(data).exists() else [Path(data)]
     return sorted(
         path for place in places for path in (place.rglob("*.parquet") if place.is_dir() else [place])
@@ -40,8 +40,8 @@ def files_of(data: str | Path) -> list[Path]:
 
 
 def several_version(data: str | Path) -> str | None:
-    """A version of several files that changes when one is written or added: when the last one was written,
-    and how many there are. None for a single file."""
+    """Return a version of several files that changes when one is written or added: when the last one was
+    written, and how many there are. None for a single file."""
     if not is_several(data):
         return None
     files = files_of(data)

@@ -93,7 +93,7 @@ class Table:
         return self.frame.selectExpr(*listed) if listed else self.frame.selectExpr("1 AS `n`")
 
     def unique(self, columns: Sequence[str]) -> bool:
-        """Whether no two rows agree in these columns, and none lacks one of them."""
+        """Return whether no two rows agree in these columns, and none lacks one of them."""
         from pyspark.sql import functions as f
 
         texts = [self.frame[_quoted(name)].cast("string").alias(f"k{i}") for i, name in enumerate(columns)]
@@ -105,12 +105,12 @@ class Table:
 
 
 def kinds_of(frame: Any) -> dict[str, str]:
-    """The kinds of a DataFrame's columns."""
+    """Return the kinds of a DataFrame's columns."""
     return {field.name: kind_of(field.dataType.simpleString()) for field in frame.schema.fields}
 
 
 def kind_of(type_: str) -> str:
-    """The kind of a column from the name of its type in Spark.
+    """Return the kind of a column from the name of its type in Spark.
 
     >>> kind_of("bigint"), kind_of("decimal(10,2)"), kind_of("array<int>"), kind_of("varchar(8)")
     ('integer', 'number', 'nested', 'text')
@@ -129,7 +129,7 @@ def kind_of(type_: str) -> str:
 
 
 def local_session() -> Any:
-    """The active session, or one on this machine."""
+    """Return the active session, or one on this machine."""
     try:
         from pyspark.sql import SparkSession
     except ImportError:
@@ -150,7 +150,7 @@ def local_session() -> Any:
 
 
 def read(session: Any, name: str, data: Any) -> Table:
-    """A table in our own session: every column as one that queries cannot trip over."""
+    """Return a table in our own session: every column as one that queries cannot trip over."""
     if is_frame(data):
         frame = _moved(session, name, data)
     elif isinstance(data, str | Path):
@@ -166,7 +166,7 @@ def read(session: Any, name: str, data: Any) -> Table:
 
 
 def _moved(session: Any, name: str, frame: Any) -> Any:
-    """The host's DataFrame in our session, so that it runs under our settings."""
+    """Return the host's DataFrame in our session, so that it runs under our settings."""
     from pyspark.sql.classic.dataframe import DataFrame
 
     if not isinstance(frame, DataFrame):
@@ -205,7 +205,7 @@ def _computed(plan: Any) -> Any:
 
 
 def _widens(cast: Any) -> bool:
-    """Whether a cast has a place for every value, as Spark puts it around what is compared."""
+    """Return whether a cast has a place for every value, as Spark puts it around what is compared."""
     of, to = (part.dataType().simpleString() for part in (cast.child(), cast))
     if cast.child().getClass().getSimpleName() == "Literal" or of == to:
         return True
@@ -230,8 +230,8 @@ def _parquet(session: Any, data: str | Path) -> Any:
 
 
 def _sound(frame: Any, field: Any) -> Any:
-    """A column without values that queries could fail on: text that is not UTF-8 is missing, days and times
-    lie in the years 1 to 9999; and texts are equal only if all their characters are."""
+    """Return a column without values that queries could fail on: text that is not UTF-8 is missing, days and
+    times lie in the years 1 to 9999; and texts are equal only if all their characters are."""
     from pyspark.sql import functions as f
 
     column, type_ = frame[_quoted(field.name)], field.dataType.simpleString()

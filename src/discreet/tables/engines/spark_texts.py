@@ -25,7 +25,7 @@ _SHORT = 64
 
 
 def once(value: str, body: Callable[[str], str]) -> str:
-    """A text in which `body` may name a value as often as it likes: a long one is written once, as the
+    """Return a text in which `body` may name a value as often as it likes: a long one is written once, as the
     argument of a function of one variable, as texts inside texts would otherwise grow without bound."""
     if len(value) <= _SHORT:
         return body(value)
@@ -33,7 +33,7 @@ def once(value: str, body: Callable[[str], str]) -> str:
 
 
 def repeating(body: Callable[[str], str]) -> Writer:
-    """A writer of a node with one argument, which the text names several times."""
+    """Return a writer of a node with one argument, which the text names several times."""
     return lambda g, node: once(argument(g, node, "this"), body)
 
 
@@ -73,7 +73,7 @@ def _regex(part: str) -> str:
 
 @cache
 def _case_of(function: str) -> tuple[str, str]:
-    """The characters that DuckDB's UPPER or LOWER changes, and what they become: one character each.
+    """Return the characters that DuckDB's UPPER or LOWER changes, and what they become: one character each.
 
     Spark's own would make two of some, and public texts would not be what the engine computes.
     """
