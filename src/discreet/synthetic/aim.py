@@ -25,8 +25,8 @@ from .synthesizer import GRID, State, Synthesizer
 _TABLE = Fraction(9, 10)
 # Rounds that the budget would be enough for if it were never annealed, for each column.
 _ROUNDS = 16
-# Passes of mirror descent after each round, from where the last one stopped: enough for the next choice, which
-# is noisy itself. A round number, not tuned; more passes cost time and no privacy.
+# Passes of mirror descent after each round, from where the last one stopped: enough for the next choice,
+# which is noisy itself. A round number, not tuned; more passes cost time and no privacy.
 _PASSES = 25
 
 # What is subtracted from a score for noise, at most: scores stay within 64 bits however small the budget is.

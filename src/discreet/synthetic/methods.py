@@ -14,7 +14,8 @@ from .marginal_trees import MST, Independent
 from .synthesizer import Synthesizer
 
 METHODS: dict[str, type[Synthesizer]] = {m.method: m for m in (AIM, MST, MWEM, PrivBayes, Independent)}
-# With more columns than this "auto" takes MST: AIM compares all triples in each round. A round number, not measured.
+# With more columns than this "auto" takes MST: AIM compares all triples in each round. A
+# round number, not measured.
 _MOST_FOR_AIM = 40
 
 
