@@ -57,6 +57,8 @@ if TYPE_CHECKING:
         mechanisms,
         query,
         sampling,
+        streaming,
+        synthetic,
         tables,
     )
     from .app.client import connect
@@ -79,6 +81,7 @@ _ROOMS = (
     "query",
     "sampling",
     "streaming",
+    "synthetic",
     "tables",
 )
 _LATER = {
@@ -135,6 +138,8 @@ __all__ = [
     "query",
     "rows",
     "sampling",
+    "streaming",
+    "synthetic",
     "tables",
 ]
 

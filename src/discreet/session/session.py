@@ -495,16 +495,60 @@ class Session:
         return Watch(self.start(vector) if number is None else self.curator.resume(vector, number))
 
     @_require.spelled
-    def stream(self, text: str, *, epsilon: Real | None = None, **options: Any) -> Stream:
+    def stream(
+        self,
+        text: str,
+        *,
+        epsilon: Real | None = None,
+        delta: float | None = None,
+        rho: Real | None = None,
+        horizon: int | None = None,
+        strategy: str = "auto",
+        participations: int | None = None,
+        separation: int | None = None,
+        clock: str | None = None,
+        window: int | None = None,
+        decay: float | None = None,
+        restart: int | None = None,
+        capacity: int | None = None,
+        rows: int | None = None,
+        groups: int | None = None,
+        number: int | None = None,
+    ) -> Stream:
         """Publish a count or a sum again at every tick, for one price, paid now: a continual counter.
 
         `text` is one COUNT or SUM, with GROUP BY declared columns for a vector of them; a column of declared
-        days in GROUP BY (or `clock=`) is the clock, whose ticks are closed one after the other. Options as in
-        `session.streams.open_stream`.
+        days in GROUP BY (or `clock=`) is the clock, whose ticks are closed one after the other. `epsilon`
+        (with `delta`) or `rho` is the price of all ticks together, of which there are `horizon`.
+        `participations`: in how many ticks one unit may count, needed where units are a column, at least
+        `separation` ticks apart. `rows`, `groups`: what one unit may contribute to one tick. `strategy`,
+        `window`, `decay`, `restart` and `capacity` as in `streaming.ContinualCounter`; `number` goes on with
+        a stream that was started before.
         """
         from .streams import open_stream
 
-        return open_stream(self, text, epsilon=epsilon, **options)
+        options = {
+            "separation": separation,
+            "window": window,
+            "decay": decay,
+            "restart": restart,
+            "capacity": capacity,
+        }
+        return open_stream(
+            self,
+            text,
+            epsilon=epsilon,
+            delta=delta,
+            rho=rho,
+            horizon=horizon,
+            strategy=strategy,
+            participations=participations,
+            clock=clock,
+            rows=rows,
+            groups=groups,
+            number=number,
+            **{name: value for name, value in options.items() if value is not None},
+        )
 
     def during(self, *periods: str) -> Session:
         """Return the rows of some periods only, where budgets are per period: what is asked is charged to
