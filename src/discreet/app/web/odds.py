@@ -23,8 +23,8 @@ def odds(epsilon: float) -> str:
             "against little more than certainty."
         )
     return (
-        f"Somebody who would have bet 50:50 on whether one person is in the data could, after this answer, bet "
-        f"at most {inside}; on what that person's rows say, at most {content}."
+        f"Somebody who would have bet 50:50 on whether one person is in the data could, after this answer, "
+        f"bet at most {inside}; on what that person's rows say, at most {content}."
     )
 
 
