@@ -158,6 +158,7 @@ ZOO: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "linear, three leading dims": (lambda: nn.Linear(6, 4), images(2, 3, 6)),
     "linear, one place of two dims": (lambda: nn.Linear(6, 4), images(1, 1, 6)),
     "embedding": (lambda: nn.Embedding(4, 3), words(4, 6)),
+    "embedding bag": (lambda: nn.EmbeddingBag(4, 3, mode="mean"), words(4, 6)),
     "embedding, one word": (lambda: nn.Embedding(4, 3), lambda: torch.randint(0, 4, (B,))),
     "embedding, long text": (lambda: nn.Embedding(9, 3, padding_idx=0), words(9, 200)),
     "conv1d": (lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1), images(4, 9)),

@@ -169,7 +169,9 @@ def test_a_choice_is_a_function_of_key_and_values_alone(sql, spark):
     moved = sum(here.get(cell, 0) != there.get(cell, 0) for cell in here.keys() | there.keys())
     measures = max(1, len(whole[1]), len(whole[2]))
     # One candidate of a quantile; of a mode each value that the unit's three rows have.
-    assert 0 < moved <= (3 if "MODE" in sql else measures)
+    # What the unit adds to a distinct count others may add as well.
+    assert "DISTINCT" in sql or moved > 0
+    assert moved <= (3 if "MODE" in sql else measures)
 
 
 def _cells(result):

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 import pytest
@@ -109,7 +110,10 @@ def test_an_answer_leaves_at_a_public_time_whatever_its_work_took(
             await desk.ask("sql", ANN, HEALTH)
         return time.monotonic() - begun
 
-    assert leaves <= asyncio.run(run()) + 0.002 < leaves + 0.15
+    # In a thread of its own: a browser's tests leave a running loop in this one.
+    with ThreadPoolExecutor(1) as pool:
+        took = pool.submit(lambda: asyncio.run(run())).result()
+    assert leaves <= took + 0.002 < leaves + 0.15
     store.close()
 
 

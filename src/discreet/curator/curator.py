@@ -301,12 +301,15 @@ class Curator:
             self, mechanism, checkpoint, every=every, analyst=analyst, text=text, progress=progress
         )
 
-    def resume(self, interactive: Interactive, number: int) -> InteractiveHandle:
+    def resume(
+        self, interactive: Interactive, number: int, *, analyst: str | None = None
+    ) -> InteractiveHandle:
         """Return an interactive mechanism that was started before, where it stands; `number` is that of its
         charge.
 
         The table may be another version than it was started on, if the mechanism says that it goes on with
-        any (see `Interactive`).
+        any (see `Interactive`). With an `analyst`, who goes on must be who paid, or the steward: what others
+        bought is not on their account.
         """
         if isinstance(getattr(self.source, "public", None), Public):
             interactive = as_of(interactive, self.source.public)
@@ -321,6 +324,11 @@ class Curator:
         if charge.kind != books.SPENDING or charge.body.get("mechanism") != described or trusted or elsewhere:
             raise InvalidInput(
                 f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged."
+            )
+        if analyst not in (None, STEWARD, charge.body.get("analyst")):
+            raise InvalidInput(
+                f"entry {number} of the ledger is no mechanism that {analyst} has started. Nothing was read "
+                f"or charged. Start one of your own."
             )
         return InteractiveHandle(self.ledger, self.source, interactive, charge.seq, self._entropy)
 

@@ -35,8 +35,9 @@ TRUSTED = "trusted code"
 # The kind of entry that says that a version was fed.
 FED = "fed"
 
-# Bytes that every sealed state has at least: the states of all mechanisms here but histograms are shorter.
-_LEAST_ROOM = 4096
+# Bytes that every sealed state has at least, and those that a number has room for: integers of 64 bits have
+# 20 digits, floats up to 24.
+_LEAST_ROOM, _DIGITS = 4096, 32
 
 
 class _WouldRead(BaseException):
@@ -317,7 +318,7 @@ class InteractiveHandle:
         self, writer: Writer, state: Any, version: int, shown: dict[str, Any], blobs: Sequence[Staged] = ()
     ) -> None:
         assert self.ledger.key is not None  # `writing` has seen to it
-        sealed = self.ledger.key.seal(_padded(canonical(state).encode()), self._context(version))
+        sealed = self.ledger.key.seal(_padded(state), self._context(version))
         body = {"charge": self.number, "version": version, **shown}
         for blob in blobs:
             blob.commit(writer)
@@ -327,14 +328,27 @@ class InteractiveHandle:
         return f"{self.number}:{version}".encode()
 
 
-def _padded(state: bytes) -> bytes:
-    """Return the state with blanks behind it, which JSON does not mind, up to a power of two of bytes.
+def _padded(state: Any) -> bytes:
+    """Return the state as JSON with blanks behind it, which JSON does not mind.
 
     Encryption hides what a text says and not how long it is: a noisy threshold has more digits the larger its
-    noise is.
+    noise is, and an exact sum the larger it is. So the length is that of the state's structure alone, with as
+    much room for every number as the longest has (`_room`), rounded up to a power of two.
     """
-    room = max(_LEAST_ROOM, 1 << (len(state) - 1).bit_length())
-    return state.ljust(room)
+    text = canonical(state).encode()
+    room = max(_LEAST_ROOM, len(text), _room(state))
+    return text.ljust(1 << (room - 1).bit_length())
+
+
+def _room(part: Any) -> int:
+    """Return how long a part of a state can be, whatever its numbers are: how many there are is public."""
+    if isinstance(part, dict):
+        return 2 + sum(len(canonical(key)) + 2 + _room(value) for key, value in part.items())
+    if isinstance(part, list | tuple):
+        return 2 + sum(1 + _room(value) for value in part)
+    if part is None or isinstance(part, bool):
+        return 5
+    return -(-len(canonical(part)) // _DIGITS) * _DIGITS
 
 
 def _staged(drawer: Drawer | None) -> AbstractContextManager[Sequence[Staged]]:

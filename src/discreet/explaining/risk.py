@@ -74,6 +74,8 @@ class Risk:
         Assumes:   the neighbor relation of the event says what the two tables differ in.
         """
         least = min(self.pure, self.epsilon + (SLACK if self.delta > 0 else 0.0))
+        if self.odds_fail >= 1:
+            return math.inf
         return math.exp(least) if least < 700 else math.inf
 
     @property
@@ -168,11 +170,10 @@ class Risk:
     def of_a_value(self) -> Risk:
         """What one record's content is exposed to: that it says one thing rather than another.
 
-        Under `add_remove` a changed record is one that leaves and one that comes, two steps; under `replace`
-        it
-        is one.
+        Under `add_remove` a changed record is one that leaves and one that comes, and under `zero_out` one
+        that is blanked and one that is filled in: two steps. Under `replace` it is one.
         """
-        return self.of_group(2) if self.neighbors is ADD_REMOVE else self
+        return self if self.neighbors is REPLACE else self.of_group(2)
 
 
 def changed(neighbors: Neighbors) -> str:

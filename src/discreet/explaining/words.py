@@ -130,7 +130,11 @@ def odds(risk: Risk, audience: str) -> tuple[str, ...]:
         inner = risk.of_a_value
         lines.append(
             "Under add_remove the odds between two contents of the same record are two steps apart: "
-            + (f"a factor of {number(inner.odds_factor)}." if inner.bounded else "no bound at this delta.")
+            + (
+                f"a factor of {number(inner.odds_factor)}{_unless(inner)}."
+                if _limited(inner)
+                else "no bound at this delta."
+            )
         )
     return tuple(lines)
 
@@ -206,6 +210,16 @@ def leaving(risk: Risk, audience: str) -> tuple[str, ...]:
     return tuple(lines)
 
 
+def _limited(risk: Risk) -> bool:
+    """Return whether odds are bounded at all, with some chance."""
+    return risk.bounded and risk.odds_factor < math.inf
+
+
+def _unless(risk: Risk) -> str:
+    """Return with what chance the odds may move further, where they may."""
+    return f" (except with probability {risk.odds_fail:.1g})" if risk.odds_fail else ""
+
+
 def groups(risk: Risk) -> tuple[str, ...]:
     """Return what a family has."""
     rows = []
@@ -213,7 +227,7 @@ def groups(risk: Risk) -> tuple[str, ...]:
         group = risk.of_group(size)
         rows.append(
             f"{size} units together: {price(group)}"
-            + (f", odds by at most {number(group.odds_factor)}" if group.bounded else "")
+            + (f", odds by at most {number(group.odds_factor)}{_unless(group)}" if _limited(group) else "")
         )
     return tuple(f"{row}." for row in rows)
 

@@ -28,6 +28,7 @@ from .votes import ConfidentGNMax, Counts, GNMax, InteractiveGNMax
 
 # Steps of the grid on which a cost is put before noise is added: fine beside any cost worth telling.
 _STEP = 2.0**-30
+_LARGEST_ORDER = 1_000_000
 _POWER = 3
 # Below this variance the tail of discrete noise is not that of continuous noise, moved by one, to within the
 # smallest chance that `accounting.pate` tells from zero: 2 exp(-2 pi^2 64) < 2^-1000 / 10^12.
@@ -98,9 +99,9 @@ class SanitizedCost:
     order: float
 
     def __post_init__(self) -> None:
-        _require.positive(epsilon=self.epsilon)
-        if not (math.isfinite(self.order) and self.order > 1):
-            raise _require.fail("order", self.order, "above 1")
+        _require.positive(epsilon=self.epsilon, order=self.order)
+        if not 1 < self.order <= _LARGEST_ORDER:
+            raise _require.fail("order", self.order, f"above 1 and at most {_LARGEST_ORDER:,}")
         self._noise  # noqa: B018 - refuses an epsilon without a smooth noise
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:

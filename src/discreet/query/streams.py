@@ -19,6 +19,11 @@ def stream_statistic(
     charged.
     """
     select = parse(text)
+    if select.find(exp.Distinct) is not None:
+        raise QueryError(
+            "what is distinct in one tick may come again in the next, and a stream would add it up once "
+            "more. Nothing was read or charged. Count rows, or take streaming.Presence for different people."
+        )
     group = select.args.get("group")
     days = {name.lower(): name for name, fact in public.schema if isinstance(fact, Dates)}
     keys = [] if group is None else list(group.expressions)

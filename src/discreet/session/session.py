@@ -248,8 +248,10 @@ class Session:
                 f"Nothing was read or released. Open the new data as "
                 f"a version of its own, dp.open(..., version=...), and feed it there."
             )
+        if not goes_on:
+            self.curator.resume(mechanism, number, analyst=self.analyst)
         release = None if goes_on else self.curator.feed(mechanism, number)
-        resumed = self.curator.resume(mechanism, number)
+        resumed = self.curator.resume(mechanism, number, analyst=self.analyst)
         return Fed(
             resumed if isinstance(live, InteractiveHandle) or mechanism is live else _over(live, resumed),
             release,
@@ -492,7 +494,11 @@ class Session:
             "split": split,
         }
         vector = SparseVector(**terms) if delta == 0 else RedrawnSparseVector(**terms, delta=delta)
-        return Watch(self.start(vector) if number is None else self.curator.resume(vector, number))
+        return Watch(
+            self.start(vector)
+            if number is None
+            else self.curator.resume(vector, number, analyst=self.analyst)
+        )
 
     @_require.spelled
     def stream(

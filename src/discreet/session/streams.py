@@ -188,7 +188,7 @@ def open_stream(
     )
     if number is None:
         return Stream.begin(session, asked)
-    session.curator.resume(asked, number)
+    session.curator.resume(asked, number, analyst=session.analyst)
     return Stream(session, asked, number)
 
 
@@ -208,7 +208,7 @@ def find_stream(session: Session, number: int | None = None) -> Stream:
             f"or charged. Start one with session.stream(...), or discreet stream start."
         )
     asked = as_of(from_json(chosen[-1].body["mechanism"]), session.public)
-    session.curator.resume(asked, chosen[-1].seq)
+    session.curator.resume(asked, chosen[-1].seq, analyst=session.analyst)
     return Stream(session, asked, chosen[-1].seq)
 
 

@@ -171,7 +171,7 @@ def teach(session: Session, learner: Any, *, number: int | None = None, **option
     mechanism, values = built(session, learner, **options)
     curator = session.curator
     if number is not None:
-        return Labeller(curator.resume(mechanism, number), values)
+        return Labeller(curator.resume(mechanism, number, analyst=session.analyst), values)
     return Labeller(curator.start(mechanism, analyst=session.analyst), values)
 
 

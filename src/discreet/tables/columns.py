@@ -186,9 +186,10 @@ def held(table: pa.Table) -> pa.Table:
     """Return the same values in types that the engine holds, and none that a query could trip over.
 
     Half floats become floats, small decimals decimal128, dictionaries and run ends their values, columns
-    without any value text. Text that is not UTF-8 and decimals with more digits than their type has are
-    missing; days and times before the year 1 or after 9999 are the first and last of these. All of that looks
-    at one value at a time. What has no such type stays, to be refused where it is declared.
+    without any value text. Text that is not UTF-8, decimals with more digits than their type has, and days
+    and times before the year 1 or after 9999 are missing: put at an end, two people whose ids they are would
+    become one. All of that looks at one value at a time. What has no such type stays, to be refused where it
+    is declared.
     """
     columns = {}
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -249,7 +250,7 @@ _NANOSECONDS = (1 << 63) - 86_400 * 10**9
 
 
 def _within_years(column: pa.ChunkedArray) -> pa.ChunkedArray:
-    """Days and times no earlier than the year 1 and no later than 9999."""
+    """Return days and times of the years 1 to 9999; others are missing."""
     type_ = column.type
     if pa.types.is_date32(type_):
         return _between(column, pa.int32(), _FIRST_DAY, _LAST_DAY)
@@ -266,10 +267,10 @@ def _between(column: pa.ChunkedArray, as_: pa.DataType, low: int, high: int) -> 
     import pyarrow.compute as pc
 
     numbers = pa.chunked_array([chunk.view(as_) for chunk in column.chunks], as_)
-    ends = (pa.scalar(low, as_), pa.scalar(high, as_))
-    inside = pc.min_element_wise(
-        pc.max_element_wise(numbers, ends[0], skip_nulls=False), ends[1], skip_nulls=False
+    known = pc.and_(
+        pc.greater_equal(numbers, pa.scalar(low, as_)), pc.less_equal(numbers, pa.scalar(high, as_))
     )
+    inside = pc.if_else(known, numbers, pa.scalar(None, as_))
     return pa.chunked_array([chunk.view(column.type) for chunk in inside.chunks], column.type)
 
 

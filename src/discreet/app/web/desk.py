@@ -96,11 +96,16 @@ class FrontDesk:
                 "Busy", "too many questions wait for their answers. Nothing was charged. Ask again later.",
                 {"Retry-After": str(math.ceil(settings.seconds))},
             )  # fmt: skip
+        # Who has to wait for a worker would learn from the end of the wait how long another question took.
+        waits = (
+            self._held[person.name] >= max(1, settings.workers - 1)
+            or sum(self._held.values()) >= settings.workers
+        )
         self._held[person.name] += 1
         try:
             request = self._request(verb, person, dataset, options)
             reply = await self.data.call(request, arrived + settings.seconds, person.name)
-            if reply["touched"] or (settings.hide_stored and "result" in reply):
+            if waits or reply["touched"] or (settings.hide_stored and "result" in reply):
                 leaves = leaves_at(arrived, time.monotonic(), settings.step, settings.seconds)
                 await asyncio.sleep(max(0.0, leaves - time.monotonic()))
             return _result(reply)
@@ -113,8 +118,8 @@ class FrontDesk:
         """Return the moment since which an analyst's releases are not shown yet."""
         unfinished = [
             float(job["created"])
-            for job in self.store.jobs(person.name)
-            if job["dataset"] == dataset.name and job["state"] in ("waiting", "running")
+            for job in self.store.unfinished_jobs(person.name)
+            if job["dataset"] == dataset.name
         ]
         return min([time.time() - self.settings.seconds, *unfinished])
 
@@ -136,8 +141,7 @@ class FrontDesk:
         self, verb: str, person: Person, dataset: Dataset, seconds: float, options: dict[str, Any]
     ) -> str:
         """Begin a job: its result is there `seconds` after it was begun, which is public, and not before."""
-        running = [j for j in self.store.jobs(person.name) if j["state"] in ("waiting", "running")]
-        if len(running) >= self.settings.slots_per_person:
+        if len(self.store.unfinished_jobs(person.name)) >= self.settings.slots_per_person:
             raise HTTPError(
                 "Busy", "you have too many unfinished jobs. Nothing was charged. Cancel one, or wait."
             )
@@ -164,8 +168,9 @@ class FrontDesk:
                 reply = await lane.call(request, begun + seconds, "job")
                 await asyncio.to_thread(lane.stop)
                 lane = None
-            if reply["touched"]:
-                await asyncio.sleep(max(0.0, begun + seconds - time.monotonic()))
+                if reply["touched"]:
+                    # The slot is kept as long: when the next job begins must not tell when this one was done.
+                    await asyncio.sleep(max(0.0, begun + seconds - time.monotonic()))
             state = "failed" if "error" in reply else "done"
             self.store.set_job(job, state, reply.get("error") or reply["result"], only=("waiting", "running"))
         finally:

@@ -77,6 +77,7 @@ CREATE TABLE IF NOT EXISTS grants (
 CREATE TABLE IF NOT EXISTS jobs (
   id TEXT PRIMARY KEY, person TEXT NOT NULL, dataset TEXT NOT NULL, verb TEXT NOT NULL,
   state TEXT NOT NULL, created REAL NOT NULL, seconds REAL NOT NULL, result TEXT);
+CREATE TABLE IF NOT EXISTS former (name TEXT PRIMARY KEY);
 CREATE TABLE IF NOT EXISTS actions (time REAL NOT NULL, person TEXT NOT NULL, action TEXT NOT NULL);
 """
 _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.@")
@@ -124,6 +125,11 @@ class ServerStore:
             )
         if name == STEWARD and Role(role) is not Role.STEWARD:
             raise InvalidInput(f"the name {STEWARD!r} is the steward's. Nobody was added.")
+        if self._rows("SELECT name FROM former WHERE name = ?", name):
+            raise InvalidInput(
+                f"the name {name!r} was another person's, and ledgers know it: their budget and answers "
+                f"would be found under it. Nobody was added. Choose another name."
+            )
         with self._write() as db:
             try:
                 db.execute("INSERT INTO people (name, role) VALUES (?, ?)", (name, str(Role(role))))
@@ -134,7 +140,10 @@ class ServerStore:
         with self._write() as db:
             # whoever gets this name next must not find the results of who had it
             db.execute("DELETE FROM jobs WHERE person = ?", (name,))
-            return db.execute("DELETE FROM people WHERE name = ?", (name,)).rowcount > 0
+            removed = db.execute("DELETE FROM people WHERE name = ?", (name,)).rowcount > 0
+            if removed:
+                db.execute("INSERT OR IGNORE INTO former VALUES (?)", (name,))
+        return removed
 
     def people(self) -> list[tuple[str, Role]]:
         return [
@@ -185,11 +194,17 @@ class ServerStore:
         return token, public
 
     def revoke_token(self, public: str) -> str | None:
-        """Void a token, and the browser sessions opened with it; returns whose it was."""
+        """Void a token, its owner's browser sessions and password; returns whose it was.
+
+        Who had stolen it could have chosen a password with it, to stay. With a new token the owner chooses
+        one again.
+        """
         with self._write() as db:
             row = db.execute("SELECT person FROM tokens WHERE id = ?", (public,)).fetchone()
             db.execute("UPDATE tokens SET revoked = 1 WHERE id = ?", (public,))
-            db.execute("DELETE FROM sessions WHERE token = ?", (public,))
+            if row:
+                db.execute("DELETE FROM sessions WHERE person = ?", (row[0],))
+                db.execute("UPDATE people SET password = NULL WHERE name = ?", (row[0],))
         return row[0] if row else None
 
     def tokens_of(self, person: str) -> list[dict[str, Any]]:
@@ -317,6 +332,14 @@ class ServerStore:
         names = ("id", "person", "dataset", "verb", "state", "created", "seconds", "result")
         jobs = [dict(zip(names, row, strict=True)) for row in rows]
         return [j | {"result": None if j["result"] is None else json.loads(j["result"])} for j in jobs]
+
+    def unfinished_jobs(self, person: str) -> list[dict[str, Any]]:
+        """Return a person's jobs that wait or run, all of them."""
+        rows = self._rows(
+            "SELECT id, dataset, created FROM jobs WHERE person = ? AND state IN ('waiting', 'running')",
+            person,
+        )
+        return [{"id": job, "dataset": dataset, "created": created} for job, dataset, created in rows]
 
     def interrupt_jobs(self) -> None:
         """After a restart: what was running is not any more. What it was charged stays."""

@@ -4,6 +4,7 @@ about public inputs until the quota is used up."""
 from __future__ import annotations
 
 import base64
+import json
 import pickle
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -11,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ... import _require, sampling
-from ..._errors import Halted, InvalidInput
+from ... import _registry, _require, sampling
+from ..._errors import DescriptionError, Halted, InvalidInput
 from ..._public import Boolean, Categories, Public
 from ..._registry import described, named
 from ...accounting import Event, NoOp, compose
@@ -26,6 +27,14 @@ from .teachers import Array, Ints, Progress
 
 BLOB = "teachers"
 _LARGEST = 1 << 30
+
+
+def _spelled(part: Any) -> str:
+    """Return all settings of an aggregator as one text."""
+    try:
+        return json.dumps(_registry.to_json(part), sort_keys=True)
+    except DescriptionError:
+        return repr(part)
 
 
 @named("learning.Labels")
@@ -114,6 +123,8 @@ class PrivateTeachers:
             )
         if self.sanitize is not None:
             self.sanitize.check(self.aggregator)
+        if self.progress is not None and not callable(self.progress):
+            raise _require.fail("progress", self.progress, "a function of (done, teachers)")
 
     def _check_columns(self) -> None:
         if self.columns is None:
@@ -147,9 +158,11 @@ class PrivateTeachers:
         return int(self.aggregator.lead(confidence, self.classes))
 
     @property
-    def _trained(self) -> list[int]:
-        """Public numbers that a blob of teachers is read by."""
-        return [int(n) for n in (self.teachers, self.classes, self.size)]
+    def _trained(self) -> list[Any]:
+        """What a labeller that goes on must have again: numbers that a blob of teachers is read by, and how
+        votes are answered, of which the price alone does not say everything."""
+        numbers = [int(n) for n in (self.teachers, self.classes, self.size)]
+        return [*numbers, _spelled(self.aggregator), _spelled(self.sanitize)]
 
     def rehearse(self, source: AnySource) -> None:
         """Fit the learner to made-up examples and ask it: what fails then fails for other reasons than the
@@ -200,8 +213,9 @@ class PrivateTeachers:
         check_source(self.public, source, examples=True)
         if state["trained"] != self._trained:
             raise InvalidInput(
-                "these teachers were trained with other numbers of teachers, classes or bytes than are given "
-                "now. Nothing was drawn or released. Give those of the start."
+                "these teachers were trained with other numbers of teachers, classes or bytes, or for "
+                "another aggregator, than are given now. Nothing was drawn or released. Give those of the "
+                "start."
             )
         if state["closed"]:
             raise Halted(

@@ -12,6 +12,7 @@ import contextlib
 import copy
 import hashlib
 import io
+import itertools
 import os
 import pickle
 import random
@@ -74,11 +75,20 @@ def train(
     if workers <= 1:
         return [_noted(_train(*job), i + 1, len(jobs), progress) for i, job in enumerate(jobs)]
     results: list[bytes | None] = [None] * len(jobs)
-    _train_apart(jobs, range(len(jobs)), results, workers, progress)
+    # Counted are those that were collected, whether they came out or died: the last call says all of them.
+    collected = itertools.count(1)
+
+    def note() -> None:
+        if progress is not None and (number := next(collected)) < len(jobs):
+            progress(number, len(jobs))
+
+    _train_apart(jobs, range(len(jobs)), results, workers, note)
     for i, result in enumerate(results):
         # Those that were under way when a process died are tried once more, each in a process of its own.
         if result is None:
             _train_apart(jobs, [i], results, 1, None)
+    if progress is not None:
+        progress(len(jobs), len(jobs))
     return [result or b"" for result in results]
 
 
@@ -132,7 +142,7 @@ def _collect(
             if not isinstance(future.exception(), BrokenProcessPool):
                 results[i] = b"" if future.exception() is not None else future.result()
             if progress is not None:
-                progress(sum(r is not None for r in results), len(results))
+                progress()
         if not whole:
             return
 

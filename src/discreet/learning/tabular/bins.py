@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ..._public import Boolean, Bounds, Categories, Public
 from .rows import Design
 
-Codes = npt.NDArray[np.int16]
+Codes = npt.NDArray[np.int32]
 
 
 def bin_counts(design: Design, public: Public, parts: int) -> list[int]:
@@ -34,7 +34,7 @@ def coded(x: Any, design: Design, public: Public, parts: int) -> Codes:
 
     A missing number is in the middle of its bounds, as `Design` reads it.
     """
-    result, place = np.zeros((len(x), len(design.features)), dtype=np.int16), 0
+    result, place = np.zeros((len(x), len(design.features)), dtype=np.int32), 0
     for i, name in enumerate(design.features):
         fact: Any = public.fact(name)
         if isinstance(fact, Categories):
@@ -44,8 +44,8 @@ def coded(x: Any, design: Design, public: Public, parts: int) -> Codes:
             continue
         column = np.asarray(x[:, place], np.float64)
         if isinstance(fact, Boolean):
-            result[:, i] = np.sign(column).astype(np.int16) + 1
+            result[:, i] = np.sign(column).astype(np.int32) + 1
         else:
-            result[:, i] = np.clip((column + 1) / 2 * parts, 0, parts - 1).astype(np.int16)
+            result[:, i] = np.clip((column + 1) / 2 * parts, 0, parts - 1).astype(np.int32)
         place += 1
     return result

@@ -153,7 +153,7 @@ class AdditiveBoosting(TableLearner):
                 "boosting adds Gaussian noise thousands of times, which needs a delta above 0. Nothing was "
                 "charged or trained. Give delta=1e-6, or take LogisticRegression, which needs none."
             )
-        self.classes, self.noises  # noqa: B018 - price it now
+        self.classes, self.noises, self.size  # noqa: B018 - price it now, and refuse what has no size
 
     @property
     def classes(self) -> tuple[Any, ...]:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, RegressorMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
+from ... import _require
 from ..._public import Bounds, Public
 from ...mechanisms.protocols import Mechanism, Release
 from .estimators import TableEstimator, numbers_of
@@ -137,6 +138,11 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  #
         given."""
         names = features_of(public, target) if features is None else tuple(features)
         design = Design(features=names, target=None)
+        _require.integer(n_components=self.n_components, at_least=1)
+        if self.n_components > (width := len(design.names(public))):
+            raise _require.fail(
+                "n_components", self.n_components, f"at most {width}, the coordinates there are"
+            )
         own = next((d for d in (self.delta, delta) if d is not None), 0.0)
         return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=own)
 

@@ -22,7 +22,7 @@ import pyarrow as pa
 from ... import _require
 from ..._errors import InvalidInput, PublicMismatch
 from ..._public import ADD_REMOVE, Public
-from ..columns import check_public, converted_to, kind_of
+from ..columns import check_public, converted_to, held, kind_of
 from ..engine import ROW, Engine, EngineError, TimeLimit, quoted
 from ..formats import Csv, Format
 from ..look import delimiter_of, look
@@ -139,11 +139,11 @@ class DuckDB:
             except Exception:
                 raise _withheld() from None
             while (batch := _next(reader)) is not None:
-                yield (
-                    batch
-                    if columns
-                    else pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
-                )
+                if columns:
+                    # Days and times that no calendar of Python's has are missing here too.
+                    yield from held(pa.Table.from_batches([batch])).to_batches()
+                else:
+                    yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
 
     def _typed(self, column: str, kind: str) -> str:
         """Return a column as its declared type: a CSV file holds text only, and what does not convert is

@@ -25,7 +25,8 @@ from ..dialect import Dialect, Writer, argument, template, word
 from ..engine import literal
 from ..texts import letter_cases
 from . import postgres_numbers
-from .postgres_numbers import INFINITE, bound, number
+from .postgres_numbers import bound, number
+from .postgres_tables import INFINITE
 
 _TYPES = {
     "double": "float8",

@@ -24,8 +24,8 @@ from sqlglot.generator import Generator
 
 from .. import semantics as d
 from ..dialect import Writer, argument
+from .postgres_tables import INFINITE
 
-INFINITE = "'Infinity'::float8"
 # An argument of at most so many characters is repeated rather than bound to a name by a subquery. Measured on
 # the bounded group-by of 300,000 rows: 1.00 CPU-seconds with 160, 0.75 with 400, the same with 1,000.
 _SHORT = 400

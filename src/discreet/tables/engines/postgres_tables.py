@@ -18,7 +18,8 @@ from ..._errors import InvalidInput
 from ..._public import Boolean, Bounds, Categories, Dates, Fact
 from ..columns import check_names
 from ..engine import ROW, literal, quoted
-from .postgres_numbers import INFINITE
+
+INFINITE = "'Infinity'::float8"
 
 # The kind of a column from the name of its type; what is not listed cannot be declared.
 _KINDS = {
@@ -48,6 +49,7 @@ class Shape:
     kind: str
     filtered: bool
     columns: tuple[tuple[str, str, str], ...]  # name, type, and what sort of type: base, enum, ...
+    parts: tuple[tuple[int, str], ...] = ()  # partitions and heirs, whose rows are read with it
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -71,6 +73,13 @@ WITH RECURSIVE base AS (
   WHERE t.typtype = 'd')
 SELECT b.name, t.typname::text, t.typtype::text FROM base b JOIN pg_type t ON t.oid = b.type
 WHERE t.typtype <> 'd' ORDER BY b.attnum
+"""
+
+_PARTS = """
+WITH RECURSIVE part AS (
+  SELECT inhrelid FROM pg_inherits WHERE inhparent = {oid}
+  UNION SELECT i.inhrelid FROM pg_inherits i JOIN part p ON i.inhparent = p.inhrelid)
+SELECT c.oid::bigint, c.relkind::text FROM part p JOIN pg_class c ON c.oid = p.inhrelid ORDER BY c.oid
 """
 
 
@@ -111,7 +120,8 @@ def look(connection: Any, relation: tuple[str, str]) -> Shape | None:
     if found is None:
         return None
     columns = connection.execute(_LOOK.format(oid=found[0])).fetchall()
-    return Shape(found[0], found[1], found[2], tuple(map(tuple, columns)))
+    parts = connection.execute(_PARTS.format(oid=found[0])).fetchall()
+    return Shape(found[0], found[1], found[2], tuple(map(tuple, columns)), tuple(map(tuple, parts)))
 
 
 def check(name: str, shape: Shape | None) -> Shape:
@@ -125,6 +135,11 @@ def check(name: str, shape: Shape | None) -> Shape:
         raise InvalidInput(
             f"{name!r} is a view, a foreign table or no table at all: whether it can be read may depend on "
             f"one row. Nothing was opened. Make a materialized view of it."
+        )
+    if any(kind not in _READABLE for _, kind in shape.parts):
+        raise InvalidInput(
+            f"a partition or heir of {name!r} is a foreign table: whether it can be read may depend on one "
+            f"row. Nothing was opened. Make a materialized view of it."
         )
     if shape.filtered:
         raise InvalidInput(

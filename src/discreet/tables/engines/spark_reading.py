@@ -96,8 +96,10 @@ class Table:
         """Return whether no two rows agree in these columns, and none lacks one of them."""
         from pyspark.sql import functions as f
 
-        texts = [self.frame[_quoted(name)].cast("string").alias(f"k{i}") for i, name in enumerate(columns)]
-        keys = self.frame.select(*texts)
+        # As they are: texts would tell 0.0 from -0.0, which are one key where rows are grouped.
+        keys = self.frame.select(
+            *(self.frame[_quoted(name)].alias(f"k{i}") for i, name in enumerate(columns))
+        )
         names = keys.columns
         lacking = keys.where(" OR ".join(f"`{name}` IS NULL" for name in names)).limit(1).count()
         repeated = keys.groupBy(*names).agg(f.count("*").alias("n")).where("n > 1").limit(1).count()
@@ -252,8 +254,8 @@ def _sound(frame: Any, field: Any) -> Any:
             )
         )
         low, high = f.expr(f"{word} '{first}'"), f.expr(f"{word} '{last}'")
-        clipped = f.when(column < low, low).when(column > high, high).otherwise(column)
-        return clipped.alias(field.name)
+        # Missing, not put at the end: two people whose ids these are would become one.
+        return f.when(column.between(low, high), column).alias(field.name)
     return column.alias(field.name)
 
 
