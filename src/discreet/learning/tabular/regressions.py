@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,7 +140,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  #
         names = features_of(public, target) if features is None else tuple(features)
         design = Design(features=names, target=None)
         _require.integer(n_components=self.n_components, at_least=1)
-        if self.n_components > (width := len(design.names(public))):
+        if self.n_components > (width := len(replace(design, intercept=False).names(public))):
             raise _require.fail(
                 "n_components", self.n_components, f"at most {width}, the coordinates there are"
             )
