@@ -119,6 +119,8 @@ PLANTED = [
     "CREATE RULE gone AS ON INSERT TO entry DO INSTEAD NOTHING",
     "CREATE TABLE more (x integer)",
     "ALTER TABLE entry DISABLE TRIGGER entry_stays",
+    "DROP TRIGGER entry_stays ON entry; CREATE TRIGGER entry_stays BEFORE UPDATE OR DELETE ON entry "
+    "FOR EACH ROW WHEN (false) EXECUTE FUNCTION refuse()",
     "DROP TRIGGER entry_remains ON entry",
     "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NEW; END'",
     "ALTER TABLE entry ALTER kind SET DEFAULT 'note'",

@@ -56,6 +56,7 @@ SELECT 'relation', c.relname::text, c.relkind::text || c.relpersistence::text ||
 UNION ALL SELECT 'column', a.attname::text, format_type(a.atttypid, a.atttypmod) || a.attnotnull::text || a.atthasdef::text
   FROM pg_attribute a WHERE a.attrelid = {entry} AND a.attnum > 0 AND NOT a.attisdropped
 UNION ALL SELECT 'trigger', t.tgname::text, t.tgtype::text || t.tgenabled::text || p.proname::text || p.pronamespace::text
+    || (t.tgqual IS NULL)::text || t.tgattr::text
   FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE t.tgrelid = {entry}
 UNION ALL SELECT 'function', p.proname::text, p.prosrc FROM pg_proc p WHERE p.pronamespace = {oid}
 UNION ALL SELECT 'rule', r.rulename::text, '' FROM pg_rewrite r WHERE r.ev_class = {entry}
@@ -82,15 +83,18 @@ _EXPECTED = (
     ("relation", "entry", "rpfalse"),
     ("relation", "entry_pkey", "ipfalse"),
     # types of triggers: before truncate of a statement; before update or delete of a row
-    ("trigger", "entry_remains", "34Orefuse{oid}"),
-    ("trigger", "entry_stays", "27Orefuse{oid}"),
+    ("trigger", "entry_remains", "34Orefuse{oid}true"),
+    ("trigger", "entry_stays", "27Orefuse{oid}true"),
 )
 
 
 def split(ledger: str) -> tuple[str, str]:
     """Return the address of the database and the name of the ledger in it:
     "postgresql://user@host/books::visits"."""
-    address, _, name = ledger.partition("::")
+    # an address of IPv6 has colons of its own, in brackets
+    host, bracket, rest = ledger.rpartition("]")
+    address, _, name = rest.partition("::")
+    address = host + bracket + address
     if not _NAME.fullmatch(name or "discreet"):
         raise InvalidInput(
             f"{name!r} cannot name a ledger in a database: small letters, digits and _, such as 'visits'. "
@@ -290,9 +294,9 @@ class PostgresStore:
             db = self._address.connect()
         except EngineError:
             raise LedgerError(
-                f"the database of {self.path} at {self._address.label} cannot be reached. Nothing was charged "
-                f"or released. Check that it runs, and the password in PGPASSWORD, ~/.pgpass or a service "
-                f"file."
+                f"the database of {self.path} at {self._address.label} cannot be reached. Nothing is "
+                f"released; what was charged before stays charged (`discreet ledger show`). Check that it "
+                f"runs, and the password in PGPASSWORD, ~/.pgpass or a service file."
             ) from None
         held = keep(Held(None, db))
         try:
