@@ -332,7 +332,7 @@ class Curator:
             )
         return InteractiveHandle(self.ledger, self.source, interactive, charge.seq, self._entropy)
 
-    def feed(self, interactive: Interactive, number: int) -> Release | None:
+    def feed(self, interactive: Interactive, number: int, *, analyst: str | None = None) -> Release | None:
         """Give this curator's table, the next version or a batch of new rows, to a mechanism that was started
         before; free of charge.
 
@@ -352,7 +352,7 @@ class Curator:
                 f"{type(interactive).__name__} is not fed with batches or versions: {instead}. "
                 f"Nothing was read or released."
             )
-        return self.resume(interactive, number).feed()
+        return self.resume(interactive, number, analyst=analyst).feed()
 
     def enter(self, event: Event, note: str) -> Entry:
         """Record what was released elsewhere, so that it counts. Refused if the budget does not hold it."""

@@ -248,9 +248,7 @@ class Session:
                 f"Nothing was read or released. Open the new data as "
                 f"a version of its own, dp.open(..., version=...), and feed it there."
             )
-        if not goes_on:
-            self.curator.resume(mechanism, number, analyst=self.analyst)
-        release = None if goes_on else self.curator.feed(mechanism, number)
+        release = None if goes_on else self.curator.feed(mechanism, number, analyst=self.analyst)
         resumed = self.curator.resume(mechanism, number, analyst=self.analyst)
         return Fed(
             resumed if isinstance(live, InteractiveHandle) or mechanism is live else _over(live, resumed),

@@ -70,7 +70,9 @@ class Stream:
         source = self._source(rows, replace(self.counter.public, version=name))
         before = self._was_fed(name)
         try:
-            release = Curator.open(self.session.ledger.path, source).feed(self.counter, self.number)
+            release = Curator.open(self.session.ledger.path, source).feed(
+                self.counter, self.number, analyst=self.session.analyst
+            )
         except InvalidInput:
             # A process that died had this tick; it was finished in its place just now.
             if before or not self._was_fed(name):
