@@ -106,3 +106,17 @@ def test_attacks_on_training_are_those_of_the_trade_off_within_two_per_cent() ->
     for rate in (0.01, 0.05):
         best = 1 - acc.tradeoff(run, alpha=rate)
         assert best * (1 - 1e-6) <= Risk(run, 1e-5).true_positives(rate) <= best * 1.02
+
+
+def test_odds_of_a_group_whose_delta_reaches_one_have_no_bound() -> None:
+    risk = Risk(acc.ApproximateDP(epsilon=12, delta=1e-5), 1e-5)
+    group = risk.of_group(4)
+    assert group.odds_fail == 1
+    assert group.odds_factor == math.inf
+    assert group.after(0.5) == 1
+
+
+def test_the_content_of_a_record_is_two_steps_away_unless_records_are_replaced() -> None:
+    for neighbors, steps in ((dp.ADD_REMOVE, 2), (dp.ZERO_OUT, 2), (dp.REPLACE, 1)):
+        risk = Risk(acc.PureDP(epsilon=1, neighbors=neighbors))
+        assert risk.of_a_value.epsilon == steps
