@@ -195,7 +195,11 @@ def test_two_analysts_at_once_each_pay_from_their_own(browser, server):
         assert page.inner_text("#gauge span") != before
         assert not page.problems
     tables = [page.inner_text("#answer table") for page, _ in pages]
-    assert tables[0] == tables[1], "the second is served the stored release"
+    # Both may be under way before either is stored, and then each is computed and paid for: what they share is
+    # the groups.
+    keys = [[line.split()[0] for line in table.splitlines()] for table in tables]
+    assert keys[0] == keys[1]
+    assert len(keys[0]) >= 3
     for page, _ in pages:
         page.context.close()
 
