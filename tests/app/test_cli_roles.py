@@ -11,7 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+import discreet as dp
 from discreet import DiscreetError
+from discreet._registry import from_json
 from discreet.app import cli
 from discreet.app.cli import app
 from discreet.app.cli.words import in_shell_words
@@ -189,8 +191,8 @@ def test_budgets_are_changed_with_a_warning(ready):
     assert result.exit_code == 0, result.exception
     assert "without looking at answers" in " ".join(result.output.split())
     shown = json.loads(run("policy", ready, "--json"))
-    assert shown["budget"] == "Budget(epsilon=3.0, delta=1e-06)"
-    assert shown["analysts"]["bob"] == "Budget(epsilon=1.0, delta=1e-08)"
+    assert from_json(shown["budget"]) == dp.Budget(epsilon=3.0, delta=1e-6)
+    assert from_json(shown["analysts"]["bob"]) == dp.Budget(epsilon=1.0, delta=1e-8)
     assert shown["changed"] is False
     run("query", ready, SQL, "-e", "0.5", "--as", "bob")
     run("policy", ready, "--remove", "bob")

@@ -15,7 +15,7 @@ from .. import _registry, tables
 from .. import session as sessions
 from .._errors import InvalidInput
 from ..accounting.filters import FilterPreview as Cost
-from ..curator import STEWARD, Budget, Period
+from ..curator import STEWARD, Budget, Period, Policy
 from ..curator.periods import UNLIMITED
 from ..query import Answer
 
@@ -97,6 +97,20 @@ def preview_json(asked: sessions.QueryPreview) -> dict[str, Any]:
         "fits": asked.fits,
         "budget": cost_json(asked.budget),
     }
+
+
+def policy_json(policy: Policy) -> dict[str, Any]:
+    """Return the dataset's budget and those of its analysts; null is one limited by the dataset's only."""
+    return {
+        "budget": _registry.to_json(policy.budget),
+        "analysts": {name: None if own is None else _registry.to_json(own) for name, own in policy.analysts},
+    }
+
+
+def fit_json(columns: dict[str, Any], people: dict[str, str], *, noted: bool) -> dict[str, Any]:
+    """Return how well a table fits its schema: exact facts made coarse, for the steward only."""
+    shares = {name: dict(kinds) for name, kinds in columns.items()}
+    return {"private": False, "columns": shares, "people": people, "noted": noted}
 
 
 def period_of(per: str | None, total: str | None, delta: float) -> Period | None:

@@ -12,7 +12,7 @@ from rich.text import Text
 from ... import tables
 from ..._errors import InvalidInput
 from ...curator import Curator
-from ..requests import beside, data_of
+from ..requests import beside, data_of, fit_json
 from .query import DATA, JSON, LEDGER, SCHEMA
 
 
@@ -39,12 +39,7 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
             "looked", {"what": "discreet check", "columns": [name for name, _ in public.schema]}
         )
     if as_json:
-        body = {
-            "columns": {name: dict(shares) for name, shares in columns.items()},
-            "people": people,
-            "noted": noted,
-        }
-        print(json.dumps({"private": False, **body}))
+        print(json.dumps(fit_json(columns, people, noted=noted)))
         return
     console = Console()
     table = Table("column", "missing", "does not convert", "outside", box=None, header_style="dim")

@@ -13,7 +13,7 @@ from rich.text import Text
 from ..._errors import InvalidInput
 from ...curator import Budget, Policy
 from ...curator.closed import without_data
-from ..requests import analyst_of
+from ..requests import analyst_of, policy_json
 from .ledger import LEDGER
 
 WARNING = (
@@ -54,8 +54,7 @@ def policy(
         Console(stderr=True).print(Text(WARNING, style="yellow"), soft_wrap=True)
         curator.change_policy(after, large_delta=large_delta)
     if as_json:
-        listed = {name: None if budget is None else repr(budget) for name, budget in after.analysts}
-        print(json.dumps({"budget": repr(after.budget), "analysts": listed, "changed": after != before}))
+        print(json.dumps(policy_json(after) | {"changed": after != before}))
         return
     print(f"dataset: {after.budget}")
     for name, budget in after.analysts:
