@@ -45,7 +45,7 @@ from discreet.adaptive import (
     changepoint,
 )
 from discreet.app.demo import discovery_trials as trials
-from discreet.mechanisms import Entry, Histogram
+from discreet.mechanisms import Component, Histogram
 from discreet.sampling import Entropy
 from discreet.tables import Memory
 
@@ -113,7 +113,7 @@ def offline(runs: int = 25) -> list[bool]:
     """The private Benjamini-Hochberg procedure on the same coins."""
     public, good = Public(schema={f"c{i}": Categories([1, 0]) for i in range(100)}), []
     asked = tuple(
-        Hypothesis(statistic=Entry(statistic=Histogram(column=f"c{i}"), index=0), null=COIN)
+        Hypothesis(statistic=Component(statistic=Histogram(column=f"c{i}"), index=0), null=COIN)
         for i in range(100)
     )
     signal = np.isin(np.arange(100), trials.SIGNALS)

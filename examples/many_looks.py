@@ -20,7 +20,7 @@ live = people.start(
 print(f"paid at the start: epsilon {people.spent:g}")
 for age in range(65):
     try:
-        answer = live.answer(mechanisms.Entry(statistic=ages, index=age)).value
+        answer = live.answer(mechanisms.Component(statistic=ages, index=age)).value
     except dp.Halted as halted:
         print(f"halted before age {age}: {halted}")
         break

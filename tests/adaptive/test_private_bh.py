@@ -14,7 +14,7 @@ from discreet._errors import InvalidInput
 from discreet._registry import from_json, to_json
 from discreet.adaptive import Binomial, Hypothesis
 from discreet.adaptive.private_bh import PrivateBenjaminiHochberg, strict_level
-from discreet.mechanisms import Entry, Histogram
+from discreet.mechanisms import Component, Histogram
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
@@ -22,7 +22,7 @@ M, N, SIGNALS = 25, 1000, 5
 PUBLIC = Public(schema={f"c{i}": Categories([1, 0]) for i in range(M)})
 NULL = Binomial(trials=N, chance=0.5)
 ASKED = tuple(
-    Hypothesis(statistic=Entry(statistic=Histogram(column=f"c{i}"), index=0), null=NULL) for i in range(M)
+    Hypothesis(statistic=Component(statistic=Histogram(column=f"c{i}"), index=0), null=NULL) for i in range(M)
 )
 
 

@@ -113,7 +113,7 @@ def test_a_mechanism_brings_its_own_claim():
     assert not found.refuted
     assert found.epsilon > 0.3
     vector = mechanisms.SparseVector(public=public, threshold=1, epsilon=Fraction(2), questions=2)
-    bern = mechanisms.Entry(statistic=mechanisms.Histogram(column="city"), index=0)
+    bern = mechanisms.Component(statistic=mechanisms.Histogram(column="city"), index=0)
     run = auditing.transcript(vector, [bern] * 2, entropy=SeededEntropy(2))
     told = auditing.audit(run, here, there, claim=vector.event, runs=400, confidence=SURE)
     assert not told.refuted

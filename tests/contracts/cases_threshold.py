@@ -8,11 +8,11 @@ from typing import Any
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories, Neighbors, Public, Unit
 from discreet.mechanisms import (
     AboveThreshold,
+    Channel,
+    Component,
     Count,
     CountsBelow,
-    Design,
     DistanceToInstability,
-    Entry,
     Histogram,
     Kary,
     PartMean,
@@ -64,7 +64,7 @@ def case(name: str, mechanism: Any, outcome: Any, **more: Any) -> Case:
     )
 
 
-BERN = Entry(statistic=Histogram(column="city"), index=0)
+BERN = Component(statistic=Histogram(column="city"), index=0)
 YOUNG = CountsBelow(column="age", thresholds=(4,))
 FREE = facts(ADD_REMOVE)
 
@@ -111,7 +111,7 @@ LOTTERIES = [
         RandomizedResponse(
             public=facts(REPLACE),
             column="city",
-            lottery=Design(
+            lottery=Channel(
                 rows=(
                     (Fraction(1, 2), Fraction(1, 4), Fraction(1, 4)),
                     (Fraction(1, 4), Fraction(1, 2), Fraction(1, 4)),

@@ -20,7 +20,7 @@ import numpy as np
 from discreet import local
 from discreet.auditing.rates import at_least, at_most
 from discreet.local import _draws
-from discreet.mechanisms import Design
+from discreet.mechanisms import Channel
 from discreet.sampling import Entropy, SeededEntropy
 
 SEEDS = 1 << 16
@@ -153,7 +153,7 @@ def assert_statistically_private(randomizer: Any, runs: int, level: float) -> No
 
 
 THIRD = Fraction(1, 3)
-DESIGN = Design(
+DESIGN = Channel(
     rows=(
         (Fraction(1, 2), THIRD, Fraction(1, 6)),
         (Fraction(1, 4), Fraction(1, 2), Fraction(1, 4)),

@@ -15,7 +15,7 @@ import discreet as dp
 from discreet import Halted, InvalidInput, _registry
 from discreet.curator import Anchor, Curator, Ledger, books
 from discreet.leaderboard import Leaderboard
-from discreet.mechanisms import Entry, Histogram
+from discreet.mechanisms import Component, Histogram
 
 from . import write
 
@@ -86,7 +86,7 @@ def test_live_mechanisms_go_on_with_their_state(folder):
     answers = []
     for _ in range(4):
         try:
-            answers.append(live.answer(Entry(statistic=Histogram(column="ward"), index=1)).value.above)
+            answers.append(live.answer(Component(statistic=Histogram(column="ward"), index=1)).value.above)
         except Halted:
             break
     # 300 against a threshold of 200 at scales below 20: positive each time, until the three that were paid

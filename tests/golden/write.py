@@ -25,7 +25,7 @@ from discreet.curator import Curator, Ledger, Policy, books, values
 from discreet.leaderboard import Leaderboard
 from discreet.mechanisms import (
     AddNoise,
-    Entry,
+    Component,
     Histogram,
     IntegerGaussian,
     Sequential,
@@ -116,7 +116,7 @@ def concentrated(path: Path) -> None:
 def live(path: Path) -> None:
     started = Curator.create(path, source(), Policy(budget=dp.Budget(epsilon=2))).start(VECTOR)
     for index in (0, 1, 2):
-        started.answer(Entry(statistic=Histogram(column="ward"), index=index))
+        started.answer(Component(statistic=Histogram(column="ward"), index=index))
 
 
 def board(path: Path) -> None:

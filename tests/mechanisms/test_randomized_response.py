@@ -19,7 +19,7 @@ from discreet._registry import from_json, to_json
 from discreet.accounting import PureDP, basic
 from discreet.accounting import RandomizedResponse as Event
 from discreet.mechanisms import (
-    Design,
+    Channel,
     Kary,
     RandomizedResponse,
     grid_lottery,
@@ -34,7 +34,7 @@ from tests.contracts.audit import CountingEntropy
 ALPHA = 1e-9
 CITIES = ("bern", "paris", "rome")
 PUBLIC = Public(schema={"city": Categories(CITIES)}, neighbors=REPLACE)
-LOPSIDED = Design(
+LOPSIDED = Channel(
     rows=(
         (F(1, 2), F(1, 4), F(1, 8), F(1, 8)),
         (F(1, 5), F(2, 5), F(1, 5), F(1, 5)),
@@ -43,9 +43,9 @@ LOPSIDED = Design(
 )
 
 
-def as_design(kary: Kary) -> Design:
+def as_design(kary: Kary) -> Channel:
     p, q = kary.truth_probability, kary.other_probability
-    return Design(
+    return Channel(
         rows=tuple(tuple(p if i == j else q for j in range(kary.categories)) for i in range(kary.categories))
     )
 
@@ -104,7 +104,7 @@ def test_kary_is_the_design_with_its_matrix(k: int, odds: F, data: st.DataObject
 
 
 @pytest.mark.parametrize("lottery", [Kary(categories=3, odds=F(5, 2)), two_coins(F(1, 3), F(1, 5)), LOPSIDED])
-def test_estimates_and_their_variances_are_unbiased_exactly(lottery: Kary | Design) -> None:
+def test_estimates_and_their_variances_are_unbiased_exactly(lottery: Kary | Channel) -> None:
     """All reports of four people, enumerated with their exact probabilities."""
     truths = [0, 1, 1, lottery.truths - 1]
     rows = as_design(lottery).rows if isinstance(lottery, Kary) else lottery.rows
@@ -132,7 +132,7 @@ def test_the_variance_of_the_lectures_with_its_misprint_corrected() -> None:
     assert yes_fraction_variance(p, people, F(1, 10)) - yes_fraction_variance(p, people) == F(9, 100) / people
 
 
-def follows(lottery: Kary | Design, rows: tuple[tuple[F, ...], ...], n: int = 60_000, seed: int = 1) -> None:
+def follows(lottery: Kary | Channel, rows: tuple[tuple[F, ...], ...], n: int = 60_000, seed: int = 1) -> None:
     """Exact binomial limits on how often each report is given, all cells together wrong with probability
     ALPHA at most."""
     cells = len(rows) * len(rows[0])
@@ -145,7 +145,7 @@ def follows(lottery: Kary | Design, rows: tuple[tuple[F, ...], ...], n: int = 60
 
 
 @pytest.mark.parametrize("lottery", [Kary(categories=3, odds=2), LOPSIDED, two_coins()])
-def test_reports_follow_the_design(lottery: Kary | Design) -> None:
+def test_reports_follow_the_design(lottery: Kary | Channel) -> None:
     rows = as_design(lottery).rows if isinstance(lottery, Kary) else lottery.rows
     follows(lottery, rows)
 
@@ -194,7 +194,7 @@ def test_a_design_of_ones_own_is_charged_as_pure_epsilon_rounded_up() -> None:
 
 
 @pytest.mark.parametrize("lottery", [Kary(categories=2, odds=3), Kary(categories=30, odds=3), LOPSIDED])
-def test_the_error_holds_as_often_as_it_says_and_is_not_vacuous(lottery: Kary | Design) -> None:
+def test_the_error_holds_as_often_as_it_says_and_is_not_vacuous(lottery: Kary | Channel) -> None:
     people, runs, confidence = 400, 400, 0.9
     rng = np.random.default_rng(3)
     truths = rng.integers(0, lottery.truths, people)
@@ -239,12 +239,12 @@ def test_units_of_many_rows_are_refused() -> None:
         lambda: optimal_lottery(2, math.inf),
         lambda: optimal_lottery(2, 1e9),
         lambda: two_coins(truth=1),
-        lambda: Design(rows=((0.9, 0.2), (0.1, 0.8))),
-        lambda: Design(rows=((F(1), F(0)), (F(1, 2), F(1, 2)))),
-        lambda: Design(rows=((F(1, 2), F(1, 2)), (F(1, 2), F(1, 2)))),
-        lambda: Design(rows=((F(3, 2), F(-1, 2)), (F(1, 2), F(1, 2)))),
-        lambda: Design(rows=((F(1, 2), F(1, 2)),)),
-        lambda: Design(rows=((F(1, 2), F(1, 2)), (F(1, 3), F(1, 3), F(1, 3)))),
+        lambda: Channel(rows=((0.9, 0.2), (0.1, 0.8))),
+        lambda: Channel(rows=((F(1), F(0)), (F(1, 2), F(1, 2)))),
+        lambda: Channel(rows=((F(1, 2), F(1, 2)), (F(1, 2), F(1, 2)))),
+        lambda: Channel(rows=((F(3, 2), F(-1, 2)), (F(1, 2), F(1, 2)))),
+        lambda: Channel(rows=((F(1, 2), F(1, 2)),)),
+        lambda: Channel(rows=((F(1, 2), F(1, 2)), (F(1, 3), F(1, 3), F(1, 3)))),
         lambda: RandomizedResponse(public=PUBLIC, column="city"),
         lambda: RandomizedResponse(
             public=PUBLIC, column="city", epsilon=1, lottery=Kary(categories=3, odds=2)

@@ -20,9 +20,9 @@ from discreet._registry import from_json, to_json
 from discreet.accounting import PureDP, basic
 from discreet.mechanisms import (
     AboveThreshold,
+    Component,
     Count,
     CountsBelow,
-    Entry,
     Histogram,
     RedrawnSparseVector,
     Sensitivity,
@@ -444,7 +444,7 @@ def test_real_statistics_as_questions() -> None:
     for question in (
         Count(),
         Sum("age"),
-        Entry(statistic=Histogram(column="city"), index=1),
+        Component(statistic=Histogram(column="city"), index=1),
         CountsBelow(column="age", thresholds=(4,)),
     ):
         state, answer = mechanism.answer(state, PEOPLE, question, entropy=SeededEntropy(2))
@@ -452,7 +452,7 @@ def test_real_statistics_as_questions() -> None:
 
 
 def test_an_entry_is_one_number_of_a_vector() -> None:
-    entry = Entry(statistic=Histogram(column="city"), index=0)
+    entry = Component(statistic=Histogram(column="city"), index=0)
     assert int(entry(PEOPLE)) == 2
     assert entry.sensitivity(PUBLIC) == Sensitivity(linf=1)
     assert from_json(to_json(entry)) == entry
@@ -475,7 +475,7 @@ def test_which_statistics_are_monotone() -> None:
     [
         (Sum("age"), InvalidInput),  # sensitivity 9
         (Histogram(column="city"), InvalidInput),  # two numbers
-        (Entry(statistic=Histogram(column="city"), index=2), InvalidInput),
+        (Component(statistic=Histogram(column="city"), index=2), InvalidInput),
         (constant(1), Unsupported),  # not known to be monotone
         ("how many?", InvalidInput),
     ],

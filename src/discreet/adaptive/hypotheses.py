@@ -121,7 +121,7 @@ class Hypothesis:
     def __post_init__(self) -> None:
         if not isinstance(self.statistic, Statistic):
             raise InvalidInput(
-                f"a hypothesis is about a statistic, such as Entry(...), not {type(self.statistic).__name__}."
+                f"a hypothesis is about a statistic, as Component(...), not {type(self.statistic).__name__}."
             )
         if not isinstance(self.null, Law):
             raise InvalidInput(f"null must be a law, such as Binomial(...), got {type(self.null).__name__}.")
@@ -131,7 +131,7 @@ class Hypothesis:
         """That one person moves the statistic by at most `sensitivity`, which was paid for."""
         if length_of(self.statistic, public) not in (None, 1):
             raise InvalidInput(
-                "the statistic has several values. Nothing was drawn. Ask about one Entry of it."
+                "the statistic has several values. Nothing was drawn. Ask about one Component of it."
             )
         moved = self.statistic.sensitivity(public).linf
         if moved > sensitivity:

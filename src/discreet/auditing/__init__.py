@@ -2,7 +2,7 @@
 withstand."""
 
 from .anonymity import (
-    Risk,
+    ReidentificationRisk,
     delta_presence,
     distinct_l_diversity,
     entropy_l_diversity,
@@ -66,7 +66,7 @@ __all__ = [
     "Ratings",
     "Reconstruction",
     "Report",
-    "Risk",
+    "ReidentificationRisk",
     "Roc",
     "SUPPRESSED",
     "Shadows",

@@ -31,7 +31,7 @@ _CELLS = 200_000_000  # classes times values that an ordered distance may look a
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Risk:
+class ReidentificationRisk:
     """Re-identification by who knows someone's quasi-identifiers and that they are in the table.
 
     `unique`: share of rows alone in their class. `average`: expected share of rows found by guessing within
@@ -75,7 +75,7 @@ def names(columns: Sequence[str]) -> str:
     return ", ".join(quoted(c) for c in _require.listed(columns=columns))
 
 
-def risk(data: Any, identifiers: Sequence[str]) -> Risk:
+def risk(data: Any, identifiers: Sequence[str]) -> ReidentificationRisk:
     """Uniqueness and re-identification risk of the rows, by their quasi-identifiers."""
     got = _row(
         data,
@@ -86,8 +86,8 @@ def risk(data: Any, identifiers: Sequence[str]) -> Risk:
     )
     rows = int(got["rows"] or 0)
     if rows == 0:
-        return Risk(rows=0, classes=0, k=0, unique=0.0, average=0.0, largest=0.0)
-    return Risk(
+        return ReidentificationRisk(rows=0, classes=0, k=0, unique=0.0, average=0.0, largest=0.0)
+    return ReidentificationRisk(
         rows=rows,
         classes=int(got["classes"]),
         k=int(got["k"]),

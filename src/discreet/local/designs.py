@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from .. import _require
 from .._registry import described
 from ..accounting import Event
-from ..mechanisms.lotteries import Design
+from ..mechanisms.lotteries import Channel
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
@@ -28,7 +28,7 @@ class DesignResponse(LocalRandomizer):
     reported as j.
 
     Guarantee: one report is epsilon-DP, with epsilon = ln of the design's largest ratio, rounded up.
-    Proof:     see `mechanisms.Design`.
+    Proof:     see `mechanisms.Channel`.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.mechanisms import two_coins
@@ -36,11 +36,11 @@ class DesignResponse(LocalRandomizer):
     Fraction(3, 1)
     """
 
-    design: Design
+    design: Channel
 
     def __post_init__(self) -> None:
-        if not isinstance(self.design, Design):
-            raise _require.fail("design", type(self.design).__name__, "a mechanisms.Design")
+        if not isinstance(self.design, Channel):
+            raise _require.fail("design", type(self.design).__name__, "a mechanisms.Channel")
         if any(ends[-1] > _draws.LIMIT for ends in self._ends):
             raise _require.fail(
                 "design",

@@ -7,7 +7,7 @@ from .calibration import analytic_gaussian, classical_gaussian, discrete_gaussia
 from .grid import GridGaussian, GridLaplace
 from .input_perturbation import InputPerturbation
 from .joint_quantiles import JointQuantiles
-from .lotteries import Design, Kary, grid_lottery, optimal_lottery, two_coins, yes_fraction_variance
+from .lotteries import Channel, Kary, grid_lottery, optimal_lottery, two_coins, yes_fraction_variance
 from .moments import Mean, MeanWithFoundBounds, Variance, with_bounds
 from .noise import IntegerGaussian, IntegerLaplace, Noise
 from .postprocess import Clamp, Fold, PostProcessed, Round, Truncate
@@ -68,7 +68,11 @@ from .statistics import (
     Trusted,
     implied_sensitivity,
 )
-from .threshold import AboveThreshold, Entry, SparseVector, ThresholdAnswer
+from .threshold import AboveThreshold, Component, SparseVector, ThresholdAnswer
+
+# Earlier names, which README and docs had used.
+Design = Channel
+Entry = Component
 
 __all__ = [
     "AboveThreshold",
@@ -83,9 +87,9 @@ __all__ = [
     "Count",
     "CountNonNull",
     "CountsBelow",
-    "Design",
+    "Channel",
     "DistanceToInstability",
-    "Entry",
+    "Component",
     "ExampleSource",
     "ExponentialMechanism",
     "Fold",

@@ -1,6 +1,6 @@
 """Lotteries for randomized response: the probability of each report given each truth, as exact rationals.
 
-A `Kary` favors the truth and treats all other categories alike; a `Design` is any matrix of probabilities.
+A `Kary` favors the truth and treats all other categories alike; a `Channel` is any matrix of probabilities.
 Both are sampled exactly, estimate the true counts from the counts of reports without bias, and say how far
 off they may be. They act on arrays of category numbers; `RandomizedResponse` runs them on a table.
 """
@@ -32,7 +32,7 @@ _LARGEST_EPSILON = 500
 
 
 class Lottery:
-    """What `Kary` and `Design` share: how reports become estimates."""
+    """What `Kary` and `Channel` share: how reports become estimates."""
 
     __slots__ = ()
 
@@ -202,7 +202,7 @@ class Kary(Lottery):
 
 @described("mechanisms.Design")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Design(Lottery):
+class Channel(Lottery):
     """Any lottery: `rows[i][j]` is the probability that truth i is reported as j.
 
     Guarantee: one report is ln(ratio)-DP, with ratio the largest quotient of two entries of one column.
@@ -212,7 +212,7 @@ class Design(Lottery):
     Entries are taken exactly (a float at its binary value) and every row must sum to exactly 1: use
     fractions.
 
-    >>> Design(rows=((Fraction(3, 4), Fraction(1, 4)), (Fraction(1, 4), Fraction(3, 4)))).ratio
+    >>> Channel(rows=((Fraction(3, 4), Fraction(1, 4)), (Fraction(1, 4), Fraction(3, 4)))).ratio
     Fraction(3, 1)
     """
 
@@ -320,7 +320,7 @@ def optimal_lottery(categories: int, epsilon: Real) -> Kary:
     return Kary(categories=categories, odds=certified.exp_below(_require.exact(epsilon, "epsilon")))
 
 
-def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Design:
+def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Channel:
     """Return the story of the lectures: toss a coin; heads, tell the truth; tails, toss another and say what
     it says.
 
@@ -332,7 +332,7 @@ def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Desig
     _require.open_probability(truth=truth, yes=yes)
     honest, coin = _require.exact(truth, "truth"), _require.exact(yes, "yes")
     lie_yes, lie_no = (1 - honest) * coin, (1 - honest) * (1 - coin)
-    return Design(rows=((honest + lie_no, lie_yes), (lie_no, honest + lie_yes)))
+    return Channel(rows=((honest + lie_no, lie_yes), (lie_no, honest + lie_yes)))
 
 
 def grid_lottery(side: int, epsilon: Real) -> Kary:

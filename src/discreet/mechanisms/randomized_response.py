@@ -24,7 +24,7 @@ from ..accounting import RandomizedResponse as RandomizedResponseEvent
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
-from .lotteries import Codes, Design, Kary, optimal_lottery
+from .lotteries import Channel, Codes, Kary, optimal_lottery
 from .protocols import Release, check_source, release
 from .statistics import require_rows
 
@@ -73,7 +73,7 @@ class RandomizedResponse:
     public: Public
     column: str
     epsilon: Real | None = None
-    lottery: Kary | Design | None = None
+    lottery: Kary | Channel | None = None
     missing: bool = False
 
     def __post_init__(self) -> None:
@@ -91,8 +91,8 @@ class RandomizedResponse:
                 f"give either epsilon or a lottery, got epsilon={self.epsilon!r} and "
                 f"lottery={self.lottery!r}. Nothing was drawn."
             )
-        if self.lottery is not None and not isinstance(self.lottery, Kary | Design):
-            raise _require.fail("lottery", self.lottery, "a Kary or a Design")
+        if self.lottery is not None and not isinstance(self.lottery, Kary | Channel):
+            raise _require.fail("lottery", self.lottery, "a Kary or a Channel")
         if self.design.truths != len(self.labels):
             raise InvalidInput(
                 f"the lottery is for {self.design.truths} categories and column {self.column!r} has "
@@ -105,7 +105,7 @@ class RandomizedResponse:
         return (*declared, None) if self.missing else declared
 
     @property
-    def design(self) -> Kary | Design:
+    def design(self) -> Kary | Channel:
         if self.lottery is not None:
             return self.lottery
         if self.epsilon is None:

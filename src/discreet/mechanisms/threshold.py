@@ -49,7 +49,7 @@ class ThresholdAnswer:
 
 @described("mechanisms.Entry")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Component:
     """One entry of a vector-valued statistic, as a question of its own: the count of one category, say.
 
     Guarantee: moves by at most the l-infinity sensitivity of the whole.
@@ -90,7 +90,7 @@ def moves_up(question: Any, public: Public) -> bool:
     True of counts and of sums of values that are never negative, under add_remove and zero_out. A steward's
     own statistic may say so itself with `monotone`: an attribute, or a function of the public facts.
     """
-    if isinstance(question, Entry):
+    if isinstance(question, Component):
         return moves_up(question.statistic, public)
     if isinstance(question, Histogram) and question.edges is None:
         return True
@@ -167,13 +167,13 @@ class Thresholds:
         """Everything that can be refused is refused before data is read or noise is drawn."""
         if not isinstance(question, Statistic):
             raise InvalidInput(
-                f"a question must be a statistic, such as Count() or Entry(...), got "
+                f"a question must be a statistic, such as Count() or Component(...), got "
                 f"{type(question).__name__}. Nothing was drawn."
             )
         if length_of(question, self.public) not in (None, 1):
             raise InvalidInput(
                 "a question must have a single number as its value. Nothing was drawn. Ask for one "
-                "Entry of it."
+                "Component of it."
             )
         moved = question.sensitivity(self.public).linf
         if moved > self.sensitivity:

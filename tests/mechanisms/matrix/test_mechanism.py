@@ -191,7 +191,7 @@ def test_projection_theorem_in_the_norm_of_the_noise() -> None:
         epsilon=0.5,
         strategy=matrix.tree(8, workload=matrix.identity(8), norm="l1"),
     )
-    A = matrix.Tree(n=8).dense()
+    A = matrix.Hierarchical(n=8).dense()
     entropy, better = SeededEntropy(6), 0
     for _ in range(60):
         answer = asked(people, entropy=entropy).value

@@ -123,7 +123,7 @@ def test_products_have_the_product_of_errors_and_unions_their_sum() -> None:
     union = matrix.union(
         matrix.product(one, two), matrix.product(matrix.total(5), matrix.identity(3)), weights=(1, 2)
     )
-    strategy = matrix.product(matrix.Optimal(workload=one), matrix.Tree(n=3))
+    strategy = matrix.product(matrix.Optimal(workload=one), matrix.Hierarchical(n=3))
     dense = matrix.sensitivity(strategy) ** 2 * optimal.trace_ratio(union.gram(), strategy.gram())
     assert error_of(union, strategy, "l2") == pytest.approx(dense, rel=1e-9)
     best = matrix.optimize(union)
@@ -133,8 +133,8 @@ def test_products_have_the_product_of_errors_and_unions_their_sum() -> None:
 @pytest.mark.parametrize(
     "strategy",
     [
-        matrix.Tree(n=9, branching=3),
-        matrix.Tree(n=7, weights=(1, 2, 3, 4)),
+        matrix.Hierarchical(n=9, branching=3),
+        matrix.Hierarchical(n=7, weights=(1, 2, 3, 4)),
         matrix.Haar(n=6),
         matrix.Fourier(workload=matrix.prefix(7)),
         matrix.WeightedTree(workload=matrix.prefix(8), norm="l1"),

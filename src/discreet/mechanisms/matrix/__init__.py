@@ -15,7 +15,17 @@ from .factorization import Factorization, fourier, greedy_tree, haar, optimize, 
 from .marginal_strategies import MeasuredMarginals, Residuals
 from .mechanism import Attribute, Cells, WorkloadAnswer, WorkloadMechanism, answer
 from .minimax import optimal_prefix
-from .strategies import Fourier, Haar, Lower, Optimal, PIdentity, Strategy, Tree, WeightedTree, sensitivity
+from .strategies import (
+    Fourier,
+    Haar,
+    Hierarchical,
+    Lower,
+    Optimal,
+    PIdentity,
+    Strategy,
+    WeightedTree,
+    sensitivity,
+)
 from .triangular import Dense, Toeplitz, Triangular
 from .workloads import (
     AllRanges,
@@ -55,7 +65,7 @@ __all__ = [
     "Strategy",
     "Toeplitz",
     "Total",
-    "Tree",
+    "Hierarchical",
     "Triangular",
     "Union",
     "WeightedTree",

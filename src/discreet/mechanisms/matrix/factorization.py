@@ -26,11 +26,11 @@ from .strategies import (
     NORMS,
     Fourier,
     Haar,
+    Hierarchical,
     Lower,
     Norm,
     Optimal,
     PIdentity,
-    Tree,
     WeightedTree,
     sensitivity,
 )
@@ -282,7 +282,7 @@ def _dense(workload: Workload, norm: Norm) -> Candidates:
         yield "haar", lambda: Haar(n=n)
         for branching in (2, 4, 16):
             if branching <= n:
-                yield f"tree of {branching}", lambda b=branching: Tree(n=n, branching=b)  # type: ignore[misc]
+                yield f"tree of {branching}", lambda b=branching: Hierarchical(n=n, branching=b)  # type: ignore[misc]
     if norm == "l2":
         yield "fourier", lambda: Fourier(workload=workload)
         if n <= SEARCHED["l2"]:
@@ -299,7 +299,7 @@ def tree(n: int, branching: int = 2, *, workload: Workload | None = None, norm: 
     """Answer a workload (prefix sums unless given) through hierarchical counts and least squares."""
     return Factorization(
         workload=_on(n, workload),
-        strategy=Tree(n=n, branching=branching),
+        strategy=Hierarchical(n=n, branching=branching),
         norm=norm,
         name=f"tree of {branching}",
     )

@@ -71,7 +71,7 @@ def _matrix(strategy: Strategy) -> Floats:
 
 @described("matrix.Tree")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tree(Strategy):
+class Hierarchical(Strategy):
     """Hierarchical counts: all of n cells, their `branching` parts, the parts of these, ... down to single
     cells (Hay et al. 2010).
 
@@ -216,7 +216,7 @@ class WeightedTree(Strategy):
         n = self.cells
         _require_cells(n)
         levels = [
-            Tree(n=n, branching=self.branching).matrix()[rows]
+            Hierarchical(n=n, branching=self.branching).matrix()[rows]
             for rows in _level_rows(tree_levels(n, self.branching), n)
         ]
         grams, G, power = (
