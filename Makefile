@@ -7,6 +7,8 @@ WORKERS ?= 2
 
 # Each test worker is a process of its own: threads inside numpy and torch would only get in each other's way.
 test test-fast test-all: export OMP_NUM_THREADS = 1
+# Tests start hundreds of Python processes; each would compile the whole package again where nothing is kept.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-fast test-all test-newest lint format bench docs peers clean
 
