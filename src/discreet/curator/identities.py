@@ -1,8 +1,8 @@
 """What a long run is known by when it is gone on with: a fingerprint of everything that it was begun with.
 
 The price alone does not tell two runs apart. A search over other candidates may cost the same, and the
-theorem of its price is about runs that are all alike: one that began with some candidates and ends with others
-is no run that anybody has priced.
+theorem of its price is about runs that are all alike: one that began with some candidates and ends with
+others is no run that anybody has priced.
 """
 
 from __future__ import annotations

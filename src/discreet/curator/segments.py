@@ -131,7 +131,7 @@ def resume(
     if "identity" in charge.body and charge.body["identity"] != identity_of(mechanism):
         raise InvalidInput(
             f"the checkpoint {path} is of another model, optimizer or run, or of one with other options "
-            f"(entry {charge.seq} of the ledger). Nothing was trained. Give exactly what the run was started with."
+            f"(entry {charge.seq} of the ledger). Nothing was trained. Give what the run was started with."
         )
     during = said(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
     if charge.body["analyst"] != analyst or charge.body.get("periods") != during:
