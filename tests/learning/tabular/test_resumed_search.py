@@ -105,3 +105,29 @@ def test_number_is_for_searches(tmp_path):
     with pytest.raises(InvalidInput, match="goes on with a PrivateSearch"):
         people.fit(LogisticRegression(epsilon=1), target="y", number=1)
     assert people.ledger.anchor == before
+
+
+def test_parameters_carried_over_from_a_public_table_cost_nothing(tmp_path):
+    """On the public table a strong penalty is bad; the private table pays for one fit only."""
+    rng = np.random.default_rng(5)
+    X = rng.uniform(-1, 1, (SIZE, 2))
+    y = (X.sum(axis=1) > 0).astype(int)
+    base = LogisticRegression(classes=[0, 1], method="objective")
+    tuning = PrivateSearch(base, {"regularization": [1e6, 10.0]}, epsilon=2.0, delta=0.0)
+    best = tuning.carried_over(X, y, folds=2)
+    assert best.get_params() == base.get_params() | {"regularization": 10.0, "epsilon": 2.0, "delta": 0.0}
+    people = opened(tmp_path)
+    people.fit(best, target="y")
+    assert people.spent == pytest.approx(2.0, abs=1e-6)
+    assert not hasattr(tuning, "best_params_")
+    with pytest.raises(InvalidInput, match="folds"):
+        tuning.carried_over(X, y, folds=1)
+
+
+def test_a_comparison_has_plain_composition_beside_and_marks_what_cheating_would_claim(tmp_path):
+    costs = opened(tmp_path).fit(search([1.0, 3.0, 10.0, 30.0, 100.0]), target="y").comparison()
+    own, alone, plain, cheating = costs.values()
+    assert list(costs)[2].startswith("plain composition")
+    assert "cheating" in list(costs)[3]
+    assert "not a guarantee" in list(costs)[3]
+    assert cheating < alone <= own <= 1.0 < plain
