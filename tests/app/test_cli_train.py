@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from discreet import BudgetExceeded, DiscreetError, InvalidInput, LedgerError, PrivateFact
 from discreet import accounting as acc
 from discreet.app.cli import app
+from discreet.app.cli.train_tabular import METHODS
 from discreet.app.training_page import Curve, Page
 from discreet.learning import models, tabular
 
@@ -240,6 +241,48 @@ def test_a_run_that_diverges_has_a_model_a_page_and_json_all_the_same(data: str)
     assert "not a finite number: a smaller learning rate may help" in page
     assert "nan" not in re.sub(r"<td>nan</td>", "", page)
     assert Path("people.parquet.age.model").exists()
+
+
+CLASSIFIERS = {
+    "auto": "ObjectivePerturbation",
+    "objective": "ObjectivePerturbation",
+    "output": "OutputPerturbation",
+    "gradient": "GradientPerturbation",
+    "naive_bayes": "NaiveBayes",
+    "tree": "PrivateTree",
+    "boosting": "AdditiveBoosting",
+}
+REGRESSIONS = {
+    "auto": "SecondMoments",
+    "moments": "SecondMoments",
+    "objective": "ObjectivePerturbation",
+    "output": "OutputPerturbation",
+    "gradient": "GradientPerturbation",
+    "tree": "PrivateRegressionTree",
+    "boosting": "AdditiveBoosting",
+}
+
+
+@pytest.mark.parametrize("target", ["ill", "age"])
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_trains_what_it_names_or_refuses_it_before_the_charge(
+    data: str, method: str, target: str
+) -> None:
+    kinds = CLASSIFIERS if target == "ill" else REGRESSIONS
+    words = ["train", data, "--target", target, "-e", "1", "--method", method, "--json"]
+    if method not in kinds:
+        with pytest.raises(InvalidInput, match=f"--method {method}.*Nothing was charged"):
+            runner.invoke(app, words, catch_exceptions=False, standalone_mode=False)
+        assert used(data) == 0
+        assert not Path(f"people.parquet.{target}.model").exists()
+        return
+    facts = json.loads(run(*words))
+    assert facts["mechanism"] == kinds[method]
+    assert 0.9 <= used(data) <= 1
+    rows = {"age": [5.0, 95.0], "ward": ["a", "b"], "ill": [False, True]}
+    values = tabular.load(f"people.parquet.{target}.model").predict(rows).tolist()
+    assert len(values) == 2
+    assert all(v in (False, True) if target == "ill" else 0 <= v <= 100 for v in values)
 
 
 def test_a_linear_model_by_another_method_and_its_card(data: str) -> None:

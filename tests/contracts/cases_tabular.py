@@ -43,6 +43,11 @@ ADDED, REPLACED = facts(ADD_REMOVE, 2), facts(REPLACE, 2)
 PEOPLE = facts(ADD_REMOVE, 2, Unit("who"))
 OPPOSITE = [(-1.0, "b", 1), (0.0, "a", 2)]
 
+# of numbers: the same rows with the targets 1 and -1
+NUMBERS, REPLACED_NUMBERS = facts(ADD_REMOVE, 2, y=Bounds(-1, 1)), facts(REPLACE, 2, y=Bounds(-1, 1))
+TARGETS, OTHER_TARGETS = [(1.0, 1.0, 1), (0.0, -1.0, 2)], [(-1.0, 1.0, 1), (0.0, -1.0, 2)]
+SQUARED: dict[str, Any] = {"design": DESIGN, "loss": tabular.Squared(), "regularization": 2.0}
+
 THREE = Public(schema={"x": Bounds(-1, 1), "y": Categories(["a", "b", "c"])}, size=2)
 
 CASES = [
@@ -248,5 +253,69 @@ CASES = [
         ),
         ROWS,
         ROWS[1:],
+    ),
+    case(
+        "output, squared",
+        tabular.OutputPerturbation(public=NUMBERS, epsilon=1.0, **SQUARED),
+        TARGETS,
+        TARGETS[1:],
+    ),
+    case(
+        "output, squared, l1, replace",
+        tabular.OutputPerturbation(public=REPLACED_NUMBERS, epsilon=1.0, delta=1e-3, l1=0.1, **SQUARED),
+        TARGETS,
+        OTHER_TARGETS,
+    ),
+    case(
+        "objective, squared",
+        tabular.ObjectivePerturbation(public=NUMBERS, epsilon=2.0, **SQUARED),
+        TARGETS,
+        TARGETS[1:],
+    ),
+    case(
+        "objective, squared, l1",
+        tabular.ObjectivePerturbation(public=NUMBERS, epsilon=2.0, l1=0.3, **SQUARED),
+        TARGETS,
+        TARGETS[1:],
+    ),
+    case(
+        "objective, l1, delta",
+        tabular.ObjectivePerturbation(
+            public=ADDED, design=DESIGN, epsilon=1.0, delta=0.25, regularization=2.0, l1=0.3
+        ),
+        ROWS,
+        ROWS[1:],
+    ),
+    case(
+        "objective, huber, replace",
+        tabular.ObjectivePerturbation(
+            public=REPLACED_NUMBERS, design=DESIGN, epsilon=4.0, loss=tabular.Huber(threshold=0.5)
+        ),
+        TARGETS,
+        OTHER_TARGETS,
+    ),
+    case(
+        "gradient, squared, l1",
+        tabular.GradientPerturbation(public=NUMBERS, epsilon=1.0, delta=1e-3, steps=5, l1=0.1, **SQUARED),
+        TARGETS,
+        TARGETS[1:],
+    ),
+    Case(
+        name="tabular, regression tree",
+        mechanism=tabular.PrivateRegressionTree(public=NUMBERS, design=DESIGN, epsilon=2.0, depth=1, parts=2),
+        source=memory(TARGETS, NUMBERS),
+        neighbor=memory(TARGETS[1:], NUMBERS),
+        outcome=lambda r: round(3 * r.value.leaves[1]),
+        runs=600,
+    ),
+    Case(
+        name="tabular, regression tree, replace",
+        mechanism=tabular.PrivateRegressionTree(
+            public=REPLACED_NUMBERS, design=DESIGN, epsilon=4.0, depth=1, parts=4
+        ),
+        source=memory(TARGETS, REPLACED_NUMBERS),
+        neighbor=memory(OTHER_TARGETS, REPLACED_NUMBERS),
+        outcome=lambda r: (r.value.splits[0][1], r.value.leaves[0] > 0),
+        runs=600,
     ),
 ]

@@ -72,6 +72,8 @@ class Search:
     more: int = 0
     length: int = CAP
     blob_size: int = SIZE
+    # what trusted code is known by
+    identity: Any = "search"
 
     def start(self, source, *, entropy):
         return Trials(self, {"trials": self.trials, "scores": []}, entropy)
@@ -212,7 +214,13 @@ def test_another_run_or_none_is_refused(tmp_path):
     curator.run(search(tmp_path, 3))
     number = curator.ledger.last("charge").seq
     before = curator.ledger.anchor
-    for options in ({"length": 9}, {"blob_size": 9}, {"event": PureDP(epsilon=0.25)}):
+    for options in (
+        {"length": 9},
+        {"blob_size": 9},
+        {"event": PureDP(epsilon=0.25)},
+        {"identity": 1},
+        {"identity": None},
+    ):
         changed = Search(**{**vars(search(tmp_path, 3)), **options})
         with pytest.raises(InvalidInput, match="not the start"):
             curator.run(changed, number=number)
@@ -237,3 +245,14 @@ def test_with_a_pace_every_round_lasts_as_long(tmp_path):
         seconds = [float(time[17:23]) for time in times]
         gaps = [(after - before) % 60 for before, after in itertools.pairwise(seconds)]
         assert min(gaps) >= 0.049
+
+
+def test_a_run_without_a_description_or_an_identity_runs_in_one_piece_only(tmp_path):
+    """The price alone does not tell two runs apart: nothing is known that could be compared."""
+    curator = made(tmp_path)
+    curator.run(search(tmp_path, 3, identity=None))
+    number = curator.ledger.last("charge").seq
+    assert "identity" not in curator.ledger.entry(number).body
+    for identity in (None, "search"):
+        with pytest.raises(InvalidInput, match="not the start"):
+            curator.run(search(tmp_path, 3, identity=identity), number=number)

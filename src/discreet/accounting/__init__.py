@@ -62,6 +62,7 @@ from .sampled_events import (
     TreeRestarts,
     TruncatedPoisson,
 )
+from .selection_profiles import selection_delta, selection_epsilon
 from .totals import Cost, basic, zcdp
 
 __all__ = [
@@ -130,6 +131,8 @@ __all__ = [
     "logarithmic",
     "moments",
     "pate",
+    "selection_delta",
+    "selection_epsilon",
     "shuffling",
     "tradeoff",
     "zcdp",

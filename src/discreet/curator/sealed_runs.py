@@ -23,6 +23,7 @@ from ..accounting.caps import asked_of
 from ..mechanisms.protocols import Release, SecretlyStepped, SecretRun, check_source, rehearse
 from .accounts import said
 from .charges import SPENDING
+from .identities import identity_of
 from .ledger import Entry, computing
 from .policy import STEWARD
 from .tickets import alone
@@ -83,19 +84,25 @@ def _begun(curator: Curator, mechanism: SecretlyStepped, analyst: str, text: str
     curator._prepare(mechanism.event, analyst, asked)
     with curator.ledger.writing() as writer:
         facts = {"text": text, "trusted": True, "rounds": mechanism.length, "size": mechanism.blob_size}
-        return curator._charge(writer, mechanism.event, analyst, asked, **facts)
+        return curator._charge(
+            writer, mechanism.event, analyst, asked, **facts, identity=identity_of(mechanism)
+        )
 
 
 def _resumed(curator: Curator, mechanism: SecretlyStepped, number: int, analyst: str) -> Entry:
-    """Return the charge of a run that was begun before."""
+    """Return the charge of a run that was begun before, with all that it was begun with: steps before and
+    after are alike, which the price of their best is computed for."""
     _require.integer(number=number)
     charge = curator.ledger.entry(number)
     during = said(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
     facts = {"rounds": mechanism.length, "size": mechanism.blob_size, "analyst": analyst, "periods": during}
     same = charge.kind == SPENDING and all(charge.body.get(name) == fact for name, fact in facts.items())
-    if not same or events.from_json(charge.body["event"]) != mechanism.event:
+    known = identity_of(mechanism)
+    alike = known is not None and charge.body.get("identity") == known
+    if not same or not alike or events.from_json(charge.body["event"]) != mechanism.event:
         raise InvalidInput(
-            f"entry {number} of the ledger is not the start of this run. Nothing was charged or run."
+            f"entry {number} of the ledger is not the start of this run: it goes on with exactly what it was "
+            f"begun with (candidates, their parameters, trials, price). Nothing was charged or run."
         )
     if curator.ledger.last("failed", str(number)) is not None:
         raise InvalidInput(

@@ -27,6 +27,7 @@ from ..accounting.caps import asked_of
 from ..mechanisms.protocols import AnySource, Release, Run, Stepped, check_source, rehearse
 from .accounts import said
 from .charges import SPENDING
+from .identities import identity_of
 from .keys import signed_by
 from .ledger import Entry, Ledger, Writer, canonical
 from .policy import STEWARD
@@ -93,7 +94,9 @@ def train(
     curator._prepare(mechanism.event, analyst, asked_of(mechanism))
     with curator.ledger.writing() as writer:
         facts = {"text": text, "trusted": True, "steps": mechanism.length, "during": list(curator.periods)}
-        charge = curator._charge(writer, mechanism.event, analyst, asked_of(mechanism), **facts)
+        charge = curator._charge(
+            writer, mechanism.event, analyst, asked_of(mechanism), **facts, identity=identity_of(mechanism)
+        )
     work = Work(curator, mechanism, charge, path)
     part = work.guarded(lambda: mechanism.start(curator.source, entropy=curator._entropy))
     if path is not None:
@@ -123,6 +126,12 @@ def resume(
             f"the checkpoint {path} is of a run with another price (entry {charge.seq} of the "
             f"ledger). Nothing was trained. Give the "
             f"trainer that the run was started with."
+        )
+    # runs that were begun before there were identities have none to compare
+    if "identity" in charge.body and charge.body["identity"] != identity_of(mechanism):
+        raise InvalidInput(
+            f"the checkpoint {path} is of another model, optimizer or run, or of one with other options "
+            f"(entry {charge.seq} of the ledger). Nothing was trained. Give what the run was started with."
         )
     during = said(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
     if charge.body["analyst"] != analyst or charge.body.get("periods") != during:

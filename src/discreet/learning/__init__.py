@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from .tabular import (
         PCA,
         DecisionTreeClassifier,
+        DecisionTreeRegressor,
+        ElasticNet,
         EmpiricalCovariance,
         ExplainableBoostingClassifier,
         ExplainableBoostingRegressor,
@@ -90,6 +92,8 @@ _HOMES = {
     **dict.fromkeys(
         (
             "DecisionTreeClassifier",
+            "DecisionTreeRegressor",
+            "ElasticNet",
             "EmpiricalCovariance",
             "ExplainableBoostingClassifier",
             "ExplainableBoostingRegressor",
@@ -133,6 +137,8 @@ __all__ = [
     "Flat",
     "LogisticRegression",
     "DecisionTreeClassifier",
+    "DecisionTreeRegressor",
+    "ElasticNet",
     "EmpiricalCovariance",
     "ExplainableBoostingClassifier",
     "ExplainableBoostingRegressor",

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +115,39 @@ def restore(trainer: Trainer, source: AnySource, raw: bytes, taken: int, *, entr
     return run
 
 
+def identity(trainer: Trainer, *, weights: bool = False) -> dict[str, Any]:
+    """Return what a run of this trainer is known by when it is gone on with: what decides how it learns, and
+    names and shapes of what is learned.
+
+    Time and memory (`performance`) may change in between. So may the weights that it began with, as the
+    checkpoint has those to go on from, unless they are asked for: every trial of a search begins with them.
+    """
+    settings = (
+        *("loss", "clip", "n", "noise", "augment", "pooling", "optimizer", "learning_rate", "average"),
+        *("columns", "noise_multiplier", "schedule"),
+    )
+    parameters = trainer.model.named_parameters()
+    return {name: _text(getattr(trainer, name)) for name in settings} | {
+        "model": type(trainer.model).__qualname__,
+        "learned": [[name, list(p.shape), p.requires_grad] for name, p in parameters],
+        "weights": _digest(trainer.model.state_dict() if weights else {}),
+    }
+
+
+def _text(value: Any) -> str:
+    """Return what Python prints, without the addresses of functions and objects."""
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
+
+
+def _digest(state: dict[str, Tensor]) -> str:
+    digest = hashlib.sha256()
+    for name, tensor in state.items():
+        digest.update(
+            name.encode() + tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+        )
+    return digest.hexdigest()
+
+
 def _moving(run: Run) -> float | None:
     """Return the clip of the next step, where it adapts: from noisy counts, which are paid for."""
     return run._summands.rule.clip if isinstance(run._trainer.clip, Adaptive) else None
@@ -123,12 +157,7 @@ def _shape(run: Run) -> dict[str, Any]:
     """Return what must be the same again: names and shapes of what is learned, the weights that are not, the
     kind of optimizer."""
     learned = [[name, list(p.shape)] for name, p in run._engine.parameters.items()]
-    digest = hashlib.sha256()
-    for name, tensor in run._live.state_dict().items():
-        if name not in run._engine.parameters:
-            digest.update(
-                name.encode() + tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-            )
+    frozen = {n: t for n, t in run._live.state_dict().items() if n not in run._engine.parameters}
     own = run._trainer.optimizer
     kind = repr(own) if type(own).__module__.startswith("discreet.") else "torch"
-    return {"learned": learned, "frozen": digest.hexdigest(), "kind": kind}
+    return {"learned": learned, "frozen": _digest(frozen), "kind": kind}

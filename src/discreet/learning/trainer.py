@@ -260,6 +260,11 @@ class Trainer:
         """A checkpoint can be taken after each multiple of so many steps; Unsupported where it cannot be."""
         return checkpoints.period(self)
 
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a run is known by when it is gone on with; refused with any other."""
+        return checkpoints.identity(self)
+
     def restore(self, source: AnySource, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
         """Return a run that goes on from a checkpoint's bytes.
 

@@ -23,7 +23,7 @@ from ..accounting import Event, RepeatAndSelect, compose
 from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import AnySource
 from ..sampling import Entropy
-from . import files
+from . import checkpoints, files
 from .data import Examples, examples_of
 from .tabular.selection import CELLS, RepeatedTrials
 from .tabular.trial_laws import Law
@@ -68,6 +68,13 @@ class TrainerTrials(RepeatedTrials):
                 )
         if self.public.unit.column is not None:
             raise InvalidInput("tuning of a trainer needs rows as units. Nothing was charged.")
+
+    @property
+    def identity(self) -> list[Any]:
+        """What a search is known by when it is gone on with: all of every candidate, and the weights that
+        its runs begin with."""
+        facts = [checkpoints.identity(candidate, weights=True) for candidate in self.candidates]
+        return [repr((self.public, self.trials, self.holdout, self.delta, self.score_rho)), facts]
 
     @property
     def columns(self) -> Any:

@@ -325,6 +325,7 @@ class Session:
         every: int = 100,
         text: str | None = None,
         progress: segments.Watch | None = None,
+        number: int | None = None,
     ) -> Any:
         """Fit an estimator to the table, charged first: classes, bounds and size are those of the schema.
 
@@ -332,7 +333,8 @@ class Session:
         yet, and `adopt(release, mechanism)`. `target` is left out where nothing is predicted (k-means,
         components). What is trained in steps goes through `train`, with
         `checkpoint`, `every` and `progress` as there; what runs once goes through `ask`. `features` are by
-        default all columns that can be.
+        default all columns that can be. `number`, that of its charge, goes on with a `PrivateSearch` that was
+        interrupted, with exactly the same candidates; free.
         """
         if not (hasattr(estimator, "adopt") and hasattr(estimator, "mechanism")):
             raise _require.fail(
@@ -350,8 +352,13 @@ class Session:
         if isinstance(mechanism, SecretlyStepped):
             released = self.curator.run(
                 mechanism, checkpoint=checkpoint, progress=progress, analyst=self.analyst, text=note,
-                pace=getattr(estimator, "pace", 0.0),
+                pace=getattr(estimator, "pace", 0.0), number=number,
             )  # fmt: skip
+        elif number is not None:
+            raise InvalidInput(
+                "number= goes on with a PrivateSearch; what is trained in steps is resumed from its "
+                "checkpoint. Nothing was charged."
+            )
         elif isinstance(mechanism, Stepped):
             released = self.train(mechanism, checkpoint=checkpoint, every=every, text=note, progress=progress)
         elif checkpoint is not None or progress is not None:

@@ -91,7 +91,7 @@ def test_qualities_of_splits_move_within_the_range_that_the_rate_is_for(criterio
 
         def quality(rows: slice, codes: Any = codes, labels: Any = labels) -> Any:
             table = np.bincount(codes[rows] * 2 + labels[rows], minlength=6).reshape(3, 2)
-            return mechanism._quality(table, labels[rows])
+            return np.rint(mechanism._quality(table, table.sum(axis=0)) * _CELLS).astype(int)
 
         change = quality(slice(None)) - quality(slice(1, None))
         widest = max(widest, int(change.max() - change.min()))

@@ -14,6 +14,8 @@ from discreet import InvalidInput
 from discreet.learning import (
     PCA,
     DecisionTreeClassifier,
+    DecisionTreeRegressor,
+    ElasticNet,
     EmpiricalCovariance,
     ExplainableBoostingClassifier,
     ExplainableBoostingRegressor,
@@ -62,6 +64,8 @@ CLASSES: dict[str, Any] = {"classes": [0, 1, 2], **FACTS}
         ExplainableBoostingRegressor(delta=1e-6, rounds=2, **FACTS),
         Ridge(**FACTS),
         HuberRegressor(**FACTS),
+        ElasticNet(**FACTS),
+        DecisionTreeRegressor(**FACTS),
         PCA(2, **FACTS),
         KMeans(2, **FACTS),
         EmpiricalCovariance(**FACTS),

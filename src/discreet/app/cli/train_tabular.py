@@ -17,6 +17,7 @@ LEARNERS = {
     "tree": "DecisionTreeClassifier",
     "boosting": "ExplainableBoostingClassifier",
 }
+REGRESSORS = {"tree": "DecisionTreeRegressor", "boosting": "ExplainableBoostingRegressor"}
 METHODS = ("auto", "objective", "output", "gradient", "moments", *LEARNERS)
 
 
@@ -92,12 +93,12 @@ def _estimator(
             "or trained. Take --method auto."
         )
     if method in LEARNERS:
-        if not classes and method != "boosting":
+        if not classes and method not in REGRESSORS:
             raise InvalidInput(
                 f"--method {method} needs a target with classes, and {target!r} is a number. Nothing was "
-                f"charged or trained. Take --method auto or boosting."
+                f"charged or trained. Take --method auto, tree or boosting."
             )
-        name = LEARNERS[method] if classes else "ExplainableBoostingRegressor"
+        name = LEARNERS[method] if classes else REGRESSORS[method]
         return getattr(learning, name)(epsilon=epsilon, delta=delta, n=n)
     # of a number, second moments by default: one release serves every penalty
     if not classes and method in ("auto", "moments"):

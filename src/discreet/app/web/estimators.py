@@ -14,6 +14,10 @@ from ..._errors import InvalidInput
 
 # those whose parameters are all numbers, texts and lists
 NAMES = (
+    "DecisionTreeClassifier",
+    "DecisionTreeRegressor",
+    "ElasticNet",
+    "GaussianNB",
     "HuberRegressor",
     "LinearRegression",
     "LinearSVC",

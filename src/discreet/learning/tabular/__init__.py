@@ -12,36 +12,41 @@ from .cards import Card, Fitted, card, load, save
 from .clusters import Clusters, Lloyd
 from .erm import LinearERM
 from .gradient import GradientPerturbation
-from .losses import Huber, HuberHinge, Logistic, Softmax
+from .losses import Huber, HuberHinge, Logistic, Softmax, Squared
 from .model import LinearModel
 from .moments import Moments, SecondMoments
 from .naive_bayes import NaiveBayes, NaiveBayesModel
 from .objective import ObjectivePerturbation
 from .output import OutputPerturbation
 from .pipeline import Piped, QuantileBounds
+from .regression_trees import PrivateRegressionTree, RegressionTreeModel
 from .rows import Design
 from .selection import RandomTrials, Selected
 from .trees import PrivateTree, TreeModel
 
 if TYPE_CHECKING:
-    from .estimators import HuberRegressor, LinearSVC, LogisticRegression
+    from .estimators import LinearSVC, LogisticRegression
     from .learners import (
         DecisionTreeClassifier,
+        DecisionTreeRegressor,
         EmpiricalCovariance,
         ExplainableBoostingClassifier,
         ExplainableBoostingRegressor,
         GaussianNB,
         KMeans,
     )
+    from .linear_regressors import ElasticNet, HuberRegressor
     from .pipelines import PrivatePipeline
     from .regressions import PCA, LinearRegression, Ridge
     from .search import PrivateSearch
 
 _ESTIMATORS = {
-    **dict.fromkeys(("HuberRegressor", "LinearSVC", "LogisticRegression"), "estimators"),
+    **dict.fromkeys(("LinearSVC", "LogisticRegression"), "estimators"),
+    **dict.fromkeys(("ElasticNet", "HuberRegressor"), "linear_regressors"),
     **dict.fromkeys(
         (
             "DecisionTreeClassifier",
+            "DecisionTreeRegressor",
             "EmpiricalCovariance",
             "ExplainableBoostingClassifier",
             "ExplainableBoostingRegressor",
@@ -61,7 +66,9 @@ __all__ = [
     "Card",
     "Clusters",
     "DecisionTreeClassifier",
+    "DecisionTreeRegressor",
     "Design",
+    "ElasticNet",
     "EmpiricalCovariance",
     "ExplainableBoostingClassifier",
     "ExplainableBoostingRegressor",
@@ -89,12 +96,15 @@ __all__ = [
     "PrivatePipeline",
     "PrivateSearch",
     "QuantileBounds",
+    "PrivateRegressionTree",
     "PrivateTree",
     "RandomTrials",
+    "RegressionTreeModel",
     "Ridge",
     "SecondMoments",
     "Selected",
     "Softmax",
+    "Squared",
     "TreeModel",
     "card",
     "load",

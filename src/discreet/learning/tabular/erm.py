@@ -1,8 +1,8 @@
 """Private empirical risk minimization of linear models: what output and objective perturbation share.
 
-All minimize J(w) = sum_i c_i f(<w, x_i>, y_i) + (lambda/2) |w|², a sum and not a mean, so that adding or
-removing a row changes one summand and no number that depends on the size. `regularization` is this lambda;
-scikit-learn's C is 1 / lambda.
+All minimize J(w) = sum_i c_i f(<w, x_i>, y_i) + (lambda/2) |w|² + l1 |w|_1, a sum and not a mean, so that
+adding or removing a row changes one summand and no number that depends on the size. `regularization` is this
+lambda; scikit-learn's C is 1 / lambda. The l1 penalty leaves the intercept out.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from ...sampling import Entropy
 from ...tables import Source
 from .losses import Logistic, Loss, Softmax
 from .model import LinearModel, columns_only, target_classes
+from .proximal import minimize_sparse
 from .rows import Design, Rows
 from .softmax import SoftmaxProblem
 from .solver import Problem, minimize
@@ -111,7 +112,7 @@ class LinearERM(ABC):
     With more than two classes one model is fitted for each class against the rest; every row is in all of
     them, and the price is the sum. `class_weights`: one weight for each declared class, which multiplies the
     loss of its rows, and the sensitivity. `rows`: the number of units, declared here where the public facts
-    have none.
+    have none. `l1` is the weight of the l1 penalty; the minimizer of J is sparse, what leaves has noise.
     """
 
     public: Public
@@ -122,6 +123,7 @@ class LinearERM(ABC):
     regularization: float | None = None
     class_weights: tuple[float, ...] = ()
     rows: int | None = None
+    l1: float = 0.0
 
     def __post_init__(self) -> None:
         # below this, noise in cells of the grid would leave 64 bits
@@ -132,7 +134,9 @@ class LinearERM(ABC):
         if not self.delta < 1:
             raise _require.fail("delta", self.delta, "below 1")
         if not isinstance(self.loss, Loss):
-            raise _require.fail("loss", self.loss, "Logistic(), HuberHinge() or Huber()")
+            raise _require.fail("loss", self.loss, "Logistic(), HuberHinge(), Huber() or Squared()")
+        _require.finite(l1=self.l1)
+        _require.non_negative(l1=self.l1)
         if self.regularization is not None:
             _require.positive(regularization=self.regularization)
         object.__setattr__(self, "class_weights", _require.listed(class_weights=self.class_weights))
@@ -259,7 +263,17 @@ class LinearERM(ABC):
             for y in labels
         ]
 
+    @property
+    def penalties(self) -> Array:
+        """The weight of the l1 penalty of each coordinate: none of the intercept's."""
+        each = np.full(self.facts.width // self.facts.joint, float(self.l1))
+        if self.design.intercept:
+            each[-1] = 0.0
+        return np.tile(each, self.facts.joint)
+
     def _solve(self, problem: Problem) -> Array:
+        if self.l1 > 0:
+            return minimize_sparse(problem, self.penalties, self.facts.tolerance)[0]
         return minimize(problem, self.facts.tolerance)[0]
 
 

@@ -1,5 +1,4 @@
-"""Estimators with scikit-learn's contract on numpy and scipy: `LogisticRegression`, `LinearSVC`,
-`HuberRegressor`.
+"""Estimators with scikit-learn's contract on numpy and scipy: `LogisticRegression`, `LinearSVC`.
 
     model = people.fit(LogisticRegression(epsilon=1), target="income")       # charged first; bounds, classes
     and size from the schema model.predict({"age": [35], "education": ["Masters"]}); model.why_; model.event_
@@ -27,11 +26,11 @@ from ...mechanisms.protocols import Mechanism, Release
 from ...sampling import Entropy
 from ...tables import Memory
 from .choice import linear_mechanism
-from .losses import Huber, HuberHinge, Logistic, Loss, Softmax
+from .losses import HuberHinge, Logistic, Loss, Softmax
 from .model import LinearModel, class_array
 
 try:
-    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
+    from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 except ImportError:
@@ -193,7 +192,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         return self.classes_[places]  # type: ignore[no-any-return]
 
 
-class _Linear(TableEstimator):
+class Linear(TableEstimator):
     """Linear models by private empirical risk minimization."""
 
     model_: LinearModel
@@ -217,6 +216,7 @@ class _Linear(TableEstimator):
             "regularization": self.regularization,
             "rows": self.n,
             "loss": self._loss(),
+            "l1": self.l1,
         }
         weights = self._weights(public, target)
         if weights:
@@ -251,12 +251,13 @@ class _Linear(TableEstimator):
         return weights[:, -1] if self.model_.design.intercept else np.zeros(len(weights))
 
 
-class LogisticRegression(Classifier, _Linear):
+class LogisticRegression(Classifier, Linear):
     """Private logistic regression: `method` is "objective", "output", "gradient", or "auto", which picks from
     public facts; `why_` says why.
 
     `delta`: by default the session's, and 0 without one; only as much is used as the method needs.
-    `regularization` is lambda, 1 / C of scikit-learn, by default from public facts. `class_weight`: weights
+    `regularization` is lambda, 1 / C of scikit-learn, by default from public facts; `l1` the weight of an l1
+    penalty beside it (elastic net). `class_weight`: weights
     by class, which the noise grows with. Several classes: `multi_class` "softmax", one model of all, or
     "ovr", one for each against the rest, which share epsilon. DP-SGD is `DPClassifier`.
 
@@ -274,6 +275,7 @@ class LogisticRegression(Classifier, _Linear):
         fit_intercept: bool = True,
         class_weight: Any = None,
         multi_class: str = "softmax",
+        l1: float = 0.0,
         classes: Any = None,
         n: int | None = None,
         lower: Any = -1.0,
@@ -281,7 +283,7 @@ class LogisticRegression(Classifier, _Linear):
     ) -> None:
         self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
         self.fit_intercept, self.class_weight, self.classes = fit_intercept, class_weight, classes
-        self.multi_class = multi_class
+        self.multi_class, self.l1 = multi_class, l1
         self.n, self.lower, self.upper = n, lower, upper
 
     def _loss(self) -> Loss:
@@ -328,53 +330,6 @@ class LinearSVC(LogisticRegression):
 
     # scores of a margin are no chances
     _probable = False
-
-
-class HuberRegressor(RegressorMixin, _Linear):  # type: ignore[misc]
-    """A private linear regression with the Huber loss of `threshold`, in units of half the target's declared
-    width.
-
-    Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
-               unit. Proof: `mechanism_`'s class.
-    """
-
-    _clip = "never"
-
-    def __init__(
-        self,
-        epsilon: float = 1.0,
-        *,
-        delta: float | None = None,
-        method: str = "auto",
-        regularization: float | None = None,
-        threshold: float = 0.5,
-        fit_intercept: bool = True,
-        n: int | None = None,
-        lower: Any = -1.0,
-        upper: Any = 1.0,
-        target_lower: float = -1.0,
-        target_upper: float = 1.0,
-    ) -> None:
-        self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
-        self.threshold, self.fit_intercept, self.n, self.lower, self.upper = (
-            threshold,
-            fit_intercept,
-            n,
-            lower,
-            upper,
-        )
-        self.target_lower, self.target_upper = target_lower, target_upper
-
-    def _loss(self) -> Loss:
-        return Huber(threshold=self.threshold)
-
-    def fit(self, X: Any, y: Any) -> HuberRegressor:
-        self._run(X, numbers_of(y, X), Bounds(self.target_lower, self.target_upper))
-        return self
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        inputs = self._inputs(X)
-        return self.model_.predict(inputs)
 
 
 # What fits an estimator many times, or to chosen parts of the data, and adds up no price.

@@ -19,6 +19,7 @@ from ...mechanisms.noise import IntegerGaussian
 from ...mechanisms.protocols import Sensitivity
 from ...sampling import Entropy
 from .erm import LinearERM, power_of_two
+from .proximal import soft_threshold
 from .solver import Problem
 
 Array = npt.NDArray[np.float64]
@@ -34,7 +35,8 @@ class GradientPerturbation(LinearERM):
     every step): the mean of the last half.
 
     Every row's gradient is put on a grid before it is summed, so that sums are exact integers. Steps have
-    length 1 / (lambda + n curvature), n the declared number of rows.
+    length 1 / (lambda + n curvature), n the declared number of rows. An l1 penalty is a proximal step after
+    each: post-processing.
 
     Guarantee: `event`: `steps` discrete Gaussian releases per model, each of a vector of squared l2
                sensitivity `moved`, chosen adaptively.
@@ -94,6 +96,7 @@ class GradientPerturbation(LinearERM):
         for number in range(self.steps):
             noisy: Any = self.noise(self._integer_gradient(problem, w), entropy=entropy)
             w = w - self.step * (noisy.astype(np.float64) * self.cell + self.strength * w)
+            w = soft_threshold(w, self.step * self.penalties) if self.l1 > 0 else w
             total += w if number >= self.steps // 2 else 0.0
         return total / (self.steps - self.steps // 2)
 

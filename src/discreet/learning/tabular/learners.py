@@ -25,6 +25,7 @@ from .estimators import Classifier, TableEstimator, numbers_of
 from .learner import TableLearner
 from .moments import Moments, SecondMoments
 from .naive_bayes import NaiveBayes
+from .regression_trees import PrivateRegressionTree
 from .rows import Design, features_of
 from .trees import PrivateTree
 
@@ -119,6 +120,46 @@ class DecisionTreeClassifier(Classifier, _Sums):
 
     def _renamed(self, settings: dict[str, Any]) -> dict[str, Any]:
         return {"depth": self.max_depth, "criterion": self.criterion, "parts": self.bins}
+
+
+class DecisionTreeRegressor(RegressorMixin, _Sums):  # type: ignore[misc]
+    """A private regression tree of fixed `max_depth`: splits by the exponential mechanism, noisy means in its
+    leaves; pure.
+
+    `bins` equal parts of a number's bounds are where it may be cut.
+
+    Guarantee: `event_`. Proof: `PrivateRegressionTree`.
+    """
+
+    _kind, _fields, _pure = PrivateRegressionTree, ("max_depth", "bins"), True
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        max_depth: int = 3,
+        bins: int = 16,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+        target_lower: float = -1.0,
+        target_upper: float = 1.0,
+    ) -> None:
+        self.epsilon, self.delta, self.max_depth, self.bins = epsilon, delta, max_depth, bins
+        self.n, self.lower, self.upper = n, lower, upper
+        self.target_lower, self.target_upper = target_lower, target_upper
+
+    def _renamed(self, settings: dict[str, Any]) -> dict[str, Any]:
+        return {"depth": self.max_depth, "parts": self.bins}
+
+    def fit(self, X: Any, y: Any) -> DecisionTreeRegressor:
+        self._run(X, numbers_of(y, X), Bounds(self.target_lower, self.target_upper))
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        inputs = self._inputs(X)
+        return self.model_.predict(inputs)  # type: ignore[no-any-return]
 
 
 class _Boosted(_Sums):

@@ -153,6 +153,49 @@ class Huber:
         return result
 
 
+@described("learning.Squared")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Squared:
+    """The squared loss (score - y)² / 2 of scores up to `reach` in size, continued linearly beyond: |f'| <=
+    reach + 1 and f'' <= 1.
+
+    The squared loss has no Lipschitz constant but on a bounded set. With rows of norm R, scores of weights in
+    the ball |w| <= reach / R stay within `reach`, and there this is the squared loss: if its minimizer is in
+    the ball, it is the minimizer of both, as both are convex. Targets are scaled to [-1, 1], and a reach of 1
+    covers every prediction inside the declared bounds.
+    """
+
+    reach: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require.positive(reach=self.reach)
+
+    @property
+    def lipschitz(self) -> float:
+        return float(self.reach) + 1.0
+
+    @property
+    def smoothness(self) -> float:
+        return 1.0
+
+    @property
+    def classifies(self) -> bool:
+        return False
+
+    def value(self, score: Array, y: Array) -> Array:
+        inside = np.clip(score, -self.reach, self.reach)
+        result: Array = (inside - y) ** 2 / 2 + (inside - y) * (score - inside)
+        return result
+
+    def slope(self, score: Array, y: Array) -> Array:
+        result: Array = np.clip(score, -self.reach, self.reach) - y
+        return result
+
+    def curvature(self, score: Array, y: Array) -> Array:
+        result: Array = (np.abs(score) <= self.reach).astype(np.float64)
+        return result
+
+
 @described("learning.Softmax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Softmax:
@@ -191,4 +234,10 @@ class Softmax:
         return np.asarray(softmax(scores, axis=1))
 
 
-LOSSES: dict[str, Any] = {"logistic": Logistic, "huber_hinge": HuberHinge, "huber": Huber, "softmax": Softmax}
+LOSSES: dict[str, Any] = {
+    "logistic": Logistic,
+    "huber_hinge": HuberHinge,
+    "huber": Huber,
+    "squared": Squared,
+    "softmax": Softmax,
+}

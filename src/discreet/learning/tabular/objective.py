@@ -77,6 +77,15 @@ class ObjectivePerturbation(LinearERM):
                discrete Laplace noise: epsilon_2-DP, and basic composition adds it (Iyengar et al. 2019, IEEE
                S&P, Algorithm 1). A replaced row is one removed and one added: group privacy for two. Several
                models: basic composition.
+               An l1 penalty (Kifer, Smith & Thakurta 2012, Theorem 2, takes any convex one as a limit of
+               smooth ones; for this one directly): let u be the penalty's subgradient, b = -grad J(t) - l1 u.
+               On the points t with given signs on a set S and 0 elsewhere, (t_S, u outside S) is a bijection
+               of b, Lipschitz both ways, with determinant l1^(d - |S|) det((H(t) + lambda I)_SS). For the
+               same (t, u) the two b's differ by v again, and (2) holds for the rows and columns S: x_S is
+               shorter, and of a softmax the eigenvalues of a principal part are at most the whole's, in
+               order. So the pair (t, u) has the loss that t had, and t is a function of it. (3) A point at
+               which some subgradient is at most `tolerance` long is within that / lambda of t, by strong
+               convexity.
                A softmax of k classes (`Softmax`): v = (p - e_y) (x) x. Of Gaussian noise <b, v> is
                <p - e_y, z> with z_c = <b_c, x> independent normal variables; whatever p is, at most the
                largest of z_j - z_y, each normal of deviation sqrt(2) s |x| = s G: of the k - 1 of them the

@@ -38,9 +38,12 @@ class OutputPerturbation(LinearERM):
     Proof:     J is lambda-strongly convex, and the objectives of neighbors differ in `changes` summands whose
                gradients have l2 norm at most G: at the minimizer of one the gradient of the other has norm at
                most changes G, so the minimizers are at most changes G / lambda apart (CMS 2011,
-               arXiv:0912.0071v5, Lemma 7 and Corollary 8, for a sum instead of a mean). The solver's point
-               has a gradient of at most `tolerance`, so it is within tolerance / lambda of the minimizer, in
-               both tables. Rounding to the grid moves each coordinate of either by at most half a cell.
+               arXiv:0912.0071v5, Lemma 7 and Corollary 8, for a sum instead of a mean). An l1 penalty changes
+               nothing: with t, t' the minimizers and v the gradient of what differs at t', 0 and -v are
+               subgradients of one objective at t and t', so lambda |t - t'|² <= <-v, t' - t>. The solver's
+               point has a gradient of at most `tolerance`, so it is within tolerance / lambda of the
+               minimizer, in both tables. Rounding to the grid moves each coordinate of either by at most half
+               a cell.
     Accuracy:  |released - minimizer| <= `error`; J(released) - J(minimizer) <= (lambda + n curvature) / 2
                times its square.
     Assumes:   the solver certifies its point: at most 16 times the declared number of rows (see

@@ -86,6 +86,19 @@ class Problem:
         rest = 4 * (self.strength * size + float(np.linalg.norm(self.linear)))
         return float(1.01 * _UNIT * (n * self.row_norm * slope + rest))
 
+    def value(self, w: Array, scores: Array) -> float:
+        """Return the objective at w, from its scores: to choose steps, never to certify a point."""
+        losses = self.loss.value(scores, self.y)
+        total = float(losses.sum() if self.weights is None else losses @ self.weights)
+        return total + float(self.linear @ w) + self.strength / 2 * float(w @ w)
+
+    @property
+    def steepest(self) -> float:
+        """The largest curvature of the objective, at most."""
+        n = len(self.x)
+        heaviest = 1.0 if self.weights is None or not n else float(self.weights.max())
+        return self.strength + heaviest * self.loss.smoothness * n * self.row_norm**2
+
     @property
     def size(self) -> int:
         """The number of weights."""
@@ -171,8 +184,6 @@ def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> 
         start = minimize(problem.sampled, near)[0]
     w = np.zeros(problem.size) if start is None else start.copy()
     gradient, scores = problem.gradient(w)
-    heaviest = 1.0 if problem.weights is None or not n else float(problem.weights.max())
-    steepest = problem.strength + heaviest * problem.loss.smoothness * n * problem.row_norm**2
     directions = None
     for _ in range(STEPS):
         length = float(np.linalg.norm(gradient))
@@ -187,7 +198,7 @@ def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> 
                 break
             share /= 2
         else:
-            candidate = w - gradient / steepest
+            candidate = w - gradient / problem.steepest
             shorter, after = problem.gradient(candidate)
         directions.learn(candidate - w, shorter - gradient)
         if not float(np.linalg.norm(shorter)) < length / 4:

@@ -1,7 +1,9 @@
-"""A decision tree whose splits are chosen by the exponential mechanism, with noisy counts in its leaves."""
+"""Decision trees whose splits are chosen by the exponential mechanism; for classes, with noisy counts in
+their leaves."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
@@ -18,7 +20,7 @@ from ...accounting import Event, ExponentialMechanism, PureDP, compose
 from ...mechanisms.noise import IntegerLaplace
 from ...sampling import Entropy
 from .bins import bin_counts, coded, ordered
-from .learner import Classifying
+from .learner import Classifying, TableLearner
 from .model import class_array, columns_only
 from .rows import Design, Rows
 
@@ -57,12 +59,7 @@ class TreeModel:
             raise InvalidInput("a split names a feature that the tree does not have. Nothing was made.")
 
     def _leaf(self, x: Any) -> npt.NDArray[np.int64]:
-        codes = coded(x, self.design, self.public, self.parts)
-        node, numeric = np.zeros(len(codes), dtype=np.int64), ordered(self.design, self.public)
-        for _ in range((len(self.splits) + 1).bit_length() - 1):
-            splits = np.array(self.splits, dtype=np.int64)[node]
-            node = 2 * node + 2 - _left(codes, splits, np.array(numeric))
-        return node - len(self.splits)
+        return leaf_of(x, self.design, self.public, self.parts, self.splits)
 
     def probabilities(self, X: Any) -> Array:
         return np.array(self.leaves)[self._leaf(self.design.encode(X, self.public))]
@@ -80,6 +77,15 @@ class TreeModel:
         return np.asarray(class_array(self.classes)[self.probabilities(X).argmax(axis=1)])
 
 
+def leaf_of(x: Any, design: Design, public: Public, parts: int, splits: Any) -> npt.NDArray[np.int64]:
+    """Return the number of the leaf that each row of coordinates is in."""
+    codes = coded(x, design, public, parts)
+    node, numeric = np.zeros(len(codes), dtype=np.int64), np.array(ordered(design, public))
+    for _ in range((len(splits) + 1).bit_length() - 1):
+        node = 2 * node + 2 - _left(codes, np.array(splits, dtype=np.int64)[node], numeric)
+    return node - len(splits)
+
+
 def _left(codes: Any, splits: Any, numeric: Any) -> npt.NDArray[np.int64]:
     """Return 1 for rows that go left."""
     values = codes[np.arange(len(codes)), splits[:, 0]]
@@ -87,40 +93,31 @@ def _left(codes: Any, splits: Any, numeric: Any) -> npt.NDArray[np.int64]:
     return np.asarray(below | (values == splits[:, 1]), dtype=np.int64)
 
 
-@described("learning.PrivateTree")
 @dataclass(frozen=True, kw_only=True)
-class PrivateTree(Classifying):
-    """A full tree of fixed `depth`, level by level (Friedman & Schuster 2010, "Data mining with differential
-    privacy", Section 3): splits by the exponential mechanism, leaves with noisy counts of classes.
+class GreedyTree(TableLearner):
+    """Base of trees that are grown level by level: the split of every node by the exponential mechanism.
 
-    The quality of a split is "max", the number of rows in the largest class of each side, or "gini", minus
-    the impurity n - sum_c n_c² / n of each side. Half of epsilon is for splits, the same for each level, and
-    half for leaves. Pure: no delta is used. `parts`: cuts of a number are between so many equal parts of
-    its bounds.
+    Half of epsilon is for splits, the same for each level, and half for leaves. Pure: no delta is used.
+    `parts`: cuts of a number are between so many equal parts of its bounds.
 
-    Guarantee: `event`: under add_remove one exponential mechanism per level, and discrete Laplace noise on
-               the counts of leaves.
+    Guarantee: `event`: under add_remove one exponential mechanism per level, and `noise` on the leaves.
     Proof:     the nodes of a level share out the rows, so that one row is in one node of a level and in one
-               count of one leaf (parallel composition); the tree above was released before. Both qualities
-               are monotone in the table: "max" grows by 0 or 1 with a row. For "gini" with p = n_c / n the
-               derivative of the impurity in n_c is 1 - 2 p_c + sum_j p_j² = (1 - p_c)² + sum_(j != c) p_j²,
-               which is between 0 and 2 (1 - p_c)² <= 2, so that a row adds between 0 and 2. With rounding
-               to whole cells all qualities of a node move by between -1 and 2 CELLS + 1 cells: the range of
-               the logarithms of probability ratios is at most rate x (2 CELLS + 2), which is epsilon of the
-               level (bounded range, Durfee & Rogers 2019, arXiv:1905.04273). A replaced row is one removed
-               and one added, each for half of a level's epsilon, and moves the counts by 2 in l1.
-    Accuracy:  counts of leaves are within `error` with the stated probability.
+               leaf (parallel composition); the tree above was released before. The quality of every split of
+               a node falls by between 0 and `_range` with a row (subclasses prove it). With rounding to whole
+               cells all qualities of a node move by between -1 and `_range` CELLS + 1 cells: the range of the
+               logarithms of probability ratios is at most rate x (`_range` CELLS + 2), which is epsilon of
+               the level (bounded range, Durfee & Rogers 2019, arXiv:1905.04273). A replaced row is one
+               removed and one added, each for half of a level's epsilon.
     """
 
     depth: int = 4
-    criterion: str = "gini"
     parts: int = 16
 
     def _check(self) -> None:
-        super()._check()
+        if self.design.target is None:
+            raise _require.fail("target", None, "the name of a column")
         _require.integer(depth=self.depth, at_least=1)
         _require.integer(parts=self.parts, at_least=2)
-        _require.one_of(CRITERIA, criterion=self.criterion)
         if self.depth > 12 or self.parts > 1024:
             raise InvalidInput(
                 f"depth = {self.depth}, parts = {self.parts}: at most 12 and 1024. Nothing was charged."
@@ -128,15 +125,27 @@ class PrivateTree(Classifying):
         self.noise  # noqa: B018 - price it now
 
     @property
+    @abstractmethod
+    def _range(self) -> int:
+        """How far one row moves the quality of a split, at most, in one direction."""
+
+    @property
+    @abstractmethod
+    def noise(self) -> IntegerLaplace:
+        """The noise on leaves, for half of epsilon."""
+
+    @abstractmethod
+    def _quality(self, sums: Array, whole: Array) -> Array:
+        """Return the quality of splits from what their left sides hold, and the node: sums of `_columns`."""
+
+    @abstractmethod
+    def _columns(self, targets: Array) -> Array:
+        """Return the numbers of each row whose sums in a node decide a split."""
+
+    @property
     def level_epsilon(self) -> float:
         """Of one level of splits, in all."""
         return self.epsilon / 2 / self.depth * (1 - 1e-12)
-
-    @cached_property
-    def noise(self) -> IntegerLaplace:
-        return IntegerLaplace.for_epsilon(
-            self.epsilon / 2, sensitivity=self.changes, neighbors=self.public.neighbors
-        )
 
     @property
     def event(self) -> Event:
@@ -146,27 +155,91 @@ class PrivateTree(Classifying):
         return compose([level.repeated(self.depth), self.noise.event])
 
     @property
+    def _moved_cells(self) -> int:
+        return self._range * _CELLS + 2
+
+    @property
     def rate(self) -> Fraction:
         """What a cell of quality multiplies the logarithm of a split's weight by."""
-        moved = 2 * _CELLS + 2 if self.criterion == "gini" else _CELLS
-        return Fraction(self.level_epsilon) / self.changes / moved
+        return Fraction(self.level_epsilon) / self.changes / self._moved_cells
 
-    def fitted(self, x: Rows, targets: Array, entropy: Entropy) -> TreeModel:
-        codes = coded(x, self.design, self.public, self.parts)
-        labels, node = targets.astype(np.int64), np.zeros(len(codes), dtype=np.int64)
+    def grown(self, x: Rows, targets: Array, entropy: Entropy) -> tuple[Any, npt.NDArray[np.int64]]:
+        """Return the splits, and which leaf each row is in."""
+        codes = coded(x, self.design, self.public, self.parts).astype(np.int64)
+        columns, node = self._columns(targets), np.zeros(len(codes), dtype=np.int64)
         numeric, splits = ordered(self.design, self.public), list[tuple[int, int]]()
         for level in range(self.depth):
             first = 2**level - 1
             for place in range(first, 2 * first + 1):
                 inside = node == place
-                splits.append(self._split(codes[inside], labels[inside], entropy))
+                splits.append(self._split(codes[inside], columns[inside], entropy))
             node = 2 * node + 2 - _left(codes, np.array(splits, dtype=np.int64)[node], np.array(numeric))
+        return tuple(splits), node - (2**self.depth - 1)
+
+    def _split(self, codes: Any, columns: Array, entropy: Entropy) -> tuple[int, int]:
+        candidates, qualities = list[tuple[int, int]](), []
+        sizes, numeric = bin_counts(self.design, self.public, self.parts), ordered(self.design, self.public)
+        whole = columns.sum(axis=0)
+        for feature, bins in enumerate(sizes):
+            left = np.stack(
+                [np.bincount(codes[:, feature], weights=c, minlength=bins) for c in columns.T], axis=1
+            )
+            left = left.cumsum(axis=0)[:-1] if numeric[feature] else left
+            qualities.append(np.rint(self._quality(left, whole) * _CELLS).astype(np.int64))
+            candidates += [(feature, place) for place in range(len(left))]
+        best = sampling.argmax_gumbel(np.concatenate(qualities), self.rate, entropy)
+        return candidates[best]
+
+
+@described("learning.PrivateTree")
+@dataclass(frozen=True, kw_only=True)
+class PrivateTree(GreedyTree, Classifying):
+    """A full classification tree of fixed `depth`, level by level (Friedman & Schuster 2010, "Data mining
+    with differential privacy", Section 3): splits by the exponential mechanism, leaves with noisy counts of
+    classes.
+
+    The quality of a split is "max", the number of rows in the largest class of each side, or "gini", minus
+    the impurity n - sum_c n_c² / n of each side.
+
+    Guarantee: `event`.
+    Proof:     `GreedyTree`; a row is in one count of one leaf, and a replaced one moves the counts by 2 in
+               l1. Both qualities are monotone in the table: "max" grows by 0 or 1 with a row. For "gini" with
+               p = n_c / n the derivative of the impurity in n_c is
+               1 - 2 p_c + sum_j p_j² = (1 - p_c)² + sum_(j != c) p_j², which is between 0 and
+               2 (1 - p_c)² <= 2, so that a row adds between 0 and 2.
+    Accuracy:  counts of leaves are within `error` with the stated probability.
+    """
+
+    criterion: str = "gini"
+
+    def _check(self) -> None:
+        Classifying._check(self)
+        _require.one_of(CRITERIA, criterion=self.criterion)
+        super()._check()
+
+    @property
+    def _range(self) -> int:
+        return 2 if self.criterion == "gini" else 1
+
+    @property
+    def _moved_cells(self) -> int:
+        """Whole numbers of rows are not rounded."""
+        return _CELLS if self.criterion == "max" else super()._moved_cells
+
+    @cached_property
+    def noise(self) -> IntegerLaplace:
+        return IntegerLaplace.for_epsilon(
+            self.epsilon / 2, sensitivity=self.changes, neighbors=self.public.neighbors
+        )
+
+    def fitted(self, x: Rows, targets: Array, entropy: Entropy) -> TreeModel:
+        splits, leaf = self.grown(x, targets, entropy)
         k, count = len(self.classes), 2**self.depth
-        exact = np.bincount((node - (count - 1)) * k + labels, minlength=count * k).astype(np.int64)
+        exact = np.bincount(leaf * k + targets.astype(np.int64), minlength=count * k).astype(np.int64)
         noisy: Any = self.noise(exact, entropy=entropy)
         return TreeModel(
             design=self.design, public=columns_only(self.public, self.design), classes=self.classes,
-            parts=self.parts, splits=tuple(splits), leaves=self._chances(noisy.reshape(count, k)),
+            parts=self.parts, splits=splits, leaves=self._chances(noisy.reshape(count, k)),
         )  # fmt: skip
 
     def _chances(self, counts: Any) -> tuple[tuple[float, ...], ...]:
@@ -176,28 +249,16 @@ class PrivateTree(Classifying):
         result = np.maximum(counts.astype(np.float64), 0.0) + pull * whole / whole.sum()
         return tuple(tuple(row) for row in (result / result.sum(axis=1, keepdims=True)).tolist())
 
-    def _split(self, codes: Any, labels: Any, entropy: Entropy) -> tuple[int, int]:
-        candidates, qualities = list[tuple[int, int]](), []
-        k, sizes = len(self.classes), bin_counts(self.design, self.public, self.parts)
-        numeric = ordered(self.design, self.public)
-        for feature, bins in enumerate(sizes):
-            table = np.bincount(codes[:, feature].astype(np.int64) * k + labels, minlength=bins * k)
-            left = table.reshape(bins, k)
-            left = left.cumsum(axis=0)[:-1] if numeric[feature] else left
-            qualities.append(self._quality(left, labels))
-            candidates += [(feature, place) for place in range(len(left))]
-        best = sampling.argmax_gumbel(np.concatenate(qualities), self.rate, entropy)
-        return candidates[best]
+    def _columns(self, targets: Array) -> Array:
+        return np.eye(len(self.classes))[targets.astype(np.int64)]
 
-    def _quality(self, left: Any, labels: Any) -> npt.NDArray[np.int64]:
-        """Return the quality of each split, in whole cells."""
-        right = np.bincount(labels, minlength=left.shape[1]) - left
+    def _quality(self, sums: Array, whole: Array) -> Array:
+        sides = (sums, whole - sums)
         if self.criterion == "max":
-            return np.asarray((left.max(axis=1) + right.max(axis=1)) * _CELLS, dtype=np.int64)
-        impurity = sum(
-            n.sum(axis=1) - (n**2).sum(axis=1) / np.maximum(n.sum(axis=1), 1) for n in (left, right)
+            return np.asarray(sum(n.max(axis=1) for n in sides))
+        return np.asarray(
+            sum((n**2).sum(axis=1) / np.maximum(n.sum(axis=1), 1) - n.sum(axis=1) for n in sides)
         )
-        return np.asarray(-np.rint(impurity * _CELLS), dtype=np.int64)
 
     @property
     def numbers(self) -> int:

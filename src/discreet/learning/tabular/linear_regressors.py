@@ -1,0 +1,99 @@
+"""Linear regressions by private empirical risk minimization, in scikit-learn's manner: `ElasticNet` with the
+squared loss, `HuberRegressor`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import RegressorMixin
+
+from ..._public import Bounds
+from .estimators import Linear, numbers_of
+from .losses import Huber, Loss, Squared
+
+
+class _Regressor(RegressorMixin, Linear):  # type: ignore[misc]
+    """What linear regressions share."""
+
+    _clip = "never"
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Fit to arrays with declared `n`, `lower`, `upper`, `target_lower` and `target_upper`."""
+        self._run(X, numbers_of(y, X), Bounds(self.target_lower, self.target_upper))
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        inputs = self._inputs(X)
+        return np.asarray(self.model_.predict(inputs))
+
+
+class ElasticNet(_Regressor):
+    """A private linear regression with the squared loss and the penalty l1 |w|_1 + regularization |w|² / 2,
+    of coordinates and targets scaled to [-1, 1]; `method` as in `LogisticRegression`.
+
+    `reach`: the squared loss is continued linearly for scores above it in size, which gives it a Lipschitz
+    constant; 1 covers all predictions inside the target's bounds. `l1` = 0 is ridge regression; with
+    sufficient statistics that is `Ridge`, whose one release serves every penalty.
+
+    Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
+               unit. Proof: `mechanism_`'s class.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        method: str = "auto",
+        regularization: float | None = None,
+        l1: float = 1.0,
+        reach: float = 1.0,
+        fit_intercept: bool = True,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+        target_lower: float = -1.0,
+        target_upper: float = 1.0,
+    ) -> None:
+        self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
+        self.l1, self.reach, self.fit_intercept = l1, reach, fit_intercept
+        self.n, self.lower, self.upper = n, lower, upper
+        self.target_lower, self.target_upper = target_lower, target_upper
+
+    def _loss(self) -> Loss:
+        return Squared(reach=self.reach)
+
+
+class HuberRegressor(_Regressor):
+    """A private linear regression with the Huber loss of `threshold`, in units of half the target's declared
+    width.
+
+    Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
+               unit. Proof: `mechanism_`'s class.
+    """
+
+    def __init__(
+        self,
+        epsilon: float = 1.0,
+        *,
+        delta: float | None = None,
+        method: str = "auto",
+        regularization: float | None = None,
+        threshold: float = 0.5,
+        l1: float = 0.0,
+        fit_intercept: bool = True,
+        n: int | None = None,
+        lower: Any = -1.0,
+        upper: Any = 1.0,
+        target_lower: float = -1.0,
+        target_upper: float = 1.0,
+    ) -> None:
+        self.epsilon, self.delta, self.method, self.regularization = epsilon, delta, method, regularization
+        self.threshold, self.l1, self.fit_intercept = threshold, l1, fit_intercept
+        self.n, self.lower, self.upper = n, lower, upper
+        self.target_lower, self.target_upper = target_lower, target_upper
+
+    def _loss(self) -> Loss:
+        return Huber(threshold=self.threshold)

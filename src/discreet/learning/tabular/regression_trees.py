@@ -1,0 +1,144 @@
+"""A regression tree with private splits and noisy means in its leaves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from ... import _require
+from ..._errors import InvalidInput
+from ..._public import Public
+from ..._registry import described
+from ...mechanisms.noise import IntegerLaplace
+from ...sampling import Entropy
+from .learner import CELLS
+from .model import columns_only, target_classes
+from .rows import Design, Rows
+from .trees import GreedyTree, leaf_of
+
+Array = npt.NDArray[np.float64]
+
+
+@described("learning.RegressionTreeModel")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RegressionTreeModel:
+    """A full binary tree with one number in each leaf, scaled to [-1, 1]; splits as in `TreeModel`."""
+
+    design: Design
+    public: Public
+    parts: int
+    splits: tuple[tuple[int, int], ...]
+    leaves: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "splits", tuple((int(f), int(b)) for f, b in self.splits))
+        object.__setattr__(self, "leaves", tuple(float(value) for value in self.leaves))
+        _require.integer(parts=self.parts, at_least=2)
+        count = len(self.splits) + 1
+        if count & (count - 1) or len(self.leaves) != count:
+            raise InvalidInput("a tree has 2^depth - 1 splits and a leaf for each path. Nothing was made.")
+        if any(not 0 <= feature < len(self.design.features) for feature, _ in self.splits):
+            raise InvalidInput("a split names a feature that the tree does not have. Nothing was made.")
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        return ()
+
+    def scores(self, X: Any) -> Array:
+        """Return the number of each row, scaled to [-1, 1]."""
+        return self._values(self.design.encode(X, self.public))
+
+    def _values(self, x: Any) -> Array:
+        return np.array(self.leaves)[leaf_of(x, self.design, self.public, self.parts, self.splits)]
+
+    def mistakes(self, x: Any, targets: Array) -> Array:
+        """Return a quarter of the squared error of rows as `design` reads them, within [0, 1]."""
+        return np.asarray((np.clip(self._values(x), -1, 1) - targets) ** 2 / 4)
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        """Return the number in the target's own unit."""
+        assert self.design.target is not None
+        bounds = self.public.bounds(self.design.target)
+        low, high = float(bounds.lower), float(bounds.upper)
+        return np.clip((self.scores(X) + 1) / 2 * (high - low) + low, low, high)
+
+
+@described("learning.PrivateRegressionTree")
+@dataclass(frozen=True, kw_only=True)
+class PrivateRegressionTree(GreedyTree):
+    """A full regression tree of fixed `depth`: splits by the exponential mechanism, leaves with noisy sums
+    and counts of targets, which are scaled to [-1, 1].
+
+    The quality of a split is minus the squared error around the mean of each side (CART's criterion,
+    Breiman et al. 1984).
+
+    Guarantee: `event`.
+    Proof:     `GreedyTree`; a row with target y adds n / (n + 1) (y - mean)² to the squared error of its
+               side, n the rows there: between 0 and 4, as y and the mean are in [-1, 1]. Sums of cells and of
+               their squares are exact in floats up to 2^33 rows, and what division then rounds stays below
+               2^-8 cells of quality, which rounding to whole cells does not turn into a second cell. In its
+               leaf a row adds at most CELLS to the sum, and CELLS to the count, in cells: 2 CELLS in l1.
+    Accuracy:  sums of leaves are within `error` with the stated probability.
+    """
+
+    def _check(self) -> None:
+        super()._check()
+        assert self.design.target is not None
+        target_classes(self.public, self.design.target, classifies=False)
+
+    @property
+    def classes(self) -> tuple[Any, ...]:
+        return ()
+
+    @property
+    def _range(self) -> int:
+        return 4
+
+    @cached_property
+    def noise(self) -> IntegerLaplace:
+        return IntegerLaplace.for_epsilon(
+            self.epsilon / 2, sensitivity=2 * CELLS * self.changes, neighbors=self.public.neighbors
+        )
+
+    def _cells(self, targets: Array) -> Array:
+        return np.rint(np.clip(targets, -1, 1) * CELLS)
+
+    def _columns(self, targets: Array) -> Array:
+        cells = self._cells(targets)
+        return np.stack([np.ones(len(cells)), cells, cells**2], axis=1)
+
+    def _quality(self, sums: Array, whole: Array) -> Array:
+        sides = (sums, whole - sums)
+        squared = sum(n[:, 2] - n[:, 1] ** 2 / np.maximum(n[:, 0], 1) for n in sides)
+        return np.asarray(-squared / CELLS**2)
+
+    def fitted(self, x: Rows, targets: Array, entropy: Entropy) -> RegressionTreeModel:
+        splits, leaf = self.grown(x, targets, entropy)
+        count = 2**self.depth
+        sums = np.bincount(leaf, weights=self._cells(targets), minlength=count)
+        counts = np.bincount(leaf, minlength=count) * CELLS
+        exact = np.concatenate([sums, counts]).astype(np.int64)
+        noisy: Any = self.noise(exact, entropy=entropy)
+        return RegressionTreeModel(
+            design=self.design, public=columns_only(self.public, self.design), parts=self.parts,
+            splits=splits, leaves=self._means(noisy.astype(np.float64).reshape(2, count)),
+        )  # fmt: skip
+
+    def _means(self, noisy: Array) -> tuple[float, ...]:
+        """Return the means of leaves; one with few rows for its noise is drawn towards the mean of all."""
+        sums, counts = noisy
+        pull = self.noise.standard_deviation
+        mean = float(np.clip(sums.sum() / max(counts.sum(), pull), -1, 1))
+        means = (sums + pull * mean) / (np.maximum(counts, 0.0) + pull)
+        return tuple(np.clip(means, -1, 1).tolist())
+
+    @property
+    def numbers(self) -> int:
+        return 3 * 2**self.depth
+
+    def error(self, confidence: float = 0.95) -> float:
+        return float(self.noise.error(confidence, entries=2 ** (self.depth + 1))) / CELLS
