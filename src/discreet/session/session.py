@@ -444,11 +444,11 @@ class Session:
             delta=delta,
             method=method,
             columns=columns,
-            bins=bins or {},
-            missing=missing or {},
+            bins=bins,
+            missing=missing,
             rows_per_unit=rows_per_unit,
             constraints=constraints,
-            options=options or {},
+            options=options,
         )
         run = {"checkpoint": checkpoint, "resume": resume, "progress": progress, "fresh": fresh}
         return synthesize(self, terms, rows=rows, seed=seed, **run)  # type: ignore[arg-type]

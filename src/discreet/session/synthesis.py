@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from .._errors import InvalidInput
 from .._require import Real
 from ..curator import segments
 from ..synthetic import methods
+from ..synthetic.arguments import instance, mapping, rows_and_seed
 from ..synthetic.copy import SyntheticCopy
 from ..synthetic.counting import rows_per_unit as bounded_rows
 from ..synthetic.domain import Domain
@@ -30,15 +31,20 @@ class SynthesisTerms:
     delta: float | None = None
     method: str = "auto"
     columns: Sequence[str] | None = None
-    bins: Mapping[str, Any] = field(default_factory=dict)
-    missing: Mapping[str, bool] = field(default_factory=dict)
+    bins: Mapping[str, Any] | None = None
+    missing: Mapping[str, bool] | None = None
     rows_per_unit: int | None = None
     constraints: Sequence[Any] = ()
-    options: Mapping[str, Any] = field(default_factory=dict)
+    options: Mapping[str, Any] | None = None
 
     def mechanism(self, session: Session) -> Any:
         """Return the priced method; nothing is read."""
         public = session.public
+        options = mapping(options=self.options)
+        if own := sorted({"rows_per_unit", "constraints", "epsilon", "delta"} & set(options)):
+            raise InvalidInput(
+                f"{own[0]} is an option of synthesize itself: synthesize({own[0]}=...). Nothing was charged."
+            )
         domain = Domain.of(public, self.columns, bins=self.bins, missing=self.missing)
         delta = self.delta
         if delta is None:
@@ -50,8 +56,8 @@ class SynthesisTerms:
             epsilon=self.epsilon,
             delta=delta,
             rows_per_unit=bounded_rows(public, self.rows_per_unit),
-            constraints=tuple(self.constraints),
-            **self.options,
+            constraints=_require.listed(constraints=self.constraints),
+            **options,
         )
 
 
@@ -67,10 +73,12 @@ def synthesize(
     fresh: bool,
 ) -> SyntheticCopy:
     """Pay for a synthesis, or find it in the ledger, and return its copy."""
-    if rows is not None:
-        _require.integer(rows=rows, at_least=1)
-    if seed is not None:
-        _require.integer(seed=seed, at_least=0)
+    rows_and_seed(rows, seed)
+    _require.flag(resume=resume, fresh=fresh)
+    if progress is not None and not callable(progress):
+        raise _require.fail("progress", progress, "a function of public facts")
+    if checkpoint is not None and not isinstance(checkpoint, str | Path):
+        raise _require.fail("checkpoint", checkpoint, "the name of a file")
     mechanism = terms.mechanism(session)
     released = _released(session, mechanism, checkpoint, resume, progress, fresh)
     return SyntheticCopy.of(released.value, mechanism.event, rows=rows, seed=seed, asked=mechanism.asked)
@@ -100,6 +108,7 @@ def compare_copy(
     session: Session, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
 ) -> Release:
     """Ask, for a price, how far the tables by two columns of a copy are from the data's, on average."""
+    instance(SyntheticCopy, copy=copy)
     asked = CopyDistance(
         public=session.public,
         fitted=copy.fitted,

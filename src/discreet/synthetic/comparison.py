@@ -20,6 +20,7 @@ from .. import _require
 from .._errors import InvalidInput
 from ..sampling import Entropy
 from ..tables import Source
+from .arguments import instance
 from .copy import SyntheticCopy
 from .counting import Cells, count
 from .junction import Clique
@@ -77,11 +78,21 @@ def compared(
     copy: SyntheticCopy, source: Source, *, target: str | None = None, rho: float | None = None, seed: int = 0
 ) -> Comparison:
     """Compare a copy with the data it was made from, or with other rows of the same schema. Not private."""
+    instance(SyntheticCopy, copy=copy)
+    if not isinstance(source, Source):
+        raise _require.fail("source", type(source).__name__, "a table, such as people.curator.source")
+    if source.public.schema != copy.public.schema:
+        raise InvalidInput("the table has another schema than the copy: there is nothing to compare.")
+    if rho is not None:
+        _require.positive(rho=rho)
+        if not 1e-300 < rho < 1e300:
+            raise _require.fail("rho", rho, "a price that some release had")
+    _require.integer(seed=seed, at_least=0)
     if len(copy.columns) < 2:
         raise InvalidInput("a copy with one column has no pairs to compare.")
-    if target is not None and target not in copy.columns:
+    if target is not None and (not isinstance(target, str) or target not in copy.columns):
         raise InvalidInput(f"{target!r} is no column of the copy.{_require.meant(target, copy.columns)}")
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(int(seed))
     domain = copy.fitted.domain
     cells = count(source, domain, source.public.unit.rows or 1, Entropy())
     made = Cells(cells.sizes, tuple(copy.codes), np.ones(copy.rows, np.int64))
@@ -95,7 +106,7 @@ def compared(
     return Comparison(
         pairs=_apart(cells, made, list(itertools.combinations(columns, 2))),
         triples=_apart(cells, made, triples) if triples else None,
-        direct=None if rho is None else _direct(cells, rho),
+        direct=None if rho is None else _direct(cells, float(rho)),
         propensity=_propensity(rows, copy.codes, cells.sizes, random),
         accuracy=None
         if target is None

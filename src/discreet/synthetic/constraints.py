@@ -21,9 +21,10 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Bounds, Dates, Public
 from .._registry import described
-from .domain import Domain, ends_of_bins
+from .domain import Domain, comparable_ends, values_of_numbers
 from .junction import Clique
 from .model import NEVER, Floats
+from .orders import ColumnOrder, draw_in_order
 
 if TYPE_CHECKING:
     from .synthesizer import Fitted
@@ -48,6 +49,9 @@ class Constraint:
 
     def __post_init__(self) -> None:
         _require.one_of(tuple(_OPERATORS), comparison=self.comparison)
+        for side in ("left", "right"):
+            if not isinstance(getattr(self, side), str) or not getattr(self, side):
+                raise _require.fail(side, getattr(self, side), "the name of a column")
         if self.left == self.right:
             raise InvalidInput(
                 f"a constraint compares two columns, got {self.left!r} twice. Nothing was charged."
@@ -86,7 +90,7 @@ class Constraint:
         others."""
         codings = {c.column: c for c in domain.codings(public)}
         sides = [codings[self.left], codings[self.right]]
-        (low, high), (first, last) = (ends_of_bins(side) for side in sides)
+        (low, high), (first, last) = (comparable_ends(side) for side in sides)
         compare = _OPERATORS[self.comparison]
         best, worst = (high, first) if self.comparison in (">", ">=") else (low, last)
         table = np.zeros((sides[0].size, sides[1].size))
@@ -118,26 +122,53 @@ def facts_of(fitted: Fitted) -> dict[Clique, Floats]:
 
 
 def repaired(table: pa.Table, fitted: Fitted, codes: Sequence[Any], random: np.random.Generator) -> pa.Table:
-    """Draw numbers within bins again where they break a constraint, up to a number of times."""
-    for _ in range(_TRIES if fitted.constraints else 0):
-        clean = True
-        for constraint in fitted.constraints:
-            bad = _broken(table, constraint)
-            if not bad.any():
-                continue
-            clean = False
-            for name in (constraint.left, constraint.right):
-                own = np.asarray(codes[fitted.domain.names.index(name)])
-                drawn = fitted.domain.decode_one(fitted.public, name, own, random)
-                kept = pc.if_else(pa.array(bad), drawn, table.column(name).combine_chunks())
-                table = table.set_column(table.column_names.index(name), name, kept)
-        if clean:
-            break
-    return table
+    """Draw numbers within bins again where they break a constraint, until all constraints hold in every row.
+
+    First all columns concerned, some times, which leaves the draw uniform; then lower columns first. Rows
+    whose bins allow no such numbers (each pair does, but not all together) become copies of others.
+    """
+    if not fitted.constraints:
+        return table
+    order = ColumnOrder(fitted.constraints)
+    own = {n: np.asarray(codes[fitted.domain.names.index(n)]) for n in order.columns}
+    for _ in range(_TRIES):
+        bad = _broken(table, fitted.constraints)
+        if not bad.any():
+            return table
+        for name in order.columns:
+            drawn = fitted.domain.decode_one(fitted.public, name, own[name], random)
+            table = _with(table, name, bad, drawn)
+    codings = {c.column: c for c in fitted.domain.codings(fitted.public) if c.column in own}
+    numbers, possible = draw_in_order(order, codings, own, random)
+    for name in order.columns:
+        drawn = values_of_numbers(codings[name], numbers[name], np.isnan(numbers[name]))
+        table = _with(table, name, bad, drawn)
+    bad = _broken(table, fitted.constraints) | (bad & ~possible)
+    good = np.flatnonzero(~bad)
+    if not bad.any():
+        return table
+    if not len(good):
+        raise InvalidInput(
+            "no row under these conditions satisfies the constraints. The copy itself is as it was: ask for "
+            "other conditions, or for more rows."
+        )
+    places = np.arange(len(bad))
+    places[bad] = random.choice(good, int(bad.sum()))
+    return table.take(pa.array(places))
 
 
-def _broken(table: pa.Table, constraint: Constraint) -> Any:
-    left, right = (table.column(n).combine_chunks() for n in (constraint.left, constraint.right))
+def _with(table: pa.Table, name: str, bad: Any, drawn: pa.Array) -> pa.Table:
+    """Return the table with another column of this name in the bad rows."""
+    kept = pc.if_else(pa.array(bad), drawn, table.column(name).combine_chunks())
+    return table.set_column(table.column_names.index(name), name, kept)
+
+
+def _broken(table: pa.Table, constraints: Sequence[Constraint]) -> Any:
+    """Return which rows break a constraint; a missing value breaks none."""
+    bad = np.zeros(table.num_rows, bool)
     names = {"<=": "less_equal", ">=": "greater_equal", "<": "less", ">": "greater"}
-    holds = getattr(pc, names[constraint.comparison])(left, right)
-    return ~np.asarray(pc.fill_null(holds, True))
+    for one in constraints:
+        left, right = (table.column(n).combine_chunks() for n in (one.left, one.right))
+        holds = getattr(pc, names[one.comparison])(left, right)
+        bad |= ~np.asarray(pc.fill_null(holds, True))
+    return bad

@@ -24,7 +24,8 @@ from .._public import ADD_REMOVE, Boolean, Categories, Public, Unit
 from .._require import Real
 from ..accounting import Event
 from ..tables.cells import Coding
-from ..tables.engines.duckdb import connect
+from ..tables.engines.open_rows import ask_open_rows
+from .arguments import instance, mapping, rows_and_seed, writable
 from .constraints import repaired
 from .domain import number_of
 from .estimation import noisy_total
@@ -60,10 +61,12 @@ class SyntheticCopy:
         asked: tuple[Real, float] | None = None,
     ) -> SyntheticCopy:
         """Return the copy of a release. A seed that nobody gave is drawn, and kept in the card."""
-        if rows is not None:
-            _require.integer(rows=rows, at_least=1)
-        if seed is not None:
-            _require.integer(seed=seed, at_least=0)
+        instance(Fitted, fitted=fitted)
+        instance(Event, event=event)
+        rows_and_seed(rows, seed)
+        if asked is not None:
+            epsilon, delta = pair_of_numbers(asked)
+            asked = (epsilon, float(delta))
         chosen = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
         copy = cls(fitted, event, 0, chosen, asked)
         return replace(copy, rows=max(1, round(copy.total)) if rows is None else int(rows))
@@ -104,18 +107,20 @@ class SyntheticCopy:
 
         Free: the model was paid for.
         """
-        _require.integer(rows=rows, at_least=1)
-        random = np.random.default_rng(seed)
+        if rows is None:
+            raise _require.fail("rows", rows, "how many rows to draw")
+        rows_and_seed(rows, seed)
+        random = np.random.default_rng(None if seed is None else int(seed))
         codings = {c.column: c for c in self.fitted.domain.codings(self.public)}
         fixed = {}
-        for name, value in dict(given or {}).items():
+        for name, value in mapping(given=given).items():
             if name not in codings:
                 raise InvalidInput(
                     f"{name!r} is no column of the copy.{_require.meant(name, codings)} It has: "
                     f"{', '.join(codings)}."
                 )
             fixed[self.columns.index(name)] = code_of_value(codings[name], value)
-        codes = rows_of(self.fitted, self.model, rows, random, fixed)
+        codes = rows_of(self.fitted, self.model, int(rows), random, fixed)
         return self._decoded(codes, random)
 
     def _decoded(self, codes: list[Any], random: np.random.Generator) -> pa.Table:
@@ -130,20 +135,20 @@ class SyntheticCopy:
 
     def to_parquet(self, path: str | Path) -> None:
         """Write the rows as Parquet, with the card in the file's metadata."""
+        target = writable(path)
         card = {b"discreet": json.dumps(self.card()).encode()}
         table = self.table.replace_schema_metadata({**(self.table.schema.metadata or {}), **card})
-        parquet.write_table(table, Path(path))
+        parquet.write_table(table, target)
 
     def to_csv(self, path: str | Path) -> None:
         """Write the rows as CSV, and the card beside them (`name.card.json`)."""
-        csv.write_csv(self.table, Path(path))
-        Path(path).with_suffix(".card.json").write_text(json.dumps(self.card(), indent=2) + "\n")
+        target = writable(path)
+        csv.write_csv(self.table, target)
+        target.with_suffix(".card.json").write_text(json.dumps(self.card(), indent=2) + "\n")
 
     def sql(self, text: str) -> SyntheticAnswer:
         """Ask the copy in full SQL, free; the table has the name of the one it was made from."""
-        public = Public(table=self.public.table)
-        engine = connect(self.table, public)
-        return SyntheticAnswer(engine.answer(text))
+        return SyntheticAnswer(ask_open_rows({self.public.table: self.table}, text))
 
     def open_public(self) -> Public:
         """Return the public facts under which the copy can be opened like any table: its rows are made up."""
@@ -172,12 +177,12 @@ class SyntheticCopy:
             "answers": NOTE,
         }
 
-    def report(self) -> Report:
+    def report(self, confidence: float = 0.95) -> Report:
         """Return what the release promises of its own quality, free: see `quality.promised`.
 
         What compares with the data is paid (`Session.compare_copy`), or not private (`quality.compared`).
         """
-        return promised(self.fitted, self.model, self.codes)
+        return promised(self.fitted, self.model, self.codes, confidence)
 
     def __repr__(self) -> str:
         how = f"{self.rows:,} rows by {self.fitted.method}, {len(self.columns)} columns"
@@ -209,6 +214,16 @@ class SyntheticAnswer:
         return "\n".join(["  ".join(names), *lines, f"({self.note})"])
 
 
+def pair_of_numbers(asked: Any) -> tuple[Real, Real]:
+    """Return the epsilon and delta that were asked for, checked."""
+    pair = _require.listed(asked=asked)
+    if len(pair) != 2:
+        raise _require.fail("asked", asked, "a pair of epsilon and delta")
+    _require.positive(epsilon=pair[0])
+    _require.probability(delta=pair[1])
+    return pair[0], pair[1]
+
+
 def code_of_value(coding: Coding, value: Any) -> int:
     """Return the code of one public value, for conditions; refused if the column cannot have it."""
     fact = coding.fact
@@ -217,7 +232,7 @@ def code_of_value(coding: Coding, value: Any) -> int:
             raise InvalidInput(f"column {coding.column!r} is never missing in this copy.")
         return coding.size - 1
     if isinstance(fact, Categories):
-        if value not in fact.values:
+        if not isinstance(value, str | int) or isinstance(value, bool) or value not in fact.values:
             near = _require.meant(str(value), map(str, fact.values))
             raise InvalidInput(f"{value!r} is no declared value of column {coding.column!r}.{near}")
         return fact.values.index(value)

@@ -58,7 +58,9 @@ def count(source: Source, domain: Domain, rows: int | None, entropy: Entropy) ->
 def rows_per_unit(public: Public, rows: int | None) -> int:
     """Return how many rows of one unit count; 1 where a row is the unit."""
     if public.unit.column is None:
-        if rows not in (None, 1):
+        if rows is not None:
+            _require.integer(rows_per_unit=rows, at_least=1)
+        if rows is not None and rows != 1:
             raise InvalidInput("a row is the unit here, so rows_per_unit is 1. Nothing was charged.")
         return 1
     chosen = public.unit.rows if rows is None else rows
@@ -100,7 +102,11 @@ class MarginalCounts:
     key: int = 0
 
     def __post_init__(self) -> None:
+        if not isinstance(self.domain, Domain):
+            raise _require.fail("domain", type(self.domain).__name__, "Domain.of(public, ...)")
         object.__setattr__(self, "columns", _require.listed(columns=self.columns))
+        _require.non_empty(columns=self.columns)
+        _require.integer(key=self.key, at_least=0)
         _require.integer(rows=self.rows, at_least=1)
         if unknown := [name for name in self.columns if name not in self.domain.names]:
             raise InvalidInput(

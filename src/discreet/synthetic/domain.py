@@ -12,6 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,9 @@ from .._errors import InvalidInput
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 from .._registry import described
 from .._require import Real
+from ..mechanisms.arrow_columns import require_public
 from ..tables.cells import Coding
+from .arguments import mapping
 
 # A whole number, or a day, of up to so many values has one code for each; others get so many bins of equal
 # width: a round number, not tuned. `bins=` says another.
@@ -87,7 +90,8 @@ class Domain:
         `bins`: of a number or date how many bins of equal width, or their edges. `missing`: whether a column
         has a code for NULL, where the schema's word is not meant.
         """
-        bins, missing = dict(bins or {}), dict(missing or {})
+        require_public(public)
+        bins, missing = mapping(bins=bins), mapping(missing=missing)
         unit = public.unit.column
         usable = [n for n, fact in public.schema if not isinstance(fact, Text) and n != unit]
         wanted = usable if columns is None else list(_require.listed(columns=columns))
@@ -102,8 +106,8 @@ class Domain:
                 "no column has declared values or bounds, so there is nothing to copy. Nothing was charged. "
                 "Declare categories, bounds or dates in the schema."
             )
-        made = tuple(_column(public, name, bins.get(name), missing.get(name)) for name in wanted)
-        domain = cls(columns=made)
+        columns_of_copy = tuple(_column(public, name, bins.get(name), missing.get(name)) for name in wanted)
+        domain = cls(columns=columns_of_copy)
         domain.codings(public)
         return domain
 
@@ -168,7 +172,7 @@ def _column(public: Public, name: str, bins: Any, missing: bool | None) -> Domai
 
 def _edges(name: str, fact: Bounds | Dates, bins: Any) -> tuple[Real, ...]:
     low, high, whole = _range(fact)
-    if bins is not None and not isinstance(bins, int):
+    if bins is not None and not isinstance(bins, Integral):
         edges = tuple(_edge(fact, e) for e in _require.listed(bins=bins))
         if len(edges) < 2 or any(b <= a for a, b in itertools.pairwise(edges)):
             raise _require.fail(
@@ -178,6 +182,11 @@ def _edges(name: str, fact: Bounds | Dates, bins: Any) -> tuple[Real, ...]:
     if bins is not None:
         _require.integer(bins=bins, at_least=1)
     count = DEFAULT_BINS if bins is None else int(bins)
+    if count > MOST_CODES:
+        raise InvalidInput(
+            f"column {name!r} would have {count:,} bins, more than {MOST_CODES:,}. Nothing was charged. Give "
+            f"it fewer bins, or leave it out."
+        )
     if whole and high - low + 1 <= count:
         return tuple(range(int(low), int(high) + 2))
     if whole:
@@ -207,19 +216,37 @@ def number_of(fact: Fact, value: Any) -> float:
     bound."""
     if not isinstance(fact, Bounds | Dates):
         raise _require.fail("value", value, "of a column of numbers or dates")
-    return float(_edge(fact, value))
+    return _require.float_or_inf(_edge(fact, value))
 
 
 def ends_of_bins(coding: Coding) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the least and the largest number that each bin can give."""
     assert isinstance(coding.fact, Bounds | Dates)
-    low, high, whole = _range(coding.fact)
+    low, high, _ = _range(coding.fact)
     edges = np.array(coding.edges)
-    last_step = 1 if whole and all(float(e).is_integer() for e in coding.edges) else 0
+    last_step = 1 if is_whole(coding) else 0
     first = np.clip(edges[:-1], float(low), float(high))
     last = np.clip(edges[1:] - last_step, float(low), float(high))
     first[0], last[-1] = float(low), float(high)
     return first, np.maximum(first, last)
+
+
+def comparable_ends(coding: Coding) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the ends of bins on a scale that columns share: days since 1970 for dates."""
+    first, last = ends_of_bins(coding)
+    return first + _origin(coding.fact), last + _origin(coding.fact)
+
+
+def is_whole(coding: Coding) -> bool:
+    """Return whether a column has whole numbers, or days, and bins that end at such."""
+    assert isinstance(coding.fact, Bounds | Dates)
+    return _range(coding.fact)[2] and all(float(e).is_integer() for e in coding.edges)
+
+
+def _origin(fact: Fact) -> int:
+    if not isinstance(fact, Dates):
+        return 0
+    return (date.fromisoformat(fact.lower) - date(1970, 1, 1)) // timedelta(days=1)
 
 
 def _range(fact: Bounds | Dates) -> tuple[Any, Any, bool]:
@@ -253,19 +280,24 @@ def _values(coding: Coding, codes: NDArray[np.int64], random: np.random.Generato
         return pa.array(codes == 1, pa.bool_(), mask=absent)
     assert isinstance(fact, Bounds | Dates)
     numbers = within_bins(coding, np.where(absent, 0, codes), random)
-    if isinstance(fact, Dates):
-        first = (date.fromisoformat(fact.lower) - date(1970, 1, 1)) // timedelta(days=1)
-        return pa.array((numbers + first).astype(np.int32), pa.int32(), mask=absent).cast(pa.date32())
-    whole = numbers.dtype.kind == "i"
-    return pa.array(numbers, pa.int64() if whole else pa.float64(), mask=absent)
+    return values_of_numbers(coding, numbers + _origin(fact), absent)
+
+
+def values_of_numbers(coding: Coding, numbers: NDArray[Any], absent: NDArray[np.bool_]) -> pa.Array:
+    """Return numbers on the scale of `comparable_ends` as the values of a column."""
+    if isinstance(coding.fact, Dates):
+        days = np.where(absent, 0, numbers).astype(np.int32)
+        return pa.array(days, pa.int32(), mask=absent).cast(pa.date32())
+    if is_whole(coding):
+        return pa.array(np.where(absent, 0, numbers).astype(np.int64), pa.int64(), mask=absent)
+    return pa.array(numbers.astype(np.float64), pa.float64(), mask=absent)
 
 
 def within_bins(coding: Coding, codes: NDArray[np.int64], random: np.random.Generator) -> NDArray[Any]:
     """Return a number drawn uniformly from the bin of each code, whole where the bounds are, and within
     them."""
     assert isinstance(coding.fact, Bounds | Dates)
-    whole = _range(coding.fact)[2] and all(float(e).is_integer() for e in coding.edges)
     first, last = ends_of_bins(coding)
-    if whole:
+    if is_whole(coding):
         return random.integers(first.astype(np.int64)[codes], last.astype(np.int64)[codes] + 1)
     return first[codes] + (last - first)[codes] * random.random(len(codes))

@@ -8,6 +8,7 @@ from .. import _require
 from .._public import Public
 from .._require import Real
 from .aim import AIM
+from .arguments import instance
 from .baselines import MWEM, PrivBayes
 from .domain import Domain
 from .marginal_trees import MST, Independent
@@ -28,6 +29,7 @@ def method_for(
     if name == "auto":
         columns = len(domain.columns)
         name = "independent" if columns == 1 else "aim" if columns <= _MOST_FOR_AIM else "mst"
+    instance(Domain, domain=domain)
     cls = METHODS[name]
     allowed = set(getattr(cls, "__dataclass_fields__", {})) - {"public", "domain", "rho", "epsilon", "delta"}
     for option in options:

@@ -21,10 +21,12 @@ from .._registry import described
 from .._require import Real
 from ..accounting import Event
 from ..mechanisms import IntegerLaplace, Sensitivity
+from ..mechanisms.arrow_columns import require_public
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
-from .counting import Cells, count, moved
+from .arguments import instance, priced, rows_and_seed
+from .counting import Cells, count, moved, rows_per_unit
 from .estimation import noisy_total
 from .generation import estimate, noisy_tables, rows_of
 from .junction import Clique
@@ -122,8 +124,13 @@ class CopyDistance:
     rows_per_unit: int = 1
 
     def __post_init__(self) -> None:
-        _require.positive(epsilon=self.epsilon)
-        _require.integer(rows=self.rows, at_least=1)
+        priced(self.epsilon)
+        require_public(self.public)
+        instance(Fitted, fitted=self.fitted)
+        if self.rows is None or self.seed is None:
+            raise _require.fail("rows and seed", (self.rows, self.seed), "those of a copy")
+        rows_and_seed(self.rows, self.seed)
+        object.__setattr__(self, "rows_per_unit", rows_per_unit(self.public, self.rows_per_unit))
         if self.fitted.public != self.public:
             raise InvalidInput("the copy was made from another table, or version. Nothing was charged.")
         if len(self.fitted.domain.names) < 2:

@@ -29,11 +29,13 @@ from ..mechanisms.arrow_columns import require_public
 from ..mechanisms.protocols import Release, Sensitivity, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
+from .arguments import priced
 from .constraints import Constraint
 from .counting import Cells, Integers, count, moved, rows_per_unit
 from .domain import Domain
 from .estimation import NoisyTable
 from .junction import Clique
+from .orders import refuse_contradictions
 
 # Expected counts of a model are rounded to so many parts of a row before they are compared with counts:
 # scores
@@ -136,11 +138,15 @@ class Synthesizer(ABC):
             raise _require.fail("domain", type(self.domain).__name__, "Domain.of(public, ...)")
         _require.positive(rho=self.rho)
         _require.probability(delta=self.delta)
-        rows_per_unit(self.public, self.rows_per_unit)
+        _require.integer(rows_per_unit=self.rows_per_unit, at_least=1)
+        object.__setattr__(self, "rows_per_unit", rows_per_unit(self.public, self.rows_per_unit))
+        if self.epsilon is not None:
+            _require.positive(epsilon=self.epsilon)
         self.domain.codings(self.public)
         facts = tuple(Constraint.parse(c) for c in _require.listed(constraints=self.constraints))
         for constraint in facts:
             constraint.check(self.public, self.domain)
+        refuse_contradictions(self.public, self.domain, facts)
         object.__setattr__(self, "constraints", facts)
         self._check()
 
@@ -152,7 +158,8 @@ class Synthesizer(ABC):
         cls, public: Public, domain: Domain, *, epsilon: Real, delta: float, **options: Any
     ) -> Self:
         """Return the method with the largest rho that is (epsilon, delta)-DP, by the tightest accountant."""
-        _require.positive(epsilon=epsilon)
+        priced(epsilon)
+        _require.finite(delta=delta)
         if not 0 < delta < 1:
             raise InvalidInput(
                 f"delta must be between 0 and 1, got {delta!r}: the tables carry Gaussian noise. Nothing "

@@ -1,0 +1,62 @@
+"""Checks of arguments that the whole room shares: every refusal is a `DiscreetError`, before any charge."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .. import _require
+from .._errors import InvalidInput
+
+# Rows that are drawn at once, and seeds, at most: what fits a machine's integers with room to spare.
+MOST_ROWS_DRAWN = 1 << 36
+
+
+def mapping(**named: Any) -> dict[str, Any]:
+    """Return the argument as a dictionary with texts as keys; nothing given is an empty one."""
+    ((name, value),) = named.items()
+    if value is None:
+        return {}
+    if not isinstance(value, Mapping) or not all(isinstance(key, str) for key in value):
+        raise _require.fail(name, value, "a mapping from names, such as {'age': ...}")
+    return dict(value)
+
+
+def instance(kind: type, **named: Any) -> None:
+    """Refuse what is not of a class, by the class's name."""
+    for name, value in named.items():
+        if not isinstance(value, kind):
+            raise _require.fail(name, type(value).__name__, f"a {kind.__name__}")
+
+
+def priced(epsilon: Any) -> None:
+    """Check an epsilon: positive, and of a size for which prices can be computed."""
+    _require.positive(epsilon=epsilon)
+    if not 1e-9 <= _require.float_or_inf(epsilon) <= 1e6:
+        raise _require.fail("epsilon", epsilon, "between 1e-9 and 1e6")
+
+
+def rows_and_seed(rows: Any, seed: Any) -> None:
+    """Check how many rows to draw, and by which seed; either may be left out."""
+    if rows is not None:
+        _require.integer(rows=rows, at_least=1)
+        if rows > MOST_ROWS_DRAWN:
+            raise _require.fail("rows", rows, f"at most {MOST_ROWS_DRAWN:,}")
+    if seed is not None:
+        _require.integer(seed=seed, at_least=0)
+
+
+def writable(path: Any) -> Path:
+    """Return the path of a file to write; refused where its folder is missing, or it is a folder itself."""
+    if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
+        raise _require.fail("path", path, "the name of a file")
+    target = Path(path)
+    if target.is_dir() or not target.parent.is_dir():
+        raise InvalidInput(
+            f"{str(path)!r} cannot be written: "
+            + ("it is a folder." if target.is_dir() else "its folder does not exist.")
+            + " Nothing was written."
+        )
+    return target

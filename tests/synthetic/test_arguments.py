@@ -1,0 +1,205 @@
+"""Nonsense in any public argument of the room is refused in words of ours, before anything is charged."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from fractions import Fraction
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import discreet as dp
+from discreet import synthetic
+from discreet.sampling import SeededEntropy
+from discreet.synthetic import (
+    Constraint,
+    CopyDistance,
+    Domain,
+    DomainColumn,
+    MarginalCounts,
+    SyntheticCopy,
+    compared,
+)
+from discreet.synthetic.methods import METHODS, method_for
+from discreet.synthetic.quality import promised
+from discreet.tables import Memory
+
+from ..contracts.test_bad_input import NONSENSE
+
+PUBLIC = dp.Public(
+    schema={
+        "sex": dp.Categories(["f", "m"]),
+        "age": dp.Bounds(0, 90, nullable=False),
+        "day": dp.Dates("2020-01-01", "2020-12-31"),
+        "sick": dp.Boolean(),
+    }
+)
+SOURCE = Memory(
+    {
+        "sex": ["f", "m", None] * 9,
+        "age": [3, 50, 90] * 9,
+        "day": [None] * 27,
+        "sick": [True, False, None] * 9,
+    },
+    PUBLIC,
+)
+DOMAIN = Domain.of(PUBLIC, bins={"age": 4, "day": 3})
+METHOD = METHODS["independent"](public=PUBLIC, domain=DOMAIN, rho=Fraction(1))
+FITTED = METHOD(SOURCE, entropy=SeededEntropy(1)).value
+COPY = SyntheticCopy.of(FITTED, METHOD.event, rows=20, seed=1)
+MORE: tuple[Any, ...] = (
+    *({1, 2}, {"sex": None}, {"age": "x"}, {"age": [3, 1]}, {"age": []}, {"age": [None]}, {"sex": 3}),
+    *({"day": ["x", "y"]}, {"age": 10**9}, {"age": 1 << 70}, {3: 4}, {"age": np.array([[1, 2], [3, 4]])}),
+    *(
+        {"sick": np.True_},
+        {"sick": 1},
+        {"sex": ["f"]},
+        {"age": np.nan},
+        {"day": "2020-13-01"},
+        [["f"]],
+        [3.5],
+    ),
+    *(["sex", "sex"], ["age > age"], ["age >"], [None], "age", 1 << 70, 2**53),
+)
+
+
+def escaped(call: Callable[..., Any], valid: dict[str, Any], values: tuple[Any, ...] = ()) -> list[str]:
+    """What other errors than ours the call raises when one argument after the other is nonsense."""
+    call(**valid)
+    out = []
+    for name in valid:
+        for value in (*NONSENSE, *MORE, *values):
+            if name == "path" and isinstance(value, str | Path) and value in ("x", "age"):
+                continue
+            try:
+                call(**(valid | {name: value}))
+            except dp.DiscreetError:
+                continue
+            except Exception as error:
+                out.append(f"{name}={value!r}: {type(error).__name__}: {error}")
+    return out
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_options_of_methods(name: str) -> None:
+    cls = METHODS[name]
+    made = cls(public=PUBLIC, domain=DOMAIN, rho=Fraction(1))
+    valid = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+
+    def build(**options: Any) -> None:
+        method = cls(**options)
+        assert method.event is not None
+        assert method.length >= 1
+
+    assert not escaped(build, valid)
+
+
+def test_methods_by_name() -> None:
+    valid = {
+        "name": "mst",
+        "public": PUBLIC,
+        "domain": DOMAIN,
+        "epsilon": 1,
+        "delta": 1e-6,
+        "split": (0.3, 0.3, 0.3),
+    }
+    assert not escaped(lambda **given: method_for(**given).event, valid)
+
+
+def test_domains_and_constraints() -> None:
+    valid: dict[str, Any] = {"columns": ["sex", "age"], "bins": {"age": 3}, "missing": {"sex": True}}
+    assert not escaped(lambda **given: Domain.of(PUBLIC, **given).sizes(PUBLIC), valid)
+    assert not escaped(lambda public: Domain.of(public), {"public": PUBLIC})
+    assert not escaped(DomainColumn, {"column": "age", "edges": (0, 3, 9), "missing": True})
+    assert not escaped(Domain, {"columns": DOMAIN.columns})
+    assert not escaped(Constraint, {"left": "a", "comparison": "<", "right": "b"})
+    assert not escaped(lambda text: Constraint.parse(text), {"text": "a < b"})
+    counts: dict[str, Any] = {"domain": DOMAIN, "columns": ("sex",), "rows": 1, "key": 3}
+    assert not escaped(lambda **given: MarginalCounts(**given)(SOURCE), counts)
+
+
+def test_copies() -> None:
+    valid: dict[str, Any] = {
+        "fitted": FITTED,
+        "event": METHOD.event,
+        "rows": 5,
+        "seed": 1,
+        "asked": (1, 1e-6),
+    }
+    assert not escaped(lambda **given: SyntheticCopy.of(**given).card(), valid)
+    sample: dict[str, Any] = {"rows": 4, "seed": 3, "given": {"sex": "f"}}
+    huge = 1 << 62
+    assert not escaped(COPY.sample, sample, ({"sex": huge}, {"age": 10**400}, {"day": 3}))
+    assert not escaped(COPY.sql, {"text": "SELECT COUNT(*) FROM data"})
+    assert not escaped(lambda confidence: COPY.report(confidence), {"confidence": 0.9})
+    assert not escaped(
+        lambda confidence: promised(FITTED, COPY.model, COPY.codes, confidence), {"confidence": 0.9}
+    )
+
+
+def test_files(tmp_path: Path) -> None:
+    for write in (COPY.to_parquet, COPY.to_csv):
+        values = (tmp_path, tmp_path / "no" / "such" / "folder" / "x.csv", "\0")
+        assert not escaped(write, {"path": str(tmp_path / "copy.csv")}, values)
+
+
+def test_comparisons() -> None:
+    valid: dict[str, Any] = {"copy": COPY, "source": SOURCE, "target": "sex", "rho": 0.1, "seed": 1}
+    assert not escaped(compared, valid)
+    paid: dict[str, Any] = {
+        "fitted": FITTED,
+        "public": PUBLIC,
+        "epsilon": 1,
+        "rows": 5,
+        "seed": 1,
+        "rows_per_unit": 1,
+    }
+    assert not escaped(lambda **given: CopyDistance(**given).event, paid)
+
+
+def test_the_session_refuses_before_the_charge(tmp_path: Path) -> None:
+    people = dp.open(
+        SOURCE._table,
+        schema=PUBLIC,
+        budget=dp.Budget(epsilon=10**6, delta=1e-3),
+        ledger=":memory:",
+        unit=dp.rows(),
+    )
+    valid: dict[str, Any] = {
+        "rows": 5,
+        "epsilon": 1,
+        "delta": 1e-6,
+        "method": "independent",
+        "columns": ["sex", "age"],
+        "bins": {"age": 3},
+        "missing": {"sex": True},
+        "rows_per_unit": 1,
+        "constraints": (),
+        "options": {},
+        "seed": 1,
+        "checkpoint": None,
+        "resume": False,
+        "progress": None,
+        "fresh": False,
+    }
+    people.synthesize(**valid)
+    spent, out = people.spent, []
+    for name in valid:
+        for value in (*NONSENSE[::3], *MORE[::2]):
+            if isinstance(value, str) and name == "checkpoint":
+                continue
+            try:
+                people.synthesize(**(valid | {name: value}))
+            except dp.DiscreetError:
+                if people.spent != spent:
+                    out.append(f"{name}={value!r} was charged and refused")
+            except Exception as error:
+                out.append(f"{name}={value!r}: {type(error).__name__}: {error}")
+            spent = people.spent
+    assert not out
+    copy = people.synthesize(**valid)
+    assert not escaped(people.compare_copy, {"copy": copy, "epsilon": 0.1, "rows_per_unit": 1})
+    assert synthetic.__all__
