@@ -220,6 +220,10 @@ def test_a_user_level_stream_keeps_its_record_in_the_vault_across_sessions(tmp_p
     text = "SELECT COUNT(*) AS n FROM visits"
     with pytest.raises(InvalidInput, match="participations"):
         visits.stream(text, epsilon=1, horizon=9, rows=1)
+    for none in (0, -1):
+        with pytest.raises(InvalidInput, match="participations"):
+            visits.stream(text, epsilon=1, horizon=9, rows=1, participations=none)
+    assert visits.spent == 0
     terms: dict[str, Any] = {"epsilon": 8, "horizon": 9, "rows": 1, "participations": 1, "capacity": 1000}
     stream = visits.stream(text, **terms)
     crowd = {"age": [3] * 400, "who": list(range(400))}
@@ -255,6 +259,10 @@ def test_a_table_of_a_database_and_a_frame_are_batches_too(tmp_path: Path) -> No
         ({"horizon": 9, "decay": 1.5, "strategy": "blt"}, "decay"),
         ({"horizon": 9, "decay": 0.5, "strategy": "tree"}, "decayed"),
         ({"horizon": 9, "participations": 2}, "participations"),
+        ({"horizon": 9, "participations": 0}, "participations"),
+        ({"horizon": 9, "separation": 0}, "separation"),
+        ({"horizon": 9, "restart": 0}, "restart"),
+        ({"horizon": 9, "window": 0}, "window"),
         ({"horizon": 9, "clock": "age", "restart": 200}, None),
         ({"horizon": 900, "clock": "age"}, "ticks"),
         ({"restart": 4, "window": 2, "strategy": "item"}, "window"),
@@ -295,6 +303,21 @@ def test_a_failing_batch_is_withheld_and_the_tick_can_be_fed_again(tmp_path: Pat
     assert stream.steps == 0
     stream.feed({"age": [3] * 5, "who": list(range(5))})
     assert stream.steps == 1
+
+
+def test_failures_have_a_public_end_that_does_not_grow_with_every_tick(tmp_path: Path) -> None:
+    for horizon, most in ((9, 10), (365, 13), (100_000, 100), (None, 100)):
+        assert counter(PUBLIC, Count(), epsilon=1, horizon=horizon, strategy="tree").failures == most
+    visits = session(tmp_path, unit="who")
+    text = "SELECT COUNT(*) AS n FROM visits"
+    stream = visits.stream(text, epsilon=1, horizon=9, rows=1, participations=1, capacity=10)
+    crowd = {"age": [3] * 40, "who": list(range(40))}
+    for _ in range(stream.counter.failures):
+        with pytest.raises(ReleaseFailed):
+            stream.feed(crowd)
+    with pytest.raises(Halted, match="10 questions"):
+        stream.feed({"age": [3], "who": [1]})
+    assert stream.steps == 0
 
 
 def test_after_the_horizon_nothing_is_released() -> None:

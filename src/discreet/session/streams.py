@@ -252,6 +252,6 @@ def stream_counter(
         delta=delta,
         rho=rho,
         clock=clock or grouped_clock,
-        participations=participations or 1,
+        participations=1 if participations is None else participations,
         **options,
     )

@@ -48,6 +48,8 @@ def counter(
         horizon = ticks_of(public, clock)
     if horizon is not None:
         _require.integer(horizon=horizon, at_least=1)
+    if options.get("restart") is not None:
+        _require.integer(restart=options["restart"], at_least=1)
     steps = options.get("restart") or horizon
     names = _candidates(strategy, steps, rho is not None or delta > 0)
     facts = {"public": public, "statistic": statistic, "horizon": horizon, "clock": clock, **options}

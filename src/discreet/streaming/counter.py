@@ -49,8 +49,9 @@ State = dict[str, Any]
 
 # Units that a record has room for unless told otherwise: 24 MB, rewritten at every step.
 CAPACITY = 1_000_000
-# Ticks that may fail beside those of the horizon.
-FAILURES = 100
+# Ticks that may fail, whatever the horizon, and one more for each so many ticks of it, up to `MOST_FAILURES`:
+# a tick in a hundred is what machines lose over years. More is no accident, and each may tell a bit.
+FAILURES, TICKS_PER_FAILURE, MOST_FAILURES = 10, 100, 100
 # Steps that a horizon may have: their variances are computed beforehand, in a few seconds.
 MOST_STEPS = 1 << 22
 
@@ -225,9 +226,13 @@ class ContinualCounter:
 
     @property
     def failures(self) -> int:
-        """How many ticks may fail or be lost with their process before the curator halts this: a public
-        number, as large as the stream is long."""
-        return FAILURES + (self.horizon or 0)
+        """How many ticks may fail before the curator halts this for good: a public number.
+
+        That a tick failed after its rows were read is not covered by the price, so it may not happen at every
+        tick. One whose process was killed and that is fed again under its name has not failed."""
+        if self.horizon is None:
+            return MOST_FAILURES
+        return min(MOST_FAILURES, FAILURES + self.horizon // TICKS_PER_FAILURE)
 
     @property
     def moved(self) -> Sensitivity:

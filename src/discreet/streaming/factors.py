@@ -93,6 +93,9 @@ def named(
     """Return the strategy of a name for so many steps."""
     _require.one_of(NAMES, strategy=name)
     _require.integer(steps=steps, at_least=1)
+    _require.integer(buffers=buffers, at_least=1)
+    if bands is not None:
+        _require.integer(bands=bands, at_least=1)
     if name in ("tree", "honaker"):
         return BinaryTree(from_below=name == "honaker")
     if name == "item":
@@ -103,7 +106,7 @@ def named(
         return buffered.blt(steps, min(buffers, max(1, steps)), minimize=minimize)
     if name == "optimal":
         return minimax.optimal_prefix(steps, minimize).strategy
-    width = steps if name == "square_root" else (bands or max(1, math.isqrt(steps)))
+    width = steps if name == "square_root" else (max(1, math.isqrt(steps)) if bands is None else bands)
     if min(width, steps) > MOST_COEFFICIENTS:
         raise InvalidInput(
             f"a strategy with {width:,} coefficients would keep as many vectors; at most "
