@@ -9,7 +9,7 @@ import numpy as np
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Boolean, Bounds, Neighbors, Public
 from discreet.learning.data import Tabular
 from discreet.learning.pate import CostQuestion, PrivateTeachers, PublicInputs
-from discreet.mechanisms.stable_votes import SparseVotes, StableVotes
+from discreet.mechanisms.stable_votes import SampledVotes, SparseVotes, StableVotes
 from discreet.mechanisms.vote_cost import SanitizedCost
 from discreet.mechanisms.votes import ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
 from discreet.tables import Memory
@@ -93,6 +93,7 @@ CASES = [
         questions=[GUESS] * 4,
     ),
     case("M_stab", StableVotes(scale=1, failure=0.05, queries=3), claim=(3, 0.15)),
+    case("M_samp", SampledVotes(scale=1, failure=0.05, queries=3, overlap=1), claim=(3, 0.15)),
     case("M_svec", SparseVotes(epsilon=2, delta=0.05, failures=1, queries=3), claim=(2, 0.05)),
     case(
         "GNMax and its sanitized cost",

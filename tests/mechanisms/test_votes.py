@@ -13,7 +13,7 @@ from discreet import ADD_REMOVE, REPLACE, DiscreetError, accounting, sampling
 from discreet._errors import Halted
 from discreet._registry import from_json, to_json
 from discreet.accounting import pate
-from discreet.mechanisms.stable_votes import SparseVotes, StableVotes, distance
+from discreet.mechanisms.stable_votes import SampledVotes, SparseVotes, StableVotes, distance
 from discreet.mechanisms.vote_cost import (
     Recorded,
     SanitizedCost,
@@ -210,6 +210,29 @@ def test_stable_votes_are_exact_where_teachers_agree_and_refused_where_not() -> 
         assert vote.label == 1
         state, vote = aggregator.label(state, np.array([10, 10, 10]), entropy=source)
         assert vote.label is None
+
+
+def test_with_samples_that_overlap_the_quotient_of_distances_moves_by_at_most_one() -> None:
+    """All pairs that differ by up to two moved votes: what M_samp's proof asks of floor(distance / 2)."""
+    for counts in ALL:
+        once = list(moved(counts))
+        for other in [*once, *(twice for one in once for twice in moved(one))]:
+            before, after = distance(counts) // 2, distance(other) // 2
+            assert abs(before - after) <= 1
+            if counts.argmax() != other.argmax():
+                assert before == after == 0
+
+
+def test_samples_that_overlap_need_a_lead_as_many_times_larger() -> None:
+    aggregator = SampledVotes.for_privacy(2, 1e-5, 20, overlap=5)
+    plain = StableVotes.for_privacy(2, 1e-5, 20)
+    assert aggregator.event() == plain.event()
+    lead = aggregator.lead(1 - 1e-10, 2)
+    assert lead > 4 * plain.lead(1 - 1e-10, 2)
+    state, source = aggregator.start(entropy()), entropy(7)
+    for counts, label in (([0, lead], 1), ([lead, 0], 0), ([lead // 10, 0], None), ([5, 5], None)):
+        state, vote = aggregator.label(state, np.array(counts), entropy=source)
+        assert vote.label == label
 
 
 def test_thousands_of_stable_questions_cost_no_failure_and_unstable_ones_end_it() -> None:

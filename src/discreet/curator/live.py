@@ -112,6 +112,17 @@ class InteractiveHandle:
         assert release is not None
         return release
 
+    def released(self) -> tuple[list[Any], int]:
+        """Return the values of all answers since the start, in their order, and how many questions failed
+        after data was read: from the ledger, so also what was answered before a restart, or to others."""
+        entries = [
+            entry.body
+            for entry in self.ledger.entries(kind=STATE, after=self.number)
+            if entry.body["charge"] == self.number
+        ]
+        failed = sum(bool(body.get("failed")) for body in entries)
+        return [values.decode(body["value"]) for body in entries if "value" in body], failed
+
     def feed(self) -> Release | None:
         """Give the mechanism the table that this was opened over, once.
 

@@ -2,8 +2,8 @@
 
 The distance to instability of a plurality is how many teachers would have to change their vote before another
 class could win. Bassily, Thakkar & Thakurta 2018, arXiv:1803.05101: M_stab tests it for every question and
-pays for each; M_svec, a sparse vector over distances, pays only for the unstable ones, so that thousands of
-questions cost a few.
+pays for each; M_samp does so for teachers on subsamples that overlap; M_svec, a sparse vector over distances,
+pays only for the unstable ones, so that thousands of questions cost a few.
 """
 
 from __future__ import annotations
@@ -110,6 +110,68 @@ class StableVotes:
     ) -> tuple[State, Vote]:
         check_open(self, state)
         passed = distance(counts) + draw(_require.exact(self.scale, "scale"), entropy) >= self.reach
+        return _told(state, counts, passed)
+
+
+@described("mechanisms.SampledVotes")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SampledVotes:
+    """Answers with the exact plurality of teachers on overlapping subsamples if it is stable, else refuses;
+    each question pays (M_samp).
+
+    Every unit is given to `overlap` of the teachers, drawn at random for it alone: teachers see more data,
+    and a plurality must lead by as many times more. `scale` and `failure` as of `StableVotes`.
+
+    Guarantee: one question is `Thresholded(DiscreteLaplace(scale), failure)`, so (1/scale, failure)-DP.
+    Proof:     one unit moves at most `overlap` = m votes, so `distance` by at most m, and floor(distance / m)
+               by at most 1. Where m votes can change the plurality, distance is at most m - 1 on both sides,
+               and the quotient 0. So the quotient has what the proof of `StableVotes` asks of a distance.
+               Smith & Thakurta 2013 draw a coin for each unit and subsample, and refuse where a unit is in
+               too many (`SubsampleAggregateStable`); that a unit is in a fixed number of them needs no such
+               refusal, and no part of delta for it.
+    Assumes:   the counts are those of teachers of which each unit reaches at most `overlap`.
+    """
+
+    scale: Real
+    failure: float
+    queries: int
+    overlap: int
+
+    def __post_init__(self) -> None:
+        self._stable  # noqa: B018 - checks the rest
+        _require.integer(overlap=self.overlap, at_least=1)
+
+    @classmethod
+    def for_privacy(cls, epsilon: float, delta: float, queries: int, *, overlap: int) -> SampledVotes:
+        """Return the least noise with which `queries` questions cost at most (epsilon, delta)."""
+        bought = StableVotes.for_privacy(epsilon, delta, queries)
+        return cls(scale=bought.scale, failure=bought.failure, queries=queries, overlap=overlap)
+
+    @property
+    def _stable(self) -> StableVotes:
+        return StableVotes(scale=self.scale, failure=self.failure, queries=self.queries)
+
+    @property
+    def reach(self) -> int:
+        """The noisy quotient that passes: noise alone gets there with probability at most `failure`."""
+        return self._stable.reach
+
+    def lead(self, confidence: float, classes: int) -> int:
+        """A lead of so many votes is answered, exactly, with this probability."""
+        return int(self.overlap) * (self._stable.lead(confidence, classes) + 2)
+
+    def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
+        return self._stable.event(neighbors)
+
+    def start(self, entropy: Entropy) -> State:
+        return self._stable.start(entropy)
+
+    def label(
+        self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
+    ) -> tuple[State, Vote]:
+        check_open(self, state)
+        quotient = distance(counts) // int(self.overlap)
+        passed = quotient + draw(_require.exact(self.scale, "scale"), entropy) >= self.reach
         return _told(state, counts, passed)
 
 

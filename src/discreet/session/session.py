@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from ..query import WorkloadQuery
     from ..synthetic import SyntheticCopy
     from .streams import Stream
-    from .teaching import Labeller
+    from .teaching import Labeller, TeachingPreview
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -386,6 +386,7 @@ class Session:
         answers: int | None = None,
         threshold: int | None = None,
         failures: int | None = None,
+        overlap: int | None = None,
         classes: int | None = None,
         sanitize: float | None = None,
         order: float | None = None,
@@ -398,10 +399,11 @@ class Session:
         `queries` questions about public inputs (PATE).
 
         `learner`: a scikit-learn classifier, or `learning.pate.TorchLearner(model)`. `aggregator`: "gnmax",
-        "lnmax", "confident" (with `answers` and `threshold`), "interactive", "stable" (M_stab), "sparse"
-        (M_svec, with `failures`), or one of `mechanisms.votes` with its own noise. `sanitize` is an epsilon,
-        out of the whole, for publishing the data-dependent cost at `order`. `classes` is for examples; `size`
-        the bytes of one teacher in the vault. `number` finds a labeller again.
+        "lnmax", "confident" (with `answers` and `threshold`), "interactive", "stable" (M_stab), "sampled"
+        (M_samp, with `overlap`), "sparse" (M_svec, with `failures`), or one of `mechanisms.votes` with its
+        own noise. `sanitize` is an epsilon, out of the whole, for publishing the data-dependent cost at
+        `order`. `classes` is for examples; `size` the bytes of one teacher in the vault. `number` finds a
+        labeller again.
         """
         from .teaching import teach
 
@@ -409,6 +411,13 @@ class Session:
             name: value for name, value in locals().items() if name not in ("self", "teach", "learner")
         }
         return teach(self, learner, **options)
+
+    def preview_teach(self, learner: Any, **options: Any) -> TeachingPreview:
+        """Price of a labeller, the lead in votes that its noise asks for, and how many more of these the
+        budget buys: with the options of `teach`. Free: no data is touched."""
+        from .teaching import preview
+
+        return preview(self, learner, **options)
 
     @_require.spelled
     def synthesize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from .._errors import InvalidInput
 from .._public import Boolean, Categories
 from ..accounting import Event, basic
 from ..accounting import epsilon as epsilon_of
+from ..accounting.caps import asked_of
+from ..accounting.filters import FilterPreview
 from ..curator import InteractiveHandle
 from ..mechanisms import stable_votes, vote_cost, votes
 from ..mechanisms.protocols import ExampleSource
@@ -22,7 +25,14 @@ if TYPE_CHECKING:
     from ..learning.pate import PrivateTeachers
     from .session import Session
 
-AGGREGATORS = ("gnmax", "lnmax", "confident", "interactive", "stable", "sparse")
+AGGREGATORS = ("gnmax", "lnmax", "confident", "interactive", "stable", "sampled", "sparse")
+# Options of `teach` that are for some aggregators only.
+_OPTIONS = {
+    "answers": ("confident", "interactive"),
+    "threshold": ("confident", "interactive"),
+    "failures": ("sparse",),
+    "overlap": ("sampled",),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,8 +82,6 @@ class Labeller:
     def __init__(self, live: InteractiveHandle, values: tuple[Any, ...] | None) -> None:
         self.live = live
         self.values = values
-        self._answers: list[Any] = []
-        self._sanitized: Any = None
 
     @property
     def mechanism(self) -> PrivateTeachers:
@@ -99,7 +107,6 @@ class Labeller:
 
         inputs = np.asarray(self._inputs(x))
         value = self.live.answer(PublicInputs(inputs, predictions)).value
-        self._answers.append(value)
         return [None if n is None else self._value(n) for n in value.labels]
 
     def publish_cost(self) -> Any:
@@ -109,30 +116,35 @@ class Labeller:
         """
         from ..learning.pate import CostQuestion
 
-        self._sanitized = self.live.answer(CostQuestion()).value
-        return self._sanitized
+        return self.live.answer(CostQuestion()).value
 
     def report(self) -> LabellerReport:
-        """Return what was asked and answered in this session, at what price, and how far teachers agree."""
+        """Return what was asked and answered since the start, also before a restart and by others, at what
+        price, and how far teachers agree: from the ledger, which has every answer."""
+        from ..learning.pate import Labels
+
         mechanism, aggregator = self.mechanism, self.mechanism.aggregator
-        labels = [n for v in self._answers for n in v.labels[: v.asked]]
-        counts = [c for v in self._answers for c in v.counts if c is not None]
+        values, failed = self.live.released()
+        answers = [value for value in values if isinstance(value, Labels)]
+        labels = [n for v in answers for n in v.labels[: v.asked]]
+        counts = [c for v in answers for c in v.counts if c is not None]
         answered = sum(n is not None for n in labels)
+        sanitized = [value for value in values if isinstance(value, vote_cost.SanitizedFigure)]
         price = priced(mechanism.event, mechanism.delta)
         most = getattr(aggregator, "answers", aggregator.queries)
         agreement, error = self._agreement(counts)
         return LabellerReport(
             teachers=mechanism.teachers,
-            asked=len(labels),
+            asked=len(labels) + failed,
             answered=answered,
             refused=len(labels) - answered,
-            left=aggregator.queries - len(labels),
+            left=0 if sanitized else _left(aggregator, len(labels) + failed, answered),
             epsilon=price,
             delta=mechanism.delta,
             per_answer=price / max(answered, 1) if answered else price / most,
             agreement=agreement,
             agreement_error=error,
-            sanitized=self._sanitized,
+            sanitized=sanitized[-1] if sanitized else None,
         )
 
     def _agreement(self, counts: Sequence[int]) -> tuple[float | None, float | None]:
@@ -158,6 +170,16 @@ class Labeller:
         return f"<Labeller of {self.mechanism.teachers} teachers, charge {self.number}>"
 
 
+def _left(aggregator: Any, asked: int, answered: int) -> int:
+    """Return how many questions may still be asked; 0 where it has halted."""
+    most = getattr(aggregator, "answers", None)
+    failures = getattr(aggregator, "failures", None)
+    halted = (most is not None and answered >= most) or (
+        failures is not None and asked - answered >= failures
+    )
+    return 0 if halted else max(int(aggregator.queries) - asked, 0)
+
+
 def priced(event: Event, delta: float) -> float:
     """Return the tightest epsilon of an event at delta; that of basic composition where there is none."""
     try:
@@ -175,6 +197,51 @@ def teach(session: Session, learner: Any, *, number: int | None = None, **option
     return Labeller(curator.start(mechanism, analyst=session.analyst), values)
 
 
+@dataclass(frozen=True, slots=True)
+class TeachingPreview:
+    """What a labeller would cost, and how clear a plurality it needs. Free: no data is touched.
+
+    `lead`: where one class has so many votes more than any other, the answer is that class (or it is answered
+    at all, where answers are exact) in 95 of 100 questions. `fits`: how many more of these the budget buys.
+    """
+
+    mechanism: PrivateTeachers
+    epsilon: float
+    lead: int
+    budget: FilterPreview
+
+    @property
+    def fits(self) -> int | None:
+        return self.budget.fits
+
+    @property
+    def admitted(self) -> bool:
+        return self.budget.admitted
+
+    def __str__(self) -> str:
+        mechanism, buys = self.mechanism, "any number" if self.fits is None else f"{self.fits:,}"
+        return (
+            f"{mechanism.teachers} teachers, {mechanism.aggregator.queries:,} questions for epsilon "
+            f"{self.epsilon:.4g} at delta {mechanism.delta:g} (data-independent); a lead of {self.lead} "
+            f"votes is answered rightly in 95 of 100\nused so far: {self.budget.before:.4g} of "
+            f"{self.budget.limit:.4g}; the budget buys {buys} of these."
+        )
+
+
+def preview(session: Session, learner: Any, **options: Any) -> TeachingPreview:
+    """Price a labeller and say how many votes its noise takes."""
+    unknown = sorted(set(options) - set(inspect.signature(built).parameters))
+    if unknown:
+        raise InvalidInput(
+            f"preview_teach has no option {unknown[0]!r}: it takes those of teach. Nothing was charged."
+        )
+    if "teachers" not in options:
+        raise InvalidInput("say how many teachers there are, teachers=250. Nothing was charged.")
+    mechanism, _ = built(session, learner, **{"workers": 1, **options})
+    cost = session.curator.preview(mechanism.event, analyst=session.analyst, asked=asked_of(mechanism))
+    return TeachingPreview(mechanism, priced(mechanism.event, mechanism.delta), mechanism.error(), cost)
+
+
 def built(
     session: Session,
     learner: Any,
@@ -189,6 +256,7 @@ def built(
     answers: int | None = None,
     threshold: int | None = None,
     failures: int | None = None,
+    overlap: int | None = None,
     classes: int | None = None,
     sanitize: float | None = None,
     order: float | None = None,
@@ -201,12 +269,15 @@ def built(
     from ..learning.pate.teachers import can_train_apart
 
     public, source = session.public, session.curator.source
+    own = {"answers": answers, "threshold": threshold, "failures": failures, "overlap": overlap}
+    _check_terms(aggregator, own, epsilon=epsilon, delta=delta, sanitize=sanitize, order=order)
     columns, classes, values = _columns(public, source, target, features, classes)
     _require.integer(teachers=teachers, queries=queries, at_least=1)
+    _require.integer(classes=classes, at_least=2)
     delta = _delta(session, epsilon, delta)
     if isinstance(aggregator, str):
         left = None if epsilon is None else float(epsilon) - float(sanitize or 0)
-        aggregator = chosen(aggregator, left, delta, queries, teachers, answers, threshold, failures)
+        aggregator = chosen(aggregator, left, delta, queries, teachers, **own)
     cost = None
     if sanitize is not None:
         vote_cost.check_known(aggregator)
@@ -239,6 +310,26 @@ def built(
     return mechanism, values
 
 
+def _check_terms(aggregator: Any, own: Mapping[str, Any], **numbers: Any) -> None:
+    """Refuse terms that mean nothing, or that this aggregator would not heed."""
+    for name, value in numbers.items():
+        if value is not None:
+            check = _require.open_probability if name == "delta" else _require.positive
+            check(**{name: value})
+    for name, value in own.items():
+        if value is None:
+            continue
+        _require.integer(**{name: value}, at_least=1)
+        if not isinstance(aggregator, str) or aggregator not in _OPTIONS[name]:
+            raise InvalidInput(
+                f"{name}={value!r} is for the aggregators {', '.join(_OPTIONS[name])}, and "
+                f"{aggregator if isinstance(aggregator, str) else type(aggregator).__name__} would not heed "
+                f"it. Nothing was charged or read. Leave it out, or set it in the aggregator itself."
+            )
+    if numbers["order"] is not None and numbers["sanitize"] is None:
+        raise InvalidInput("order= is for sanitize=. Nothing was charged or read. Give both, or neither.")
+
+
 def chosen(
     name: str,
     epsilon: float | None,
@@ -248,6 +339,7 @@ def chosen(
     answers: int | None,
     threshold: int | None,
     failures: int | None,
+    overlap: int | None = None,
 ) -> Any:
     """Return the aggregator of this name with the noise that epsilon and delta allow."""
     _require.one_of(AGGREGATORS, aggregator=name)
@@ -262,11 +354,18 @@ def chosen(
         return votes.LNMax.for_privacy(epsilon, delta, queries)
     if name == "stable":
         return stable_votes.StableVotes.for_privacy(epsilon, delta, queries)
+    if name == "sampled":
+        # By default a tenth of the teachers share a unit.
+        shared = max(teachers // 10, 1) if overlap is None else overlap
+        if shared > teachers:
+            raise _require.fail("overlap", shared, f"at most the {teachers} teachers")
+        return stable_votes.SampledVotes.for_privacy(epsilon, delta, queries, overlap=shared)
     if name == "sparse":
-        return stable_votes.SparseVotes.for_privacy(epsilon, delta, queries, failures=failures or 5)
+        most = 5 if failures is None else failures
+        return stable_votes.SparseVotes.for_privacy(epsilon, delta, queries, failures=most)
     # By default 4 of 5 teachers must agree, as in the paper; or differ from the student by 3 of 10.
     least = threshold if threshold is not None else round((0.8 if name == "confident" else 0.3) * teachers)
-    settings: dict[str, Any] = {"answers": answers or queries, "threshold": least}
+    settings: dict[str, Any] = {"answers": queries if answers is None else answers, "threshold": least}
     if name == "confident":
         return votes.ConfidentGNMax.for_privacy(epsilon, delta, queries, **settings)
     return votes.InteractiveGNMax.for_privacy(epsilon, delta, queries, teachers=teachers, **settings)
@@ -280,6 +379,11 @@ def _columns(
             raise InvalidInput(
                 "say how many classes there are, classes=10: it is public, and never read off the data. "
                 "Nothing was charged or read."
+            )
+        if target is not None or features is not None:
+            raise InvalidInput(
+                "target= and features= name columns of a table, and these are examples, which have inputs "
+                "and targets already. Nothing was charged or read. Leave them out."
             )
         return None, classes, None
     from ..learning import Tabular

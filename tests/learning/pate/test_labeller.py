@@ -17,6 +17,7 @@ from discreet import learning, sampling
 from discreet._errors import BudgetExceeded, DiscreetError, Halted, LedgerError
 from discreet.learning.pate import PrivateTeachers, PublicInputs, TorchLearner
 from discreet.learning.pate import teachers as ensemble
+from discreet.mechanisms.stable_votes import SampledVotes
 from discreet.mechanisms.votes import GNMax
 
 RNG = np.random.default_rng(0)
@@ -105,6 +106,11 @@ def test_a_labeller_is_found_again_after_a_restart(tmp_path: Path) -> None:
     number = opened(tmp_path).teach(LogisticRegression(), **terms).number
     again = opened(tmp_path).teach(LogisticRegression(), number=number, **terms)
     assert len(again.label(ASKED)) == 40
+    third = opened(tmp_path).teach(LogisticRegression(), number=number, **terms)
+    report = third.report()
+    assert (report.asked, report.answered, report.left) == (40, 40, 20)
+    assert report == again.report()
+    assert report.agreement is not None
     for other in ({"queries": 61}, {"teachers": 21}, {"size": 4001}):
         changed = opened(tmp_path).teach(LogisticRegression(), number=number, **{**terms, **other})
         with pytest.raises(DiscreetError):
@@ -200,14 +206,71 @@ def _sorted(part: Any) -> Any:
 
 def test_people_are_dealt_by_a_hash_of_their_name_and_not_by_their_place() -> None:
     names = [f"person {i}" for i in range(500)]
-    whole = ensemble.deal(500, names, 7, sampling.SeededEntropy(3))
-    without = ensemble.deal(499, names[1:], 7, sampling.SeededEntropy(3))
-    shuffled = ensemble.deal(500, names[::-1], 7, sampling.SeededEntropy(3))
-    other_key = ensemble.deal(500, names, 7, sampling.SeededEntropy(4))
+    whole, without, shuffled, other_key = (
+        ensemble.deal(len(given), given, 7, sampling.SeededEntropy(seed))[:, 0]
+        for given, seed in ((names, 3), (names[1:], 3), (names[::-1], 3), (names, 4))
+    )
     assert (whole[1:] == without).all()
     assert (whole == shuffled[::-1]).all()
     assert (whole != other_key).any()
     assert np.bincount(whole, minlength=7).min() > 30
+
+
+@pytest.mark.parametrize("names", [None, [f"person {i}" for i in range(3000)]])
+def test_overlapping_parts_give_every_unit_to_as_many_teachers_as_are_paid_for(names: Any) -> None:
+    """Uniform subsets: of the 10 pairs of 5 teachers each has 300 +- 5 deviations of 16.4 (false alarm 1e-5 a
+    pair, with fixed entropy)."""
+    dealt = ensemble.deal(3000, names, 5, sampling.SeededEntropy(3), overlap=2)
+    assert (dealt[:, 0] != dealt[:, 1]).all()
+    low, high = dealt.min(1), dealt.max(1)
+    pairs = np.bincount(low * 5 + high, minlength=25)
+    assert (np.abs(pairs[pairs > 0] - 300) < 82).all()
+    assert (pairs > 0).sum() == 10
+    if names is not None:
+        without = ensemble.deal(2999, names[1:], 5, sampling.SeededEntropy(3), overlap=2)
+        assert (dealt[1:] == without).all()
+
+
+def test_with_samples_that_overlap_one_person_moves_as_many_votes_as_are_paid_for() -> None:
+    people = RNG.integers(0, 50, len(X))
+    public = dp.Public(table="t", unit=dp.Unit("who"))
+    kept = people != 7
+    mechanism = PrivateTeachers(
+        public=public,
+        learner=Counting(),
+        aggregator=SampledVotes(scale=1, failure=1e-6, queries=10, overlap=3),
+        teachers=12,
+        classes=2,
+        shape=(3,),
+        size=4000,
+    )
+    parts = [
+        mechanism._parts(learning.Examples(X[k], Y[k], public, people=people[k]), sampling.SeededEntropy(5))
+        for k in (np.ones(len(X), bool), kept)
+    ]
+    assert sum(len(x) for x, _ in parts[1]) == 3 * kept.sum()
+    differ = [len(a[0]) != len(b[0]) for a, b in zip(*parts, strict=True)]
+    assert sum(differ) == 3
+
+
+def test_a_labeller_is_priced_before_it_is_bought(tmp_path: Path) -> None:
+    people = opened(tmp_path)
+    shown = people.preview_teach(GaussianNB(), epsilon=4, **TERMS)
+    assert people.spent == 0
+    assert 3.9 < shown.epsilon <= 4
+    assert (shown.admitted, shown.lead) == (True, shown.mechanism.error())
+    assert shown.fits is not None
+    assert shown.fits >= 2
+    assert "60 questions" in str(shown)
+    labeller = people.teach(GaussianNB(), epsilon=4, **TERMS)
+    assert labeller.event == shown.mechanism.event
+    assert labeller.report().epsilon == shown.epsilon
+    assert not people.preview_teach(GaussianNB(), epsilon=9, **TERMS).admitted
+    for terms in ({"epsilom": 1}, {"epsilon": 1, "number": 3}, {"epsilon": -1}):
+        with pytest.raises(DiscreetError):
+            people.preview_teach(GaussianNB(), **{**TERMS, **terms})
+    with pytest.raises(DiscreetError, match="teachers"):
+        people.preview_teach(GaussianNB(), epsilon=1)
 
 
 def test_one_teacher_does_not_change_the_chance_of_another() -> None:
@@ -259,6 +322,7 @@ def test_a_sanitized_cost_is_published_once_and_ends_the_labeller(tmp_path: Path
     figure = labeller.publish_cost()
     assert figure.epsilon >= 1
     assert "sanitized" in str(labeller.report())
+    assert labeller.report().left == 0
     for again in (labeller.publish_cost, lambda: labeller.label(ASKED[:1])):
         with pytest.raises(Halted):
             again()
@@ -270,7 +334,7 @@ def test_it_must_have_been_paid_for(tmp_path: Path) -> None:
         labeller.publish_cost()
 
 
-@pytest.mark.parametrize("aggregator", ["lnmax", "confident", "interactive", "stable", "sparse"])
+@pytest.mark.parametrize("aggregator", ["lnmax", "confident", "interactive", "stable", "sampled", "sparse"])
 def test_every_aggregator_is_reached_by_its_name(tmp_path: Path, aggregator: str) -> None:
     people = opened(tmp_path, epsilon=50)
     labeller = people.teach(GaussianNB(), epsilon=40, aggregator=aggregator, **TERMS)
@@ -293,6 +357,35 @@ def test_every_aggregator_is_reached_by_its_name(tmp_path: Path, aggregator: str
         ({"aggregator": "lnmax", "sanitize": 0.5}, "data-dependent"),
         ({"size": 10}, "bytes"),
         ({"queries": 0}, "queries"),
+        ({"queries": 2.5}, "queries"),
+        ({"teachers": "many"}, "teachers"),
+        ({"classes": "two"}, "classes"),
+        ({"epsilon": "1"}, "epsilon"),
+        ({"epsilon": float("nan")}, "epsilon"),
+        ({"epsilon": -1}, "epsilon"),
+        ({"delta": 0}, "delta"),
+        ({"delta": "tiny"}, "delta"),
+        ({"sanitize": -0.5}, "sanitize"),
+        ({"sanitize": "half"}, "sanitize"),
+        ({"order": 20}, "sanitize"),
+        ({"failures": 3}, "would not heed"),
+        ({"threshold": 10}, "would not heed"),
+        ({"overlap": 2}, "would not heed"),
+        ({"aggregator": GNMax(variance=400, queries=60), "answers": 3}, "would not heed"),
+        ({"aggregator": "sparse", "failures": 0}, "failures"),
+        ({"aggregator": "confident", "answers": 0}, "answers"),
+        ({"aggregator": "sampled", "overlap": 21}, "overlap"),
+        ({"aggregator": "sampled", "overlap": 1.5}, "overlap"),
+        ({"aggregator": None}, "aggregator"),
+        ({"aggregator": 7}, "aggregator"),
+        ({"workers": 0}, "workers"),
+        ({"workers": "two"}, "workers"),
+        ({"size": "large"}, "size"),
+        ({"progress": 3}, "progress"),
+        ({"number": -1}, "-1"),
+        ({"number": "first"}, "first"),
+        ({"target": "age"}, "target"),
+        ({"features": ["age"]}, "features"),
     ],
 )
 def test_bad_terms_are_refused_before_anything_is_charged(

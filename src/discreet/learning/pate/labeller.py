@@ -80,9 +80,10 @@ class PrivateTeachers:
                random order, so that of two neighbors, suitably coupled, the parts of all teachers but one are
                the same. Each teacher is trained with its own seed on its own part; what goes wrong with one
                (`teachers`) changes its votes alone. So in every question one vote differs: two counts, by 1
-               each. Given the teachers, answers are the aggregator's on these counts; its theorem is for
-               adaptive questions, whose counts may be any. What the ledger and the vault show depends on
-               public numbers and on answers.
+               each (with M_samp, a unit is with `overlap` teachers, and as many votes differ). Given the
+               teachers, answers are the aggregator's on these counts; its theorem is for adaptive questions,
+               whose counts may be any. What the ledger and the vault show depends on public numbers and on
+               answers.
     Assumes:   the learner depends on nothing but the part it is fitted to: no files, no network, no state
                shared with other teachers. How long training takes is not hidden.
     """
@@ -114,6 +115,8 @@ class PrivateTeachers:
             )
         if not isinstance(self.aggregator, Aggregator):
             raise _require.fail("aggregator", type(self.aggregator).__name__, "such as GNMax(...)")
+        if self.overlap > self.teachers:
+            raise _require.fail("overlap", self.overlap, f"at most the {self.teachers} teachers")
         self._check_columns()
         if self.blob_size > _LARGEST:
             raise InvalidInput(
@@ -145,6 +148,11 @@ class PrivateTeachers:
         return (
             price if self.sanitize is None else compose([price, self.sanitize.event(self.public.neighbors)])
         )
+
+    @property
+    def overlap(self) -> int:
+        """How many teachers a unit is given to: as many as the aggregator's price is for, one by default."""
+        return int(getattr(self.aggregator, "overlap", 1))
 
     @property
     def blob_size(self) -> int:
@@ -275,12 +283,12 @@ class PrivateTeachers:
         examples = examples_of(source, self.columns)
         rows, owners = _whose(examples)
         names = None if examples.people is None else examples.people.names.to_pylist()
-        teacher_of = ensemble.deal(examples.size, names, self.teachers, entropy)
+        dealt = ensemble.deal(examples.size, names, self.teachers, entropy, overlap=self.overlap)
         order = np.asarray(sampling.permutation(len(rows), entropy), dtype=np.int64)
-        rows, teacher = rows[order], teacher_of[owners[order]]
+        rows, dealt = rows[order], dealt[owners[order]]
         parts = []
         for number in range(self.teachers):
-            x, y = examples.take(rows[teacher == number])
+            x, y = examples.take(rows[(dealt == number).any(1)])
             targets = np.asarray(y, dtype=np.float64).reshape(len(x), -1)[:, 0] if len(x) else np.zeros(0)
             known = np.isin(targets, np.arange(self.classes))
             parts.append((np.asarray(x)[known], targets[known].astype(np.int64)))

@@ -36,23 +36,36 @@ Progress = Callable[[int, int], None]
 _LENGTH = 8
 
 
-def deal(units: int, names: Sequence[Any] | None, teachers: int, entropy: Entropy) -> Ints:
-    """Return the teacher of each unit: by a keyed hash of its name, or drawn for each where units have no
-    names.
+def deal(
+    units: int, names: Sequence[Any] | None, teachers: int, entropy: Entropy, *, overlap: int = 1
+) -> Ints:
+    """Return the `overlap` teachers of each unit, a row for each: by a keyed hash of its name, or drawn for
+    each where units have no names.
 
     Guarantee: with one unit added, removed or replaced by another, some coupling of the dealing leaves every
-               other unit with its teacher, and gives a replaced unit's rows to one teacher on both sides.
+               other unit with its teachers, and gives a replaced unit's rows to the same on both sides.
     Proof:     under a key that nobody sees, a keyed hash is a random function of names. Adding a name leaves
                all others where they were. For a name that replaces another, exchange the two in the function:
                that has the same law. Independent draws for nameless units are coupled in the same way.
+               Floyd's algorithm makes of draws below teachers - overlap + 1, ..., teachers a uniform subset.
     Assumes:   BLAKE2b with a secret key is a pseudorandom function. 128 bits modulo the number of teachers
                are uniform to 2^-100.
     """
-    if names is None:
-        return np.asarray(sampling.uniform_below(teachers, units, entropy), dtype=np.int64)
-    key = entropy.bytes(32)
-    digests = (hashlib.blake2b(repr(name).encode(), key=key, digest_size=16).digest() for name in names)
-    return np.array([int.from_bytes(digest, "little") % teachers for digest in digests], np.int64)
+    key = None if names is None else entropy.bytes(32)
+    dealt = np.empty((units, overlap), np.int64)
+    for place, last in enumerate(range(teachers - overlap, teachers)):
+        if names is None:
+            drawn = np.asarray(sampling.uniform_below(last + 1, units, entropy), dtype=np.int64)
+        else:
+            drawn = np.array([_hashed(name, place, key) % (last + 1) for name in names], np.int64)
+        before = (dealt[:, :place] == drawn[:, None]).any(1)
+        dealt[:, place] = np.where(before, last, drawn)
+    return dealt
+
+
+def _hashed(name: Any, place: int, key: Any) -> int:
+    text = f"{place}:{name!r}".encode()
+    return int.from_bytes(hashlib.blake2b(text, key=key, digest_size=16).digest(), "little")
 
 
 def train(

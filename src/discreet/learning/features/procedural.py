@@ -1,0 +1,188 @@
+"""Images from random processes: classes of scribbles and of shapes that nobody ever photographed.
+
+A class is drawn at random: the strokes of a character of no alphabet, or the parts of an object of no kind.
+An image of it is those parts again, each a little moved, under a random affine map, with another width of the
+pen, other shades and textures. A network that tells such classes apart has learned what stays the same when
+things are deformed, and has seen no private image, nor any real one. The idea is that of Baradad et al. 2021,
+arXiv:2106.05963 (networks learn from noise), used for private learning by Tang et al. 2023, arXiv:2306.06076.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ... import _require
+
+_STROKES, _POINTS, _PARTS = 3, 22, 6
+_FAR = 1e3
+
+
+@dataclass(frozen=True, eq=False)
+class ProceduralClasses:
+    """Draws images of `classes` random classes: even ones are characters, odd ones are objects.
+
+    `shape` is (channels, height, width), with one channel or three. The same `seed` gives the same classes.
+
+    Guarantee: a function of its arguments alone: no data are read.
+    """
+
+    classes: int = 1024
+    shape: tuple[int, int, int] = (1, 28, 28)
+    seed: int = 0
+    _facts: dict[str, Tensor] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        _require.integer(classes=self.classes, at_least=2)
+        _require.integer(seed=self.seed, at_least=0)
+        sizes = tuple(_require.listed(shape=self.shape))
+        if len(sizes) != 3 or sizes[0] not in (1, 3) or any(type(s) is not int or s < 1 for s in sizes):
+            raise _require.fail("shape", self.shape, "(channels, height, width) with 1 channel or 3")
+        object.__setattr__(self, "_facts", _drawn_classes(self.classes, self.shape[0], self.seed))
+
+    def images(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return n images, with values from 0 to 1, and the number of the class of each."""
+        _require.integer(n=n, at_least=1)
+        labels = torch.randint(self.classes, (n,), generator=generator)
+        out = torch.empty(n, *self.shape)
+        scribbles = labels % 2 == 0
+        for chosen, painted in ((scribbles, self._characters), (~scribbles, self._objects)):
+            if chosen.any():
+                out[chosen] = painted(labels[chosen], generator)
+        return out, labels
+
+    def _characters(self, labels: Tensor, generator: torch.Generator) -> Tensor:
+        """Bezier curves of the third degree, drawn with a round pen."""
+        control = self._facts["control"][labels]
+        control = control + 0.07 * torch.randn(control.shape, generator=generator)
+        steps = torch.linspace(0, 1, _POINTS)
+        weights = torch.stack(
+            [(1 - steps) ** 3, 3 * steps * (1 - steps) ** 2, 3 * steps**2 * (1 - steps), steps**3]
+        )
+        points = torch.einsum("kp,nskc->nspc", weights, control)
+        points = torch.where(self._facts["strokes"][labels][:, :, None, None], points, _FAR).flatten(1, 2)
+        grid = self._grid(len(labels), generator).flatten(1, 2)
+        distance = torch.cdist(grid, points).amin(2)
+        pen = 0.06 + 0.12 * torch.rand(len(labels), 1, generator=generator)
+        ink = torch.sigmoid((pen - distance) * 25).view(-1, 1, *self.shape[1:])
+        if self.shape[0] == 1:
+            return ink
+        under = self._background(len(labels), generator)
+        return under + ink * (_uniform((len(labels), 3, 1, 1), generator) - under)
+
+    def _objects(self, labels: Tensor, generator: torch.Generator) -> Tensor:
+        """Superellipses one above the other, each with its shade and its stripes."""
+        facts = {name: values[labels] for name, values in self._facts.items()}
+        n = len(labels)
+        grid = self._grid(n, generator)[:, None]
+        center = facts["center"] + 0.05 * torch.randn(n, _PARTS, 2, generator=generator)
+        half = facts["half"] * torch.exp(0.12 * torch.randn(n, _PARTS, 2, generator=generator))
+        angle = facts["angle"] + 0.12 * torch.randn(n, _PARTS, generator=generator)
+        x, y = grid[..., 0], grid[..., 1]
+        # parts that are symmetric appear left and right
+        x = torch.where(facts["mirrored"][:, :, None, None], x.abs(), x)
+        x, y = x - center[..., 0, None, None], y - center[..., 1, None, None]
+        cos, sin = torch.cos(angle)[..., None, None], torch.sin(angle)[..., None, None]
+        u = (x * cos + y * sin) / half[..., 0, None, None]
+        v = (y * cos - x * sin) / half[..., 1, None, None]
+        round_, square = u**2 + v**2, u**4 + v**4
+        inside = torch.where(facts["square"][:, :, None, None], square.sqrt(), round_)
+        cover = torch.sigmoid((1 - inside) * 6) * facts["parts"][:, :, None, None]
+        turn = facts["stripes"][..., 0, None, None]
+        wave = torch.sin(
+            facts["stripes"][..., 1, None, None] * (u * torch.cos(turn) + v * torch.sin(turn))
+            + 6.3 * _uniform((n, _PARTS, 1, 1), generator)
+        )
+        depth = facts["stripes"][..., 2, None, None] * 2 * _uniform((n, _PARTS, 1, 1), generator)
+        shades = facts["shades"] * (1 + 0.25 * torch.randn(n, 1, 1, generator=generator))
+        shades = shades + 0.08 * torch.randn(shades.shape, generator=generator)
+        out = self._background(n, generator) if self.shape[0] == 3 else torch.zeros(n, *self.shape)
+        for part in range(_PARTS):
+            paint = shades[:, part, :, None, None] * (1 + depth * wave)[:, part, None]
+            out = out + cover[:, part, None] * (paint - out)
+        grain = 0.06 * _uniform((n, 1, 1, 1), generator) * torch.randn(out.shape, generator=generator)
+        return (out + grain * (out > 0.05)).clamp(0, 1)
+
+    def _grid(self, n: int, generator: torch.Generator) -> Tensor:
+        """Return where each pixel lies in the plane of the class: an affine map of its own for each image."""
+        _, height, width = self.shape
+        rows = (torch.arange(height) + 0.5) * 2 / height - 1
+        columns = (torch.arange(width) + 0.5) * 2 / width - 1
+        angle = 0.22 * torch.randn(n, generator=generator)
+        cos, sin = torch.cos(angle), torch.sin(angle)
+        shear = 0.2 * torch.randn(n, generator=generator)
+        size = torch.exp(0.15 * torch.randn(n, 2, generator=generator))
+        first = torch.stack([cos * size[:, 0], (shear * cos - sin) * size[:, 0]], 1)
+        second = torch.stack([sin * size[:, 1], (shear * sin + cos) * size[:, 1]], 1)
+        pixels = torch.stack(torch.meshgrid(columns, rows, indexing="xy"), -1)
+        moved = torch.einsum("nij,hwj->nhwi", torch.stack([first, second], 1), pixels)
+        return moved + 0.08 * torch.randn(n, 1, 1, 2, generator=generator)
+
+    def _background(self, n: int, generator: torch.Generator) -> Tensor:
+        """Return colors that change smoothly: noise at 2 x 2 and 8 x 8 points, made larger."""
+        _, height, width = self.shape
+        parts = [
+            torch.nn.functional.interpolate(
+                _uniform((n, 3, side, side), generator), (height, width), mode="bilinear"
+            )
+            for side in (2, 8)
+        ]
+        mix = _uniform((n, 1, 1, 1), generator) * 0.6
+        return parts[0] * (1 - mix) + parts[1] * mix
+
+
+def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    return torch.rand(shape, generator=generator)
+
+
+def _drawn_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
+    """Return what the classes are: for each, curves of a character and parts of an object."""
+    generator = torch.Generator().manual_seed(seed)
+
+    def uniform(*shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
+        return low + (high - low) * torch.rand(*shape, generator=generator)
+
+    control = uniform(classes, _STROKES, 4, 2, low=-0.75, high=0.75)
+    for stroke in range(1, _STROKES):
+        # half of the strokes start where the last one ended
+        joined = uniform(classes) < 0.5
+        control[joined, stroke, 0] = control[joined, stroke - 1, 3]
+    count = torch.randint(1, _STROKES + 1, (classes, 1), generator=generator)
+    control = _filling(control, torch.arange(_STROKES)[None] < count)
+    parts = torch.randint(1, _PARTS + 1, (classes, 1), generator=generator)
+    large = torch.linspace(0.7, 0.25, _PARTS).view(1, -1, 1)
+    mirrored = uniform(classes, _PARTS) < 0.6
+    center = uniform(classes, _PARTS, 2, low=-0.6, high=0.6)
+    center[:, 0] *= 0.2
+    stripes = torch.stack(
+        [
+            uniform(classes, _PARTS, high=math.pi),
+            uniform(classes, _PARTS, low=2.0, high=12.0),
+            uniform(classes, _PARTS, high=0.5) * (uniform(classes, _PARTS) < 0.5),
+        ],
+        -1,
+    )
+    return {
+        "control": control,
+        "strokes": torch.arange(_STROKES)[None] < count,
+        "parts": torch.arange(_PARTS)[None] < parts,
+        "center": center,
+        "half": large * uniform(classes, _PARTS, 2, low=0.35, high=1.2),
+        "angle": uniform(classes, _PARTS, low=-0.5, high=0.5),
+        "mirrored": mirrored,
+        "square": uniform(classes, _PARTS) < 0.5,
+        "shades": uniform(classes, _PARTS, channels, low=0.0, high=1.0).clamp(0.1),
+        "stripes": stripes,
+    }
+
+
+def _filling(control: Tensor, used: Tensor) -> Tensor:
+    """Return control points moved and resized such that those of each character reach from -0.7 to 0.7."""
+    low = torch.where(used[:, :, None, None], control, _FAR).amin((1, 2), keepdim=True)
+    high = torch.where(used[:, :, None, None], control, -_FAR).amax((1, 2), keepdim=True)
+    longest = (high - low).amax(3, keepdim=True).clamp(0.1)
+    return (control - (low + high) / 2) * 1.4 / longest
