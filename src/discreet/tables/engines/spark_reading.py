@@ -186,7 +186,20 @@ def _moved(session: Any, name: str, frame: Any) -> Any:
             f"Write it to a table first, and give that: spark.table(...)."
         )
     dataset = session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
-    return DataFrame(dataset, session)
+    return DataFrame(_of_unknown_size(session, dataset), session)
+
+
+def _of_unknown_size(session: Any, dataset: Any) -> Any:
+    """Return a dataset of which the planner does not know how many rows it has.
+
+    It knows that of tables in memory (`LocalRelation`) and of ranges, and plans those of no row or of one in
+    another way (`OptimizeOneRowPlan`, `InferWindowGroupLimit`); of an RDD it knows nothing.
+    """
+    leaves = _listed(dataset.queryExecution().analyzed().collectLeaves())
+    if not any(leaf.maxRows().isDefined() for leaf in leaves):
+        return dataset
+    rows = dataset.queryExecution().toRdd()
+    return session._jsparkSession.internalCreateDataFrame(rows, dataset.schema(), False)
 
 
 def _computed(plan: Any) -> Any:
