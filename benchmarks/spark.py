@@ -3,16 +3,20 @@ included, in one run: 10 million rows, 1 million users, 50 groups, COUNT and SUM
 on local[2] with 2 GB.
 
 By hand is what an expert would write in Spark's SQL: amounts limited per user and group, then the 4 groups
-with the smallest xxhash64 by row_number. Then how CPU time, and the memory of the Python driver, grow from 1
-to 10 million rows (`python -m benchmarks.spark 100` adds 100 million).
+with the smallest xxhash64 by row_number. Then tmlt.analytics on 1 million rows, where an environment of its
+own has it (`TMLT_PYTHON`, by default ../peers-tmlt/bin/python), in its own process. Then how CPU time, and
+the memory of the Python driver, grow from 1 to 10 million rows (`python -m benchmarks.spark 100` adds 100
+million, written by Spark itself, asked once).
 """
 
 from __future__ import annotations
 
 import os
 import resource
+import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +32,8 @@ from discreet.sampling import Entropy
 USERS_PER_ROW, GROUPS, KEPT = 10, 50, 4
 NAMES = [f"region {i}" for i in range(GROUPS)]
 SQL = "SELECT g, COUNT(*) AS n, SUM(x) AS s FROM t GROUP BY g"
-OVER_BY_HAND, LINEAR, FLAT_MB = 1.5, 1.5, 64
+OVER_BY_HAND, LINEAR, FLAT_MB, OVER_TMLT = 1.5, 1.5, 64, 10
+HERE = Path(__file__).parent
 BY_HAND = f"""
 SELECT g, SUM(n) AS n, SUM(s) AS s FROM (
   SELECT *, ROW_NUMBER() OVER (PARTITION BY u ORDER BY XXHASH64(42L, u, g)) AS r FROM (
@@ -80,6 +85,45 @@ def write(folder: Path, rows: int) -> Path:
     return path
 
 
+def generate(spark: Any, folder: Path, rows: int) -> Path:
+    """The same distribution, made by Spark from row numbers."""
+    path = folder / f"t{rows}"
+    people = rows // USERS_PER_ROW
+    spark.range(rows).selectExpr(
+        f"PMOD(XXHASH64(1L, id), {people}L) AS u",
+        f"CONCAT('region ', PMOD(XXHASH64(2L, id), {GROUPS}L)) AS g",
+        "PMOD(XXHASH64(3L, id), 1000000L) * 0.000125D - 5D AS x",
+    ).write.parquet(str(path))
+    return path
+
+
+def against_tmlt(path: Path, ours: float) -> int:
+    """Its CPU-seconds over ours on the same files, in its own environment and process."""
+    python = Path(os.environ.get("TMLT_PYTHON", HERE.parent.parent / "peers-tmlt" / "bin" / "python"))
+    if not python.exists():
+        print("spark.tmlt.analytics: SKIPPED, there is no environment with it (TMLT_PYTHON)")
+        return 0
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    ran = subprocess.run(
+        [python, HERE / "_spark_tmlt.py", path],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("CPU ")]
+    if not lines:
+        print(f"spark.tmlt.analytics: FAILED: {ran.stderr[-500:]}")
+        return 1
+    theirs = float(lines[0].removeprefix("CPU "))
+    ok = theirs / ours >= OVER_TMLT
+    print(
+        f"{'spark.tmlt.analytics over ours, 1M rows':40s} {theirs / ours:7.2f}   target >= {OVER_TMLT}   "
+        f"{'ok' if ok else 'MISSED'}   ({theirs:.1f} CPU-s against {ours:.1f})"
+    )
+    return int(not ok)
+
+
 def start() -> Any:
     from pyspark.sql import SparkSession
 
@@ -127,13 +171,17 @@ def main(largest: int = 10) -> int:
             run()
         growth, memory = {}, {}
         for millions in [1, 10, 100][: 1 + (largest >= 10) + (largest >= 100)]:
-            table = small if millions == 1 else Timed(spark, write(Path(folder), millions * 1_000_000))
-            growth[millions] = min(seconds(table.ours) for _ in range(2))
+            table = small if millions == 1 else Timed(spark, made(spark, Path(folder), millions))
+            begun = time.monotonic()
+            growth[millions] = min(seconds(table.ours) for _ in range(1 if millions > 10 else 2))
             memory[millions] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
             print(
                 f"spark.ours  {millions:4d}M rows  {growth[millions]:7.1f} CPU-s  "
-                f"driver peak {memory[millions]:.0f} MB"
+                f"driver peak {memory[millions]:.0f} MB  ({time.monotonic() - begun:.0f} s in all)",
+                flush=True,
             )
+            if millions == 1:
+                missed += against_tmlt(Path(folder) / "t1000000", growth[1])
             if millions == 10:
                 hand = min(
                     seconds(run) for run in (table.by_hand, table.by_hand_same_settings) for _ in range(2)
@@ -151,6 +199,11 @@ def main(largest: int = 10) -> int:
         missed += judge("spark.driver memory growth, MB", memory[last] - memory[1], FLAT_MB, "python process")
         spark.stop()
     return missed
+
+
+def made(spark: Any, folder: Path, millions: int) -> Path:
+    rows = millions * 1_000_000
+    return write(folder, rows) if millions <= 10 else generate(spark, folder, rows)
 
 
 def judge(name: str, value: float, target: float, note: str) -> int:

@@ -302,6 +302,60 @@ def test_what_could_fail_on_a_row_or_hide_some_is_not_opened(server):
         dp.open(server.address("reader"), schema=SCHEMA, unit="person")
 
 
+FOREIGN = (
+    "CREATE FOREIGN DATA WRAPPER elsewhere",
+    "CREATE SERVER far FOREIGN DATA WRAPPER elsewhere",
+)
+
+
+def test_a_foreign_partition_is_not_opened_and_is_noticed_when_it_comes_later(server):
+    """A row of one could make every query fail: what is read of a table are all its partitions and heirs."""
+    server.run(*FOREIGN)
+    schema = server.load(visits(5), "plain").split(".")[0]
+    columns = "person bigint, age bigint, ward text, paid double precision, day date, ill boolean, note text"
+    server.run(
+        f"CREATE TABLE {schema}.visits ({columns}) PARTITION BY RANGE (person)",
+        f"CREATE TABLE {schema}.near PARTITION OF {schema}.visits FOR VALUES FROM (0) TO (100)",
+        f"INSERT INTO {schema}.visits (person, age) SELECT i, 30 FROM generate_series(1, 40) AS g(i)",
+        f"GRANT SELECT ON {schema}.visits TO reader",
+    )
+    people = opened(server, f"{schema}.visits")
+    people.sql("SELECT COUNT(*) AS n FROM visits", epsilon=1)
+    server.run(
+        f"CREATE FOREIGN TABLE {schema}.there PARTITION OF {schema}.visits FOR VALUES FROM (100) TO (200) "
+        f"SERVER far"
+    )
+    with pytest.raises(EngineError, match="not what it was"):
+        people.sql("SELECT SUM(age) AS n FROM visits", epsilon=1)
+    assert len([e for e in people.ledger.entries() if e.kind == "charge"]) == 1
+    with pytest.raises(InvalidInput, match="partition or heir"):
+        opened(server, f"{schema}.visits")
+    server.run(
+        f"CREATE TABLE {schema}.parent ({columns})",
+        f"CREATE FOREIGN TABLE {schema}.child () INHERITS ({schema}.parent) SERVER far",
+        f"GRANT SELECT ON {schema}.parent TO reader",
+    )
+    with pytest.raises(InvalidInput, match="partition or heir"):
+        opened(server, f"{schema}.parent")
+
+
+def test_a_text_of_140_megabytes_fails_no_query(server):
+    relation = server.load(visits(20), "visits")
+    server.run(f"UPDATE {relation} SET note = repeat('x', 140000000) WHERE person = 3")
+    facts = dp.Public(table="visits", schema=tuple(SCHEMA.items()), unit=dp.Unit("person"))
+    engine = tables.connect_postgres(server.address("reader"), facts, table=relation)
+    for sql in (
+        "SELECT COUNT(*) AS n FROM visits WHERE TRIM(note) = 'aab'",
+        "SELECT COUNT(*) AS n FROM visits WHERE UPPER(note) LIKE '%B_' OR LENGTH(note) > 3",
+        "SELECT note, COUNT(*) AS n FROM visits GROUP BY note",
+    ):
+        query = Query(sql=sql, public=facts, epsilon=1, delta=1e-6, rows=1, groups=1)
+        assert query._without_noise(engine, 3)
+    notes = [n for batch in engine.batches(["note"]) for n in batch.column(0).to_pylist()]
+    assert len(notes) == 20
+    assert max(len(n or "") for n in notes) < 20
+
+
 def test_batches_come_as_the_server_sends_them(server):
     odd = ["", None, 'a"b', "line\nbreak", "a,b", "\\N", "NULL", "ß🎈", " "]
     table = pa.table(

@@ -198,32 +198,66 @@ def plan_text(engine, sql):
     )
 
 
-@pytest.mark.parametrize(
-    "rows", [0, 299, pytest.param(1, marks=pytest.mark.slow), pytest.param(20_000, marks=pytest.mark.slow)]
-)
-@pytest.mark.xfail(
-    strict=False, reason="OPEN: plan texts still differ somewhere; whether in names only is not known"
-)
-def test_a_plan_depends_on_no_row(rows, spark):
-    public = Public(schema=SCHEMA, unit=Unit("id"), table="people", tables=RELATED)
-    others = {name: DATA[name] for name in ("towns", "visits")}
-    reference = on_spark(spark, DATA, public)
-    wide = people(rows) if rows > 300 else {"people": DATA["people"].slice(0, rows)}
-    engine = on_spark(spark, {**others, **wide}, public)
-    for sql in (
-        QUERIES["sums by group"],
-        QUERIES["unknown keys"],
-        OF_PEOPLE["private join"],
-        QUERIES["median"],
-    ):
+PLANNED = [
+    QUERIES["sums by group"],
+    QUERIES["unknown keys"],
+    OF_PEOPLE["private join"],
+    QUERIES["median"],
+]
+
+
+def plans(engine, public, asked=PLANNED):
+    """The plan text of every statement of some questions."""
+    texts = []
+    for sql in asked:
         query = Query(sql=sql, public=public, epsilon=1, delta=1e-6, rows=2, groups=1)
         written = statements(query._plan, query._recipes, query._bounding, engine.kinds, engine.dialect)
         for text in (written.additive, *written.choices):
             if text is not None:
-                asked = text.replace(str(PLACEHOLDER), "12345")
-                plan = plan_text(engine, asked)
-                assert plan == plan_text(reference, asked)
-                assert "AdaptiveSparkPlan" not in plan
+                texts.append(plan_text(engine, text.replace(str(PLACEHOLDER), "12345")))
+    return texts
+
+
+JOINED = Public(schema=SCHEMA, unit=Unit("id"), table="people", tables=RELATED)
+
+
+@pytest.fixture(scope="module")
+def reference(spark):
+    return plans(on_spark(spark, DATA, JOINED), JOINED)
+
+
+def of_size(rows):
+    return people(rows)["people"] if rows > 300 else DATA["people"].slice(0, rows)
+
+
+@pytest.mark.parametrize(
+    "rows", [0, 1, pytest.param(299, marks=pytest.mark.slow), pytest.param(20_000, marks=pytest.mark.slow)]
+)
+def test_a_plan_depends_on_no_row(rows, spark, reference):
+    engine = on_spark(spark, {**DATA, "people": of_size(rows)}, JOINED)
+    texts = plans(engine, JOINED)
+    assert texts == reference
+    assert not any("AdaptiveSparkPlan" in text for text in texts)
+
+
+def test_a_plan_over_files_depends_on_no_row(spark, tmp_path):
+    """One folder, written three times: its name stands in the plan, and nothing of what is in it."""
+    from discreet.tables.engines.spark import connect as connect_spark
+
+    public = Public(schema=SCHEMA, unit=Unit("id"), table="people")
+    asked = [sql for sql in PLANNED if sql != OF_PEOPLE["private join"]]
+    texts = []
+    for rows in (300, 1, 0):
+        pq.write_table(of_size(rows), tmp_path / "part.parquet")
+        texts.append(plans(connect_spark(tmp_path, public, spark=spark), public, asked))
+    assert texts[0] == texts[1] == texts[2]
+
+
+def test_the_comparison_of_plans_notices_a_known_size(spark, reference, monkeypatch):
+    from discreet.tables.engines import spark_reading
+
+    monkeypatch.setattr(spark_reading, "_of_unknown_size", lambda session, dataset: dataset)
+    assert plans(on_spark(spark, {**DATA, "people": of_size(1)}, JOINED), JOINED) != reference
 
 
 def test_a_bounded_group_by_keeps_few_rows_of_a_unit_and_gathers_nothing(spark):
@@ -332,6 +366,44 @@ def test_a_join_that_fans_out_needs_a_declared_key(visits, spark):
         dp.open(visits, key="g", **options)
     with pytest.raises(InvalidInput, match=r"'ridd' is not in table.*Did you mean"):
         dp.open(visits, key="ridd", **options)
+
+
+@pytest.mark.parametrize(
+    ("values", "type_"),
+    [
+        ([1, 1], "bigint"),
+        ([1, None], "bigint"),
+        ([None, None], "string"),
+        # Equal where rows are grouped, though their texts differ.
+        ([0.0, -0.0], "double"),
+        ([float("nan"), float("nan")], "double"),
+        # Beyond the calendar: two that would both be missing.
+        ([date(1, 1, 1), None], "date"),
+    ],
+)
+def test_a_key_that_does_not_tell_rows_apart_is_refused(spark, values, type_):
+    """Two rows of one key would be taken for one: the promise for rows depends on it."""
+    from discreet.tables.engines.spark import connect as connect_spark
+
+    public = Public(schema={"v": Bounds(0, 9)}, table="t")
+    frame = spark.createDataFrame([(k, 1) for k in values], f"k {type_}, v int")
+    with pytest.raises(InvalidInput, match="is not unique"):
+        connect_spark(frame, public, key="k")
+    good = spark.createDataFrame([(i, 1) for i in range(3)], "k bigint, v int")
+    assert connect_spark(good, public, key="k").dialect.numbers_rows
+
+
+def test_texts_that_are_not_utf_8_are_no_key(spark, tmp_path):
+    """They are missing to queries, and two of them would be one row."""
+    from discreet.tables.engines.spark import connect as connect_spark
+
+    raw = pa.array([b"\xff", b"\xfe", b"a"])
+    text = pa.Array.from_buffers(pa.string(), 3, raw.buffers())
+    pq.write_table(pa.table({"k": text, "v": [1, 2, 3]}), tmp_path / "t.parquet")
+    with pytest.raises(InvalidInput, match="is not unique"):
+        connect_spark(
+            tmp_path / "t.parquet", Public(schema={"v": Bounds(0, 9)}, table="t"), spark=spark, key="k"
+        )
 
 
 def test_what_computes_is_refused(spark, visits):

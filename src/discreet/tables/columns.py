@@ -18,6 +18,9 @@ from .._errors import InvalidInput
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 
 KINDS = ("integer", "number", "text", "boolean", "date")  # what queries know
+# Bytes of a text; a longer one is missing, on every engine. Without an end to it one row could decide whether
+# a query fails: engines give up on texts of some megabytes, each at another number.
+LONGEST_TEXT = 1 << 20
 _FITS: dict[type, tuple[str, ...]] = {
     Bounds: ("integer", "number", "boolean", "text"),
     Boolean: ("boolean", "integer", "text"),
@@ -86,7 +89,9 @@ def probing(column: str, type_: str) -> tuple[str, ...]:
     where no value can."""
     kind = kind_of(type_)
     if kind == "text":
-        return (f"decode(encode(CAST({column} AS VARCHAR)))",)
+        text = f"CAST({column} AS VARCHAR)"
+        long = f"CASE WHEN STRLEN({text}) > {LONGEST_TEXT} THEN CAST(ERROR('long') AS VARCHAR) END"
+        return (f"decode(encode({text}))", long)
     if kind == "date":
         return (f"CAST({column} AS VARCHAR)", f"CAST({column} AS DATE)")
     return (f"CAST({column} AS DOUBLE)", f"CAST({column} AS VARCHAR)") if type_.startswith("DECIMAL") else ()
@@ -186,10 +191,10 @@ def held(table: pa.Table) -> pa.Table:
     """Return the same values in types that the engine holds, and none that a query could trip over.
 
     Half floats become floats, small decimals decimal128, dictionaries and run ends their values, columns
-    without any value text. Text that is not UTF-8, decimals with more digits than their type has, and days
-    and times before the year 1 or after 9999 are missing: put at an end, two people whose ids they are would
-    become one. All of that looks at one value at a time. What has no such type stays, to be refused where it
-    is declared.
+    without any value text. Text that is not UTF-8 or has more than `LONGEST_TEXT` bytes, decimals with more
+    digits than their type has, and days and times before the year 1 or after 9999 are missing: put at an end,
+    two people whose ids they are would become one. All of that looks at one value at a time. What has no such
+    type stays, to be refused where it is declared.
     """
     columns = {}
     for field, column in zip(table.schema, table.columns, strict=True):
@@ -198,8 +203,20 @@ def held(table: pa.Table) -> pa.Table:
             continue
         plain = _sound(_decoded(column))
         to = _holdable(plain.type)
-        columns[field.name] = _within_years(plain if to is None else _converted(plain, to))
+        columns[field.name] = _short(_within_years(plain if to is None else _converted(plain, to)))
     return table if not columns else pa.table(columns)
+
+
+def _short(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return texts of at most `LONGEST_TEXT` bytes; longer ones are missing."""
+    import pyarrow.compute as pc
+
+    if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
+        return column
+    sizes = pc.binary_length(column)
+    if (pc.max(sizes).as_py() or 0) <= LONGEST_TEXT:
+        return column
+    return pc.if_else(pc.less_equal(sizes, LONGEST_TEXT), column, pa.scalar(None, column.type))
 
 
 def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:

@@ -29,6 +29,13 @@ INTEGERS = {
         for name, bits in (("UTINYINT", 8), ("USMALLINT", 16), ("UINTEGER", 32), ("UBIGINT", 64))
     },
 }
+# What texts say, for all engines: these are read by RE2, Java's and PostgreSQL's expressions alike.
+BLANK = r"[ \t\n\r\f\v]*"
+LONGEST_NUMBER = 400
+NUMBER = rf"{BLANK}[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?{BLANK}"
+# Year, month and day between - or /, then nothing more, or a time of day, which is not looked at.
+DATE = rf"{BLANK}([0-9]{{1,4}})([-/])([0-9]{{1,2}})\2([0-9]{{1,2}})({BLANK}$|[ T][0-9])"
+TRUE_WORDS, FALSE_WORDS = ("true", "t", "yes", "y", "1"), ("false", "f", "no", "n", "0")
 TYPES = ("double", "integer", "bigint", "wide", "boolean", "date", "text")
 
 
@@ -59,7 +66,10 @@ class Convert(Semantic):
 class SafeCast(Semantic):
     """A text, or a value of another kind, as a "double", "boolean" or "date"; NULL where it is none.
 
-    A text may say inf or nan.
+    What a text says is the same on every engine. A number has at most 400 characters: `NUMBER`, or inf,
+    infinity or nan with or without a sign, in any letter case, between blanks. A truth value is one of
+    `TRUE_WORDS` and `FALSE_WORDS`, in any letter case and without blanks. A day is `DATE`, of the years 1 to
+    9999.
     """
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "to": True}
@@ -75,16 +85,16 @@ class SafeNearestWhole(Semantic):
 
 
 class AsInteger(Semantic):
-    """A number, or what a text says, rounded to a whole number of the integer type `type` (see `INTEGERS`),
-    as a double; NULL where it does not fit.
+    """A number, or what a text says (`NUMBER`, its exponent of at most four digits), rounded to a whole
+    number of the integer type `type` (see `INTEGERS`), as a double; NULL where it does not fit.
     Doubles: halves to the even one. Texts: halves away from zero."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "type": True}
 
 
 class AsDecimal(Semantic):
-    """A number, or what a text says, rounded to `scale` digits, halves away from zero, as a double; NULL
-    beyond `width` digits."""
+    """A number, or what a text says (as in `AsInteger`), rounded to `scale` digits, halves away from zero, as
+    a double; NULL beyond `width` digits."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "width": True, "scale": True}
 

@@ -152,14 +152,18 @@ class DuckDB:
         to = None if fact is None else converted_to(fact, kind)
         if to is None:
             return quoted(column)
-        value = f"TRY_CAST({quoted(column)} AS {to})"
-        # Text may say "infinity", which is a day to the engine and to nobody else.
-        first, last = "DATE '0001-01-01'", "DATE '9999-12-31'"
-        if to == "DATE":
-            value = (
-                f"CASE WHEN {value} < {first} THEN {first} WHEN {value} > {last} THEN {last} ELSE {value} END"
-            )
-        return f"{value} AS {quoted(column)}"
+        from sqlglot import exp
+
+        from .. import semantics
+
+        of: Any = exp.column(exp.to_identifier(column, quoted=True))
+        kinds = {"DOUBLE": "double", "BOOLEAN": "boolean", "DATE": "date"}
+        node = (
+            semantics.Convert(this=of, to="text")
+            if to == "VARCHAR"
+            else semantics.SafeCast(this=of, to=kinds[to])
+        )
+        return f"{self.dialect.write(node)} AS {quoted(column)}"
 
     @contextmanager
     def _cancellable(self) -> Iterator[Any]:

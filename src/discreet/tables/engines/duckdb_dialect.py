@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sqlglot import exp
@@ -11,6 +11,7 @@ from sqlglot.generator import Generator
 
 from .. import semantics as d
 from ..dialect import Dialect, Writer, argument, template, word
+from ..engine import literal
 
 _TYPES = {
     "double": "DOUBLE",
@@ -23,6 +24,12 @@ _TYPES = {
 }
 _INTEGERS = {**{name: name for name in d.INTEGERS}, "INTEGER": "INT", "HUGEINT": "INT128"}
 _ZERO = "CAST(0.0 AS DOUBLE)"
+# A text of up to so many characters is repeated.
+_SHORT = 64
+# `semantics.DATE` without a reference to what was matched before, which DuckDB's expressions do not have, and
+# without the year 0.
+_YEAR = "([1-9][0-9]{0,3}|0[1-9][0-9]{0,2}|00[1-9][0-9]?|000[1-9])"
+_DAY = rf"^{d.BLANK}({_YEAR}-[0-9]{{1,2}}-|{_YEAR}/[0-9]{{1,2}}/)[0-9]{{1,2}}({d.BLANK}$|[ T][0-9])"
 _SPECIAL = set(r"\.+*?()|[]{}^$")
 
 
@@ -30,14 +37,45 @@ def _convert(g: Generator, node: Any) -> str:
     return f"CAST({argument(g, node, 'this')} AS {_TYPES[node.args['to']]})"
 
 
+def _once(value: str, body: Callable[[str], str]) -> str:
+    """Return a text in which `body` may name a value as often as it likes; a long one is written once."""
+    if len(value) <= _SHORT:
+        return body(value)
+    return f"LIST_TRANSFORM([{value}], lambda __x: {body('__x')})[1]"
+
+
+def _number(value: str) -> str:
+    """Return a value without texts that only DuckDB takes for numbers: '1_000', '+-1', very long ones."""
+    text = f"CAST({value} AS VARCHAR)"
+    odd = f"CONTAINS({text}, '_') OR CONTAINS({text}, '+-') OR STRLEN({text}) > {d.LONGEST_NUMBER}"
+    return f"CASE WHEN TYPEOF({value}) = 'VARCHAR' AND ({odd}) THEN NULL ELSE {value} END"
+
+
 def _safe_cast(g: Generator, node: Any) -> str:
-    return f"TRY_CAST({argument(g, node, 'this')} AS {_TYPES[node.args['to']]})"
+    to, value = node.args["to"], argument(g, node, "this")
+    if to == "double":
+        return f"TRY_CAST({_once(value, _number)} AS DOUBLE)"
+    if to == "date":
+        # What else DuckDB takes for a day: 'epoch', 'infinity', years before 1 and after 9999.
+        return _once(
+            value,
+            lambda x: (
+                f"CASE WHEN REGEXP_MATCHES(CAST({x} AS VARCHAR), {literal(_DAY)}) "
+                f"THEN TRY_CAST({x} AS DATE) END"
+            ),
+        )
+    return f"TRY_CAST({value} AS {_TYPES[to]})"
 
 
 def _as_integer(g: Generator, node: Any) -> str:
     """By way of a wider integer: DuckDB's cast of a number at the edge of a narrow type turns it around."""
-    wide = f"TRY_CAST({argument(g, node, 'this')} AS INT128)"
+    wide = f"TRY_CAST({_once(argument(g, node, 'this'), _number)} AS INT128)"
     return f"CAST(TRY_CAST({wide} AS {_INTEGERS[node.args['type']]}) AS DOUBLE)"
+
+
+def _as_decimal(g: Generator, node: Any) -> str:
+    type_ = f"DECIMAL({word(node.args['width'])}, {word(node.args['scale'])})"
+    return f"CAST(TRY_CAST({_once(argument(g, node, 'this'), _number)} AS {type_}) AS DOUBLE)"
 
 
 def _with_digits(name: str) -> Writer:
@@ -124,8 +162,11 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.NearestWhole: template("CAST({this} AS BIGINT)"),
     d.SafeNearestWhole: template("TRY_CAST({this} AS BIGINT)"),
     d.AsInteger: _as_integer,
-    d.AsDecimal: template("CAST(TRY_CAST({this} AS DECIMAL({width}, {scale})) AS DOUBLE)"),
-    d.AsFloat: template("CAST(TRY_CAST({this} AS REAL) AS DOUBLE)"),
+    d.AsDecimal: _as_decimal,
+    # By way of a double: a text beyond the range of singles would be infinite.
+    d.AsFloat: lambda g, node: (
+        f"CAST(TRY_CAST(TRY_CAST({_once(argument(g, node, 'this'), _number)} AS DOUBLE) AS REAL) AS DOUBLE)"
+    ),
     d.Plus: template("({this} + {expression})"),
     d.Minus: template("({this} - {expression})"),
     d.Times: template("({this} * {expression})"),

@@ -23,7 +23,18 @@ import pyarrow as pa
 
 from ... import _require
 from ..._errors import InvalidInput
-from ..columns import KINDS, arrow_kind, check_names, engine_holds, held, kind_of, probing, safe, to_arrow
+from ..columns import (
+    KINDS,
+    LONGEST_TEXT,
+    arrow_kind,
+    check_names,
+    engine_holds,
+    held,
+    kind_of,
+    probing,
+    safe,
+    to_arrow,
+)
 from ..engine import ROW, literal, quoted
 from ..formats import Csv
 from ..quotes import multiline
@@ -171,9 +182,12 @@ class Reader:
         columns = (
             f"* {'' if written is None else _rewritten(written)}, row_number() OVER () AS {ROW} FROM {read}"
         )
-        self._run(
-            f"CREATE TABLE {quoted(name)} AS SELECT {columns}", f"{Path(path).name!r}, as text in UTF-8,"
-        )
+        what = f"{Path(path).name!r}, as text in UTF-8,"
+        self._run(f"CREATE TABLE {quoted(name)} AS SELECT {columns}", what)
+        for column, *_ in self._run(f"DESCRIBE {quoted(name)}", what).fetchall():
+            if column != ROW:
+                long = f"STRLEN({quoted(column)}) > {LONGEST_TEXT}"
+                self._run(f"UPDATE {quoted(name)} SET {quoted(column)} = NULL WHERE {long}", what)
 
     def _database(self, name: str, data: Database) -> None:
         inner, path = f"__discreet_db_{self.attached}", str(Path(data.path).resolve())

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from ..columns import LONGEST_TEXT
 from ..engine import EngineError
 from .postgres_connection import driver
 
@@ -27,7 +28,7 @@ _ARROW = {
 }
 DATE = 1082
 _EPOCH = 10957  # days from 1970 to PostgreSQL's first day, 2000-01-01
-_BATCH = 1 << 22  # bytes of text that are read before the next batch is made
+_BATCH = 1 << 22  # bytes of text that are read before the next batch is made, or more for long rows
 
 
 def withheld() -> EngineError:
@@ -93,12 +94,16 @@ def csv_batches(copy: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     empty."""
     import pyarrow.csv as csv
 
+    # No row is longer than a block: a text is, with every character of it a quote that is doubled, twice as
+    # long as the longest; 64 bytes are enough for anything else.
+    texts = sum(pa.types.is_string(type_) for type_ in schema.types)
+    block = max(_BATCH, texts * (2 * LONGEST_TEXT + 64) + 64 * len(schema.types))
     stream = io.BufferedReader(_Stream(copy), _BATCH)
     if not stream.peek(1):
         return
     reader = csv.open_csv(
         stream,
-        read_options=csv.ReadOptions(column_names=schema.names, block_size=_BATCH, use_threads=False),
+        read_options=csv.ReadOptions(column_names=schema.names, block_size=block, use_threads=False),
         # one column that is missing is an empty line
         parse_options=csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         convert_options=csv.ConvertOptions(

@@ -35,11 +35,11 @@ _TYPES = {
     "wide": "numeric",
     "date": "date",
 }
-# A text that is a number and becomes one of at most 10,400 digits: longer ones are none.
-_BLANK = r"[ \t\n\r\f\v]*"
-_NUMBER = rf"^{_BLANK}[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{{1,4}})?{_BLANK}$"
-_NAMED = rf"^{_BLANK}[+-]?(inf|infinity|nan){_BLANK}$"
-_DATE = rf"^{_BLANK}([0-9]{{1,4}})([-/ ])([0-9]{{1,2}})\2([0-9]{{1,2}})([^0-9]|$)"
+_NUMBER = f"^{d.NUMBER}$"
+# An exponent of more than four digits: PostgreSQL refuses to compute it.
+_FAR = "[eE][+-]?0*[1-9][0-9]{4,}"
+_NAMED = rf"^{d.BLANK}[+-]?(inf|infinity|nan){d.BLANK}$"
+_DATE = f"^{d.DATE}"
 # What DuckDB's trim takes away: the separators of Unicode.
 _SPACES = "".join(map(chr, (32, 160, 5760, *range(8192, 8203), 8239, 8287, 12288)))
 
@@ -54,21 +54,35 @@ def _of_text(g: Generator, node: Any, body: str) -> str:
     return f"(SELECT {body} FROM (SELECT ({value})::text AS t, pg_typeof({value}) AS k OFFSET 0) AS v)"
 
 
-_NUMERIC = f"(CASE WHEN length(t) <= 400 THEN CASE WHEN t ~ {literal(_NUMBER)} THEN t::numeric END END)"
+# No number longer than this is given to `numeric`, which computes all digits: 10,400 at most.
+_SHORT = f"(octet_length(t) <= {d.LONGEST_NUMBER} OR k <> 'text'::regtype)"
+
+
+def _numeric(text: str, condition: str = "TRUE") -> str:
+    return (
+        f"(CASE WHEN {_SHORT} THEN CASE WHEN t ~ {literal(_NUMBER)} AND {condition} THEN {text}::numeric "
+        f"END END)"
+    )
+
+
+_NUMERIC = _numeric("t", f"t !~ {literal(_FAR)}")
+# Beyond all doubles, or below the least: an exponent of 9999 says the same.
+_NEARER = _numeric("regexp_replace(t, '([eE][+-]?)0*[1-9][0-9]{4,}', '\\19999')")
 _DOUBLE = (
     "(CASE WHEN k = 'float8'::regtype THEN t::float8 "
     "WHEN k = 'boolean'::regtype THEN CASE t WHEN 'true' THEN 1::float8 WHEN 'false' THEN 0::float8 END "
-    f"WHEN length(t) <= 400 AND t ~* {literal(_NAMED)} THEN CASE WHEN t ~* 'nan' THEN 'NaN'::float8 "
+    f"WHEN {_SHORT} AND t ~* {literal(_NAMED)} THEN CASE WHEN t ~* 'nan' THEN 'NaN'::float8 "
     f"WHEN t ~ '-' THEN -{INFINITE} ELSE {INFINITE} END "
     f"ELSE (SELECT CASE WHEN n > 1.7976931348623158e308 THEN {INFINITE} "
-    f"WHEN n < -1.7976931348623158e308 THEN -{INFINITE} WHEN abs(n) < 2.5e-324 THEN 0::float8 ELSE n::float8 "
-    f"END FROM (SELECT {_NUMERIC} AS n OFFSET 0) AS w) END)"
+    f"WHEN n < -1.7976931348623158e308 THEN -{INFINITE} "
+    f"WHEN abs(n) < 2.5e-324 THEN CASE WHEN t ~ {literal(f'^{d.BLANK}-')} THEN '-0' ELSE '0' END::float8 "
+    f"ELSE n::float8 END FROM (SELECT {_NEARER} AS n OFFSET 0) AS w) END)"
 )
 _TRUTH = (
     "(CASE WHEN k = 'boolean'::regtype THEN t = 'true' "
     "WHEN k IN ('float8'::regtype, 'bigint'::regtype, 'integer'::regtype, 'numeric'::regtype) "
-    "THEN t::numeric <> 0 WHEN lower(t) IN ('true', 't', 'yes', 'y', '1') THEN TRUE "
-    "WHEN lower(t) IN ('false', 'f', 'no', 'n', '0') THEN FALSE END)"
+    f"THEN t::numeric <> 0 WHEN lower(t) IN ({', '.join(map(literal, d.TRUE_WORDS))}) THEN TRUE "
+    f"WHEN lower(t) IN ({', '.join(map(literal, d.FALSE_WORDS))}) THEN FALSE END)"
 )
 _DAYS_IN_MONTH = (
     "CASE WHEN m IN (4, 6, 9, 11) THEN 30 WHEN m <> 2 THEN 31 "
@@ -120,7 +134,7 @@ def _as_float(g: Generator, node: Any) -> str:
     return _of_text(
         g,
         node,
-        f"(SELECT CASE WHEN abs(n) <= {number(2.0**-150)} THEN 0::float8 "
+        f"(SELECT CASE WHEN abs(n) <= {number(2.0**-150)} THEN n * 0 WHEN abs(n) >= {INFINITE} THEN n "
         f"WHEN abs(n) < {number(2.0**128 - 2.0**103)} THEN n::float4::float8 END "
         f"FROM (SELECT {_DOUBLE} AS n OFFSET 0) AS w)",
     )

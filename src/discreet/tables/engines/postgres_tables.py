@@ -16,7 +16,7 @@ import pyarrow as pa
 
 from ..._errors import InvalidInput
 from ..._public import Boolean, Bounds, Categories, Dates, Fact
-from ..columns import check_names
+from ..columns import LONGEST_TEXT, check_names
 from ..engine import ROW, literal, quoted
 
 INFINITE = "'Infinity'::float8"
@@ -31,6 +31,7 @@ _KINDS = {
     **dict.fromkeys(("time", "timetz", "interval"), "time"),
     **dict.fromkeys(("json", "jsonb", "xml", "hstore"), "nested"),
 }
+_ANY_LENGTH = ("text", "varchar", "bpchar", "citext")
 _READABLE = {"r": "table", "p": "partitioned table", "m": "materialized view"}
 _ARROW = {
     "integer": pa.int64(),
@@ -178,7 +179,10 @@ def _read(column: str, type_: str, kind: str, fact: Fact | None, is_unit: bool) 
     if kind == "integer":
         return f"{column}::bigint"
     if kind == "text":
-        return f'{column}::text COLLATE "C"'
+        text = f'{column}::text COLLATE "C"'
+        if type_ not in _ANY_LENGTH:
+            return text
+        return f"CASE WHEN octet_length({column}::text) <= {LONGEST_TEXT} THEN {text} END"
     if kind == "boolean" and isinstance(fact, Bounds):
         return f"(CASE WHEN {column} THEN 1 WHEN NOT {column} THEN 0 END)::bigint"
     if type_ == "numeric":

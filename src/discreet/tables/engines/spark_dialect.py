@@ -33,9 +33,15 @@ _TYPES = {
 }
 _MOST = "1.7976931348623157E308D"
 _INFINITE = ("inf", "+inf", "-inf", "infinity", "+infinity", "-infinity")
+_NAN = ("nan", "+nan", "-nan")
+_BLANKS = " \t\n\r\f\v"
 # Texts that Java takes for numbers and nobody else does have one of these: '1d', '1f', '0x1p3'.
 _JAVA_ONLY = "dDfFxXpP"
-_ISO_DAY = r"\A[ ]*+[0-9]{1,7}+-[0-9]{1,2}+-[0-9]{1,2}+"
+_DAY = r"\A" + d.DATE.replace(r"\v", r"\x0b").replace("$", r"\z")
+# An exponent of more than four digits.
+_FAR = "[eE][+-]?0*[1-9][0-9]{4}"
+# What has 39 digits before the point.
+_LONG = r"\A[ \t\n\r\f\x0b]*([+-]?)0*([0-9]{39})(\.[0-4]?[0-9]*)?[ \t\n\r\f\x0b]*\z"
 _SPLIT = 10**19
 
 
@@ -50,8 +56,14 @@ def _either(value: str, of_text: Callable[[str], str], otherwise: str) -> str:
 
 def _number_of(g: Generator, text: str) -> str:
     words = ", ".join(text_of(g, value) for value in _INFINITE)
-    plain = f"TRANSLATE({text}, '{_JAVA_ONLY}', '') = {text} OR LOWER(TRIM({text})) IN ({words})"
-    return f"CASE WHEN {plain} THEN TRY_CAST({text} AS DOUBLE) END"
+    nans = ", ".join(text_of(g, value) for value in _NAN)
+    trimmed = f"LOWER(TRIM(BOTH {text_of(g, _BLANKS)} FROM {text}))"
+    plain = f"TRANSLATE({text}, '{_JAVA_ONLY}', '') = {text} OR {trimmed} IN ({words})"
+    return (
+        f"CASE WHEN OCTET_LENGTH({text}) > {d.LONGEST_NUMBER} THEN NULL "
+        f"WHEN {trimmed} IN ({nans}) THEN CAST('NaN' AS DOUBLE) "
+        f"WHEN {plain} THEN TRY_CAST({text} AS DOUBLE) END"
+    )
 
 
 def _safe_cast(g: Generator, node: Any) -> str:
@@ -61,13 +73,24 @@ def _safe_cast(g: Generator, node: Any) -> str:
         return _either(value, lambda text: _number_of(g, text), f"CAST({value} AS DOUBLE)")
 
     def day(text: str) -> str:
-        # Spark takes '2020' and '2020-02' for days as well.
-        return f"CASE WHEN {text} RLIKE {text_of(g, _ISO_DAY)} THEN TRY_CAST({text} AS DATE) END"
+        # Spark takes '2020' and '2020-02' for days as well, and '2020/02/29' for none.
+        pattern = text_of(g, _DAY)
+        year, month, day = (f"CAST(REGEXP_EXTRACT({text}, {pattern}, {part}) AS INT)" for part in (1, 3, 4))
+        return f"CASE WHEN {text} RLIKE {pattern} AND {year} >= 1 THEN MAKE_DATE({year}, {month}, {day}) END"
+
+    def truth(text: str) -> str:
+        true, false = (
+            ", ".join(text_of(g, word) for word in words) for words in (d.TRUE_WORDS, d.FALSE_WORDS)
+        )
+        return f"CASE WHEN LOWER({text}) IN ({true}) THEN TRUE WHEN LOWER({text}) IN ({false}) THEN FALSE END"
 
     if to == "double":
         return once(argument(g, node, "this"), number)
-    text = f"CAST({argument(g, node, 'this')} AS STRING)"
-    return once(text, day) if to == "date" else f"TRY_CAST({text} AS {_TYPES[to]})"
+    if to == "boolean":
+        return once(
+            argument(g, node, "this"), lambda value: _either(value, truth, f"CAST({value} AS BOOLEAN)")
+        )
+    return once(f"CAST({argument(g, node, 'this')} AS STRING)", day)
 
 
 def _as_integer(g: Generator, node: Any) -> str:
@@ -85,10 +108,16 @@ def _as_integer(g: Generator, node: Any) -> str:
         )
         if high < 10**38:
             return inside
-        # What has 39 digits is the same double, rounded or not.
+        # What has 39 digits is the same double, rounded or not; next to the largest, its digits decide.
         beyond = once(
             _number_of(g, text), lambda x: f"CASE WHEN ABS({x}) >= 1E38D AND {fits(x)} THEN {x} END"
         )
+        pattern = text_of(g, _LONG)
+        largest = (
+            f"CASE WHEN {text} RLIKE {pattern} AND REGEXP_EXTRACT({text}, {pattern}, 1) <> '-' "
+            f"AND REGEXP_EXTRACT({text}, {pattern}, 2) <= '{high}' THEN {_number_of(g, text)} END"
+        )
+        beyond = f"{beyond}, {largest}"
         return f"COALESCE({inside}, {beyond})"
 
     def of_number(x: str) -> str:
@@ -104,7 +133,8 @@ def _decimal_of(g: Generator, text: str, width: int, scale: int) -> str:
     """Return a text as decimal; NULL before Spark tries one whose exponent would make it write out all
     digits."""
     return (
-        f"CASE WHEN ABS({_number_of(g, text)}) < 1E39D THEN TRY_CAST({text} AS DECIMAL({width}, {scale})) END"
+        f"CASE WHEN {text} RLIKE {text_of(g, _FAR)} THEN NULL "
+        f"WHEN ABS({_number_of(g, text)}) < 1E39D THEN TRY_CAST({text} AS DECIMAL({width}, {scale})) END"
     )
 
 

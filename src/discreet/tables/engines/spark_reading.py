@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ..._errors import DiscreetError, InvalidInput, MissingExtra
-from ..columns import KINDS
+from ..columns import KINDS, LONGEST_TEXT
 from ..engine import ROW
 from .spark_files import files_of, is_frame
 
@@ -186,7 +186,20 @@ def _moved(session: Any, name: str, frame: Any) -> Any:
             f"Write it to a table first, and give that: spark.table(...)."
         )
     dataset = session._jvm.org.apache.spark.sql.classic.Dataset.ofRows(session._jsparkSession, plan)
-    return DataFrame(dataset, session)
+    return DataFrame(_of_unknown_size(session, dataset), session)
+
+
+def _of_unknown_size(session: Any, dataset: Any) -> Any:
+    """Return a dataset of which the planner does not know how many rows it has.
+
+    It knows that of tables in memory (`LocalRelation`) and of ranges, and plans those of no row or of one in
+    another way (`OptimizeOneRowPlan`, `InferWindowGroupLimit`); of an RDD it knows nothing.
+    """
+    leaves = _listed(dataset.queryExecution().analyzed().collectLeaves())
+    if not any(leaf.maxRows().isDefined() for leaf in leaves):
+        return dataset
+    rows = dataset.queryExecution().toRdd()
+    return session._jsparkSession.internalCreateDataFrame(rows, dataset.schema(), False)
 
 
 def _computed(plan: Any) -> Any:
@@ -232,8 +245,9 @@ def _parquet(session: Any, data: str | Path) -> Any:
 
 
 def _sound(frame: Any, field: Any) -> Any:
-    """Return a column without values that queries could fail on: text that is not UTF-8 is missing, days and
-    times lie in the years 1 to 9999; and texts are equal only if all their characters are."""
+    """Return a column without values that queries could fail on: text that is not UTF-8 or very long is
+    missing, days and times lie in the years 1 to 9999; and texts are equal only if all their characters
+    are."""
     from pyspark.sql import functions as f
 
     column, type_ = frame[_quoted(field.name)], field.dataType.simpleString()
@@ -242,7 +256,8 @@ def _sound(frame: Any, field: Any) -> Any:
         plain = column.cast("string") if type_ != "string" else column
         if "collate" in type_:
             plain = f.collate(column, "UTF8_BINARY")
-        return f.try_validate_utf8(plain).alias(field.name)
+        valid = f.try_validate_utf8(plain)
+        return f.when(f.octet_length(plain) <= LONGEST_TEXT, valid).alias(field.name)
     if kind == "date":
         word = "DATE" if type_ == "date" else type_.upper()
         first, last = (
