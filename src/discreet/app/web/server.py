@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from ... import __version__
 from ..._errors import DiscreetError
-from . import api, steward_api
+from . import api, rooms_api, steward_api
 from .auth import Gate
 from .desk import FrontDesk
 from .errors import HTTPError, body_of, from_error
@@ -63,6 +63,7 @@ def build(settings: Settings) -> FastAPI:
     app.state.settings, app.state.store = settings, store
     app.state.gate, app.state.desk = Gate(settings, store), FrontDesk(settings, store)
     app.include_router(api.router)
+    app.include_router(rooms_api.router)
     app.include_router(steward_api.router)
     from . import pages, steward_pages
 
