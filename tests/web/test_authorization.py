@@ -76,9 +76,15 @@ MATRIX = {
     "GET /data/{name}/releases/{number}/{form}": ASK,
     "GET /data/{name}/models": ASK,
     "POST /data/{name}/models": ASK,
-    "GET /data/{name}/jobs": ASK,
+    "GET /data/{name}/jobs/{verb}": ASK,
     "POST /data/{name}/jobs/{job}/cancel": ASK,
-    "GET /data/{name}/jobs/{job}/model.json": ASK,
+    "GET /data/{name}/jobs/{job}/model": ASK,
+    "GET /data/{name}/copies": ASK,
+    "POST /data/{name}/copies": ASK,
+    "POST /data/{name}/copies/preview": ASK,
+    "GET /data/{name}/copies/{number}/{form}": ASK,
+    "POST /data/{name}/copies/{number}/ask": ASK,
+    "GET /data/{name}/explain": ASK,
     "GET /account": ALL,
     "POST /account": ALL,
     "GET /steward/data/{name}": READ,
@@ -123,6 +129,7 @@ def _path(line: str) -> tuple[str, str]:
         "who": "nobody",
         "token": "0" * 16,
         "form": "csv",
+        "verb": "fit",
     }
     return method, re.sub(r"{(\w+)}", lambda m: values[m[1]], path)
 

@@ -13,6 +13,7 @@ from ...mechanisms.protocols import Interactive, Mechanism, Release
 from ...session import Session, Watch
 from .. import requests
 from .estimators import estimator_of, model_json
+from .odds import odds
 from .sessions import Desk, Request, Result, numbers, session_of
 
 
@@ -63,9 +64,13 @@ def preview(desk: Desk, request: Request) -> Result:
         return {"event": mechanism.event.to_json(), "admitted": cost.admitted, "fits": cost.fits,
                 "budget": requests.cost_json(cost)}  # fmt: skip
     text = options.pop("sql", None)
-    questions = options.pop("queries", None)
+    questions, in_odds = options.pop("queries", None), options.pop("in_odds", False)
     asked = session.preview(text if questions is None else questions, **numbers(options))
-    return requests.preview_json(asked)
+    facts = requests.preview_json(asked)
+    if in_odds:
+        # for the console: it takes an accountant's time where noise is Gaussian
+        facts["odds"] = odds(asked.query.event, float(facts.get("delta") or 0.0))
+    return facts
 
 
 def sql(desk: Desk, request: Request) -> Result:

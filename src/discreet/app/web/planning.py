@@ -17,6 +17,7 @@ from ...explaining.pages import fragment
 from ...planning import Item, Model, Question, Together
 from .bookkeeping import visible_releases
 from .estimators import describe_estimator, estimator_of
+from .odds import odds
 from .sessions import Desk, Request, Result, numbers, session_of
 
 
@@ -91,6 +92,12 @@ def explain(desk: Desk, request: Request) -> Result:
             )
         )
     return explanation_json(session.explain(text, audience=audience, delta=delta, **numbers(options)))
+
+
+def odds_of(desk: Desk, request: Request) -> Result:
+    """Say what the price of an event means, in plain odds."""
+    event = _registry.from_json(request["options"]["event"])
+    return {"odds": odds(event, float(request["options"]["delta"] or 0.0))}
 
 
 def _release(desk: Desk, request: Request, number: int, audience: str, delta: float | None) -> Explanation:

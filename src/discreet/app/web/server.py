@@ -65,9 +65,10 @@ def build(settings: Settings) -> FastAPI:
     app.include_router(api.router)
     app.include_router(rooms_api.router)
     app.include_router(steward_api.router)
-    from . import pages, steward_pages
+    from . import pages, room_pages, steward_pages
 
     app.include_router(pages.router, include_in_schema=False)
+    app.include_router(room_pages.router, include_in_schema=False)
     app.include_router(steward_pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     _errors(app)

@@ -29,6 +29,7 @@ VERBS: dict[str, Verb] = {
     "preview": Verb(asking.preview),
     "plan": Verb(planning.plan),
     "explain": Verb(planning.explain),
+    "odds": Verb(planning.odds_of),
     "ledger": Verb(bookkeeping.ledger),
     "check": Verb(bookkeeping.check),
     "spending": Verb(bookkeeping.spending),
