@@ -2,15 +2,17 @@
 
 A description is `{"type": tag, field: value, ...}`. The tag is an explicit string, `@described("room.Name")`,
 chosen when a class is first written and kept for ever: classes and modules may be renamed, ledgers read the
-same. Only classes of this package have one; nothing is ever imported because data says so. Fractions are
-written `{"fraction": "1/3"}`, infinities `{"float": "inf"}`, so that
-`from_json(json.loads(json.dumps(to_json(x)))) == x` exactly.
+same. Only classes of this package have one. A tag whose room is not loaded yet loads that room, out of the
+fixed list `ROOMS`: nothing else is ever imported because data says so. Fractions are written
+`{"fraction": "1/3"}`, infinities `{"float": "inf"}`, so that `from_json(json.loads(json.dumps(to_json(x))))
+== x` exactly.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import inspect
 import math
 from collections.abc import Callable
@@ -20,7 +22,7 @@ from numbers import Integral, Real
 from typing import Any, TypeVar
 
 from . import _require
-from ._errors import DescriptionError, DiscreetError, UnknownOption
+from ._errors import DescriptionError, DiscreetError, MissingExtra, UnknownOption
 
 T = TypeVar("T")
 _CLASSES: dict[str, type] = {}
@@ -31,6 +33,34 @@ _TAGS: dict[type, str] = {}
 # answers are found by a hash of the description, so that after such a change a question asked before pays
 # again.
 ALIASES: dict[str, str] = {}
+
+
+# The modules in which the classes of a tag's first part are: what a process that has not loaded them yet
+# loads to read a description (a server's worker, `discreet ledger` elsewhere). A closed list: no part of a
+# tag ever becomes the name of a module. Those that need torch come last.
+ROOMS: dict[str, tuple[str, ...]] = {
+    "accounting": ("accounting",),
+    "adaptive": ("adaptive", "adaptive.reference"),
+    "curator": ("curator",),
+    "learning": (
+        "mechanisms.matrix",
+        "learning.tabular",
+        "learning.schedules",
+        "learning.pate",
+        "learning.scaler",
+        "learning.augment",
+        "learning.clipping",
+        "learning.discrete",
+        "learning.optimizers",
+    ),
+    "local": ("local",),
+    "matrix": ("mechanisms.matrix",),
+    "mechanisms": ("mechanisms", "mechanisms.stable_votes"),
+    "public": ("_public",),
+    "query": ("query", "query.workload"),
+    "streaming": ("streaming",),
+    "synthetic": ("synthetic",),
+}
 
 
 # Public limits on what a description may hold: who sends one could otherwise stop the process after it was
@@ -120,8 +150,21 @@ def tag_of(cls: type) -> str:
 
 
 def class_of(tag: Any) -> type | None:
-    """Return the class that a tag stands for, now or in an old ledger; None if it is not known."""
-    return _CLASSES.get(ALIASES.get(tag, tag)) if isinstance(tag, str) else None
+    """Return the class that a tag stands for, now or in an old ledger; None if it is not known.
+
+    The room of the tag is loaded if it is not yet; where that needs an extra, `MissingExtra` names it.
+    """
+    if not isinstance(tag, str):
+        return None
+    name = ALIASES.get(tag, tag)
+    for module in () if name in _CLASSES else ROOMS.get(name.partition(".")[0], ()):
+        try:
+            importlib.import_module(f"{__package__}.{module}")
+        except ModuleNotFoundError:
+            raise MissingExtra.of("learn", f"{tag} needs PyTorch, or is not known") from None
+        if name in _CLASSES:
+            break
+    return _CLASSES.get(name)
 
 
 def known() -> dict[str, type]:

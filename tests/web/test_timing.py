@@ -117,11 +117,129 @@ def test_an_answer_leaves_at_a_public_time_whatever_its_work_took(
     store.close()
 
 
-def test_answers_leave_at_multiples_of_the_tick_and_late_ones_at_multiples_of_the_limit():
+def test_answers_leave_at_multiples_of_the_tick_and_at_the_limit_at_the_latest():
     assert leaves_at(10.0, 10.0, 0.5, 5) == 10.5
     assert leaves_at(10.0, 10.51, 0.5, 5) == 11.0
-    assert leaves_at(10.0, 16.0, 0.5, 5) == 20.0
+    assert leaves_at(10.0, 14.0, 3, 5) == 15.0
+    assert leaves_at(10.0, 15.001, 5, 5) == 15.0, (
+        "a time-out that is noticed late does not take twice the limit"
+    )
     assert leaves_at(10.0, 12.0, 5, 5) == 15.0
+
+
+def in_a_loop(run):
+    """Run it in a thread of its own: a browser's tests leave a running loop in this one."""
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(lambda: asyncio.run(run())).result()
+
+
+@pytest.mark.parametrize("work", [0.595, 0.601, 0.63, 1.0])
+def test_a_reply_around_or_after_the_limit_leaves_at_the_limit(tmp_path, work):
+    store = ServerStore(tmp_path)
+
+    async def run() -> tuple[float, str]:
+        desk = FrontDesk(Settings(state=tmp_path, seconds=0.6), store)
+        desk.data = Stub(work, {"result": {}, "touched": True})
+        begun, kind = time.monotonic(), "answer"
+        try:
+            await desk.ask("sql", ANN, HEALTH)
+        except HTTPError as error:
+            kind = error.kind
+        took = time.monotonic() - begun
+        await asyncio.sleep(max(0.0, work - took) + 0.05)
+        assert not desk._held, "what is not waited for any more holds no place"
+        return took, kind
+
+    took, kind = in_a_loop(run)
+    assert 0.6 <= took + 0.002 < 0.75
+    if work > 0.62:
+        assert kind == "TimeLimit"
+    store.close()
+
+
+class Turns:
+    """A lane with one worker: questions take their turns, each as long as it says."""
+
+    def __init__(self) -> None:
+        self.lock = asyncio.Lock()
+
+    async def call(self, request, deadline, who):
+        async with self.lock:
+            await asyncio.sleep(request["options"]["work"])
+            return {"result": {}, "touched": request["options"]["touched"]}
+
+
+@pytest.mark.parametrize("first", [0.05, 0.3])
+def test_who_waits_for_a_worker_does_not_learn_how_long_the_question_before_took(tmp_path, first):
+    """A refusal that touched nothing leaves at once, but not if it had to wait: the end of the wait would tell."""
+    store = ServerStore(tmp_path)
+
+    async def run() -> tuple[float, float]:
+        desk = FrontDesk(Settings(state=tmp_path, seconds=0.8, workers=1), store)
+        desk.data = Turns()
+        begun = time.monotonic()
+        other = asyncio.create_task(
+            desk.ask("sql", Person("bob", Role.ANALYST), HEALTH, work=first, touched=True)
+        )
+        await asyncio.sleep(0.01)
+        await desk.ask("sql", ANN, HEALTH, work=0.0, touched=False)
+        waited = time.monotonic() - begun
+        await other
+        begun = time.monotonic()
+        await desk.ask("sql", ANN, HEALTH, work=0.0, touched=False)
+        return waited, time.monotonic() - begun
+
+    waited, alone = in_a_loop(run)
+    assert 0.8 <= waited < 0.95, "not at the end of the wait, which is the end of the other's work"
+    assert alone < 0.3, "without a wait a public refusal leaves at once"
+    store.close()
+
+
+class JobLane:
+    """The lane of a job, whose work takes as long as its options say."""
+
+    def __init__(self, *_: object, **__: object) -> None:
+        self.workers: set[object] = set()
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    async def ready(self) -> None: ...
+
+    async def call(self, request, deadline, who):
+        await asyncio.sleep(request["options"]["work"])
+        return {"result": {}, "touched": request["options"].get("touched", True)}
+
+
+@pytest.mark.parametrize(
+    ("work", "touched", "begins"),
+    [(0.05, True, 0.8), (0.5, True, 0.8), (0.05, False, 0.05), (2.0, True, 0.8)],
+)
+def test_the_slot_of_a_job_is_free_at_its_public_end_and_not_when_its_work_is_done(
+    tmp_path, monkeypatch, work, touched, begins
+):
+    monkeypatch.setattr("discreet.app.web.desk.Lane", JobLane)
+    store = ServerStore(tmp_path)
+    store.add_person("ann", Role.ANALYST)
+
+    async def run() -> tuple[float, str]:
+        desk = FrontDesk(Settings(state=tmp_path, jobs=1), store)
+        begun = time.monotonic()
+        first = desk.submit("sql", ANN, HEALTH, 0.8, {"work": work, "touched": touched})
+        second = desk.submit("sql", ANN, HEALTH, 0.8, {"work": 0.0})
+        while store.jobs("ann", second)[0]["state"] == "waiting":
+            await asyncio.sleep(0.005)
+        moment = time.monotonic() - begun
+        state = store.jobs("ann", first)[0]["state"]
+        desk.cancel(second)
+        await asyncio.sleep(0.05)
+        return moment, state
+
+    moment, state = in_a_loop(run)
+    assert begins <= moment + 0.01 < begins + 0.25
+    assert state == ("failed" if work > 0.8 else "done"), "a time-out is shown at the public end, too"
+    store.close()
 
 
 def test_a_long_question_of_one_analyst_holds_up_nobody(strict):

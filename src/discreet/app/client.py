@@ -11,24 +11,18 @@ safetensors.
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from .. import _errors, _registry
 from .._errors import DescriptionError, DiscreetError, InvalidInput, MissingExtra
-from .._public import Public
-from ..accounting.filters import FilterPreview as Cost
-from ..curator import Budget, values
-from ..mechanisms.protocols import Release
-from ..query import Answer, cut_off_sql
-from ..query import Preview as QuestionPreview
-from ..session import QueryPreview
+
+if TYPE_CHECKING:
+    from .remote import RemoteSession
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
 
@@ -83,6 +77,8 @@ class Server:
         return names
 
     def __getitem__(self, dataset: str) -> RemoteSession:
+        from .remote import RemoteSession
+
         return RemoteSession(self, dataset)
 
     def call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
@@ -129,144 +125,6 @@ def described(thing: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteSession:
-    """One dataset on a server, as who holds the token sees it: the verbs of `Session`."""
-
-    server: Server
-    name: str
-    periods: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"<RemoteSession of {self.name!r}>"
-
-    def _call(self, method: str, path: str, **body: Any) -> dict[str, Any]:
-        if method == "GET":
-            return self.server.call("GET", f"/datasets/{self.name}{path}")
-        sent = {key: value for key, value in body.items() if value is not None}
-        if self.periods:
-            sent["periods"] = list(self.periods)
-        return self.server.call(method, f"/datasets/{self.name}{path}", sent)
-
-    @property
-    def public(self) -> Public:
-        """What everybody may know about the table."""
-        public: Public = _registry.from_json(self._call("GET", "")["public"])
-        return public
-
-    @property
-    def budget(self) -> Budget:
-        budget: Budget = _registry.from_json(self._call("GET", "/budget")["budget"])
-        return budget
-
-    @property
-    def spent(self) -> float:
-        return float(self._call("GET", "/budget")["used"])
-
-    @property
-    def remaining(self) -> float:
-        return float(self._call("GET", "/budget")["remaining"])
-
-    @property
-    def accounts(self) -> list[dict[str, Any]]:
-        accounts: list[dict[str, Any]] = self._call("GET", "/budget")["accounts"]
-        return accounts
-
-    @property
-    def ledger(self) -> list[dict[str, Any]]:
-        """The entries that the token's holder may see."""
-        entries: list[dict[str, Any]] = self._call("GET", "/ledger?last=1000")["entries"]
-        return entries
-
-    def during(self, *periods: str) -> RemoteSession:
-        """Return the rows of some periods only."""
-        return RemoteSession(self.server, self.name, periods)
-
-    def preview(self, text: str | Sequence[str], **options: Any) -> QueryPreview:
-        """Price and error of a question, or of several together; free."""
-        if isinstance(text, str):
-            facts = self._call("POST", "/preview", sql=text, **_sent(options))
-        else:
-            facts = self._call("POST", "/workload/preview", queries=list(text), **_sent(options))
-        return _preview(facts)
-
-    def sql(self, text: str, **options: Any) -> Answer:
-        """Return a private answer, for its price; options as in `Session.sql`."""
-        return _answer(self._call("POST", "/query", sql=text, **_sent(options)))
-
-    def workload(self, queries: Sequence[str], **options: Any) -> tuple[Answer, ...]:
-        """Answers to several counting questions, for one price."""
-        facts = self._call("POST", "/workload", queries=list(queries), **_sent(options))
-        return tuple(_answer(one) for one in facts["answers"])
-
-    def cut_off(
-        self,
-        *,
-        rows: int | None = None,
-        groups: int | None = None,
-        by: str | None = None,
-        where: str | None = None,
-        **options: Any,
-    ) -> Answer:
-        """Whom a limit cuts off, as in `Session.cut_off`."""
-        return self.sql(cut_off_sql(self.public, rows, groups, by, where), **options)
-
-    def ask(self, mechanism: Any, *, fresh: bool = False) -> Release:
-        """Run a mechanism that has a description, for its price."""
-        return _release(self._call("POST", "/ask", mechanism=described(mechanism), fresh=fresh))
-
-    def start(self, interactive: Any) -> RemoteHandle:
-        """Pay for a live mechanism, and open it."""
-        facts = self._call("POST", "/live", mechanism=described(interactive))
-        return RemoteHandle(self, facts["number"], _registry.from_json(facts["mechanism"]))
-
-    def watch(self, threshold: int, **options: Any) -> RemoteWatch:
-        """Which of many counts are above a threshold; options as in `Session.watch`."""
-        number = options.pop("number", None)
-        if number is not None:
-            return RemoteWatch(RemoteHandle(self, number, None))
-        facts = self._call("POST", "/watches", threshold=threshold, **_sent(options))
-        return RemoteWatch(RemoteHandle(self, facts["number"], _registry.from_json(facts["mechanism"])))
-
-    def fit(
-        self,
-        estimator: Any,
-        *,
-        target: str,
-        features: Sequence[str] | None = None,
-        seconds: float | None = None,
-        progress: Callable[[dict[str, Any]], None] | None = None,
-    ) -> Any:
-        """Fit a model on the server: a `learning.tabular` model that predicts, or tensors of safetensors.
-
-        With `seconds` it is a job, whose model is there after that time and not before; `progress` is called
-        with its public facts.
-        """
-        from .web.estimators import describe_estimator
-
-        body: dict[str, Any] = {"estimator": describe_estimator(estimator), "target": target}
-        body |= {} if features is None else {"features": list(features)}
-        if seconds is None:
-            return _model(self._call("POST", "/models", **body))
-        if self.periods:
-            body["periods"] = list(self.periods)
-        job = self.server.call("POST", f"/datasets/{self.name}/jobs", {"seconds": seconds, "fit": body})["id"]
-        return _model(Job(self.server, job).wait(progress))
-
-    def train(self, trainer: Any, **_: Any) -> Any:
-        """Refused: a trainer holds a torch module, which has no description."""
-        return described(trainer)
-
-    def releases(self) -> list[dict[str, Any]]:
-        """Return the stored releases of the token's holder."""
-        listed: list[dict[str, Any]] = self._call("GET", "/releases?last=1000")["releases"]
-        return listed
-
-    def release(self, number: int) -> Any:
-        """Return the value of a stored release."""
-        return values.decode(self._call("GET", f"/releases/{int(number)}")["value"])
-
-
-@dataclass(frozen=True, slots=True)
 class Job:
     """Long work on the server."""
 
@@ -295,83 +153,3 @@ class Job:
             if progress is not None:
                 progress(facts)
             time.sleep(1)
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteHandle:
-    """A live mechanism on the server; `number` finds it again."""
-
-    session: RemoteSession
-    number: int
-    mechanism: Any
-
-    def answer(self, question: Any) -> Release:
-        """Ask it: a description, or a condition in SQL."""
-        sent = question if isinstance(question, str) else described(question)
-        return _release(self.session._call("POST", f"/live/{self.number}/answers", question=sent))
-
-
-@dataclass(frozen=True, slots=True)
-class RemoteWatch:
-    """A watch on counts on the server."""
-
-    live: RemoteHandle
-
-    @property
-    def number(self) -> int:
-        return self.live.number
-
-    def ask(self, question: Any) -> Any:
-        return self.live.answer(question).value
-
-
-def _sent(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options as JSON; fractions stay exact."""
-    return {
-        name: {key: described(part) for key, part in value.items()}
-        if isinstance(value, Mapping)
-        else described(value)
-        for name, value in options.items()
-        if value is not None
-    }
-
-
-def _answer(facts: Mapping[str, Any]) -> Answer:
-    answer = _registry.from_json(facts["answer"])
-    if not isinstance(answer, Answer):
-        raise ServerError("the server sent something else than an answer.")
-    return answer
-
-
-def _preview(facts: dict[str, Any]) -> QueryPreview:
-    from ..query import WorkloadPreview
-
-    cost = Cost(**facts.pop("budget"))
-    facts.pop("admitted"), facts.pop("fits")
-    event = _registry.from_json(facts.pop("event"))
-    kind: Any = QuestionPreview if "keys" in facts else WorkloadPreview
-    held = {name: _tuples(value) for name, value in facts.items()}
-    return QueryPreview(kind(event=event, **held), cost)
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list) else value
-
-
-def _release(facts: Mapping[str, Any]) -> Release:
-    error = values.recalled(facts["errors"])
-    event = _registry.from_json(facts["event"])
-    return Release(
-        value=values.decode(facts["value"]), event=event, scored=bool(facts.get("scored")), _error=error
-    )
-
-
-def _model(facts: Mapping[str, Any]) -> Any:
-    """Return a model that predicts, or named tensors: nothing that could run."""
-    if "safetensors" in facts:
-        from safetensors.numpy import load
-
-        return load(base64.b64decode(facts["safetensors"]))
-    from ..learning.tabular.cards import loads
-
-    return loads(json.dumps(facts["model"]))

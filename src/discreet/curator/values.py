@@ -50,12 +50,20 @@ def decode(data: Any) -> Any:
         return pa.ipc.open_stream(base64.b64decode(data["arrow"])).read_all()
     if isinstance(data, dict) and data.keys() in ({"tuple"}, {"tuple", "named"}):
         items = tuple(decode(item) for item in data["tuple"])
-        return _registry.known()[data["named"]](*items) if "named" in data else items
+        return _named(data["named"])(*items) if "named" in data else items
     if isinstance(data, dict) and data.keys() == {"map"}:
         return {decode(key): decode(item) for key, item in data["map"]}
     if data == {"float": "nan"}:
         return math.nan
     return _registry.from_json(data)
+
+
+def _named(tag: Any) -> Any:
+    """Return the named tuple of a tag, whose room is loaded if it is not yet."""
+    cls = _registry.class_of(tag)
+    if cls is None:
+        raise DescriptionError(f"{tag!r} is not a known type of released values.")
+    return cls
 
 
 def storable(value: Any) -> bool:

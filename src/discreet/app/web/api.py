@@ -159,11 +159,19 @@ async def check(
 @router.post("/datasets/{name}/jobs", status_code=202)
 async def submit(request: Request, name: DatasetName, body: bodies.JobBody, person: Asker) -> dict[str, Any]:
     """Begin long work. Its result is there after `seconds`, which you choose, and not before."""
-    works = {"fit": body.fit, "sql": body.query, "workload": body.workload, "ask": body.ask}
+    works = {
+        "fit": body.fit,
+        "sql": body.query,
+        "workload": body.workload,
+        "ask": body.ask,
+        "synthesize": body.synthesize,
+    }
     chosen = [(verb, work) for verb, work in works.items() if work is not None]
     desk = desk_of(request)
     if len(chosen) != 1:
-        raise HTTPError("InvalidInput", "a job is one of fit, query, workload and ask. Nothing was charged.")
+        raise HTTPError(
+            "InvalidInput", "a job is one of fit, query, workload, ask and synthesize. Nothing was charged."
+        )
     if body.seconds > desk.settings.job_seconds:
         raise HTTPError(
             "InvalidInput",

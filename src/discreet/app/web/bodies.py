@@ -89,6 +89,7 @@ class WatchBody(Body):
     questions: Annotated[int, Field(ge=1, le=10**9)] | None = None
     sensitivity: Annotated[int, Field(ge=1, le=10**9)] = 1
     monotone: bool | None = None
+    split: Annotated[list[Number], Field(max_length=10)] | None = None
     periods: Periods = None
 
 
@@ -99,12 +100,132 @@ class QuestionBody(Body):
     periods: Periods = None
 
 
+Column = Annotated[str, Field(min_length=1, max_length=256)]
+
+
 class FitBody(Body):
-    """A model of one column: the name and parameters of an estimator."""
+    """A model of one column: the name and parameters of an estimator. Without a target where nothing is
+    predicted."""
 
     estimator: Described
-    target: Annotated[str, Field(min_length=1, max_length=256)]
+    target: Column | None = None
     features: Annotated[list[Annotated[str, Field(max_length=256)]], Field(max_length=1000)] | None = None
+    periods: Periods = None
+
+
+class WorkBody(Body):
+    """A piece of work of a plan: one of sql, queries and estimator."""
+
+    sql: SQL | None = None
+    queries: Annotated[list[SQL], Field(min_length=1, max_length=200)] | None = None
+    estimator: Described | None = None
+    target: Column | None = None
+    features: Annotated[list[Column], Field(max_length=1000)] | None = None
+    weight: Annotated[float, Field(gt=0, le=1e9)] | None = None
+    within: Annotated[float, Field(gt=0, le=1e300, allow_inf_nan=False)] | None = None
+    rows: Annotated[int, Field(ge=1, le=10**9)] | None = None
+
+
+class PlanBody(Body):
+    """Work to be planned under one epsilon, as in `Session.plan`."""
+
+    work: Annotated[
+        list[SQL | Annotated[list[SQL], Field(min_length=1, max_length=200)] | WorkBody],
+        Field(min_length=1, max_length=50),
+    ]
+    epsilon: Annotated[float, Field(gt=0, le=1e6)]
+    together: bool = True
+    periods: Periods = None
+
+
+class ExplainBody(Body):
+    """What is explained: a question in SQL at its terms, a stored release, an epsilon, or else the ledger."""
+
+    sql: SQL | None = None
+    number: Annotated[int, Field(ge=1, le=2**53)] | None = None
+    epsilon: Number | None = None
+    within: Annotated[float, Field(gt=0, le=1e300, allow_inf_nan=False)] | None = None
+    confidence: Annotated[float, Field(gt=0, lt=1)] | None = None
+    delta: Annotated[float, Field(ge=0, lt=1)] | None = None
+    noise: Annotated[str, Field(pattern="^(auto|laplace|gaussian)$")] | None = None
+    rows: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    groups: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    other: bool | None = None
+    audience: Annotated[str, Field(pattern="^(public|policy|engineer)$")] | None = None
+    periods: Periods = None
+
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+Edge = Finite | Annotated[str, Field(max_length=64)]
+Bins = Annotated[int, Field(ge=1, le=10**6)] | Annotated[list[Edge], Field(max_length=10_000)]
+
+
+class SynthesizeBody(Body):
+    """A synthetic copy, as in `Session.synthesize`."""
+
+    epsilon: Number
+    delta: Annotated[float, Field(ge=0, lt=1)] | None = None
+    method: Annotated[str, Field(max_length=32)] = "auto"
+    columns: Annotated[list[Column], Field(min_length=1, max_length=1000)] | None = None
+    bins: Annotated[dict[Column, Bins], Field(max_length=1000)] | None = None
+    missing: Annotated[dict[Column, bool], Field(max_length=1000)] | None = None
+    rows_per_unit: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    constraints: Annotated[list[Annotated[str, Field(max_length=600)]], Field(max_length=100)] | None = None
+    options: Annotated[dict[str, int | Finite | bool], Field(max_length=20)] | None = None
+    fresh: bool = False
+    periods: Periods = None
+
+
+class CopyQueryBody(Body):
+    """A question in SQL to a synthetic copy; `rows` and `seed` say which rows are drawn."""
+
+    sql: SQL
+    rows: Annotated[int, Field(ge=1, le=10**7)] | None = None
+    seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
+
+
+class StreamBody(Body):
+    """A stream, as in `Session.stream`."""
+
+    sql: SQL
+    epsilon: Number | None = None
+    delta: Annotated[float, Field(ge=0, lt=1)] | None = None
+    rho: Number | None = None
+    horizon: Annotated[int, Field(ge=1, le=10**7)] | None = None
+    strategy: Annotated[str, Field(max_length=32)] = "auto"
+    participations: Annotated[int, Field(ge=1, le=10**7)] | None = None
+    separation: Annotated[int, Field(ge=1, le=10**7)] | None = None
+    clock: Column | None = None
+    window: Annotated[int, Field(ge=1, le=10**7)] | None = None
+    decay: Annotated[float, Field(gt=0, lt=1)] | None = None
+    restart: Annotated[int, Field(ge=1, le=10**7)] | None = None
+    capacity: Annotated[int, Field(ge=1, le=10**7)] | None = None
+    rows: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    groups: Annotated[int, Field(ge=1, le=10**9)] | None = None
+    periods: Periods = None
+
+
+Cell = bool | int | Finite | str | None
+Rows = Annotated[dict[Column, list[Cell]], Field(max_length=1000)]
+
+
+class ArrowBody(Body):
+    """A table as an Arrow stream in base64."""
+
+    arrow: Annotated[str, Field(max_length=1 << 20)]
+
+
+class TickBody(Body):
+    """One tick of a stream. `rows` are the steward's; with a clock and without rows, those of the table."""
+
+    rows: ArrowBody | Rows | None = None
+    tick: Annotated[str, Field(min_length=1, max_length=200)] | None = None
+    periods: Periods = None
+
+
+class FeedBody(Body):
+    """Nothing but the periods that a live mechanism was started in."""
+
     periods: Periods = None
 
 
@@ -116,6 +237,7 @@ class JobBody(Body):
     query: QueryBody | None = None
     workload: WorkloadBody | None = None
     ask: AskBody | None = None
+    synthesize: SynthesizeBody | None = None
 
 
 class BudgetBody(Body):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from datetime import datetime
 from html import escape
 
 _WIDTH, _BAR, _LEFT, _RIGHT = 640.0, 26.0, 150.0, 100.0
@@ -91,24 +92,27 @@ def expected(names: Sequence[str], errors: Sequence[float | None], confidence: f
     return _svg(f"Expected error with {confidence:.0%} confidence: {said}", 16 + len(pairs) * _BAR, parts)
 
 
-def steps(points: Sequence[float], limit: float, title: str) -> str:
-    """Return what was charged, added up over charges, as a step line below its limit."""
+def steps(points: Sequence[tuple[datetime, float]], until: datetime, limit: float, title: str) -> str:
+    """Return what was charged, added up over time until now, as a step line below its limit."""
     if not points:
         return ""
-    total, line, tall = 0.0, "", 160.0
-    top = max(limit, sum(points)) or 1.0
-    wide = (_WIDTH - 60) / len(points)
-    for i, point in enumerate(points):
-        total += point
+    total, tall = 0.0, 160.0
+    first, top = points[0][0], max(limit, sum(price for _, price in points)) or 1.0
+    span = max((until - first).total_seconds(), 1.0)
+    line = f"M40 {tall - 24:g}"
+    for moment, price in points:
+        total += price
         height = tall - 24 - (tall - 40) * total / top
-        line += f"{'M' if i == 0 else 'L'}{40 + wide * i:.1f} {height:.1f}H{40 + wide * (i + 1):.1f}"
+        place = 40 + (_WIDTH - 60) * min(1.0, max(0.0, (moment - first).total_seconds()) / span)
+        line += f"H{place:.1f}V{height:.1f}"
+    line += f"H{_WIDTH - 20:g}"
     edge = tall - 24 - (tall - 40) * limit / top
     parts = [
         f'<path class="limit" d="M40 {edge:.1f}H{_WIDTH - 20:g}"/>',
         _text(36, edge + 4, _number(limit)),
         f'<path class="line" d="{line}"/>',
         f'<path class="axis" d="M40 {tall - 24:g}H{_WIDTH - 20:g}"/>',
-        _text(40, tall - 6, "first charge", end=False),
-        _text(_WIDTH - 20, tall - 6, f"latest of {len(points):,}"),
+        _text(40, tall - 6, f"{first:%Y-%m-%d %H:%M}", end=False),
+        _text(_WIDTH - 20, tall - 6, f"now, {len(points):,} charges", "value"),
     ]
     return _svg(title, tall, parts)

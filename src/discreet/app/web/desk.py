@@ -1,9 +1,11 @@
 """The front desk: sends requests to workers, holds answers back until their time, and runs jobs.
 
 Guarantee: an answer, failure or time-out that may have touched data leaves at a multiple of the public tick
-           after its request, whatever the data; by default at the time limit itself.
+           after its request and at the time limit at the latest, whatever the data; by default always at the
+           time limit itself.
 Proof:     the reply of a worker is held until `leaves_at`, a function of the request's arrival and of the
-           number of ticks its work took; by default one tick is the whole limit, and nothing varies.
+           number of ticks its work took; by default one tick is the whole limit, and nothing varies. What
+           has not come by the limit is a time-out then, and is not waited for.
 Assumes:   the event loop is not kept from its timers. What remains is in docs/promise.md.
 """
 
@@ -19,19 +21,19 @@ from typing import Any
 from .errors import HTTPError
 from .settings import Settings
 from .store import Dataset, Person, Role, ServerStore
-from .workers import Lane
+from .workers import TIMED_OUT, Lane
 
 QUICK = 30.0
 
 
 def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
-    """Return when an answer leaves: the next multiple of the tick after its arrival; late, of the limit.
+    """Return when an answer leaves: the next multiple of the tick after its arrival, at the limit at the
+    latest.
 
     >>> leaves_at(100.0, 100.3, tick=5, limit=5), leaves_at(100.0, 101.1, tick=0.5, limit=5)
     (105.0, 101.5)
     """
-    step = tick if now - arrived <= limit else limit
-    return arrived + step * max(1, math.ceil((now - arrived) / step - 1e-6))
+    return arrived + min(limit, tick * max(1, math.ceil((now - arrived) / tick - 1e-6)))
 
 
 class FrontDesk:
@@ -42,6 +44,8 @@ class FrontDesk:
         seconds, rows, count = settings.seconds, settings.answer_rows, settings.workers
         self.previews = Lane(False, settings.previewers, seconds, rows, settings.previewers, self._warm)
         self.data = Lane(True, count, seconds, rows, max(1, count - 1), self._warm)
+        # What is free but may take long has processes of its own, without a table, started when first needed.
+        self.drawing = Lane(False, count, seconds, rows, max(1, count - 1), copy_rows=settings.copy_rows)
         self._held: Counter[str] = Counter()
         self._jobs: dict[str, asyncio.Task[None]] = {}
         self._job_slots = asyncio.Semaphore(settings.jobs)
@@ -73,12 +77,20 @@ class FrontDesk:
         await asyncio.gather(*self._jobs.values(), return_exceptions=True)
         self.previews.stop()
         self.data.stop()
+        self.drawing.stop()
 
     async def look(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
         """Do what needs no data: it answers at once."""
         request = self._request(verb, person, dataset, options)
         reply = await self.previews.call(request, time.monotonic() + QUICK, person.name)
         return _result(reply)
+
+    async def draw(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
+        """Do what needs no data and may take long: rows of synthetic copies, and questions to these."""
+        if not self.drawing.workers:
+            self.drawing.start()
+        request = self._request(verb, person, dataset, options)
+        return _result(await self.drawing.call(request, time.monotonic() + QUICK, person.name))
 
     async def steward(
         self, verb: str, person: Person, dataset: Dataset | None, **options: Any
@@ -104,7 +116,7 @@ class FrontDesk:
         self._held[person.name] += 1
         try:
             request = self._request(verb, person, dataset, options)
-            reply = await self.data.call(request, arrived + settings.seconds, person.name)
+            reply = await self._by(arrived + settings.seconds, request, person.name)
             if waits or reply["touched"] or (settings.hide_stored and "result" in reply):
                 leaves = leaves_at(arrived, time.monotonic(), settings.step, settings.seconds)
                 await asyncio.sleep(max(0.0, leaves - time.monotonic()))
@@ -113,6 +125,16 @@ class FrontDesk:
             self._held[person.name] -= 1
             if not self._held[person.name]:
                 del self._held[person.name]
+
+    async def _by(self, limit: float, request: dict[str, Any], who: str) -> dict[str, Any]:
+        """Return a worker's reply, or at the limit that there was none; the worker comes back by itself."""
+        work = asyncio.ensure_future(self.data.call(request, limit, who))
+        done, _ = await asyncio.wait({work}, timeout=max(0.0, limit - time.monotonic()))
+        if done:
+            return work.result()
+        # its result is nobody's any more: what was charged and stored is in the ledger
+        work.add_done_callback(lambda late: late.cancelled() or late.exception())
+        return {"error": TIMED_OUT, "touched": True}
 
     def horizon(self, person: Person, dataset: Dataset) -> float:
         """Return the moment since which an analyst's releases are not shown yet."""
@@ -165,14 +187,15 @@ class FrontDesk:
                 await lane.ready()
                 begun = time.monotonic()
                 self.store.begin_job(job)
-                reply = await lane.call(request, begun + seconds, "job")
-                await asyncio.to_thread(lane.stop)
-                lane = None
+                work = asyncio.ensure_future(lane.call(request, begun + seconds, "job"))
+                done, _ = await asyncio.wait({work}, timeout=seconds)
+                reply = work.result() if done else {"error": TIMED_OUT, "touched": True}
                 if reply["touched"]:
                     # The slot is kept as long: when the next job begins must not tell when this one was done.
                     await asyncio.sleep(max(0.0, begun + seconds - time.monotonic()))
-            state = "failed" if "error" in reply else "done"
-            self.store.set_job(job, state, reply.get("error") or reply["result"], only=("waiting", "running"))
+                state = "failed" if "error" in reply else "done"
+                result = reply.get("error") or reply["result"]
+                self.store.set_job(job, state, result, only=("waiting", "running"))
         finally:
             if lane is not None:
                 for worker in lane.workers:

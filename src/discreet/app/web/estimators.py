@@ -8,17 +8,24 @@ from __future__ import annotations
 import base64
 import inspect
 import json
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from ..._errors import InvalidInput
 
-# those whose parameters are all numbers, texts and lists
+# those whose parameters are all numbers, texts and lists, apart from the ones in `PYTHON`
 NAMES = (
+"DPClassifier",
+    "DPRegressor",
     "DecisionTreeClassifier",
     "DecisionTreeRegressor",
     "ElasticNet",
+    "ExplainableBoostingClassifier",
+    "ExplainableBoostingRegressor",
     "GaussianNB",
     "HuberRegressor",
+    "KMeans",
     "LinearRegression",
     "LinearSVC",
     "LogisticRegression",
@@ -27,6 +34,8 @@ NAMES = (
     "Ridge",
     "SGDLogisticRegression",
 )
+# parameters that take Python: never over the wire
+PYTHON = ("module", "optimizer", "progress")
 _DEEPEST = 3
 
 
@@ -78,6 +87,11 @@ def estimator_of(described: Any, depth: int = 0) -> Any:
     allowed = inspect.signature(cls.__init__).parameters
     if not isinstance(parameters, dict) or not parameters.keys() <= allowed.keys() - {"self"}:
         raise InvalidInput(f"{name} takes {', '.join(list(allowed)[1:])}. Nothing was charged.")
+    if python := sorted(set(PYTHON) & {key for key, value in parameters.items() if value is not None}):
+        raise InvalidInput(
+            f"{python[0]} of {name} takes Python, which runs only in the steward's own process. Nothing was "
+            f"charged. Leave it out."
+        )
     inner = {
         key: estimator_of(value, depth + 1) if isinstance(value, dict) and "estimator" in value else value
         for key, value in parameters.items()
@@ -86,11 +100,14 @@ def estimator_of(described: Any, depth: int = 0) -> Any:
 
 
 def model_json(fitted: Any) -> dict[str, Any]:
-    """Return a fitted model: JSON of `learning.tabular`, or tensors as safetensors; never a pickle."""
+    """Return a fitted model: JSON of `learning.tabular`, or a file of safetensors; never a pickle."""
     if hasattr(fitted, "module_"):
-        from ...learning.files import dump
+        from ...learning import models
 
-        raw = dump(dict(fitted.module_.state_dict()), {"estimator": type(fitted).__name__})
+        with tempfile.TemporaryDirectory(prefix="discreet-") as folder:
+            path = Path(folder) / "model.safetensors"
+            models.save(fitted, path)
+            raw = path.read_bytes()
         return {"safetensors": base64.b64encode(raw).decode(), "event": fitted.event_.to_json()}
     from ...learning.tabular.cards import dumps
 

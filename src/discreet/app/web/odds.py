@@ -1,38 +1,64 @@
-"""What an epsilon means, in plain odds."""
+"""What a price means, in plain odds: epsilon and delta both."""
 
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ...accounting import Event
+    from ...explaining import Risk
 
 
-def odds(epsilon: float) -> str:
-    """Say what a price means for one person, under add_remove.
+def odds(event: Event, delta: float) -> str:
+    """Say what a price means for one person, by `explaining.Risk`.
 
-    By the definition of pure differential privacy, odds of somebody being in the data move by a factor of at
-    most e^epsilon: an onlooker who held it for a coin toss (odds 1) holds it, after the answer, with at most
-    e^epsilon / (1 + e^epsilon). What somebody's rows say is two steps away, one row out and another in: there
-    the factor is e^(2 epsilon).
+    Where the event has no pure epsilon, the bound has an exception, whose chance is said; at delta 0 one in a
+    million is taken, and said. What somebody's rows say is two steps away under add_remove, one row out and
+    another in.
 
-    >>> odds(0.1)[-19:]
+    >>> from discreet.accounting import PureDP
+    >>> odds(PureDP(epsilon=0.1), 0.0)[-19:]
     'say, at most 55:45.'
     """
-    inside, content = _bet(epsilon), _bet(2 * epsilon)
-    if inside is None or content is None:
+    from ..._public import REPLACE
+    from ...explaining import Risk
+    from ...explaining.api import USUAL_DELTA
+
+    risk = Risk(event, delta)
+    if not risk.bounded:
+        risk = Risk(event, USUAL_DELTA)
+    content = risk.of_a_value
+    inside, rows = _bet(risk), _bet(content)
+    if inside is None or rows is None:
         return (
             "At this price an answer may give a fact about one person away almost surely: it protects "
             "against little more than certainty."
         )
+    if risk.neighbors is REPLACE:
+        return (
+            f"Somebody who would have bet 50:50 on which of two things one person's rows say could, after "
+            f"this answer, bet at most {inside}{_except(risk)}."
+        )
     return (
         f"Somebody who would have bet 50:50 on whether one person is in the data could, after this answer, "
-        f"bet at most {inside}; on what that person's rows say, at most {content}."
+        f"bet at most {inside}{_except(risk)}; on what that person's rows say, at most {rows}"
+        f"{_except(content)}."
     )
 
 
-def _bet(epsilon: float) -> str | None:
-    """Return the fair bet after odds have moved by e^epsilon from even; None where it is nearly certain."""
-    after = 100 / (1 + math.exp(-min(epsilon, 700.0)))
+def _except(risk: Risk) -> str:
+    """Return how often the bound may fail."""
+    from ...explaining.words import out_of
+
+    return f" (except with a chance of {out_of(risk.odds_fail)})" if risk.odds_fail else ""
+
+
+def _bet(risk: Risk) -> str | None:
+    """Return the fair bet after even odds have moved, rounded up; None where it is nearly certain."""
+    after = 100 * risk.after(0.5)
     if after > 99.95:
         return None
-    said = f"{after:.1f}".rstrip("0").rstrip(".")
+    said = f"{math.ceil(after * 10 - 1e-9) / 10:.1f}".rstrip("0").rstrip(".")
     other = f"{100 - float(said):.1f}".rstrip("0").rstrip(".")
     return f"{said}:{other}"

@@ -22,11 +22,11 @@ from ... import _registry
 from ..._errors import InvalidInput
 from ..._public import Boolean, Bounds, Categories, Dates
 from ...curator import values
+from ...tables.engine import quoted
 from . import api, charts
 from .auth import ASKERS, COOKIE, EVERYBODY, allow, check_origin, desk_of, granted, store_of
 from .errors import HTTPError
-from .odds import odds
-from .store import Person
+from .store import Dataset, Person
 from .tokens import same
 
 router = APIRouter()
@@ -36,6 +36,7 @@ TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+TEMPLATES.globals["quote"] = quoted
 TEMPLATES.filters["number"] = lambda value: "" if value is None else f"{value:,.4g}"
 
 
@@ -182,16 +183,19 @@ async def ask_page(request: Request, name: str, person: Asker) -> HTMLResponse:
     columns = column_facts(public)
     grouped = next((n for n, f in public.schema if isinstance(f, Categories)), None)
     table = public.table
-    start = (
-        f"SELECT COUNT(*) AS n FROM {table}"
-        if grouped is None
-        else f"SELECT {grouped}, COUNT(*) AS n\nFROM {table}\nGROUP BY {grouped}"
-    )
+    start = _first_question(table, grouped)
     hints = json.dumps({table: [column["name"] for column in columns]})
     return render(
         request, "ask.html", person=person, name=name, columns=columns, account=facts["account"], start=start,
         hints=hints, table=table, unit=public.unit.column, seconds=desk_of(request).settings.step,
     )  # fmt: skip
+
+
+def _first_question(table: str, grouped: str | None) -> str:
+    """Return the question that the editor begins with; names that are no plain words are quoted."""
+    of, by = (name if name is None or name.isidentifier() else quoted(name) for name in (table, grouped))
+    count = f"SELECT COUNT(*) AS n FROM {of}"
+    return count if by is None else f"SELECT {by}, COUNT(*) AS n\nFROM {of}\nGROUP BY {by}"
 
 
 def asked(form: dict[str, str]) -> dict[str, Any]:
@@ -215,12 +219,14 @@ def asked(form: dict[str, str]) -> dict[str, Any]:
 async def preview(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Price and expected error while typing."""
     options = asked(await form_of(request))
-    facts = await desk_of(request).look("preview", person, granted(request, name, person), **options)
+    held = granted(request, name, person)
+    facts = await desk_of(request).look("preview", person, held, in_odds=True, **options)
     cost = facts["budget"]
     chart = charts.expected(facts["columns"], facts["errors"], facts["confidence"])
     price = facts["epsilon"] if facts["epsilon"] is not None else cost["after"] - cost["before"]
     return render(
-        request, "preview.html", facts=facts, cost=cost, chart=Markup(chart), odds=odds(price), price=price,
+        request, "preview.html", facts=facts, cost=cost, chart=Markup(chart), odds=facts["odds"], price=price,
+        name=name,
     )  # fmt: skip
 
 
@@ -233,14 +239,21 @@ async def run(request: Request, name: str, person: Asker) -> HTMLResponse:
         "sql", person, dataset, **asked(form), fresh=form.get("fresh") == "on"
     )
     account = await desk_of(request).look("budget", person, dataset)
-    return render(
-        request, "answer.html", name=name, account=account, oob=True, **answer_facts(answer["answer"])
-    )
+    bought = _registry.from_json(answer["answer"])
+    told = await price_in_odds(request, dataset, person, bought)
+    facts = answer_facts(bought) | {"odds": told}
+    return render(request, "answer.html", name=name, account=account, oob=True, **facts)
 
 
-def answer_facts(described: Any) -> dict[str, Any]:
+async def price_in_odds(request: Request, dataset: Dataset, person: Person, answer: Any) -> str:
+    """Return what the price of an answer means; an accountant may have to work it out, so a worker does."""
+    options = {"event": answer.event.to_json(), "delta": float(answer.delta or 0.0)}
+    said: str = (await desk_of(request).look("odds", person, dataset, **options))["odds"]
+    return said
+
+
+def answer_facts(answer: Any) -> dict[str, Any]:
     """Return what the page of an answer shows: table, intervals and chart."""
-    answer = _registry.from_json(described)
     ends, errors = answer.interval(0.95), answer.error(0.95)
     rows = [
         [
@@ -255,7 +268,6 @@ def answer_facts(described: Any) -> dict[str, Any]:
         column = next(iter(errors))
         labels = [label or column for label in drawn["labels"]]
         chart = charts.bars(labels, drawn["heights"], drawn["errors"], f"{column}, with 95% intervals")
-    price = answer.epsilon
     return {
         "columns": answer.columns,
         "rows": rows,
@@ -263,7 +275,6 @@ def answer_facts(described: Any) -> dict[str, Any]:
         "sql": answer.sql,
         "price": answer.price,
         "chart": Markup(chart),
-        "odds": None if price is None else odds(float(price)),
     }
 
 
@@ -299,7 +310,8 @@ async def release_page(request: Request, name: str, number: int, person: Asker) 
     if not hasattr(answer, "columns"):
         raw = json.dumps(line["value"], indent=1)
         return render(request, "release.html", person=person, name=name, number=number, raw=raw, line=line)
-    facts = answer_facts(_registry.to_json(answer))
+    told = await price_in_odds(request, granted(request, name, person), person, answer)
+    facts = answer_facts(answer) | {"odds": told}
     return render(
         request, "release.html", person=person, name=name, number=number, raw=None, line=line, **facts
     )
@@ -332,68 +344,6 @@ def _csv(answer: Any) -> str:
 
 def _harmless(text: str) -> str:
     return "'" + text if text[:1] in "=+-@\t\r" else text
-
-
-@router.get("/data/{name}/models")
-async def models(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """Models of this dataset: begin one, and see those that were begun."""
-    facts = await desk_of(request).look("describe", person, granted(request, name, person))
-    columns = column_facts(_registry.from_json(facts["public"]))
-    return render(
-        request, "models.html", person=person, name=name, columns=columns, account=facts["account"],
-        jobs=_jobs(request, name, person), most=desk_of(request).settings.job_seconds,
-    )  # fmt: skip
-
-
-def _jobs(request: Request, name: str, person: Person) -> list[dict[str, Any]]:
-    jobs = [job for job in store_of(request).jobs(person.name) if job["dataset"] == name]
-    return [api.job_json(job) | {"result": job["result"]} for job in jobs]
-
-
-@router.get("/data/{name}/jobs")
-async def job_list(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """The list of jobs, again and again while one is running."""
-    granted(request, name, person)
-    return render(request, "jobs.html", name=name, jobs=_jobs(request, name, person))
-
-
-@router.post("/data/{name}/models")
-async def begin_model(request: Request, name: str, person: Asker) -> HTMLResponse:
-    """Begin to fit a model."""
-    form = await form_of(request)
-    dataset, desk = granted(request, name, person), desk_of(request)
-    try:
-        epsilon, seconds = float(form.get("epsilon", "")), float(form.get("seconds", ""))
-    except ValueError:
-        raise InvalidInput("epsilon and seconds are numbers. Nothing was charged.") from None
-    if not 0 < seconds <= desk.settings.job_seconds:
-        raise InvalidInput(f"a job takes at most {desk.settings.job_seconds:g} seconds. Nothing was charged.")
-    kinds = {"classes": "LogisticRegression", "number": "Ridge"}
-    estimator = {
-        "estimator": kinds.get(form.get("kind", ""), "LogisticRegression"),
-        "parameters": {"epsilon": epsilon},
-    }
-    desk.submit("fit", person, dataset, seconds, {"estimator": estimator, "target": form.get("target", "")})
-    return render(request, "jobs.html", name=name, jobs=_jobs(request, name, person))
-
-
-@router.post("/data/{name}/jobs/{job}/cancel")
-async def cancel(request: Request, name: str, job: str, person: Asker) -> HTMLResponse:
-    """End a job; what it was charged stays charged."""
-    api.own_job(request, job, person)
-    desk_of(request).cancel(job)
-    return render(request, "jobs.html", name=name, jobs=_jobs(request, name, person))
-
-
-@router.get("/data/{name}/jobs/{job}/model.json")
-async def model_file(request: Request, name: str, job: str, person: Asker) -> Response:
-    """The model of a job that is done."""
-    done = api.own_job(request, job, person)
-    if done["state"] != "done":
-        raise HTTPError("NotFound", "this job has no result.")
-    headers = {"Content-Disposition": f'attachment; filename="model-{job[:8]}.json"'}
-    model = done["result"].get("model", done["result"])
-    return Response(json.dumps(model, indent=1), media_type="application/json", headers=headers)
 
 
 @router.get("/account")

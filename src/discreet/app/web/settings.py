@@ -45,6 +45,8 @@ class Settings:
     request_bytes: int = 1 << 20
     upload_bytes: int = 100 << 20
     answer_rows: int = 10_000
+    # rows that are drawn of a synthetic copy at most
+    copy_rows: int = 1_000_000
     session_hours: float = 12.0
     token_days: float = 90.0
     demo: bool = False
@@ -57,7 +59,16 @@ class Settings:
                 raise InvalidInput(
                     f"{name} must be above 0, got {getattr(self, name)!r}. Nothing was started."
                 )
-        for name in ("workers", "previewers", "slots", "slots_per_person", "jobs", "burst", "answer_rows"):
+        for name in (
+            "workers",
+            "previewers",
+            "slots",
+            "slots_per_person",
+            "jobs",
+            "burst",
+            "answer_rows",
+            "copy_rows",
+        ):
             if getattr(self, name) < 1:
                 raise InvalidInput(
                     f"{name} must be at least 1, got {getattr(self, name)!r}. Nothing was started."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -31,16 +32,27 @@ async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
     spending = await desk.look("spending", person, held)
     ledger = await desk.look("ledger", person, held, last=200)
     policy = await desk.look("policy", person, held)
-    points = [charge["epsilon"] or 0.0 for charge in spending["charges"]]
+    points = [(datetime.fromisoformat(one["time"]), one["epsilon"] or 0.0) for one in spending["charges"]]
     limit = spending["accounts"][0]["limit"]
-    chart = charts.steps(
-        points, limit, f"Prices of {len(points)} charges added up, under a limit of {limit:g}"
-    )
+    title = f"Prices of {len(points)} charges added up over time, under a limit of {limit:g}"
+    chart = charts.steps(points, datetime.now(UTC), limit, title)
     lines = "\n".join(_line(who, own) for who, own in policy["analysts"].items())
     return render(
         request, "books.html", lines=lines, person=person, name=name, accounts=spending["accounts"],
-        policy=policy, chart=Markup(chart), entries=ledger["entries"][::-1], anchor=ledger["anchor"],
+        policy=policy, chart=Markup(chart), days=_days(spending["charges"]),
+        entries=ledger["entries"][::-1], anchor=ledger["anchor"],
     )  # fmt: skip
+
+
+def _days(charges: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return what each person was charged on each day, the latest first."""
+    days: dict[tuple[str, str], dict[str, Any]] = {}
+    for one in charges:
+        key = (one["time"][:10], str(one["analyst"]))
+        line = days.setdefault(key, {"day": key[0], "analyst": key[1], "charges": 0, "epsilon": 0.0})
+        line["charges"] += 1
+        line["epsilon"] += one["epsilon"] or 0.0
+    return [days[key] for key in sorted(days, reverse=True)][:200]
 
 
 def _line(who: str, own: dict[str, Any] | None) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import json
 import multiprocessing
 import signal
@@ -19,6 +20,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
+# what a worker that reads data loads before it is asked: streaming and synthetic are with the verbs
+ROOMS = ("adaptive",)
 _SPAWN = multiprocessing.get_context("spawn")
 # how long a new process may take to load modules and to open tables
 START = 120.0
@@ -42,35 +45,49 @@ DIED = {
 }
 
 
-def serve_requests(pipe: Connection, reads: bool, seconds: float, rows: int, warm: str) -> None:
+def serve_requests(
+    pipe: Connection, reads: bool, seconds: float, rows: int, copy_rows: int, warm: str
+) -> None:
     """Answer requests until the front process is gone: the main function of a worker.
 
-    Tables are opened before anything is asked: that takes longer than most answers, and is nobody's question.
+    Rooms are loaded and tables opened before anything is asked: that takes longer than most answers, and is
+    nobody's question.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    from .verbs import Desk
+    from .sessions import Desk
+    from .verbs import handle
 
-    desk = Desk(reads, seconds, rows)
+    desk = Desk(reads, seconds, rows, copy_rows)
+    if reads:
+        load_rooms()
     for dataset in json.loads(warm):
-        desk.handle({"verb": "open", "analyst": "steward", "dataset": dataset, "options": {}})
+        handle(desk, {"verb": "open", "analyst": "steward", "dataset": dataset, "options": {}})
     pipe.send_bytes(b"ready")
     while True:
         try:
             request = json.loads(pipe.recv_bytes())
         except EOFError:
             return
-        pipe.send_bytes(json.dumps(desk.handle(request)).encode())
+        pipe.send_bytes(json.dumps(handle(desk, request)).encode())
+
+
+def load_rooms() -> None:
+    """Load the rooms whose descriptions are sent; others, which need torch, are loaded when first named."""
+    for room in ROOMS:
+        importlib.import_module(f"discreet.{room}")
 
 
 class Worker:
     """A worker as the front process sees it."""
 
-    def __init__(self, reads: bool, seconds: float, rows: int, warm: list[dict[str, str]]) -> None:
+    def __init__(
+        self, reads: bool, seconds: float, rows: int, copy_rows: int, warm: list[dict[str, str]]
+    ) -> None:
         self.pipe, theirs = _SPAWN.Pipe()
         self.opened = {dataset["ledger"] for dataset in warm}
         self.process = _SPAWN.Process(
             target=serve_requests,
-            args=(theirs, reads, seconds, rows, json.dumps(warm)),
+            args=(theirs, reads, seconds, rows, copy_rows, json.dumps(warm)),
             daemon=True,
             name="discreet worker",
         )
@@ -92,15 +109,19 @@ class Worker:
         if dataset is not None and dataset["ledger"] not in self.opened:
             request = {"verb": "open", "analyst": "steward", "dataset": dataset, "options": {}}
             self.pipe.send_bytes(json.dumps(request).encode())
-            if self.pipe.poll(START):
-                self.pipe.recv_bytes()
-                self.opened.add(dataset["ledger"])
+            if not self.pipe.poll(START):
+                # its reply would be taken for that of the next request
+                raise OSError("a worker does not answer")
+            self.pipe.recv_bytes()
+            self.opened.add(dataset["ledger"])
 
     def call(self, request: dict[str, Any], deadline: float) -> dict[str, Any]:
         """Return the reply, or that there was none; blocks, so it runs in a thread of its own."""
         try:
             if request["verb"] not in ("draft", "create"):
                 self.open(request["dataset"])
+                if time.monotonic() > deadline:
+                    return {"error": LATE, "touched": True}
             self.pipe.send_bytes(json.dumps(request).encode())
             if not self.pipe.poll(max(0.05, deadline - time.monotonic())):
                 return {"error": TIMED_OUT, "touched": True, "dead": True}
@@ -128,6 +149,7 @@ class Lane:
     most: int
     # what a new worker opens before it is asked anything
     warm: Callable[[], list[dict[str, str]]] = list
+    copy_rows: int = 1_000_000
     idle: asyncio.Queue[Worker] = field(default_factory=asyncio.Queue)
     workers: set[Worker] = field(default_factory=set)
     _turns: dict[str, asyncio.Semaphore] = field(default_factory=dict)
@@ -144,7 +166,7 @@ class Lane:
     def _add(self) -> None:
         if self._stopped:
             return
-        worker = Worker(self.reads, self.seconds, self.rows, self.warm())
+        worker = Worker(self.reads, self.seconds, self.rows, self.copy_rows, self.warm())
         self.workers.add(worker)
         task = asyncio.get_running_loop().create_task(self._await(worker))
         self._starting.add(task)

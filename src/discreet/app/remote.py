@@ -1,0 +1,416 @@
+"""A session over HTTP: the verbs of `Session` with its signatures, for what has a JSON description."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import _registry, _require
+from .._errors import InvalidInput
+from .._public import Public
+from .._require import Real
+from ..curator import Budget, values
+from ..mechanisms.protocols import Interactive, Release
+from ..query import Answer, cut_off_sql
+from ..session import Fed, QueryPreview
+from .client import Job, Server, described
+from .remote_live import RemoteHandle, RemoteStream, RemoteWatch
+from .replies import answer_of, copy_of, listed_edges, model_of, preview_of, release_of, sent, work_json
+
+if TYPE_CHECKING:
+    from ..explaining import Explanation
+    from ..planning import BudgetPlan
+    from ..synthetic import SyntheticCopy
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteSession:
+    """One dataset on a server, as who holds the token sees it: the verbs of `Session`."""
+
+    server: Server
+    name: str
+    periods: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<RemoteSession of {self.name!r}>"
+
+    def call(self, method: str, path: str, **body: Any) -> dict[str, Any]:
+        """Send a request about this dataset; what is None is left out."""
+        if method == "GET":
+            return self.server.call("GET", f"/datasets/{self.name}{path}")
+        return self.server.call(method, f"/datasets/{self.name}{path}", self._body(body))
+
+    def _body(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        given = {key: value for key, value in body.items() if value is not None}
+        return given | ({"periods": list(self.periods)} if self.periods else {})
+
+    @property
+    def public(self) -> Public:
+        """What everybody may know about the table."""
+        public: Public = _registry.from_json(self.call("GET", "")["public"])
+        return public
+
+    @property
+    def budget(self) -> Budget:
+        budget: Budget = _registry.from_json(self.call("GET", "/budget")["budget"])
+        return budget
+
+    @property
+    def spent(self) -> float:
+        return float(self.call("GET", "/budget")["used"])
+
+    @property
+    def remaining(self) -> float:
+        return float(self.call("GET", "/budget")["remaining"])
+
+    @property
+    def accounts(self) -> list[dict[str, Any]]:
+        accounts: list[dict[str, Any]] = self.call("GET", "/budget")["accounts"]
+        return accounts
+
+    @property
+    def ledger(self) -> list[dict[str, Any]]:
+        """The entries that the token's holder may see."""
+        entries: list[dict[str, Any]] = self.call("GET", "/ledger?last=1000")["entries"]
+        return entries
+
+    def during(self, *periods: str) -> RemoteSession:
+        """Return the rows of some periods only."""
+        return RemoteSession(self.server, self.name, periods)
+
+    @_require.spelled
+    def preview(
+        self,
+        text: str | Sequence[str],
+        *,
+        epsilon: Real | None = None,
+        rho: Real | None = None,
+        within: float | None = None,
+        confidence: float = 0.95,
+        delta: float | None = None,
+        noise: str = "auto",
+        rows: int | None = None,
+        groups: int | None = None,
+        weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
+        other: bool = False,
+    ) -> QueryPreview:
+        """Price and error of a question, or of several together; free."""
+        terms: dict[str, Any] = {"epsilon": epsilon, "rho": rho, "delta": delta, "rows": rows}
+        if not isinstance(text, str):
+            if within is not None:
+                raise InvalidInput(
+                    "a workload is asked by price: epsilon, delta, rho and rows. Nothing was charged."
+                )
+            return preview_of(self.call("POST", "/workload/preview", queries=list(text), **sent(terms)))
+        terms |= {"within": within, "confidence": confidence, "noise": noise, "groups": groups}
+        terms |= {"weights": dict(weights) or None, "other": other}
+        return preview_of(self.call("POST", "/preview", sql=text, **sent(terms)))
+
+    @_require.spelled
+    def sql(
+        self,
+        text: str,
+        *,
+        epsilon: Real | None = None,
+        rho: Real | None = None,
+        within: float | None = None,
+        confidence: float = 0.95,
+        delta: float | None = None,
+        noise: str = "auto",
+        rows: int | None = None,
+        groups: int | None = None,
+        weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
+        other: bool = False,
+        fresh: bool = False,
+    ) -> Answer:
+        """Return a private answer, for its price; options as in `Session.sql`."""
+        terms: dict[str, Any] = {
+            "epsilon": epsilon,
+            "rho": rho,
+            "within": within,
+            "confidence": confidence,
+            "delta": delta,
+        }
+        terms |= {"noise": noise, "rows": rows, "groups": groups, "weights": dict(weights) or None}
+        return answer_of(self.call("POST", "/query", sql=text, **sent(terms), other=other, fresh=fresh))
+
+    @_require.spelled
+    def workload(
+        self,
+        queries: Sequence[str],
+        *,
+        epsilon: Real | None = None,
+        rho: Real | None = None,
+        delta: float | None = None,
+        rows: int | None = None,
+        fresh: bool = False,
+    ) -> tuple[Answer, ...]:
+        """Answers to several counting questions, for one price."""
+        terms = sent({"epsilon": epsilon, "rho": rho, "delta": delta, "rows": rows})
+        facts = self.call("POST", "/workload", queries=list(queries), fresh=fresh, **terms)
+        return tuple(answer_of(one) for one in facts["answers"])
+
+    @_require.spelled
+    def plan(self, work: Sequence[Any], *, epsilon: float, together: bool = True) -> BudgetPlan:
+        """Split epsilon among questions and models so that the weighted error is least; free until the plan's
+        `run`, which asks the server piece by piece."""
+        from ..planning import BudgetPlan
+        from .web.planning import item_of
+
+        given = [work_json(one) for one in _require.listed(work=work)]
+        facts = self.call("POST", "/plan", work=given, epsilon=float(epsilon), together=together)
+        return BudgetPlan(self, facts["epsilon"], tuple(item_of(item) for item in facts["items"]))
+
+    @_require.spelled
+    def explain(
+        self,
+        text: str | None = None,
+        *,
+        audience: str | None = None,
+        delta: float | None = None,
+        **options: Any,
+    ) -> Explanation:
+        """Explain the ledger, or with SQL and the options of `preview` a planned question; free."""
+        from .web.planning import explanation_of
+
+        terms = sent({"audience": audience, "delta": delta, **options})
+        return explanation_of(self.call("POST", "/explain", sql=text, **terms))
+
+    @_require.spelled
+    def cut_off(
+        self,
+        *,
+        rows: int | None = None,
+        groups: int | None = None,
+        by: str | None = None,
+        where: str | None = None,
+        epsilon: Real | None = None,
+        within: float | None = None,
+        delta: float | None = None,
+    ) -> Answer:
+        """Whom a limit cuts off, as in `Session.cut_off`."""
+        text = cut_off_sql(self.public, rows, groups, by, where)
+        return self.sql(text, epsilon=epsilon, within=within, delta=delta)
+
+    def ask(self, mechanism: Any, *, fresh: bool = False) -> Release:
+        """Run a mechanism that has a description, for its price."""
+        return release_of(self.call("POST", "/ask", mechanism=described(mechanism), fresh=fresh))
+
+    def start(self, interactive: Any) -> RemoteHandle:
+        """Pay for a live mechanism, and open it."""
+        facts = self.call("POST", "/live", mechanism=described(interactive))
+        return RemoteHandle(self, facts["number"], _registry.from_json(facts["mechanism"]))
+
+    @_require.spelled
+    def feed(self, live: Any, *, number: int | None = None) -> Fed:
+        """Let a live mechanism go on with the server's table: its next version. Free.
+
+        `live` is what `watch` or `start` gave; after a restart the mechanism, with the `number` of its
+        charge.
+        """
+        handle = live if isinstance(live, RemoteHandle) else getattr(live, "live", None)
+        if isinstance(handle, RemoteHandle) and number is None:
+            number = handle.number
+        elif number is None or not isinstance(live, Interactive):
+            raise _require.fail(
+                "live",
+                type(live).__name__,
+                "what watch(...) or start(...) gave, or a live mechanism with the number= of its charge",
+            )
+        facts = self.call("POST", f"/live/{int(number)}/feed")
+        release = None if facts["release"] is None else release_of(facts["release"])
+        resumed = RemoteHandle(self, facts["number"], _registry.from_json(facts["mechanism"]))
+        return Fed(RemoteWatch(resumed) if isinstance(live, RemoteWatch) else resumed, release)
+
+    @_require.spelled
+    def watch(
+        self,
+        threshold: int,
+        *,
+        epsilon: Real,
+        delta: float = 0.0,
+        positives: int = 1,
+        number: int | None = None,
+        numeric: bool = False,
+        gap: bool = False,
+        questions: int | None = None,
+        sensitivity: int = 1,
+        monotone: bool | None = None,
+        split: tuple[Real, ...] | None = None,
+    ) -> RemoteWatch:
+        """Which of many counts are above a threshold; options as in `Session.watch`."""
+        if number is not None:
+            return RemoteWatch(RemoteHandle(self, number, None))
+        terms: dict[str, Any] = {
+            "epsilon": epsilon,
+            "delta": delta,
+            "positives": positives,
+            "numeric": numeric,
+            "gap": gap,
+        }
+        terms |= {"questions": questions, "sensitivity": sensitivity, "monotone": monotone, "split": split}
+        facts = self.call("POST", "/watches", threshold=threshold, **sent(terms))
+        return RemoteWatch(RemoteHandle(self, facts["number"], _registry.from_json(facts["mechanism"])))
+
+    @_require.spelled
+    def stream(
+        self,
+        text: str,
+        *,
+        epsilon: Real | None = None,
+        delta: float | None = None,
+        rho: Real | None = None,
+        horizon: int | None = None,
+        strategy: str = "auto",
+        participations: int | None = None,
+        separation: int | None = None,
+        clock: str | None = None,
+        window: int | None = None,
+        decay: float | None = None,
+        restart: int | None = None,
+        capacity: int | None = None,
+        rows: int | None = None,
+        groups: int | None = None,
+        number: int | None = None,
+    ) -> RemoteStream:
+        """Publish a count or a sum again at every tick, for one price; options as in `Session.stream`.
+
+        `number` goes on with a stream of yours, whose terms the server knows.
+        """
+        if number is None:
+            terms = {
+                "epsilon": epsilon, "delta": delta, "rho": rho, "horizon": horizon, "strategy": strategy,
+                "participations": participations, "separation": separation, "clock": clock, "window": window,
+                "decay": decay, "restart": restart, "capacity": capacity, "rows": rows, "groups": groups,
+            }  # fmt: skip
+            number = self.call("POST", "/streams", sql=text, **sent(terms))["number"]
+        return RemoteStream(self, int(number or 0))
+
+    @_require.spelled
+    def fit(
+        self,
+        estimator: Any,
+        *,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+        checkpoint: str | Path | None = None,
+        every: int = 100,
+        text: str | None = None,
+        progress: Progress | None = None,
+        seconds: float | None = None,
+    ) -> Any:
+        """Fit a model on the server: a `learning.tabular` model, or a neural network from safetensors, that
+        predicts.
+
+        With `seconds` it is a job, whose model is there after that time and not before; `progress` is called
+        with its public facts. There are no checkpoints, and `text` is the server's: leave these out.
+        """
+        from .web.estimators import describe_estimator
+
+        if checkpoint is not None or every != 100 or text is not None:
+            raise InvalidInput(
+                "checkpoint=, every= and text= are for sessions in the steward's process. Nothing was "
+                "charged. Leave them out; a job that is interrupted stays charged."
+            )
+        body: dict[str, Any] = {"estimator": describe_estimator(estimator), "target": target}
+        body |= {} if features is None else {"features": list(features)}
+        if seconds is None:
+            if progress is not None:
+                raise InvalidInput("progress= is that of a job: give seconds=, too. Nothing was charged.")
+            return model_of(self.call("POST", "/models", **body))
+        return model_of(self._job("fit", body, seconds).wait(progress))
+
+    def _job(self, work: str, body: Mapping[str, Any], seconds: float) -> Job:
+        sent_body = {"seconds": seconds, work: self._body(body)}
+        return Job(self.server, self.server.call("POST", f"/datasets/{self.name}/jobs", sent_body)["id"])
+
+    @_require.spelled
+    def synthesize(
+        self,
+        rows: int | None = None,
+        *,
+        epsilon: Real,
+        delta: float | None = None,
+        method: str = "auto",
+        columns: Sequence[str] | None = None,
+        bins: Mapping[str, Any] | None = None,
+        missing: Mapping[str, bool] | None = None,
+        rows_per_unit: int | None = None,
+        constraints: Sequence[Any] = (),
+        options: Mapping[str, Any] | None = None,
+        seed: int | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        progress: Progress | None = None,
+        fresh: bool = False,
+        seconds: float = 60.0,
+    ) -> SyntheticCopy:
+        """Make a synthetic copy as a job, whose release is there after `seconds` and not before; asking again
+        with the same options is free.
+
+        What comes back is what was released: rows are drawn here, and `copy.sql`, `copy.report` and
+        `copy.sample` run here, for nothing.
+        """
+        if checkpoint is not None or resume:
+            raise InvalidInput(
+                "checkpoint= and resume= are for sessions in the steward's process. Nothing was charged. "
+                "Leave them out, and give the job enough seconds=."
+            )
+        body = {
+            **sent({"epsilon": epsilon, "delta": delta, "rows_per_unit": rows_per_unit}),
+            "method": method,
+            "columns": None if columns is None else list(columns),
+            "bins": {name: listed_edges(value) for name, value in (bins or {}).items()} or None,
+            "missing": dict(missing or {}) or None,
+            "constraints": [str(one) for one in constraints] or None,
+            "options": dict(options or {}) or None,
+            "fresh": fresh,
+        }
+        return copy_of(self._job("synthesize", body, seconds).wait(progress), rows, seed)
+
+    def compare_copy(
+        self, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
+    ) -> Release:
+        """Ask, for a price, how far a synthetic copy's tables by two columns are from the data's."""
+        from ..synthetic import CopyDistance
+        from ..synthetic.counting import rows_per_unit as bounded_rows
+
+        public = self.public
+        limit = bounded_rows(public, rows_per_unit)
+        distance = CopyDistance(
+            public=public, fitted=copy.fitted, epsilon=epsilon, rows=copy.rows, seed=copy.seed,
+            rows_per_unit=limit,
+        )  # fmt: skip
+        return self.ask(distance)
+
+    def copies(self) -> list[dict[str, Any]]:
+        """List the synthetic copies of the token's holder."""
+        listed: list[dict[str, Any]] = self.call("GET", "/copies?last=1000")["copies"]
+        return listed
+
+    def copy(self, number: int, rows: int | None = None, *, seed: int | None = None) -> SyntheticCopy:
+        """Return a synthetic copy that was made before; the same rows as on the server unless told
+        otherwise."""
+        facts = self.call("GET", f"/copies/{int(number)}")
+        return copy_of(facts, rows, int(number) if seed is None else seed)
+
+    def train(self, trainer: Any, **_: Any) -> Any:
+        """Refused: a trainer holds a torch module, which has no description."""
+        return described(trainer)
+
+    def teach(self, learner: Any, **_: Any) -> Any:
+        """Refused: a learner is an object of another package, which has no description."""
+        return described(learner)
+
+    def releases(self) -> list[dict[str, Any]]:
+        """Return the stored releases of the token's holder."""
+        listed: list[dict[str, Any]] = self.call("GET", "/releases?last=1000")["releases"]
+        return listed
+
+    def release(self, number: int) -> Any:
+        """Return the value of a stored release."""
+        return values.decode(self.call("GET", f"/releases/{int(number)}")["value"])

@@ -1,0 +1,141 @@
+"""What a server sends, as the objects that a local session returns: nothing in it can run."""
+
+from __future__ import annotations
+
+import base64
+import json
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import _registry, _require
+from ..accounting.filters import FilterPreview as Cost
+from ..curator import values
+from ..mechanisms.protocols import Release
+from ..query import Answer
+from ..query import Preview as QuestionPreview
+from ..session import QueryPreview
+from .client import ServerError, described
+
+if TYPE_CHECKING:
+    from ..synthetic import SyntheticCopy
+
+
+def sent(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as JSON; fractions stay exact, and what is None is left out."""
+    return {
+        name: {key: described(part) for key, part in value.items()}
+        if isinstance(value, Mapping)
+        else described(value)
+        for name, value in options.items()
+        if value is not None
+    }
+
+
+def answer_of(facts: Mapping[str, Any]) -> Answer:
+    """Return the answer that a server sent."""
+    answer = _registry.from_json(facts["answer"])
+    if not isinstance(answer, Answer):
+        raise ServerError("the server sent something else than an answer.")
+    return answer
+
+
+def preview_of(facts: dict[str, Any]) -> QueryPreview:
+    """Return the preview of a question, or of several."""
+    from ..query import WorkloadPreview
+
+    cost = Cost(**facts.pop("budget"))
+    facts.pop("admitted"), facts.pop("fits")
+    event = _registry.from_json(facts.pop("event"))
+    kind: Any = QuestionPreview if "keys" in facts else WorkloadPreview
+    held = {name: _tuples(value) for name, value in facts.items()}
+    return QueryPreview(kind(event=event, **held), cost)
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+def release_of(facts: Mapping[str, Any]) -> Release:
+    """Return a release with its price and its error."""
+    error = values.recalled(facts["errors"])
+    event = _registry.from_json(facts["event"])
+    return Release(
+        value=values.decode(facts["value"]), event=event, scored=bool(facts.get("scored")), _error=error
+    )
+
+
+def model_of(facts: Mapping[str, Any]) -> Any:
+    """Return a model that predicts: from JSON, or from safetensors, in which nothing can run."""
+    if "safetensors" in facts:
+        from ..learning import models
+
+        with tempfile.TemporaryDirectory(prefix="discreet-") as folder:
+            path = Path(folder) / "model.safetensors"
+            path.write_bytes(base64.b64decode(facts["safetensors"]))
+            return models.load(path)
+    from ..learning.tabular.cards import loads
+
+    return loads(json.dumps(facts["model"]))
+
+
+def copy_of(facts: Mapping[str, Any], rows: int | None, seed: int | None) -> SyntheticCopy:
+    """Return a synthetic copy from what was released; its rows are drawn here."""
+    from ..synthetic import Fitted, SyntheticCopy
+
+    fitted = values.decode(facts["fitted"])
+    if not isinstance(fitted, Fitted):
+        raise ServerError("the server sent something else than a synthetic copy.")
+    asked = facts.get("asked")
+    price = None if asked is None else (_registry.from_json(asked[0]), float(asked[1]))
+    event = _registry.from_json(facts["event"])
+    return SyntheticCopy.of(fitted, event, rows=rows, seed=seed, asked=price)
+
+
+def rows_json(rows: Any) -> dict[str, Any]:
+    """Return a data frame, an Arrow table, a mapping of columns or a file as an Arrow stream."""
+    import pyarrow as pa
+    from pyarrow import csv, parquet
+
+    if isinstance(rows, str | Path):
+        table = csv.read_csv(rows) if str(rows).endswith(".csv") else parquet.read_table(rows)
+    elif isinstance(rows, pa.Table):
+        table = rows
+    elif isinstance(rows, Mapping):
+        table = pa.table(dict(rows))
+    elif hasattr(rows, "to_arrow"):
+        table = rows.to_arrow()
+    else:
+        table = pa.Table.from_pandas(rows, preserve_index=False)
+    encoded: dict[str, Any] = values.encode(table)
+    return encoded
+
+
+def listed_edges(value: Any) -> Any:
+    """Return a number of bins, or their edges, as JSON."""
+    return (
+        value
+        if isinstance(value, int)
+        else [item if isinstance(item, int | float) else str(item) for item in value]
+    )
+
+
+def work_json(one: Any) -> Any:
+    """Return a piece of a plan's work as JSON."""
+    from .web.estimators import describe_estimator
+
+    if isinstance(one, str):
+        return one
+    if isinstance(one, tuple) and len(one) == 2 and hasattr(one[0], "get_params"):
+        return {"estimator": describe_estimator(one[0]), "target": one[1]}
+    if isinstance(one, Mapping):
+        given = dict(one)
+        if "estimator" in given:
+            given["estimator"] = describe_estimator(given["estimator"])
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+    if isinstance(one, list | tuple) and one and all(isinstance(part, str) for part in one):
+        return list(one)
+    raise _require.fail(
+        "work", type(one).__name__, "SQL, a list of SQL, (estimator, target), or a mapping of these"
+    )

@@ -1,0 +1,179 @@
+"""Verbs of a worker that ask: previews, questions, described mechanisms, live answerers, models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ... import _registry
+from ..._errors import DiscreetError, InvalidInput
+from ..._public import Public
+from ...accounting.caps import asked_of
+from ...curator import STEWARD, values
+from ...mechanisms.protocols import Interactive, Mechanism, Release
+from ...session import Session, Watch
+from .. import requests
+from .estimators import estimator_of, model_json
+from .odds import odds
+from .sessions import Desk, Request, Result, numbers, session_of
+
+
+def account_json(session: Session) -> dict[str, Any]:
+    """Return the account of who asks, and its parts by period."""
+    return {
+        "used": session.spent,
+        "remaining": session.remaining,
+        "limit": float(session.curator.account(session.analyst).rule.total),
+        "unit": session.curator.account(session.analyst).rule.unit,
+        "budget": _registry.to_json(session.budget),
+        "accounts": [
+            {"of": a.of, "used": a.used, "limit": float(a.rule.total), "unit": a.rule.unit}
+            for a in session.accounts
+        ],
+    }
+
+
+def open_table(desk: Desk, request: Request) -> Result:
+    """Open a dataset, so that the next question need not."""
+    desk.session(request["dataset"], STEWARD)
+    return {}
+
+
+def describe(desk: Desk, request: Request) -> Result:
+    """Return what is public about a dataset, and the account of who asks."""
+    session, _ = session_of(desk, request)
+    own = session.curator.policy.of(request["analyst"]) is not None
+    return {
+        "public": _registry.to_json(session.public),
+        "own_budget": own,
+        "account": account_json(session),
+    }
+
+
+def budget(desk: Desk, request: Request) -> Result:
+    session, _ = session_of(desk, request)
+    return account_json(session)
+
+
+def preview(desk: Desk, request: Request) -> Result:
+    """Price and error of a question, of questions together, or of a described mechanism."""
+    session, options = session_of(desk, request)
+    described = options.pop("mechanism", None)
+    if described is not None:
+        mechanism = mechanism_of(described, session.public, (Mechanism, Interactive))
+        cost = session.curator.preview(mechanism.event, analyst=session.analyst, asked=asked_of(mechanism))
+        return {"event": mechanism.event.to_json(), "admitted": cost.admitted, "fits": cost.fits,
+                "budget": requests.cost_json(cost)}  # fmt: skip
+    text = options.pop("sql", None)
+    questions, in_odds = options.pop("queries", None), options.pop("in_odds", False)
+    asked = session.preview(text if questions is None else questions, **numbers(options))
+    facts = requests.preview_json(asked)
+    if in_odds:
+        # for the console: it takes an accountant's time where noise is Gaussian
+        facts["odds"] = odds(asked.query.event, float(facts.get("delta") or 0.0))
+    return facts
+
+
+def sql(desk: Desk, request: Request) -> Result:
+    """Answer a question, for its price."""
+    session, options = session_of(desk, request)
+    text, fresh = options.pop("sql"), bool(options.pop("fresh", False))
+    options = numbers(options)
+    _few_enough(desk, session.preview(text, **options))
+    answer = session.sql(text, fresh=fresh, **options)
+    return requests.answer_json(answer, options.get("confidence", 0.95), session)
+
+
+def workload(desk: Desk, request: Request) -> Result:
+    """Answer several counting questions together, for one price."""
+    session, options = session_of(desk, request)
+    answers = session.workload(options.pop("queries"), **numbers(options))
+    return {"answers": [requests.answer_json(answer, 0.95, session) for answer in answers]}
+
+
+def _few_enough(desk: Desk, asked: Any) -> None:
+    """Refuse an answer with more declared groups than may be sent, before it is charged."""
+    groups = getattr(asked.query, "groups", None)
+    if groups is not None and groups > desk.rows:
+        raise InvalidInput(
+            f"the answer would have {groups:,} groups, and this server sends at most {desk.rows:,} rows. "
+            f"Nothing was charged. Ask about fewer groups."
+        )
+
+
+def ask(desk: Desk, request: Request) -> Result:
+    """Run a described mechanism, for its price."""
+    session, options = session_of(desk, request)
+    mechanism = mechanism_of(options["mechanism"], session.public, (Mechanism,))
+    return release_json(session.ask(mechanism, fresh=bool(options.get("fresh", False))))
+
+
+def start(desk: Desk, request: Request) -> Result:
+    """Pay for a described live mechanism, and open it."""
+    session, options = session_of(desk, request)
+    live = session.start(mechanism_of(options["mechanism"], session.public, (Interactive,)))
+    return {"number": live.number, "mechanism": _registry.to_json(live.mechanism)}
+
+
+def watch(desk: Desk, request: Request) -> Result:
+    """Pay for a sparse vector over counts."""
+    session, options = session_of(desk, request)
+    opened = session.watch(options.pop("threshold"), **numbers(options))
+    return {"number": opened.number, "mechanism": _registry.to_json(opened.live.mechanism)}
+
+
+def answer(desk: Desk, request: Request) -> Result:
+    """Answer a question to a live mechanism; only who started it may ask."""
+    session, options = session_of(desk, request)
+    number = options["number"]
+    # An entry that is not there and one that is another's are told alike: how long the ledger is says what
+    # others do.
+    try:
+        body = session.ledger.entry(number).body
+    except DiscreetError:
+        body = {}
+    described = body.get("mechanism")
+    if body.get("analyst") != request["analyst"] or described is None:
+        raise InvalidInput(f"entry {number} is no live mechanism of yours. Nothing was charged or read.")
+    mechanism = _registry.from_json(described)
+    if not isinstance(mechanism, Interactive):
+        raise InvalidInput(f"entry {number} is no live mechanism of yours. Nothing was charged or read.")
+    live = session.curator.resume(mechanism, number)
+    question = options["question"]
+    if isinstance(question, str):
+        value = Watch(live).ask(question)
+        return {"value": values.encode(value), "event": mechanism.event.to_json(), "errors": []}
+    return release_json(live.answer(_registry.from_json(question)))
+
+
+def fit(desk: Desk, request: Request) -> Result:
+    """Fit a described estimator; the model comes back as JSON or safetensors."""
+    session, options = session_of(desk, request)
+    estimator = estimator_of(options["estimator"])
+    return model_json(session.fit(estimator, target=options.get("target"), features=options.get("features")))
+
+
+def release_json(release: Release) -> dict[str, Any]:
+    """Return a release as it is stored: value, price, and its errors at some confidences."""
+    return {
+        "value": values.encode(release.value),
+        "event": release.event.to_json(),
+        "scored": release.scored,
+        "errors": values.tabulated(release._error),
+    }
+
+
+def mechanism_of(described: Any, public: Public, kinds: tuple[Any, ...]) -> Any:
+    """Return the mechanism that a description names; refused unless it is of one of the kinds."""
+    mechanism = _registry.from_json(described)
+    if not any(isinstance(mechanism, kind) for kind in kinds) or not hasattr(mechanism, "event"):
+        raise InvalidInput(
+            f"{type(mechanism).__name__} is not a mechanism that can be asked for here. Nothing was "
+            f"charged or read."
+        )
+    if getattr(mechanism, "public", None) != public:
+        raise InvalidInput(
+            "the mechanism was described for other public facts than this dataset has now. Nothing was "
+            "charged "
+            "or read. Build it from the session's own `public`."
+        )
+    return mechanism

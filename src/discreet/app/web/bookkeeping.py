@@ -1,0 +1,187 @@
+"""Verbs of a worker about the books: ledgers, releases, spending, budgets; and the steward's drafts and new
+datasets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ... import _registry, tables
+from ..._errors import InvalidInput, Unsupported
+from ...curator import STEWARD, Budget, Policy, books
+from ...session import open as open_session
+from .. import entries, requests
+from .sessions import Desk, Request, Result, numbers
+
+
+def ledger(desk: Desk, request: Request) -> Result:
+    """Entries of the ledger: all for steward and auditor, an analyst's own charges for an analyst."""
+    options = request["options"]
+    last = options["last"]
+    if request["role"] == "analyst":
+        session = desk.session(request["dataset"], request["analyst"])
+        shown = entries.own_entries(session.ledger, request["analyst"])
+        # what points to a charge says when its work was done: an analyst sees the charges alone
+        charges = [e for e in shown if e.kind in (books.SPENDING, books.SERVED)]
+        return {"entries": [_analyst_line(e) for e in charges[-last:]]}
+    opened = desk.session(request["dataset"], STEWARD).ledger
+    delta = books.policy_of(opened).budget.delta
+    listed = list(opened.entries(after=max(0, opened.anchor.seq - last)))
+    lines = [e.to_json() | {"what": entries.what(e), "price": entries.price(e.body, delta)} for e in listed]
+    return {"entries": lines, "anchor": str(opened.anchor)}
+
+
+def _analyst_line(entry: Any) -> dict[str, Any]:
+    facts = entries.without_totals(entry)
+    body = {k: v for k, v in facts["body"].items() if k != "own"}
+    return facts | {
+        "body": body,
+        "time": entry.time[:16] + "Z",
+        "what": entries.what(entry),
+        "price": entries.price(entry.body, 0.0),
+    }
+
+
+def check(desk: Desk, request: Request) -> Result:
+    """Verify every hash, signature and total of the ledger."""
+    curator = desk.session(request["dataset"], STEWARD).curator
+    problems = curator.verify()
+    return {"whole": not problems, "problems": problems, "anchor": str(curator.ledger.anchor)}
+
+
+def spending(desk: Desk, request: Request) -> Result:
+    """Return what was charged when, and by whom: each charge alone, in the budget's unit."""
+    session = desk.session(request["dataset"], STEWARD)
+    delta = session.budget.delta
+    points = []
+    for entry in session.ledger.entries(kind=books.SPENDING):
+        event = entry.body.get("event")
+        alone = None if event is None else _alone(_registry.from_json(event), delta)
+        points.append({"time": entry.time, "analyst": entry.body.get("analyst"), "epsilon": alone})
+    people = []
+    for owned in books.owners(session.ledger):
+        account = owned.all()[0]
+        limit, unit = float(account.rule.total), account.rule.unit
+        people.append({"of": account.of, "used": account.used, "limit": limit, "unit": unit})
+    return {"charges": points, "accounts": people}
+
+
+def _alone(event: Any, delta: float) -> float | None:
+    from ... import accounting as acc
+
+    for at in (0.0, delta):
+        try:
+            epsilon = acc.epsilon(event, delta=at)
+        except Unsupported:
+            continue
+        if math.isfinite(epsilon):
+            return float(epsilon)
+    return None
+
+
+def visible_releases(desk: Desk, request: Request) -> Iterator[tuple[int, Any, Any]]:
+    """Yield the stored releases that who asks may see, each with its charge: an analyst's own and those
+    served to them, once their time has come; all for the steward."""
+    session = desk.session(request["dataset"], request["analyst"])
+    analyst, mine = request["analyst"], request["role"] == "analyst"
+    horizon = datetime.fromtimestamp(request["options"]["horizon"], UTC)
+    charges: dict[int, Any] = {}
+    stored: dict[int, Any] = {}
+    served: set[int] = set()
+    for entry in session.ledger.entries():
+        if entry.kind == books.SPENDING:
+            charges[entry.seq] = entry
+        elif entry.kind == "release" and "value" in entry.body:
+            stored[entry.seq] = entry
+        elif entry.kind == books.SERVED and entry.body["analyst"] == analyst:
+            served.add(entry.body["release"])
+    for number, entry in stored.items():
+        charge = charges[entry.body["charge"]]
+        own = entry.body["analyst"] == analyst
+        early = own and datetime.fromisoformat(charge.time) > horizon
+        if not mine or (not early and (own or number in served)):
+            yield number, entry, charge
+
+
+def releases(desk: Desk, request: Request) -> Result:
+    """Stored releases: an analyst's own, once their time has come; all for the steward."""
+    number, last = request["options"].get("number"), request["options"]["last"]
+    if number is None:
+        lines = [_release_line(*one, whole=False) for one in visible_releases(desk, request)]
+        return {"releases": lines[-last:]}
+    for one in visible_releases(desk, request):
+        if one[0] == number:
+            return _release_line(*one, whole=True)
+    raise InvalidInput(f"there is no stored release {number} of yours.")
+
+
+def _release_line(number: int, entry: Any, charge: Any, *, whole: bool) -> Result:
+    line = {
+        "number": number,
+        "analyst": entry.body["analyst"],
+        "time": charge.time[:16] + "Z",
+        "text": charge.body.get("text"),
+        "price": entries.price(charge.body, 0.0),
+    }
+    return line | ({"value": entry.body["value"], "event": charge.body["event"]} if whole else {})
+
+
+def policy(desk: Desk, request: Request) -> Result:
+    """Return the budgets in force; with a new policy, that from now on."""
+    curator = desk.session(request["dataset"], STEWARD).curator
+    options = request["options"]
+    if options.get("policy") is not None:
+        facts = options["policy"]
+        per = curator.policy.budget.per
+        budget_ = Budget(**numbers(facts["budget"]), per=per)
+        analysts = tuple(
+            (name, None if own is None else Budget(**numbers(own))) for name, own in facts["analysts"].items()
+        )
+        changed = Policy(budget=budget_, analysts=analysts)
+        if changed != curator.policy:
+            curator.change_policy(changed, large_delta=bool(options.get("large_delta", False)))
+    now = curator.policy
+    return {
+        "budget": _registry.to_json(now.budget),
+        "analysts": {n: None if b is None else _registry.to_json(b) for n, b in now.analysts},
+    }
+
+
+def note(desk: Desk, request: Request) -> Result:
+    """Enter an act of the steward into the ledger."""
+    curator = desk.session(request["dataset"], STEWARD).curator
+    return {"entry": curator.note("steward", request["options"]).seq}
+
+
+def draft(desk: Desk, request: Request) -> Result:
+    """Draft the schema of a file from names and types, never from values."""
+    data = requests.data_of(request["options"]["data"])
+    if isinstance(data, tables.Database):
+        return {"schema": tables.draft(data.path, table=data.table)}
+    return {"schema": tables.draft(data)}
+
+
+def create(desk: Desk, request: Request) -> Result:
+    """Open the ledger of a new dataset; the schema file was written before."""
+    dataset, options = request["dataset"], request["options"]
+    if Path(dataset["ledger"]).exists():
+        session = desk.session(dataset, STEWARD)
+    else:
+        if options.get("budget") is None:
+            raise InvalidInput("a new dataset needs a budget, such as epsilon 1. Nothing was opened.")
+        analysts = {
+            n: None if b is None else Budget(**numbers(b)) for n, b in options.get("analysts", {}).items()
+        }
+        session = open_session(
+            requests.data_of(dataset["data"]),
+            schema=Path(dataset["schema"]),
+            ledger=Path(dataset["ledger"]),
+            budget=Budget(**numbers(options["budget"])),
+            analysts=analysts,
+            seconds=desk.seconds,
+        )
+    session.curator.note("steward", {"by": request["by"], "what": f"served as {dataset['name']!r}"})
+    return {"table": session.public.table, "analysts": [name for name, _ in session.curator.policy.analysts]}

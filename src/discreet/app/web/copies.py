@@ -1,0 +1,195 @@
+"""Verbs of a worker about synthetic copies: made as a job, for a price; listed, downloaded and asked for
+nothing more, because everything after the release is post-processing."""
+
+from __future__ import annotations
+
+import base64
+import io
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import csv
+
+from ... import _registry
+from ..._errors import InvalidInput
+from ..._public import Public
+from ...accounting.caps import asked_of
+from ...curator import values
+from ...query.plain import plain_select
+from ...synthetic import Fitted, SyntheticAnswer, SyntheticCopy
+from ...tables.engines.duckdb import connect
+from .. import requests
+from .bookkeeping import visible_releases
+from .sessions import Desk, Options, Request, Result, numbers, session_of
+
+# what an engine may use to answer a question to a copy
+MEMORY = "1GB"
+# copies that a worker keeps at hand
+KEPT = 4
+_ROW = "__discreet_row"
+
+
+def _terms(options: Options) -> Options:
+    """Return the options of `Session.synthesize` from JSON."""
+    plain = {name: options.pop(name, None) for name in ("bins", "missing", "options")}
+    columns, constraints = options.pop("columns", None), options.pop("constraints", None) or ()
+    kept = {name: value for name, value in plain.items() if value}
+    return numbers(options) | kept | {"columns": columns, "constraints": tuple(constraints)}
+
+
+def preview_copy(desk: Desk, request: Request) -> Result:
+    """Price of a synthesis; free, and no data is touched."""
+    from ...session.synthesis import SynthesisTerms
+
+    session, options = session_of(desk, request)
+    for name in ("rows", "seed", "fresh"):
+        options.pop(name, None)
+    mechanism = SynthesisTerms(**_terms(options)).mechanism(session)
+    cost = session.curator.preview(mechanism.event, analyst=session.analyst, asked=asked_of(mechanism))
+    return {
+        "method": mechanism.method,
+        "columns": list(mechanism.domain.names),
+        "event": mechanism.event.to_json(),
+        "epsilon": float(mechanism.asked[0]),
+        "delta": mechanism.asked[1],
+        "admitted": cost.admitted,
+        "fits": cost.fits,
+        "budget": requests.cost_json(cost),
+    }
+
+
+def synthesize(desk: Desk, request: Request) -> Result:
+    """Make a synthetic copy, for its price."""
+    session, options = session_of(desk, request)
+    options.pop("rows", None), options.pop("seed", None)
+    copy = session.synthesize(None, **_terms(options))
+    encoded = values.encode(copy.fitted)
+    number = next(
+        (
+            entry.seq
+            for entry in reversed(list(session.ledger.entries(kind="release")))
+            if entry.body.get("value") == encoded
+        ),
+        None,
+    )
+    return {"number": number, "method": copy.fitted.method, "columns": list(copy.columns),
+            **_description(copy)}  # fmt: skip
+
+
+def _description(copy: SyntheticCopy) -> Result:
+    asked = None if copy.asked is None else [_registry.to_json(copy.asked[0]), copy.asked[1]]
+    return {"fitted": values.encode(copy.fitted), "event": copy.event.to_json(), "asked": asked}
+
+
+def copies(desk: Desk, request: Request) -> Result:
+    """List the synthetic copies that who asks may have."""
+    tag = _registry.tag_of(Fitted)
+    lines = []
+    for number, entry, charge in visible_releases(desk, request):
+        value = entry.body["value"]
+        if isinstance(value, dict) and value.get("type") == tag:
+            lines.append(
+                {
+                    "number": number,
+                    "analyst": entry.body["analyst"],
+                    "time": charge.time[:16] + "Z",
+                    "method": value["method"],
+                    "columns": [one["column"] for one in value["domain"]["columns"]],
+                }
+            )
+    return {"copies": lines[-request["options"]["last"] :]}
+
+
+def copy(desk: Desk, request: Request) -> Result:
+    """Return a copy's released tables and its card."""
+    shown = _copy_of(desk, request)
+    return {"number": request["options"]["number"], "card": shown.card(), **_description(shown)}
+
+
+def copy_rows(desk: Desk, request: Request) -> Result:
+    """Return the rows of a copy as a file: Parquet with the card inside, or CSV."""
+    shown = _copy_of(desk, request)
+    if request["options"]["form"] == "csv":
+        sink = io.BytesIO()
+        csv.write_csv(_harmless(shown.table), sink)
+        return {"file": base64.b64encode(sink.getvalue()).decode()}
+    with tempfile.TemporaryDirectory(prefix="discreet-") as folder:
+        shown.to_parquet(Path(folder) / "copy.parquet")
+        return {"file": base64.b64encode((Path(folder) / "copy.parquet").read_bytes()).decode()}
+
+
+def _harmless(table: pa.Table) -> pa.Table:
+    """Return a table whose texts no spreadsheet runs as a formula."""
+    for place, name in enumerate(table.column_names):
+        if pa.types.is_string(table.schema.field(place).type):
+            texts = [_quoted(value) for value in table.column(place).to_pylist()]
+            table = table.set_column(place, name, pa.array(texts, pa.string()))
+    return table.rename_columns([_quoted(name) or "" for name in table.column_names])
+
+
+def _quoted(text: str | None) -> str | None:
+    return "'" + text if text and text[0] in "=+-@\t\r" else text
+
+
+def ask_copy(desk: Desk, request: Request) -> Result:
+    """Answer SQL from the rows of a copy; free, and without an interval around the truth."""
+    shown = _copy_of(desk, request)
+    text = plain_select(request["options"]["sql"], shown.public.table)
+    engine = connect(shown.table, Public(table=shown.public.table), memory=MEMORY, seconds=desk.seconds)
+    table = engine.answer(text)
+    if _ROW in table.column_names:
+        table = table.drop_columns([_ROW])
+    if table.num_rows > desk.rows:
+        raise InvalidInput(
+            f"the answer has {table.num_rows:,} rows, and this server sends at most {desk.rows:,}. Ask for "
+            f"fewer, or download the copy."
+        )
+    answer = SyntheticAnswer(table)
+    rows = [[_shown(value) for value in row.values()] for row in table.to_pylist()]
+    return {
+        "columns": table.column_names,
+        "rows": rows,
+        "note": answer.note,
+        "table": values.encode(table),
+    }
+
+
+def _shown(value: Any) -> Any:
+    """Return a value of a copy as JSON has it."""
+    if value is None or isinstance(value, bool | int | str):
+        return value
+    return float(value) if isinstance(value, float) and value - value == 0 else str(value)
+
+
+def _copy_of(desk: Desk, request: Request) -> SyntheticCopy:
+    """Return a copy that who asks may have: drawn with its own number as the seed unless told otherwise."""
+    options = request["options"]
+    number, rows, seed = options["number"], options.get("rows"), options.get("seed")
+    entry, charge = _released(desk, request, number)
+    if rows is not None and rows > desk.copy_rows:
+        raise InvalidInput(f"a copy has at most {desk.copy_rows:,} rows here. Nothing was drawn.")
+    key = (request["dataset"]["ledger"], number, rows, seed)
+    kept: SyntheticCopy | None = desk.copies.pop(key, None)
+    if kept is None:
+        fitted = values.decode(entry.body["value"])
+        event = _registry.from_json(charge.body["event"])
+        asked = asked_of(_registry.from_json(charge.body["mechanism"]))
+        kept = SyntheticCopy.of(fitted, event, rows=rows, seed=number if seed is None else seed, asked=asked)
+        if kept.rows > desk.copy_rows:
+            kept = SyntheticCopy.of(fitted, event, rows=desk.copy_rows, seed=kept.seed, asked=asked)
+    desk.copies[key] = kept
+    while len(desk.copies) > KEPT:
+        desk.copies.pop(next(iter(desk.copies)))
+    return kept
+
+
+def _released(desk: Desk, request: Request, number: int) -> tuple[Any, Any]:
+    """Return the entry of a copy and that of its charge; the same words for one that is absent and one that
+    is another's."""
+    tag = _registry.tag_of(Fitted)
+    for seq, entry, charge in visible_releases(desk, request):
+        if seq == number and isinstance(entry.body["value"], dict) and entry.body["value"].get("type") == tag:
+            return entry, charge
+    raise InvalidInput(f"there is no synthetic copy {number} of yours.")

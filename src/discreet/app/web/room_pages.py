@@ -1,0 +1,222 @@
+"""Pages of the console beside questions: models, synthetic copies, their jobs, and what prices mean."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from typing import Any
+
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, Response
+from markupsafe import Markup
+
+from ... import _registry
+from ..._errors import InvalidInput
+from ..._public import Bounds, Dates, Text
+from . import api, rooms_api
+from .auth import desk_of, granted, store_of
+from .errors import HTTPError
+from .pages import Asker, column_facts, form_of, render
+from .store import Person
+
+router = APIRouter()
+AUDIENCES = ("public", "policy", "engineer")
+# rows of an answer from a copy that a page shows
+SHOWN = 500
+
+
+# models
+
+
+@router.get("/data/{name}/models")
+async def models(request: Request, name: str, person: Asker) -> HTMLResponse:
+    """Models of this dataset: begin one, and see those that were begun."""
+    facts = await desk_of(request).look("describe", person, granted(request, name, person))
+    columns = column_facts(_registry.from_json(facts["public"]))
+    return render(
+        request, "models.html", person=person, name=name, columns=columns, account=facts["account"],
+        verb="fit", jobs=_jobs(request, name, person, "fit"), most=desk_of(request).settings.job_seconds,
+    )  # fmt: skip
+
+
+@router.post("/data/{name}/models")
+async def begin_model(request: Request, name: str, person: Asker) -> HTMLResponse:
+    """Begin to fit a model."""
+    form = await form_of(request)
+    epsilon, seconds = _price_and_time(request, form)
+    kinds = {"classes": "LogisticRegression", "number": "Ridge"}
+    estimator = {
+        "estimator": kinds.get(form.get("kind", ""), "LogisticRegression"),
+        "parameters": {"epsilon": epsilon},
+    }
+    options = {"estimator": estimator, "target": form.get("target", "")}
+    desk_of(request).submit("fit", person, granted(request, name, person), seconds, options)
+    return _job_list(request, name, person, "fit")
+
+
+def _price_and_time(request: Request, form: dict[str, str]) -> tuple[float, float]:
+    """Return the epsilon and the seconds of a job."""
+    most = desk_of(request).settings.job_seconds
+    try:
+        epsilon, seconds = float(form.get("epsilon", "")), float(form.get("seconds", ""))
+    except ValueError:
+        raise InvalidInput("epsilon and seconds are numbers. Nothing was charged.") from None
+    if not (math.isfinite(epsilon) and epsilon > 0):
+        raise InvalidInput("epsilon is a number above 0. Nothing was charged.")
+    if not 0 < seconds <= most:
+        raise InvalidInput(f"a job takes at most {most:g} seconds. Nothing was charged.")
+    return epsilon, seconds
+
+
+# jobs
+
+
+def _jobs(request: Request, name: str, person: Person, verb: str) -> list[dict[str, Any]]:
+    jobs = [j for j in store_of(request).jobs(person.name) if j["dataset"] == name and j["verb"] == verb]
+    return [api.job_json(job) | {"result": job["result"]} for job in jobs]
+
+
+def _job_list(request: Request, name: str, person: Person, verb: str) -> HTMLResponse:
+    return render(request, "jobs.html", name=name, verb=verb, jobs=_jobs(request, name, person, verb))
+
+
+@router.get("/data/{name}/jobs/{verb}")
+async def job_list(request: Request, name: str, verb: str, person: Asker) -> HTMLResponse:
+    """The list of jobs of one kind, again and again while one is running."""
+    granted(request, name, person)
+    return _job_list(request, name, person, verb)
+
+
+@router.post("/data/{name}/jobs/{job}/cancel")
+async def cancel(request: Request, name: str, job: str, person: Asker) -> HTMLResponse:
+    """End a job; what it was charged stays charged."""
+    ended = api.own_job(request, job, person)
+    desk_of(request).cancel(job)
+    return _job_list(request, name, person, ended["verb"])
+
+
+@router.get("/data/{name}/jobs/{job}/model")
+async def model_file(request: Request, name: str, job: str, person: Asker) -> Response:
+    """The model of a job that is done: JSON, or safetensors of a network."""
+    done = api.own_job(request, job, person)
+    if done["state"] != "done" or done["verb"] != "fit":
+        raise HTTPError("NotFound", "this job has no model.")
+    result = done["result"]
+    network = "safetensors" in result
+    body = base64.b64decode(result["safetensors"]) if network else json.dumps(result["model"], indent=1)
+    ending = "safetensors" if network else "json"
+    headers = {"Content-Disposition": f'attachment; filename="model-{job[:8]}.{ending}"'}
+    kind = "application/octet-stream" if network else "application/json"
+    return Response(body, media_type=kind, headers=headers)
+
+
+# synthetic copies
+
+
+@router.get("/data/{name}/copies")
+async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
+    """Synthetic copies: make one, download those that are there, ask them."""
+    held, desk = granted(request, name, person), desk_of(request)
+    facts = await desk.look("describe", person, held)
+    public = _registry.from_json(facts["public"])
+    hidden = {column for column, fact in public.schema if isinstance(fact, Text)} | {public.unit.column}
+    columns = [one for one in column_facts(public) if one["name"] not in hidden]
+    return render(
+        request, "copies.html", person=person, name=name, columns=columns, account=facts["account"],
+        verb="synthesize", jobs=_jobs(request, name, person, "synthesize"), most=desk.settings.job_seconds,
+        copies=(await _copies(request, name, person)), table=public.table,
+    )  # fmt: skip
+
+
+async def _copies(request: Request, name: str, person: Person) -> list[dict[str, Any]]:
+    listed = await rooms_api.of_copies(request, name, person, "copies", last=100)
+    lines: list[dict[str, Any]] = listed["copies"]
+    return lines[::-1]
+
+
+async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the options of a synthesis from the fields of the page: numbers are cut into bins."""
+    form = await form_of(request)
+    try:
+        epsilon, bins = float(form.get("epsilon", "")), int(form.get("bins") or 10)
+    except ValueError:
+        raise InvalidInput("epsilon and the number of bins are numbers. Nothing was charged.") from None
+    if not (math.isfinite(epsilon) and epsilon > 0 and 1 <= bins <= 1000):
+        raise InvalidInput("epsilon is above 0, and there are 1 to 1,000 bins. Nothing was charged.")
+    raw = await request.form(max_fields=2000, max_files=1)
+    chosen = [str(value) for value in raw.getlist("columns")]
+    if not chosen:
+        raise InvalidInput("choose at least one column. Nothing was charged.")
+    facts = await desk_of(request).look("describe", person, granted(request, name, person))
+    public = _registry.from_json(facts["public"])
+    wide = {column for column, fact in public.schema if isinstance(fact, Bounds | Dates)}
+    options = {"epsilon": epsilon, "method": form.get("method") or "auto", "columns": chosen}
+    return options | {"bins": {column: bins for column in chosen if column in wide}}, form
+
+
+@router.post("/data/{name}/copies/preview")
+async def preview_copy(request: Request, name: str, person: Asker) -> HTMLResponse:
+    """Price of a copy while its columns are chosen."""
+    options, _ = await _synthesis(request, name, person)
+    held = granted(request, name, person)
+    facts = await desk_of(request).look("preview_copy", person, held, **options)
+    price = {"event": facts["event"], "delta": facts["delta"]}
+    told = await desk_of(request).look("odds", person, held, **price)
+    cost, said = facts["budget"], told["odds"]
+    return render(request, "copy_preview.html", name=name, facts=facts, cost=cost, odds=said)
+
+
+@router.post("/data/{name}/copies")
+async def begin_copy(request: Request, name: str, person: Asker) -> HTMLResponse:
+    """Begin to make a copy."""
+    options, form = await _synthesis(request, name, person)
+    _, seconds = _price_and_time(request, form)
+    desk_of(request).submit("synthesize", person, granted(request, name, person), seconds, options)
+    return _job_list(request, name, person, "synthesize")
+
+
+@router.get("/data/{name}/copies/{number}/{form}")
+async def copy_file(request: Request, name: str, number: int, form: str, person: Asker) -> Response:
+    """The rows of a copy as a file."""
+    if form not in rooms_api.FORMS:
+        raise HTTPError("NotFound", "a copy is downloaded as parquet or csv.")
+    return await rooms_api.rows_file(request, name, number, form, person)
+
+
+@router.post("/data/{name}/copies/{number}/ask")
+async def ask_copy(request: Request, name: str, number: int, person: Asker) -> HTMLResponse:
+    """Ask a copy in SQL, for nothing."""
+    text = (await form_of(request)).get("sql", "").strip()
+    if not text or len(text) > 20_000:
+        raise InvalidInput("write a question: one SELECT of at most 20,000 characters.")
+    facts = await rooms_api.of_copies(request, name, person, "ask_copy", number=number, sql=text)
+    return render(request, "copy_answer.html", facts=facts, rows=facts["rows"][:SHOWN])
+
+
+# what prices mean
+
+
+@router.get("/data/{name}/explain")
+async def explain(request: Request, name: str, person: Asker) -> HTMLResponse:
+    """What a price, a release or the ledger means for one person."""
+    query = request.query_params
+    audience = query.get("for") if query.get("for") in AUDIENCES else "public"
+    options: dict[str, Any] = {"audience": audience}
+    try:
+        if query.get("release"):
+            options["number"] = int(query["release"])
+        elif query.get("epsilon"):
+            options["epsilon"], options["delta"] = float(query["epsilon"]), float(query.get("delta") or 0)
+    except ValueError:
+        raise InvalidInput("a release, an epsilon and a delta are numbers.") from None
+    prices = [options.get("epsilon", 1.0), options.get("delta", 0.0)]
+    if not (all(map(math.isfinite, prices)) and 0 < prices[0] <= 1e6 and 0 <= prices[1] < 1):
+        raise InvalidInput("an epsilon is above 0, and a delta between 0 and 1.")
+    shown = await rooms_api.explained(request, name, person, **options)
+    # made by `explaining.pages.fragment`, which escapes everything that others wrote
+    return render(
+        request, "explain.html", person=person, name=name, html=Markup(shown["html"]), audience=audience,
+        audiences=AUDIENCES, epsilon=query.get("epsilon", ""), delta=query.get("delta", ""),
+        release=query.get("release", ""),
+    )  # fmt: skip

@@ -1,0 +1,116 @@
+"""Verbs of a worker about streams and about feeding: started for one price, given new rows, read at any
+time."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+from ... import _registry
+from ..._errors import DiscreetError, InvalidInput, PrivateFact
+from ...curator import STEWARD, values
+from ...curator.charges import SPENDING
+from ...curator.tickets import STATE, TICKET
+from ...mechanisms.protocols import Interactive, as_of
+from ...session import Session
+from ...session.streams import Stream
+from ...streaming import ContinualCounter
+from .asking import release_json
+from .sessions import Desk, Request, Result, numbers, session_of
+
+
+def own_mechanism(session: Session, analyst: str, number: int, kind: Any = Interactive) -> Any:
+    """Return the live mechanism of an entry that who asks has started; the steward may go on with all.
+
+    An entry that is not there and one that is another's are told alike: how long the ledger is says what
+    others do.
+    """
+    try:
+        body = session.ledger.entry(number).body
+    except DiscreetError:
+        body = {}
+    own = analyst == STEWARD or body.get("analyst") == analyst
+    mechanism = _registry.from_json(body["mechanism"]) if own and body.get("mechanism") else None
+    if not isinstance(mechanism, kind):
+        what = "stream" if kind is ContinualCounter else "live mechanism"
+        raise InvalidInput(f"entry {number} is no {what} of yours. Nothing was charged or read.")
+    return mechanism
+
+
+def stream(desk: Desk, request: Request) -> Result:
+    """Pay for a stream: a count or a sum that is published again at every tick."""
+    session, options = session_of(desk, request)
+    started = session.stream(options.pop("sql"), **numbers(options))
+    return {"number": started.number, "mechanism": _registry.to_json(started.counter)}
+
+
+def streams(desk: Desk, request: Request) -> Result:
+    """List the streams that who asks has started; all for the steward."""
+    session, tag = desk.session(request["dataset"], request["analyst"]), _registry.tag_of(ContinualCounter)
+    lines = []
+    for entry in session.ledger.entries(kind=SPENDING):
+        described = entry.body.get("mechanism") or {}
+        own = request["analyst"] in (STEWARD, entry.body.get("analyst"))
+        if own and described.get("type") == tag:
+            line = {"number": entry.seq, "time": entry.time[:16] + "Z", "clock": described.get("clock"),
+                    "horizon": described.get("horizon")}  # fmt: skip
+            lines.append(line | {"analyst": entry.body.get("analyst")})
+    return {"streams": lines[-request["options"]["last"] :]}
+
+
+def read_stream(desk: Desk, request: Request) -> Result:
+    """Return what a stream has released, once the time of each tick has come; free."""
+    session, options = session_of(desk, request)
+    number = options["number"]
+    counter = own_mechanism(session, request["analyst"], number, ContinualCounter)
+    horizon = datetime.fromtimestamp(options["horizon"], UTC)
+    begun = {
+        int(entry.body["version"]): datetime.fromisoformat(entry.time)
+        for entry in session.ledger.entries(kind=TICKET)
+        if entry.body["charge"] == number and not entry.body.get("attempt")
+    }
+    released, ticks = [], []
+    for entry in session.ledger.entries(kind=STATE):
+        if entry.body["charge"] == number and "value" in entry.body:
+            if begun[int(entry.body["version"])] > horizon:
+                break
+            released.append(entry.body["value"])
+            ticks.append(entry.body.get("table"))
+    return {
+        "number": number,
+        "mechanism": _registry.to_json(counter),
+        "steps": len(released),
+        "ticks": ticks,
+        "history": released,
+        "error": float(counter.error(options.get("confidence", 0.95), max(1, len(released)))),
+    }
+
+
+def tick(desk: Desk, request: Request) -> Result:
+    """Close one tick of a stream: with the rows of its clock, or with rows that the steward sends."""
+    session, options = session_of(desk, request)
+    number = options["number"]
+    counter = own_mechanism(session, request["analyst"], number, ContinualCounter)
+    rows = options.get("rows")
+    if rows is not None:
+        if request["analyst"] != STEWARD:
+            raise PrivateFact(
+                "new rows come from the steward. Nothing was read or released. An analyst closes the ticks "
+                "of a stream with a clock, whose rows are in the table."
+            )
+        rows = values.decode(rows) if rows.keys() == {"arrow"} else rows
+        if isinstance(rows, dict) and any(not isinstance(column, list) for column in rows.values()):
+            raise InvalidInput("rows are columns by name, each a list. Nothing was read or released.")
+    current = as_of(counter, session.public)
+    session.curator.resume(current, number, analyst=session.analyst)
+    return release_json(Stream(session, current, number).feed(rows, tick=options.get("tick")))
+
+
+def feed(desk: Desk, request: Request) -> Result:
+    """Let a live mechanism go on with the table as the server has it now: its next version."""
+    session, options = session_of(desk, request)
+    number = options["number"]
+    mechanism = own_mechanism(session, request["analyst"], number)
+    fed = session.feed(mechanism, number=number)
+    release = None if fed.release is None else release_json(fed.release)
+    return {"number": number, "mechanism": _registry.to_json(fed.handle.mechanism), "release": release}

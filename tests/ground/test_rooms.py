@@ -1,0 +1,50 @@
+"""A description is read by a process that has not loaded its room: rooms are loaded from a closed list."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import discreet
+from discreet import _registry
+
+SOURCES = Path(discreet.__file__).parent
+TAG = re.compile(r'^@(?:_registry\.)?(?:described|named)\("([^"]+)"\)', re.MULTILINE)
+
+
+def tags() -> list[str]:
+    return sorted({tag for path in SOURCES.rglob("*.py") for tag in TAG.findall(path.read_text("utf-8"))})
+
+
+def known_to_a_fresh_process(names: list[str]) -> dict[str, bool]:
+    code = (
+        "import json, sys; from discreet import _registry; "
+        "print(json.dumps({tag: _registry.class_of(tag) is not None for tag in json.load(sys.stdin)}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=json.dumps(names), capture_output=True, text=True, check=True
+    )
+    return json.loads(done.stdout)
+
+
+def test_every_tag_of_the_sources_is_known_to_a_process_that_loaded_nothing():
+    listed = tags()
+    assert len(listed) > 150
+    known = known_to_a_fresh_process(listed)
+    assert [tag for tag, is_known in known.items() if not is_known] == []
+
+
+def test_every_first_part_of_a_tag_has_its_rooms():
+    assert {tag.partition(".")[0] for tag in tags()} == set(_registry.ROOMS)
+
+
+@pytest.mark.parametrize("tag", ["os.path", "discreet.app.cli", "app.web", "", ".", "adaptive", "learning."])
+def test_no_tag_names_a_module(tag):
+    before = set(sys.modules)
+    assert _registry.class_of(tag) is None
+    assert not {name for name in set(sys.modules) - before if name.startswith(("discreet.app", "os."))}
