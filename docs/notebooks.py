@@ -1,45 +1,153 @@
-"""`python -m docs.notebooks`: the exercises of the course as a notebook, made from their page."""
+"""`python -m docs.notebooks [name ...]`: notebooks, rendered from what tests run anyway.
+
+The exercises of the course become notebooks from their pages (prose as Markdown, doctests as code), the
+scripts of examples/ from their comments and code. Each is run, cell by cell in a process of its own, and
+stored with what it printed: one run, whose noise is fresh each time. `--sources` leaves the results.
+"""
 
 from __future__ import annotations
 
+import ast
+import contextlib
+import doctest
+import io
 import json
+import os
 import re
+import subprocess
 import sys
+import tempfile
+import types
 from pathlib import Path
 from typing import Any
 
-PAGE = Path(__file__).parent / "course" / "exercises.md"
-NOTEBOOK = PAGE.with_suffix(".ipynb")
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+FOLDER = Path(__file__).parent / "notebooks"
+PAGES = sorted((Path(__file__).parent / "course").glob("exercises*.md"))
+
+# the source of a cell, and whether it is code
+Source = tuple[str, bool]
 
 
-def notebook(text: str) -> dict[str, Any]:
-    """A page as a notebook: prose as Markdown cells, doctests as code cells without their results."""
-    cells = []
+def from_page(text: str) -> list[Source]:
+    """Return a page as cells: prose as Markdown, doctests as code, a cell for each value that they show."""
+    cells: list[Source] = []
     for number, part in enumerate(re.split(r"```python\n(.*?)```", text, flags=re.S)):
-        source = _code(part) if number % 2 else part.strip()
-        if source:
-            cells.append(_cell(source, f"cell-{number}", code=bool(number % 2)))
+        cells += [(code, True) for code in _codes(part)] if number % 2 else [(part.strip(), False)]
+    return cells
+
+
+def from_script(text: str) -> list[Source]:
+    """Return a script as cells: docstring and comments between parts as Markdown, the rest as code.
+
+    A part begins at a comment on a line of its own, outside of every block and after an empty line.
+    """
+    tree = ast.parse(text)
+    cells: list[Source] = [(ast.get_docstring(tree) or "", False)]
+    lines = text.splitlines()[tree.body[0].end_lineno :]
+    inside = {n for node in tree.body for n in range(node.lineno + 1, (node.end_lineno or 0) + 1)}
+    first, code, words = (tree.body[0].end_lineno or 0) + 1, [""], []
+    for number, line in enumerate(lines, start=first):
+        begins = line.startswith("# ") and number not in inside and (words or not code[-1])
+        if begins:
+            if not words:
+                cells.append(("\n".join(code).strip("\n"), True))
+                code = [""]
+            words.append(line[2:])
+            continue
+        if words:
+            cells.append((" ".join(words), False))
+            words = []
+        code.append(line)
+    return [*cells, ("\n".join(code).strip("\n"), True)]
+
+
+def sources() -> dict[Path, list[Source]]:
+    """Return the cells of every notebook, by its path."""
+    cells = {page.with_suffix(".ipynb"): from_page(page.read_text()) for page in PAGES}
+    for path in sorted(EXAMPLES.glob("*.py")):
+        cells[FOLDER / f"{path.stem}.ipynb"] = from_script(path.read_text())
+    return {path: [cell for cell in those if cell[0]] for path, those in cells.items()}
+
+
+def notebook(cells: list[Source], printed: list[str]) -> dict[str, Any]:
+    """Return a notebook of the cells, with what each of them printed."""
+    body = [_cell(number, *cells[number], printed[number]) for number in range(len(cells))]
     kernel = {"display_name": "Python 3", "language": "python", "name": "python3"}
-    return {"cells": cells, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
+    return {"cells": body, "metadata": {"kernelspec": kernel}, "nbformat": 4, "nbformat_minor": 5}
 
 
-def _code(block: str) -> str:
-    lines = [line[4:] for line in block.splitlines() if line.startswith((">>> ", "... "))]
-    return "\n".join(lines)
+def _codes(block: str) -> list[str]:
+    codes = [""]
+    for example in doctest.DocTestParser().get_examples(block):
+        codes[-1] += example.source
+        codes += [""] if example.want else []
+    return [code.strip("\n") for code in codes]
 
 
-def _cell(source: str, name: str, *, code: bool) -> dict[str, Any]:
-    kind: dict[str, Any] = {"cell_type": "code", "execution_count": None, "outputs": []}
-    if not code:
-        kind = {"cell_type": "markdown"}
-    return kind | {"id": name, "metadata": {}, "source": source.splitlines(keepends=True)}
+def _cell(number: int, source: str, code: bool, printed: str) -> dict[str, Any]:
+    kind: dict[str, Any] = {"cell_type": "markdown"}
+    if code:
+        outputs = [{"output_type": "stream", "name": "stdout", "text": printed.splitlines(keepends=True)}]
+        kind = {"cell_type": "code", "execution_count": None, "outputs": outputs if printed else []}
+    return kind | {"id": f"cell-{number}", "metadata": {}, "source": source.splitlines(keepends=True)}
 
 
-def main() -> int:
-    NOTEBOOK.write_text(json.dumps(notebook(PAGE.read_text()), indent=1, ensure_ascii=False) + "\n")
-    print(NOTEBOOK.name)
+def run(cells: list[Source]) -> list[str]:
+    """Return what each cell prints, run in order in a new process and an empty folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", "-m", "docs.notebooks", "--cells"],
+            input=json.dumps(cells), capture_output=True, text=True, cwd=folder,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
+        )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(done.stderr[-3000:])
+    printed: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return printed
+
+
+def _run_here() -> None:
+    """Run the cells that come in, as a notebook would: expressions at the end of a cell are shown."""
+    cells: list[Source] = json.load(sys.stdin)
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"], sys.argv, printed = main, ["notebook"], []
+    for number, (source, code) in enumerate(cells):
+        told = io.StringIO()
+        if code:
+            tree = ast.parse(source)
+            last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+            with contextlib.redirect_stdout(told):
+                exec(compile(tree, f"cell {number}", "exec"), main.__dict__)
+                if isinstance(last, ast.Expr):
+                    value = eval(compile(ast.Expression(last.value), f"cell {number}", "eval"), main.__dict__)
+                    print(*([] if value is None else [repr(value)]), end="" if value is None else "\n")
+        printed.append(told.getvalue())
+    print(json.dumps(printed))
+
+
+def stored(path: Path) -> list[str]:
+    """Return what the cells of a stored notebook printed."""
+    cells = json.loads(path.read_text())["cells"]
+    return ["".join(line for out in cell.get("outputs", []) for line in out["text"]) for cell in cells]
+
+
+def main(arguments: list[str]) -> int:
+    FOLDER.mkdir(exist_ok=True)
+    names = [name for name in arguments if not name.startswith("-")]
+    for path, cells in sources().items():
+        if names and path.stem not in names:
+            continue
+        printed = stored(path) if "--sources" in arguments and path.exists() else run(cells)
+        printed += [""] * (len(cells) - len(printed))
+        path.write_text(json.dumps(notebook(cells, printed), indent=1, ensure_ascii=False) + "\n")
+        print(path.relative_to(ROOT), flush=True)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    if sys.argv[1:] == ["--cells"]:
+        _run_here()
+    else:
+        sys.exit(main(sys.argv[1:]))

@@ -1,7 +1,8 @@
-"""`python -m docs.pictures`: measures the course's pictures again and writes them as SVG into
+"""`python -m docs.pictures [name ...]`: measures the course's pictures again and writes them as SVG into
 docs/course/pictures.
 
-A few seconds; random numbers are seeded, so that the files change only when the code does.
+About a minute; random numbers are seeded, so that the files change only when the code does. (DP-SGD beside
+PATE draws from the system's entropy where a labeller is started: that one changes with each run.)
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ import numpy as np
 
 import discreet as dp
 from discreet import accounting as acc
-from discreet import auditing, local
+from discreet import auditing, local, sampling
 from discreet import mechanisms as mech
 from discreet.explaining import Picture, Series
 from discreet.mechanisms import matrix
 from discreet.sampling import SeededEntropy
+
+from . import more_pictures
 
 FOLDER = Path(__file__).parent / "course" / "pictures"
 
@@ -132,21 +135,28 @@ def choosers() -> Picture:
 
 
 def sparse_vector() -> Picture:
-    counts = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000)
+    """How often all of k questions are answered rightly: k - 1 counts of 0, one of 200, threshold 100."""
+    counts, repeats, entropy = (1, 3, 10, 30, 100, 300, 1000), 200, SeededEntropy(8)
+    rows: dict[str, list[float]] = {"epsilons add up": [], "composed at delta 1e-6": [], "sparse vector": []}
+    for k in counts:
+        truth = np.append(np.zeros(k - 1, np.int64), 200)
+        scales = {"epsilons add up": Fraction(k), "composed at delta 1e-6": Fraction(1 / _each(k))}
+        for name, scale in scales.items():
+            drawn = sampling.discrete_laplace(scale, repeats * k, entropy).reshape(repeats, k)
+            rows[name].append(100 * float(((truth + drawn > 100) == (truth > 100)).all(axis=1).mean()))
+        # AboveThreshold: Lap(2/epsilon) on the threshold, Lap(4/epsilon) on every question
+        drawn = sampling.discrete_laplace(Fraction(4), repeats * k, entropy).reshape(repeats, k)
+        limits = 100 + sampling.discrete_laplace(Fraction(2), repeats, entropy)
+        said = truth + drawn > limits[:, None]
+        rows["sparse vector"].append(100 * float((said == (truth > 100)).all(axis=1).mean()))
     x = tuple(map(float, counts))
-    each = [_each(k) for k in counts]
-    series = (
-        Series("all answered, epsilons add up", x, tuple(math.sqrt(2) * k for k in counts)),
-        Series("all answered, delta 1e-6", x, tuple(math.sqrt(2) / e for e in each)),
-        Series("sparse vector, one positive", x, tuple(math.sqrt(2) * 4 for _ in counts)),
-    )
     return Picture(
-        title="Noise of one question at a total of epsilon 1",
+        title="Which of k counts is above 100? A total of epsilon 1",
         x_label="questions",
-        y_label="deviation of the noise",
+        y_label="all answered rightly (%)",
         log_x=True,
-        log_y=True,
-        series=series,
+        y_top=100.0,
+        series=tuple(Series(name, x, tuple(y)) for name, y in rows.items()),
     )
 
 
@@ -234,17 +244,23 @@ def training() -> Picture:
 
 
 def local_and_central() -> Picture:
-    sizes = (100, 1000, 10_000, 100_000, 1_000_000)
+    sizes, repeats, entropy = (100, 1000, 10_000, 100_000), 100, SeededEntropy(7)
     x = tuple(map(float, sizes))
-    own = tuple(local.best(epsilon=1, domain=2, people=n).error(n) for n in sizes)
-    central = tuple(float(mech.IntegerLaplace.for_epsilon(1).error(0.95)) / n for n in sizes)
+    laplace, own, central = mech.IntegerLaplace.for_epsilon(1), [], []
+    for n in sizes:
+        oracle, values = local.best(epsilon=1, domain=2, people=n), (np.arange(n) < n // 5).astype(int)
+        reports = (oracle.respond(values, entropy=entropy) for _ in range(repeats))
+        off = [float(oracle.estimate(some).value[1]) - (n // 5) / n for some in reports]
+        own.append(math.sqrt(float(np.mean(np.square(off)))))
+        drawn = np.asarray(laplace(np.zeros(repeats, np.int64), entropy=entropy), float) / n
+        central.append(math.sqrt(float(np.mean(drawn**2))))
     return Picture(
-        title="95% error of a share at epsilon 1",
+        title="Error of a share at epsilon 1",
         x_label="people",
-        y_label="error",
+        y_label="root mean squared error",
         log_x=True,
         log_y=True,
-        series=(Series("local", x, own), Series("central", x, central)),
+        series=(Series("local", x, tuple(own)), Series("central", x, tuple(central))),
     )
 
 
@@ -260,7 +276,7 @@ PICTURES: dict[str, Callable[[], Picture]] = {
     "streams": streams,
     "training": training,
     "local": local_and_central,
-}
+} | more_pictures.PICTURES
 
 
 def main(names: list[str]) -> int:

@@ -28,16 +28,10 @@ def encoded(sentences):
 
 def sentences(count, rng):
     """Short sentences with numbers in them, so that the form of a code is nothing special."""
-    who, what = (
-        ("my aunt", "the dog", "our nurse", "a boy", "the mayor"),
-        ("sold", "saw", "lost", "has", "wants"),
-    )
+    who, what = ["my aunt", "the dog", "our nurse", "a boy", "the mayor"], ["sold", "saw", "lost", "has"]
+    things = rng.choice(who, count), rng.choice(what, count), rng.choice(["cars", "pens", "hats"], count)
     return [
-        (
-            f"{rng.choice(who)} {rng.choice(what)} {rng.integers(1000, 9999)} "
-            f"{rng.choice(['cars', 'pens', 'hats'])}"
-        )
-        for _ in range(count)
+        f"{one} {does} {rng.integers(1000, 9999)} {thing}" for one, does, thing in zip(*things, strict=True)
     ]
 
 
@@ -46,11 +40,8 @@ class Writer(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.letters, self.memory, self.out = (
-            nn.Embedding(len(LETTERS), 16),
-            nn.GRU(16, 64, batch_first=True),
-            nn.Linear(64, len(LETTERS)),
-        )
+        self.letters, self.out = nn.Embedding(len(LETTERS), 16), nn.Linear(64, len(LETTERS))
+        self.memory = nn.GRU(16, 64, batch_first=True)
 
     def forward(self, text):
         return self.out(self.memory(self.letters(text))[0]).transpose(1, 2)  # [batch, letters, places]
@@ -103,10 +94,6 @@ if len(sys.argv) > 1:
     for axis, (name, (bits, surprises)) in zip(axes, found.items(), strict=True):
         axis.hist(surprises, bins=80, color="#b8c4ce")
         axis.axvline(surprises[int(SECRET)], color="#c0392b", lw=2, label="the secret")
-        axis.set(
-            title=f"{name}: {bits.bits:.1f} bits",
-            xlabel="surprise of a code",
-            ylabel="codes" if axis is axes[0] else "",
-        )
+        axis.set(title=f"{name}: {bits.bits:.1f} bits", xlabel="surprise of a code", ylabel="codes")
         axis.legend(frameon=False)
     figure.savefig(sys.argv[1], dpi=150)

@@ -23,5 +23,9 @@ def test_an_example_runs_and_is_short(path, tmp_path):
     assert len(done.stdout.splitlines()) >= 3
 
 
-def test_there_are_examples():
-    assert len(EXAMPLES) >= 3
+def test_there_is_one_for_each_kind_of_use():
+    named = {
+        "ab_test_stream", "census_release", "hospital_survey", "leaderboard", "local_survey", "mnist_dp_sgd",
+        "mnist_pate", "private_recommender", "synthetic_copy",
+    }  # fmt: skip
+    assert named <= {path.stem for path in EXAMPLES}
