@@ -143,11 +143,7 @@ def policy(desk: Desk, request: Request) -> Result:
         changed = Policy(budget=budget_, analysts=analysts)
         if changed != curator.policy:
             curator.change_policy(changed, large_delta=bool(options.get("large_delta", False)))
-    now = curator.policy
-    return {
-        "budget": _registry.to_json(now.budget),
-        "analysts": {n: None if b is None else _registry.to_json(b) for n, b in now.analysts},
-    }
+    return requests.policy_json(curator.policy)
 
 
 def note(desk: Desk, request: Request) -> Result:

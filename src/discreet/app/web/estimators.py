@@ -16,7 +16,7 @@ from ..._errors import InvalidInput
 
 # those whose parameters are all numbers, texts and lists, apart from the ones in `PYTHON`
 NAMES = (
-"DPClassifier",
+    "DPClassifier",
     "DPRegressor",
     "DecisionTreeClassifier",
     "DecisionTreeRegressor",
