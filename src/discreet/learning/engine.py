@@ -31,7 +31,7 @@ from .layers import Recorder
 from .losses import CrossEntropy, per_example
 from .taps import Tap, entries, merged
 
-ENTRIES = 22 << 20  # floats that the taps of one part of a batch may hold: ninety megabytes (measured)
+ENTRIES = 16 << 20  # floats that the taps of one part of a batch may hold: 64 megabytes (measured)
 FEWEST = 16  # examples in a part, however much they hold
 
 Found = tuple[
@@ -100,7 +100,8 @@ class ClippingEngine:
         self.recorder.whole = model if isolate else None
         closed = isinstance(self.loss, CrossEntropy) and not isolate and by_hand
         self._stack = stack_of(model, self.routes) if closed else None
-        # what the taps of one example hold: known after the first batch, the probe's for one
+        # what the taps of one example hold, with what is built of them: known after the first batch, the
+        # probe's for one
         self._entries = 0
 
     @property
@@ -162,7 +163,7 @@ class ClippingEngine:
             if by_layer or not taps:
                 squares = self._squares(taps, batch, sums_only)
             else:
-                squares = (_total(taps, sums_only) if total is None else total).unsqueeze(1)
+                squares = (self._total(taps, batch, sums_only) if total is None else total).unsqueeze(1)
         return Gradients(taps, squares, losses)
 
     def _recorded(self, inputs: tuple[Any, ...], targets: Any, sums_only: bool) -> Found:
@@ -181,7 +182,6 @@ class ClippingEngine:
         finally:
             recorder.active, recorder.edges, recorder.notes, recorder.calls = False, [], [], {}
             recorder.axes = {}
-        self._entries = sum(map(entries, taps)) // max(1, recorder.batch)
         return taps, None, each.detach()
 
     def decide(self, inputs: tuple[Any, ...]) -> None:
@@ -242,12 +242,25 @@ class ClippingEngine:
         return self.loss.gradient(outputs, targets)
 
     def _squares(self, taps: list[Tap], batch: int, sums_only: bool) -> Tensor:
-        out = torch.zeros(batch, max(self.layers.values()) + 1, dtype=torch.float64)
+        out, held = torch.zeros(batch, max(self.layers.values()) + 1, dtype=torch.float64), 0
         for tap in taps:
             out[:, self.layers[id(tap.target.parameter)]] += tap.square()
+            held += entries(tap)
             if sums_only:
                 tap.release_inputs()
+        self._entries = held // max(1, batch)
         return out
+
+    def _total(self, taps: list[Tap], batch: int, sums_only: bool) -> Tensor:
+        """[B]: of all layers together."""
+        total, held = torch.zeros(batch, dtype=torch.float64), 0
+        for tap in taps:
+            total.add_(tap.square())
+            held += entries(tap)
+            if sums_only:
+                tap.release_inputs()
+        self._entries = held // max(1, batch)
+        return total
 
     def clipped_sum(
         self, inputs: Any, targets: Any, *, clip: float | Clipping, into: Tensor | None = None
@@ -301,18 +314,6 @@ def full_precision() -> AbstractContextManager[Any]:
     Inside the model it does what it says.
     """
     return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext()
-
-
-def _total(taps: list[Tap], sums_only: bool) -> Tensor:
-    """[B]: of all layers together."""
-    total: Tensor | None = None
-    for tap in taps:
-        squares = tap.square()
-        total = squares if total is None else total.add_(squares)
-        if sums_only:
-            tap.release_inputs()
-    assert total is not None
-    return total
 
 
 def _layers(parameters: dict[str, nn.Parameter]) -> dict[int, int]:
