@@ -3,7 +3,7 @@ torch step and Opacus, in CPU time on one thread, with peak memory beside it.
 
 The contenders are processes of their own that take turns, as in `benchmarks.learning`. BERT and GPT-2 are
 those of `transformers` where it is installed, and otherwise twins in plain torch of the same shapes; which of
-the two is printed. ViT and resnet18 are plain torch; resnet18 has GroupNorm in place of BatchNorm for all contenders.
+the two is printed. ViT and resnet18 are plain torch; resnet18 has GroupNorm for BatchNorm for all contenders.
 `DISCREET_BENCH=bert,vit` picks models, `DISCREET_BENCH=memory` peak memory alone,
 `DISCREET_RIVALS=hooks,ghost` rivals (none of them: `DISCREET_RIVALS=`).
 """

@@ -64,7 +64,8 @@ class ClippingEngine:
 
     `isolate=True` runs the whole model and the loss example by example under vmap: slower, and mixing
     examples is impossible. `by_hand=False` leaves every layer to torch, `keep_memory=True` sets the process's
-    allocator while attached (`Performance`).
+    allocator while attached (`Performance`). With `sizes`, clipped sums run what `torch.compile` made of the
+    model, on parts of a batch that are filled up to one of these sizes.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class ClippingEngine:
         isolate: bool = False,
         by_hand: bool = True,
         keep_memory: bool = False,
+        sizes: tuple[int, ...] = (),
     ) -> None:
+        self.sizes = tuple(sorted(sizes))
         self.model, self.isolate, self.keep_memory = model, isolate, keep_memory
         self.loss = per_example(loss, isolate=isolate)
         self.routes = plan.routes(model)
@@ -138,7 +141,7 @@ class ClippingEngine:
         with (
             heap.kept(self.keep_memory),
             plan.eager(self.model),
-            plan.attached(self.model, self.recorder, self.routes),
+            plan.attached(self.model, self.recorder, self.routes, opaque=bool(self.sizes)),
         ):
             self.is_attached = True
             try:
@@ -285,6 +288,9 @@ class ClippingEngine:
         size = _length((inputs,))
         if size == 0:
             return
+        if self.sizes:
+            self._add_padded(inputs, targets, rule, sums, size)
+            return
         each = -(-size // -(-size // self._at_once()))
         for start in range(0, size, each):
             part, its_targets = tree_map(itemgetter(slice(start, start + each)), (inputs, targets))
@@ -294,9 +300,39 @@ class ClippingEngine:
         """Return how many examples are worked on together."""
         return max(FEWEST, ENTRIES // self._entries) if self._entries else FEWEST
 
-    def _add_part(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
+    def _add_padded(
+        self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor], size: int
+    ) -> None:
+        """Add the same sum, in parts that have one of the public sizes: the last one is filled up with copies
+        of its own examples, which count for nothing.
+
+        Where a layer is given a constant (a table of positions), the model runs as it is written: what comes
+        of it hides a dimension, which torch's compiler does not know.
+        """
+        self.decide(inputs if isinstance(inputs, tuple) else (inputs,))
+        decisions = self.recorder.layouts.values()
+        constants = any(shape is not None for layout in decisions for shape in layout.constants)
+        for start in range(0, size, self.sizes[-1]):
+            count = min(self.sizes[-1], size - start)
+            places = start + torch.arange(next(n for n in self.sizes if n >= count)) % count
+            part, its_targets = tree_map(itemgetter(places), (inputs, targets))
+            with nullcontext() if constants else plan.compiled(self.model):
+                self._add_part(part, its_targets, rule, sums, count)
+
+    def _add_part(
+        self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor], count: int | None = None
+    ) -> None:
+        """Add the clipped sum of the first `count` examples, or of all.
+
+        Guarantee: of an example beyond `count` nothing is added, whatever its gradient.
+        Proof:     its factor is zero, and what it left is zeroed where any square is not finite; a finite
+                   square is that of finite numbers, and zero times these is zero.
+        """
         gradients = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer), sums_only=True)
         weights, keep = factors(rule, gradients.squares)
+        if count is not None:
+            weights[count:] = 0
+            keep = None if keep is None else keep & (torch.arange(len(keep)) < count)
         if keep is not None:
             gradients.zero_out(keep)
         with torch.no_grad(), full_precision():

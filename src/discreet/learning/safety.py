@@ -299,9 +299,9 @@ def _differs(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
                     return True
     if _apart(engine, whole, truth, weights, scale, inputs):
         return True
+    for place, lengths in enumerate(truth.lengths):
+        _check_lengths(whole, place, total[place : place + 1], lengths)
     del whole
-    for place, parts in enumerate(truth.lengths):
-        _check_length(total[place], sum(parts.values()))
     more = _measured(engine, *_pick((inputs, targets), torch.arange(MORE) % count))
     return _apart(engine, more, truth, _split(weights, MORE), scale, inputs)
 
@@ -383,29 +383,46 @@ def _apart(
         worst > HALF_TOLERANCE * bound or not _halves(engine, inputs)
     ):
         return True
-    squares = measured.gradients.squares
-    for place in range(size):
-        own = truth.lengths[place % count]
-        for layer, true in own.items():
-            _check_length(squares[place, layer], true)
-        _check_length(squares[place].sum(), sum(own.values()))
+    for place, squares in enumerate(measured.gradients.squares):
+        _check_lengths(measured, place, squares, truth.lengths[place % count])
     return False
 
 
-def _distance(one: Tensor, other: Tensor) -> float:
-    """Return the largest difference of two tensors; not finite where one of them is not."""
-    pieces = zip(torch.split(one.flatten(), PIECE), torch.split(other.flatten(), PIECE), strict=True)
-    return max(float((a - b).abs_().max()) for a, b in pieces)
+def _check_lengths(measured: _Measured, place: int, squares: Tensor, true: dict[int, float]) -> None:
+    """Hold the measured squares of one example, by layer or as one, against its gradient; on made-up examples
+    only, where it tells nothing.
 
-
-def _check_length(square: Tensor, true: float) -> None:
-    if bool(square.isfinite()) and float(square) < true * (1 - ROUNDING):
+    Torch's gradient is that of the engine up to rounding, much of it in half precision: where that is longer,
+    the engine's own is built, which is the vector that will be scaled.
+    """
+    if _are_long_enough(squares, true):
+        return
+    weights = torch.zeros(len(measured.gradients.losses), dtype=measured.engine.dtype)
+    weights[place], own = 1, dict.fromkeys(true, 0.0)
+    for p, part in zip(measured.engine.parameters.values(), measured.parts(weights), strict=True):
+        layer = measured.engine.layers[id(p)]
+        own[layer] = own.get(layer, 0.0) + _square(part)
+    if not _are_long_enough(squares, own):
         raise NotPrivate(
             "the gradient of a made-up example is longer than what was measured, so that it would "
             "not be clipped enough: a weight is used in "
             "two ways that are not known together. No data was read. Run each example alone "
             "(isolate=True), and please report it."
         )
+
+
+def _are_long_enough(squares: Tensor, true: dict[int, float]) -> bool:
+    """Return whether no length is above what was measured, of each layer and of all together."""
+    pairs = [(squares.sum(), sum(true.values()))]
+    if len(squares) > 1:
+        pairs += [(squares[layer], length) for layer, length in true.items()]
+    return not any(bool(a.isfinite()) and float(a) < b * (1 - ROUNDING) for a, b in pairs)
+
+
+def _distance(one: Tensor, other: Tensor) -> float:
+    """Return the largest difference of two tensors; not finite where one of them is not."""
+    pieces = zip(torch.split(one.flatten(), PIECE), torch.split(other.flatten(), PIECE), strict=True)
+    return max(float((a - b).abs_().max()) for a, b in pieces)
 
 
 def _losses(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
