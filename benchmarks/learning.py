@@ -236,7 +236,7 @@ def built(contender: str, name: str, case: Case) -> Step:
     return makers[contender](name, case) if contender in makers else opacus(name, case, contender)
 
 
-def worker(contender: str) -> None:
+def worker(contender: str, cases: Callable[[], dict[str, Case]] = cases) -> None:
     """Takes orders on stdin: `make CASE THREADS` builds and warms up, `go N` runs N steps; answers with
     CPU-seconds a step, or `no`."""
     warnings.simplefilter("ignore")
@@ -274,10 +274,13 @@ def worker(contender: str) -> None:
 class Contender:
     """A worker process, and what it said."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, module: str = "learning") -> None:
         self.name, self._first = name, 0.0
         self.times: list[float] = []
-        code = f"from benchmarks.learning import worker; worker({name!r})"
+        code = (
+            f"from benchmarks.learning import worker; from benchmarks.{module} import cases; "
+            f"worker({name!r}, cases)"
+        )
         self._process = subprocess.Popen(
             [sys.executable, "-c", code],
             stdin=subprocess.PIPE,
@@ -317,8 +320,8 @@ class Contender:
         self._process.wait()
 
 
-def compare(name: str, case: Case, threads: int, names: list[str]) -> bool:
-    contenders = [Contender(one) for one in names for _ in range(PROCESSES.get(one, 1))]
+def compare(name: str, case: Case, threads: int, names: list[str], module: str = "learning") -> bool:
+    contenders = [Contender(one, module) for one in names for _ in range(PROCESSES.get(one, 1))]
     try:
         return _compared(name, case, threads, contenders)
     finally:

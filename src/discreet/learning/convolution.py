@@ -53,8 +53,6 @@ class Convolved(Tap):
     pieces: Tensor | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        self.padded = padded(self.layer, self.x)
-        self.patches = cut(self.layer, self.padded)
         groups, weight = self.layer.groups, self.layer.weight
         self.positions = self.g[0, 0].numel()
         self.k, self.p = weight[0].numel(), weight.shape[0] // groups
@@ -69,8 +67,8 @@ class Convolved(Tap):
         return squares(self.pieces.flatten(1))
 
     def _make(self) -> None:
-        batch, groups = len(self.g), self.layer.groups
         if self.pieces is None:
+            batch, groups = len(self.g), self.layer.groups
             self.pieces = self.g.new_empty(batch, groups, self.k, self.p)
             for part, x, g in self._chunks():
                 torch.bmm(x, g.transpose(1, 2), out=self.pieces[part].view(-1, self.k, self.p))
@@ -79,11 +77,15 @@ class Convolved(Tap):
         """A few examples at a time: where, their patches [n, k, T], their gradients [n, p, T]."""
         batch, groups = len(self.g), self.layer.groups
         step = max(1, _BUFFER // (groups * self.k * self.positions))
-        buffer = self.g.new_empty((min(step, batch), *self.patches.shape[1:]))
+        buffer: Tensor | None = None
         for start in range(0, batch, step):
             part = slice(start, min(start + step, batch))
             n = part.stop - part.start
-            held = buffer[:n].copy_(self.patches[part])
+            # Padded a few examples at a time: a copy of all inputs would be as large as they are.
+            patches = cut(self.layer, padded(self.layer, self.x[part]))
+            if buffer is None:
+                buffer = self.g.new_empty((min(step, batch), *patches.shape[1:]))
+            held = buffer[:n].copy_(patches)
             yield (
                 part,
                 held.view(n * groups, self.k, self.positions),
@@ -108,7 +110,7 @@ class Convolved(Tap):
     def built(self) -> Tensor:
         self._make()
         assert self.pieces is not None
-        return self.pieces.transpose(2, 3).reshape(len(self.g), *self.layer.weight.shape)
+        return self.pieces.transpose(2, 3).reshape(len(self.pieces), *self.layer.weight.shape)
 
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
         out = self.target.of(sums)
@@ -118,14 +120,15 @@ class Convolved(Tap):
             return
         scaled = self.g * weights.view((-1,) + (1,) * (self.g.dim() - 1))
         layer, n = self.layer, self.g.dim() - 2
+        by_torch = layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
         out.add_(
             torch.ops.aten.convolution_backward(
                 scaled,
-                self.padded,
+                self.x if by_torch else padded(layer, self.x),
                 layer.weight,
                 None,
                 layer.stride,
-                [0] * n,
+                list(layer.padding) if by_torch else [0] * n,
                 layer.dilation,
                 False,
                 [0] * n,
@@ -134,10 +137,16 @@ class Convolved(Tap):
             )[1]
         )
 
+    def release_inputs(self) -> None:
+        if self.pieces is not None:
+            self.x = self.g = self.x.new_empty(0)
+
     def zero_out(self, keep: Tensor) -> None:
-        self.g, self.padded = _zeroed(self.g, keep), _zeroed(self.padded, keep)
-        self.patches = cut(self.layer, self.padded)
-        self.pieces = None if self.pieces is None else _zeroed(self.pieces, keep)
+        if self.pieces is not None:
+            self.pieces = _zeroed(self.pieces, keep)
+            self.release_inputs()
+        else:
+            self.g, self.x = _zeroed(self.g, keep), _zeroed(self.x, keep)
 
 
 def _column_lengths(rows: Tensor) -> Tensor:

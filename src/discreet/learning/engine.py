@@ -31,7 +31,7 @@ from .layers import Recorder
 from .losses import CrossEntropy, per_example
 from .taps import Tap, entries, merged
 
-ENTRIES = 22 << 20  # floats that the taps of one part of a batch may hold: ninety megabytes (measured)
+ENTRIES = 16 << 20  # floats that the taps of one part of a batch may hold: 64 megabytes (measured)
 FEWEST = 16  # examples in a part, however much they hold
 
 Found = tuple[
@@ -64,7 +64,8 @@ class ClippingEngine:
 
     `isolate=True` runs the whole model and the loss example by example under vmap: slower, and mixing
     examples is impossible. `by_hand=False` leaves every layer to torch, `keep_memory=True` sets the process's
-    allocator while attached (`Performance`).
+    allocator while attached (`Performance`). With `sizes`, clipped sums run what `torch.compile` made of the
+    model, on parts of a batch that are filled up to one of these sizes.
     """
 
     def __init__(
@@ -75,7 +76,9 @@ class ClippingEngine:
         isolate: bool = False,
         by_hand: bool = True,
         keep_memory: bool = False,
+        sizes: tuple[int, ...] = (),
     ) -> None:
+        self.sizes = tuple(sorted(sizes))
         self.model, self.isolate, self.keep_memory = model, isolate, keep_memory
         self.loss = per_example(loss, isolate=isolate)
         self.routes = plan.routes(model)
@@ -100,7 +103,8 @@ class ClippingEngine:
         self.recorder.whole = model if isolate else None
         closed = isinstance(self.loss, CrossEntropy) and not isolate and by_hand
         self._stack = stack_of(model, self.routes) if closed else None
-        # what the taps of one example hold: known after the first batch, the probe's for one
+        # what the taps of one example hold, with what is built of them: known after the first batch, the
+        # probe's for one
         self._entries = 0
 
     @property
@@ -137,7 +141,7 @@ class ClippingEngine:
         with (
             heap.kept(self.keep_memory),
             plan.eager(self.model),
-            plan.attached(self.model, self.recorder, self.routes),
+            plan.attached(self.model, self.recorder, self.routes, opaque=bool(self.sizes)),
         ):
             self.is_attached = True
             try:
@@ -162,7 +166,7 @@ class ClippingEngine:
             if by_layer or not taps:
                 squares = self._squares(taps, batch, sums_only)
             else:
-                squares = (_total(taps, sums_only) if total is None else total).unsqueeze(1)
+                squares = (self._total(taps, batch, sums_only) if total is None else total).unsqueeze(1)
         return Gradients(taps, squares, losses)
 
     def _recorded(self, inputs: tuple[Any, ...], targets: Any, sums_only: bool) -> Found:
@@ -181,7 +185,6 @@ class ClippingEngine:
         finally:
             recorder.active, recorder.edges, recorder.notes, recorder.calls = False, [], [], {}
             recorder.axes = {}
-        self._entries = sum(map(entries, taps)) // max(1, recorder.batch)
         return taps, None, each.detach()
 
     def decide(self, inputs: tuple[Any, ...]) -> None:
@@ -242,12 +245,25 @@ class ClippingEngine:
         return self.loss.gradient(outputs, targets)
 
     def _squares(self, taps: list[Tap], batch: int, sums_only: bool) -> Tensor:
-        out = torch.zeros(batch, max(self.layers.values()) + 1, dtype=torch.float64)
+        out, held = torch.zeros(batch, max(self.layers.values()) + 1, dtype=torch.float64), 0
         for tap in taps:
             out[:, self.layers[id(tap.target.parameter)]] += tap.square()
+            held += entries(tap)
             if sums_only:
                 tap.release_inputs()
+        self._entries = held // max(1, batch)
         return out
+
+    def _total(self, taps: list[Tap], batch: int, sums_only: bool) -> Tensor:
+        """[B]: of all layers together."""
+        total, held = torch.zeros(batch, dtype=torch.float64), 0
+        for tap in taps:
+            total.add_(tap.square())
+            held += entries(tap)
+            if sums_only:
+                tap.release_inputs()
+        self._entries = held // max(1, batch)
+        return total
 
     def clipped_sum(
         self, inputs: Any, targets: Any, *, clip: float | Clipping, into: Tensor | None = None
@@ -272,6 +288,9 @@ class ClippingEngine:
         size = _length((inputs,))
         if size == 0:
             return
+        if self.sizes:
+            self._add_padded(inputs, targets, rule, sums, size)
+            return
         each = -(-size // -(-size // self._at_once()))
         for start in range(0, size, each):
             part, its_targets = tree_map(itemgetter(slice(start, start + each)), (inputs, targets))
@@ -281,9 +300,39 @@ class ClippingEngine:
         """Return how many examples are worked on together."""
         return max(FEWEST, ENTRIES // self._entries) if self._entries else FEWEST
 
-    def _add_part(self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor]) -> None:
+    def _add_padded(
+        self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor], size: int
+    ) -> None:
+        """Add the same sum, in parts that have one of the public sizes: the last one is filled up with copies
+        of its own examples, which count for nothing.
+
+        Where a layer is given a constant (a table of positions), the model runs as it is written: what comes
+        of it hides a dimension, which torch's compiler does not know.
+        """
+        self.decide(inputs if isinstance(inputs, tuple) else (inputs,))
+        decisions = self.recorder.layouts.values()
+        constants = any(shape is not None for layout in decisions for shape in layout.constants)
+        for start in range(0, size, self.sizes[-1]):
+            count = min(self.sizes[-1], size - start)
+            places = start + torch.arange(next(n for n in self.sizes if n >= count)) % count
+            part, its_targets = tree_map(itemgetter(places), (inputs, targets))
+            with nullcontext() if constants else plan.compiled(self.model):
+                self._add_part(part, its_targets, rule, sums, count)
+
+    def _add_part(
+        self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor], count: int | None = None
+    ) -> None:
+        """Add the clipped sum of the first `count` examples, or of all.
+
+        Guarantee: of an example beyond `count` nothing is added, whatever its gradient.
+        Proof:     its factor is zero, and what it left is zeroed where any square is not finite; a finite
+                   square is that of finite numbers, and zero times these is zero.
+        """
         gradients = self.gradients(inputs, targets, by_layer=isinstance(rule, PerLayer), sums_only=True)
         weights, keep = factors(rule, gradients.squares)
+        if count is not None:
+            weights[count:] = 0
+            keep = None if keep is None else keep & (torch.arange(len(keep)) < count)
         if keep is not None:
             gradients.zero_out(keep)
         with torch.no_grad(), full_precision():
@@ -301,18 +350,6 @@ def full_precision() -> AbstractContextManager[Any]:
     Inside the model it does what it says.
     """
     return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext()
-
-
-def _total(taps: list[Tap], sums_only: bool) -> Tensor:
-    """[B]: of all layers together."""
-    total: Tensor | None = None
-    for tap in taps:
-        squares = tap.square()
-        total = squares if total is None else total.add_(squares)
-        if sums_only:
-            tap.release_inputs()
-    assert total is not None
-    return total
 
 
 def _layers(parameters: dict[str, nn.Parameter]) -> dict[int, int]:

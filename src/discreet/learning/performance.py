@@ -1,11 +1,12 @@
 """How a run computes its clipped sums: time and memory, apart from what sets the price.
 
 >>> Performance(microbatch=64)
-Performance(microbatch=64, isolate=False, by_hand=True, keep_memory=False)
+Performance(microbatch=64, isolate=False, by_hand=True, keep_memory=False, compiled=False)
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from .. import _require
@@ -19,17 +20,22 @@ class Performance:
     `microbatch` is the largest number of rows that go through the model together. `isolate` runs model and
     loss example by example, so that they cannot mix examples. `by_hand=False` leaves to torch the layers that
     `learning.fast` would run by hand. `keep_memory=True` sets the C library's allocator, of the whole
-    process, to keep freed memory while a model is trained.
+    process, to keep freed memory while a model is trained. `compiled=True` runs what `torch.compile` made of
+    the model, on batches that are filled up to a few public sizes (`padded_sizes`); without it a compiled
+    model runs as it is written while it is trained.
 
     Guarantee: the event of a run is the same for all values.
     Proof:     the clipped sum of a batch is a sum over its examples, in whatever parts it is added up; noise
-               is drawn once per step.
+               is drawn once per step. An example that fills up a batch has weight zero in the sum. Which
+               size was filled up to follows from the secret size of the batch: it is released nowhere, and
+               shows, as the size itself does, in the running time of a step alone (docs/promise.md).
     """
 
     microbatch: int | None = None
     isolate: bool = False
     by_hand: bool = True
     keep_memory: bool = False
+    compiled: bool = False
 
     def __post_init__(self) -> None:
         if self.microbatch is not None:
@@ -37,6 +43,12 @@ class Performance:
         _require.flag(isolate=self.isolate)
         _require.flag(by_hand=self.by_hand)
         _require.flag(keep_memory=self.keep_memory)
+        _require.flag(compiled=self.compiled)
+        if self.compiled and self.isolate:
+            raise InvalidInput(
+                "compiled=True and isolate=True do not go together: example by example nothing is compiled. "
+                "Nothing was read or trained. Give one of them."
+            )
 
     def updated(self, **options: object) -> Performance:
         """Return the same with options that were given in the trainer's own keywords; None is not given."""
@@ -48,3 +60,20 @@ class Performance:
                 f"trained. Give it once."
             )
         return replace(self, **named) if named else self  # type: ignore[arg-type]
+
+
+def padded_sizes(expected: float, rate: float, microbatch: int | None = None) -> tuple[int, ...]:
+    """Return the public sizes that batches are filled up to: the expected one, and 2 deviations less, 2 and 5
+    more.
+
+    A larger batch (one in millions) is run in parts. They are functions of the schedule alone.
+
+    >>> padded_sizes(256, 0.01)
+    (225, 256, 288, 336)
+    >>> padded_sizes(256, 0.01, microbatch=64)
+    (64,)
+    """
+    deviation = math.sqrt(expected * (1 - min(1.0, rate)))
+    wanted = {math.ceil(expected + k * deviation) for k in (-2, 0, 2, 5)}
+    most = max(wanted) if microbatch is None else microbatch
+    return tuple(sorted({max(1, min(size, most)) for size in wanted}))

@@ -217,8 +217,12 @@ def _own_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
 
 
 @contextmanager
-def attached(model: nn.Module, recorder: Recorder, ways: dict[str, str]) -> Iterator[None]:
-    """Within this context the model's forward pass leaves taps in the recorder."""
+def attached(
+    model: nn.Module, recorder: Recorder, ways: dict[str, str], *, opaque: bool = False
+) -> Iterator[None]:
+    """Within this context the model's forward pass leaves taps in the recorder; `opaque` layers are not
+    looked into by `torch.compile`, which compiles what is between them."""
+    run: Any = torch.compiler.disable(_recorded) if opaque else _recorded  # type: ignore[no-untyped-call]
     try:
         for name, way in ways.items():
             module = model.get_submodule(name)
@@ -230,7 +234,7 @@ def attached(model: nn.Module, recorder: Recorder, ways: dict[str, str]) -> Iter
                 continue
             own_rule = rule_of(module) if way == "tapped" else None
             rule = partial(own_rule or partial(isolated, form_of(module)), module)
-            _put(module, _recorded, recorder, name, rule, module.forward)
+            _put(module, run, recorder, name, rule, module.forward)
         yield
     finally:
         detach(model)
@@ -242,14 +246,22 @@ def eager(model: nn.Module) -> AbstractContextManager[Any]:
     Batches change their size from step to step, and forward passes are ours while the model is attached:
     torch would compile for each of them. The model's own code runs as it is written.
     """
-    modules = list(model.modules())
-    compiled = any(
+    return torch.compiler.set_stance("force_eager") if is_compiled(model) else nullcontext()
+
+
+def is_compiled(model: nn.Module) -> bool:
+    """Return whether the model, or a part of it, was given to `torch.compile`."""
+    return any(
         getattr(module, "_compiled_call_impl", None) is not None
         or type(module).__name__ == "OptimizedModule"
         or hasattr(vars(module).get("forward"), "_torchdynamo_orig_callable")
-        for module in modules
+        for module in model.modules()
     )
-    return torch.compiler.set_stance("force_eager") if compiled else nullcontext()
+
+
+def compiled(model: nn.Module) -> AbstractContextManager[Any]:
+    """Return a context, within that of `eager`, in which what was compiled is run so."""
+    return torch.compiler.set_stance("default") if is_compiled(model) else nullcontext()
 
 
 class _Ours(partial[Any]):

@@ -2,9 +2,13 @@
 
 Clipping bounds what an example does through its own gradient. If a layer or a loss mixes examples, one person
 moves everybody's gradient, and the noise hides far too little. The probe runs model and loss on made-up
-examples at two batch sizes, compares with running each example alone, holds each measured length against that
-of the gradient itself, then changes one example (to other values, and to NaN) and watches all others. It sees
-no data.
+examples at several batch sizes, compares with running each example alone, holds each measured length against
+that of the gradient itself, then changes one example (to other values, and to NaN) and watches all others. It
+sees no data.
+
+Gradients are compared as sums with random weights, drawn anew each time: sums are equal if all summands are,
+and with probability one only then. So no example's gradient is built by itself, which would cost a backward
+pass and a model's memory each; what is compared goes parameter by parameter.
 
 It is a test, not a proof: code that mixes examples only on special inputs passes. `isolate=True` is the
 proof.
@@ -13,6 +17,7 @@ proof.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -26,6 +31,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from .._errors import DiscreetError, InvalidInput, NotPrivate
 from . import heap
 from .engine import ClippingEngine, Gradients
+from .taps import Tap
 
 BATCH = 5
 FEWER = 3  # the second batch size: code may do one thing at one size, and another at another
@@ -50,7 +56,8 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
 
     `inputs` and `targets` are made-up batches of five or more (see `made_up`); the model is left as it was.
     """
-    state = copy.deepcopy(engine.model.state_dict())
+    buffers = {name: copy.deepcopy(buffer) for name, buffer in engine.model.named_buffers()}
+    prints = _fingerprints(engine.model)
     modes = [(module, module.training) for module in engine.model.modules()]
     with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=False), engine.attached():
         try:
@@ -61,7 +68,7 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
                 engine.train(mode)
                 _others(engine, inputs, targets)
                 _others(engine, _pick(inputs, fewer), _pick(targets, fewer))
-            _same_state(engine, state)
+            _same_state(engine, buffers, prints)
         except DiscreetError:
             raise
         except Exception as error:  # made-up data: the message speaks of no person
@@ -76,9 +83,8 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
         finally:
             for module, mode in modes:
                 module.training = mode
-            engine.model.load_state_dict(state)
-    if engine.keep_memory:
-        heap.give_back()
+            _restore(engine.model, buffers)
+    heap.give_back()
 
 
 def made_up(example: Any, batch: int = BATCH) -> Any:
@@ -107,28 +113,44 @@ def made_up(example: Any, batch: int = BATCH) -> Any:
 def rows_of(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
     """Return each example's gradient, [B, parameters], by the engine's own route.
 
-    For probes and tests: it is not clipped.
+    For tests: it is not clipped, and each is as long as the model.
     """
-    return torch.stack(list(_measured(engine, inputs, targets).rows()))
+    measured = _measured(engine, inputs, targets)
+    size = len(measured.gradients.losses)
+    units = torch.eye(size, dtype=engine.dtype)
+    return torch.stack([torch.cat([part.flatten() for part in measured.parts(unit)]) for unit in units])
 
 
 @dataclass
 class _Measured:
-    """The gradients of a batch; one example's at a time is built, since all of them are as many models."""
+    """The gradients of a batch, each example's by itself; weighted sums of them are built, a parameter at a
+    time."""
 
     engine: ClippingEngine
     gradients: Gradients
 
-    def row(self, place: int) -> Tensor:
-        weights = torch.zeros(len(self.gradients.losses), 1, dtype=self.engine.dtype)
-        weights[place] = 1
-        out = self.engine.buffer()
-        with torch.no_grad():
-            self.gradients.add(weights, self.engine.sums(out), self.engine.layers)
-        return out
-
-    def rows(self) -> Iterator[Tensor]:
-        return map(self.row, range(len(self.gradients.losses)))
+    def parts(self, weights: Tensor) -> Iterator[Tensor]:
+        """Yield the sum over examples of weights[i] times gradient i, one parameter after the other."""
+        taps: dict[int, list[Tap]] = {}
+        for tap in self.gradients.taps:
+            for target in (tap.target, tap.bias):
+                if target is not None:
+                    taps.setdefault(id(target.parameter), []).append(tap)
+        ready: dict[int, Tensor] = {}
+        for p in self.engine.parameters.values():
+            own = taps.get(id(p), [])
+            if id(p) not in ready:
+                # The parameters of these taps together: a tap may look after a bias beside its weight.
+                together = {id(t.parameter): t.parameter for tap in own for t in (tap.target, tap.bias) if t}
+                all_taps = {id(tap): tap for key in together for tap in taps[key]}
+                sums = {key: torch.zeros_like(q) for key, q in together.items()} or {
+                    id(p): torch.zeros_like(p)
+                }
+                with torch.no_grad():
+                    for tap in all_taps.values():
+                        tap.add(weights, sums)
+                ready |= sums
+            yield ready.pop(id(p)).detach()
 
 
 def _measured(engine: ClippingEngine, inputs: Any, targets: Any) -> _Measured:
@@ -136,6 +158,11 @@ def _measured(engine: ClippingEngine, inputs: Any, targets: Any) -> _Measured:
     gradients = engine.gradients(inputs, targets)
     gradients.zero_out(gradients.squares.sum(1).isfinite())
     return _Measured(engine, gradients)
+
+
+def _random_weights(size: int, dtype: torch.dtype) -> Tensor:
+    """Return weights of either sign, none of them near zero."""
+    return (0.5 + torch.rand(size, dtype=dtype)) * (1 - 2 * torch.randint(0, 2, (size,)))
 
 
 @contextmanager
@@ -193,14 +220,22 @@ def _alone(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
     the difference between on and off: once in a hundred times for a small transformer. With weights a little
     different that is gone, and mixing is not.
     """
-    for _ in range(TRIES):
-        if not _differs(engine, inputs, targets):
-            return
+    if not _differs(engine, inputs, targets):
+        return
+    kept = [p.detach().clone() for p in engine.model.parameters()]
+    try:
+        for _ in range(TRIES - 1):
+            with torch.no_grad():
+                for p in engine.model.parameters():
+                    if p.dtype.is_floating_point:
+                        p.mul_(1 + NUDGE * torch.randn_like(p))
+            if not _differs(engine, inputs, targets):
+                return
+        raise _difference(engine, inputs, targets)
+    finally:
         with torch.no_grad():
-            for p in engine.model.parameters():
-                if p.dtype.is_floating_point:
-                    p.mul_(1 + NUDGE * torch.randn_like(p))
-    raise _difference(engine, inputs, targets)
+            for p, before in zip(engine.model.parameters(), kept, strict=True):
+                p.copy_(before)
 
 
 def _difference(engine: ClippingEngine, inputs: Any, targets: Any) -> DiscreetError:
@@ -246,52 +281,148 @@ def _difference(engine: ClippingEngine, inputs: Any, targets: Any) -> DiscreetEr
 def _differs(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
     """Return whether an example's gradient depends on the batch that it is in; NotPrivate where one is
     measured too short."""
-    count, tolerance, scale = len(tree_leaves(targets)[0]), TOLERANCE, torch.tensor(0.0)
+    count = len(tree_leaves(targets)[0])
+    weights = _random_weights(count, engine.dtype)
+    whole = _measured(engine, inputs, targets)
     total = engine.gradients(inputs, targets, by_layer=False, sums_only=True).squares.squeeze(1)
-    for size in (count, min(FEWER, count), ONE, MORE):
-        measured = _measured(engine, *_pick((inputs, targets), torch.arange(size) % count))
-        scale = _scale(measured) if size == count else scale
-        for i in range(min(size, count)):
-            truth = _plain(engine, *_pick((inputs, targets), torch.tensor([i])))
-            for place in range(i, size, count):
-                row = measured.row(place)
-                if tolerance == TOLERANCE and _far(row, truth, scale) and _halves(engine, inputs):
-                    # Not looked into before: watching loads torch's compiler, a hundred megabytes.
-                    tolerance = HALF_TOLERANCE
-                if _far(row, truth, scale, tolerance):
+    scale = max(float(part.abs().max()) for part in whole.parts(weights) if part.numel())
+    truth = _Truth(engine)
+    with truth.collecting():
+        for i in range(count):
+            one = _pick((inputs, targets), torch.tensor([i]))
+            truth.add(_loss(engine, *one), float(weights[i]))
+            if i == 0 and _apart(engine, _measured(engine, *one), truth, weights[:1], scale, inputs):
+                return True
+            if i + 1 == min(FEWER, count):
+                fewer = _measured(engine, *_pick((inputs, targets), torch.arange(i + 1)))
+                if _apart(engine, fewer, truth, weights[: i + 1], scale, inputs):
                     return True
-                _check_lengths(engine, measured.gradients.squares[place], row)
-                if size == count:
-                    _check_length(total[place], row)
+    if _apart(engine, whole, truth, weights, scale, inputs):
+        return True
+    for place, lengths in enumerate(truth.lengths):
+        _check_lengths(whole, place, total[place : place + 1], lengths)
+    del whole
+    more = _measured(engine, *_pick((inputs, targets), torch.arange(MORE) % count))
+    return _apart(engine, more, truth, _split(weights, MORE), scale, inputs)
+
+
+def _split(weights: Tensor, size: int) -> Tensor:
+    """Return weights for a batch in which examples come again and again; those of one example add up to its
+    own."""
+    spread = _random_weights(size, weights.dtype)
+    count = len(weights)
+    for i in range(min(count, size)):
+        spread[i] = weights[i] - spread[i + count :: count].sum()
+    return spread
+
+
+class _Truth:
+    """What torch itself computes for examples that are alone: the weighted sum of their gradients, and the
+    squared length of each by layer."""
+
+    def __init__(self, engine: ClippingEngine) -> None:
+        self.engine = engine
+        self.sums = [torch.zeros_like(p).detach() for p in engine.parameters.values()]
+        self.lengths: list[dict[int, float]] = []
+
+    @contextmanager
+    def collecting(self) -> Iterator[None]:
+        """Within this context gradients of weights are taken as they come, and let go of."""
+        parameters = list(self.engine.parameters.values())
+        kept = [p.grad for p in parameters]
+        handles = []
+        try:
+            for p, out in zip(parameters, self.sums, strict=True):
+                p.grad = None
+                handle = p.register_post_accumulate_grad_hook(self._taker(out))  # type: ignore[no-untyped-call]
+                handles.append(handle)
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+            for p, before in zip(parameters, kept, strict=True):
+                p.grad = before
+
+    def _taker(self, out: Tensor) -> Callable[[Tensor], None]:
+        def take(p: Tensor) -> None:
+            assert p.grad is not None
+            gradient, p.grad = p.grad.to_dense(), None
+            layer, own = self.engine.layers[id(p)], self.lengths[-1]
+            own[layer] = own.get(layer, 0.0) + _square(gradient)
+            out.add_(gradient, alpha=self.weight)
+
+        return take
+
+    def add(self, loss: Tensor, weight: float) -> None:
+        """Add one example's gradient, by its loss."""
+        self.weight = weight
+        self.lengths.append({})
+        loss.backward(inputs=list(self.engine.parameters.values()))  # type: ignore[no-untyped-call]
+
+
+def _square(gradient: Tensor) -> float:
+    """Return the squared length, piece by piece in float64."""
+    return sum(float(piece.double().square().sum()) for piece in torch.split(gradient.flatten(), PIECE))
+
+
+def _apart(
+    engine: ClippingEngine, measured: _Measured, truth: _Truth, weights: Tensor, scale: float, inputs: Any
+) -> bool:
+    """Return whether the weighted sum of measured gradients is not that of single examples; NotPrivate where
+    a length was measured too short."""
+    size, count = len(weights), len(truth.lengths)
+    far = [
+        _distance(part, true)
+        for part, true in zip(measured.parts(weights), truth.sums, strict=True)
+        if part.numel()
+    ]
+    worst = max(far) if all(math.isfinite(d) for d in far) else math.inf
+    bound = scale * max(1, size / count)
+    if worst > TOLERANCE * bound and (
+        # Not looked into before: watching loads torch's compiler, a hundred megabytes.
+        worst > HALF_TOLERANCE * bound or not _halves(engine, inputs)
+    ):
+        return True
+    for place, squares in enumerate(measured.gradients.squares):
+        _check_lengths(measured, place, squares, truth.lengths[place % count])
     return False
 
 
-def _scale(measured: _Measured) -> Tensor:
-    """Return the largest entry of all gradients."""
-    return torch.stack([row.abs().max() for row in measured.rows()]).max().clamp(min=1e-12)
+def _check_lengths(measured: _Measured, place: int, squares: Tensor, true: dict[int, float]) -> None:
+    """Hold the measured squares of one example, by layer or as one, against its gradient; on made-up examples
+    only, where it tells nothing.
 
-
-def _check_lengths(engine: ClippingEngine, squares: Tensor, row: Tensor) -> None:
-    """Hold the measured squares against the gradient itself, layer by layer and as a whole; on made-up
-    examples only, where it tells nothing."""
-    own: dict[int, list[Tensor]] = {}
-    pieces = torch.split(row, [p.numel() for p in engine.parameters.values()])
-    for p, piece in zip(engine.parameters.values(), pieces, strict=True):
-        own.setdefault(engine.layers[id(p)], []).append(piece)
-    for layer, its_pieces in own.items():
-        _check_length(squares[layer], *its_pieces)
-    _check_length(squares.sum(), row)
-
-
-def _check_length(square: Tensor, *pieces: Tensor) -> None:
-    true = sum(float(piece.double().square().sum()) for piece in pieces)
-    if bool(square.isfinite()) and float(square) < true * (1 - ROUNDING):
+    Torch's gradient is that of the engine up to rounding, much of it in half precision: where that is longer,
+    the engine's own is built, which is the vector that will be scaled.
+    """
+    if _are_long_enough(squares, true):
+        return
+    weights = torch.zeros(len(measured.gradients.losses), dtype=measured.engine.dtype)
+    weights[place], own = 1, dict.fromkeys(true, 0.0)
+    for p, part in zip(measured.engine.parameters.values(), measured.parts(weights), strict=True):
+        layer = measured.engine.layers[id(p)]
+        own[layer] = own.get(layer, 0.0) + _square(part)
+    if not _are_long_enough(squares, own):
         raise NotPrivate(
             "the gradient of a made-up example is longer than what was measured, so that it would "
             "not be clipped enough: a weight is used in "
             "two ways that are not known together. No data was read. Run each example alone "
             "(isolate=True), and please report it."
         )
+
+
+def _are_long_enough(squares: Tensor, true: dict[int, float]) -> bool:
+    """Return whether no length is above what was measured, of each layer and of all together."""
+    pairs = [(squares.sum(), sum(true.values()))]
+    if len(squares) > 1:
+        pairs += [(squares[layer], length) for layer, length in true.items()]
+    return not any(bool(a.isfinite()) and float(a) < b * (1 - ROUNDING) for a, b in pairs)
+
+
+def _distance(one: Tensor, other: Tensor) -> float:
+    """Return the largest difference of two tensors; not finite where one of them is not."""
+    pieces = zip(torch.split(one.flatten(), PIECE), torch.split(other.flatten(), PIECE), strict=True)
+    return max(float((a - b).abs_().max()) for a, b in pieces)
 
 
 def _losses(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
@@ -325,15 +456,15 @@ def _others(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
     seed = int(torch.randint(0, 1 << 30, ()))
     before = _seeded(engine, seed, inputs, targets)
     losses = before.gradients.losses
-    scale = _scale(before)
     for place, change in ((2, _others_value), (0, _huge), (1, _nan)):
         rest = [i for i in range(len(losses)) if i != place]
+        weights = _random_weights(len(losses), engine.dtype)
+        weights[place] = 0
         changed = _changed(inputs, place, change), _changed(targets, place, _others_value)
         after = _seeded(engine, seed, *changed)
-        moved = _far(after.gradients.losses[rest], losses[rest], losses.abs().max()) or any(
-            _far(after.row(i), before.row(i), scale) for i in rest
-        )
-        if moved:
+        if _far(after.gradients.losses[rest], losses[rest], losses.abs().max()) or _moved(
+            before, after, weights
+        ):
             raise NotPrivate(
                 "changing one made-up example changed the gradient or the loss of another: the model "
                 "or the loss mixes examples, and "
@@ -341,6 +472,17 @@ def _others(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
                 "(learning.without_batch_norm), averages over the batch, and losses normalized over "
                 "the batch; or use isolate=True."
             )
+
+
+def _moved(before: _Measured, after: _Measured, weights: Tensor) -> bool:
+    """Return whether the weighted sum of some gradients is another one."""
+    scale, worst = 1e-12, 0.0
+    for one, other in zip(before.parts(weights), after.parts(weights), strict=True):
+        if one.numel():
+            scale = max(scale, float(one.abs().max()))
+            distance = _distance(one, other)
+            worst = max(worst, distance) if math.isfinite(distance) else math.inf
+    return worst > TOLERANCE * scale
 
 
 def _seeded(engine: ClippingEngine, seed: int, inputs: Any, targets: Any) -> _Measured:
@@ -384,13 +526,38 @@ def _far(one: Tensor, other: Tensor, scale: Tensor, tolerance: float = TOLERANCE
     return not all(bool(((a - b).abs_() <= tolerance * scale).all()) for a, b in pieces)
 
 
-def _same_state(engine: ClippingEngine, state: dict[str, Any]) -> None:
+def _fingerprints(model: nn.Module) -> dict[str, int]:
+    """Return a sum over the bits of each parameter, which shows whether it was changed: a copy of all of them
+    is as large as the model."""
+    prints = {}
+    for name, p in model.named_parameters():
+        whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[min(8, p.element_size())]
+        prints[name] = int(p.detach().reshape(-1).view(whole).sum(dtype=torch.int64))
+    return prints
+
+
+def _restore(model: nn.Module, buffers: dict[str, Any]) -> None:
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name in buffers and isinstance(buffer, Tensor) and buffer.shape == buffers[name].shape:
+                buffer.copy_(buffers[name])
+
+
+def _same_state(engine: ClippingEngine, buffers: dict[str, Any], prints: dict[str, int]) -> None:
     """Running averages and the like are learned from private examples without noise."""
-    names = [name for name, p in engine.model.named_parameters()]
-    for name, tensor in engine.model.state_dict().items():
-        if name not in names and isinstance(tensor, Tensor) and not torch.equal(tensor, state[name]):
-            raise NotPrivate(
-                f"the forward pass changes the buffer {name!r}: what it keeps of private examples is "
-                f"never noised. No data was read. "
-                f"Turn that off."
-            )
+    after = dict(engine.model.named_buffers())
+    moved = [name for name, buffer in buffers.items() if not torch.equal(after[name], buffer)]
+    if moved:
+        raise NotPrivate(
+            f"the forward pass changes the buffer {moved[0]!r}: what it keeps of private examples is "
+            f"never noised. No data was read. "
+            f"Turn that off."
+        )
+    changed = [
+        name for name, sum_of_bits in _fingerprints(engine.model).items() if prints[name] != sum_of_bits
+    ]
+    if changed:
+        raise NotPrivate(
+            f"the forward pass changes the parameter {changed[0]!r} in place: what it writes there of "
+            f"private examples is never noised. No data was read. Change weights between runs."
+        )

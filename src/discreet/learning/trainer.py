@@ -35,7 +35,7 @@ from .data import Tabular, examples_of, shapes_of
 from .discrete import Grid
 from .engine import ClippingEngine
 from .optimizers import SGD, Optimizer, start
-from .performance import Performance
+from .performance import Performance, padded_sizes
 from .safety import made_up, probe
 from .schedules import Indices, Schedule, schedule
 from .summands import Summands
@@ -171,9 +171,15 @@ class Trainer:
         return float(self.noise_multiplier * clip.clip * self.schedule.growth)
 
     def _engine(self, model: nn.Module) -> ClippingEngine:
-        how = self.performance
+        how, expected = self.performance, float(self.schedule.divisor)
+        rate = float(getattr(self.schedule, "rate", 0.0))
         return ClippingEngine(
-            model, self.loss, isolate=how.isolate, by_hand=how.by_hand, keep_memory=how.keep_memory
+            model,
+            self.loss,
+            isolate=how.isolate,
+            by_hand=how.by_hand,
+            keep_memory=how.keep_memory,
+            sizes=padded_sizes(expected, rate, how.microbatch) if how.compiled else (),
         )
 
     def _set(self, name: str, value: Any) -> None:
