@@ -173,7 +173,7 @@ def test_a_session_fits_all_of_them_within_their_prices(tmp_path: Path) -> None:
     spent = 0.0
     for estimator in (
         GaussianNB(epsilon=3),
-        DecisionTreeClassifier(epsilon=3, max_depth=2),
+        DecisionTreeClassifier(epsilon=12, max_depth=1),
         ExplainableBoostingClassifier(epsilon=5, rounds=30),
     ):
         model = people.fit(estimator, target="kind")

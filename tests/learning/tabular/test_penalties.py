@@ -205,3 +205,18 @@ def test_a_penalty_makes_weights_small_in_all_three_ways_and_bad_ones_are_refuse
             LogisticRegression(l1=wrong, n=4000, classes=[0, 1]).fit(X, y > 0)
     with pytest.raises(InvalidInput, match="reach"):
         ElasticNet(reach=0.0, n=4000).fit(X, y)
+
+
+def test_indicators_of_categories_hold_the_intercept_and_make_rows_shorter() -> None:
+    public = Public(
+        schema={"a": Bounds(-1, 1), "k": Categories(["u", "v"]), "y": Categories([0, 1])}, size=900
+    )
+    model = LogisticRegression(3.0)
+    mechanism: Any = model.mechanism(public, target="y")
+    assert mechanism.design.names(public) == ("a", "k=u", "k=v")
+    assert model.mechanism(public, target="y", features=["a"]).design.intercept  # type: ignore[attr-defined]
+    # two thirds are positive whatever a is: without an intercept that could not be learned
+    rng = np.random.default_rng(0)
+    table = {"a": rng.uniform(-1, 1, 900), "k": rng.choice(["u", "v"], 900), "y": [1, 1, 0] * 300}
+    model.adopt(mechanism(Memory(table, public), entropy=SeededEntropy(1)), mechanism)
+    assert model.predict({"a": [0.0, 0.5], "k": ["u", "v"]}).tolist() == [1, 1]

@@ -138,7 +138,7 @@ class PrivateRegressionTree(GreedyTree):
 
     @property
     def numbers(self) -> int:
-        return 3 * 2**self.depth
+        return int(3 * 2**self.depth)
 
     def error(self, confidence: float = 0.95) -> float:
         return float(self.noise.error(confidence, entries=2 ** (self.depth + 1))) / CELLS

@@ -229,8 +229,8 @@ class PrivateSearch(TableEstimator):
 
     def comparison(self) -> dict[str, float]:
         """Return what this search cost (by Rényi divergences, as it is charged; alone it may be proved to
-        cost less, by Koskela, Redberg & Wang 2024), what trying every candidate once by plain composition would,
-        and what hiding the trials would claim, which is no guarantee."""
+        cost less, by Koskela, Redberg & Wang 2024), what trying every candidate once by plain composition
+        would, and what hiding the trials would claim, which is no guarantee."""
         check_is_fitted(self, "best_estimator_")
         search = self.mechanism_
         one, count = search.run_event, len(search.candidates)
@@ -241,9 +241,9 @@ class PrivateSearch(TableEstimator):
         )
         return {
             "this search": search.epsilon,
-            "this search alone, by the privacy profile of a run": min(search.epsilon, float(tighter)),
             "plain composition, every candidate once": _price(one.repeated(count), search.delta),
             "cheating: the best run alone, not a guarantee": _price(one, search.delta),
+            "this search alone, by the privacy profile of a run": min(search.epsilon, float(tighter)),
         }
 
 

@@ -181,7 +181,7 @@ class GreedyTree(TableLearner):
         sizes, numeric = bin_counts(self.design, self.public, self.parts), ordered(self.design, self.public)
         whole = columns.sum(axis=0)
         for feature, bins in enumerate(sizes):
-            left = np.stack(
+            left: Any = np.stack(
                 [np.bincount(codes[:, feature], weights=c, minlength=bins) for c in columns.T], axis=1
             )
             left = left.cumsum(axis=0)[:-1] if numeric[feature] else left
