@@ -11,7 +11,9 @@ from .constraints import Constraint
 from .copy import SyntheticAnswer, SyntheticCopy
 from .counting import MarginalCounts
 from .domain import Domain, DomainColumn
+from .linked import ChildTable, LinkedFitted, LinkedSynthesis
 from .marginal_trees import MST, Independent
+from .pair import SyntheticPair
 from .quality import CopyDistance, Report
 from .synthesizer import Fitted, MeasuredTable
 
@@ -19,6 +21,7 @@ __all__ = [
     "AIM",
     "MST",
     "MWEM",
+    "ChildTable",
     "Comparison",
     "Constraint",
     "CopyDistance",
@@ -26,11 +29,14 @@ __all__ = [
     "DomainColumn",
     "Fitted",
     "Independent",
+    "LinkedFitted",
+    "LinkedSynthesis",
     "MarginalCounts",
     "MeasuredTable",
     "PrivBayes",
     "Report",
     "SyntheticAnswer",
     "SyntheticCopy",
+    "SyntheticPair",
     "compared",
 ]
