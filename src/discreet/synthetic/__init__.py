@@ -5,7 +5,7 @@ Everything after the noise is post-processing: a copy may be asked, shared and j
 """
 
 from .aim import AIM
-from .baselines import MWEM, PrivBayes
+from .baselines import MWEM
 from .comparison import Comparison, compared
 from .constraints import Constraint
 from .copy import SyntheticAnswer, SyntheticCopy
@@ -14,6 +14,7 @@ from .domain import Domain, DomainColumn
 from .linked import ChildTable, LinkedFitted, LinkedSynthesis
 from .marginal_trees import MST, Independent
 from .pair import SyntheticPair
+from .privbayes import PrivBayes
 from .quality import CopyDistance, Report
 from .synthesizer import Fitted, MeasuredTable
 

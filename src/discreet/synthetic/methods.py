@@ -10,9 +10,10 @@ from .._public import Public
 from .._require import Real
 from .aim import AIM
 from .arguments import instance
-from .baselines import MWEM, PrivBayes
+from .baselines import MWEM
 from .domain import Domain
 from .marginal_trees import MST, Independent
+from .privbayes import PrivBayes
 from .synthesizer import Synthesizer
 
 METHODS: dict[str, type[Synthesizer]] = {m.method: m for m in (AIM, MST, MWEM, PrivBayes, Independent)}
