@@ -8,12 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from typer.testing import CliRunner
 
 import discreet as dp
 from discreet import Bounds, Categories, Public, accounting
 from discreet._public import Neighbors, Related, Unit
 from discreet._registry import from_json, to_json
+from discreet.app.cli import app
 from discreet.mechanisms import ExponentialMechanism, IntegerGaussian
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import ChildTable, LinkedSynthesis, SyntheticPair
@@ -341,3 +345,41 @@ def test_rows_drawn_given_codes_follow_the_conditional_law() -> None:
             shares = np.bincount(columns[a], minlength=model.tree.sizes[a]) / 4000
             expected = truth.project([a]) / truth.total
             assert np.abs(shares - expected).max() < 0.06
+
+
+def test_the_shell_copies_two_tables_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows, visits = drawn(200)
+    pq.write_table(pa.table(rows), "people.parquet")
+    pq.write_table(pa.table(visits), "visits.parquet")
+    Path("people.parquet.schema.toml").write_text(
+        'table = "people"\nunit = "id"\n'
+        '[columns.sex]\ntype = "categories"\nvalues = ["f", "m"]\n'
+        '[tables.visits]\ndata = "visits.parquet"\nprivate = true\nunit = "who"\n'
+        '[tables.visits.columns.kind]\ntype = "categories"\nvalues = ["er", "gp"]\n'
+    )
+    runner = CliRunner()
+
+    def run(*words: str) -> Any:
+        return runner.invoke(app, list(words))
+
+    assert run("init", "people.parquet", "--epsilon", "4", "--delta", "1e-6").exit_code == 0
+    words = [
+        "synth",
+        "people.parquet",
+        "-e",
+        "2",
+        "--child",
+        "visits",
+        "--rows-per-unit",
+        "2",
+        "--method",
+        "mst",
+    ]
+    refused = run(*words, "-o", "copy.parquet")
+    assert refused.exit_code != 0
+    done = run(*words, "-o", "copies", "--rows", "30", "--json")
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert json.loads(done.stdout)["child"]["table"] == "visits"
+    assert pq.read_table("copies/people.parquet").column_names == ["id", "sex"]
+    assert set(pq.read_table("copies/visits.parquet")["who"].to_pylist()) <= set(range(1, 31))

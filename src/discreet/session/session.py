@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..explaining import Explanation
     from ..planning import BudgetPlan
     from ..query import WorkloadQuery
-    from ..synthetic import SyntheticCopy
+    from ..synthetic import ChildTable, SyntheticCopy
     from .streams import Stream
     from .teaching import Labeller
 
@@ -417,7 +417,7 @@ class Session:
         rows_per_unit: int | None = None,
         constraints: Sequence[Any] = (),
         options: Mapping[str, Any] | None = None,
-        child: Any = None,
+        child: ChildTable | str | None = None,
         seed: int | None = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,

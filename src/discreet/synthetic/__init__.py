@@ -8,7 +8,7 @@ from .aim import AIM
 from .baselines import MWEM
 from .comparison import Comparison, compared
 from .constraints import Constraint
-from .copy import SyntheticAnswer, SyntheticCopy
+from .copy import OpenedCopy, SyntheticAnswer, SyntheticCopy, open_copy
 from .counting import MarginalCounts
 from .domain import Domain, DomainColumn
 from .linked import ChildTable, LinkedFitted, LinkedSynthesis
@@ -34,10 +34,12 @@ __all__ = [
     "LinkedSynthesis",
     "MarginalCounts",
     "MeasuredTable",
+    "OpenedCopy",
     "PrivBayes",
     "Report",
     "SyntheticAnswer",
     "SyntheticCopy",
     "SyntheticPair",
     "compared",
+    "open_copy",
 ]

@@ -82,7 +82,8 @@ def _svg(drawing: Drawing) -> str:
     side = margin + _CELL * len(names)
     charts = -(-len(drawing.marginals) // _ACROSS)
     width = max(side + 120, 20 + _ACROSS * (_CHART + 20))
-    height = 60 + side + 40 + charts * (_HIGH + 40)
+    top = 80 + _CELL * len(names)
+    height = top + 40 + charts * (_HIGH + 40)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-label="{escape(drawing.title)}" '
@@ -90,7 +91,6 @@ def _svg(drawing: Drawing) -> str:
         _text(10, 20, drawing.title, "start", bold=True),
         *_heat_map(drawing, margin),
     ]
-    top = 60 + side
     legend = ((_COPY, "copy"), (_OTHER, drawing.other))
     for k, (color, name) in enumerate(legend):
         parts.append(f'<rect x="{10 + 90 * k}" y="{top}" width="10" height="10" fill="{color}"/>')

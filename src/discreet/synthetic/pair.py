@@ -4,6 +4,7 @@ key."""
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -131,7 +132,10 @@ class SyntheticPair:
             raise InvalidInput(f"there is no folder {str(target.parent)!r}. Nothing was written.")
         target.mkdir(exist_ok=True)
         (target / "card.json").write_text(json.dumps(self.card(), indent=2) + "\n")
-        return self.to_arrow()
+        files = [re.sub(r"[^\w.-]", "_", name) for name in self.names]
+        if files[0].lower() == files[1].lower():
+            files[1] += "_child"
+        return dict(zip(files, (self.parents, self.children), strict=True))
 
     def sql(self, text: str) -> SyntheticAnswer:
         """Ask both tables in full SQL, joins included, free; they have the names of those they were made
