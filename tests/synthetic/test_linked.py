@@ -353,7 +353,7 @@ def test_the_shell_copies_two_tables_into_a_folder(tmp_path: Path, monkeypatch: 
     pq.write_table(pa.table(rows), "people.parquet")
     pq.write_table(pa.table(visits), "visits.parquet")
     Path("people.parquet.schema.toml").write_text(
-        'table = "people"\nunit = "id"\n'
+        'table = "people"\n[unit]\ncolumn = "id"\n'
         '[columns.sex]\ntype = "categories"\nvalues = ["f", "m"]\n'
         '[tables.visits]\ndata = "visits.parquet"\nprivate = true\nunit = "who"\n'
         '[tables.visits.columns.kind]\ntype = "categories"\nvalues = ["er", "gp"]\n'
