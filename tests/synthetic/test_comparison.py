@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as tree
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from discreet import InvalidInput, auditing
+from discreet import Bounds, Categories, Dates, InvalidInput, Public, auditing
 from discreet.sampling import SeededEntropy
-from discreet.synthetic import compared
+from discreet.synthetic import Domain, compared
 from discreet.synthetic.copy import SyntheticCopy
-from discreet.synthetic.methods import method_for
+from discreet.synthetic.drawing import Drawing
+from discreet.synthetic.methods import METHODS, method_for
 from discreet.tables import Memory
 
 from .test_methods import DOMAIN, PUBLIC, correlated
@@ -71,3 +74,42 @@ def test_a_membership_attack_on_releases_shows_no_more_than_was_paid_and_less_no
     method = method_for("independent", PUBLIC, DOMAIN, epsilon=1, delta=1e-6)
     assert shown(method) <= 1
     assert shown(replace(method, rho=10_000 * method.rho)) > 1
+
+
+def test_pictures_show_every_pair_and_column_and_say_what_is_not_private(tmp_path: Path) -> None:
+    public = Public(
+        schema={"a<b": Categories(["x&y", "z"]), "n": Bounds(0, 9), "d": Dates("2020-01-01", "2020-12-31")}
+    )
+    rows = 300
+    random = np.random.default_rng(1)
+    data = {
+        "a<b": random.choice(["x&y", "z"], rows),
+        "n": random.integers(0, 10, rows),
+        "d": [f"2020-{m:02}-01" for m in random.integers(1, 13, rows)],
+    }
+    source = Memory(data, public)
+    for name in METHODS:
+        method = METHODS[name](public=public, domain=Domain.of(public), rho=1)
+        released = method(source, entropy=SeededEntropy(3))
+        copy = SyntheticCopy.of(released.value, released.event, rows=rows, seed=1)
+        report = copy.report()
+        drawing = report.plot()
+        assert {m.column for m in drawing.marginals} == {"a<b", "n", "d"}
+        pairs = [t.columns for t in report.tables if len(t.columns) == 2]
+        assert set(drawing.pairs) == {tuple(sorted(p, key=copy.columns.index)) for p in pairs}
+        for one in drawing.marginals:
+            assert len(one.labels) == len(one.copy) == len(one.other)
+            assert abs(sum(one.copy) - 1) < 1e-9
+            assert abs(sum(one.other) - 1) < 1e-9
+        assert "NOT PRIVATE" not in drawing.svg()
+    truth = compared(copy, source).plot()
+    assert isinstance(truth, Drawing)
+    assert len(truth.pairs) == 3
+    first = next(m for m in truth.marginals if m.column == "a<b")
+    assert first.other[0] == np.mean(data["a<b"] == "x&y")
+    path = truth.save(tmp_path / "truth.svg")
+    root = tree.fromstring(path.read_text())
+    assert "NOT PRIVATE" in str(root.attrib["aria-label"])
+    assert len(root.findall(".//{http://www.w3.org/2000/svg}title")) == 3 + 2 * sum(
+        len(m.labels) for m in truth.marginals
+    )

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import discreet as dp
 from discreet.app.cli import app
 from discreet.session import Session
-from discreet.synthetic.copy import NOTE
+from discreet.synthetic.copy import NOTE, open_copy
 
 SCHEMA = {
     "sex": dp.Categories(["f", "m"]),
@@ -75,6 +75,11 @@ def test_answers_of_a_copy_say_that_they_carry_no_interval(copy: Any) -> None:
     assert NOTE in str(answer)
     with pytest.raises(dp.InvalidInput, match="no ± of the truth"):
         answer.interval()
+    # The rows are made up, so that the engine's own words may be shown; files are out of reach.
+    with pytest.raises(dp.InvalidInput, match=r"agge.*not found"):
+        copy.sql("SELECT agge FROM data")
+    with pytest.raises(dp.InvalidInput, match="cannot be answered"):
+        copy.sql("SELECT * FROM read_csv('/etc/passwd')")
 
 
 def test_constraints_hold_in_every_row_and_conditions_too(copy: Any) -> None:
@@ -101,6 +106,17 @@ def test_files_carry_the_card(copy: Any, tmp_path: Path) -> None:
     assert card["constraints"] == ["age >= years"]
     stored = pq.read_table(tmp_path / "copy.parquet")
     assert json.loads(stored.schema.metadata[b"discreet"]) == card
+    for name in ("copy.parquet", "copy.csv"):
+        opened_again = open_copy(tmp_path / name)
+        answer = opened_again.sql("SELECT COUNT(*) AS n, MAX(age) AS m FROM data")
+        assert answer.to_arrow()["n"].to_pylist() == [500]
+        assert NOTE in str(answer)
+        assert opened_again.card == card
+    pq.write_table(stored.replace_schema_metadata(None), tmp_path / "data.parquet")
+    (tmp_path / "junk.parquet").write_text("junk")
+    for wrong in (tmp_path / "data.parquet", tmp_path / "junk.parquet", tmp_path, "no such file", 3):
+        with pytest.raises(dp.InvalidInput):
+            open_copy(wrong)  # type: ignore[arg-type]
     assert stored.num_rows == len((tmp_path / "copy.csv").read_text().splitlines()) - 1 == 500
 
 

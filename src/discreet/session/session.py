@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from ..explaining import Explanation
     from ..planning import BudgetPlan
     from ..query import WorkloadQuery
-    from ..synthetic import SyntheticCopy
+    from ..synthetic import ChildTable, SyntheticCopy
     from .streams import Stream
     from .teaching import Labeller, TeachingPreview
 
@@ -433,18 +433,21 @@ class Session:
         rows_per_unit: int | None = None,
         constraints: Sequence[Any] = (),
         options: Mapping[str, Any] | None = None,
+        child: ChildTable | str | None = None,
         seed: int | None = None,
         checkpoint: str | Path | None = None,
         resume: bool = False,
         progress: segments.Watch | None = None,
         fresh: bool = False,
-    ) -> SyntheticCopy:
+    ) -> Any:
         """Make a synthetic copy of the table, charged first; asking again with the same options is free.
 
         `rows`: how many to draw, by default as many as a noisy total says. `method`: "auto", "aim", "mst",
         "mwem", "privbayes" or "independent"; `options` are its own (degree, cells). `bins`, `missing` and
         `constraints` are public facts, see `synthetic.Domain` and `synthetic.Constraint`. With a `checkpoint`
         the run is saved after each step, and `resume` goes on after a crash; `progress` is told each step.
+        `child`: a second private table, its name or `synthetic.ChildTable(...)`, whose rows are copied with
+        those of their units; the result is then a `SyntheticPair`, else a `SyntheticCopy`.
         """
         from .synthesis import SynthesisTerms, synthesize
 
@@ -458,6 +461,7 @@ class Session:
             rows_per_unit=rows_per_unit,
             constraints=constraints,
             options=options,
+            child=child,
         )
         run = {"checkpoint": checkpoint, "resume": resume, "progress": progress, "fresh": fresh}
         return synthesize(self, terms, rows=rows, seed=seed, **run)  # type: ignore[arg-type]

@@ -12,10 +12,12 @@ from .._errors import InvalidInput
 from .._require import Real
 from ..curator import segments
 from ..synthetic import methods
-from ..synthetic.arguments import instance, mapping, rows_and_seed
+from ..synthetic.arguments import instance, method_options, rows_and_seed
 from ..synthetic.copy import SyntheticCopy
 from ..synthetic.counting import rows_per_unit as bounded_rows
 from ..synthetic.domain import Domain
+from ..synthetic.linked import ChildTable, LinkedSynthesis
+from ..synthetic.pair import SyntheticPair
 from ..synthetic.quality import CopyDistance
 
 if TYPE_CHECKING:
@@ -36,28 +38,56 @@ class SynthesisTerms:
     rows_per_unit: int | None = None
     constraints: Sequence[Any] = ()
     options: Mapping[str, Any] | None = None
+    child: ChildTable | str | None = None
 
     def mechanism(self, session: Session) -> Any:
         """Return the priced method; nothing is read."""
         public = session.public
-        options = mapping(options=self.options)
-        if own := sorted({"rows_per_unit", "constraints", "epsilon", "delta"} & set(options)):
-            raise InvalidInput(
-                f"{own[0]} is an option of synthesize itself: synthesize({own[0]}=...). Nothing was charged."
-            )
+        options = method_options(self.options)
+        if self.child is not None:
+            return self._linked(session, public, options)
         domain = Domain.of(public, self.columns, bins=self.bins, missing=self.missing)
-        delta = self.delta
-        if delta is None:
-            delta = session._delta(self.epsilon, session.curator.policy)
         return methods.method_for(
             self.method,
             public,
             domain,
             epsilon=self.epsilon,
-            delta=delta,
+            delta=self._delta(session),
             rows_per_unit=bounded_rows(public, self.rows_per_unit),
             constraints=_require.listed(constraints=self.constraints),
             **options,
+        )
+
+    def _delta(self, session: Session) -> float:
+        if self.delta is not None:
+            return self.delta
+        return session._delta(self.epsilon, session.curator.policy)
+
+    def _linked(self, session: Session, public: Any, options: Mapping[str, Any]) -> LinkedSynthesis:
+        """Return the priced method for two linked tables."""
+        child = self.child
+        if isinstance(child, str):
+            if self.rows_per_unit is None:
+                raise InvalidInput(
+                    f"one unit may have many rows in {child!r}: say how many of them count, "
+                    f"rows_per_unit=5. Nothing was charged."
+                )
+            child = ChildTable(name=child, rows_per_unit=self.rows_per_unit)
+        elif self.rows_per_unit is not None:
+            raise InvalidInput("say rows_per_unit in ChildTable(...), once. Nothing was charged.")
+        if not isinstance(child, ChildTable):
+            raise _require.fail("child", child, "the name of a table, or ChildTable(...)")
+        return LinkedSynthesis.for_privacy(
+            public,
+            child,
+            epsilon=self.epsilon,
+            delta=self._delta(session),
+            method=self.method,
+            columns=self.columns,
+            bins=self.bins,
+            missing=self.missing,
+            constraints=self.constraints,
+            options=options,
         )
 
 
@@ -71,7 +101,7 @@ def synthesize(
     resume: bool,
     progress: segments.Watch | None,
     fresh: bool,
-) -> SyntheticCopy:
+) -> SyntheticCopy | SyntheticPair:
     """Pay for a synthesis, or find it in the ledger, and return its copy."""
     rows_and_seed(rows, seed)
     _require.flag(resume=resume, fresh=fresh)
@@ -81,7 +111,8 @@ def synthesize(
         raise _require.fail("checkpoint", checkpoint, "the name of a file")
     mechanism = terms.mechanism(session)
     released = _released(session, mechanism, checkpoint, resume, progress, fresh)
-    return SyntheticCopy.of(released.value, mechanism.event, rows=rows, seed=seed, asked=mechanism.asked)
+    kind = SyntheticCopy if terms.child is None else SyntheticPair
+    return kind.of(released.value, mechanism.event, rows=rows, seed=seed, asked=mechanism.asked)
 
 
 def _released(

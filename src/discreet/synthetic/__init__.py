@@ -5,13 +5,16 @@ Everything after the noise is post-processing: a copy may be asked, shared and j
 """
 
 from .aim import AIM
-from .baselines import MWEM, PrivBayes
+from .baselines import MWEM
 from .comparison import Comparison, compared
 from .constraints import Constraint
-from .copy import SyntheticAnswer, SyntheticCopy
+from .copy import OpenedCopy, SyntheticAnswer, SyntheticCopy, open_copy
 from .counting import MarginalCounts
 from .domain import Domain, DomainColumn
+from .linked import ChildTable, LinkedFitted, LinkedSynthesis
 from .marginal_trees import MST, Independent
+from .pair import SyntheticPair
+from .privbayes import PrivBayes
 from .quality import CopyDistance, Report
 from .synthesizer import Fitted, MeasuredTable
 
@@ -19,6 +22,7 @@ __all__ = [
     "AIM",
     "MST",
     "MWEM",
+    "ChildTable",
     "Comparison",
     "Constraint",
     "CopyDistance",
@@ -26,11 +30,16 @@ __all__ = [
     "DomainColumn",
     "Fitted",
     "Independent",
+    "LinkedFitted",
+    "LinkedSynthesis",
     "MarginalCounts",
     "MeasuredTable",
+    "OpenedCopy",
     "PrivBayes",
     "Report",
     "SyntheticAnswer",
     "SyntheticCopy",
+    "SyntheticPair",
     "compared",
+    "open_copy",
 ]

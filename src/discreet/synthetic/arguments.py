@@ -24,6 +24,16 @@ def mapping(**named: Any) -> dict[str, Any]:
     return dict(value)
 
 
+def method_options(options: Any) -> dict[str, Any]:
+    """Return the options of a method's own; what is an option of every synthesis is refused there."""
+    named = mapping(options=options)
+    if own := sorted({"rows_per_unit", "constraints", "epsilon", "delta"} & set(named)):
+        raise InvalidInput(
+            f"{own[0]} is an option of synthesize itself: synthesize({own[0]}=...). Nothing was charged."
+        )
+    return named
+
+
 def instance(kind: type, **named: Any) -> None:
     """Refuse what is not of a class, by the class's name."""
     for name, value in named.items():

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -23,6 +23,7 @@ from ..tables import Source
 from .arguments import instance
 from .copy import SyntheticCopy
 from .counting import Cells, count
+from .drawing import Drawing, Marginal, marginal
 from .junction import Clique
 
 # Rows that are compared one with another, at most: a sample of each.
@@ -50,6 +51,15 @@ class Comparison:
     accuracy: tuple[float, float] | None
     nearest: tuple[float, float]
     private: bool = False
+    by_pair: Mapping[tuple[str, str], float] = field(default_factory=dict)
+    marginals: tuple[Marginal, ...] = ()
+
+    def plot(self) -> Drawing:
+        """Draw the total variation of every pair, and every column of the copy beside the data's. Not
+        private."""
+        columns = tuple(dict.fromkeys(name for pair in self.by_pair for name in pair))
+        title = "NOT PRIVATE: total variation of pairs, computed from the data without noise"
+        return Drawing(title, columns, self.by_pair, self.marginals, "data (not private)")
 
     def __str__(self) -> str:
         lines = ["NOT PRIVATE: computed from the data without noise"]
@@ -103,8 +113,12 @@ def compared(
     triples = list(itertools.combinations(columns, 3))
     if len(triples) > _TRIPLES:
         triples = [triples[i] for i in random.choice(len(triples), _TRIPLES, replace=False)]
+    pairs = list(itertools.combinations(columns, 2))
+    codings = domain.codings(copy.public)
     return Comparison(
-        pairs=_apart(cells, made, list(itertools.combinations(columns, 2))),
+        pairs=_apart(cells, made, pairs),
+        by_pair={(copy.columns[a], copy.columns[b]): _apart(cells, made, [(a, b)])[0] for a, b in pairs},
+        marginals=tuple(marginal(c, cells.table([a]), copy.codes[a]) for a, c in enumerate(codings)),
         triples=_apart(cells, made, triples) if triples else None,
         direct=None if rho is None else _direct(cells, float(rho)),
         propensity=_propensity(rows, copy.codes, cells.sizes, random),

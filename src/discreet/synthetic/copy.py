@@ -214,6 +214,50 @@ class SyntheticAnswer:
         return "\n".join(["  ".join(names), *lines, f"({self.note})"])
 
 
+@dataclass(frozen=True, eq=False)
+class OpenedCopy:
+    """A copy that was read from its file: rows to be asked in full SQL, free, and the card that came with
+    them."""
+
+    table: pa.Table
+    card: Mapping[str, Any]
+
+    def sql(self, text: str) -> SyntheticAnswer:
+        """Ask the rows in full SQL; the table has the name of the one it was made from."""
+        return SyntheticAnswer(ask_open_rows({str(self.card["table"]): self.table}, text))
+
+    def to_arrow(self) -> pa.Table:
+        return self.table
+
+    def to_pandas(self) -> Any:
+        return self.table.to_pandas()
+
+
+def open_copy(path: str | Path) -> OpenedCopy:
+    """Open a copy that `to_parquet` or `to_csv` wrote, like any table. What has no card is refused: it may
+    be data."""
+    if not isinstance(path, str | Path) or "\0" in str(path) or not Path(path).is_file():
+        raise _require.fail("path", path, "the file of a copy")
+    source, card = Path(path), None
+    try:
+        if source.suffix == ".csv":
+            beside = source.with_suffix(".card.json")
+            card = json.loads(beside.read_text()) if beside.is_file() else None
+            table = csv.read_csv(source)
+        else:
+            table = parquet.read_table(source)
+            raw = (table.schema.metadata or {}).get(b"discreet")
+            card = None if raw is None else json.loads(raw)
+    except (pa.ArrowInvalid, ValueError):
+        raise InvalidInput(f"{str(path)!r} cannot be read as a copy. Nothing was charged.") from None
+    if not isinstance(card, dict) or "synthetic copy" not in str(card.get("what")) or "table" not in card:
+        raise InvalidInput(
+            f"{str(path)!r} has no card of a synthetic copy: it may be data. Nothing was charged. Open "
+            f"data with dp.open(...)."
+        )
+    return OpenedCopy(table.replace_schema_metadata(None), card)
+
+
 def pair_of_numbers(asked: Any) -> tuple[Real, Real]:
     """Return the epsilon and delta that were asked for, checked."""
     pair = _require.listed(asked=asked)

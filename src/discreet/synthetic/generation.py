@@ -9,6 +9,7 @@ import numpy as np
 from .constraints import facts_of
 from .estimation import Fit, NoisyTable, mirror_descent, noisy_total
 from .model import GraphicalModel
+from .privbayes import PrivBayes, network_model
 from .rows import Codes, sample
 from .synthesizer import Fitted
 
@@ -33,6 +34,9 @@ def noisy_tables(fitted: Fitted) -> list[NoisyTable]:
 def estimate(fitted: Fitted, passes: int = PASSES) -> GraphicalModel:
     """Return the model of what was released."""
     tables = noisy_tables(fitted)
+    if fitted.method == PrivBayes.method:
+        network = fitted.choices or tuple((a,) for a in range(len(fitted.sizes)))
+        return network_model(fitted.sizes, network, tables, noisy_total(tables), facts_of(fitted))
     fit = Fit(fitted.sizes, tables, noisy_total(tables) if tables else 1.0, facts_of(fitted))
     return mirror_descent(fit, passes=passes).model
 

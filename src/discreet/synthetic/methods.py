@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from .. import _require
@@ -9,9 +10,10 @@ from .._public import Public
 from .._require import Real
 from .aim import AIM
 from .arguments import instance
-from .baselines import MWEM, PrivBayes
+from .baselines import MWEM
 from .domain import Domain
 from .marginal_trees import MST, Independent
+from .privbayes import PrivBayes
 from .synthesizer import Synthesizer
 
 METHODS: dict[str, type[Synthesizer]] = {m.method: m for m in (AIM, MST, MWEM, PrivBayes, Independent)}
@@ -25,14 +27,20 @@ def method_for(
 ) -> Synthesizer:
     """Return the method of this name, priced; "auto" is AIM, or MST for very wide tables, or what is left of
     either for a single column."""
+    cls = method_class(name, domain, options)
+    return cls.for_privacy(public, domain, epsilon=epsilon, delta=delta, **options)
+
+
+def method_class(name: str, domain: Domain, options: Mapping[str, Any]) -> type[Synthesizer]:
+    """Return the class of the method of this name for a domain; options that it does not have are refused."""
     _require.one_of(("auto", *METHODS), method=name)
+    instance(Domain, domain=domain)
     if name == "auto":
         columns = len(domain.columns)
         name = "independent" if columns == 1 else "aim" if columns <= _MOST_FOR_AIM else "mst"
-    instance(Domain, domain=domain)
     cls = METHODS[name]
     allowed = set(getattr(cls, "__dataclass_fields__", {})) - {"public", "domain", "rho", "epsilon", "delta"}
     for option in options:
         if option not in allowed:
             raise _require.fail("an option", option, f"of {name}: {', '.join(sorted(allowed))}")
-    return cls.for_privacy(public, domain, epsilon=epsilon, delta=delta, **options)
+    return cls

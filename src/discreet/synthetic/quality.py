@@ -27,6 +27,7 @@ from ..sampling import Entropy
 from ..tables import Source
 from .arguments import instance, priced, rows_and_seed
 from .counting import Cells, count, moved, rows_per_unit
+from .drawing import Drawing, Marginal, in_pairs, marginal
 from .estimation import noisy_total
 from .generation import estimate, noisy_tables, rows_of
 from .junction import Clique
@@ -55,6 +56,15 @@ class Report:
 
     confidence: float
     tables: tuple[TableQuality, ...]
+    columns: tuple[str, ...] = ()
+    marginals: tuple[Marginal, ...] = ()
+
+    def plot(self) -> Drawing:
+        """Draw the bounds of measured pairs as a heat map, and every column of the copy beside its noisy
+        counts: released values only, free."""
+        bounds = in_pairs(self.columns, {one.columns: one.bound for one in self.tables})
+        title = f"Bound on the total variation of measured pairs, each at {self.confidence:.0%}"
+        return Drawing(title, self.columns, bounds, self.marginals, "released, with noise")
 
     def __str__(self) -> str:
         head = (
@@ -92,7 +102,21 @@ def promised(fitted: Fitted, model: GraphicalModel, codes: Sequence[Any], confid
         names = tuple(fitted.domain.names[a] for a in table.clique)
         bound = min(1.0, (apart + noise) / (2 * total))
         out.append(TableQuality(names, cells, min(1.0, expected / (2 * total)), bound))
-    return Report(confidence, tuple(out))
+    return Report(confidence, tuple(out), fitted.domain.names, _marginals(fitted, codes))
+
+
+def _marginals(fitted: Fitted, codes: Sequence[Any]) -> tuple[Marginal, ...]:
+    """Return every column of the copy beside what was released of it: its own table, or the smallest with
+    it."""
+    out = []
+    for a, coding in enumerate(fitted.domain.codings(fitted.public)):
+        holding = [t for t in fitted.tables if a in t.clique and (len(t.clique) == 1 or not fitted.groups)]
+        if holding:
+            best = min(holding, key=lambda t: (len(t.clique), len(t.values)))
+            table = best.noisy(fitted.domain.sizes(fitted.public)).values
+            axes = tuple(k for k, b in enumerate(best.clique) if b != a)
+            out.append(marginal(coding, table.sum(axis=axes), codes[a]))
+    return tuple(out)
 
 
 def _summands(fitted: Fitted, clique: Clique, cells: int) -> int:

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from sqlglot import exp
 
 from .._errors import Unsupported
-from .._public import Boolean, Bounds, Categories, Dates, Fact, Text
+from .._public import Boolean, Bounds, Categories, Dates, Fact, Related, Text
 from . import semantics
-from .engine import Engine
+from .engine import Engine, one_snapshot
 from .engines.duckdb import engine_of
 from .source import Source
 
@@ -72,14 +72,86 @@ def count_cells(
     """
     engine = engine_of(source)
     table = source.public.table
-    query = _coded(engine, table, codings, source.public.unit.column)
     names = [f"c{i}" for i in range(len(codings))]
+    rows_of_table = _coded(engine, table, codings, names, source.public.unit.column)
+    query = exp.select().with_("coded", as_=rows_of_table)
     origin = "coded"
     if source.public.unit.column is not None:
         assert rows is not None
         query, origin = _chosen(query, names, rows, key), "chosen"
+    return _answered(engine, _grouped(query, names, origin), names)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkedCells:
+    """The cells of two tables that occur. `parents`: codes of a unit's row of the main table, and last how
+    many rows it has in the other. `children`: codes of the unit's row of the main table, then of a row of
+    the other."""
+
+    parents: CodedCells
+    children: CodedCells
+
+
+def count_linked(
+    source: Source,
+    codings: Sequence[Coding],
+    child: Related,
+    child_codings: Sequence[Coding],
+    *,
+    rows: int,
+    key: int = 0,
+) -> LinkedCells:
+    """Count units by their row of the main table and how many rows they have in another private table, and
+    those rows by their own codes and the codes of their unit.
+
+    Guarantee: for every `key`, two pairs of tables that differ in one unit (all of its rows in both) give
+               parents that differ in that unit's one row, and children that differ in at most `rows`.
+    Proof:     of a unit's rows of the main table the first in the order of `count_cells` is taken, of those
+               of the other table the first `rows`: only the unit's own rows decide. The tables are joined by
+               the unit, so that every joined row is of one unit, and there is one row for every unit, or for
+               every row that was taken. Units without a row of the main table count nowhere.
+    """
+    engine, public = engine_of(source), source.public
+    unit = public.unit.column
+    assert unit is not None
+    above = [f"p{i}" for i in range(len(codings))]
+    below = [f"c{i}" for i in range(len(child_codings))]
+    query = exp.select().with_("coded", as_=_coded(engine, public.table, codings, above, unit))
+    query = _chosen(query, above, 1, key)
+    query = query.with_("child_coded", as_=_coded(engine, child.name, child_codings, below, child.unit))
+    query = _chosen(query, below, rows, key, "child_")
+    numbers = exp.select(_name("u"), _alias(exp.Count(this=exp.Star()), "k")).from_("child_chosen")
+    query = query.with_("numbers", as_=numbers.group_by(_name("u")))
+    with one_snapshot(engine):
+        parents = _answered(engine, _of_parents(query.copy(), above), [*above, "k"])
+        children = _answered(engine, _of_children(query, above, below), [*above, *below])
+    return LinkedCells(parents, children)
+
+
+def _of_parents(query: exp.Select, names: list[str]) -> exp.Select:
+    own = exp.column(exp.to_identifier("u", quoted=True), table=exp.to_identifier("chosen"))
+    other = exp.column(exp.to_identifier("u", quoted=True), table=exp.to_identifier("numbers"))
+    number = exp.Coalesce(this=_name("k"), expressions=[_whole(0)])
+    joined = exp.select(*map(_name, names), _alias(number, "k")).from_("chosen")
+    joined = joined.join("numbers", on=exp.EQ(this=own, expression=other), join_type="left")
+    return _grouped(query.with_("joined", as_=joined), [*names, "k"], "joined")
+
+
+def _of_children(query: exp.Select, above: list[str], below: list[str]) -> exp.Select:
+    own = exp.column(exp.to_identifier("u", quoted=True), table=exp.to_identifier("child_chosen"))
+    other = exp.column(exp.to_identifier("u", quoted=True), table=exp.to_identifier("chosen"))
+    joined = exp.select(*map(_name, [*above, *below])).from_("child_chosen")
+    joined = joined.join("chosen", on=exp.EQ(this=own, expression=other), join_type="inner")
+    return _grouped(query.with_("joined", as_=joined), [*above, *below], "joined")
+
+
+def _grouped(query: exp.Select, names: list[str], origin: str) -> exp.Select:
     query = query.select(*map(_name, names), _alias(exp.Count(this=exp.Star()), "n"), copy=False)
-    query = query.from_(origin, copy=False).group_by(*map(_name, names), copy=False)
+    return query.from_(origin, copy=False).group_by(*map(_name, names), copy=False)
+
+
+def _answered(engine: Engine, query: exp.Select, names: list[str]) -> CodedCells:
+    """Return the groups that occur, with their counts, in the order of codes."""
     answer = engine.answer(engine.dialect.write(query))
     columns = [answer.column(name).to_numpy().astype(np.int64) for name in [*names, "n"]]
     # The engine may give the groups in any order: the order must not depend on how it went about it.
@@ -87,23 +159,26 @@ def count_cells(
     return CodedCells(tuple(column[order] for column in columns[:-1]), columns[-1][order])
 
 
-def _coded(engine: Engine, table: str, codings: Sequence[Coding], unit: str | None) -> exp.Select:
+def _coded(
+    engine: Engine, table: str, codings: Sequence[Coding], names: list[str], unit: str | None
+) -> exp.Select:
+    """SELECT the codes of every row, and whose it is; rows of nobody are left out."""
     kinds = engine.kinds[table]
     columns = [
-        _alias(code_of(_name(c.column), c, kinds.get(c.column, "text")), f"c{i}")
-        for i, c in enumerate(codings)
+        _alias(code_of(_name(c.column), c, kinds.get(c.column, "text")), name)
+        for name, c in zip(names, codings, strict=True)
     ]
     rows = exp.select(*columns).from_(exp.Table(this=exp.to_identifier(table, quoted=True)))
     if unit is not None:
         present = exp.Not(this=exp.Is(this=_name(unit), expression=exp.Null()))
         rows = rows.select(_alias(_name(unit), "u")).where(present)
-    return exp.select().with_("coded", as_=rows)
+    return rows
 
 
-def _chosen(query: exp.Select, names: list[str], rows: int, key: int) -> exp.Select:
+def _chosen(query: exp.Select, names: list[str], rows: int, key: int, prefix: str = "") -> exp.Select:
     """WITH chosen AS at most `rows` rows of every unit, by keyed hash."""
     number = exp.Window(this=exp.RowNumber(), partition_by=[_name("u"), *map(_name, names)])
-    numbered = exp.select(_name("u"), *map(_name, names), _alias(number, "o")).from_("coded")
+    numbered = exp.select(_name("u"), *map(_name, names), _alias(number, "o")).from_(f"{prefix}coded")
     hashed = semantics.KeyedHash(key=key, expressions=[_name("u"), *map(_name, names), _name("o")])
     order = [hashed, *map(_name, names), _name("o")]
     place = exp.Window(
@@ -111,11 +186,11 @@ def _chosen(query: exp.Select, names: list[str], rows: int, key: int) -> exp.Sel
         partition_by=[_name("u")],
         order=exp.Order(expressions=[exp.Ordered(this=one) for one in order]),
     )
-    ranked = exp.select(*map(_name, names), _alias(place, "r")).from_("numbered")
+    ranked = exp.select(_name("u"), *map(_name, names), _alias(place, "r")).from_(f"{prefix}numbered")
     few = exp.LTE(this=_name("r"), expression=_whole(rows))
-    chosen = exp.select(*map(_name, names)).from_("ranked").where(few)
-    query = query.with_("numbered", as_=numbered)
-    return query.with_("ranked", as_=ranked).with_("chosen", as_=chosen)
+    chosen = exp.select(_name("u"), *map(_name, names)).from_(f"{prefix}ranked").where(few)
+    query = query.with_(f"{prefix}numbered", as_=numbered)
+    return query.with_(f"{prefix}ranked", as_=ranked).with_(f"{prefix}chosen", as_=chosen)
 
 
 def code_of(column: Any, coding: Coding, kind: str) -> Any:

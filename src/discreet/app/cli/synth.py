@@ -23,6 +23,9 @@ COLUMN = typer.Option([], "--column", help="Only this column. Can be repeated.")
 BINS = typer.Option([], "--bins", help="COLUMN=20, or COLUMN=0,18,65,120. Can be repeated.")
 PER_UNIT = typer.Option(None, "--rows-per-unit", help="How many rows of one person count.")
 WHERE = typer.Option([], "--constraint", help="A public fact: 'age >= education_num'. Can be repeated.")
+CHILD = typer.Option(
+    None, "--child", help="A second private table, copied with the first: --out is a folder."
+)
 SEED = typer.Option(None, "--seed", help="Of the rows that are drawn; not of the noise.")
 CHECKPOINT = typer.Option(None, "--checkpoint", help="Save the run here after each step.")
 RESUME = typer.Option(False, "--resume", help="Go on from the checkpoint, with the same options. Free.")
@@ -39,6 +42,7 @@ def synth(
     bins: list[str] = BINS,
     rows_per_unit: int = PER_UNIT,
     constraint: list[str] = WHERE,
+    child: str = CHILD,
     seed: int = SEED,
     checkpoint: Path = CHECKPOINT,
     resume: bool = RESUME,
@@ -50,12 +54,7 @@ def synth(
 ) -> None:
     """Make a synthetic copy of a table. Charged before any data is read; rows, SQL and reports on it are
     free."""
-    if out.suffix not in (".parquet", ".csv"):
-        raise InvalidInput(f"the copy is written as .parquet or .csv, got {out.name!r}. Nothing was charged.")
-    outputs.check(out, force=force, data=[data])
-    beside = out.with_suffix(".card.json")
-    if out.suffix == ".csv":
-        outputs.check(beside, force=force, data=[data])
+    _check_output(out, child, data, force)
     session = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
     copy = session.synthesize(
         rows,
@@ -66,6 +65,7 @@ def synth(
         bins=dict(_bins(text) for text in bins),
         rows_per_unit=rows_per_unit,
         constraints=constraint,
+        child=child,
         seed=seed,
         checkpoint=checkpoint,
         resume=resume,
@@ -79,7 +79,26 @@ def synth(
         print(json.dumps(copy.card()))
         return
     print(f"{copy!r}: {out}")
+    if child is not None:
+        for name, report in copy.report().items():
+            print(f"{name}:\n{report}")
+        return
     print(copy.report())
+
+
+def _check_output(out: Path, child: str | None, data: str, force: bool) -> None:
+    """Refuse, before the charge, a place that the copy cannot be written to."""
+    if child is not None:
+        if out.suffix != "" or out.exists() or not out.parent.is_dir():
+            raise InvalidInput(
+                f"two tables are written into a new folder, got {str(out)!r}. Nothing was charged."
+            )
+        return
+    if out.suffix not in (".parquet", ".csv"):
+        raise InvalidInput(f"the copy is written as .parquet or .csv, got {out.name!r}. Nothing was charged.")
+    outputs.check(out, force=force, data=[data])
+    if out.suffix == ".csv":
+        outputs.check(out.with_suffix(".card.json"), force=force, data=[data])
 
 
 def _show(facts: Any) -> None:

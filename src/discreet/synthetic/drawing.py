@@ -1,0 +1,162 @@
+"""Pictures of a report, written by hand as SVG: a heat map of pairs of columns, and small bar charts of
+columns."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .._public import Boolean, Categories, Dates
+from ..tables.cells import Coding
+from .arguments import writable
+
+_INK, _COPY, _OTHER, _LINE = "#1f2933", "#0b6e99", "#d9a441", "#e4e7eb"
+_CELL, _CHART, _HIGH, _ACROSS = 22, 250, 110, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Marginal:
+    """The shares of one column's codes: in the copy, and in what it is held against."""
+
+    column: str
+    labels: tuple[str, ...]
+    other: tuple[float, ...]
+    copy: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Drawing:
+    """A picture that a notebook shows; `save` writes an .svg file.
+
+    `pairs` are the values of the heat map by two columns, `other` says what bars of the copy stand beside.
+    """
+
+    title: str
+    columns: tuple[str, ...]
+    pairs: Mapping[tuple[str, str], float]
+    marginals: tuple[Marginal, ...]
+    other: str
+
+    def svg(self) -> str:
+        """Return the picture as one <svg> element without any reference to another file."""
+        return _svg(self)
+
+    def _repr_svg_(self) -> str:
+        return self.svg()
+
+    def save(self, path: str | Path) -> Path:
+        """Write the picture to an .svg file, and return its path."""
+        target = writable(path)
+        target.write_text(self.svg(), encoding="utf-8")
+        return target
+
+
+def labels_of(coding: Coding) -> tuple[str, ...]:
+    """Return a text for each code of a column."""
+    if isinstance(coding.fact, Categories):
+        labels = [str(value) for value in coding.fact.values]
+    elif isinstance(coding.fact, Boolean):
+        labels = ["false", "true"]
+    else:
+        unit = " days" if isinstance(coding.fact, Dates) else ""
+        ends = zip(coding.edges, coding.edges[1:], strict=False)
+        labels = [f"{low:g} to {high:g}{unit}" for low, high in ends]
+    return (*labels, "NULL") if coding.missing else tuple(labels)
+
+
+def marginal(coding: Coding, other: Any, codes: Any) -> Marginal:
+    """Return the shares of a column in a copy beside others: counts, of which negative ones count as none."""
+    counts = np.maximum(np.asarray(other, dtype=np.float64), 0.0)
+    own = np.bincount(np.asarray(codes), minlength=coding.size) / max(1, len(codes))
+    shares = counts / counts.sum() if counts.sum() > 0 else counts
+    return Marginal(coding.column, labels_of(coding), tuple(shares.tolist()), tuple(own.tolist()))
+
+
+def _svg(drawing: Drawing) -> str:
+    names, margin = drawing.columns, 130
+    side = margin + _CELL * len(names)
+    charts = -(-len(drawing.marginals) // _ACROSS)
+    width = max(side + 120, 20 + _ACROSS * (_CHART + 20))
+    top = 80 + _CELL * len(names)
+    height = top + 40 + charts * (_HIGH + 40)
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
+        f'height="{height}" role="img" aria-label="{escape(drawing.title)}" '
+        f'font-family="system-ui, sans-serif" font-size="11" fill="{_INK}">',
+        _text(10, 20, drawing.title, "start", bold=True),
+        *_heat_map(drawing, margin),
+    ]
+    legend = ((_COPY, "copy"), (_OTHER, drawing.other))
+    for k, (color, name) in enumerate(legend):
+        parts.append(f'<rect x="{10 + 90 * k}" y="{top}" width="10" height="10" fill="{color}"/>')
+        parts.append(_text(25 + 90 * k, top + 9, name, "start"))
+    for k, one in enumerate(drawing.marginals):
+        x, y = 10 + (k % _ACROSS) * (_CHART + 20), top + 40 + (k // _ACROSS) * (_HIGH + 40)
+        parts += _bars(one, x, y)
+    return "\n".join([*parts, "</svg>"])
+
+
+def _heat_map(drawing: Drawing, margin: int) -> list[str]:
+    names = drawing.columns
+    most = max(drawing.pairs.values(), default=0.0) or 1.0
+    parts = [
+        _text(10, 40, f"darker is farther off: {most:.4f} at most; empty: not known", "start"),
+    ]
+    for i, name in enumerate(names):
+        y = 60 + i * _CELL
+        parts.append(_text(margin - 6, y + 15, name, "end"))
+        for j, other in enumerate(names[:i]):
+            value = drawing.pairs.get((other, name), drawing.pairs.get((name, other)))
+            color = (
+                f'fill="{_COPY}" fill-opacity="{value / most:.3f}"' if value is not None else 'fill="none"'
+            )
+            what = f"{other}, {name}: " + ("not known" if value is None else f"{value:.4f}")
+            parts.append(
+                f'<rect x="{margin + j * _CELL}" y="{y}" width="{_CELL}" height="{_CELL}" {color} '
+                f'stroke="{_LINE}"><title>{escape(what)}</title></rect>'
+            )
+        x = margin + i * _CELL + 14
+        parts.append(
+            f'<text x="{x}" y="{y + 16}" transform="rotate(-30 {x} {y + 16})">{escape(name)}</text>'
+            if i < len(names) - 1
+            else ""
+        )
+    return parts
+
+
+def _bars(one: Marginal, x: float, y: float) -> list[str]:
+    most = max([*one.other, *one.copy, 1e-9])
+    step = _CHART / max(1, len(one.labels))
+    parts = [
+        _text(x, y - 4, one.column, "start", bold=True),
+        f'<line x1="{x}" y1="{y + _HIGH}" x2="{x + _CHART}" y2="{y + _HIGH}" stroke="{_INK}"/>',
+    ]
+    for k, label in enumerate(one.labels):
+        for shift, color, share in ((0.05, _COPY, one.copy[k]), (0.5, _OTHER, one.other[k])):
+            high, left = _HIGH * share / most, x + (k + shift) * step
+            parts.append(
+                f'<rect x="{left:.1f}" y="{y + _HIGH - high:.1f}" width="{step * 0.42:.1f}" '
+                f'height="{high:.1f}" fill="{color}"><title>{escape(label)}: {share:.4f}</title></rect>'
+            )
+    return parts
+
+
+def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False) -> str:
+    weight = ' font-weight="bold"' if bold else ""
+    return f'<text x="{x}" y="{y}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
+
+
+def in_pairs(columns: Sequence[str], values: Mapping[tuple[str, ...], float]) -> dict[tuple[str, str], float]:
+    """Keep of values by columns those by two, in the order of columns."""
+    order = {name: i for i, name in enumerate(columns)}
+    out: dict[tuple[str, str], float] = {}
+    for names, value in values.items():
+        if len(names) == 2:
+            first, second = sorted(names, key=order.__getitem__)
+            out[first, second] = min(value, out.get((first, second), value))
+    return out

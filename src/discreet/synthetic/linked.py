@@ -1,0 +1,405 @@
+"""Two tables linked by the unit's key, such as people and their visits: a person's rows stay together.
+
+Two flat tables are synthesized one after the other, each by any method of the room. The *parents* have one
+row for every unit, with how many rows it has in the other table as one more column. The *children* have one
+row for every row of the other table (at most `rows_per_unit` of a unit), with the columns of its unit beside
+its own. A copy draws parents with their numbers of children, and for each so many children given the
+parent's columns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
+from typing import Any, ClassVar, Self
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Bounds, Public, Related, Unit
+from .._registry import described, to_json
+from .._require import Real
+from ..accounting import Event, calibrate, compose
+from ..mechanisms import noise_tails
+from ..mechanisms.protocols import Release, check_source, release
+from ..sampling import Entropy
+from ..tables import Source
+from ..tables.cells import count_linked
+from ..tables.engines.duckdb import engine_of
+from .arguments import instance, mapping, method_options, priced
+from .constraints import Constraint
+from .counting import Cells
+from .domain import Domain
+from .methods import method_class
+from .synthesizer import Fitted, State, Synthesizer
+
+# Children of one unit, at most: each is a code of the parents' column, and multiplies the noise of the
+# children.
+MOST_CHILDREN = 1000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildTable:
+    """What a synthesis takes of the second table: its name, and options as those of the first.
+
+    `rows_per_unit`: of each unit at most so many of its rows count, by keyed hash; `share`: the part of the
+    price that is for these rows.
+    """
+
+    name: str
+    rows_per_unit: int
+    columns: Sequence[str] | None = None
+    bins: Mapping[str, Any] | None = None
+    missing: Mapping[str, bool] | None = None
+    constraints: Sequence[Any] = ()
+    share: Real = Fraction(1, 2)
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.name, str):
+            raise _require.fail("name", self.name, "the name of a private table")
+        _require.integer(rows_per_unit=self.rows_per_unit, at_least=1)
+        if self.rows_per_unit > MOST_CHILDREN:
+            raise _require.fail("rows_per_unit", self.rows_per_unit, f"at most {MOST_CHILDREN:,}")
+        share = _require.exact(self.share, "share")
+        if not 0 < share < 1:
+            raise _require.fail("share", self.share, "between 0 and 1")
+        object.__setattr__(self, "share", share)
+        object.__setattr__(self, "constraints", _require.listed(constraints=self.constraints))
+
+
+def child_of(public: Public, name: str) -> Related:
+    """Return the private table of this name; refused if there is none, or no column says who is who."""
+    private = [other for other in public.tables if other.private]
+    for other in private:
+        if other.name == name and public.unit.column is not None:
+            return other
+    names = [other.name for other in private]
+    raise InvalidInput(
+        f"{name!r} is no private table beside {public.table!r}.{_require.meant(name, names)} Nothing was "
+        f"charged. Declare it in the schema: Related(name={name!r}, private=True, unit='person_id', ...), "
+        f"and open the data with unit='person_id'."
+    )
+
+
+def parent_public(public: Public, name: str, rows: int) -> Public:
+    """Return the facts of the flat table of parents: one row for each unit, the number of its children
+    last."""
+    child_of(public, name)
+    schema = (*public.schema, (number_column(public, name), Bounds(0, rows, nullable=False)))
+    return _flat(public, schema, public.table)
+
+
+def child_public(public: Public, name: str) -> Public:
+    """Return the facts of the flat table of children: the columns of their unit, then their own."""
+    child = child_of(public, name)
+    own = tuple((f"{name}.{column}", fact) for column, fact in child.schema if column != child.unit)
+    above = tuple((column, fact) for column, fact in public.schema if column != public.unit.column)
+    if taken := {column for column, _ in own} & {column for column, _ in above}:
+        raise InvalidInput(
+            f"column {min(taken)!r} has a name of the other table. Nothing was charged. Rename it."
+        )
+    return _flat(public, (*above, *own), name)
+
+
+def number_column(public: Public, name: str) -> str:
+    """Return the name of the column that says how many children a unit has: one that is not taken."""
+    column = f"{name}.rows"
+    while column in dict(public.schema):
+        column += "_"
+    return column
+
+
+def _flat(public: Public, schema: Any, table: str) -> Public:
+    unit = Unit(public.unit.column)
+    return Public(
+        schema=schema,
+        unit=unit,
+        neighbors=public.neighbors,
+        size=public.size,
+        table=table,
+        version=public.version,
+    )
+
+
+@described("synthetic.LinkedFitted")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkedFitted:
+    """All that a synthesis of two tables released: what each flat table did."""
+
+    public: Public
+    child: str
+    parents: Fitted
+    children: Fitted
+
+
+@described("synthetic.LinkedSynthesis")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinkedSynthesis:
+    """Synthesizes a table with one row for each unit, and a second private table with many.
+
+    `parents` and `children` are methods for the flat tables, with the facts of `parent_public` and
+    `child_public`. Runs once (`Mechanism`), or in steps (`Stepped`).
+
+    Guarantee: the composed event, for neighbors that differ in all rows of one unit in both tables.
+    Proof:     `tables.cells.count_linked`: such neighbors differ in one row of the flat parents and in at
+               most `children.rows_per_unit` rows of the flat children, for which each method is priced; the
+               second method runs after the first, adaptive composition.
+    """
+
+    method: ClassVar[str] = "linked"
+    scored: ClassVar[bool] = True
+    public: Public
+    child: str
+    parents: Synthesizer
+    children: Synthesizer
+    epsilon: Real | None = None
+    delta: float = 0.0
+
+    def __post_init__(self) -> None:
+        instance(Public, public=self.public)
+        instance(Synthesizer, parents=self.parents, children=self.children)
+        if self.epsilon is not None:
+            _require.positive(epsilon=self.epsilon)
+        _require.probability(delta=self.delta)
+        rows = self.children.rows_per_unit
+        facts = (parent_public(self.public, self.child, rows), child_public(self.public, self.child))
+        if (self.parents.public, self.children.public) != facts or self.parents.rows_per_unit != 1:
+            raise InvalidInput(
+                "the methods are for other tables than these two, or count several rows of a unit as "
+                "parents. "
+                "Nothing was charged. Build it with LinkedSynthesis.for_privacy(...)."
+            )
+        number, shared = number_column(self.public, self.child), self._shared
+        if self.parents.domain.names[-1] != number or self.children.domain.columns[: len(shared)] != shared:
+            raise InvalidInput(
+                "the children's domain must begin with the parents' columns, and the parents' end with their "
+                "number. Nothing was charged. Build it with LinkedSynthesis.for_privacy(...)."
+            )
+        if len(self.children.domain.columns) == len(shared):
+            raise InvalidInput(f"no column of {self.child!r} is copied. Nothing was charged. Name some.")
+
+    @property
+    def _shared(self) -> tuple[Any, ...]:
+        return self.parents.domain.columns[:-1]
+
+    @classmethod
+    def for_privacy(
+        cls,
+        public: Public,
+        child: ChildTable,
+        *,
+        epsilon: Real,
+        delta: float,
+        method: str = "auto",
+        columns: Sequence[str] | None = None,
+        bins: Mapping[str, Any] | None = None,
+        missing: Mapping[str, bool] | None = None,
+        constraints: Sequence[Any] = (),
+        options: Mapping[str, Any] | None = None,
+    ) -> LinkedSynthesis:
+        """Return the synthesis with the largest rho that is (epsilon, delta)-DP."""
+        priced(epsilon)
+        _require.open_probability(delta=delta)
+        instance(ChildTable, child=child)
+        own = method_options(options)
+        domains = _domains(public, child, columns, mapping(bins=bins), mapping(missing=missing))
+        facts = (
+            parent_public(public, child.name, child.rows_per_unit),
+            child_public(public, child.name),
+        )
+        prefixed = tuple(_prefixed(child, one) for one in child.constraints)
+        terms: list[dict[str, Any]] = [
+            {"constraints": tuple(_require.listed(constraints=constraints)), "rows_per_unit": 1},
+            {"constraints": prefixed, "rows_per_unit": int(child.rows_per_unit)},
+        ]
+        kinds = [method_class(method, domain, own) for domain in domains]
+        shares = (1 - _require.exact(child.share, "share"), _require.exact(child.share, "share"))
+
+        def built(rho: float, **asked: Any) -> LinkedSynthesis:
+            parts = [
+                kind(public=f, domain=d, rho=_require.exact(rho, "rho") * s, **t, **own)
+                for kind, f, d, s, t in zip(kinds, facts, domains, shares, terms, strict=True)
+            ]
+            return cls(public=public, child=child.name, parents=parts[0], children=parts[1], **asked)
+
+        rho = calibrate(lambda r: built(r).event, epsilon=float(epsilon), delta=delta, tolerance=1e-3)
+        return built(rho, epsilon=epsilon, delta=delta)
+
+    @property
+    def asked(self) -> tuple[Real, float] | None:
+        return None if self.epsilon is None else (self.epsilon, self.delta)
+
+    @property
+    def event(self) -> Event:
+        return compose([self.parents.event, self.children.event])
+
+    @property
+    def length(self) -> int:
+        return self.parents.length + self.children.length
+
+    @property
+    def period(self) -> int:
+        return 1
+
+    def rehearse(self, source: Source) -> None:
+        """Refuse, before the charge, keys of two kinds: whole numbers here and text there never match."""
+        kinds = engine_of(source).kinds
+        child = child_of(self.public, self.child)
+        pair = [
+            kinds[self.public.table].get(str(self.public.unit.column)),
+            kinds[child.name].get(str(child.unit)),
+        ]
+        if pair[0] != pair[1]:
+            raise InvalidInput(
+                f"the key is {pair[0]} in {self.public.table!r} and {pair[1]} in {child.name!r}: rows would "
+                f"not match. Nothing was charged. Store both alike."
+            )
+
+    def start(self, source: Source, *, entropy: Entropy) -> LinkedRun:
+        check_source(self.public, source)
+        return LinkedRun(self, source, LinkedState(of=self._fingerprint()), 0, entropy)
+
+    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> LinkedRun:
+        check_source(self.public, source)
+        state = LinkedState.load(raw)
+        if state.of != self._fingerprint():
+            raise InvalidInput(
+                "the checkpoint is of a synthesis with other options. Nothing was run. Give those that it "
+                "was started with."
+            )
+        first = self.parents.length
+        self.parents.forfeit(state.parents, min(taken, first) - min(state.steps, first))
+        self.children.forfeit(state.children, max(taken - first, 0) - max(state.steps - first, 0))
+        return LinkedRun(self, source, state, taken, entropy)
+
+    def _fingerprint(self) -> str:
+        return hashlib.sha256(json.dumps(to_json(self), sort_keys=True).encode()).hexdigest()
+
+    def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
+        run = self.start(source, entropy=entropy)
+        while run.taken < self.length:
+            run.step()
+        return run.release()
+
+
+@dataclass(slots=True)
+class LinkedState:
+    """What a run has released so far, of both tables."""
+
+    of: str
+    steps: int = 0
+    parents: State = field(default_factory=State)
+    children: State = field(default_factory=State)
+
+    def dump(self) -> bytes:
+        parts = {"parents": self.parents.dump().decode(), "children": self.children.dump().decode()}
+        return json.dumps({"of": self.of, "steps": self.steps, **parts}).encode()
+
+    @classmethod
+    def load(cls, raw: bytes) -> LinkedState:
+        body = json.loads(raw)
+        parents, children = (State.load(body[name].encode()) for name in ("parents", "children"))
+        return cls(body["of"], int(body["steps"]), parents, children)
+
+
+class LinkedRun:
+    """A synthesis of two tables on its way: first the parents' steps, then the children's."""
+
+    def __init__(
+        self, method: LinkedSynthesis, source: Source, state: LinkedState, taken: int, entropy: Entropy
+    ) -> None:
+        self.method, self.source, self.state, self.taken, self.entropy = method, source, state, taken, entropy
+        self._cells: tuple[Cells, Cells] | None = None
+
+    @property
+    def progress(self) -> dict[str, int]:
+        """Public facts: steps taken, steps in all, and tables released so far."""
+        tables = len(self.state.parents.tables) + len(self.state.children.tables)
+        return {"step": self.taken, "steps": self.method.length, "tables": tables}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        return None
+
+    def step(self) -> None:
+        if self._cells is None:
+            self._cells = cells_of(self.method, self.source, self.entropy)
+        first = self.method.parents.length
+        if self.taken < first:
+            self.method.parents.advance(self.state.parents, self._cells[0], self.taken, self.entropy)
+        else:
+            self.method.children.advance(
+                self.state.children, self._cells[1], self.taken - first, self.entropy
+            )
+        self.taken += 1
+        self.state.steps = self.taken
+
+    def dump(self) -> bytes:
+        return self.state.dump()
+
+    def release(self) -> Release:
+        fitted = LinkedFitted(
+            public=self.method.public,
+            child=self.method.child,
+            parents=self.method.parents.fitted(self.state.parents),
+            children=self.method.children.fitted(self.state.children),
+        )
+        return release(fitted, event=self.method.event, entropy=self.entropy, error=self._error, scored=True)
+
+    def _error(self, confidence: float) -> int:
+        """Return how far any of the released counts may be off the true one."""
+        tables = [*self.state.parents.tables, *self.state.children.tables]
+        entries = sum(len(table.values) for table in tables)
+        share = noise_tails.share(confidence, max(1, entries))
+        return max((noise_tails.gaussian_error(v, share) for v in {t.variance for t in tables}), default=0)
+
+
+def cells_of(method: LinkedSynthesis, source: Source, entropy: Entropy) -> tuple[Cells, Cells]:
+    """Count both flat tables in the engine, under a fresh secret key."""
+    child = child_of(method.public, method.child)
+    above = Domain(columns=method.parents.domain.columns[:-1]).codings(method.public)
+    flat = method.children.domain.codings(method.children.public)[len(above) :]
+    # The engine knows the columns of the second table by their own names.
+    own = [_unprefixed(coding, method.child) for coding in flat]
+    rows = method.children.rows_per_unit
+    linked = count_linked(source, above, child, own, rows=rows, key=entropy.integer(63))
+    cells = []
+    for part, counted in ((method.parents, linked.parents), (method.children, linked.children)):
+        cells.append(Cells(part.sizes, counted.codes, counted.counts))
+    return cells[0], cells[1]
+
+
+def _unprefixed(coding: Any, child: str) -> Any:
+    return replace(coding, column=coding.column[len(child) + 1 :])
+
+
+def _prefixed(child: ChildTable, constraint: Any) -> Any:
+    one = Constraint.parse(constraint)
+    left, right = f"{child.name}.{one.left}", f"{child.name}.{one.right}"
+    return Constraint(left=left, comparison=one.comparison, right=right)
+
+
+def _domains(
+    public: Public,
+    child: ChildTable,
+    columns: Sequence[str] | None,
+    bins: dict[str, Any],
+    missing: dict[str, bool],
+) -> tuple[Domain, Domain]:
+    """Return the domains of the flat tables."""
+    above = Domain.of(_flat(public, public.schema, public.table), columns, bins=bins, missing=missing)
+    facts = parent_public(public, child.name, child.rows_per_unit)
+    edges = {number_column(public, child.name): list(range(child.rows_per_unit + 2))}
+    number = Domain.of(facts, list(edges), bins=edges)
+    related = child_of(public, child.name)
+    alone = Public(schema=related.schema, unit=Unit(related.unit), table=child.name)
+    own = Domain.of(alone, child.columns, bins=child.bins, missing=child.missing)
+    renamed = tuple(replace(one, column=f"{child.name}.{one.column}") for one in own.columns)
+    return (
+        Domain(columns=(*above.columns, *number.columns)),
+        Domain(columns=(*above.columns, *renamed)),
+    )

@@ -1,0 +1,171 @@
+"""A synthetic copy of two linked tables: made-up units with a key, and made-up rows of theirs with the same
+key."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+from .. import _require
+from .._errors import InvalidInput
+from .._require import Real
+from ..accounting import Event
+from ..tables.engines.open_rows import ask_open_rows
+from .arguments import instance, rows_and_seed
+from .constraints import repaired
+from .copy import NOTE, SyntheticAnswer, SyntheticCopy
+from .evidence import sample_given
+from .generation import estimate, ungrouped
+from .linked import LinkedFitted, child_of
+from .quality import Report
+
+
+@dataclass(frozen=True, eq=False)
+class SyntheticPair:
+    """Made-up units (`rows` of them, by default as many as the noisy total says) and their made-up rows.
+
+    `parents` and `children` are Arrow tables; the key has the names that the tables give it, and the numbers
+    from 1 on, which are nobody's.
+    """
+
+    fitted: LinkedFitted
+    units: SyntheticCopy
+
+    @classmethod
+    def of(
+        cls,
+        fitted: LinkedFitted,
+        event: Event,
+        *,
+        rows: int | None = None,
+        seed: int | None = None,
+        asked: tuple[Real, float] | None = None,
+    ) -> SyntheticPair:
+        """Return the copy of a release. A seed that nobody gave is drawn, and kept in the card."""
+        instance(LinkedFitted, fitted=fitted)
+        rows_and_seed(rows, seed)
+        return cls(fitted, SyntheticCopy.of(fitted.parents, event, rows=rows, seed=seed, asked=asked))
+
+    @property
+    def rows(self) -> int:
+        return self.units.rows
+
+    @property
+    def seed(self) -> int:
+        return self.units.seed
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The names of the two tables."""
+        return self.fitted.public.table, self.fitted.child
+
+    @property
+    def keys(self) -> tuple[str, str]:
+        """The columns that hold the key, in either table."""
+        child = child_of(self.fitted.public, self.fitted.child)
+        return str(self.fitted.public.unit.column), str(child.unit)
+
+    @cached_property
+    def parents(self) -> pa.Table:
+        table = self.units.table
+        table = table.drop_columns([table.column_names[-1]])
+        return table.add_column(0, self.keys[0], pa.array(np.arange(1, self.rows + 1)))
+
+    @cached_property
+    def children(self) -> pa.Table:
+        random = np.random.default_rng([self.seed, 2])
+        *shared, numbers = self.units.codes
+        owners = np.repeat(np.arange(self.rows), numbers)
+        codes = self._codes(shared, owners, random)
+        fitted = self.fitted.children
+        table = fitted.domain.decode(fitted.public, codes, random)
+        table = repaired(table, fitted, codes, random) if len(owners) else table
+        own = table.column_names[len(shared) :]
+        plain = [name[len(self.fitted.child) + 1 :] for name in own]
+        table = table.select(own).rename_columns(plain)
+        return table.add_column(0, self.keys[1], pa.array(owners + 1))
+
+    def _codes(self, shared: list[Any], owners: Any, random: np.random.Generator) -> list[Any]:
+        """Return codes of the flat table of children: those of the owners, and others given these."""
+        fitted = self.fitted.children
+        if not len(owners):
+            return [np.zeros(0, np.int64) for _ in fitted.domain.columns]
+        # Codes that were put together (MST) are those of the model while rows are drawn.
+        given = {}
+        for a, codes in enumerate(shared):
+            group = np.array(fitted.groups[a]) if fitted.groups and fitted.groups[a] else None
+            given[a] = codes[owners] if group is None else group[codes[owners]]
+        drawn = ungrouped(fitted, sample_given(estimate(fitted), given, random), random)
+        return [codes[owners] for codes in shared] + drawn[len(shared) :]
+
+    def to_arrow(self) -> dict[str, pa.Table]:
+        return dict(zip(self.names, (self.parents, self.children), strict=True))
+
+    def to_pandas(self) -> dict[str, Any]:
+        return {name: table.to_pandas() for name, table in self.to_arrow().items()}
+
+    def to_parquet(self, folder: str | Path) -> None:
+        """Write a Parquet file for each table into a folder, and the card beside them."""
+        for name, table in self._written(folder).items():
+            parquet.write_table(table, Path(folder) / f"{name}.parquet")
+
+    def to_csv(self, folder: str | Path) -> None:
+        """Write a CSV file for each table into a folder, and the card beside them."""
+        for name, table in self._written(folder).items():
+            csv.write_csv(table, Path(folder) / f"{name}.csv")
+
+    def _written(self, folder: Any) -> dict[str, pa.Table]:
+        if not isinstance(folder, str | Path) or "\0" in str(folder):
+            raise _require.fail("folder", folder, "the name of a folder")
+        target = Path(folder)
+        if target.exists() and not target.is_dir():
+            raise InvalidInput(f"{str(folder)!r} is a file, not a folder. Nothing was written.")
+        if not target.parent.is_dir():
+            raise InvalidInput(f"there is no folder {str(target.parent)!r}. Nothing was written.")
+        target.mkdir(exist_ok=True)
+        (target / "card.json").write_text(json.dumps(self.card(), indent=2) + "\n")
+        files = [re.sub(r"[^\w.-]", "_", name) for name in self.names]
+        if files[0].lower() == files[1].lower():
+            files[1] += "_child"
+        return dict(zip(files, (self.parents, self.children), strict=True))
+
+    def sql(self, text: str) -> SyntheticAnswer:
+        """Ask both tables in full SQL, joins included, free; they have the names of those they were made
+        from."""
+        return SyntheticAnswer(ask_open_rows(self.to_arrow(), text))
+
+    def report(self, confidence: float = 0.95) -> dict[str, Report]:
+        """Return what the release promises of its own quality, for the flat table behind each: free."""
+        fitted, random = self.fitted.children, np.random.default_rng([self.seed, 2])
+        copy = SyntheticCopy.of(fitted, self.units.event, seed=int(random.integers(1 << 32)))
+        reports = (self.units.report(confidence), copy.report(confidence))
+        return dict(zip(self.names, reports, strict=True))
+
+    def card(self) -> dict[str, Any]:
+        """Return what this copy is, for whoever gets it: public facts and released values only."""
+        whole = self.units.card()
+        flat = self.fitted.children
+        measured = [[flat.domain.names[a] for a in table.clique] for table in flat.tables]
+        return whole | {
+            "what": "synthetic copy of two linked tables: made-up rows, drawn from noisy tables of counts",
+            "child": {
+                "table": self.fitted.child,
+                "keys": list(self.keys),
+                "method": flat.method,
+                "columns": list(flat.domain.names),
+                "measured": measured,
+                "constraints": [str(c) for c in flat.constraints],
+            },
+            "answers": NOTE,
+        }
+
+    def __repr__(self) -> str:
+        return f"<SyntheticPair of {self.names[0]!r} and {self.names[1]!r}: {self.rows:,} units>"

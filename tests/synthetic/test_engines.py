@@ -1,0 +1,115 @@
+"""Marginals are counted by the engine, on DuckDB, PostgreSQL and Spark alike, and a unit moves them no further there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import discreet as dp
+from discreet.sampling import SeededEntropy
+from discreet.synthetic import LinkedSynthesis, SyntheticPair
+from discreet.synthetic.counting import count
+from discreet.synthetic.linked import cells_of
+from discreet.tables import Engine, connect
+
+from .. import postgres, spark
+from .test_linked import CHILD, PUBLIC, built, hostile, without
+
+Tables = tuple[dict[str, list[Any]], dict[str, list[Any]]]
+
+
+def arrow(tables: Tables) -> list[pa.Table]:
+    people, visits = tables
+    kinds = {"id": pa.int64(), "who": pa.int64(), "age": pa.int64(), "cost": pa.int64()}
+    return [
+        pa.table({n: pa.array(column, kinds.get(n, pa.string())) for n, column in table.items()})
+        for table in (people, visits)
+    ]
+
+
+def by_duckdb(tables: Tables) -> Engine:
+    people, visits = arrow(tables)
+    return connect(people, PUBLIC, related={"visits": visits})
+
+
+def by_postgres(tables: Tables) -> Engine:
+    from discreet.tables.engines.postgres import connect_postgres
+
+    server = postgres.server()
+    people, visits = (server.load(t, n) for t, n in zip(arrow(tables), ("people", "visits"), strict=True))
+    return connect_postgres(server.address("reader"), PUBLIC, table=people, related={"visits": visits})
+
+
+def by_spark(tables: Tables) -> Engine:
+    from discreet.tables.engines.spark import connect as connect_spark
+
+    people, visits = (spark.session().createDataFrame(table) for table in arrow(tables))
+    return connect_spark(people, PUBLIC, related={"visits": visits})
+
+
+ENGINES = [
+    pytest.param(by_postgres, marks=postgres.needed, id="postgres"),
+    pytest.param(
+        by_spark,
+        marks=[
+            pytest.mark.slow,
+            pytest.mark.skipif(spark.missing() is not None, reason=str(spark.missing())),
+        ],
+        id="spark",
+    ),
+]
+
+
+def distinct(seed: int) -> Tables:
+    """Hostile tables in which every unit has one row of the first: then nothing is left to the hash."""
+    people, visits = hostile(seed)
+    return {**people, "id": [*range(12), None]}, visits
+
+
+@pytest.mark.parametrize("opened", ENGINES)
+def test_every_engine_counts_the_same_cells(opened: Callable[[Tables], Engine]) -> None:
+    tables = distinct(1)
+    method = built()
+    wide = LinkedSynthesis.for_privacy(
+        PUBLIC,
+        dp.synthetic.ChildTable(name="visits", rows_per_unit=50),
+        epsilon=1,
+        delta=1e-6,
+        method="independent",
+    )
+    ours, theirs = by_duckdb(tables), opened(tables)
+    for a, b in zip(*(cells_of(wide, s, SeededEntropy(1)) for s in (ours, theirs)), strict=True):
+        every = list(range(len(a.sizes)))
+        assert a.counts.sum() > 10
+        assert all(np.array_equal(x, y) for x, y in zip(a.codes, b.codes, strict=True))
+        assert np.array_equal(a.counts, b.counts), every
+    domain = dp.synthetic.Domain(columns=method.parents.domain.columns[:-1])
+    flat = [count(source, domain, 1, SeededEntropy(1)) for source in (ours, theirs)]
+    assert np.array_equal(flat[0].table([0, 1]), flat[1].table([0, 1]))
+    assert flat[0].counts.sum() == 12
+
+
+@pytest.mark.parametrize("opened", ENGINES)
+def test_a_unit_moves_counts_by_no_more_than_its_rows_on_every_engine(
+    opened: Callable[[Tables], Engine],
+) -> None:
+    people, visits = hostile(3)
+    method = built()
+    full = cells_of(method, opened((people, visits)), SeededEntropy(3))
+    for unit in (0, 3):
+        less = (without(people, "id", unit), without(visits, "who", unit))
+        for bound, a, b in zip((1, 3), full, cells_of(method, opened(less), SeededEntropy(3)), strict=True):
+            every = list(range(len(a.sizes)))
+            assert 0 < np.abs(a.table(every) - b.table(every)).sum() <= bound
+
+
+@pytest.mark.parametrize("opened", ENGINES[:1])
+def test_a_session_on_postgres_synthesizes_both_tables(opened: Callable[[Tables], Engine]) -> None:
+    people = dp.open(opened(distinct(1)), budget=dp.Budget(epsilon=5, delta=1e-6), ledger=":memory:")
+    pair = people.synthesize(20, epsilon=1, child=CHILD, method="mst")
+    assert isinstance(pair, SyntheticPair)
+    assert pair.parents.num_rows == 20
