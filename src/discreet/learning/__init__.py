@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .distributed import across_workers
     from .engine import ClippingEngine
     from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression
+    from .federated import LocalSGD
     from .hugging_face import TransformersTrainer
     from .noise import fill_gaussian
     from .optimizers import SGD, Adam, warmup_cosine
@@ -63,6 +64,7 @@ _HOMES = {
     "Grid": "discrete",
     "across_workers": "distributed",
     "ClippingEngine": "engine",
+    "LocalSGD": "federated",
     "TransformersTrainer": "hugging_face",
     "DPClassifier": "estimators",
     "DPRegressor": "estimators",
@@ -131,6 +133,7 @@ __all__ = [
     "ClippingEngine",
     "Examples",
     "Flat",
+    "LocalSGD",
     "LogisticRegression",
     "DecisionTreeClassifier",
     "EmpiricalCovariance",

@@ -46,6 +46,7 @@ _PLAIN = {
     "noise",
     "augment",
     "pooling",
+    "local",
     "optimizer",
     "learning_rate",
     "average",

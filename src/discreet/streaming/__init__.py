@@ -20,7 +20,7 @@ from .online import (
 )
 from .rules import Ball, Box, Simplex
 from .running import RunningSum
-from .statistics import DyadicCounts, HashedBits, Presence
+from .statistics import DyadicCounts, HashedBits, PerUnit, Presence
 
 __all__ = [
     "Advance",
@@ -38,6 +38,7 @@ __all__ = [
     "NAMES",
     "OnlineLearner",
     "OnlineMirrorDescent",
+    "PerUnit",
     "Presence",
     "PrivateExperts",
     "PrivateSums",
