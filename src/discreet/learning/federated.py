@@ -101,7 +101,7 @@ class Updates:
         local training ended, so that the server's descent goes there."""
         for start in range(0, len(clients), CLIENTS_AT_ONCE):
             part = clients[start : start + CLIENTS_AT_ONCE]
-            moves = torch.stack([self._trained(*examples.take(rows), len(rows), rule) for rows in part])
+            moves = torch.stack([self._trained(examples.take(rows), len(rows), rule) for rows in part])
             yield self._as_gradients(moves)
 
     def _as_gradients(self, moves: Tensor) -> Gradients:
@@ -113,7 +113,7 @@ class Updates:
         ]
         return Gradients(taps, squares_of(self._server, taps, len(moves)), torch.empty(0))
 
-    def _trained(self, inputs: Any, targets: Any, rows: int, rule: Clipping) -> Tensor:
+    def _trained(self, taken: tuple[Any, Any], rows: int, rule: Clipping) -> Tensor:
         """Return the way back of one client, weighted."""
         ours = list(self._client.parameters.values())
         start = [p.detach().clone() for p in self._server.parameters.values()]
@@ -124,7 +124,7 @@ class Updates:
             order = torch.from_numpy(self._dice.permutation(rows))
             for begin in range(0, rows, self._plan.batch):
                 chosen = order[begin : begin + self._plan.batch]
-                self._step(*tree_map(lambda t, c=chosen: t[c], (inputs, targets)))
+                self._step(*tree_map(lambda t, c=chosen: t[c], taken))
                 self._bring_back(ours, start, rule)
         with torch.no_grad():
             back = torch.cat([(s - p).reshape(-1) for s, p in zip(start, ours, strict=True)])

@@ -49,6 +49,8 @@ from .rules import (
 Floats = NDArray[np.float64]
 State = dict[str, Any]
 LEARNERS = ("leader", "mirror", "experts")
+# The smallest parameter, batch and clip, and one over the largest.
+_LEAST = 1e-50
 
 
 @described("streaming.OnlineLearner")
@@ -102,6 +104,16 @@ class OnlineLearner:
             raise _require.fail("space", self.space, f"of {self.loss.dimension} entries, as the loss has")
         if self.learner == "experts" and not isinstance(self.space, Simplex):
             raise _require.fail("space", self.space, "a Simplex, where experts are weighted")
+        # Within these, decisions are finite whatever the noise is.
+        for name, value in (
+            ("parameter", self.parameter),
+            ("batch", self.batch),
+            ("clip", self._gradients.clip),
+        ):
+            if not _LEAST <= float(value) <= 1 / _LEAST:
+                raise _require.fail(name, value, f"between {_LEAST:g} and {1 / _LEAST:g}")
+        if self.ridge > 1 / _LEAST or self.space.diameter > 1 / _LEAST:
+            raise _require.fail("ridge, or the diameter of the space", self.ridge, f"at most {1 / _LEAST:g}")
 
     @property
     def loss(self) -> Loss:
