@@ -1,7 +1,9 @@
 """Streams: error factors against the published ones, and a million steps of a 1,000-dimensional stream in
 flat memory, beside jax-privacy's generator where it is installed.
 
-`STREAM_STEPS` makes the long stream shorter; `STREAM_RIVAL` is the Python of an environment with jax-privacy.
+`STREAM_STEPS` makes the long stream shorter; `STREAM_RIVAL` is the Python of an environment with jax-privacy;
+`STREAM_PLOT` is where the regret of online learners is drawn. `python -m benchmarks.streaming online` runs
+one section: factors, long, exact, rival (with long), online.
 """
 
 from __future__ import annotations
@@ -109,11 +111,67 @@ def rival(ours: float) -> bool:
     return report("jax-privacy's CPU time a step over ours", theirs / ours, 1.0, least=True)
 
 
+def online() -> bool:
+    """Regret of follow the approximate leader over 1,000 rounds of one point each, mean of three runs, beside
+    the leader without noise and the bound."""
+    from discreet import Bounds
+    from discreet.streaming import Ball, OnlineLearner, SquaredDistance, learner
+
+    rounds, columns = 1000, ("a", "b", "c", "d")
+    public = Public(schema={name: Bounds(-1, 1) for name in columns}, table="t")
+    rng = np.random.default_rng(1)
+    points = np.clip(rng.normal(0, 0.3, (rounds, 4)) + np.array([0.4, 0, 0, -0.3]), -0.5, 0.5)
+    batches = [Memory(dict(zip(columns, row[:, None], strict=True)), public) for row in points]
+    loss, space = SquaredDistance(columns=columns), Ball(4)
+    best = np.cumsum(loss.values(points.mean(axis=0), points))
+
+    def regret(mechanism: OnlineLearner) -> np.ndarray:
+        entropy, played = Entropy(), [mechanism.first_decision()]
+        state = mechanism.start(batches[0], entropy=entropy)
+        for batch in batches[:-1]:
+            state, released = mechanism.feed(state, batch, entropy=entropy)
+            played.append(released.value)
+        losses = [float(loss.values(w, x[None])[0]) for w, x in zip(played, points, strict=True)]
+        return np.asarray(np.cumsum(losses) - best)
+
+    def built(**price: float) -> OnlineLearner:
+        return learner(public, loss, space=space, clip=2, horizon=rounds, **price)
+
+    exact = built(rho=10**12)
+    series = {"leader without noise": regret(exact)}
+    last = float(series["leader without noise"][-1])
+    print(f"leader without noise: regret {last:.3f}, bound {exact.regret_bound():.3f}")
+    met, bound = True, 0.0
+    for epsilon in (1, 4):
+        private = built(epsilon=epsilon, delta=1e-6)
+        series[f"epsilon {epsilon}"] = np.mean([regret(private) for _ in range(3)], axis=0)
+        bound = max(bound, private.regret_bound())
+        last = float(series[f"epsilon {epsilon}"][-1])
+        met &= report(
+            f"approximate leader, epsilon {epsilon}: regret over its bound", last / private.regret_bound(), 1
+        )
+        print(f"  regret {last:.3f}, bound {private.regret_bound():.3f}")
+    where = os.environ.get("STREAM_PLOT", "")
+    if where:
+        from discreet.app.streaming_plots import regrets
+
+        title = f"Regret of the approximate leader, {rounds:,} rounds"
+        print(regrets(Path(where), title, {k: v.tolist() for k, v in series.items()}, [bound] * rounds))
+    return met
+
+
 def main() -> int:
-    met = factors()
-    flat, seconds = long_stream()
-    exact_cost()
-    met = rival(seconds) and met and flat
+    wanted = set(sys.argv[1:]) & {"factors", "long", "exact", "rival", "online"}
+    met = True
+    if not wanted or "factors" in wanted:
+        met &= factors()
+    if not wanted or wanted & {"long", "rival"}:
+        flat, seconds = long_stream()
+        met &= flat and rival(seconds)
+    if not wanted or "exact" in wanted:
+        exact_cost()
+    if not wanted or "online" in wanted:
+        met &= online()
     return 0 if met else 1
 
 

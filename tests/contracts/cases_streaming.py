@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from discreet._public import Bounds, Categories, Public
 from discreet.mechanisms import Count, Histogram
-from discreet.streaming import Advance, counter
+from discreet.streaming import (
+    Advance,
+    LinearLoss,
+    LogisticLoss,
+    SquaredDistance,
+    SquaredLoss,
+    counter,
+    learner,
+)
 from discreet.tables import Memory
 
 from .case import Case
@@ -40,6 +49,20 @@ def case(name: str, **options: Any) -> Case:
     )
 
 
+def learning(name: str, loss: Any, **options: Any) -> Case:
+    public = replace(PUBLIC, schema=(*PUBLIC.schema, ("height", Bounds(-1, 1))))
+    rows = {**ROWS, "height": [-1.0, 0.5, 0.25, -0.5, 0.0]}
+    return Case(
+        name=name,
+        mechanism=learner(public, loss, clock="day", **options),
+        source=Memory(rows, public),
+        neighbor=Memory({column: values[1:] for column, values in rows.items()}, public),
+        outcome=lambda answers: tuple(bool(a.value[0] > 0) + bool(a.value[0] > 0.4) for a in answers[:2]),
+        questions=[Advance()] * 6,
+        runs=200,
+    )
+
+
 CASES = [
     *(
         case(f"continual count, {strategy}", strategy=strategy, epsilon=2)
@@ -53,4 +76,10 @@ CASES = [
     case("continual count, window", strategy="square_root", rho=0.5, window=2),
     case("continual count, decayed", strategy="square_root", rho=0.5, decay=0.5),
     case("continual count, restarted", strategy="tree", epsilon=2, restart=2),
+    learning("online leader", SquaredDistance(columns=("age", "height")), epsilon=2, strategy="tree", clip=2),
+    learning("online mirror descent", SquaredLoss(target="age", features=("height",)), rho=0.5, clip=1),
+    learning(
+        "online leader, logistic", LogisticLoss(target="city", features=("age",)), rho=0.5, clip=1, ridge=1
+    ),
+    learning("expert advice", LinearLoss(columns=("age", "height")), epsilon=2, strategy="honaker"),
 ]

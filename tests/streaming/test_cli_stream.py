@@ -82,3 +82,32 @@ def test_strategies_are_compared_and_what_is_not_there_is_refused() -> None:
     refused(InvalidInput, "stream", "show", "visits.csv")
     refused(InvalidInput, *start, "SELECT MEDIAN(day) FROM visits", "--epsilon", "1", "--horizon", "9")
     refused(BudgetExceeded, *start, "SELECT COUNT(*) FROM visits", "--epsilon", "11", "--horizon", "9")
+
+
+def test_a_learner_is_started_fed_and_shown_on_the_shell() -> None:
+    Path("wards.csv.schema.toml").write_text(
+        'table = "wards"\nunit = "row"\n[columns.x]\ntype = "number"\nlower = -1\nupper = 1\n'
+        '[columns.y]\ntype = "number"\nlower = -1\nupper = 1\n'
+    )
+    rows = "\n".join(f"{i / 50 - 1},{0.5 * (i / 50 - 1)}" for i in range(100))
+    Path("wards.csv").write_text("x,y\n" + rows + "\n")
+    run("init", "wards.csv", "--epsilon", "10")
+    terms = ["stream", "learn", "wards.csv", "--loss", "squared", "--target", "y", "--features", "x", "--clip", "2",
+             "--batch", "100", "--horizon", "20", "--learner", "mirror", "--epsilon", "8"]  # fmt: skip
+    free = json.loads(run(*terms, "--preview", "--json"))
+    assert free["regret_bound"] > 0
+    assert "stream" not in free
+    run(*terms, "--preview")
+    started = json.loads(run(*terms, "--json"))
+    for _ in range(3):
+        fed = json.loads(run("stream", "feed", "wards.csv", "--rows-from", "wards.csv", "--json"))
+    assert fed["stream"] == started["stream"]
+    assert fed["value"][0] > 0
+    assert len(json.loads(run("stream", "show", "wards.csv", "--json"))["values"]) == 3
+    assert "(" in run("stream", "show", "wards.csv")
+    refused(
+        InvalidInput, *terms[:3], "--loss", "squared", "--features", "x", "--epsilon", "1", "--horizon", "3"
+    )
+    refused(
+        InvalidInput, *terms[:3], "--loss", "cubic", "--features", "x", "--epsilon", "1", "--horizon", "3"
+    )

@@ -6,6 +6,7 @@ import os
 import random
 import signal
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -341,14 +342,20 @@ def killed_at_random_points(tmp_path: Path, kills: int) -> None:
     shown = tmp_path / "shown"
     shown.touch()
     dice = random.Random(7)
-    for _ in range(kills):
+    for kill in range(kills):
+        outside = kill % 4 == 3
         pid = os.fork()
         if pid == 0:
-            die_after(dice.randrange(1, 100_000))
+            if not outside:
+                die_after(dice.randrange(1, 100_000))
             with shown.open("a") as file:
                 while True:
                     feed_next(path, mechanism, number, file)
         dice = random.Random(dice.random())
+        if outside:
+            # Whatever it is at: within a transaction, within a write.
+            time.sleep(dice.uniform(0.0, 0.3))
+            os.kill(pid, signal.SIGKILL)
         assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL
     with shown.open("a") as file:
         feed_next(path, mechanism, number, file)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import doctest
 from pathlib import Path
 
-from discreet.app.streaming_plots import gain
+from discreet.app.streaming_plots import gain, regrets
 
 PAGE = Path(__file__).parents[2] / "docs" / "streaming.md"
 
@@ -18,3 +18,8 @@ def test_the_examples_of_the_page_run() -> None:
 
 def test_the_gain_is_drawn(tmp_path: Path) -> None:
     assert gain(tmp_path / "gain.png", steps=64).stat().st_size > 10_000
+
+
+def test_regrets_are_drawn_below_their_bound(tmp_path: Path) -> None:
+    series = {"leader without noise": [0.1, 0.2, 0.3], "epsilon 1": [1.0, 1.5, 2.0]}
+    assert regrets(tmp_path / "regret.png", "Regret", series, [9.0] * 3).stat().st_size > 10_000

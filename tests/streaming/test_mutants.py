@@ -1,9 +1,9 @@
-"""Audits of continual counters that honest ones pass and liars fail: half the noise, another neighbor relation,
-participations that nobody counts, noise that is drawn twice.
+"""Audits of continual counters that honest ones pass and liars fail: half the noise, another neighbor
+relation, participations that nobody counts, noise that is drawn twice.
 
-Many runs at once: `Copies` counts the same rows again and again, and says the sensitivity of one count, so that
-each entry of its vector is a run of its own. The level of every bound is that of the contracts, a false alarm
-in 4e11.
+Many runs at once: `Copies` counts the same rows again and again, and says the sensitivity of one count, so
+that each entry of its vector is a run of its own. The level of every bound is that of the contracts, a false
+alarm in 4e11.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from discreet import Public
 from discreet._public import Unit
 from discreet.mechanisms import Histogram
 from discreet.sampling import SeededEntropy
-from discreet.streaming import ContinualCounter, DyadicCounts, HashedBits, Presence, counter
+from discreet.streaming import ContinualCounter, DyadicCounts, HashedBits, PerUnit, Presence, counter
 from discreet.tables import Memory
 
 PUBLIC = Public(schema={"age": dp.Bounds(0, 100), "city": dp.Text()}, table="visits")
@@ -107,3 +107,27 @@ def test_histograms_of_declared_values_give_the_most_common() -> None:
     state = mechanism.start(source, entropy=SeededEntropy(1))
     _, released = mechanism.feed(state, source, entropy=SeededEntropy(2))
     assert int(np.argmax(released.value)) == 1
+
+
+def test_quantiles_and_heavy_hitters_at_user_level_bound_every_unit() -> None:
+    public = replace(PUBLIC, unit=Unit("who"))
+    others = {"who": list(range(40)), "age": list(range(40)), "city": ["rome"] * 40}
+    loud: dict[str, list[Any]] = {"who": ["ann"] * 500, "age": [99.0] * 499 + [None], "city": ["bern"] * 500}
+    for inside in (
+        DyadicCounts(column="age", edges=tuple(range(0, 101, 10))),
+        HashedBits(column="city", buckets=8),
+    ):
+        for rows in (1, 3):
+            statistic = PerUnit(statistic=inside, rows=rows)
+            limit = statistic.sensitivity(public)
+            without = statistic(Memory({**others, "who": [str(w) for w in others["who"]]}, public))
+            rows_of = {n: [*(map(str, others[n]) if n == "who" else others[n]), *loud[n]] for n in others}
+            change = np.abs(statistic(Memory(rows_of, public)) - without)
+            assert 0 < change.max() <= limit.linf == rows
+            assert change.sum() <= (limit.l1 or 0)
+            assert np.square(change).sum() <= (limit.l2_squared or 0)
+    mechanism = counter(
+        public, PerUnit(statistic=DyadicCounts(column="age", edges=tuple(range(0, 101, 10)))), epsilon=50, horizon=2,
+        participations=1, capacity=100,
+    )  # fmt: skip
+    assert mechanism.level == "user"

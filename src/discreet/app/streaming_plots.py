@@ -5,6 +5,7 @@ Every function saves one PNG and returns its path. Needs matplotlib (`discreet[p
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,5 +37,25 @@ def gain(path: Path, steps: int = 1024) -> Path:
         lines.append((label, color, at, values.tolist()))
     axes.set_xlim(0, steps)
     axes.set_ylim(0, None)
+    _label_ends(axes, lines)
+    return _save(figure, path)
+
+
+def regrets(path: Path, title: str, series: Mapping[str, Sequence[float]], bound: Sequence[float]) -> Path:
+    """Draw the regret of online learners so far, round by round, below the bound that was known before.
+
+    `series`: by name, the one without noise first.
+    """
+    figure, axes = _pyplot().subplots(figsize=(9.0, 4.6), layout="constrained")
+    _dress(axes, title, "round", "regret so far")
+    rounds = list(range(1, len(bound) + 1))
+    colors = [GRAY, ACCENT, "#3c8d53", "#e08e45"]
+    lines = []
+    drawn = [*zip(series.items(), colors, strict=False), (("bound at the end", bound), "#c0392b")]
+    for (label, values), color in drawn:
+        axes.plot(rounds, values, color=color, linewidth=1.6, linestyle="--" if values is bound else "-")
+        lines.append((label, color, rounds, list(values)))
+    axes.set_yscale("symlog", linthresh=1)
+    axes.set_xlim(0, len(rounds))
     _label_ends(axes, lines)
     return _save(figure, path)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .distributed import across_workers
     from .engine import ClippingEngine
     from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression
+    from .federated import LocalSGD
     from .hugging_face import TransformersTrainer
     from .noise import fill_gaussian
     from .optimizers import SGD, Adam, warmup_cosine
@@ -65,6 +66,7 @@ _HOMES = {
     "Grid": "discrete",
     "across_workers": "distributed",
     "ClippingEngine": "engine",
+    "LocalSGD": "federated",
     "TransformersTrainer": "hugging_face",
     "DPClassifier": "estimators",
     "DPRegressor": "estimators",
@@ -135,6 +137,7 @@ __all__ = [
     "ClippingEngine",
     "Examples",
     "Flat",
+    "LocalSGD",
     "LogisticRegression",
     "DecisionTreeClassifier",
     "DecisionTreeRegressor",

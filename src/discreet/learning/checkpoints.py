@@ -47,6 +47,7 @@ _PLAIN = {
     "noise",
     "augment",
     "pooling",
+    "local",
     "optimizer",
     "learning_rate",
     "average",

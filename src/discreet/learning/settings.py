@@ -10,6 +10,7 @@ from torch import nn
 
 from .. import _require
 from .._errors import InvalidInput, Unsupported
+from . import federated
 from .augment import Augment
 from .clipping import Adaptive
 from .data import Tabular
@@ -48,6 +49,7 @@ def check(trainer: Trainer) -> None:
         raise _require.fail(
             "synthetic", type(trainer.synthetic).__name__, "a pair of made-up (inputs, targets)"
         )
+    federated.check(trainer)
     _check_together(trainer)
 
 

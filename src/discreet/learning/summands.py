@@ -20,6 +20,7 @@ from .clipping import Adaptive, Clipping, Flat, factors
 from .correlated import IDENTITY, Mixed
 from .discrete import GridSum
 from .engine import ClippingEngine, Gradients, full_precision
+from .federated import Updates
 from .noise import Reservoir, fill_gaussian
 from .pooling import Owners, built, owned, pooled
 from .schedules import Cyclic, Indices
@@ -53,6 +54,7 @@ class Summands:
         self._rows: Tensor | None = None  # where they are built, kept from one microbatch to the next
         self._copies = 1 if trainer.augment is None else trainer.augment.times
         self._whole = trainer.augment is None and examples.people is None
+        self._updates = None if trainer.local is None else Updates(trainer, engine, entropy)
         self._noise = self._independent()
 
     def _independent(self) -> Reservoir | Mixed:
@@ -80,6 +82,12 @@ class Summands:
             self._add(members, sums)
 
     def _add(self, members: Indices, sums: dict[int, Tensor]) -> None:
+        if self._updates is not None:
+            people, cap = self._examples.people, self._trainer.public.unit.rows
+            clients = [people.rows(int(person), cap, self._entropy) for person in members]
+            for updates in self._updates.of(clients, self._examples, self.rule):
+                self._clipped(updates, sums)
+            return
         for rows, counts in self._chunks(members):
             inputs, targets = self._examples.take(rows)
             if self._whole and self._adaptive is None and self._exact is None:

@@ -34,6 +34,7 @@ from .clipping import Adaptive, Clipping, as_clipping, as_floats
 from .data import Tabular, examples_of, shapes_of
 from .discrete import Grid
 from .engine import ClippingEngine
+from .federated import LocalSGD
 from .optimizers import SGD, Optimizer, start
 from .performance import Performance, padded_sizes
 from .safety import made_up, probe
@@ -76,7 +77,8 @@ class Trainer:
     "without_replacement", or "cyclic", without sampling, where noise may be correlated by a `strategy`.
     `noise="discrete"`: exact noise on a grid. `augment`: several variants of each example. Where
     `public.unit` names people, `n`, `batch` and `rate` are about people, and a person's rows (at most
-    `unit.rows` of them, at random) count by `pooling`, their "mean" or "sum".
+    `unit.rows` of them, at random) count by `pooling`, their "mean" or "sum"; with `local`, a `LocalSGD`, by
+    how far the model moves when the person trains it: federated averaging, where `optimizer` is the server's.
 
     `performance` has what changes time and memory and not the price; two of its options may be given here,
     too: `microbatch=`, `isolate=`.
@@ -107,6 +109,7 @@ class Trainer:
     noise: str = field(default="gaussian", kw_only=True)
     augment: Augment | None = field(default=None, kw_only=True)
     pooling: str = field(default="mean", kw_only=True)
+    local: LocalSGD | None = field(default=None, kw_only=True)
     optimizer: Optimizer = field(default=SGD(lr=0.1), kw_only=True)
     learning_rate: Callable[[int], float] | None = field(default=None, kw_only=True)
     average: float | None = field(default=None, kw_only=True)

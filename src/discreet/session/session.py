@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ..planning import BudgetPlan
     from ..query import WorkloadQuery
     from ..synthetic import ChildTable, SyntheticCopy
-    from .streams import Stream
+    from .streams import OnlineStream, Stream
     from .teaching import Labeller, TeachingPreview
 
 
@@ -573,6 +573,39 @@ class Session:
             number=number,
             **{name: value for name, value in options.items() if value is not None},
         )
+
+    @_require.spelled
+    def online(
+        self,
+        loss: Any,
+        *,
+        learner: str = "auto",
+        horizon: int | None = None,
+        clip: Real | None = None,
+        space: Any = None,
+        epsilon: Real | None = None,
+        delta: float | None = None,
+        rho: Real | None = None,
+        batch: Real = 1,
+        ridge: Real = 0,
+        parameter: Real | None = None,
+        strategy: str = "auto",
+        clock: str | None = None,
+        participations: int | None = None,
+        separation: int | None = None,
+        capacity: int | None = None,
+        number: int | None = None,
+    ) -> OnlineStream:
+        """Learn online: a decision before each round, for one price, paid now; `feed` is a round.
+
+        `loss`: one of `streaming.SquaredLoss`, `LogisticLoss`, `SquaredDistance`, `LinearLoss`. `learner`:
+        "leader" (follow the approximate leader), "mirror" (online mirror descent), "experts" (expert advice).
+        Options as in `streaming.learner`; `number` goes on with a learner that was started before.
+        """
+        from .streams import open_learner
+
+        options = {name: value for name, value in locals().items() if name not in ("self", "open_learner")}
+        return open_learner(self, options.pop("loss"), options.pop("number"), **options)
 
     def during(self, *periods: str) -> Session:
         """Return the rows of some periods only, where budgets are per period: what is asked is charged to

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
-from .._registry import from_json, tag_of
+from .._registry import from_json, tag_of, to_json
 from .._require import Real
 from ..curator import Curator
 from ..curator.charges import SPENDING
@@ -23,7 +23,7 @@ from ..curator.values import decode
 from ..mechanisms.protocols import Release, as_of
 from ..query import SqlVector
 from ..query.streams import stream_statistic
-from ..streaming import Advance, ContinualCounter, counter
+from ..streaming import Advance, ContinualCounter, Latest, OnlineLearner, counter, learner
 from ..tables import Memory, Source, connect
 
 if TYPE_CHECKING:
@@ -40,12 +40,12 @@ class Stream:
     """
 
     session: Session
-    counter: ContinualCounter
+    counter: Any
     number: int
 
     @classmethod
-    def begin(cls, session: Session, asked: ContinualCounter) -> Stream:
-        """Pay for a counter, and start it."""
+    def begin(cls, session: Session, asked: Any) -> Self:
+        """Pay for a counter (or a learner), and start it."""
         return cls(session, asked, session.curator.start(asked, analyst=session.analyst).number)
 
     @_require.spelled
@@ -92,10 +92,12 @@ class Stream:
     def _advance(self, rows: Any) -> Release:
         session = self.session
         if rows is None:
-            return session.curator.resume(self.counter, self.number).answer(Advance())
+            live = session.curator.resume(self.counter, self.number, analyst=session.analyst)
+            return live.answer(Advance())
         version = f"tick {self.steps + 1}"
         source = self._source(rows, replace(self.counter.public, version=version))
-        return Curator.open(session.ledger.path, source).resume(self.counter, self.number).answer(Advance())
+        curator = Curator.open(session.ledger.path, source)
+        return curator.resume(self.counter, self.number, analyst=session.analyst).answer(Advance())
 
     def _source(self, rows: Any, public: Public) -> Source:
         if isinstance(rows, Source):
@@ -125,15 +127,18 @@ class Stream:
 
     def error(self, confidence: float = 0.95) -> float:
         """Return how far off the newest release may be."""
-        return self.counter.error(confidence, max(1, self.steps))
+        return float(self.counter.error(confidence, max(1, self.steps)))
 
     def _released(self) -> list[Any]:
         return [decode(e.body["value"]) for e in self._states()]
 
     def _states(self) -> list[Entry]:
-        """Return the entries of the ledger that have a release of this stream."""
+        """Return the entries of the ledger that have a new release of this stream, and not an old one
+        again."""
         entries = self.session.ledger.entries(kind=STATE)
-        return [e for e in entries if e.body["charge"] == self.number and "value" in e.body]
+        own = (e for e in entries if e.body["charge"] == self.number and "value" in e.body)
+        again = to_json(Latest())
+        return [e for e in own if e.body.get("question") != again]
 
     def _shown(self, value: Any) -> Any:
         array = np.asarray(value)
@@ -149,6 +154,63 @@ class Stream:
     def __repr__(self) -> str:
         end = "without end" if self.counter.horizon is None else f"of {self.counter.horizon}"
         return f"<Stream {self.number} of {self.counter.public.table!r}: {self.steps} ticks {end}>"
+
+
+@dataclass(slots=True, repr=False)
+class OnlineStream(Stream):
+    """An online learner that was paid for: `feed` is one round, and releases the decision for the next."""
+
+    @property
+    def learner(self) -> OnlineLearner:
+        learner: OnlineLearner = self.counter
+        return learner
+
+    @property
+    def decision(self) -> Any:
+        """The newest decision; before the first round, the one that everybody knows."""
+        released = self._released()
+        return np.asarray(released[-1]) if released else self.learner.first_decision()
+
+    def regret_bound(self) -> float:
+        """Return a bound of the expected regret over all rounds."""
+        return self.learner.regret_bound()
+
+    def _shown(self, value: Any) -> Any:
+        return np.asarray(value)
+
+    def __repr__(self) -> str:
+        rounds = f"{self.steps} rounds of {self.learner.horizon}"
+        table, kind = self.learner.public.table, self.learner.learner
+        return f"<OnlineStream {self.number} of {table!r}: {kind}, {rounds}>"
+
+
+def open_learner(session: Session, loss: Any, number: int | None, **options: Any) -> OnlineStream:
+    """Start an online learner, or go on with the one whose charge has this `number`."""
+    asked = online_learner(session, loss, **options)
+    if number is None:
+        return OnlineStream.begin(session, asked)
+    session.curator.resume(asked, number, analyst=session.analyst)
+    return OnlineStream(session, asked, number)
+
+
+def online_learner(session: Session, loss: Any, **options: Any) -> OnlineLearner:
+    """Return the priced learner of a loss: free, nothing is read or charged."""
+    given = {name: value for name, value in options.items() if value is not None}
+    epsilon, rho = given.get("epsilon"), given.get("rho")
+    if epsilon is None and rho is None:
+        raise InvalidInput("say what the learner may cost in all: epsilon=1. Nothing was charged.")
+    if session.public.unit.column is not None and "participations" not in given:
+        raise _participations(session.public)
+    if "delta" not in given and rho is None:
+        given["delta"] = session._delta(epsilon, session.curator.policy)
+    return learner(session.public, loss, **given)
+
+
+def _participations(public: Public) -> InvalidInput:
+    return InvalidInput(
+        f"one person (column {public.unit.column!r}) may come on several ticks: say on how many they may "
+        f"count, participations=... Nothing was read or charged."
+    )
 
 
 def open_stream(
@@ -196,11 +258,11 @@ def open_stream(
 
 def find_stream(session: Session, number: int | None = None) -> Stream:
     """Go on with a stream of this ledger: the one whose charge has this number, or else the newest."""
-    tag = tag_of(ContinualCounter)
+    tags = {tag_of(ContinualCounter), tag_of(OnlineLearner)}
     started = [
         entry
         for entry in session.ledger.entries(kind=SPENDING)
-        if (entry.body.get("mechanism") or {}).get("type") == tag
+        if (entry.body.get("mechanism") or {}).get("type") in tags
     ]
     chosen = [entry for entry in started if number in (None, entry.seq)]
     if not chosen:
@@ -211,7 +273,8 @@ def find_stream(session: Session, number: int | None = None) -> Stream:
         )
     asked = as_of(from_json(chosen[-1].body["mechanism"]), session.public)
     session.curator.resume(asked, chosen[-1].seq, analyst=session.analyst)
-    return Stream(session, asked, chosen[-1].seq)
+    kind = OnlineStream if isinstance(asked, OnlineLearner) else Stream
+    return kind(session, asked, chosen[-1].seq)
 
 
 def stream_counter(
@@ -232,11 +295,7 @@ def stream_counter(
     if epsilon is None and rho is None:
         raise InvalidInput("say what the stream may cost in all: epsilon=1. Nothing was charged.")
     if public.unit.column is not None and participations is None:
-        raise InvalidInput(
-            f"one person (column {public.unit.column!r}) may come on several ticks: say on how many they may "
-            f"count, "
-            f"participations=... Nothing was read or charged."
-        )
+        raise _participations(public)
     statistic, grouped_clock = stream_statistic(text, public, rows=rows, groups=groups)
     if clock is not None and grouped_clock not in (None, clock):
         raise InvalidInput(

@@ -3,43 +3,52 @@
 streaming.error_factors("honaker", steps=1024)     # (max, rms), before anything is spent
 daily = streaming.counter(public, Count(), horizon=365, epsilon=1)    # an Interactive: session.start(daily)
 people.stream("SELECT COUNT(*) AS n FROM visits", epsilon=1, horizon=365)    # the same, by SQL
+people.online(streaming.SquaredLoss(target="y", features=["x"]), clip=1, epsilon=1, horizon=365)
 """
 
 from .build import counter
 from .counter import Advance, ContinualCounter, Latest
 from .factors import NAMES, ErrorFactors, error_factors, named
+from .learners import OnlineLearner, learner
+from .losses import ClippedGradients, LinearLoss, LogisticLoss, SquaredDistance, SquaredLoss
 from .online import (
-    Ball,
-    Box,
     FollowTheApproximateLeader,
     OnlineMirrorDescent,
     PrivateExperts,
     PrivateSums,
-    Simplex,
     regret,
 )
+from .rules import Ball, Box, Simplex
 from .running import RunningSum
-from .statistics import DyadicCounts, HashedBits, Presence
+from .statistics import DyadicCounts, HashedBits, PerUnit, Presence
 
 __all__ = [
     "Advance",
     "Ball",
     "Box",
+    "ClippedGradients",
     "ContinualCounter",
     "DyadicCounts",
     "ErrorFactors",
     "FollowTheApproximateLeader",
     "HashedBits",
     "Latest",
+    "LinearLoss",
+    "LogisticLoss",
     "NAMES",
+    "OnlineLearner",
     "OnlineMirrorDescent",
+    "PerUnit",
     "Presence",
     "PrivateExperts",
     "PrivateSums",
     "RunningSum",
     "Simplex",
+    "SquaredDistance",
+    "SquaredLoss",
     "counter",
     "error_factors",
+    "learner",
     "named",
     "regret",
 ]

@@ -338,14 +338,14 @@ class ContinualCounter:
                 "this counter has no clock: a tick is the batch that it is fed with. Nothing was read or "
                 "released. Use feed, or build it with clock=, a column of days."
             )
-        return self._tick(state, source, entropy, drawer)
+        return self.tick(state, source, entropy=entropy, drawer=drawer)
 
     def feed(
         self, state: State, batch: Source, *, entropy: Entropy, drawer: Any = None
     ) -> tuple[State, Release]:
         """One tick: count the batch, add noise, and release the sum so far."""
         check_source(self.public, batch)
-        return self._tick(state, batch, entropy, drawer)
+        return self.tick(state, batch, entropy=entropy, drawer=drawer)
 
     def _check_end(self, state: State) -> None:
         if self.horizon is not None and state["step"] >= self.horizon:
@@ -355,24 +355,38 @@ class ContinualCounter:
                 f"counter; its price is its own."
             )
 
-    def _tick(self, state: State, source: Source, entropy: Entropy, drawer: Any) -> tuple[State, Release]:
+    def tick(
+        self,
+        state: State,
+        source: Source,
+        *,
+        entropy: Entropy,
+        drawer: Any = None,
+        statistic: Statistic | None = None,
+    ) -> tuple[State, Release]:
+        """Count, add noise, and release the sum so far; with another `statistic` of the same sensitivity,
+        which earlier releases may have chosen (a gradient at the decision so far)."""
         self._check_end(state)
         step = state["step"] + 1
-        exact = np.atleast_1d(np.asarray(self._exact(state, source, step, drawer))).ravel()
+        asked = self.statistic if statistic is None else statistic
+        exact = np.atleast_1d(np.asarray(self._exact(state, source, step, drawer, asked))).ravel()
         value, after = self._advance(state, exact, step, entropy)
         shown = value.reshape(()) if length_of(self.statistic, self.public) is None else value
         return after, self._released(shown, step, entropy)
 
-    def _exact(self, state: State, source: Source, step: int, drawer: Any) -> Integers:
+    def _exact(
+        self, state: State, source: Source, step: int, drawer: Any, statistic: Statistic | None = None
+    ) -> Integers:
         """Return the statistic of the rows that count, an exact integer vector."""
+        statistic = self.statistic if statistic is None else statistic
         if self.clock is None and self.level == "event":
-            return self.statistic(source)
+            return statistic(source)
         tick = None if self.clock is None else tick_value(self.public, self.clock, step)
         names = [name for name, _ in self.public.schema]
         unit = self.public.unit.column
         columns = list(dict.fromkeys([*names, *([] if unit is None else [unit])]))
         if unit is None:
-            return self.statistic(rows_of(source, columns, clock=self.clock, tick=tick))
+            return statistic(rows_of(source, columns, clock=self.clock, tick=tick))
         if drawer is None:
             raise InvalidInput(
                 "at user level the record of units needs the curator's vault. Nothing was read or released. "
@@ -385,7 +399,7 @@ class ContinualCounter:
 
         rows = rows_of(source, columns, clock=self.clock, tick=tick, allowed=allowed)
         drawer.put(BLOB, record.dump())
-        return self.statistic(rows)
+        return statistic(rows)
 
     def _advance(self, state: State, exact: Integers, step: int, entropy: Entropy) -> tuple[Floats, State]:
         """Measure, add noise, decode: the value in the statistic's own unit, and the next state."""

@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,81 +26,18 @@ from ..mechanisms.protocols import Sensitivity
 from ..sampling import Entropy
 from . import factors
 from .encoders import Encoder, encoder
+from .losses import GRID
+from .rules import (
+    ConvexSet,
+    descend_mirror,
+    experts_bound,
+    follow_leader,
+    leader_bound,
+    mirror_bound,
+    weigh_experts,
+)
 
 Floats = NDArray[np.float64]
-# Steps of the grid in the length of a clipped gradient: rounding is a part in 65 thousand of it.
-GRID = 1 << 16
-
-
-class ConvexSet(Protocol):
-    """Where decisions live: the nearest point to any other, and its diameter."""
-
-    dimension: int
-
-    @property
-    def diameter(self) -> float: ...
-
-    def project(self, w: Floats, /) -> Floats: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Ball:
-    """All points within `radius` of the origin."""
-
-    dimension: int
-    radius: float = 1.0
-
-    def __post_init__(self) -> None:
-        _require.integer(dimension=self.dimension, at_least=1)
-        _require.positive(radius=self.radius)
-
-    @property
-    def diameter(self) -> float:
-        return 2 * self.radius
-
-    def project(self, w: Floats) -> Floats:
-        length = float(np.linalg.norm(w))
-        return w if length <= self.radius else w * (self.radius / length)
-
-
-@dataclass(frozen=True, slots=True)
-class Box:
-    """All points with every entry between `lower` and `upper`."""
-
-    dimension: int
-    lower: float = 0.0
-    upper: float = 1.0
-
-    def __post_init__(self) -> None:
-        _require.integer(dimension=self.dimension, at_least=1)
-        _require.ordered(lower=self.lower, upper=self.upper)
-
-    @property
-    def diameter(self) -> float:
-        return (self.upper - self.lower) * math.sqrt(self.dimension)
-
-    def project(self, w: Floats) -> Floats:
-        return np.clip(w, self.lower, self.upper)
-
-
-@dataclass(frozen=True, slots=True)
-class Simplex:
-    """All weights that are not negative and add up to 1."""
-
-    dimension: int
-
-    def __post_init__(self) -> None:
-        _require.integer(dimension=self.dimension, at_least=1)
-
-    @property
-    def diameter(self) -> float:
-        return math.sqrt(2)
-
-    def project(self, w: Floats) -> Floats:
-        """By sorting (Duchi, Shalev-Shwartz, Singer & Chandra 2008)."""
-        falling = np.sort(w)[::-1]
-        excess = (np.cumsum(falling) - 1) / np.arange(1, len(w) + 1)
-        return np.asarray(np.maximum(w - excess[np.flatnonzero(falling > excess)[-1]], 0.0))
 
 
 @dataclass(slots=True)
@@ -150,8 +87,12 @@ class PrivateSums:
 
     def deviation(self, step: int) -> float:
         """Return the standard deviation of each entry of the sum after a step."""
-        variance = float(self._part.variances()[step - 1])
-        return math.sqrt(variance) * self.noise.standard_deviation * self.bound / GRID
+        return self.deviations()[step - 1]
+
+    def deviations(self) -> list[float]:
+        """Return the same of every step."""
+        unit = self.noise.standard_deviation * self.bound / GRID
+        return [math.sqrt(v) * unit for v in self._part.variances().tolist()]
 
     def add(self, vector: Any, *, entropy: Entropy) -> Floats:
         """Clip, add, and return the noisy sum so far."""
@@ -206,25 +147,12 @@ class FollowTheApproximateLeader:
         self._total = self._total + self.decision
         noisy = self.sums.add(gradient(self.decision), entropy=entropy)
         t = self.sums.taken
-        self.decision = self.space.project(self._total / t - noisy / (self.convexity * t))
+        self.decision = follow_leader(self.space, self._total, noisy, self.convexity, t)
         return self.decision
 
     def regret_bound(self, lipschitz: float) -> float:
-        """Return a bound of the expected regret over all steps.
-
-        Proof: with exact sums regret is at most L² (1 + ln T) / (2 H) (Hazan, Agarwal & Kale 2007; Kakade &
-               Shalev-Shwartz 2008). The leader with noise n_t is within |n_t| / (H t) of the exact one, by
-               strong convexity of the objective, and losses are L-Lipschitz; E|n_t| <= sqrt(d) times its
-               deviation.
-        """
-        steps, d = self.sums.steps, self.space.dimension
-        exact = lipschitz**2 * (1 + math.log(steps)) / (2 * self.convexity)
-        noise = sum(
-            lipschitz * min(self.space.diameter, math.sqrt(d) * self.sums.deviation(t) / (self.convexity * t))
-            for t in range(1, steps + 1)
-        )
-        # Exact leaders play one round earlier than their noise is seen.
-        return 2 * exact + noise
+        """Return a bound of the expected regret over all steps (`rules.leader_bound`)."""
+        return leader_bound(self.space, lipschitz, self.convexity, self.sums.deviations())
 
 
 @dataclass(slots=True)
@@ -252,21 +180,12 @@ class OnlineMirrorDescent:
     def step(self, gradient: Callable[[Floats], Any], *, entropy: Entropy) -> Floats:
         """Take the gradient at the decision, and decide for the next round."""
         noisy = self.sums.add(gradient(self.decision), entropy=entropy)
-        self.decision = self.space.project(-noisy / self.rate)
+        self.decision = descend_mirror(self.space, noisy, self.rate)
         return self.decision
 
     def regret_bound(self, lipschitz: float) -> float:
-        """rate D² / 2 + L² T / (2 rate) without noise, and L |n_t| / rate for the noise of each step.
-
-        Proof: as Agarwal & Singh 2017 argue, the noisy leader is within |n_t| / rate of the exact one.
-        """
-        steps, d = self.sums.steps, self.space.dimension
-        exact = self.rate * self.space.diameter**2 / 2 + lipschitz**2 * steps / (2 * self.rate)
-        noise = sum(
-            lipschitz * min(self.space.diameter, math.sqrt(d) * self.sums.deviation(t) / self.rate)
-            for t in range(1, steps + 1)
-        )
-        return exact + noise
+        """Return a bound of the expected regret over all steps (`rules.mirror_bound`)."""
+        return mirror_bound(self.space, lipschitz, self.rate, self.sums.deviations())
 
 
 @dataclass(slots=True)
@@ -291,25 +210,12 @@ class PrivateExperts:
         """Take the losses of this round, one for each expert, and weight the experts for the next."""
         clipped = np.clip(np.nan_to_num(np.asarray(losses, dtype=np.float64), nan=0.0), 0.0, 1.0)
         noisy = self.sums.add(clipped, entropy=entropy)
-        scores = -(noisy - noisy.min()) / self.temperature
-        weights = np.exp(scores - scores.max())
-        self.decision = weights / weights.sum()
+        self.decision = weigh_experts(noisy, self.temperature)
         return self.decision
 
     def regret_bound(self) -> float:
-        """T / (8 temperature) + temperature ln N without noise; of the noise, twice the expected largest
-        entry at the end and the difference that it makes in each step.
-
-        Proof: Hedge's bound for the noisy losses l_t + n_t - n_(t-1), whose sums are v_t: the expected regret
-               with oblivious losses changes by at most E max |n_T| for the comparator and, with weights that
-               move by at most a share min(1, |n_t - n_(t-1)| / temperature) in a step, by that share of a
-               loss of 1.
-        """
-        n, steps = self.sums.dimension, self.sums.steps
-        widest = math.sqrt(2 * math.log(2 * n))
-        noise = [self.sums.deviation(t) * widest for t in range(1, steps + 1)]
-        moved = sum(min(1.0, 2 * x / self.temperature) for x in noise)
-        return steps / (8 * self.temperature) + self.temperature * math.log(n) + 2 * noise[-1] + moved
+        """Return a bound of the expected regret over all steps (`rules.experts_bound`)."""
+        return experts_bound(self.sums.dimension, self.temperature, self.sums.deviations())
 
 
 def regret(losses: Any, best: float) -> float:

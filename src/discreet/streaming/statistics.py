@@ -7,19 +7,21 @@ ever; what is read off the released vector (`quantile`, `heavy_hitters`) is post
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 
 from .. import _require
-from .._public import REPLACE, ZERO_OUT, Public
+from .._public import REPLACE, ZERO_OUT, Public, Unit
 from .._registry import described
 from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import Integers, Sensitivity
 from ..mechanisms.statistics import Histogram, require_rows
-from ..tables import Source
+from ..tables import Memory, Source
 
 Floats = NDArray[np.float64]
 
@@ -162,6 +164,60 @@ class HashedBits:
             for raw in candidates
         }
         return {k: v for k, v in sorted(counts.items(), key=lambda kv: (-kv[1], kv[0])) if v > above}
+
+
+@described("streaming.PerUnit")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PerUnit:
+    """A statistic of rows where units are a column: at most `rows` rows of each unit count in a batch.
+
+    Guarantee: one unit moves it by at most `rows` times what a row does.
+    Proof:     which rows of a unit count, the first ones of the batch, depends on that unit's rows alone, and
+               each moves `statistic` by its sensitivity for a row. Rows of nobody do not count.
+    """
+
+    statistic: DyadicCounts | HashedBits | Histogram
+    rows: int = 1
+
+    def __post_init__(self) -> None:
+        _require.integer(rows=self.rows, at_least=1)
+        if not isinstance(self.statistic, DyadicCounts | HashedBits | Histogram):
+            raise _require.fail(
+                "statistic", type(self.statistic).__name__, "DyadicCounts, HashedBits or Histogram"
+            )
+
+    def length(self, public: Public) -> int:
+        return self.statistic.length(self._by_row(public))
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        each = self.statistic.sensitivity(self._by_row(public))
+        return Sensitivity(
+            linf=self.rows * each.linf,
+            l0=min(self.rows * each.l0, self.length(public)),
+            l1=self.rows * int(each.l1 or 0),
+            l2_squared=self.rows**2 * int(each.l2_squared or 0),
+        )
+
+    def __call__(self, source: Source) -> Integers:
+        unit = source.public.unit.column
+        columns = list(dict.fromkeys([self.statistic.column, *([] if unit is None else [unit])]))
+        batches = list(source.batches(columns))
+        if not batches:
+            return np.zeros(self.length(source.public), np.int64)
+        table = pa.Table.from_batches(batches)
+        if unit is not None:
+            seen: Counter[Any] = Counter()
+            keep = []
+            for name in table.column(unit).to_pylist():
+                seen[name] += 1
+                keep.append(name is not None and name == name and seen[name] <= self.rows)
+            table = table.filter(pa.array(keep, pa.bool_()))
+        return self.statistic(Memory(table, self._by_row(source.public)))
+
+    def _by_row(self, public: Public) -> Public:
+        """Return what is public about the one column, with rows as units."""
+        column = self.statistic.column
+        return replace(public, schema=((column, public.fact(column)),), unit=Unit())
 
 
 @described("streaming.Presence")

@@ -1,4 +1,5 @@
-"""`discreet stream start | feed | show | factors`: a count that is published again at every tick."""
+"""`discreet stream start | learn | feed | show | factors`: a count that is published again at every tick, or
+an online learner that decides after every round."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from typing import Any
 
 import typer
 
+from ... import _require
 from ..requests import open_session
 from .query import ANALYST, CONFIDENCE, DATA, DELTA, GROUPS, JSON, LEDGER, ROWS, SCHEMA, SQL, _say
 
@@ -77,6 +79,80 @@ def start(
     _say(f"stream {begun}: {end}, at {counter.level} level, by {facts['strategy']}")
     _say(f"each release is within {facts['error']:,.4g} with 95% confidence, at the worst tick")
     _say(f"used so far: {session.spent:.4g}; left: {max(0.0, session.remaining):.4g}")
+
+
+@stream.command()
+def learn(
+    data: str = DATA,
+    loss: str = typer.Option(..., "--loss", help="squared, logistic, distance or linear."),
+    epsilon: float = typer.Option(..., "--epsilon", "-e", help="The price of all rounds together."),
+    delta: float = DELTA,
+    features: str = typer.Option(..., "--features", help="Columns of numbers, with commas between them."),
+    target: str = typer.Option(None, "--target", help="What is predicted, for squared and logistic."),
+    learner: str = typer.Option("auto", "--learner", help="leader, mirror, experts, or what fits the loss."),
+    clip: float = typer.Option(None, "--clip", help="How long the gradient of a unit may be."),
+    radius: float = typer.Option(1.0, "--radius", help="Of the ball that decisions are in."),
+    batch: float = typer.Option(1.0, "--batch", help="How many units a round has, as you declare it."),
+    ridge: float = typer.Option(0.0, "--ridge", help="Added to the loss: half of it times |w|²."),
+    horizon: int = typer.Option(None, "--horizon", help="How many rounds there are at most."),
+    clock: str = typer.Option(None, "--clock", help="The column of days whose rows are a round each."),
+    participations: int = typer.Option(
+        None, "--participations", help="In how many rounds one person counts, where people have many rows."
+    ),
+    strategy: str = typer.Option("auto", "--strategy", help="As of discreet stream start."),
+    dry: bool = typer.Option(False, "--preview", help="Say price and regret, and start nothing. Free."),
+    analyst: str = ANALYST,
+    schema: Path = SCHEMA,
+    ledger: Path = LEDGER,
+    as_json: bool = JSON,
+) -> None:
+    """Start an online learner, and pay its whole price: feed gives it a round, show its decisions."""
+    from ...session.streams import OnlineStream, online_learner
+
+    session = open_session(data, schema=schema, ledger=ledger, analyst=analyst)
+    asked = online_learner(
+        session, _loss(loss, features, target), epsilon=epsilon, delta=delta, learner=learner, clip=clip,
+        space=_space(learner, loss, features, radius), batch=batch, ridge=ridge, horizon=horizon,
+        clock=clock, participations=participations, strategy=strategy,
+    )  # fmt: skip
+    facts: dict[str, Any] = {
+        "learner": asked.learner,
+        "level": asked.level,
+        "horizon": asked.horizon,
+        "regret_bound": asked.regret_bound(),
+    }
+    if not dry:
+        facts["stream"] = OnlineStream.begin(session, asked).number
+    if as_json:
+        print(json.dumps(facts))
+        return
+    begun = "not started, nothing charged" if dry else f"{facts['stream']} is started"
+    _say(f"learner {begun}: {asked.learner}, {asked.horizon:,} rounds, at {asked.level} level")
+    _say(f"its regret over all rounds is expected to be below {facts['regret_bound']:,.4g}")
+    _say(f"used so far: {session.spent:.4g}; left: {max(0.0, session.remaining):.4g}")
+
+
+def _loss(name: str, features: str, target: str | None) -> Any:
+    from ..._errors import InvalidInput
+    from ...streaming.losses import LOSSES
+
+    _require.one_of(tuple(LOSSES), loss=name)
+    columns = tuple(part.strip() for part in features.split(",") if part.strip())
+    if name in ("distance", "linear"):
+        if target is not None:
+            raise InvalidInput(f"the loss {name} has no target. Nothing was charged. Leave --target out.")
+        return LOSSES[name](columns=columns)
+    if target is None:
+        raise InvalidInput(f"the loss {name} needs --target, a column. Nothing was charged.")
+    return LOSSES[name](target=target, features=columns)
+
+
+def _space(learner: str, loss: str, features: str, radius: float) -> Any:
+    from ...streaming import Ball
+
+    if learner == "experts" or (learner == "auto" and loss == "linear"):
+        return None
+    return Ball(_loss(loss, features, "" if loss in ("squared", "logistic") else None).dimension, radius)
 
 
 @stream.command()
@@ -161,10 +237,12 @@ def _plain(value: Any) -> Any:
         return [_plain(v) for v in value]
     if isinstance(value, dict):
         return {str(key): v for key, v in value.items()}
-    return value
+    return value.tolist() if hasattr(value, "tolist") else value
 
 
 def _words(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}: {v:,.1f}" for key, v in value.items())
+    if hasattr(value, "tolist"):
+        return "(" + ", ".join(f"{v:.4g}" for v in value.tolist()) + ")"
     return f"{value:,.1f}"

@@ -1,0 +1,158 @@
+"""Federated averaging at user level: what a client sends is the move of the model after local training.
+
+DP-FedAvg (McMahan, Ramage, Talwar & Zhang 2018, arXiv:1710.06963, Algorithm 1): each sampled client starts
+from the model as it is, takes several epochs of SGD on its own rows, and sends the difference, no longer than
+the clip; the server adds Gaussian noise to the sum and divides by a public number. Everything but the
+client's part is the trainer's: sampling of people, clipping rules, noise (correlated noise makes it DP-FTRL),
+price, checkpoints.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
+
+from .. import _require
+from .._errors import Unsupported
+from .._registry import described
+from ..sampling import Entropy
+from .clipping import Clipping, Flat, PerLayer, as_floats
+from .engine import ClippingEngine, Gradients, full_precision
+from .pooling import squares_of
+from .schedules import Indices
+from .taps import Rows, Target
+
+if TYPE_CHECKING:
+    from .trainer import Trainer
+
+# Clients whose updates are held at once.
+CLIENTS_AT_ONCE = 8
+
+
+@described("learning.LocalSGD")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalSGD:
+    """What a client does in a round: `epochs` passes of SGD over its rows, in batches of `batch`, at rate
+    `lr`.
+
+    After each local step the model is brought back to within the clip of where it started, as the paper's
+    UserUpdateFedAvg does. `full`: a client with fewer rows weighs in with the share n / full, at most 1 (the
+    paper's w_k, with full its ŵ); by default all clients weigh the same.
+
+    Guarantee: a client's term is a function of its own rows, of the model so far, and of fresh coins, and its
+               clipped and weighted length is at most the clip: the trainer's guarantee holds as it is.
+    Proof:     `Updates.of` reads the rows of one client at a time, from a copy of the model that starts anew;
+               the weight is at most 1; `Summands` clips what comes, and counts as zero what is not finite.
+    """
+
+    epochs: int = 1
+    batch: int = 32
+    lr: float = 0.1
+    full: int | None = None
+
+    def __post_init__(self) -> None:
+        _require.integer(epochs=self.epochs, batch=self.batch, at_least=1)
+        if self.full is not None:
+            _require.integer(full=self.full, at_least=1)
+        as_floats(self, "lr")
+        _require.positive(lr=self.lr)
+
+    def weight(self, rows: int) -> float:
+        return 1.0 if self.full is None else min(1.0, rows / self.full)
+
+
+def check(trainer: Trainer) -> None:
+    """Refuse what local training does not go with, when the trainer is made."""
+    if trainer.local is None:
+        return
+    if not isinstance(trainer.local, LocalSGD):
+        raise _require.fail("local", type(trainer.local).__name__, "LocalSGD(epochs=..., batch=..., lr=...)")
+    if trainer.public.unit.column is None:
+        raise Unsupported(
+            "local= is what a client does with its rows, and here the unit is a row. Nothing was read or "
+            "trained. Declare whose rows are whose: Public(unit=Unit('the column of clients'))."
+        )
+    if trainer.augment is not None or trainer.pooling != "mean":
+        raise Unsupported(
+            "local training goes through a client's rows itself, without augment= or pooling=. Nothing was "
+            "read or trained."
+        )
+
+
+class Updates:
+    """The updates of clients, from a copy of the model of their own."""
+
+    def __init__(self, trainer: Trainer, engine: ClippingEngine, entropy: Entropy) -> None:
+        assert trainer.local is not None
+        self._plan, self._server = trainer.local, engine
+        self._client = trainer._engine(copy.deepcopy(trainer.model))
+        self._client.train()
+        self._dice = np.random.default_rng(entropy.integer(128))
+
+    def of(self, clients: list[Indices], examples: Any, rule: Clipping) -> Iterator[Gradients]:
+        """Yield the updates of clients with these rows, in the place of gradients: the way back from where
+        local training ended, so that the server's descent goes there."""
+        for start in range(0, len(clients), CLIENTS_AT_ONCE):
+            part = clients[start : start + CLIENTS_AT_ONCE]
+            moves = torch.stack([self._trained(examples.take(rows), len(rows), rule) for rows in part])
+            yield self._as_gradients(moves)
+
+    def _as_gradients(self, moves: Tensor) -> Gradients:
+        sizes = [p.numel() for p in self._server.parameters.values()]
+        parameters = self._server.parameters.values()
+        taps: list[Any] = [
+            Rows(Target(p), piece.reshape(len(moves), *p.shape))
+            for p, piece in zip(parameters, torch.split(moves, sizes, dim=1), strict=True)
+        ]
+        return Gradients(taps, squares_of(self._server, taps, len(moves)), torch.empty(0))
+
+    def _trained(self, taken: tuple[Any, Any], rows: int, rule: Clipping) -> Tensor:
+        """Return the way back of one client, weighted."""
+        ours = list(self._client.parameters.values())
+        start = [p.detach().clone() for p in self._server.parameters.values()]
+        with torch.no_grad():
+            for p, value in zip(ours, start, strict=True):
+                p.copy_(value)
+        for _ in range(self._plan.epochs):
+            order = torch.from_numpy(self._dice.permutation(rows))
+            for begin in range(0, rows, self._plan.batch):
+                chosen = order[begin : begin + self._plan.batch]
+                self._step(*tree_map(lambda t, c=chosen: t[c], taken))
+                self._bring_back(ours, start, rule)
+        with torch.no_grad():
+            back = torch.cat([(s - p).reshape(-1) for s, p in zip(start, ours, strict=True)])
+            return back * self._plan.weight(rows)
+
+    def _step(self, inputs: Any, targets: Any) -> None:
+        model, ours = self._client.model, list(self._client.parameters.values())
+        with torch.enable_grad(), full_precision():
+            outputs = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
+            loss = self._client.loss(outputs, targets).mean()
+            gradients = torch.autograd.grad(loss, ours, allow_unused=True)
+        with torch.no_grad():
+            for p, gradient in zip(ours, gradients, strict=True):
+                if gradient is not None:
+                    p.sub_(gradient, alpha=self._plan.lr)
+
+    @torch.no_grad()
+    def _bring_back(self, ours: list[Any], start: list[Tensor], rule: Clipping) -> None:
+        """Bring the model back to within the clip of its start; of layers each to its share."""
+        if not isinstance(rule, Flat | PerLayer):
+            return
+        layers = self._client.layers
+        squares: dict[int, float] = {}
+        for p, s in zip(ours, start, strict=True):
+            layer = layers[id(p)] if isinstance(rule, PerLayer) else 0
+            squares[layer] = squares.get(layer, 0.0) + float((p - s).double().square().sum())
+        most = rule.clip / (len(squares) ** 0.5)
+        for p, s in zip(ours, start, strict=True):
+            length = squares[layers[id(p)] if isinstance(rule, PerLayer) else 0] ** 0.5
+            if length > most:
+                p.copy_(s + (p - s) * (most / length))

@@ -1,0 +1,336 @@
+"""Online learners as live mechanisms: paid at the start, fed with rounds, a decision after each.
+
+>>> from discreet import Bounds, Public
+>>> from discreet.sampling import SeededEntropy
+>>> from discreet.streaming import Ball, SquaredDistance, learner
+>>> from discreet.tables import Memory
+>>> public = Public(schema={"x": Bounds(-1, 1), "y": Bounds(-1, 1)}, table="points")
+>>> mean = learner(public, SquaredDistance(columns=("x", "y")), space=Ball(2), clip=2, horizon=100, rho=1)
+>>> round_one = Memory({"x": [0.5], "y": [-0.25]}, public)
+>>> state = mean.start(round_one, entropy=SeededEntropy(1))
+>>> state, released = mean.feed(state, round_one, entropy=SeededEntropy(2))
+>>> released.value.shape, round(mean.regret_bound())
+((2,), 63)
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Bounds, Public
+from .._registry import described
+from .._require import Real
+from ..accounting import Event
+from ..mechanisms.protocols import Release, check_source, release
+from ..sampling import Entropy
+from ..tables import Source
+from .build import counter
+from .counter import Advance, ContinualCounter, Latest
+from .losses import ClippedGradients, LinearLoss, Loss, check_columns
+from .rules import (
+    Ball,
+    Simplex,
+    Space,
+    descend_mirror,
+    experts_bound,
+    follow_leader,
+    leader_bound,
+    mirror_bound,
+    weigh_experts,
+)
+
+Floats = NDArray[np.float64]
+State = dict[str, Any]
+LEARNERS = ("leader", "mirror", "experts")
+# The smallest parameter, batch and clip, and one over the largest.
+_LEAST = 1e-50
+
+
+@described("streaming.OnlineLearner")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OnlineLearner:
+    """Private online learning over a convex set: before each round a decision, after it the noisy sum of all
+    gradients so far, which decides for the next.
+
+    `learner`: "leader" is follow the approximate leader (Smith & Thakurta 2013) with `parameter` the strong
+    convexity H of a round's loss; "mirror" is online mirror descent with lazy steps and "experts" is
+    prediction with expert advice (Hedge), both on private sums as Agarwal & Singh 2017 (arXiv:1701.07953)
+    have them, with `parameter` the inverse rate, or the temperature. A round is a batch of rows; its loss is
+    the sum of the rows' losses over the declared number `batch`, and `ridge` / 2 |w|². What feeding does is
+    as in `ContinualCounter`, which adds up the gradients: clocks, participations, late rows.
+
+    Guarantee: that of `sums`, a continual counter of gradients that are clipped for each unit, for everything
+               that is released: all decisions.
+    Proof:     a decision is a function of noisy sums. The gradient of a round is taken at a decision that
+               earlier releases fix, and one unit moves it by at most the clip whatever the decision is: rows
+               that depend on earlier releases, as in `ContinualCounter`.
+    Assumes:   as `ContinualCounter`.
+    Versions:  each round is fed once.
+    """
+
+    public: Public
+    sums: ContinualCounter
+    space: Space
+    learner: str
+    parameter: float
+    batch: float = 1.0
+    ridge: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.sums, ContinualCounter) or not isinstance(
+            self.sums.statistic, ClippedGradients
+        ):
+            raise _require.fail(
+                "sums", type(self.sums).__name__, "a counter of ClippedGradients: streaming.learner(...)"
+            )
+        if self.sums.public != self.public:
+            object.__setattr__(self, "sums", replace(self.sums, public=self.public))
+        if self.sums.window is not None or self.sums.decay is not None or self.sums.restart is not None:
+            raise InvalidInput("a learner adds up all rounds: no window, decay or restart. Nothing was read.")
+        _require.one_of(LEARNERS, learner=self.learner)
+        for name in ("parameter", "batch", "ridge"):
+            (_require.non_negative if name == "ridge" else _require.positive)(**{name: getattr(self, name)})
+            object.__setattr__(self, name, float(getattr(self, name)))
+        if not isinstance(self.space, Space):
+            raise _require.fail("space", type(self.space).__name__, "Ball(...), Box(...) or Simplex(...)")
+        if self.space.dimension != self.loss.dimension:
+            raise _require.fail("space", self.space, f"of {self.loss.dimension} entries, as the loss has")
+        if self.learner == "experts" and not isinstance(self.space, Simplex):
+            raise _require.fail("space", self.space, "a Simplex, where experts are weighted")
+        # Within these, decisions are finite whatever the noise is.
+        for name, value in (
+            ("parameter", self.parameter),
+            ("batch", self.batch),
+            ("clip", self._gradients.clip),
+        ):
+            if not _LEAST <= float(value) <= 1 / _LEAST:
+                raise _require.fail(name, value, f"between {_LEAST:g} and {1 / _LEAST:g}")
+        if self.ridge > 1 / _LEAST or self.space.diameter > 1 / _LEAST:
+            raise _require.fail("ridge, or the diameter of the space", self.ridge, f"at most {1 / _LEAST:g}")
+
+    @property
+    def loss(self) -> Loss:
+        return self._gradients.loss
+
+    @property
+    def _gradients(self) -> ClippedGradients:
+        statistic = self.sums.statistic
+        assert isinstance(statistic, ClippedGradients)
+        return statistic
+
+    @property
+    def event(self) -> Event:
+        return self.sums.event
+
+    @property
+    def asked(self) -> tuple[Real, float] | None:
+        return self.sums.asked
+
+    @property
+    def horizon(self) -> int:
+        assert self.sums.horizon is not None
+        return self.sums.horizon
+
+    @property
+    def clock(self) -> str | None:
+        return self.sums.clock
+
+    @property
+    def level(self) -> str:
+        """Whom the guarantee is about: "event" (a row) or "user" (all rows of a unit)."""
+        return self.sums.level
+
+    @property
+    def blob_size(self) -> int | None:
+        return self.sums.blob_size
+
+    @property
+    def failures(self) -> int:
+        return self.sums.failures
+
+    def error(self, confidence: float = 0.95, step: int | None = None) -> float:
+        """Return how far off an entry of the noisy sum of gradients may be, at a step or at the worst one."""
+        return self.sums.error(confidence, step) / self.batch
+
+    def regret_bound(self) -> float:
+        """Return a bound of the expected regret over all rounds, before anything is spent.
+
+        Assumes: a round has at most `batch` units, whose gradients are not longer than the clip; its loss is
+                 convex, and for the leader `parameter`-strongly so; losses of experts are in [0, 1].
+        """
+        deviations = [self.sums.deviation(t) / self.batch for t in range(1, self.horizon + 1)]
+        lipschitz = float(self._gradients.clip) + self.ridge * self.space.diameter
+        if self.learner == "leader":
+            return leader_bound(self.space, lipschitz, self.parameter, deviations)
+        if self.learner == "mirror":
+            return mirror_bound(self.space, lipschitz, self.parameter, deviations)
+        return experts_bound(self.space.dimension, self.parameter, deviations)
+
+    # -- running
+
+    def start(self, source: Source, *, entropy: Entropy, drawer: Any = None) -> State:
+        """Nothing of the source counts yet; the first decision is the middle of the set."""
+        check_source(self.public, source)
+        given = {} if drawer is None else {"drawer": drawer}
+        first = self.first_decision()
+        zeros = [0.0] * len(first)
+        sums = self.sums.start(source, entropy=entropy, **given)
+        return {"sums": sums, "decision": first.tolist(), "total": zeros}
+
+    def first_decision(self) -> Floats:
+        """Return the decision before the first round, which everybody knows."""
+        d = self.space.dimension
+        return np.full(d, 1 / d) if isinstance(self.space, Simplex) else self.space.project(np.zeros(d))
+
+    def answer(
+        self, state: State, source: Source, question: Any, *, entropy: Entropy, drawer: Any = None
+    ) -> tuple[State, Release]:
+        """Close the next tick of the clock (`Advance`), or give the newest decision again (`Latest`)."""
+        check_source(self.public, source)
+        if not isinstance(question, Advance | Latest):
+            raise _require.fail("question", type(question).__name__, "Advance() or Latest()")
+        if isinstance(question, Latest):
+            step = state["sums"]["step"]
+            if not step:
+                raise InvalidInput("nothing was released yet: feed the first round. Nothing was read.")
+            return state, self._released(np.array(state["decision"]), step, entropy)
+        if self.clock is None:
+            raise InvalidInput(
+                "this learner has no clock: a round is the batch that it is fed with. Nothing was read or "
+                "released. Use feed, or build it with clock=, a column of days."
+            )
+        return self._round(state, source, entropy, drawer)
+
+    def feed(
+        self, state: State, batch: Source, *, entropy: Entropy, drawer: Any = None
+    ) -> tuple[State, Release]:
+        """One round: the gradients of the batch at the decision so far, and the next decision."""
+        check_source(self.public, batch)
+        return self._round(state, batch, entropy, drawer)
+
+    def _round(self, state: State, source: Source, entropy: Entropy, drawer: Any) -> tuple[State, Release]:
+        played = np.array(state["decision"])
+        statistic = replace(self._gradients, decision=tuple(state["decision"]))
+        sums, noisy = self.sums.tick(
+            state["sums"], source, entropy=entropy, drawer=drawer, statistic=statistic
+        )
+        total = np.array(state["total"]) + played
+        decision = self.decide(np.asarray(noisy.value) / self.batch + self.ridge * total, total, sums["step"])
+        after = {"sums": sums, "decision": decision.tolist(), "total": total.tolist()}
+        return after, self._released(decision, sums["step"], entropy)
+
+    def decide(self, noisy: Floats, total: Floats, step: int) -> Floats:
+        """Return the decision after a step, from the noisy sum of gradients and the sum of decisions so
+        far."""
+        if self.learner == "leader":
+            return follow_leader(self.space, total, noisy, self.parameter, step)
+        if self.learner == "mirror":
+            return descend_mirror(self.space, noisy, self.parameter)
+        return weigh_experts(noisy, self.parameter)
+
+    def _released(self, decision: Floats, step: int, entropy: Entropy) -> Release:
+        return release(
+            decision,
+            event=self.event,
+            entropy=entropy,
+            error=lambda confidence: self.error(confidence, step),
+            scored=True,
+        )
+
+
+@_require.spelled
+def learner(
+    public: Public,
+    loss: Loss,
+    *,
+    horizon: int | None = None,
+    clip: Real | None = None,
+    learner: str = "auto",
+    space: Space | None = None,
+    epsilon: Real | None = None,
+    delta: float = 0.0,
+    rho: Real | None = None,
+    batch: Real = 1,
+    ridge: Real = 0,
+    parameter: Real | None = None,
+    strategy: str | Any = "auto",
+    clock: str | None = None,
+    **options: Any,
+) -> OnlineLearner:
+    """Return the online learner of a loss at a price, with the parameter of its regret bound.
+
+    `learner`: "leader" (strongly convex losses), "mirror" (convex ones) or "experts" (a `LinearLoss` whose
+    columns are the experts' losses); "auto" takes the first that fits. `space`: by default the unit ball, or
+    the simplex for experts. `clip`: the length that a unit's gradient is cut to; by default what a
+    `LinearLoss` of declared bounds can have. `batch`: how many units a round has, a declared number; `ridge`
+    makes every loss strongly convex. Price, `horizon`, `strategy`, `clock`, `participations`, `separation`
+    and `capacity` as in `counter`.
+    """
+    check_columns(loss, public)
+    _require.non_negative(ridge=ridge)
+    if learner == "auto":
+        strong = loss.convexity + float(ridge) > 0
+        learner = "leader" if strong else "experts" if isinstance(loss, LinearLoss) else "mirror"
+    _require.one_of(LEARNERS, learner=learner)
+    if space is None:
+        space = Simplex(loss.dimension) if learner == "experts" else Ball(loss.dimension)
+    if horizon is None and clock is None:
+        raise InvalidInput("say how many rounds there are at most: horizon=. Nothing was read or charged.")
+    norm = "l1" if epsilon is not None and not delta else "l2"
+    length = _longest(loss, public, norm) if clip is None else clip
+    statistic = ClippedGradients(loss=loss, clip=float(length), norm=norm)
+    sums = counter(
+        public, statistic, horizon=horizon, epsilon=epsilon, delta=delta, rho=rho, strategy=strategy,
+        clock=clock, **options,
+    )  # fmt: skip
+    chosen = float(parameter) if parameter is not None else _tuned(learner, loss, space, sums, length, ridge)
+    return OnlineLearner(
+        public=public,
+        sums=sums,
+        space=space,
+        learner=learner,
+        parameter=chosen,
+        batch=_as_float(batch=batch),
+        ridge=_as_float(ridge=ridge),
+    )
+
+
+def _as_float(**named: Real) -> float:
+    _require.finite(**named)
+    ((_, value),) = named.items()
+    return float(value)
+
+
+def _longest(loss: Loss, public: Public, norm: str) -> float:
+    """Return the longest gradient that declared bounds allow, where the loss is linear."""
+    if not isinstance(loss, LinearLoss):
+        raise InvalidInput(
+            "say how long a unit's gradient may be: clip=1. Nothing was read or charged. Longer ones are cut."
+        )
+    bounds = [public.bounds(name) for name in loss.columns]
+    sizes = [max(abs(float(b.lower)), abs(float(b.upper))) for b in bounds if isinstance(b, Bounds)]
+    longest = sum(sizes) if norm == "l1" else math.sqrt(sum(size**2 for size in sizes))
+    return longest or 1.0
+
+
+def _tuned(learner: str, loss: Loss, space: Space, sums: ContinualCounter, clip: Real, ridge: Real) -> float:
+    """Return the parameter of the bound without noise: H, L sqrt(T) / D, or sqrt(T / (8 ln N))."""
+    steps = sums.horizon or 1
+    if learner == "experts":
+        return math.sqrt(steps / (8 * math.log(max(2, space.dimension))))
+    if learner == "mirror":
+        return (float(clip) + float(ridge) * space.diameter) * math.sqrt(steps) / space.diameter
+    if loss.convexity + float(ridge) <= 0:
+        raise InvalidInput(
+            f"follow the approximate leader is for strongly convex losses, and {type(loss).__name__} is not. "
+            f"Nothing was read or charged. Give ridge=, the convexity itself as parameter=, or "
+            f"learner='mirror'."
+        )
+    return loss.convexity + float(ridge)

@@ -1,0 +1,296 @@
+"""Losses of online learners, with a gradient for every row, and the statistic that adds up clipped gradients.
+
+A closed set with complete descriptions: analysts may ask for them, and a learner's price never depends on
+code. All arithmetic of a row is done column by column in operations that IEEE rounds alike wherever the row
+stands (sums, products, roots; exponentials one by one): a row never changes what another contributes, not by
+an ulp.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import REPLACE, Bounds, Categories, Public
+from .._registry import described
+from ..mechanisms import arrow_columns
+from ..mechanisms.protocols import Integers, Sensitivity
+from ..tables import Source
+
+Floats = NDArray[np.float64]
+# Steps of the grid in the length of a clipped gradient: rounding is a part in 65 thousand of it.
+GRID = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfColumns:
+    """A loss of all its columns alike."""
+
+    columns: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "columns", _names(columns=self.columns))
+
+    @property
+    def dimension(self) -> int:
+        return len(self.columns)
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        return self.columns
+
+
+@described("streaming.SquaredDistance")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SquaredDistance(_OfColumns):
+    """|w - x|² / 2: the best decision is the mean of the columns. 1-strongly convex."""
+
+    convexity = 1.0
+
+    def gradients(self, w: Floats, x: Floats) -> Floats:
+        return w - x
+
+    def values(self, w: Floats, x: Floats) -> Floats:
+        return np.asarray(0.5 * np.square(w - x).sum(axis=1))
+
+
+@described("streaming.LinearLoss")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LinearLoss(_OfColumns):
+    """<w, x>: each column has the losses of one expert (or one direction), in its declared bounds."""
+
+    convexity = 0.0
+
+    def gradients(self, w: Floats, x: Floats) -> Floats:
+        return x
+
+    def values(self, w: Floats, x: Floats) -> Floats:
+        return np.asarray(x @ w)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _OfTarget:
+    """A loss of a linear prediction, with an intercept as its last entry unless told otherwise."""
+
+    target: str
+    features: tuple[str, ...]
+    intercept: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", _names(features=self.features))
+        _require.flag(intercept=self.intercept)
+        if self.target in self.features:
+            raise _require.fail("features", self.features, f"columns without the target {self.target!r}")
+
+    @property
+    def dimension(self) -> int:
+        return len(self.features) + self.intercept
+
+    @property
+    def read(self) -> tuple[str, ...]:
+        return (*self.features, self.target)
+
+    convexity = 0.0
+
+    def _parts(self, w: Floats, x: Floats) -> tuple[Floats, Floats, Floats]:
+        """Return the inputs, the predictions and the targets."""
+        inputs = x[:, :-1]
+        if self.intercept:
+            inputs = np.column_stack([inputs, np.ones(len(x))])
+        predicted = np.zeros(len(x))
+        for column, weight in zip(inputs.T, w.tolist(), strict=True):
+            predicted = predicted + column * weight
+        return inputs, predicted, x[:, -1]
+
+
+@described("streaming.SquaredLoss")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SquaredLoss(_OfTarget):
+    """(<w, x> - y)² / 2: linear regression."""
+
+    def gradients(self, w: Floats, x: Floats) -> Floats:
+        inputs, predicted, y = self._parts(w, x)
+        return np.asarray((predicted - y)[:, None] * inputs)
+
+    def values(self, w: Floats, x: Floats) -> Floats:
+        _, predicted, y = self._parts(w, x)
+        return np.asarray(0.5 * np.square(predicted - y))
+
+
+@described("streaming.LogisticLoss")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogisticLoss(_OfTarget):
+    """log(1 + exp(<w, x>)) - y <w, x>: logistic regression on a target of two declared categories (the second
+    is 1), or a number from 0 to 1."""
+
+    def gradients(self, w: Floats, x: Floats) -> Floats:
+        inputs, predicted, y = self._parts(w, x)
+        chance = np.array([_sigmoid(z) for z in predicted.tolist()]).reshape(-1)
+        return np.asarray((chance - y)[:, None] * inputs)
+
+    def values(self, w: Floats, x: Floats) -> Floats:
+        _, predicted, y = self._parts(w, x)
+        return np.asarray(np.logaddexp(0, predicted) - y * predicted)
+
+
+Loss = SquaredDistance | LinearLoss | SquaredLoss | LogisticLoss
+LOSSES = {
+    "distance": SquaredDistance,
+    "linear": LinearLoss,
+    "squared": SquaredLoss,
+    "logistic": LogisticLoss,
+}
+
+
+def _finite(vectors: Floats) -> Floats:
+    """Return the vectors, with zeros in place of those that are not finite."""
+    return np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
+
+
+def _sigmoid(z: float) -> float:
+    return 1 / (1 + math.exp(-z)) if z > -700 else 0.0
+
+
+def _names(**named: Any) -> tuple[str, ...]:
+    ((name, given),) = named.items()
+    columns = _require.listed(**{name: given})
+    _require.non_empty(**{name: columns})
+    if not all(isinstance(c, str) for c in columns) or len(set(columns)) < len(columns):
+        raise _require.fail(name, columns, "names of columns, each once")
+    return columns
+
+
+def examples(source: Source, loss: Loss) -> Iterator[tuple[Floats, list[Any]]]:
+    """Yield the numbers of the loss, [rows, columns], clipped to declared bounds, and whose each row is.
+
+    A row in which anything is missing, not a number or infinite is left out: it contributes nothing.
+    """
+    unit = source.public.unit.column
+    names = list(dict.fromkeys([*loss.read, *([] if unit is None else [unit])]))
+    for batch in source.batches(names):
+        arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
+        here = np.ones(batch.num_rows, dtype=bool)
+        columns = []
+        for name in loss.read:
+            values, present = _numbers(arrow_columns.unpacked(arrays[name]), name, source.public)
+            columns.append(values)
+            here &= present
+        units = [None] * batch.num_rows if unit is None else arrays[unit].to_pylist()
+        x = np.stack(columns, axis=1) if columns else np.zeros((batch.num_rows, 0))
+        yield x[here], [u for u, k in zip(units, here.tolist(), strict=True) if k]
+
+
+def _numbers(array: Any, name: str, public: Public) -> tuple[Floats, Any]:
+    fact = public.fact(name)
+    if isinstance(fact, Categories):
+        codes = arrow_columns.categories(array, fact.values, name)
+        return codes.astype(np.float64), codes >= 0
+    assert isinstance(fact, Bounds)
+    present = arrow_columns.present(array)
+    values = arrow_columns.numbers(array, name).astype(np.float64)
+    return np.clip(values, float(fact.lower), float(fact.upper)), present
+
+
+def check_columns(loss: Any, public: Public) -> None:
+    """Refuse a loss whose columns are not declared as what it needs."""
+    if not isinstance(loss, Loss):
+        raise _require.fail("loss", type(loss).__name__, f"one of streaming.losses: {', '.join(LOSSES)}")
+    for name in loss.read:
+        fact = public.fact(name)
+        two = isinstance(fact, Categories) and len(fact.values) == 2
+        if isinstance(fact, Bounds) or (two and isinstance(loss, LogisticLoss) and name == loss.target):
+            continue
+        raise InvalidInput(
+            f"column {name!r} has no declared bounds, and a loss needs numbers (a target of LogisticLoss may "
+            f"have two categories). Nothing was read or charged. Declare Bounds(lower, upper)."
+        )
+    if isinstance(loss, LogisticLoss) and isinstance(public.fact(loss.target), Bounds):
+        bounds = public.bounds(loss.target)
+        if float(bounds.lower) < 0 or float(bounds.upper) > 1:
+            raise _require.fail(f"the bounds of the target {loss.target!r}", bounds, "within 0 and 1")
+
+
+@described("streaming.ClippedGradients")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClippedGradients:
+    """The sum of gradients of a loss at `decision`, of each unit clipped to length `clip`, in steps of
+    clip / 2^16.
+
+    Guarantee: one unit moves the sum by at most 2^16 steps in l2, or in l1 where `norm` says so (twice that
+               under replace), whatever its rows hold.
+    Proof:     the gradients of a unit's rows of the tick are added up and scaled to at most `clip`, cut off
+               towards zero, and counted as zero if rounding made them longer; what is not finite counts as
+               zero. A row adds nothing where a value is missing, so that a blank row (zero_out) moves
+               nothing. Each unit's integers are a function of its own rows and of `decision`.
+    """
+
+    loss: Loss
+    clip: float
+    norm: str = "l2"
+    decision: tuple[float, ...] = ()
+
+    def __post_init__(self) -> None:
+        _require.positive(clip=self.clip)
+        _require.one_of(("l1", "l2"), norm=self.norm)
+
+    @property
+    def step(self) -> Fraction:
+        return Fraction(self.clip) / GRID
+
+    def length(self, public: Public) -> int:
+        return self.loss.dimension
+
+    def sensitivity(self, public: Public) -> Sensitivity:
+        check_columns(self.loss, public)
+        d = self.loss.dimension
+        reach = GRID * (2 if public.neighbors is REPLACE else 1)
+        l1 = reach if self.norm == "l1" else reach * (math.isqrt(d - 1) + 1)
+        return Sensitivity(linf=reach, l0=d, l1=l1, l2_squared=reach**2)
+
+    def __call__(self, source: Source) -> Integers:
+        by_unit = source.public.unit.column is not None
+        total = np.zeros(self.loss.dimension, np.int64)
+        pooled: dict[Any, Floats] = {}
+        for x, units in examples(source, self.loss):
+            gradients = self._of_rows(x)
+            if not by_unit:
+                total += self.clipped(gradients).sum(axis=0)
+                continue
+            for unit, gradient in zip(units, gradients, strict=True):
+                pooled[unit] = pooled[unit] + gradient if unit in pooled else gradient
+        if pooled:
+            total += self.clipped(np.stack(list(pooled.values()))).sum(axis=0)
+        return total
+
+    def _of_rows(self, x: Floats) -> Floats:
+        w = np.array(self.decision) if self.decision else np.zeros(self.loss.dimension)
+        # A warning would tell of the data.
+        with np.errstate(all="ignore"):
+            gradients = self.loss.gradients(w, x)
+        return _finite(gradients)
+
+    @np.errstate(all="ignore")
+    def clipped(self, gradients: Floats) -> Integers:
+        """Return each vector in whole steps, no longer than 2^16 of them."""
+        finite = _finite(gradients)
+        peak = np.maximum(np.abs(finite).max(axis=1, initial=0.0), 1e-300)[:, None]
+        direction = finite / peak
+        length = np.zeros(len(finite))
+        for column in direction.T:
+            length = length + (np.abs(column) if self.norm == "l1" else column * column)
+        length = (length if self.norm == "l1" else np.sqrt(length))[:, None]
+        # A little less than the clip, for the rounding of lengths in floats.
+        reach = np.minimum(self.clip, peak * length) / self.clip * (1 - 2.0**-30)
+        whole = np.trunc(direction / np.maximum(length, 1e-300) * reach * GRID)
+        whole = np.where(np.isfinite(whole), np.clip(whole, -GRID, GRID), 0.0).astype(np.int64)
+        size = np.abs(whole).sum(axis=1) if self.norm == "l1" else np.square(whole).sum(axis=1)
+        within = np.asarray(size <= (GRID if self.norm == "l1" else GRID**2))
+        return np.where(within.reshape(-1, 1), whole, 0)

@@ -1,0 +1,152 @@
+"""Where decisions live, and how they follow from noisy sums of gradients: post-processing, with bounds of the
+regret that are known before anything is spent."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import _require
+from .._registry import described
+
+Floats = NDArray[np.float64]
+
+
+class ConvexSet(Protocol):
+    """Where decisions live: the nearest point to any other, and its diameter."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def diameter(self) -> float: ...
+
+    def project(self, w: Floats, /) -> Floats: ...
+
+
+@described("streaming.Ball")
+@dataclass(frozen=True, slots=True)
+class Ball:
+    """All points within `radius` of the origin."""
+
+    dimension: int
+    radius: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require.integer(dimension=self.dimension, at_least=1)
+        _require.positive(radius=self.radius)
+
+    @property
+    def diameter(self) -> float:
+        return 2 * self.radius
+
+    def project(self, w: Floats) -> Floats:
+        length = float(np.linalg.norm(w))
+        return w if length <= self.radius else w * (self.radius / length)
+
+
+@described("streaming.Box")
+@dataclass(frozen=True, slots=True)
+class Box:
+    """All points with every entry between `lower` and `upper`."""
+
+    dimension: int
+    lower: float = 0.0
+    upper: float = 1.0
+
+    def __post_init__(self) -> None:
+        _require.integer(dimension=self.dimension, at_least=1)
+        _require.ordered(lower=self.lower, upper=self.upper)
+
+    @property
+    def diameter(self) -> float:
+        return (self.upper - self.lower) * math.sqrt(self.dimension)
+
+    def project(self, w: Floats) -> Floats:
+        return np.clip(w, self.lower, self.upper)
+
+
+@described("streaming.Simplex")
+@dataclass(frozen=True, slots=True)
+class Simplex:
+    """All weights that are not negative and add up to 1."""
+
+    dimension: int
+
+    def __post_init__(self) -> None:
+        _require.integer(dimension=self.dimension, at_least=1)
+
+    @property
+    def diameter(self) -> float:
+        return math.sqrt(2)
+
+    def project(self, w: Floats) -> Floats:
+        """By sorting (Duchi, Shalev-Shwartz, Singer & Chandra 2008)."""
+        falling = np.sort(w)[::-1]
+        excess = (np.cumsum(falling) - 1) / np.arange(1, len(w) + 1)
+        return np.asarray(np.maximum(w - excess[np.flatnonzero(falling > excess)[-1]], 0.0))
+
+
+Space = Ball | Box | Simplex
+
+
+def follow_leader(space: ConvexSet, decisions: Floats, noisy: Floats, convexity: float, step: int) -> Floats:
+    """Return the minimizer over the set of <v, w> + (H / 2) sum of |w - w_s|² over `step` decisions, whose
+    sum is `decisions`: the projection of their mean less v / (H step)."""
+    return space.project(decisions / step - noisy / (convexity * step))
+
+
+def descend_mirror(space: ConvexSet, noisy: Floats, rate: float) -> Floats:
+    """Return the minimizer over the set of <v, w> + (rate / 2) |w|²: the projection of - v / rate."""
+    return space.project(-noisy / rate)
+
+
+def weigh_experts(noisy: Floats, temperature: float) -> Floats:
+    """Return weights proportional to exp(- v / temperature): Hedge."""
+    weights = np.exp(-(noisy - noisy.min()) / temperature)
+    return np.asarray(weights / weights.sum())
+
+
+def leader_bound(space: ConvexSet, lipschitz: float, convexity: float, deviations: Sequence[float]) -> float:
+    """Return a bound of the expected regret of the approximate leader, for sums with these deviations.
+
+    Proof: with exact sums regret is at most L² (1 + ln T) / (2 H) (Hazan, Agarwal & Kale 2007; Kakade &
+           Shalev-Shwartz 2008). The leader with noise n_t is within |n_t| / (H t) of the exact one, by strong
+           convexity of the objective, and losses are L-Lipschitz; E|n_t| <= sqrt(d) times its deviation.
+           Exact leaders play one round earlier than their noise is seen, hence twice the first.
+    """
+    root = math.sqrt(space.dimension)
+    exact = lipschitz**2 * (1 + math.log(len(deviations))) / (2 * convexity)
+    shifts = (
+        min(space.diameter, root * deviation / (convexity * t)) for t, deviation in enumerate(deviations, 1)
+    )
+    return 2 * exact + lipschitz * sum(shifts)
+
+
+def mirror_bound(space: ConvexSet, lipschitz: float, rate: float, deviations: Sequence[float]) -> float:
+    """Return rate D² / 2 + L² T / (2 rate) for exact sums, and L |n_t| / rate for the noise of each step.
+
+    Proof: as Agarwal & Singh 2017 argue, the noisy leader is within |n_t| / rate of the exact one.
+    """
+    root, steps = math.sqrt(space.dimension), len(deviations)
+    exact = rate * space.diameter**2 / 2 + lipschitz**2 * steps / (2 * rate)
+    return exact + lipschitz * sum(min(space.diameter, root * deviation / rate) for deviation in deviations)
+
+
+def experts_bound(experts: int, temperature: float, deviations: Sequence[float]) -> float:
+    """Return T / (8 temperature) + temperature ln N for exact sums of losses in [0, 1]; of the noise, twice
+    the expected largest entry at the end and the difference that it makes in each step.
+
+    Proof: Hedge's bound for the noisy losses l_t + n_t - n_(t-1), whose sums are v_t: the expected regret
+           with oblivious losses changes by at most E max |n_T| for the comparator and, with weights that move
+           by at most a share min(1, |n_t - n_(t-1)| / temperature) in a step, by that share of a loss of 1.
+    """
+    widest = math.sqrt(2 * math.log(2 * experts))
+    noise = [deviation * widest for deviation in deviations]
+    moved = sum(min(1.0, 2 * x / temperature) for x in noise)
+    return len(noise) / (8 * temperature) + temperature * math.log(experts) + 2 * noise[-1] + moved

@@ -1,0 +1,208 @@
+"""What feeding may do, rule by rule: tables that grow (a file, DuckDB, PostgreSQL), rows that are late, edited,
+deleted, doubled; two who feed at once; old versions and old snapshots."""
+
+from __future__ import annotations
+
+import gc
+import shutil
+import threading
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pytest
+
+import discreet as dp
+from discreet import Halted, InvalidInput
+from discreet._errors import DiscreetError
+from discreet.tables import Database
+
+from .. import postgres
+
+DAYS = ("2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04")
+FACTS: dict[str, Any] = {"table": "visits", "schema": {"day": dp.Dates(DAYS[0], DAYS[-1])}}
+TEXT = "SELECT day, COUNT(*) AS n FROM visits GROUP BY day"
+
+
+def csv(path: Path, rows: list[tuple[str, Any]]) -> Path:
+    path.write_text("day,who\n" + "".join(f"{day},{who}\n" for day, who in rows))
+    return path
+
+
+def opened(data: Any, ledger: Path, unit: Any, **options: Any) -> dp.Session:
+    budget = {} if ledger.exists() else {"budget": dp.Budget(epsilon=5000)}
+    return dp.open(data, ledger=ledger, unit=unit, **FACTS, **budget, **options)
+
+
+def crowd(day: int, n: int, first: int = 0) -> list[tuple[str, Any]]:
+    return [(DAYS[day], who) for who in range(first, first + n)]
+
+
+def close(stream: Any, truth: float) -> bool:
+    """Epsilon is 4,000: noise is far below one."""
+    return abs(stream.value - truth) < 0.5
+
+
+def grown(tmp_path: Path, versions: list[list[tuple[str, Any]]], unit: Any, **options: Any) -> list[float]:
+    """Close one tick over each version of a file, and return what was released."""
+    path, stream = tmp_path / "visits.csv", None
+    for t, rows in enumerate(versions):
+        csv(path, rows)
+        people = opened(path, tmp_path / "l", unit, version=f"v{t}")
+        number = None if stream is None else stream.number
+        stream = people.stream(TEXT, epsilon=4000, number=number, **options)
+        stream.feed()
+    assert stream is not None
+    return [round(v) for v in stream.history]
+
+
+BY_ROW: dict[str, Any] = {"unit": dp.rows()}
+BY_ID: dict[str, Any] = {"unit": "who", "participations": 1, "rows": 1, "capacity": 1000}
+
+
+@pytest.mark.parametrize("how", [BY_ROW, BY_ID])
+def test_late_edited_and_deleted_rows_change_nothing_that_was_counted(tmp_path: Path, how: Any) -> None:
+    first = crowd(0, 20)
+    late = [*first, *crowd(0, 9, 100), *crowd(1, 5, 200)]
+    deleted = [*crowd(1, 5, 200), *crowd(2, 3, 300)]
+    edited_back = [(DAYS[0], who) for _, who in deleted] + crowd(3, 2, 400)
+    assert grown(tmp_path, [first, late, deleted, edited_back], **how) == [20, 25, 28, 30]
+
+
+def test_a_row_whose_day_moves_on_counts_again_as_a_row_and_not_as_an_id(tmp_path: Path) -> None:
+    versions = [crowd(0, 20), crowd(1, 20)]
+    assert grown(tmp_path / "", versions, **BY_ROW) == [20, 40]
+    (tmp_path / "ids").mkdir()
+    assert grown(tmp_path / "ids", versions, **BY_ID) == [20, 20]
+
+
+def test_doubled_rows_count_twice_as_rows_and_once_as_an_id(tmp_path: Path) -> None:
+    assert grown(tmp_path, [crowd(0, 20) * 2], **BY_ROW) == [40]
+    (tmp_path / "ids").mkdir()
+    assert grown(tmp_path / "ids", [crowd(0, 20) * 2], **BY_ID) == [20]
+
+
+def test_an_older_version_of_the_table_counts_nothing_new_for_the_next_tick(tmp_path: Path) -> None:
+    old, new = crowd(0, 20), [*crowd(0, 20), *crowd(1, 7)]
+    assert grown(tmp_path, [new, old, new], **BY_ROW) == [20, 20, 20]
+
+
+def test_a_person_on_every_day_counts_as_often_as_was_paid_for(tmp_path: Path) -> None:
+    always = [(day, "ann") for day in DAYS] * 50 + crowd(0, 3)
+    options = {"unit": "who", "participations": 2, "separation": 2, "rows": 1, "capacity": 100}
+    assert grown(tmp_path, [always] * 4, **options) == [4, 4, 5, 5]
+
+
+def test_a_duckdb_table_that_grows_is_streamed(tmp_path: Path) -> None:
+    path = str(tmp_path / "v.duckdb")
+    number = None
+    for t in range(3):
+        with duckdb.connect(path) as connection:
+            connection.execute("CREATE TABLE IF NOT EXISTS visits (day DATE, who INTEGER)")
+            connection.executemany("INSERT INTO visits VALUES (?, ?)", crowd(t, 30 + t))
+        people = opened(Database(path, "visits"), tmp_path / "l", dp.rows(), version=f"v{t}")
+        stream = people.stream(TEXT, epsilon=4000, number=number)
+        stream.feed()
+        number, history = stream.number, [round(v) for v in stream.history]
+        assert people.curator.verify() == []
+        # DuckDB lets nobody write while somebody in the process has the file open.
+        del people, stream
+        gc.collect()
+    assert history == [30, 61, 93]
+
+
+@postgres.needed
+def test_a_postgresql_table_that_grows_is_streamed(tmp_path: Path) -> None:
+    server = postgres.server()
+    empty = pa.table({"day": pa.array([], pa.date32()), "who": pa.array([], pa.int64())})
+    relation = server.load(empty, "visits")
+    stream: Any = None
+    for t in range(2):
+        for day, who in crowd(t, 25 + t):
+            server.run(f"INSERT INTO {relation} VALUES ('{day}', {who})")
+        budget = {} if stream else {"budget": dp.Budget(epsilon=5000)}
+        people = dp.open(
+            server.address("reader"), unit=dp.rows(), ledger=tmp_path / "l", version=f"v{t}", **budget,
+            **(FACTS | {"table": relation}),
+        )  # fmt: skip
+        stream = people.stream(TEXT, epsilon=4000, number=None if stream is None else stream.number)
+        stream.feed()
+    assert close(stream, 51)
+
+
+def test_two_handles_that_feed_at_once_are_two_ticks_or_one_is_refused(tmp_path: Path) -> None:
+    people = opened({"day": [date(2026, 1, 1)], "who": [1]}, tmp_path / "l", dp.rows())
+    text = "SELECT COUNT(*) AS n FROM visits"
+    stream = people.stream(text, epsilon=4000, horizon=8)
+    outcomes: list[Any] = []
+
+    def feed(name: str, n: int) -> None:
+        handle = opened({"day": [date(2026, 1, 1)], "who": [1]}, tmp_path / "l", dp.rows()).stream(
+            text, epsilon=4000, horizon=8, number=stream.number
+        )
+        try:
+            outcomes.append(handle.feed({"day": [DAYS[0]] * n, "who": [1] * n}, tick=name).value)
+        except DiscreetError as error:
+            outcomes.append(error)
+
+    threads = [threading.Thread(target=feed, args=args) for args in (("a", 10), ("a", 10), ("b", 5))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    # Who came second with "a" is refused, or shown what the first has released.
+    shown = [round(float(o)) for o in outcomes if not isinstance(o, InvalidInput)]
+    assert len(shown) >= 2
+    assert len(set(shown)) == 2
+    assert stream.steps == 2
+    assert close(stream, 15)
+    assert people.curator.verify() == []
+
+
+def test_a_copied_back_ledger_is_seen_against_an_anchor_and_draws_no_old_noise(tmp_path: Path) -> None:
+    people = opened({"day": [date(2026, 1, 1)], "who": [1]}, tmp_path / "l", dp.rows())
+    stream = people.stream("SELECT COUNT(*) AS n FROM visits", epsilon=1, horizon=8)
+    for path in (tmp_path / "l", tmp_path / "l.key"):
+        shutil.copy(path, tmp_path / f"copy-{path.name}")
+    before = stream.feed({"day": [], "who": []}).value
+    anchor = people.ledger.anchor
+    shutil.copy(tmp_path / "copy-l", tmp_path / "l")
+    again = opened({"day": [date(2026, 1, 1)], "who": [1]}, tmp_path / "l", dp.rows())
+    assert again.curator.verify(anchor) != []
+    # Told nothing of the anchor, a restored ledger runs again, with noise of its own.
+    values = {float(np.ravel(before)[0])}
+    restored = again.stream("SELECT COUNT(*) AS n FROM visits", epsilon=1, horizon=8, number=stream.number)
+    values.add(float(np.ravel(restored.feed({"day": [], "who": []}).value)[0]))
+    assert restored.steps == 1
+
+
+def test_sums_of_missing_and_infinite_values_are_within_their_bounds(tmp_path: Path) -> None:
+    people = dp.open(
+        {"x": [1.0]}, table="t", schema={"x": dp.Bounds(0, 10)}, unit=dp.rows(), budget=dp.Budget(epsilon=5000),
+        ledger=tmp_path / "l",
+    )  # fmt: skip
+    stream = people.stream("SELECT SUM(x) AS s FROM t", epsilon=4000, horizon=3)
+    stream.feed({"x": [float("nan"), float("inf"), float("-inf"), None, 1e308, -1e308, 4.0]})
+    assert 4 - 0.5 < stream.value < 34.5
+    stream.feed({"x": [float("nan")] * 100})
+    stream.feed({"x": []})
+    with pytest.raises(Halted, match="3 steps"):
+        stream.feed({"x": [1.0]})
+
+
+def test_a_tick_of_the_clock_is_closed_once_whatever_the_clock_of_the_machine_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    people = opened({"day": [date(2026, 1, 1)] * 5, "who": [1] * 5}, tmp_path / "l", dp.rows())
+    stream = people.stream(TEXT, epsilon=4000)
+    stream.feed()
+    monkeypatch.setattr("time.time", lambda: 0.0)
+    stream.feed()
+    assert [round(v) for v in stream.history] == [5, 5]
+    for _ in range(2):
+        stream.feed()
+    with pytest.raises(Halted, match="4 steps"):
+        stream.feed()
