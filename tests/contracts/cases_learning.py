@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+
 from discreet import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Neighbors, Public
-from discreet.learning import PrivateScaler
+from discreet.learning import Examples, PrivateScaler
+from discreet.learning.features import PrivateWhitening
 from discreet.tables import Memory
 
 from .case import Case
@@ -30,7 +33,27 @@ def case(neighbors: Neighbors, other: list[Any], columns: tuple[str, ...], *, nu
     )
 
 
+def whitening(neighbors: Neighbors, other: list[float]) -> Case:
+    """One feature, of which the released map is a falling function of the noisy second moment."""
+    public = Public(neighbors=neighbors, size=2)
+
+    def rows(values: list[float]) -> Any:
+        return Examples(np.array(values, np.float32)[:, None], np.zeros(len(values), np.int64), public)
+
+    return Case(
+        name=f"whitening, {neighbors}",
+        mechanism=PrivateWhitening(public=public, width=1, rho=2),
+        source=rows([1.0, 0.5]),
+        neighbor=rows(other),
+        outcome=lambda r: round(float(r.value.matrix[0, 0]), 1),  # type: ignore[union-attr]
+        runs=300,
+    )
+
+
 CASES = [
+    whitening(ADD_REMOVE, [0.5]),
+    whitening(REPLACE, [0.0, 0.5]),
+    whitening(ZERO_OUT, [0.0, 0.5]),
     case(ADD_REMOVE, ROWS[1:], ("x", "y")),
     case(REPLACE, [(0.0, 0.0), *ROWS[1:]], ("x",), nullable=False),
     case(ZERO_OUT, [(None, None), *ROWS[1:]], ("x",)),

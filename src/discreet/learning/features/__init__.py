@@ -1,9 +1,24 @@
-"""Features that cost no privacy: fixed functions of one image, which look at no private data.
+"""Features for private learning of images: most of them cost no privacy.
 
-`Scattering` is the scattering transform. What it gives for one image depends on that image alone, so the
-sensitivity of whatever is trained on it is that of the images themselves.
+`Scattering` is the scattering transform; `ProceduralNetwork` a small network that learned from
+`ProceduralClasses`, images of random processes; `ProceduralPrior` both together, with a `Whitening` fitted to
+procedural images. What these give for one image depends on that image alone, so the sensitivity of whatever
+is trained on it is that of the images themselves. `PrivateWhitening` looks at private features, and pays.
 """
 
+from .network import ProceduralNetwork
+from .prior import ProceduralPrior
+from .private_whitening import PaidWhitening, PrivateWhitening
+from .procedural import ProceduralClasses
 from .scattering import Scattering
+from .whitening import Whitening
 
-__all__ = ["Scattering"]
+__all__ = [
+    "PaidWhitening",
+    "PrivateWhitening",
+    "ProceduralClasses",
+    "ProceduralNetwork",
+    "ProceduralPrior",
+    "Scattering",
+    "Whitening",
+]

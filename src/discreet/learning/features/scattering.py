@@ -101,7 +101,7 @@ class Scattering(nn.Module):
         tensor = torch.as_tensor(np.asarray(images), dtype=torch.float32)
         parts = [self(part) for part in torch.split(tensor, batch)] if len(tensor) else [self(tensor)]
         if normalize:
-            parts = [_standardized(part) for part in parts]
+            parts = [standardized(part) for part in parts]
         return torch.cat([part.flatten(1) for part in parts])
 
     def _second(self, moduli: Tensor, j: int) -> Tensor:
@@ -163,7 +163,8 @@ def _require_images(images: Tensor, shape: tuple[int, int]) -> tuple[int, ...]:
     return tuple(images.shape[:-2])
 
 
-def _standardized(maps: Tensor) -> Tensor:
+def standardized(maps: Tensor) -> Tensor:
+    """Return maps with mean 0 and variance 1 over each one's own positions."""
     centered = maps - maps.mean((-2, -1), keepdim=True)
     return centered / (centered.square().mean((-2, -1), keepdim=True) + 1e-5).sqrt()
 

@@ -1,0 +1,148 @@
+"""A small network that learned from images of random processes, and what it makes of other images."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ... import _require
+from ..._errors import InvalidInput
+from .. import files
+from .procedural import ProceduralClasses
+
+_BATCH, _RATE, _DECAY, _WARMUP = 256, 4e-3, 1e-4, 30
+_EMBEDDING, _POOLED = 256, 4
+Progress = Callable[[int, int], Any]
+
+
+class ProceduralNetwork(nn.Module):
+    """Computes features of images by a network that was trained to tell procedural classes apart.
+
+    Five convolutions with frozen batch normalization, the widths `width` times 1, 2, 2, 4, 4. Features are
+    the last maps, averaged over 4 x 4 places, and the 256 units before the classes. `trained` trains one, or
+    reads it from a file. The same arguments give the same network on the same machine and version of torch.
+
+    Guarantee: a function of each image by itself: computing it costs nothing, and neighbors stay neighbors.
+    Proof:     the weights and the stored statistics of batch normalization depend on the arguments and on
+               random numbers of `seed` alone; in use, no statistic of a batch enters.
+    """
+
+    def __init__(
+        self,
+        shape: tuple[int, int, int] = (1, 28, 28),
+        *,
+        width: int = 16,
+        classes: int = 1024,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        _require.integer(width=width, at_least=1)
+        self.procedural = ProceduralClasses(classes, shape, seed)
+        self.shape, self.width, self.classes, self.seed = self.procedural.shape, int(width), classes, seed
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            w = self.width
+            self.maps = nn.Sequential(
+                *_block(shape[0], w, 1), *_block(w, 2 * w, 2), *_block(2 * w, 2 * w, 1),
+                *_block(2 * w, 4 * w, 2), *_block(4 * w, 4 * w, 1),
+            )  # fmt: skip
+            self.embedding = nn.Sequential(
+                nn.AdaptiveAvgPool2d(3), nn.Flatten(), nn.Linear(36 * w, _EMBEDDING, bias=False),
+                nn.BatchNorm1d(_EMBEDDING), nn.ReLU(),
+            )  # fmt: skip
+            self.scores = nn.Linear(_EMBEDDING, classes)
+        self.eval()
+
+    @classmethod
+    def trained(
+        cls,
+        shape: tuple[int, int, int] = (1, 28, 28),
+        *,
+        width: int = 16,
+        classes: int = 1024,
+        steps: int = 200,
+        seed: int = 0,
+        cache: str | Path | None = None,
+        progress: Progress | None = None,
+    ) -> ProceduralNetwork:
+        """Return a network after `steps` batches of 256 procedural images; from the file `cache`, where that
+        holds one of the same arguments, and otherwise written to it."""
+        _require.integer(steps=steps, at_least=1)
+        network = cls(shape, width=width, classes=classes, seed=seed)
+        facts = {"shape": list(shape), "width": width, "classes": classes, "steps": steps, "seed": seed}
+        if cache is not None and Path(cache).exists():
+            return network._recalled(Path(cache), facts)
+        network._train(steps, progress)
+        if cache is not None:
+            Path(cache).write_bytes(files.dump(network._weights(), {"features": json.dumps(facts)}))
+        return network
+
+    @property
+    def size(self) -> int:
+        """The number of features of one image."""
+        return 4 * self.width * _POOLED**2 + _EMBEDDING
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return one row of features for each image of a batch (n, channels, height, width)."""
+        if tuple(images.shape[1:]) != tuple(self.shape) or not images.is_floating_point():
+            raise InvalidInput(
+                f"images must be floats of the shape (n, {', '.join(map(str, self.shape))}), from 0 to 1; "
+                f"got {tuple(images.shape)} of {images.dtype}. Nothing was computed."
+            )
+        maps = self.maps(images)
+        places = nn.functional.adaptive_avg_pool2d(maps, _POOLED).flatten(1)
+        return torch.cat([places, self.embedding(maps)], 1)
+
+    @torch.no_grad()
+    def features(self, images: Any, *, batch: int = 256) -> Tensor:
+        """Return one row of features for each image of a large array, computed in batches."""
+        _require.integer(batch=batch, at_least=1)
+        tensor = torch.as_tensor(np.asarray(images), dtype=torch.float32)
+        if not len(tensor):
+            return torch.zeros(0, self.size)
+        return torch.cat([self(part) for part in torch.split(tensor, batch)])
+
+    def _train(self, steps: int, progress: Progress | None) -> None:
+        generator = torch.Generator().manual_seed(self.seed + 1)
+        optimizer = torch.optim.AdamW(self.parameters(), lr=_RATE, weight_decay=_DECAY)
+        self.train()
+        for step in range(steps):
+            warm = min(1.0, (step + 1) / _WARMUP)
+            optimizer.param_groups[0]["lr"] = _RATE * warm * (1 + math.cos(math.pi * step / steps)) / 2
+            images, labels = self.procedural.images(_BATCH, generator)
+            # half precision where it is safe, which takes a third of the time away
+            with torch.autocast("cpu", torch.bfloat16):
+                embedded = self.embedding(self.maps(images.to(memory_format=torch.channels_last)))
+            scores = self.scores(embedded.float())
+            optimizer.zero_grad()
+            torch.autograd.backward(nn.functional.cross_entropy(scores, labels))
+            optimizer.step()
+            if progress is not None:
+                progress(step + 1, steps)
+        self.eval()
+
+    def _weights(self) -> dict[str, Tensor]:
+        """All weights and statistics, as floats: the number of batches that were seen is of no use."""
+        state = self.state_dict()
+        return {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}
+
+    def _recalled(self, path: Path, facts: dict[str, Any]) -> ProceduralNetwork:
+        tensors, texts = files.load(path.read_bytes())
+        if json.loads(texts.get("features", "null")) != facts:
+            raise InvalidInput(
+                f"{path} holds a network of other arguments than {facts}. Nothing was loaded. Give another "
+                f"file, or remove this one."
+            )
+        self.load_state_dict(tensors, strict=False)
+        return self.eval()
+
+
+def _block(before: int, after: int, stride: int) -> list[nn.Module]:
+    return [nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
