@@ -464,7 +464,7 @@ def test_files_that_change_are_noticed_before_a_charge(spark, tmp_path):
         session.sql("SELECT COUNT(*) FROM t", epsilon=1)
     assert session.spent == 0
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidInput, match="no Parquet file"):
+    with pytest.raises(InvalidInput, match="no Parquet"):
         dp.open(
             tmp_path / "empty", engine="spark", schema=VISITS, unit=dp.rows(), budget=dp.Budget(epsilon=9),
             ledger=":memory:",
@@ -479,7 +479,7 @@ def test_bad_options_are_refused_with_a_way_out(visits, folder):
         (visits, {"engine": "flink"}, "'spark' or 'duckdb'"),
         ({"age": [1], "g": ["a"], "id": [1]}, {"key": "id"}, "key= is for Spark"),
         ({"age": [1], "g": ["a"], "id": [1]}, {"engine": "spark"}, "Parquet files"),
-        (str(folder / "none-*.parquet"), {"engine": "spark"}, "there is no file"),
+        (str(folder / "none-*.parquet"), {"engine": "spark"}, "there is no"),
         (visits, {"schema": {"agee": Bounds(0, 1)}}, "Did you mean"),
         (visits, {"schema": {"day": Bounds(0, 1)}}, "holds dates"),
     ):

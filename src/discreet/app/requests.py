@@ -26,7 +26,7 @@ def beside(data: str, suffix: str) -> Path:
     if tables.is_address(data):  # in the folder one is in, named as the table is
         return Path((table or "table").replace('"', "").replace("/", "-") + suffix)
     if tables.is_several(path):  # a folder, or the folder that a pattern is in
-        path = str(Path(path).parent if any(mark in Path(path).name for mark in "*?[") else Path(path))
+        path = str(tables.stand_in(path))
     return Path(f"{path}.{table}{suffix}" if table else path + suffix)
 
 

@@ -65,6 +65,7 @@ class Ledger:
         self._local = threading.local()
         self._store.check()
         if key is not None:
+            self._store.migrate()
             first = next(iter(self._rows(strict=False)), None)
             if first is None or key.public.hex() != entry_of(first).body.get("key"):
                 raise LedgerError(
@@ -131,6 +132,11 @@ class Ledger:
         """Return what the entries of a kind are about, each topic once."""
         topics: list[str] = self.look(lambda reader: reader.topics(kind, after=after))
         return topics
+
+    @property
+    def store(self) -> LedgerStore:
+        """Where the entries are kept."""
+        return self._store
 
     @property
     def genesis(self) -> Entry:

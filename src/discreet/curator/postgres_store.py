@@ -1,7 +1,8 @@
 """A ledger's entries in a PostgreSQL database: for many workers and machines that share one budget.
 
-What is local stays local, beside a small file that says where the entries are: the key, the vault, and the
-signs of life of interactive mechanisms. Each machine has that file and its own copy of the key.
+What is local stays local, beside a small file that says where the entries are: the key. Each machine has that
+file and its own copy of the key. Sealed blobs are in the database too (`blobs`), and so are the signs of life
+of those who ask interactive mechanisms: locks of connections.
 
 A transaction is alone among all writers by an advisory lock of the server, taken before it begins, so that the
 snapshot is that of the newest entry; it is SERIALIZABLE besides. A process that dies, or a machine that is cut
@@ -17,6 +18,7 @@ Assumes:   the server keeps what it has committed (fsync), and nobody takes away
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Iterator
@@ -29,63 +31,12 @@ from .._errors import InvalidInput, LedgerError
 from ..tables import EngineError
 from ..tables.engines.postgres_connection import Address, driver
 from .entries import Row
+from .postgres_layout import COMMENT, FIRST, LAYOUT, SECOND, layout_of, newest_layout
 from .store import COLUMNS, FORMAT, PAGE, WAIT, Held, Tampered, forget, keep
 
 MARK = b"discreet ledger on PostgreSQL\n"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
-_COMMENT = f"discreet ledger of format {FORMAT}"
 _ALONE = 0x64697363  # "disc": the first half of the number that is locked; the second is the schema's own
-_TABLES = """
-CREATE SCHEMA {schema};
-COMMENT ON SCHEMA {schema} IS '{comment}';
-CREATE TABLE {schema}.entry (
-  seq bigint PRIMARY KEY, time text NOT NULL, kind text NOT NULL, body text NOT NULL,
-  hash bytea NOT NULL, signature bytea NOT NULL, sealed bytea, topic text
-);
-CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS
-  'BEGIN RAISE EXCEPTION ''the ledger is append-only''; END';
-CREATE TRIGGER entry_stays BEFORE UPDATE OR DELETE ON {schema}.entry
-  FOR EACH ROW EXECUTE FUNCTION {schema}.refuse();
-CREATE TRIGGER entry_remains BEFORE TRUNCATE ON {schema}.entry
-  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse();
-"""
-# Everything in the schema that could change what is written or read.
-_SCHEMA = """
-SELECT 'relation', c.relname::text, c.relkind::text || c.relpersistence::text || c.relrowsecurity::text FROM pg_class c
-  WHERE c.relnamespace = {oid}
-UNION ALL SELECT 'column', a.attname::text, format_type(a.atttypid, a.atttypmod) || a.attnotnull::text || a.atthasdef::text
-  FROM pg_attribute a WHERE a.attrelid = {entry} AND a.attnum > 0 AND NOT a.attisdropped
-UNION ALL SELECT 'trigger', t.tgname::text, t.tgtype::text || t.tgenabled::text || p.proname::text || p.pronamespace::text
-    || (t.tgqual IS NULL)::text || t.tgattr::text
-  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE t.tgrelid = {entry}
-UNION ALL SELECT 'function', p.proname::text, p.prosrc FROM pg_proc p WHERE p.pronamespace = {oid}
-UNION ALL SELECT 'rule', r.rulename::text, '' FROM pg_rewrite r WHERE r.ev_class = {entry}
-UNION ALL SELECT 'heir', i.inhrelid::text, '' FROM pg_inherits i WHERE i.inhparent = {entry}
-UNION ALL SELECT 'constraint', k.conname::text, k.contype::text FROM pg_constraint k WHERE k.conrelid = {entry}
-ORDER BY 1, 2, 3
-"""
-_EXPECTED = (
-    *(
-        ("column", name, f"{type_}{needed}false")
-        for name, type_, needed in (
-            ("body", "text", "true"),
-            ("hash", "bytea", "true"),
-            ("kind", "text", "true"),
-            ("sealed", "bytea", "false"),
-            ("seq", "bigint", "true"),
-            ("signature", "bytea", "true"),
-            ("time", "text", "true"),
-            ("topic", "text", "false"),
-        )
-    ),
-    ("constraint", "entry_pkey", "p"),
-    ("function", "refuse", "BEGIN RAISE EXCEPTION 'the ledger is append-only'; END"),
-    ("relation", "entry", "rpfalse"),
-    ("relation", "entry_pkey", "ipfalse"),
-    # types of triggers: before truncate of a statement; before update or delete of a row
-    ("trigger", "entry_remains", "34Orefuse{oid}true"),
-    ("trigger", "entry_stays", "27Orefuse{oid}true"),
-)
 
 
 def split(ledger: str) -> tuple[str, str]:
@@ -155,7 +106,7 @@ class PostgresStore:
                 f"{self.path} exists already, or is a link. A ledger is never overwritten: nothing was "
                 f"changed."
             )
-        text = _TABLES.format(schema=self.name, comment=_COMMENT)
+        text = (FIRST + SECOND).format(schema=self.name, comment=COMMENT)
         with self._connected() as db:
             try:
                 db.execute(f"BEGIN; {text} COMMIT")
@@ -199,11 +150,38 @@ class PostgresStore:
             found = db.execute(
                 "SELECT obj_description(to_regnamespace(%s), 'pg_namespace')", (self.name,)
             ).fetchone()
-        if found[0] != _COMMENT:
+            newest = newest_layout(db, self.name) if found[0] == COMMENT else LAYOUT
+        if newest > LAYOUT:
+            raise LedgerError(
+                f"the ledger {self.name!r} in the database at {self._address.label} is of layout {newest}, and "
+                f"this version of discreet knows {LAYOUT}. Nothing was changed. Use a newer version."
+            )
+        if found[0] != COMMENT:
             raise LedgerError(
                 f"{self.name!r} in the database at {self._address.label} is not a discreet ledger of format "
                 f"{FORMAT}. Nothing was changed."
             )
+
+    def migrate(self) -> None:
+        """Bring a schema that an older version made to this layout, in one transaction.
+
+        Refused where it is not exactly what that version made. A role that may not change the schema leaves
+        it as it is: entries are read and written as before, and blobs are refused.
+        """
+        psycopg = driver()
+        with self.reading(strict=False) as db:
+            if layout_of(db, self.name) != 1:
+                return
+        with self._told("migrated"), self._connected() as db:
+            self._lock(db)
+            db.execute("BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE")
+            # another process may have done it while this one waited
+            if layout_of(db, self.name) == 1:
+                try:
+                    db.execute(SECOND.format(schema=self.name))
+                except psycopg.errors.InsufficientPrivilege:
+                    return
+            db.execute("COMMIT")
 
     @contextmanager
     def reading(self, *, strict: bool = True) -> Iterator[Any]:
@@ -238,20 +216,68 @@ class PostgresStore:
     def compare(self, db: Any) -> None:
         """Refuse a schema with anything more, less or other than ours: a planted trigger could take charges
         away again."""
-        oid, entry = db.execute(
-            "SELECT to_regnamespace(%s)::oid::bigint, to_regclass(%s)::oid::bigint",
-            (self.name, f"{self.name}.entry"),
-        ).fetchone()
-        listed: tuple[Any, ...] = ()
-        if oid is not None and entry is not None:
-            listed = tuple(map(tuple, db.execute(_SCHEMA.format(oid=oid, entry=entry)).fetchall()))
-        expected = tuple((what, name, text.replace("{oid}", str(oid))) for what, name, text in _EXPECTED)
-        if sorted(listed) != sorted(expected):
+        if layout_of(db, self.name) is None:
             raise Tampered(
                 f"the schema of {self.path} is not that of a ledger: something was planted there, or taken "
                 f"away. Nothing was charged or released. Run `discreet ledger verify`, and go back to a copy "
                 f"that is whole."
             )
+
+    @contextmanager
+    def blobs(self) -> Iterator[Any]:
+        """One transaction on the table of blobs; undone if the block raises."""
+        with self._told("used for blobs"), self._connected() as db:
+            wait = "on" if self.durable else "off"
+            db.execute(f"BEGIN; SET LOCAL synchronous_commit = {wait}; SET LOCAL search_path = {self.name}")
+            layout = layout_of(db, self.name)
+            if layout is None:
+                self.compare(db)
+            if layout == 1:
+                raise LedgerError(
+                    f"the ledger of {self.path} in the database is of an older layout, which keeps no blobs. "
+                    f"Nothing was stored or released. Open it once as the owner of its schema, who may bring "
+                    f"it to this one."
+                )
+            yield db
+            db.execute("COMMIT")
+
+    def hold(self, name: str) -> Held | None:
+        """Take a lock of the server that lasts as long as this process and its connection, or until it is
+        given up; None if somebody has it."""
+        with self._told("locked"):
+            db = self._opened()
+            held = keep(Held(None, db))
+            if not db.execute("SELECT pg_try_advisory_lock(%s)", (self._number(name),)).fetchone()[0]:
+                self.give_up(held)
+                return None
+            return held
+
+    def give_up(self, held: Held) -> None:
+        """Let go of a lock; a forked child leaves its parent's alone."""
+        if held.own:
+            forget(held)
+            with suppress(Exception):
+                held.db.close()
+
+    @contextmanager
+    def held(self, name: str) -> Iterator[bool]:
+        """Whether the lock of this name was free; it is ours while the block runs."""
+        held = self.hold(name)
+        try:
+            yield held is not None
+        finally:
+            if held is not None:
+                self.give_up(held)
+
+    def wait(self, name: str) -> None:
+        """Return when nobody has a lock, however long that takes."""
+        with self._told("waited for"), self._connected() as db:
+            db.execute("SELECT pg_advisory_lock_shared(%s)", (self._number(name),))
+
+    def _number(self, name: str) -> int:
+        """Return the number of a lock: 64 bits, of this ledger's own."""
+        digest = hashlib.blake2b(f"{self.name} {name}".encode(), digest_size=8).digest()
+        return int.from_bytes(digest, "big", signed=True)
 
     def _find(self, rows: list[Row]) -> None:
         """What was committed must be there for anybody who looks now."""
@@ -290,22 +316,21 @@ class PostgresStore:
     @contextmanager
     def _connected(self) -> Iterator[Any]:
         """A connection for one transaction; a forked child leaves it alone."""
+        held = keep(Held(None, self._opened()))
         try:
-            db = self._address.connect()
+            yield held.db
+        finally:
+            self.give_up(held)
+
+    def _opened(self) -> Any:
+        try:
+            return self._address.connect()
         except EngineError:
             raise LedgerError(
                 f"the database of {self.path} at {self._address.label} cannot be reached. Nothing is "
                 f"released; what was charged before stays charged (`discreet ledger show`). Check that it "
                 f"runs, and the password in PGPASSWORD, ~/.pgpass or a service file."
             ) from None
-        held = keep(Held(None, db))
-        try:
-            yield db
-        finally:
-            if held.own:
-                forget(held)
-                with suppress(Exception):
-                    db.close()
 
     @contextmanager
     def _told(self, verb: str) -> Iterator[None]:
@@ -316,6 +341,11 @@ class PostgresStore:
         except (psycopg.OperationalError, psycopg.InterfaceError) as error:
             raise LedgerError(
                 f"{self.path} cannot be {verb} ({_reason(error)}). Nothing was released."
+            ) from None
+        except psycopg.errors.InsufficientPrivilege as error:
+            raise LedgerError(
+                f"{self.path} cannot be {verb} ({_reason(error)}). Nothing was released. GRANT the role USAGE "
+                f"on the schema, SELECT and INSERT on entry, SELECT, INSERT and DELETE on blob."
             ) from None
         except psycopg.Error as error:
             raise Tampered(f"{self.path} cannot be {verb}: {_reason(error)}. Nothing was released.") from None

@@ -159,6 +159,8 @@ class LedgerStore(Protocol):
 
     def check(self) -> None: ...
 
+    def migrate(self) -> None: ...
+
     def reading(self, *, strict: bool = True) -> AbstractContextManager[Any]: ...
 
     def writing(self) -> AbstractContextManager[Writing]: ...
@@ -247,6 +249,9 @@ class Store:
             raise LedgerError(
                 f"{self.path} is not a discreet ledger of format {FORMAT}. Nothing was changed."
             )
+
+    def migrate(self) -> None:
+        """Nothing to do: there is one layout of the file so far."""
 
     @contextmanager
     def reading(self, *, strict: bool = True) -> Iterator[sqlite3.Connection]:

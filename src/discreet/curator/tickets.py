@@ -6,9 +6,12 @@ are. Whether an asker is still there is told by a *sign of life*: a file beside 
 keeps locked (`flock`), which the system unlocks when the process ends, however it ends. The ticket of an
 asker that is gone is taken over by the next one, who first says so in the ledger.
 
-Assumes: all who ask see one file system whose `flock` holds between them (as the ledger's own lock does), and
-nobody removes the sign of an asker that is there. Where there is no `flock` (Windows), one process at a time
-may ask a live mechanism.
+Where a ledger's entries are in a database, the sign is a lock of a connection to it: askers on any machine
+see it, and the server gives it up when the asker, or its machine, is gone.
+
+Assumes: all who ask a ledger in a file see one file system whose `flock` holds between them (as the ledger's
+own lock does), and nobody removes the sign of an asker that is there. Where there is no `flock` (Windows),
+one process at a time may ask a live mechanism.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from typing import Any
 
 from .._errors import LedgerError
 from .ledger import Entry, Reader, Writer
+from .postgres_store import PostgresStore, is_pointer
 from .store import Held, forget, keep
 
 try:
@@ -121,9 +125,13 @@ class Asker:
     def __init__(self, ledger: Path) -> None:
         self._start = os.path.realpath(ledger) + _END
         self.name = ""
+        self._store = _database(ledger)
         self._held: Held | None = None
 
     def __enter__(self) -> Asker:
+        while self._store is not None and self._held is None:
+            self.name = secrets.token_hex(12)
+            self._held = self._store.hold(f"asker {self.name}")
         while self._held is None:
             self.name = secrets.token_hex(12)
             self._held = locked_file(self._start + self.name)
@@ -138,6 +146,9 @@ class Asker:
 
     def __exit__(self, *error: object) -> None:
         held, self._held = self._held, None
+        if held is not None and self._store is not None:
+            self._store.give_up(held)
+            return
         # A forked child has closed its copy already, and the file is its parent's.
         if held is None or held.lock is None or not held.own:
             return
@@ -176,18 +187,35 @@ def unlocked(held: Held) -> None:
 def alone(ledger: Path, name: str) -> Iterator[None]:
     """Be the only one, among all processes, that does what `name` stands for; refused if somebody does it
     already."""
+    store = _database(ledger)
+    if store is not None:
+        with store.held(f"alone {name}") as free:
+            if not free:
+                raise _busy()
+            yield
+        return
     path = os.path.realpath(ledger) + f"-{name}"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     held = keep(Held(handle))
     try:
         if fcntl is not None and not (_free(handle) and _is_at(handle, path)):
-            raise LedgerError("another process is at this run. Nothing was run or released here.")
+            raise _busy()
         yield
         if held.own:
             with suppress(OSError):
                 os.unlink(path)
     finally:
         unlocked(held)
+
+
+def _busy() -> LedgerError:
+    return LedgerError("another process is at this run. Nothing was run or released here.")
+
+
+def _database(ledger: Path) -> PostgresStore | None:
+    """Return where the entries of a ledger are, if that is a database."""
+    path = Path(ledger)
+    return PostgresStore(path) if is_pointer(path) else None
 
 
 @contextmanager
@@ -210,6 +238,10 @@ def wait(ledger: Path, asker: str) -> None:
 
     However long that takes: how long it takes may depend on the data.
     """
+    store = _database(ledger)
+    if store is not None:
+        store.wait(f"asker {asker}")
+        return
     path = os.path.realpath(ledger) + _END + asker
     if fcntl is None:  # pragma: no cover
         while path in _OURS:

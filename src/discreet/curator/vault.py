@@ -1,4 +1,5 @@
-"""The vault: secret blobs that belong to a charge, each sealed in a file of its own beside the ledger.
+"""The vault: secret blobs that belong to a charge, each sealed in a file of its own beside the ledger, or in
+the database that has the ledger's entries (`blobs`).
 
 Checkpoints, teachers, the state of correlated noise: too large for an entry, and as secret as the data. The
 ledger has, signed, the newest version of each with the digest of its file, so that an older one that was put
@@ -14,8 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import re
-import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -24,9 +23,10 @@ from typing import Any
 
 from .. import _require
 from .._errors import InvalidInput, LedgerError
+from .blobs import DatabaseBlobs, FileBlobs
 from .charges import SPENDING
 from .ledger import Entry, Ledger, Reader, Writer
-from .tickets import locked_file, unlocked, unused
+from .postgres_store import PostgresStore
 
 BLOB = "blob"
 # Bytes of a blob: sealed in one piece, so that it fits the memory of any machine that can make it.
@@ -34,7 +34,6 @@ LARGEST = 1 << 30
 # Names of blobs of one charge.
 MOST = 1000
 _LENGTH = 8
-_OURS = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +84,16 @@ class Vault:
     def folder(self) -> Path:
         return Path(os.path.realpath(self.ledger.path) + "-vault")
 
+    @property
+    def blobs(self) -> FileBlobs | DatabaseBlobs:
+        """Where the blobs are: where the entries are."""
+        files, store = FileBlobs(self.folder, self.ledger.durable), self.ledger.store
+        return DatabaseBlobs(store, files) if isinstance(store, PostgresStore) else files
+
+    @property
+    def place(self) -> str:
+        return "the database" if isinstance(self.ledger.store, PostgresStore) else str(self.folder)
+
     def put(self, charge: int, name: str, data: bytes, *, size: int | None = None) -> Entry:
         """Store the newest version of a blob; the one before is removed.
 
@@ -103,47 +112,33 @@ class Vault:
         before = self.ledger.last(BLOB, _topic(charge, name))
         version = _next(before)
         sealed = self.ledger.key.seal(plain, self._context(charge, name, version))
-        self.folder.mkdir(mode=0o700, exist_ok=True)
-        handle, path = self._new_file()
         digest = hashlib.sha256(sealed).hexdigest()
-        blob = Staged(
-            {
-                "charge": charge,
-                "name": name,
-                "version": version,
-                "file": path.name,
-                "digest": digest,
-                "size": len(plain),
-            }
-        )
-        try:
-            _write(handle.lock, sealed, self.folder, durable=self.ledger.durable)
-            yield blob
-        finally:
-            # Where the ledger cannot be read now, the next start decides.
-            with suppress(LedgerError):
-                newest = self.ledger.last(BLOB, _topic(charge, name))
-                if newest is None or newest.body["file"] != path.name:
-                    path.unlink(missing_ok=True)
-                elif before is not None:
-                    self._unlink(before)
-            unlocked(handle)
+        with self.blobs.writing(sealed) as file:
+            try:
+                body = {"charge": charge, "name": name, "version": version, "file": file, "digest": digest}
+                yield Staged(body | {"size": len(plain)})
+            finally:
+                # Where the ledger cannot be read now, the next start decides.
+                with suppress(LedgerError):
+                    newest = self.ledger.last(BLOB, _topic(charge, name))
+                    if newest is None or newest.body["file"] != file:
+                        self.blobs.remove(file)
+                    elif before is not None:
+                        self._remove(before)
 
     def get(self, charge: int, name: str) -> bytes:
         """Return the newest version of a blob."""
         while True:
             entry = self._newest(charge, name)
-            try:
-                sealed = self._path(entry).read_bytes()
-            except OSError:
-                # Replaced while we looked for it, or gone.
-                if self._newest(charge, name) == entry:
-                    raise LedgerError(
-                        f"the blob {name!r} of charge {charge} is missing from {self.folder}. "
-                        f"Nothing was read or released."
-                    ) from None
-                continue
-            return self._opened(entry, sealed)
+            sealed = self.blobs.read(str(entry.body["file"]))
+            if sealed is not None:
+                return self._opened(entry, sealed)
+            # Replaced while we looked for it, or gone.
+            if self._newest(charge, name) == entry:
+                raise LedgerError(
+                    f"the blob {name!r} of charge {charge} is missing from {self.place}. "
+                    f"Nothing was read or released."
+                )
 
     def version(self, charge: int, name: str) -> int:
         """Return how often a blob was replaced."""
@@ -157,21 +152,20 @@ class Vault:
                 return
             body = {**last.body, "version": _next(last), "file": None, "digest": None, "size": 0}
             writer.append(BLOB, body, topic=_topic(charge, name))
-        self._unlink(last)
+        self._remove(last)
 
     def sweep(self) -> None:
-        """Remove the files that no entry names, and nobody is writing: those of a process that was killed,
+        """Remove the blobs that no entry names, and nobody is writing: those of a process that was killed,
         and old versions."""
-        if not self.folder.is_dir():
-            return
-        for path in self.folder.iterdir():
-            # What is not named as we name files is somebody else's.
-            if not _OURS.fullmatch(path.name):
-                continue
-            # Whoever writes a file has it locked until its entry is committed.
-            with unused(path) as free:
-                if free and path.name not in self.ledger.look(_files):
-                    path.unlink(missing_ok=True)
+        blobs = self.blobs
+        if isinstance(blobs, DatabaseBlobs):
+            for file in self.ledger.look(_files) & {*blobs.files.names()}:
+                blobs.adopt(file)
+        for file in _listed(blobs):
+            # Whoever writes one holds it until its entry is committed.
+            with blobs.free(file) as free:
+                if free and file not in self.ledger.look(_files):
+                    blobs.remove(file)
 
     def problems(self) -> list[str]:
         """Return what is wrong with the files, in words."""
@@ -179,10 +173,8 @@ class Vault:
         for entry in self.ledger.look(_blobs):
             if entry.body["file"] is None:
                 continue
-            try:
-                digest = hashlib.sha256(self._path(entry).read_bytes()).hexdigest()
-            except OSError:
-                digest = None
+            sealed = self.blobs.read(str(entry.body["file"]))
+            digest = None if sealed is None else hashlib.sha256(sealed).hexdigest()
             if digest != entry.body["digest"] and self.ledger.last(BLOB, entry.topic) == entry:
                 wrong.append(f"the blob of entry {entry.seq} is missing from the vault, or is not the newest")
         return wrong
@@ -207,20 +199,9 @@ class Vault:
         length = int.from_bytes(plain[:_LENGTH], "little")
         return plain[_LENGTH : _LENGTH + length]
 
-    def _new_file(self) -> tuple[Any, Path]:
-        while True:
-            path = self.folder / secrets.token_hex(16)
-            handle = locked_file(str(path))
-            if handle is not None:
-                return handle, path
-
-    def _path(self, entry: Entry) -> Path:
-        return self.folder / Path(str(entry.body["file"])).name
-
-    def _unlink(self, entry: Entry) -> None:
+    def _remove(self, entry: Entry) -> None:
         if entry.body["file"] is not None:
-            with suppress(OSError):
-                self._path(entry).unlink()
+            self.blobs.remove(str(entry.body["file"]))
 
     def _context(self, charge: int, name: str, version: int) -> bytes:
         return f"vault {self.ledger.genesis.hash.hex()} {charge} {version} {name}".encode()
@@ -296,6 +277,13 @@ def _next(last: Entry | None) -> int:
     return 0 if last is None else int(last.body["version"]) + 1
 
 
+def _listed(blobs: FileBlobs | DatabaseBlobs) -> list[str]:
+    """Return the names of all blobs; none where this role may not see them, and so removes none."""
+    with suppress(LedgerError):
+        return blobs.names()
+    return []
+
+
 def _blobs(reader: Reader) -> list[Entry]:
     """Return the newest entry of every blob."""
     newest = (reader.last(BLOB, topic) for topic in reader.topics(BLOB))
@@ -304,17 +292,3 @@ def _blobs(reader: Reader) -> list[Entry]:
 
 def _files(reader: Reader) -> set[Any]:
     return {entry.body["file"] for entry in _blobs(reader)}
-
-
-def _write(handle: int, data: bytes, folder: Path, *, durable: bool) -> None:
-    with os.fdopen(os.dup(handle), "wb") as file:
-        file.write(data)
-        file.flush()
-        if durable:
-            os.fsync(file.fileno())
-    if durable:
-        place = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(place)
-        finally:
-            os.close(place)

@@ -18,7 +18,6 @@ from ..curator import Budget, Curator, Policy
 from ..curator.postgres_store import attach, split
 from ..mechanisms.protocols import AnySource, ExampleSource
 from ..tables import (
-    SEVERAL,
     UNVERSIONED,
     Database,
     Source,
@@ -28,9 +27,11 @@ from ..tables import (
     formatted,
     is_address,
     load,
+    several,
+    stand_in,
     version_of,
 )
-from ..tables.engines.spark_files import frame_name, is_frame, is_several, several_version
+from ..tables.engines.spark_files import frame_name, is_frame, is_several
 from .session import Session
 
 TRIAL = ":memory:"  # a ledger that is forgotten with the session
@@ -56,7 +57,8 @@ def open(
     engine: str | None = None,
     key: str | None = None,
 ) -> Session:
-    """Open a dataset: a Parquet or CSV file, `tables.Database(path, table)`, a data frame, an Arrow table, a
+    """Open a dataset: a Parquet or CSV file, a folder, a pattern ("visits-*.parquet") or a list of these,
+    `tables.Database(path, table)`, a data frame, an Arrow table, a
     mapping of columns, a table of a PostgreSQL database ("postgresql://user@host/database", with `table` and,
     where answers may be served twice, `version`; docs/engines.md), or a Spark DataFrame of a stored table.
 
@@ -79,11 +81,11 @@ def open(
             "names with their budgets, such as {'ann': dp.Budget(epsilon=1), 'bob': None}",
         )
     public = _public(data, schema, unit, neighbors, size, table, version)
+    files = None if is_frame(data) or engine == "spark" else several(data)
+    table_data = files or data
     if isinstance(schema, str | Path):
         related = {**data_of(Path(schema)), **(related or {})} or None
-        table_data = formatted(data, Path(schema), public)
-    else:
-        table_data = data
+        table_data = formatted(table_data, Path(schema), public)
     limits: dict[str, Any] = {k: v for k, v in (("seconds", seconds), ("memory", memory)) if v is not None}
     by_spark = _spark_engine(data, engine, key, memory)
     opened = not is_frame(data) and isinstance(data, Source | ExampleSource)
@@ -145,12 +147,6 @@ def _spark_engine(data: Any, engine: str | None, key: str | None, memory: str | 
         raise InvalidInput(
             "engine='spark' reads Parquet files, or give a Spark DataFrame. Nothing was opened."
         )
-    if not by_spark and is_several(data):
-        way = SEVERAL.format(pattern=str(data))
-        raise InvalidInput(
-            f"{str(data)!r} is several files. Nothing was opened.{way} Or have Spark read them: "
-            f"engine='spark', on the shell --engine spark."
-        )
     return by_spark
 
 
@@ -195,9 +191,7 @@ def _public(
             f"{data!r} is an address: nothing is fetched from the network. Download it, and give the file."
         )
     if path is not None and not path.exists() and not is_several(data):
-        several = any(mark in path.name for mark in "*?[")
-        way = SEVERAL.format(pattern=path.name) if several else ""
-        raise InvalidInput(f"there is no file {str(path)!r}.{way}")
+        raise InvalidInput(f"there is no file {str(data)!r}. Nothing was opened.")
     if isinstance(schema, Public):
         return _versioned(data, _agreed(schema, unit, size, table))
     if isinstance(schema, str | Path):
@@ -229,7 +223,7 @@ def _public(
             if path is None
             else path.name.split(".")[0]
         ),
-        version=version or ("1" if path is None else _version(path)),
+        version=version or _version(data, path),
     )
 
 
@@ -269,8 +263,11 @@ def _address(ledger: str | Path | None) -> str | None:
     return text if is_address(text) else None
 
 
-def _version(path: Path) -> str:
-    return several_version(path) or version_of(path)
+def _version(data: Any, path: Path | None) -> str:
+    files = None if is_frame(data) or is_address(data) else several(data)
+    if files is not None:
+        return files.version
+    return "1" if path is None else version_of(path)
 
 
 def _path(data: Any) -> Path | None:
@@ -279,7 +276,7 @@ def _path(data: Any) -> Path | None:
     if is_address(data):
         return None
     if is_several(data):  # the folder of a pattern, which has a name
-        return Path(data).parent if any(mark in Path(data).name for mark in "*?[") else Path(data)
+        return stand_in(data)
     return Path(data) if isinstance(data, str | Path) else None
 
 

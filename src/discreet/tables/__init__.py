@@ -7,9 +7,10 @@ from .engines.duckdb import DuckDB, connect, dialect_of, draft, engine_of, versi
 from .engines.duckdb_reading import Database
 from .engines.postgres import UNVERSIONED, PostgreSQL, connect_postgres
 from .engines.postgres_connection import is_address
-from .engines.spark_files import files_of, is_several
+from .engines.spark_files import is_several
+from .files import Files, several, stand_in
 from .fit import fit_of
-from .formats import SEVERAL, Csv, Format, format_of, formatted
+from .formats import Csv, Format, format_of, formatted
 from .parts import within
 from .schema import data_of, dump, load, was_looked
 from .source import Memory, Source
@@ -21,10 +22,10 @@ __all__ = [
     "DuckDB",
     "Engine",
     "EngineError",
+    "Files",
     "Format",
     "Memory",
     "PostgreSQL",
-    "SEVERAL",
     "Source",
     "TimeLimit",
     "UNVERSIONED",
@@ -37,7 +38,6 @@ __all__ = [
     "dump",
     "engine_of",
     "engine_values",
-    "files_of",
     "fit_of",
     "format_of",
     "formatted",
@@ -46,6 +46,8 @@ __all__ = [
     "load",
     "was_looked",
     "rand_hie",
+    "several",
+    "stand_in",
     "version_of",
     "within",
 ]

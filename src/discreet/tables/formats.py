@@ -22,12 +22,6 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Bounds, Dates, Public
 
-# what to do with a pattern such as visits-*.parquet
-SEVERAL = (
-    " Several files are no table yet: make one of them, CREATE TABLE visits AS FROM '{pattern}' in a "
-    "DuckDB database, and open that: "
-    'tables.Database("visits.duckdb", "visits"), on the shell visits.duckdb::visits.'
-)
 FIELDS = {"delimiter", "decimal", "thousands", "dates"}
 
 
@@ -96,7 +90,9 @@ def formatted(data: Any, schema: Path, public: Public) -> Any:
     format = format_of(schema)
     if format == Format():
         return data
-    suffixes = Path(data).suffixes if isinstance(data, str | Path) else []
+    several = hasattr(data, "written_as")
+    of = data.paths[0] if several else data
+    suffixes = Path(of).suffixes if isinstance(of, str | Path) else []
     if not any(suffix in (".csv", ".tsv") for suffix in suffixes):
         raise InvalidInput(
             "[format] is about CSV files, and this is none. Nothing was opened. Take it out of the "
@@ -104,4 +100,4 @@ def formatted(data: Any, schema: Path, public: Public) -> Any:
         )
     numbers = tuple(name for name, fact in public.schema if isinstance(fact, Bounds))
     days = tuple(name for name, fact in public.schema if isinstance(fact, Dates))
-    return Csv(Path(data), format, numbers, days)
+    return data.written_as(format, numbers, days) if several else Csv(Path(data), format, numbers, days)

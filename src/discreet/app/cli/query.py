@@ -95,17 +95,20 @@ def init(
     if not path.exists():
         source = requests.data_of(data)
         file = Path(source.path if isinstance(source, tables.Database) else source)
-        several = tables.is_several(file)
-        if not file.exists() and not several:
-            way = tables.SEVERAL.format(pattern=file.name) if any(mark in file.name for mark in "*?[") else ""
-            raise InvalidInput(f"there is no file {str(file)!r}. Nothing was drafted.{way}")
+        if not file.exists() and not tables.is_several(file):
+            raise InvalidInput(f"there is no file {str(file)!r}. Nothing was drafted.")
         if gone := [name for name in related if not Path(name.partition("::")[0]).exists()]:
             raise InvalidInput(f"there is no file {gone[0]!r}. Nothing was drafted.")
-        if several and not tables.files_of(file):
-            raise InvalidInput(f"there is no Parquet file in {str(file)!r}. Nothing was drafted.")
+        files = tables.several(file)
         text = (
-            tables.draft(tables.files_of(file)[0], table=beside(data, "").name, related=related)
-            if several
+            tables.draft(
+                files.paths[0],
+                table=beside(data, "").name,
+                related=related,
+                delimiter=delimiter,
+                looking=look,
+            )
+            if files is not None
             else tables.draft(source.path, table=source.table, related=related, looking=look)
             if isinstance(source, tables.Database)
             else tables.draft(source, related=related, delimiter=delimiter, looking=look)

@@ -24,6 +24,7 @@ from ..._errors import InvalidInput, PublicMismatch
 from ..._public import ADD_REMOVE, Public
 from ..columns import check_public, converted_to, held, kind_of
 from ..engine import ROW, Engine, EngineError, TimeLimit, quoted
+from ..files import Files, several
 from ..formats import Csv, Format
 from ..look import delimiter_of, look
 from ..schema import drafted
@@ -323,7 +324,9 @@ class _Opened:
         queries fail."""
         for name, stamp in self._stamps.items():
             data = self._data[name]
-            parquet = isinstance(data, str | Path) and file_kind(str(data)) == "parquet"
+            parquet = (isinstance(data, Files) and data.kind == "parquet") or (
+                isinstance(data, str | Path) and file_kind(str(data)) == "parquet"
+            )
             if parquet and stamp is not None and _stamp(data) != stamp:
                 raise EngineError(
                     f"the file of table {name!r} has changed since it was opened, or is gone. "
@@ -368,10 +371,12 @@ def _declared(public: Public) -> dict[str, list[str]]:
     }
 
 
-def _path_of(data: Any) -> Path | None:
-    """Return the file that a table is in; None for what is in memory."""
+def _paths_of(data: Any) -> tuple[Path, ...]:
+    """Return the files that a table is in; none for what is in memory."""
+    if isinstance(data, Files):
+        return data.paths
     path = data.path if isinstance(data, Database | Csv) else data
-    return Path(path) if isinstance(path, str | Path) and Path(path).is_file() else None
+    return (Path(path),) if isinstance(path, str | Path) and Path(path).is_file() else ()
 
 
 def _mark(data: Any) -> bytes | None:
@@ -379,26 +384,26 @@ def _mark(data: Any) -> bytes | None:
 
     Never shown: `fingerprint` puts it under a key.
     """
-    path = _path_of(data)
-    if path is None:
-        return None
-    state = path.stat()
-    with path.open("rb") as file:
-        ends = file.read(_END)
-        # The end of a Parquet file says where everything is and which values it has.
-        file.seek(max(0, state.st_size - _END))
-        ends += file.read(_END)
-    return hashlib.blake2b(f"{state.st_mtime_ns} {state.st_size} ".encode() + ends).digest()
+    marks = []
+    for path in _paths_of(data):
+        state = path.stat()
+        with path.open("rb") as file:
+            ends = file.read(_END)
+            # The end of a Parquet file says where everything is and which values it has.
+            file.seek(max(0, state.st_size - _END))
+            ends += file.read(_END)
+        marks.append(hashlib.blake2b(f"{state.st_mtime_ns} {state.st_size} ".encode() + ends).digest())
+    return b"".join(marks) or None
 
 
-def _stamp(data: Any) -> tuple[int, ...] | None:
+def _stamp(data: Any) -> tuple[Any, ...] | None:
     """Which file it is, when it was last written or moved, and how long it is; None for what is in memory."""
-    path = _path_of(data)
-    if path is None:
-        return None
-    state = path.stat()
     # The time of the last change of anything beside that of the last write, which whoever writes can set.
-    return state.st_dev, state.st_ino, state.st_mtime_ns, state.st_ctime_ns, state.st_size
+    try:
+        states = [path.stat() for path in _paths_of(data)]
+    except OSError:
+        return ("gone",)
+    return tuple((s.st_dev, s.st_ino, s.st_mtime_ns, s.st_ctime_ns, s.st_size) for s in states) or None
 
 
 def _withheld() -> EngineError:
@@ -427,14 +432,15 @@ def connect(
     memory: str | None = None,
     seconds: float | None = None,
 ) -> DuckDB:
-    """Return an engine for a file path (.parquet, .csv), a `Database`, a data frame (pandas, polars), an
+    """Return an engine for a file path (.parquet, .csv), a folder, a pattern ("visits-*.parquet") or a list
+    of these, a `Database`, a data frame (pandas, polars), an
     Arrow table, or a mapping.
 
     `related` holds the data of the tables that `public.tables` declares. `memory` ("4GB") is what the engine
     may use, four fifths of the machine by default; what is larger goes to a private folder on disk.
     `seconds`: a query that takes longer fails with `TimeLimit`.
     """
-    tables = {public.table: data, **(related or {})}
+    tables = {name: several(of) or of for name, of in {public.table: data, **(related or {})}.items()}
     return DuckDB(tables, public, threads=threads, memory=memory, seconds=seconds)
 
 

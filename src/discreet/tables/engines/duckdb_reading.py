@@ -36,6 +36,7 @@ from ..columns import (
     to_arrow,
 )
 from ..engine import ROW, literal, quoted
+from ..files import Files
 from ..formats import Csv
 from ..quotes import multiline
 from ..source import Memory
@@ -44,6 +45,11 @@ from ..spill import Spill
 # Shortcuts that the engine takes when a column's least and largest value, in the whole file or a part of it,
 # allow them. One row can move these: with it, a query on ten million rows took a third longer.
 DATA_DEPENDENT = ("statistics_propagation", "filter_pushdown", "join_filter_pushdown")
+
+
+# Bits of a row's number within its file, where a table is in several.
+_FILE = 40
+_PART = "__discreet_part_"
 
 
 class Database:
@@ -139,7 +145,12 @@ class Reader:
         ] = {}  # columns whose type the engine would get wrong, by table
 
     def __call__(self, name: str, data: Any) -> None:
-        if isinstance(data, str | Path):
+        if isinstance(data, Files):
+            if data.kind == "parquet":
+                self._parquet(name, *(str(path.resolve()) for path in data.paths))
+            else:
+                self._several_csv(name, data)
+        elif isinstance(data, str | Path):
             path = str(Path(data).resolve())
             (self._parquet if file_kind(path) == "parquet" else self._csv)(name, path)
         elif isinstance(data, Csv):
@@ -157,25 +168,47 @@ class Reader:
                 f"{what} cannot be read. Nothing was opened or charged. Check the file."
             ) from None
 
-    def _parquet(self, name: str, path: str) -> None:
-        import pyarrow.parquet as pq
-
-        what = f"{Path(path).name!r}, as Parquet,"
-        try:
-            schema = pq.read_schema(path)
-        except (pa.ArrowException, OSError):
-            raise InvalidInput(
-                f"{what} cannot be read. Nothing was opened or charged. Check the file."
-            ) from None
+    def _parquet(self, name: str, *paths: str) -> None:
+        what = f"{Path(paths[0]).name!r}, as Parquet," if len(paths) == 1 else f"table {name!r}"
+        schema = _parquet_schema(paths[0])
+        for path in paths[1:]:
+            _check_same(paths[0], schema, path, _parquet_schema(path))
         check_names(name, [*schema.names, ROW])
         wide = {field.name: "decimal" for field in schema if arrow_kind(field.type) == "decimal"}
         self.unreadable[name] = wide
-        read = f"read_parquet({literal(path)}, file_row_number=true)"
+        listed = ", ".join(literal(path) for path in paths)
+        read = f"read_parquet([{listed}], file_row_number=true, hive_partitioning=false)"
+        # A number for each row: of the file in the high bits, of the row in the low ones.
+        number = (
+            ""
+            if len(paths) == 1
+            else f"REPLACE (file_row_number + (file_index << {_FILE}) AS file_row_number) "
+        )
         empty = {f.name: "CAST(NULL AS VARCHAR)" for f in schema if pa.types.is_null(f.type)}
+        source = f"(SELECT * {number}FROM {read})" if number else read
         columns = f"* {self._replaced(read, what, empty)}RENAME (file_row_number AS {ROW})"
-        self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {read}", what)
-        self.paths.append(path)
-        self._mend(name, what, lambda columns: _parquet_batches(path, columns))
+        self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {source}", what)
+        self.paths.extend(paths)
+        self._mend(name, what, lambda columns: _parquet_batches(paths, columns))
+
+    def _several_csv(self, name: str, data: Files) -> None:
+        """One after the other, each read as a file alone would be; their first lines must be the same."""
+        first: list[str] = []
+        for number, part in enumerate(data.parts):
+            file = f"{_PART}{number}"
+            written = part if isinstance(part, Csv) else None
+            path = data.paths[number]
+            self._csv(file, str(path.resolve()), written)
+            columns = [column for column, *_ in self.con.execute(f"DESCRIBE {file}").fetchall()]
+            first = first or columns
+            if columns != first:
+                raise InvalidInput(
+                    f"the columns of {path.name!r} are not those of {data.paths[0].name!r}, in their order. "
+                    f"Nothing was opened or charged. Files of one table have the same first line."
+                )
+            rows = f"SELECT * REPLACE ({ROW} + (CAST({number} AS BIGINT) << {_FILE}) AS {ROW}) FROM {file}"
+            make = f"CREATE TABLE {quoted(name)} AS" if number == 0 else f"INSERT INTO {quoted(name)}"
+            self._run(f"{make} {rows}; DROP TABLE {file}", f"{path.name!r}, as text in UTF-8,")
 
     def _csv(self, name: str, path: str, written: Csv | None = None) -> None:
         read = _csv(path, name, None if written is None else written.format.delimiter)
@@ -341,18 +374,47 @@ def _csv(path: str, table: str, delimiter: str | None = None) -> str:
     return (
         f"read_csv({literal(path)}, columns={{{columns}}}, delim={literal(mark)}, quote='\"', "
         f"escape='\"', header=true, "
-        f"auto_detect=false, ignore_errors=true, null_padding=true, "
+        f"auto_detect=false, hive_partitioning=false, ignore_errors=true, null_padding=true, "
         f"strict_mode=false{', parallel=false' if spans else ''})"
     )
 
 
-def _parquet_batches(path: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _parquet_schema(path: str) -> pa.Schema:
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_schema(path)
+    except (pa.ArrowException, OSError):
+        raise InvalidInput(
+            f"{Path(path).name!r}, as Parquet, cannot be read. Nothing was opened or charged. Check the file."
+        ) from None
+
+
+def _check_same(first: str, schema: pa.Schema, path: str, other: pa.Schema) -> None:
+    """Refuse a file with other columns, or other types, than the first: what is missing or converted in one
+    file and not in another is for the steward to see."""
+    if other.equals(schema, check_metadata=False):
+        return
+    differ = [
+        name
+        for name in dict.fromkeys([*schema.names, *other.names])
+        if name not in schema.names or name not in other.names or schema.field(name) != other.field(name)
+    ]
+    column = f"column {differ[0]!r}" if differ else "the order of columns"
+    raise InvalidInput(
+        f"{Path(path).name!r} and {Path(first).name!r} do not have the same columns and types: {column} "
+        f"differs. Nothing was opened or charged. Write the files anew with one schema."
+    )
+
+
+def _parquet_batches(paths: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
     # With this type dictionaries come as their values; pyarrow would refuse one that has an entry which is no
     # text.
-    with pq.ParquetFile(path, binary_type=pa.large_binary()) as file:
-        yield from file.iter_batches(1 << 16, columns=list(columns), use_threads=False)
+    for path in paths:
+        with pq.ParquetFile(path, binary_type=pa.large_binary()) as file:
+            yield from file.iter_batches(1 << 16, columns=list(columns), use_threads=False)
 
 
 def _write(path: str, batches: Iterator[pa.RecordBatch]) -> None:

@@ -4,7 +4,6 @@ files of this machine a folder or a pattern means. Loads neither Spark nor Java.
 from __future__ import annotations
 
 import glob
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +36,6 @@ def files_of(data: str | Path) -> list[Path]:
     return sorted(
         path for place in places for path in (place.rglob("*.parquet") if place.is_dir() else [place])
     )
-
-
-def several_version(data: str | Path) -> str | None:
-    """Return a version of several files that changes when one is written or added: when the last one was
-    written, and how many there are. None for a single file."""
-    if not is_several(data):
-        return None
-    files = files_of(data)
-    newest = max((path.stat().st_mtime for path in files), default=0.0)
-    return f"{datetime.fromtimestamp(newest, tz=UTC):%Y-%m-%dT%H:%M:%S.%fZ} ({len(files)} files)"
 
 
 def files_stamp(data: Any) -> tuple[Any, ...] | None:

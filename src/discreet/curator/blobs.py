@@ -1,0 +1,156 @@
+"""Where the sealed blobs of a vault are kept: files beside the ledger, or rows of the database that has its
+entries, so that machines which share the entries share the blobs too.
+
+A blob that is being written is held by its writer: nobody who sweeps takes it for one that was left behind.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from .postgres_store import PostgresStore
+from .tickets import locked_file, unlocked, unused
+
+_OURS = re.compile("[0-9a-f]{32}")
+# Bytes of a row: a value of PostgreSQL's has at most a gigabyte, and is sent in one piece.
+_PART = 8 << 20
+
+
+class Blobs(Protocol):
+    """Sealed bytes under names that are made here.
+
+    `writing` stores a new one, durably, and holds it while its block runs; `read` gives None for one that is
+    not there; `free` says whether nobody holds one, and keeps it so while its block runs.
+    """
+
+    def writing(self, data: bytes) -> AbstractContextManager[str]: ...
+
+    def read(self, name: str) -> bytes | None: ...
+
+    def remove(self, name: str) -> None: ...
+
+    def names(self) -> list[str]: ...
+
+    def free(self, name: str) -> AbstractContextManager[bool]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class FileBlobs:
+    """Each in a file of its own, which only its owner can read."""
+
+    folder: Path
+    durable: bool = True
+
+    @contextmanager
+    def writing(self, data: bytes) -> Iterator[str]:
+        self.folder.mkdir(mode=0o700, exist_ok=True)
+        handle, path = self._new_file()
+        try:
+            _write(handle.lock, data, self.folder, durable=self.durable)
+            yield path.name
+        finally:
+            unlocked(handle)
+
+    def read(self, name: str) -> bytes | None:
+        try:
+            return self._path(name).read_bytes()
+        except OSError:
+            return None
+
+    def remove(self, name: str) -> None:
+        with suppress(OSError):
+            self._path(name).unlink(missing_ok=True)
+
+    def names(self) -> list[str]:
+        """Those of ours: what is not named as we name files is somebody else's."""
+        if not self.folder.is_dir():
+            return []
+        return [path.name for path in self.folder.iterdir() if _OURS.fullmatch(path.name)]
+
+    def free(self, name: str) -> AbstractContextManager[bool]:
+        return unused(self._path(name))
+
+    def _new_file(self) -> tuple[Any, Path]:
+        while True:
+            path = self.folder / secrets.token_hex(16)
+            handle = locked_file(str(path))
+            if handle is not None:
+                return handle, path
+
+    def _path(self, name: str) -> Path:
+        return self.folder / Path(name).name
+
+
+@dataclass(frozen=True, slots=True)
+class DatabaseBlobs:
+    """Each in rows of the table `blob`; held by a lock of its writer's connection, which the server gives up
+    when the writer is gone.
+
+    A ledger that an older version made has its blobs in files: these are read still, by the machine that has
+    them, which brings them to the database when it next opens the ledger (`adopt`).
+    """
+
+    store: PostgresStore
+    files: FileBlobs
+
+    @contextmanager
+    def writing(self, data: bytes) -> Iterator[str]:
+        name = secrets.token_hex(16)
+        with self.store.held(f"blob {name}") as held:
+            assert held, "a name of 128 random bits"
+            self._insert(name, data)
+            yield name
+
+    def read(self, name: str) -> bytes | None:
+        with self.store.blobs() as db:
+            rows = db.execute("SELECT data FROM blob WHERE name = %s ORDER BY part", (name,)).fetchall()
+        return b"".join(row[0] for row in rows) if rows else self.files.read(name)
+
+    def remove(self, name: str) -> None:
+        with self.store.blobs() as db:
+            db.execute("DELETE FROM blob WHERE name = %s", (name,))
+        self.files.remove(name)
+
+    def names(self) -> list[str]:
+        with self.store.blobs() as db:
+            rows = db.execute("SELECT name FROM blob WHERE part = 0").fetchall()
+        return [*(row[0] for row in rows), *self.files.names()]
+
+    def free(self, name: str) -> AbstractContextManager[bool]:
+        return self.store.held(f"blob {name}")
+
+    def adopt(self, name: str) -> None:
+        """Bring a blob that is in a file here to the database."""
+        data = self.files.read(name)
+        if data is not None:
+            with self.store.held(f"blob {name}") as held:
+                if held:
+                    self._insert(name, data)
+                    self.files.remove(name)
+
+    def _insert(self, name: str, data: bytes) -> None:
+        parts = [data[at : at + _PART] for at in range(0, max(1, len(data)), _PART)]
+        with self.store.blobs() as db:
+            for part, piece in enumerate(parts):
+                db.execute("INSERT INTO blob VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", (name, part, piece))
+
+
+def _write(handle: int, data: bytes, folder: Path, *, durable: bool) -> None:
+    with os.fdopen(os.dup(handle), "wb") as file:
+        file.write(data)
+        file.flush()
+        if durable:
+            os.fsync(file.fileno())
+    if durable:
+        place = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(place)
+        finally:
+            os.close(place)

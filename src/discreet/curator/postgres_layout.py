@@ -1,0 +1,116 @@
+"""The schema of a ledger in PostgreSQL: what it holds, to the letter, in each layout that there was.
+
+A migration goes from one layout to the next in one transaction, and only from exactly what an older version
+made; `layout` says in the database itself which layouts it has had, and since when.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .store import FORMAT
+
+COMMENT = f"discreet ledger of format {FORMAT}"
+# What a schema holds: 1, the entries; 2, the blobs as well, and this number in a table of its own.
+LAYOUT = 2
+FIRST = """
+CREATE SCHEMA {schema};
+COMMENT ON SCHEMA {schema} IS '{comment}';
+CREATE TABLE {schema}.entry (
+  seq bigint PRIMARY KEY, time text NOT NULL, kind text NOT NULL, body text NOT NULL,
+  hash bytea NOT NULL, signature bytea NOT NULL, sealed bytea, topic text
+);
+CREATE FUNCTION {schema}.refuse() RETURNS trigger LANGUAGE plpgsql AS
+  'BEGIN RAISE EXCEPTION ''the ledger is append-only''; END';
+CREATE TRIGGER entry_stays BEFORE UPDATE OR DELETE ON {schema}.entry
+  FOR EACH ROW EXECUTE FUNCTION {schema}.refuse();
+CREATE TRIGGER entry_remains BEFORE TRUNCATE ON {schema}.entry
+  FOR EACH STATEMENT EXECUTE FUNCTION {schema}.refuse();
+"""
+# What layout 2 adds. Who may append entries may keep blobs; anybody who sees the schema may see the number.
+SECOND = """
+CREATE TABLE {schema}.layout (version integer PRIMARY KEY, since timestamptz NOT NULL DEFAULT now());
+INSERT INTO {schema}.layout (version) VALUES (2);
+GRANT SELECT ON {schema}.layout TO PUBLIC;
+CREATE TABLE {schema}.blob (
+  name text NOT NULL, part integer NOT NULL, data bytea NOT NULL, PRIMARY KEY (name, part)
+);
+DO $$ DECLARE who text; BEGIN
+  FOR who IN SELECT DISTINCT CASE WHEN a.grantee = 0 THEN 'PUBLIC' ELSE quote_ident(pg_get_userbyid(a.grantee)) END
+    FROM pg_class c, aclexplode(c.relacl) a
+    WHERE c.oid = '{schema}.entry'::regclass AND a.privilege_type = 'INSERT'
+  LOOP EXECUTE 'GRANT SELECT, INSERT, DELETE ON {schema}.blob TO ' || who; END LOOP;
+END $$;
+"""
+# Everything in the schema that could change what is written or read.
+_SCHEMA = """
+SELECT 'relation', c.relname::text, c.relkind::text || c.relpersistence::text || c.relrowsecurity::text FROM pg_class c
+  WHERE c.relnamespace = {oid}
+UNION ALL SELECT 'column', a.attname::text, format_type(a.atttypid, a.atttypmod) || a.attnotnull::text || a.atthasdef::text
+  FROM pg_attribute a WHERE a.attrelid = {entry} AND a.attnum > 0 AND NOT a.attisdropped
+UNION ALL SELECT 'trigger', t.tgname::text, t.tgtype::text || t.tgenabled::text || p.proname::text || p.pronamespace::text
+    || (t.tgqual IS NULL)::text || t.tgattr::text
+  FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE t.tgrelid = {entry}
+UNION ALL SELECT 'function', p.proname::text, p.prosrc FROM pg_proc p WHERE p.pronamespace = {oid}
+UNION ALL SELECT 'rule', r.rulename::text, '' FROM pg_rewrite r WHERE r.ev_class = {entry}
+UNION ALL SELECT 'heir', i.inhrelid::text, '' FROM pg_inherits i WHERE i.inhparent = {entry}
+UNION ALL SELECT 'constraint', k.conname::text, k.contype::text FROM pg_constraint k WHERE k.conrelid = {entry}
+UNION ALL SELECT 'more', r.rulename::text, '' FROM pg_rewrite r JOIN pg_class c ON c.oid = r.ev_class
+  WHERE c.relnamespace = {oid} AND c.oid <> {entry}
+UNION ALL SELECT 'more', t.tgname::text, '' FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
+  WHERE c.relnamespace = {oid} AND c.oid <> {entry}
+ORDER BY 1, 2, 3
+"""
+_EXPECTED = (
+    *(
+        ("column", name, f"{type_}{needed}false")
+        for name, type_, needed in (
+            ("body", "text", "true"),
+            ("hash", "bytea", "true"),
+            ("kind", "text", "true"),
+            ("sealed", "bytea", "false"),
+            ("seq", "bigint", "true"),
+            ("signature", "bytea", "true"),
+            ("time", "text", "true"),
+            ("topic", "text", "false"),
+        )
+    ),
+    ("constraint", "entry_pkey", "p"),
+    ("function", "refuse", "BEGIN RAISE EXCEPTION 'the ledger is append-only'; END"),
+    ("relation", "entry", "rpfalse"),
+    ("relation", "entry_pkey", "ipfalse"),
+    # types of triggers: before truncate of a statement; before update or delete of a row
+    ("trigger", "entry_remains", "34Orefuse{oid}true"),
+    ("trigger", "entry_stays", "27Orefuse{oid}true"),
+)
+_LAYOUTS = {
+    1: _EXPECTED,
+    2: (
+        *_EXPECTED,
+        ("relation", "blob", "rpfalse"),
+        ("relation", "blob_pkey", "ipfalse"),
+        ("relation", "layout", "rpfalse"),
+        ("relation", "layout_pkey", "ipfalse"),
+    ),
+}
+
+
+def layout_of(db: Any, schema: str) -> int | None:
+    """Return which layout a schema has, to the letter; None if it has none of ours."""
+    oid, entry = db.execute(
+        "SELECT to_regnamespace(%s)::oid::bigint, to_regclass(%s)::oid::bigint", (schema, f"{schema}.entry")
+    ).fetchone()
+    if oid is None or entry is None:
+        return None
+    listed = sorted(map(tuple, db.execute(_SCHEMA.format(oid=oid, entry=entry)).fetchall()))
+    for layout, facts in _LAYOUTS.items():
+        if listed == sorted((what, name, text.replace("{oid}", str(oid))) for what, name, text in facts):
+            return layout
+    return None
+
+
+def newest_layout(db: Any, schema: str) -> int:
+    """Return the number that the database says; 1 where it says none."""
+    if db.execute("SELECT to_regclass(%s) IS NULL", (f"{schema}.layout",)).fetchone()[0]:
+        return 1
+    return int(db.execute(f"SELECT max(version) FROM {schema}.layout").fetchone()[0] or 1)
