@@ -85,7 +85,7 @@ def main() -> int:
             page.goto(f"{server.url}/steward/data/health")
             page.click("text=Check every hash")
             page.wait_for_selector("#check .good")
-            page.screenshot(path=DOCS / "books.png")
+            page.screenshot(path=DOCS / "books.png", full_page=True)
             page.context.close()
             for look, options in LOOKS.items() if kept is not None else ():
                 page = browser.new_context(**options).new_page()
