@@ -12,7 +12,6 @@ from typing import Any
 from ... import _registry, tables
 from ..._errors import InvalidInput, Unsupported
 from ...curator import STEWARD, Budget, Policy, books
-from ...session import open as open_session
 from .. import entries, requests
 from .sessions import Desk, Request, Result, numbers
 
@@ -177,13 +176,14 @@ def create(desk: Desk, request: Request) -> Result:
         analysts = {
             n: None if b is None else Budget(**numbers(b)) for n, b in options.get("analysts", {}).items()
         }
-        session = open_session(
-            requests.data_of(dataset["data"]),
+        session = requests.create_session(
+            dataset["data"],
             schema=Path(dataset["schema"]),
             ledger=Path(dataset["ledger"]),
             budget=Budget(**numbers(options["budget"])),
             analysts=analysts,
             seconds=desk.seconds,
+            books=options.get("books"),
         )
     session.curator.note("steward", {"by": request["by"], "what": f"served as {dataset['name']!r}"})
     return {"table": session.public.table, "analysts": [name for name, _ in session.curator.policy.analysts]}
