@@ -87,6 +87,7 @@ def test_a_model_is_fitted_and_downloaded(page, server):
     log_in(page, server, "bob")
     page.goto(f"{server.url}/data/health/models")
     page.select_option("#target", "sex")
+    page.fill("#n", "5000")
     page.fill("#epsilon", "0.5")
     page.fill("#seconds", "15")
     page.click("text=Fit and pay")
@@ -110,9 +111,10 @@ def test_the_steward_declares_a_file_that_is_there_and_sees_spending_over_time(p
     page.click("text=Draft its schema >> nth=0")
     page.wait_for_selector("#schema")
     assert page.locator(".help li").count() >= 4, "each kind of column is explained"
+    page.fill("#schema", page.input_value("#schema") + "\n# kept on the page")
     page.click("text=Open it")
     assert page.inner_text("[role=alert]"), "a draft that was not completed opens nothing"
-    page.go_back()
+    assert "# kept on the page" in page.input_value("#schema")
     text = 'table = "clinic"\nversion = "1"\nunit = "row"\n[columns.ward]\ntype = "categories"\nvalues = ["A", "B"]\n'
     page.fill("#schema", text)
     page.fill("#epsilon", "5")

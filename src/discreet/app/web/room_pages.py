@@ -33,9 +33,11 @@ SHOWN = 500
 async def models(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Models of this dataset: begin one, and see those that were begun."""
     facts = await desk_of(request).look("describe", person, granted(request, name, person))
-    columns = column_facts(_registry.from_json(facts["public"]))
+    public = _registry.from_json(facts["public"])
+    columns = [one for one in column_facts(public) if one["name"] != public.unit.column]
     return render(
         request, "models.html", person=person, name=name, columns=columns, account=facts["account"],
+        size=public.size,
         verb="fit", jobs=_jobs(request, name, person, "fit"), most=desk_of(request).settings.job_seconds,
     )  # fmt: skip
 
@@ -45,12 +47,14 @@ async def begin_model(request: Request, name: str, person: Asker) -> HTMLRespons
     """Begin to fit a model."""
     form = await form_of(request)
     epsilon, seconds = _price_and_time(request, form)
-    kinds = {"classes": "LogisticRegression", "number": "Ridge"}
-    estimator = {
-        "estimator": kinds.get(form.get("kind", ""), "LogisticRegression"),
-        "parameters": {"epsilon": epsilon},
-    }
-    options = {"estimator": estimator, "target": form.get("target", "")}
+    estimator = "Ridge" if form.get("kind") == "number" else "LogisticRegression"
+    parameters: dict[str, Any] = {"epsilon": epsilon}
+    if form.get("n") and estimator == "LogisticRegression":
+        if not form["n"].isdecimal() or not 1 <= int(form["n"][:12]) <= 10**10:
+            raise InvalidInput("a number of people is a whole number. Nothing was charged.")
+        parameters["n"] = int(form["n"])
+    described = {"estimator": estimator, "parameters": parameters}
+    options = {"estimator": described, "target": form.get("target", "")}
     desk_of(request).submit("fit", person, granted(request, name, person), seconds, options)
     return _job_list(request, name, person, "fit")
 
