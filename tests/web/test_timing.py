@@ -157,6 +157,38 @@ def test_a_reply_around_or_after_the_limit_leaves_at_the_limit(tmp_path, work):
     store.close()
 
 
+def test_free_work_that_is_long_holds_up_no_preview(tmp_path):
+    """A plan of many questions, or a workload's preview, runs beside the previews of questions, not before them."""
+    store = ServerStore(tmp_path)
+
+    async def run() -> list[str]:
+        desk = FrontDesk(Settings(state=tmp_path), store)
+        calls: list[str] = []
+
+        class Noted:
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def start_once(self) -> None: ...
+
+            async def call(self, request, deadline, who):
+                calls.append(f"{self.name} {request['verb']}")
+                return {"result": {}, "touched": False}
+
+        desk.previews, desk.drawing = Noted("previews"), Noted("drawing")
+        await desk.look("preview", ANN, HEALTH, sql="SELECT 1", epsilon=1)
+        await desk.look("preview", ANN, HEALTH, queries=["SELECT 1"], epsilon=1)
+        await desk.look("preview", ANN, HEALTH, mechanism={})
+        for verb in ("plan", "explain", "preview_copy"):
+            await desk.look(verb, ANN, HEALTH)
+        return calls
+
+    calls = in_a_loop(run)
+    assert calls[0] == "previews preview"
+    assert all(call.startswith("drawing") for call in calls[1:])
+    store.close()
+
+
 class Turns:
     """A lane with one worker: questions take their turns, each as long as it says."""
 

@@ -24,6 +24,8 @@ from .store import Dataset, Person, Role, ServerStore
 from .workers import TIMED_OUT, Lane
 
 QUICK = 30.0
+# free work that may take long: what a request names can be large
+SLOW = ("plan", "explain", "preview_copy")
 
 
 def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
@@ -80,15 +82,20 @@ class FrontDesk:
         self.drawing.stop()
 
     async def look(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
-        """Do what needs no data: it answers at once."""
+        """Do what needs no data: it answers at once.
+
+        What may take long is done where it holds up nobody's preview of a question.
+        """
+        if verb in SLOW or options.keys() & {"queries", "mechanism"}:
+            return await self.draw(verb, person, dataset, **options)
         request = self._request(verb, person, dataset, options)
         reply = await self.previews.call(request, time.monotonic() + QUICK, person.name)
         return _result(reply)
 
     async def draw(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
-        """Do what needs no data and may take long: rows of synthetic copies, and questions to these."""
-        if not self.drawing.workers:
-            self.drawing.start()
+        """Do what needs no data and may take long: plans, explanations, rows of synthetic copies and
+        questions to these."""
+        self.drawing.start_once()
         request = self._request(verb, person, dataset, options)
         return _result(await self.drawing.call(request, time.monotonic() + QUICK, person.name))
 
