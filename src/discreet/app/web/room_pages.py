@@ -141,14 +141,15 @@ async def _copies(request: Request, name: str, person: Person) -> list[dict[str,
 
 async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the options of a synthesis from the fields of the page: numbers are cut into bins."""
-    form = await form_of(request)
+    # a table may have many columns
+    raw = await request.form(max_fields=2000, max_files=1)
+    form = {name: value for name, value in raw.items() if isinstance(value, str)}
     try:
         epsilon, bins = float(form.get("epsilon", "")), int(form.get("bins") or 10)
     except ValueError:
         raise InvalidInput("epsilon and the number of bins are numbers. Nothing was charged.") from None
     if not (math.isfinite(epsilon) and epsilon > 0 and 1 <= bins <= 1000):
         raise InvalidInput("epsilon is above 0, and there are 1 to 1,000 bins. Nothing was charged.")
-    raw = await request.form(max_fields=2000, max_files=1)
     chosen = [str(value) for value in raw.getlist("columns")]
     if not chosen:
         raise InvalidInput("choose at least one column. Nothing was charged.")
