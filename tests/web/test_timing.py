@@ -227,6 +227,25 @@ def test_who_waits_for_a_worker_does_not_learn_how_long_the_question_before_took
     store.close()
 
 
+def test_who_goes_away_does_not_learn_from_the_next_question_how_long_the_first_took(tmp_path):
+    """A client that leaves keeps the worker: a refusal that comes after it waits for it, and so for the limit."""
+    store = ServerStore(tmp_path)
+
+    async def run() -> float:
+        desk = FrontDesk(Settings(state=tmp_path, seconds=0.8, workers=2), store)
+        desk.data = Turns()
+        gone = asyncio.create_task(desk.ask("sql", ANN, HEALTH, work=0.3, touched=True))
+        await asyncio.sleep(0.02)
+        gone.cancel()
+        await asyncio.sleep(0.02)
+        begun = time.monotonic()
+        await desk.ask("sql", ANN, HEALTH, work=0.0, touched=False)
+        return time.monotonic() - begun
+
+    assert 0.8 <= in_a_loop(run) + 0.002 < 0.95
+    store.close()
+
+
 class JobLane:
     """The lane of a job, whose work takes as long as its options say."""
 
