@@ -1,7 +1,7 @@
 """`python -m docs.screenshots`: takes docs/console.png and docs/books.png again, from the demonstration.
 
-Needs the dev extra, and chromium on the path. With a folder as its argument, every page of the console is kept
-there in light, dark and at the width of a phone, to be looked at.
+Needs the dev extra, and chromium on the path. With a folder as its argument, every page of the console is
+kept there in light, dark and at the width of a phone, to be looked at.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any
 
 DOCS = Path(__file__).parent
 QUESTION = "SELECT health, COUNT(*) AS people\nFROM health\nGROUP BY health"
-# so that neither the answers nor the time of the day are those of one run only: the demonstration's data is public
 PAGES = {
     "home": "/",
     "ask": "/data/health",
@@ -74,7 +73,9 @@ def main() -> int:
     try:
         _work(server)
         with sync_playwright() as playwright:
-            browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox", "--disable-gpu"])
+            browser = playwright.chromium.launch(
+                executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
+            )
             page = browser.new_context(**LOOKS["light"]).new_page()
             _log_in(page, server, "ann")
             _ask(page, server, QUESTION, "0.1")
@@ -85,7 +86,8 @@ def main() -> int:
             page.goto(f"{server.url}/steward/data/health")
             page.click("text=Check every hash")
             page.wait_for_selector("#check .good")
-            page.screenshot(path=DOCS / "books.png")
+            clip = {"x": 0, "y": 0, "width": 1280, "height": 1500}
+            page.screenshot(path=DOCS / "books.png", full_page=True, clip=clip)
             page.context.close()
             for look, options in LOOKS.items() if kept is not None else ():
                 page = browser.new_context(**options).new_page()

@@ -226,6 +226,8 @@ def test_pages_say_what_they_are_and_fit_a_phone(browser, server):
         "/data/health",
         "/data/health/history",
         "/data/health/models",
+        "/data/health/copies",
+        "/data/health/explain",
         "/steward/data/health",
         "/steward/people",
         "/steward/add",

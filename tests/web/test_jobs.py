@@ -50,6 +50,34 @@ def test_a_cancelled_job_stays_charged_if_it_was(server: Server):
         assert bob.delete(f"/jobs/{job}").json() == {"cancelled": False}
 
 
+def test_results_of_jobs_end_with_the_grant(server: Server):
+    (server.folder / "data" / "ended.csv").write_text("ward\n" + "A\nB\n" * 50)
+    schema = 'table = "ended"\nversion = "1"\nunit = "row"\n[columns.ward]\ntype = "categories"\nvalues = ["A", "B"]\n'
+    with server.client("steward") as steward, server.client("ann") as ann:
+        body = {
+            "name": "ended",
+            "path": "ended.csv",
+            "schema_text": schema,
+            "budget": {"epsilon": 2},
+            "analysts": {"ann": None},
+        }
+        assert steward.post("/datasets", json=body).status_code == 201
+        asked = {"sql": "SELECT ward, COUNT(*) AS n FROM ended GROUP BY ward", "epsilon": 0.5}
+        job = ann.post("/datasets/ended/jobs", json={"seconds": 5, "query": asked}).json()["id"]
+        deadline = time.monotonic() + 60
+        while (
+            ann.get(f"/jobs/{job}").json()["state"] in ("waiting", "running") and time.monotonic() < deadline
+        ):
+            time.sleep(0.3)
+        assert ann.get(f"/jobs/{job}").json()["state"] == "done"
+        assert (
+            steward.put("/datasets/ended/policy", json={"budget": {"epsilon": 2}, "analysts": {}}).status_code
+            == 200
+        )
+        assert ann.get(f"/jobs/{job}").status_code == 404
+        assert job not in [one["id"] for one in ann.get("/jobs").json()["jobs"]]
+
+
 def test_limits_of_jobs_are_refused_before_a_charge(server: Server):
     with server.client("bob") as bob:
         before = bob.get("/datasets/health/budget").json()["used"]

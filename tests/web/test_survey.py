@@ -220,3 +220,60 @@ def test_bad_survey_files_are_refused(tmp_path, text):
     file.write_text(text)
     with pytest.raises(InvalidInput):
         load_survey(Path(file))
+
+
+def test_what_the_survey_keeps_holds_no_address_and_no_time(browser, survey):
+    """The whole file of reports, and everything beside it, after a known respondent has answered."""
+    url, _, file = survey
+    page = answered(browser, url, "12.5")
+    page.click("#draw")
+    page.wait_for_selector("#send")
+    before = time.time()
+    page.click("#send")
+    page.wait_for_selector("#thanks")
+    page.context.close()
+    raw = b"".join(path.read_bytes() for path in file.parent.iterdir() if path.name != "survey.toml")
+    assert b"127.0.0.1" not in raw
+    # any of the times since: as digits of seconds, as a date, or as eight bytes of either kind
+    for moment in range(int(before) - 2, int(before) + 60):
+        assert str(moment).encode() not in raw
+    assert time.strftime("%Y-%m-%d", time.gmtime(before)).encode() not in raw
+    db = sqlite3.connect(file.with_name("survey.toml.reports"))
+    types = {row[0]: row[1] for row in db.execute("SELECT name, sql FROM sqlite_master WHERE type = 'table'")}
+    keys = [row[0] for row in db.execute("SELECT key FROM reports")]
+    db.close()
+    assert set(types) == {"survey", "reports"}
+    assert "time" not in " ".join(types.values()).lower()
+    assert len(set(keys)) == len(keys)
+    assert max(keys) > 1 << 50, "keys are random, and say nothing of the order"
+
+
+def test_the_survey_logs_no_address_and_asks_for_no_cookie(survey):
+    url, _, _ = survey
+    for path in ("/", "/survey.json", "/static/survey.js"):
+        reply = httpx.get(url + path)
+        assert "set-cookie" not in reply.headers
+        assert reply.headers["cache-control"] == "no-store"
+        assert reply.headers["referrer-policy"] == "no-referrer"
+    page = httpx.get(url).text
+    assert "Answering again, on another device or after clearing this browser's storage" in page
+    assert "<form" not in page, "nothing that a browser could fill in, remember or put into an address"
+    script = httpx.get(f"{url}/static/survey.js").text
+    assert "sessionStorage" not in script
+    assert script.count("localStorage.setItem") == 2, "reports only, before and after they were sent"
+
+
+def test_results_show_an_error_bar_for_each_estimate(browser, survey):
+    url, results, file = survey
+    question = load_survey(file).questions[0]
+    for report in question.randomizer.respond([2] * 40, entropy=SeededEntropy(9)):
+        body = {"reports": {"smoke": _plain(report)}}
+        assert httpx.post(f"{url}/reports", json=body).status_code == 200
+    page = browser.new_page()
+    page.goto(url + results)
+    first = page.locator("section >> nth=0")
+    assert first.locator("svg .bar").count() == 3
+    assert first.locator("svg .whisker").count() == 3
+    assert "95% confidence" in first.inner_text()
+    assert all(float(text) > 0 for text in first.locator("tbody td:nth-child(3)").all_inner_texts())
+    page.close()

@@ -157,6 +157,38 @@ def test_a_reply_around_or_after_the_limit_leaves_at_the_limit(tmp_path, work):
     store.close()
 
 
+def test_free_work_that_is_long_holds_up_no_preview(tmp_path):
+    """A plan of many questions, or a workload's preview, runs beside the previews of questions, not before them."""
+    store = ServerStore(tmp_path)
+
+    async def run() -> list[str]:
+        desk = FrontDesk(Settings(state=tmp_path), store)
+        calls: list[str] = []
+
+        class Noted:
+            def __init__(self, name: str) -> None:
+                self.name = name
+
+            def start_once(self) -> None: ...
+
+            async def call(self, request, deadline, who):
+                calls.append(f"{self.name} {request['verb']}")
+                return {"result": {}, "touched": False}
+
+        desk.previews, desk.drawing = Noted("previews"), Noted("drawing")
+        await desk.look("preview", ANN, HEALTH, sql="SELECT 1", epsilon=1)
+        await desk.look("preview", ANN, HEALTH, queries=["SELECT 1"], epsilon=1)
+        await desk.look("preview", ANN, HEALTH, mechanism={})
+        for verb in ("plan", "explain", "preview_copy"):
+            await desk.look(verb, ANN, HEALTH)
+        return calls
+
+    calls = in_a_loop(run)
+    assert calls[0] == "previews preview"
+    assert all(call.startswith("drawing") for call in calls[1:])
+    store.close()
+
+
 class Turns:
     """A lane with one worker: questions take their turns, each as long as it says."""
 
@@ -192,6 +224,25 @@ def test_who_waits_for_a_worker_does_not_learn_how_long_the_question_before_took
     waited, alone = in_a_loop(run)
     assert 0.8 <= waited < 0.95, "not at the end of the wait, which is the end of the other's work"
     assert alone < 0.3, "without a wait a public refusal leaves at once"
+    store.close()
+
+
+def test_who_goes_away_does_not_learn_from_the_next_question_how_long_the_first_took(tmp_path):
+    """A client that leaves keeps the worker: a refusal that comes after it waits for it, and so for the limit."""
+    store = ServerStore(tmp_path)
+
+    async def run() -> float:
+        desk = FrontDesk(Settings(state=tmp_path, seconds=0.8, workers=2), store)
+        desk.data = Turns()
+        gone = asyncio.create_task(desk.ask("sql", ANN, HEALTH, work=0.3, touched=True))
+        await asyncio.sleep(0.02)
+        gone.cancel()
+        await asyncio.sleep(0.02)
+        begun = time.monotonic()
+        await desk.ask("sql", ANN, HEALTH, work=0.0, touched=False)
+        return time.monotonic() - begun
+
+    assert 0.8 <= in_a_loop(run) + 0.002 < 0.95
     store.close()
 
 

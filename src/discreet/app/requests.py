@@ -7,7 +7,9 @@ command line.
 from __future__ import annotations
 
 import dataclasses
+import re
 import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +17,7 @@ from .. import _registry, tables
 from .. import session as sessions
 from .._errors import InvalidInput
 from ..accounting.filters import FilterPreview as Cost
-from ..curator import STEWARD, Budget, Period, Policy
+from ..curator import STEWARD, Budget, Curator, Period, Policy, postgres_store
 from ..curator.periods import UNLIMITED
 from ..query import Answer
 
@@ -60,6 +62,42 @@ def open_session(
     opened = sessions.open(data_of(data), schema=path, ledger=books, seconds=seconds, engine=engine)
     asked = opened if analyst == STEWARD else opened.as_analyst(analyst)
     return asked.during(*periods) if periods else asked
+
+
+def create_session(
+    data: str,
+    *,
+    schema: Path,
+    ledger: Path,
+    budget: Budget,
+    analysts: Mapping[str, Budget | None] | None = None,
+    seconds: float | None = None,
+    books: str | None = None,
+) -> sessions.Session:
+    """Open a data file with a new ledger.
+
+    `books`: the PostgreSQL database that keeps its entries, "postgresql://user@host/books::name"; the file at
+    `ledger` then says where they are. If the database has that ledger already, made by another machine, it is
+    opened, with its key beside `ledger`, and its budgets stay.
+    """
+    options: dict[str, Any] = {"schema": schema, "seconds": seconds}
+    if books is None:
+        return sessions.open(data_of(data), ledger=ledger, budget=budget, analysts=analysts, **options)
+    if not postgres_store.attach(ledger, books):
+        # a ledger that is thrown away, for the table alone
+        trial = sessions.open(data_of(data), ledger=sessions.TRIAL, budget=budget, **options)
+        policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
+        Curator.create(ledger, trial.curator.source, policy, remote=books)
+    return sessions.open(data_of(data), ledger=ledger, **options)
+
+
+def ledger_name(dataset: str) -> str:
+    """Return the name of a dataset's ledger in a database: small letters, digits and _.
+
+    >>> ledger_name("Health.2026")
+    'd_health_2026'
+    """
+    return "d_" + re.sub(r"[^a-z0-9_]", "_", dataset.lower())[:48]
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -93,32 +93,7 @@ def init(
     path = schema or beside(data, ".schema.toml")
     named = "" if schema is None else f" --schema {shlex.quote(str(schema))}"
     if not path.exists():
-        source = requests.data_of(data)
-        file = Path(source.path if isinstance(source, tables.Database) else source)
-        if not file.exists() and not tables.is_several(file):
-            raise InvalidInput(f"there is no file {str(file)!r}. Nothing was drafted.")
-        if gone := [name for name in related if not Path(name.partition("::")[0]).exists()]:
-            raise InvalidInput(f"there is no file {gone[0]!r}. Nothing was drafted.")
-        files = tables.several(file)
-        text = (
-            tables.draft(
-                files.paths[0],
-                table=beside(data, "").name,
-                related=related,
-                delimiter=delimiter,
-                looking=look,
-            )
-            if files is not None
-            else tables.draft(source.path, table=source.table, related=related, looking=look)
-            if isinstance(source, tables.Database)
-            else tables.draft(source, related=related, delimiter=delimiter, looking=look)
-        )
-        outputs.check(path, data=[data, *related])
-        if interactive:
-            from .questions import complete
-
-            text = complete(text)
-        outputs.write(path, text)
+        _draft(data, path, related=related, delimiter=delimiter, look=look, interactive=interactive)
         first = f"wrote {path}: open" if interactive else f"drafted {path}: answer its questions, then open"
         _done(
             as_json,
@@ -127,16 +102,7 @@ def init(
             schema=str(path),
         )
         return
-    if interactive:
-        raise InvalidInput(f"{path} exists already: --interactive is for the draft. Nothing was changed.")
-    if look:
-        raise InvalidInput(
-            f"{path} exists already: --look is for the draft. Nothing was looked at or changed."
-        )
-    if related:
-        raise InvalidInput(
-            f"{path} exists already: declare related tables there, [tables.NAME]. Nothing was changed."
-        )
+    _refuse_draft(path, interactive=interactive, look=look, related=related)
     if epsilon is None and rho is None:
         raise InvalidInput(
             f"{path} exists already; nothing was changed. To open the ledger, give a budget: --epsilon 1"
@@ -152,6 +118,51 @@ def init(
         )
     text = f"opened {opened.ledger.path} with {opened.budget}. Its key is beside it: keep that from analysts."
     _done(as_json, text, ledger=str(opened.ledger.path), anchor=str(opened.ledger.anchor))
+
+
+def _draft(
+    data: str, path: Path, *, related: list[str], delimiter: str | None, look: bool, interactive: bool
+) -> None:
+    """Write the draft of a table's schema file."""
+    source = requests.data_of(data)
+    file = Path(source.path if isinstance(source, tables.Database) else source)
+    if not file.exists() and not tables.is_several(file):
+        raise InvalidInput(f"there is no file {str(file)!r}. Nothing was drafted.")
+    if gone := [name for name in related if not Path(name.partition("::")[0]).exists()]:
+        raise InvalidInput(f"there is no file {gone[0]!r}. Nothing was drafted.")
+    files = tables.several(file)
+    if files is not None:
+        text = tables.draft(
+            files.paths[0],
+            table=beside(data, "").name,
+            related=related,
+            delimiter=delimiter,
+            looking=look,
+        )
+    elif isinstance(source, tables.Database):
+        text = tables.draft(source.path, table=source.table, related=related, looking=look)
+    else:
+        text = tables.draft(source, related=related, delimiter=delimiter, looking=look)
+    outputs.check(path, data=[data, *related])
+    if interactive:
+        from .questions import complete
+
+        text = complete(text)
+    outputs.write(path, text)
+
+
+def _refuse_draft(path: Path, *, interactive: bool, look: bool, related: list[str]) -> None:
+    """Refuse what is for the draft only, where the schema is there already."""
+    if interactive:
+        raise InvalidInput(f"{path} exists already: --interactive is for the draft. Nothing was changed.")
+    if look:
+        raise InvalidInput(
+            f"{path} exists already: --look is for the draft. Nothing was looked at or changed."
+        )
+    if related:
+        raise InvalidInput(
+            f"{path} exists already: declare related tables there, [tables.NAME]. Nothing was changed."
+        )
 
 
 def query(

@@ -12,25 +12,36 @@ import typer
 
 from ..._errors import InvalidInput, MissingExtra
 
+STATE = typer.Option(
+    Path("discreet-server"), "--state", help="The folder of people, tokens and jobs. Back its key up."
+)
+ROOT = typer.Option([], "--root", help="A folder whose files may be served. Can be repeated.")
+LEDGER = typer.Option(
+    None,
+    "--ledger",
+    help="A PostgreSQL database for the ledgers of datasets that are added, where many machines serve: "
+    "postgresql://user@host/database. By default each is a file beside its data.",
+)
+NAME = typer.Option([], "--name", help="A host name under which browsers reach it, as behind a proxy.")
+TICK = typer.Option(
+    None,
+    "--tick",
+    help="Answers leave at multiples of this. By default only at the time limit; finer leaks more.",
+)
+DEMO = typer.Option(
+    False, "--demo", help="A public table, a steward and two analysts, in a folder that is thrown away."
+)
+
 
 def serve(
-    state: Path = typer.Option(
-        Path("discreet-server"), "--state", help="The folder of people, tokens and jobs. Back its key up."
-    ),
-    root: list[Path] = typer.Option(
-        [], "--root", help="A folder whose files may be served. Can be repeated."
-    ),
+    state: Path = STATE,
+    root: list[Path] = ROOT,
+    ledger: str = LEDGER,
     host: str = typer.Option("127.0.0.1", "--host", help="The address to listen at."),
     port: int = typer.Option(8000, "--port", min=0, max=65535, help="The port to listen at."),
-    name: list[str] = typer.Option(
-        [], "--name", help="A host name under which browsers reach it, as behind a proxy."
-    ),
+    name: list[str] = NAME,
     seconds: float = typer.Option(5.0, "--seconds", help="The public time limit of a question."),
-    tick: float = typer.Option(
-        None,
-        "--tick",
-        help="Answers leave at multiples of this. By default only at the time limit; finer leaks more.",
-    ),
+    tick: float = TICK,
     hide_stored: bool = typer.Option(
         False, "--hide-stored", help="Let answers from the store wait like new ones."
     ),
@@ -39,49 +50,68 @@ def serve(
     key: Path = typer.Option(None, "--key", help="The certificate's key (PEM)."),
     behind_tls: bool = typer.Option(False, "--behind-tls", help="A proxy speaks TLS: cookies over TLS only."),
     steward: str = typer.Option("steward", "--steward", help="The first steward's name, at the first start."),
-    demo: bool = typer.Option(
-        False, "--demo", help="A public table, a steward and two analysts, in a folder that is thrown away."
-    ),
+    demo: bool = DEMO,
 ) -> None:
     """Serve datasets over HTTP and in the browser: the data stays inside, every answer is charged."""
-    try:
-        import uvicorn
+    _check_tls(host, certificate, key, behind_tls)
+    options: dict[str, Any] = {
+        "host": host, "port": port, "hosts": tuple({*name, "127.0.0.1", "localhost", "[::1]"}),
+        "seconds": seconds, "tick": tick, "workers": workers, "hide_stored": hide_stored,
+        "secure": bool(certificate or behind_tls), "ledger": ledger,
+    }  # fmt: skip
+    settings = _demo(options) if demo else _own(state, root, options, steward)
+    typer.echo(f"discreet serves at http{'s' if certificate else ''}://{host}:{port}")
+    logging.basicConfig(level=os.environ.get("DISCREET_LOG", "WARNING"))
+    _run(settings, certificate, key)
 
-        from ..web import Settings, build
-    except ImportError:
-        raise MissingExtra.of("server", "a server needs FastAPI and uvicorn") from None
+
+def _check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls: bool) -> None:
+    """Refuse to send tokens in the clear."""
     if (certificate is None) != (key is None):
         raise InvalidInput("give --certificate and --key together. Nothing was started.")
     if host not in ("127.0.0.1", "localhost", "::1") and not (certificate or behind_tls):
         raise InvalidInput(
-            f"at {host} tokens would travel in the clear. Nothing was started. Give --certificate and "
-            f"--key, or "
-            f"put a proxy in front that speaks TLS and say --behind-tls (docs/server.md)."
+            f"at {host} tokens would travel in the clear. Nothing was started. Give --certificate and --key, "
+            f"or put a proxy in front that speaks TLS and say --behind-tls (docs/server.md)."
         )
-    names = tuple({*name, "127.0.0.1", "localhost", "[::1]"})
-    options: dict[str, Any] = {
-        "host": host, "port": port, "hosts": names, "seconds": seconds, "tick": tick, "workers": workers,
-        "hide_stored": hide_stored, "secure": bool(certificate or behind_tls),
-    }  # fmt: skip
-    if demo:
-        from ..web.demo import demo_settings
 
-        folder = Path(tempfile.mkdtemp(prefix="discreet-demo-"))
-        settings = demo_settings(folder, options)
-        for who, role, token in settings.demo_tokens:
-            typer.echo(f"{role} {who}: {token}")
-    else:
-        folders = tuple(folder.resolve() for folder in root)
-        if missing := [str(folder) for folder in folders if not folder.is_dir()]:
-            raise InvalidInput(f"there is no folder {missing[0]!r}. Nothing was started.")
-        settings = Settings(state=state, roots=folders, **options)
-        _first_steward(settings, steward)
-    typer.echo(f"discreet serves at http{'s' if certificate else ''}://{host}:{port}")
-    logging.basicConfig(level=os.environ.get("DISCREET_LOG", "WARNING"))
+
+def _web() -> Any:
+    try:
+        from .. import web
+    except ImportError:
+        raise MissingExtra.of("server", "a server needs FastAPI and uvicorn") from None
+    return web
+
+
+def _demo(options: dict[str, Any]) -> Any:
+    """Make the demonstration, and show its tokens."""
+    _web()
+    from ..web.demo import demo_settings
+
+    settings = demo_settings(Path(tempfile.mkdtemp(prefix="discreet-demo-")), options)
+    for who, role, token in settings.demo_tokens:
+        typer.echo(f"{role} {who}: {token}")
+    return settings
+
+
+def _own(state: Path, root: list[Path], options: dict[str, Any], steward: str) -> Any:
+    """Return the settings of a server with data of one's own."""
+    folders = tuple(folder.resolve() for folder in root)
+    if missing := [str(folder) for folder in folders if not folder.is_dir()]:
+        raise InvalidInput(f"there is no folder {missing[0]!r}. Nothing was started.")
+    settings = _web().Settings(state=state, roots=folders, **options)
+    _first_steward(settings, steward)
+    return settings
+
+
+def _run(settings: Any, certificate: Path | None, key: Path | None) -> None:
+    import uvicorn
+
     uvicorn.run(
-        build(settings),
-        host=host,
-        port=port,
+        _web().build(settings),
+        host=settings.host,
+        port=settings.port,
         access_log=False,
         log_level="warning",
         server_header=False,

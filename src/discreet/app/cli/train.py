@@ -120,6 +120,8 @@ def train(
             as_json=as_json,
         )
         return
+    if resume and checkpoint is None:
+        raise InvalidInput("--resume needs --checkpoint. Nothing was charged or trained.")
     from ...learning import SGD
 
     estimator = _estimator(opened, target)(
@@ -143,17 +145,13 @@ def train(
         opened.public, target=target, features=names, delta=opened.budget.delta or None
     )
     watched = _Watched(trainer, trainer.delta, _public_set(public, trainer))
-    if resume and checkpoint is None:
-        raise InvalidInput("--resume needs --checkpoint. Nothing was charged or trained.")
-    with _bar(watched) as progress:
-        if resume:
-            released = opened.resume(trainer, checkpoint, progress=progress)
-        else:
-            text = f"{type(estimator).__name__} of {target}"
-            released = opened.train(trainer, checkpoint=checkpoint, every=every, text=text, progress=progress)
-    model = estimator.adopt(released, trainer)
-    _save(model, path)
-    watched.finish(model.module_)
+    text = f"{type(estimator).__name__} of {target}"
+    steps: dict[str, Any] = {
+        "checkpoint": checkpoint,
+        "every": every,
+        "resumed": checkpoint if resume else None,
+    }
+    _run(opened, estimator, trainer, watched, path, text=text, **steps)
     facts = _facts(opened, trainer, watched, path)
     if page is not None:
         outputs.write(page, _page(facts, watched).html(), force=force)
@@ -164,6 +162,29 @@ def train(
         print(json.dumps({**facts, "public_set": scores or None}))
         return
     _tell(facts, page)
+
+
+def _run(
+    opened: sessions.Session,
+    estimator: Any,
+    trainer: Trainer,
+    watched: _Watched,
+    path: Path,
+    *,
+    text: str,
+    checkpoint: Path | None,
+    every: int,
+    resumed: Path | None,
+) -> None:
+    """Train, or go on with a run, and write the model file."""
+    with _bar(watched) as progress:
+        if resumed is not None:
+            released = opened.resume(trainer, resumed, progress=progress)
+        else:
+            released = opened.train(trainer, checkpoint=checkpoint, every=every, text=text, progress=progress)
+    model = estimator.adopt(released, trainer)
+    _save(model, path)
+    watched.finish(model.module_)
 
 
 @dataclass

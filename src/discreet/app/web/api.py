@@ -184,7 +184,9 @@ async def submit(request: Request, name: DatasetName, body: bodies.JobBody, pers
 @router.get("/jobs")
 async def jobs(request: Request, person: Asker) -> dict[str, Any]:
     """List your jobs."""
-    return {"jobs": [job_json(job) for job in store_of(request).jobs(person.name)]}
+    granted_to = {dataset.name for dataset in store_of(request).datasets(person)}
+    listed = [job for job in store_of(request).jobs(person.name) if job["dataset"] in granted_to]
+    return {"jobs": [job_json(job) for job in listed]}
 
 
 @router.get("/jobs/{job}")
@@ -202,9 +204,9 @@ async def cancel(request: Request, job: JobId, person: Asker) -> dict[str, Any]:
 
 
 def own_job(request: Request, job: str, person: Person) -> dict[str, Any]:
-    """Return a job of this person."""
+    """Return a job of this person, on a dataset that is still granted to them."""
     listed = store_of(request).jobs(person.name, job)
-    if not listed:
+    if not listed or store_of(request).dataset(listed[0]["dataset"], person) is None:
         raise HTTPError("NotFound", "there is no such job of yours.")
     return listed[0]
 

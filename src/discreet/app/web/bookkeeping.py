@@ -12,7 +12,6 @@ from typing import Any
 from ... import _registry, tables
 from ..._errors import InvalidInput, Unsupported
 from ...curator import STEWARD, Budget, Policy, books
-from ...session import open as open_session
 from .. import entries, requests
 from .sessions import Desk, Request, Result, numbers
 
@@ -26,7 +25,8 @@ def ledger(desk: Desk, request: Request) -> Result:
         shown = entries.own_entries(session.ledger, request["analyst"])
         # what points to a charge says when its work was done: an analyst sees the charges alone
         charges = [e for e in shown if e.kind in (books.SPENDING, books.SERVED)]
-        return {"entries": [_analyst_line(e) for e in charges[-last:]]}
+        delta = session.budget.delta
+        return {"entries": [_analyst_line(e, delta) for e in charges[-last:]]}
     opened = desk.session(request["dataset"], STEWARD).ledger
     delta = books.policy_of(opened).budget.delta
     listed = list(opened.entries(after=max(0, opened.anchor.seq - last)))
@@ -34,14 +34,14 @@ def ledger(desk: Desk, request: Request) -> Result:
     return {"entries": lines, "anchor": str(opened.anchor)}
 
 
-def _analyst_line(entry: Any) -> dict[str, Any]:
+def _analyst_line(entry: Any, delta: float) -> Result:
     facts = entries.without_totals(entry)
     body = {k: v for k, v in facts["body"].items() if k != "own"}
     return facts | {
         "body": body,
         "time": entry.time[:16] + "Z",
         "what": entries.what(entry),
-        "price": entries.price(entry.body, 0.0),
+        "price": entries.price(entry.body, delta),
     }
 
 
@@ -109,22 +109,23 @@ def visible_releases(desk: Desk, request: Request) -> Iterator[tuple[int, Any, A
 def releases(desk: Desk, request: Request) -> Result:
     """Stored releases: an analyst's own, once their time has come; all for the steward."""
     number, last = request["options"].get("number"), request["options"]["last"]
+    delta = desk.session(request["dataset"], request["analyst"]).budget.delta
     if number is None:
-        lines = [_release_line(*one, whole=False) for one in visible_releases(desk, request)]
-        return {"releases": lines[-last:]}
+        shown = list(visible_releases(desk, request))[-last:]
+        return {"releases": [_release_line(*one, delta, whole=False) for one in shown]}
     for one in visible_releases(desk, request):
         if one[0] == number:
-            return _release_line(*one, whole=True)
+            return _release_line(*one, delta, whole=True)
     raise InvalidInput(f"there is no stored release {number} of yours.")
 
 
-def _release_line(number: int, entry: Any, charge: Any, *, whole: bool) -> Result:
+def _release_line(number: int, entry: Any, charge: Any, delta: float, *, whole: bool) -> Result:
     line = {
         "number": number,
         "analyst": entry.body["analyst"],
         "time": charge.time[:16] + "Z",
         "text": charge.body.get("text"),
-        "price": entries.price(charge.body, 0.0),
+        "price": entries.price(charge.body, delta),
     }
     return line | ({"value": entry.body["value"], "event": charge.body["event"]} if whole else {})
 
@@ -171,13 +172,14 @@ def create(desk: Desk, request: Request) -> Result:
         analysts = {
             n: None if b is None else Budget(**numbers(b)) for n, b in options.get("analysts", {}).items()
         }
-        session = open_session(
-            requests.data_of(dataset["data"]),
+        session = requests.create_session(
+            dataset["data"],
             schema=Path(dataset["schema"]),
             ledger=Path(dataset["ledger"]),
             budget=Budget(**numbers(options["budget"])),
             analysts=analysts,
             seconds=desk.seconds,
+            books=options.get("books"),
         )
     session.curator.note("steward", {"by": request["by"], "what": f"served as {dataset['name']!r}"})
     return {"table": session.public.table, "analysts": [name for name, _ in session.curator.policy.analysts]}

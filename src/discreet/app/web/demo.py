@@ -9,9 +9,9 @@ from typing import Any
 
 from ..._public import Public, Unit
 from ...curator import Budget
-from ...session import open as open_session
 from ...tables import dump
 from ...tables.bundled import SCHEMA
+from ..requests import create_session
 from .settings import Settings
 from .store import Dataset, Role, ServerStore
 
@@ -41,7 +41,11 @@ def demo_settings(folder: Path, options: dict[str, Any], *, epsilon: float = 10.
         "bob": Budget(epsilon=epsilon * 0.4, delta=4e-7),
     }
     whole = Budget(epsilon=epsilon, delta=1e-6)
-    open_session(table, schema=schema, ledger=ledger, budget=whole, analysts=budgets)
+    usual = {"tick": 0.25} | {name: value for name, value in options.items() if value is not None}
+    settings = Settings(state=folder / "state", roots=(data,), demo=True, **usual)
+    create_session(
+        str(table), schema=schema, ledger=ledger, budget=whole, analysts=budgets, books=settings.books(TABLE)
+    )
     store = ServerStore(folder / "state")
     shown = []
     for name, role in PEOPLE:
@@ -50,6 +54,4 @@ def demo_settings(folder: Path, options: dict[str, Any], *, epsilon: float = 10.
     store.add_dataset(Dataset(TABLE, str(table), str(schema), str(ledger)))
     store.set_grants(TABLE, list(budgets))
     store.close()
-    usual = {"tick": 0.25} | {name: value for name, value in options.items() if value is not None}
-    settings = Settings(state=folder / "state", roots=(data,), demo=True, **usual)
     return dataclasses.replace(settings, demo_tokens=tuple(shown))

@@ -24,6 +24,8 @@ from .store import Dataset, Person, Role, ServerStore
 from .workers import TIMED_OUT, Lane
 
 QUICK = 30.0
+# free work that may take long: what a request names can be large
+SLOW = ("plan", "explain", "preview_copy")
 
 
 def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
@@ -46,7 +48,9 @@ class FrontDesk:
         self.data = Lane(True, count, seconds, rows, max(1, count - 1), self._warm)
         # What is free but may take long has processes of its own, without a table, started when first needed.
         self.drawing = Lane(False, count, seconds, rows, max(1, count - 1), copy_rows=settings.copy_rows)
+        # answers that are waited for, and questions that are worked on: who goes away leaves the second
         self._held: Counter[str] = Counter()
+        self._busy: Counter[str] = Counter()
         self._jobs: dict[str, asyncio.Task[None]] = {}
         self._job_slots = asyncio.Semaphore(settings.jobs)
 
@@ -80,15 +84,20 @@ class FrontDesk:
         self.drawing.stop()
 
     async def look(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
-        """Do what needs no data: it answers at once."""
+        """Do what needs no data: it answers at once.
+
+        What may take long is done where it holds up nobody's preview of a question.
+        """
+        if verb in SLOW or options.keys() & {"queries", "mechanism"}:
+            return await self.draw(verb, person, dataset, **options)
         request = self._request(verb, person, dataset, options)
         reply = await self.previews.call(request, time.monotonic() + QUICK, person.name)
         return _result(reply)
 
     async def draw(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
-        """Do what needs no data and may take long: rows of synthetic copies, and questions to these."""
-        if not self.drawing.workers:
-            self.drawing.start()
+        """Do what needs no data and may take long: plans, explanations, rows of synthetic copies and
+        questions to these."""
+        self.drawing.start_once()
         request = self._request(verb, person, dataset, options)
         return _result(await self.drawing.call(request, time.monotonic() + QUICK, person.name))
 
@@ -109,10 +118,9 @@ class FrontDesk:
                 {"Retry-After": str(math.ceil(settings.seconds))},
             )  # fmt: skip
         # Who has to wait for a worker would learn from the end of the wait how long another question took.
-        waits = (
-            self._held[person.name] >= max(1, settings.workers - 1)
-            or sum(self._held.values()) >= settings.workers
-        )
+        own = max(self._held[person.name], self._busy[person.name])
+        others = max(sum(self._held.values()), sum(self._busy.values()))
+        waits = own >= max(1, settings.workers - 1) or others >= settings.workers
         self._held[person.name] += 1
         try:
             request = self._request(verb, person, dataset, options)
@@ -129,12 +137,19 @@ class FrontDesk:
     async def _by(self, limit: float, request: dict[str, Any], who: str) -> dict[str, Any]:
         """Return a worker's reply, or at the limit that there was none; the worker comes back by itself."""
         work = asyncio.ensure_future(self.data.call(request, limit, who))
+        self._busy[who] += 1
+        work.add_done_callback(lambda _: self._release(who))
         done, _ = await asyncio.wait({work}, timeout=max(0.0, limit - time.monotonic()))
         if done:
             return work.result()
         # its result is nobody's any more: what was charged and stored is in the ledger
         work.add_done_callback(lambda late: late.cancelled() or late.exception())
         return {"error": TIMED_OUT, "touched": True}
+
+    def _release(self, who: str) -> None:
+        self._busy[who] -= 1
+        if not self._busy[who]:
+            del self._busy[who]
 
     def horizon(self, person: Person, dataset: Dataset) -> float:
         """Return the moment since which an analyst's releases are not shown yet."""

@@ -33,9 +33,11 @@ SHOWN = 500
 async def models(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Models of this dataset: begin one, and see those that were begun."""
     facts = await desk_of(request).look("describe", person, granted(request, name, person))
-    columns = column_facts(_registry.from_json(facts["public"]))
+    public = _registry.from_json(facts["public"])
+    columns = [one for one in column_facts(public) if one["name"] != public.unit.column]
     return render(
         request, "models.html", person=person, name=name, columns=columns, account=facts["account"],
+        size=public.size,
         verb="fit", jobs=_jobs(request, name, person, "fit"), most=desk_of(request).settings.job_seconds,
     )  # fmt: skip
 
@@ -45,12 +47,14 @@ async def begin_model(request: Request, name: str, person: Asker) -> HTMLRespons
     """Begin to fit a model."""
     form = await form_of(request)
     epsilon, seconds = _price_and_time(request, form)
-    kinds = {"classes": "LogisticRegression", "number": "Ridge"}
-    estimator = {
-        "estimator": kinds.get(form.get("kind", ""), "LogisticRegression"),
-        "parameters": {"epsilon": epsilon},
-    }
-    options = {"estimator": estimator, "target": form.get("target", "")}
+    estimator = "Ridge" if form.get("kind") == "number" else "LogisticRegression"
+    parameters: dict[str, Any] = {"epsilon": epsilon}
+    if form.get("n") and estimator == "LogisticRegression":
+        if not form["n"].isdecimal() or not 1 <= int(form["n"][:12]) <= 10**10:
+            raise InvalidInput("a number of people is a whole number. Nothing was charged.")
+        parameters["n"] = int(form["n"])
+    described = {"estimator": estimator, "parameters": parameters}
+    options = {"estimator": described, "target": form.get("target", "")}
     desk_of(request).submit("fit", person, granted(request, name, person), seconds, options)
     return _job_list(request, name, person, "fit")
 
@@ -137,14 +141,15 @@ async def _copies(request: Request, name: str, person: Person) -> list[dict[str,
 
 async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[str, Any], dict[str, str]]:
     """Return the options of a synthesis from the fields of the page: numbers are cut into bins."""
-    form = await form_of(request)
+    # a table may have many columns
+    raw = await request.form(max_fields=2000, max_files=1)
+    form = {name: value for name, value in raw.items() if isinstance(value, str)}
     try:
         epsilon, bins = float(form.get("epsilon", "")), int(form.get("bins") or 10)
     except ValueError:
         raise InvalidInput("epsilon and the number of bins are numbers. Nothing was charged.") from None
     if not (math.isfinite(epsilon) and epsilon > 0 and 1 <= bins <= 1000):
         raise InvalidInput("epsilon is above 0, and there are 1 to 1,000 bins. Nothing was charged.")
-    raw = await request.form(max_fields=2000, max_files=1)
     chosen = [str(value) for value in raw.getlist("columns")]
     if not chosen:
         raise InvalidInput("choose at least one column. Nothing was charged.")

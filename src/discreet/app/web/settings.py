@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..._errors import InvalidInput
+from ...tables import is_address
+from ..requests import ledger_name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +22,9 @@ class Settings:
 
     state: Path
     roots: tuple[Path, ...] = ()
+    # the PostgreSQL database in which the ledgers of datasets that are added are kept, where many machines
+    # serve; by default each is a file beside its data
+    ledger: str | None = field(default=None, repr=False)
     host: str = "127.0.0.1"
     port: int = 8000
     # names under which browsers may reach the server; others are refused
@@ -54,6 +59,11 @@ class Settings:
     demo_tokens: tuple[tuple[str, str, str], ...] = field(default=(), repr=False)
 
     def __post_init__(self) -> None:
+        if self.ledger is not None and (not is_address(self.ledger) or "::" in self.ledger):
+            raise InvalidInput(
+                "a database for ledgers is given as postgresql://user@host/database, without a table; the "
+                "password in PGPASSWORD, ~/.pgpass or a service file. Nothing was started."
+            )
         for name in ("seconds", "job_seconds", "rate", "session_hours", "token_days"):
             if not getattr(self, name) > 0:
                 raise InvalidInput(
@@ -78,6 +88,10 @@ class Settings:
                 f"tick must be above 0 and at most the time limit of {self.seconds:g} s, got {self.tick!r}. "
                 f"Nothing was started."
             )
+
+    def books(self, dataset: str) -> str | None:
+        """Return where the ledger of a new dataset is kept, if not in a file beside its data."""
+        return None if self.ledger is None else f"{self.ledger}::{ledger_name(dataset)}"
 
     @property
     def step(self) -> float:

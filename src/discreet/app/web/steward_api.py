@@ -114,9 +114,8 @@ async def create_dataset(request: Request, person: Person, body: bodies.DatasetB
         _write_schema(schema, ledger, body.schema_text)
     dataset = Dataset(body.name, data, str(schema), str(ledger))
     options = body.model_dump()
-    opened = await desk.steward(
-        "create", person, dataset, budget=options["budget"], analysts=options["analysts"]
-    )
+    terms = {"budget": options["budget"], "analysts": options["analysts"]}
+    opened = await desk.steward("create", person, dataset, books=desk.settings.books(body.name), **terms)
     store.add_dataset(dataset)
     store.set_grants(body.name, opened["analysts"])
     store.record(person.name, f"added dataset {body.name}")

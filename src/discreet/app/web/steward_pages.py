@@ -13,9 +13,10 @@ from markupsafe import Markup
 from pydantic import ValidationError
 from starlette.datastructures import UploadFile
 
-from ..._errors import InvalidInput
+from ..._errors import DiscreetError, InvalidInput
 from . import bodies, charts, steward_api
 from .auth import desk_of, granted, store_of
+from .errors import HTTPError
 from .pages import form_of, page_person, render
 from .store import Person, Role
 
@@ -206,6 +207,12 @@ async def add(request: Request, person: Steward) -> Response:
         budget = {"epsilon": _number(form["epsilon"]), "delta": _number(form.get("delta") or "0")}
     facts = {"name": form.get("name", ""), "path": form.get("path", ""), "budget": budget}
     text = form.get("schema", "").replace("\r\n", "\n")
-    body = _body(bodies.DatasetBody, facts | {"schema_text": text or None})
-    await steward_api.create_dataset(request, person, body)
+    try:
+        body = _body(bodies.DatasetBody, facts | {"schema_text": text or None})
+        await steward_api.create_dataset(request, person, body)
+    except (DiscreetError, HTTPError) as error:
+        # what was typed stays on the page
+        draft = {"path": facts["path"], "schema": text, "ledger": not form.get("epsilon")}
+        typed = {name: form.get(name, "") for name in ("name", "epsilon", "delta")}
+        return render(request, "add.html", 400, person=person, draft=draft, wrong=str(error), **typed)
     return RedirectResponse(f"/steward/data/{body.name}", 303)

@@ -163,6 +163,11 @@ class Lane:
         for _ in range(self.count):
             self._add()
 
+    def start_once(self) -> None:
+        """Start the workers when they are first needed."""
+        if self._threads is None and not self._stopped:
+            self.start()
+
     def _add(self) -> None:
         if self._stopped:
             return
