@@ -205,3 +205,26 @@ def test_a_notebook_of_exercises_runs(path: Path) -> None:
     with contextlib.redirect_stdout(io.StringIO()):
         for code in codes:
             exec(compile(code, path.name, "exec"), space)
+
+
+def test_every_benchmark_is_on_the_page_with_its_command_and_its_pictures_can_be_drawn() -> None:
+    from benchmarks.__main__ import modules
+    from docs.bench_pictures import PICTURES
+
+    page = (DOCS / "benchmarks.md").read_text()
+    assert set(re.findall(r"`python -m benchmarks (\w+)`", page)) == set(modules())
+    assert set(re.findall(r"\(benchmarks/(\w+)\.svg\)", page)) == set(PICTURES)
+    for draw in PICTURES.values():
+        picture = draw()
+        assert len(picture.series) >= 2
+        assert all(len(one.y) >= 4 and min(one.y) > 0 for one in picture.series)
+
+
+def test_a_number_of_a_table_is_read_with_its_unit() -> None:
+    from docs.bench_pictures import number
+
+    assert number("8,045 ns") == 8045
+    assert number("38.8 s (2.02530): 392x") == 38_800
+    assert number("34 (0.946999) / 76 ms") == 34
+    with pytest.raises(ValueError, match="no number"):
+        number("not in time")
