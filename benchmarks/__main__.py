@@ -1,7 +1,7 @@
 """Runs every benchmark module, each in its own process, with the rivals' Python where it is installed.
 
-`python -m benchmarks` runs all, `python -m benchmarks sampling` the named ones. What each prints is also kept in
-out/bench, with the date and the machine. Exits non-zero if a target is missed.
+`python -m benchmarks` runs all, `python -m benchmarks sampling` the named ones. What each prints is also
+kept in out/bench, with the date and the machine. Exits non-zero if a target is missed.
 """
 
 from __future__ import annotations

@@ -92,6 +92,14 @@ def test_a_link_to_nothing_and_to_no_heading_is_noticed(
     assert broken_links(page) == ["a.md: b.md", "a.md: #two"]
 
 
+def test_every_example_has_a_page_with_its_code_and_what_it_printed(pages: dict[str, str]) -> None:
+    for path in (ROOT / "examples").glob("*.py"):
+        page = pages[f"examples/{path.stem}.md"]
+        assert "```python\n" in page
+        assert "```text\n" in page, "run: python -m docs.notebooks " + path.stem
+        assert f"({path.stem}.md)" in pages["examples/index.md"]
+
+
 def test_readme_becomes_the_first_page_with_its_links(pages: dict[str, str]) -> None:
     links = re.findall(r"\]\((?!https?:|#)([^)#]+)", pages["index.md"])
     assert links
