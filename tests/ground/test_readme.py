@@ -39,8 +39,8 @@ def walk(*, own_file: bool) -> str:
     """The commands of README for one's own CSV file, as they stand there: in this environment instead of the
     one that `make` sets up, and with a file of one's own in the place of README's."""
     (block,) = [block for block in re.findall(r"```sh\n(.*?)```", README, re.S) if "<<'END'" in block]
-    left_out = (". .venv/", "printf ") if own_file else (". .venv/",)
-    assert sum(line.startswith((". .venv/", "printf ")) for line in block.splitlines()) == 2
+    left_out = (". .venv/", "python -c ") if own_file else (". .venv/",)
+    assert sum(line.startswith((". .venv/", "python -c ")) for line in block.splitlines()) == 2
     return "\n".join(line for line in block.splitlines() if not line.startswith(left_out))
 
 
