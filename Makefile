@@ -48,6 +48,7 @@ format: $(STAMP)
 
 bench: $(STAMP) .venv-peers/.installed
 	$(BIN)/python -m benchmarks
+	$(BIN)/python -m docs.bench_pictures
 
 docs: $(STAMP)
 	$(BIN)/python -m docs.build

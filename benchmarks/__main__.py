@@ -1,14 +1,17 @@
 """Runs every benchmark module, each in its own process, with the rivals' Python where it is installed.
 
-`python -m benchmarks` runs all, `python -m benchmarks sampling` the named ones. Exits non-zero if a target is
-missed.
+`python -m benchmarks` runs all, `python -m benchmarks sampling` the named ones. What each prints is also
+kept in out/bench, with the date and the machine. Exits non-zero if a target is missed.
 """
 
 from __future__ import annotations
 
 import ast
+import os
+import platform
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -29,6 +32,24 @@ def interpreter() -> str:
     return str(rivals) if rivals.exists() else sys.executable
 
 
+def run(name: str) -> int:
+    """Run one module, show what it prints, and keep that in out/bench."""
+    code = f"import sys; from benchmarks.{name} import main; sys.exit(main())"
+    folder = HERE.parent / "out" / "bench"
+    folder.mkdir(parents=True, exist_ok=True)
+    command = [interpreter(), "-u", "-c", code]
+    with (
+        (folder / f"{name}.txt").open("w") as kept,
+        subprocess.Popen(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True) as process,
+    ):
+        now = datetime.now(UTC).isoformat(timespec="minutes")
+        kept.write(f"{name}, {now}, Python {platform.python_version()}, {os.cpu_count()} cores\n")
+        for line in process.stdout or ():
+            print(line, end="", flush=True)
+            kept.write(line)
+    return process.returncode
+
+
 def main(wanted: list[str]) -> int:
     unknown = set(wanted) - set(modules())
     if unknown:
@@ -36,8 +57,7 @@ def main(wanted: list[str]) -> int:
         return 2
     missed = []
     for name in wanted or modules():
-        code = f"import sys; from benchmarks.{name} import main; sys.exit(main())"
-        if subprocess.run([interpreter(), "-c", code], cwd=HERE.parent, check=False).returncode:
+        if run(name):
             missed.append(name)
     print(f"missed or failed: {', '.join(missed)}" if missed else "all targets met")
     return 1 if missed else 0

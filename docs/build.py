@@ -12,6 +12,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from . import bench_pictures
+
 ROOT = Path(__file__).parent.parent
 
 
@@ -43,6 +45,8 @@ def headings(path: Path) -> set[str]:
 
 
 def main() -> int:
+    # from the tables of the pages as they are now
+    bench_pictures.main()
     broken = [line for page in pages() for line in broken_links(page)]
     for line in broken:
         print(f"broken link in {line}")

@@ -3,6 +3,7 @@ commands of the shell, and a menu in which new pages find their place by themsel
 
 from __future__ import annotations
 
+import json
 import pkgutil
 import re
 from importlib import import_module
@@ -16,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 # folder or pattern of names: title of its part of the menu; what matches nothing is a room's page
 PARTS = (
     (r"index|explain|promise|api|sharp-edges", "Start"),
-    (r"tutorials/.*", "Tutorials"),
+    (r"tutorials/.*|examples/.*", "Tutorials"),
     (r"howto/.*", "How to"),
     (r"course/.*", "Course"),
     (r"migrate-.*", "Coming from"),
@@ -39,7 +40,26 @@ def generated() -> dict[str, str]:
     """The pages that are not files of this folder, by name."""
     pages = {"index.md": in_site((ROOT / "README.md").read_text())}
     pages |= {name.lower(): in_site((ROOT / name).read_text()) for name in OUTSIDE if name.endswith(".md")}
-    return pages | reference() | {"reference/commands.md": commands()}
+    return pages | examples() | reference() | {"reference/commands.md": commands()}
+
+
+def examples() -> dict[str, str]:
+    """Return a page for each script of examples/ with its code and what one run of it printed, and a list."""
+    pages, rows = {}, []
+    for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
+        cells = json.loads(path.read_text())["cells"]
+        title, _, rest = "".join(cells[0]["source"]).partition("\n")
+        parts = [f"# {path.stem}\n\n{title} {rest}".strip()]
+        parts.append(f"As a [notebook](../notebooks/{path.name}); as a script, `examples/{path.stem}.py`.")
+        for cell in cells[1:]:
+            source = "".join(cell["source"])
+            parts.append(f"```python\n{source}\n```" if cell["cell_type"] == "code" else source)
+            printed = "".join(line for out in cell.get("outputs", []) for line in out["text"]).strip("\n")
+            parts += [f"```text\n{printed}\n```"] if printed else []
+        pages[f"examples/{path.stem}.md"] = "\n\n".join(parts) + "\n"
+        rows.append(f"- [{path.stem}]({path.stem}.md): {title}")
+    intro = "# Examples\n\nScripts under 100 lines, each run by a test; here with what one run printed.\n\n"
+    return {"examples/index.md": intro + "\n".join(rows) + "\n"} | pages
 
 
 def in_site(text: str) -> str:

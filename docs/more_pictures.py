@@ -52,7 +52,7 @@ def special_cases() -> Picture:
     coin = [int(chooser.pick(np.array([1, 0]), entropy)) for _ in range(draws)]
     x = tuple(map(float, values))
     return Picture(
-        title=f"Exponential mechanism at epsilon 1; on a bit it lies {100 * np.mean(coin):.1f}% of the time",
+        title=f"Exponential mechanism at epsilon 1 (of a bit it lies in {100 * np.mean(coin):.1f}%)",
         x_label="output, where the truth is 0",
         y_label="share of 20,000 choices",
         series=(
@@ -120,7 +120,8 @@ def generalization() -> Picture:
         x_label="questions asked before the vote",
         y_label="accuracy on the sample",
         log_x=True,
-        y_top=1.0,
+        y_top=0.8,
+        y_bottom=0.4,
         series=(
             Series("exact answers", x, tuple(plain)),
             Series("answers of epsilon 1 in all, delta 1e-6", x, tuple(private)),

@@ -26,6 +26,8 @@ EXAMPLES = ROOT / "examples"
 FOLDER = Path(__file__).parent / "notebooks"
 PAGES = sorted((Path(__file__).parent / "course").glob("exercises*.md"))
 
+# these run for 20 to 80 seconds: a notebook of them may be stored without what it prints
+LONG = {"audit_training", "reusable_holdout", "secret_in_text", "train_and_resume"}
 # the source of a cell, and whether it is code
 Source = tuple[str, bool]
 
@@ -115,16 +117,28 @@ def _run_here() -> None:
     sys.modules["__main__"], sys.argv, printed = main, ["notebook"], []
     for number, (source, code) in enumerate(cells):
         told = io.StringIO()
-        if code:
-            tree = ast.parse(source)
-            last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+        try:
             with contextlib.redirect_stdout(told):
-                exec(compile(tree, f"cell {number}", "exec"), main.__dict__)
-                if isinstance(last, ast.Expr):
-                    value = eval(compile(ast.Expression(last.value), f"cell {number}", "eval"), main.__dict__)
-                    print(*([] if value is None else [repr(value)]), end="" if value is None else "\n")
+                if code:
+                    _show(source, f"cell {number}", main.__dict__)
+        except SystemExit as stop:
+            # a script that ends early: what it needs is not there, and it has said so
+            if stop.code:
+                raise
+            printed.append(told.getvalue())
+            break
         printed.append(told.getvalue())
     print(json.dumps(printed))
+
+
+def _show(source: str, name: str, space: dict[str, Any]) -> None:
+    tree = ast.parse(source)
+    last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
+    exec(compile(tree, name, "exec"), space)
+    if isinstance(last, ast.Expr):
+        value = eval(compile(ast.Expression(last.value), name, "eval"), space)
+        if value is not None:
+            print(repr(value))
 
 
 def stored(path: Path) -> list[str]:
@@ -139,7 +153,8 @@ def main(arguments: list[str]) -> int:
     for path, cells in sources().items():
         if names and path.stem not in names:
             continue
-        printed = stored(path) if "--sources" in arguments and path.exists() else run(cells)
+        kept = stored(path) if path.exists() else []
+        printed = kept if "--sources" in arguments else run(cells)
         printed += [""] * (len(cells) - len(printed))
         path.write_text(json.dumps(notebook(cells, printed), indent=1, ensure_ascii=False) + "\n")
         print(path.relative_to(ROOT), flush=True)

@@ -5,12 +5,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from docs.notebooks import LONG
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
-# These train or simulate for 20 to 80 seconds: in `make test-all`.
-LONG = {"audit_training", "reusable_holdout", "secret_in_text", "train_and_resume"}
 
 
+# Those that train or simulate for 20 to 80 seconds are in `make test-all`.
 @pytest.mark.parametrize(
     "path", [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * (p.stem in LONG)) for p in EXAMPLES]
 )

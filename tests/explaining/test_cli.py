@@ -116,3 +116,20 @@ def test_a_planned_question_of_a_data_file_is_free(data: Path) -> None:
     assert "0 of 2 epsilon" in run(str(data))
     with pytest.raises(dp.InvalidInput, match="Nothing was charged"):
         run(str(data), question)
+
+
+@pytest.mark.slow
+def test_a_model_that_was_trained_on_the_shell_is_explained(tmp_path: Path) -> None:
+    path = tmp_path / "p.csv"
+    path.write_text(
+        "dose,well\n" + "".join(f"{i % 10},{'yes' if i % 10 > 5 else 'no'}\n" for i in range(300))
+    )
+    (tmp_path / "p.csv.schema.toml").write_text(
+        'table = "p"\nversion = "1"\nunit = "row"\nsize = 300\n[columns.dose]\ntype = "number"\nlower = 0\n'
+        'upper = 10\n[columns.well]\ntype = "categories"\nvalues = ["no", "yes"]\n'
+    )
+    for arguments in (["init", str(path), "--epsilon", "3", "--delta", "1e-6"],
+                      ["train", str(path), "--target", "well", "--epsilon", "1"]):  # fmt: skip
+        result = RUN.invoke(app, arguments)
+        assert result.exit_code == 0, (result.output, result.exception)
+    assert "Price: epsilon 1, delta 1e-06" in run(str(tmp_path / "p.csv.well.model"), "--for", "engineer")

@@ -15,6 +15,7 @@ import yaml
 from docs import hooks
 from docs.build import broken_links, headings
 from docs.docstrings import markdown
+from docs.notebooks import LONG
 
 import discreet as dp
 from discreet.app.cli import COMMANDS, load
@@ -90,6 +91,14 @@ def test_a_link_to_nothing_and_to_no_heading_is_noticed(
     page.write_text("# One thing\n[x](b.md) [y](#one-thing) [z](#two) [w](a.md#one-thing)\n")
     assert headings(page) == {"one-thing"}
     assert broken_links(page) == ["a.md: b.md", "a.md: #two"]
+
+
+def test_every_example_has_a_page_with_its_code_and_what_it_printed(pages: dict[str, str]) -> None:
+    for path in (ROOT / "examples").glob("*.py"):
+        page = pages[f"examples/{path.stem}.md"]
+        assert "```python\n" in page
+        assert path.stem in LONG or "```text\n" in page, "run: python -m docs.notebooks " + path.stem
+        assert f"({path.stem}.md)" in pages["examples/index.md"]
 
 
 def test_readme_becomes_the_first_page_with_its_links(pages: dict[str, str]) -> None:

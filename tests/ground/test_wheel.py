@@ -1,11 +1,15 @@
-"""The wheel works without the repository: built, installed elsewhere, asked."""
+"""The wheel works without the repository: built, installed elsewhere, asked; on every Python it names."""
 
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tomllib
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -59,3 +63,57 @@ def test_it_runs_without_the_repository(wheel: Path, tmp_path: Path) -> None:
     run = "import sys; sys.argv = ['discreet', 'explain', '1']; from discreet.app.cli import main; main()"
     done = subprocess.run([sys.executable, "-c", run], cwd=tmp_path, env=env, capture_output=True, text=True)
     assert "in 100" in done.stdout, done.stderr
+
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+VERSIONS = re.findall(r"Python :: (3\.\d+)", " ".join(PROJECT["classifiers"]))
+# so much is in site-packages after `pip install discreet`, without pip itself, in MB
+LIMIT = 560
+
+
+def python(version: str) -> str | None:
+    """Return an interpreter of this version: on the path, or one of pyenv's."""
+    root = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    candidates = [shutil.which(f"python{version}"), *sorted(map(str, root.glob(f"{version}.*/bin/python")))]
+    for candidate in filter(None, candidates):
+        code = "import sys, venv, ensurepip; print('%d.%d' % sys.version_info[:2])"
+        done = subprocess.run([candidate, "-c", code], capture_output=True, text=True)
+        if done.stdout.strip() == version:
+            return candidate
+    return None
+
+
+def test_the_versions_that_are_promised_are_those_that_are_tried() -> None:
+    assert VERSIONS == ["3.11", "3.12", "3.13"]
+    assert PROJECT["requires-python"] == f">={VERSIONS[0]}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("version", VERSIONS)
+def test_it_installs_and_answers_on(
+    version: str, wheel: Path, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    """`pip install` of the wheel alone into an empty environment, without constraints: what a stranger gets
+    today. Then the demo, a question, an explanation, outside of the repository."""
+    found = python(version)
+    if found is None:
+        pytest.skip(f"THE WHEEL IS NOT TRIED ON PYTHON {version}: no such interpreter here")
+    env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "VIRTUAL_ENV")}
+    run = {"cwd": tmp_path, "env": env, "capture_output": True, "text": True}
+    subprocess.run([found, "-m", "venv", "fresh"], check=True, **run)  # type: ignore[call-overload]
+    own = tmp_path / "fresh" / "bin"
+    install = [own / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel]
+    done = subprocess.run(install, **run)  # type: ignore[call-overload]
+    if done.returncode and re.search("No matching distribution|Could not fetch|resolve", done.stderr):
+        pytest.skip(f"THE WHEEL IS NOT TRIED ON PYTHON {version}: no package index ({done.stderr[-200:]})")
+    assert done.returncode == 0, done.stderr
+    for arguments in (["demo", "-c", "one-budget"], ["explain", "1"], ["--version"]):
+        done = subprocess.run([own / "discreet", *arguments], **run)  # type: ignore[call-overload]
+        assert done.returncode == 0, done.stderr
+        assert "Warning" not in done.stderr, done.stderr
+    (packages,) = (tmp_path / "fresh" / "lib").glob("python*/site-packages")
+    size = sum(f.stat().st_size for f in packages.rglob("*") if f.is_file() and not f.is_symlink())
+    for own_tool in ("pip", "setuptools"):
+        size -= sum(f.stat().st_size for f in (packages / own_tool).rglob("*") if f.is_file())
+    record_property("megabytes", round(size / 1e6))
+    assert size < LIMIT * 1e6

@@ -64,11 +64,11 @@ DEPLOYMENTS = (
         "arXiv:2009.01265, abstract", "https://arxiv.org/abs/2009.01265",
     ),
     Deployment(
-        "Google", "Gboard language models, the strongest of 30", 0.994, 1e-10, "a user, one model",
+        "Google", "Gboard language models, the strongest of over 30", 0.994, 1e-10, "a user, one model",
         _GBOARD, _GBOARD_URL,
     ),
     Deployment(
-        "Google", "Gboard language models, the weakest of 30", 13.69, 1e-10, "a user, one model",
+        "Google", "Gboard language models, the weakest of over 30", 13.69, 1e-10, "a user, one model",
         _GBOARD, _GBOARD_URL,
     ),
     Deployment(

@@ -4,6 +4,7 @@ package."""
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -11,6 +12,7 @@ from pathlib import Path
 
 INK, ACCENT, PALE, GRID = "#1f2933", "#0b6e99", "#9aa5b1", "#e4e7eb"
 _COLORS = (ACCENT, "#b3541e", "#5b7553", "#7a5195")
+_DASH, _ROW = ' stroke-dasharray="5 4"', 14
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 560, 300, 62, 48, 30, 16
 
 
@@ -36,6 +38,7 @@ class Picture:
     log_x: bool = False
     log_y: bool = False
     y_top: float | None = None
+    y_bottom: float | None = None
 
     def svg(self) -> str:
         """Return the picture as one <svg> element without any reference to another file."""
@@ -54,29 +57,46 @@ class Picture:
 def _svg(picture: Picture) -> str:
     body = _bars(picture) if picture.labels else _lines(picture)
     middle_x, middle_y = (_LEFT + _WIDTH - _RIGHT) / 2, (_TOP + _HEIGHT - _BOTTOM) / 2
+    # the names of several series stand above the picture, where no line crosses them
+    room = _ROW * len(picture.series) + 6 if len(picture.series) > 1 else 0
+    height = _HEIGHT + room
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" '
-        f'height="{_HEIGHT}" role="img" aria-label="{escape(picture.title)}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
+        f'height="{height}" role="img" aria-label="{escape(picture.title)}" '
         f'font-family="system-ui, sans-serif" font-size="11">'
-        f'<rect width="{_WIDTH}" height="{_HEIGHT}" fill="#ffffff"/>'
+        f'<rect width="{_WIDTH}" height="{height}" fill="#ffffff"/>'
         + _text(_LEFT, 16, picture.title, anchor="start", size=13, weight="600")
+        + (_legend(picture) if room else "")
+        + f'<g transform="translate(0 {room})">'
         + body
         + _text(middle_x, _HEIGHT - 8, picture.x_label)
         + _text(14, middle_y, picture.y_label, turned=True)
-        + _legend(picture)
-        + "</svg>"
+        + "</g></svg>"
     )
+
+
+def _upward(picture: Picture) -> _Scale:
+    """Return the scale of values: from zero, unless it is logarithmic or told otherwise.
+
+    Bars of logarithms begin below the least of them, so that it is seen.
+    """
+    ys = [y for one in picture.series for y in one.y]
+    bottom = picture.y_bottom
+    if bottom is None and picture.log_y and picture.labels:
+        bottom = 0.6 * min((y for y in ys if y > 0), default=1.0)
+    if bottom is None and not picture.log_y:
+        bottom = 0.0
+    return _Scale.of(ys, _HEIGHT - _BOTTOM, _TOP, log=picture.log_y, bottom=bottom, top=picture.y_top)
 
 
 def _lines(picture: Picture) -> str:
     xs = [x for one in picture.series for x in one.x]
-    ys = [y for one in picture.series for y in one.y]
     across = _Scale.of(xs, _LEFT, _WIDTH - _RIGHT, log=picture.log_x)
-    up = _Scale.of(ys, _HEIGHT - _BOTTOM, _TOP, log=picture.log_y, zero=not picture.log_y, top=picture.y_top)
+    up = _upward(picture)
     parts = [_axes(across, up)]
     for number, one in enumerate(picture.series):
         points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in zip(one.x, one.y, strict=True))
-        dash = ' stroke-dasharray="5 4"' if one.dashed else ""
+        dash = _DASH if one.dashed else ""
         parts.append(
             f'<polyline points="{points}" fill="none" stroke="{_COLORS[number % 4]}" stroke-width="2"{dash}/>'
         )
@@ -85,8 +105,7 @@ def _lines(picture: Picture) -> str:
 
 def _bars(picture: Picture) -> str:
     count, sets = len(picture.labels), len(picture.series)
-    ys = [y for one in picture.series for y in one.y]
-    up = _Scale.of(ys, _HEIGHT - _BOTTOM, _TOP, log=picture.log_y, zero=not picture.log_y, top=picture.y_top)
+    up = _upward(picture)
     slot = (_WIDTH - _RIGHT - _LEFT) / max(count, 1)
     width = 0.7 * slot / max(sets, 1)
     parts = [_axes(None, up)]
@@ -100,7 +119,8 @@ def _bars(picture: Picture) -> str:
             )
             parts.append(_text(left + width / 2, top - 4, _short(y), size=10))
     for i, label in enumerate(picture.labels):
-        parts.append(_text(_LEFT + (i + 0.5) * slot, _HEIGHT - _BOTTOM + 14, label, size=10))
+        for row, line in enumerate(textwrap.wrap(label, max(6, int(slot / 5.2)))[:3]):
+            parts.append(_text(_LEFT + (i + 0.5) * slot, _HEIGHT - _BOTTOM + 12 + 11 * row, line, size=9))
     return "".join(parts)
 
 
@@ -120,11 +140,11 @@ class _Scale:
         end: float,
         *,
         log: bool = False,
-        zero: bool = False,
+        bottom: float | None = None,
         top: float | None = None,
     ) -> _Scale:
         shown = [v for v in values if math.isfinite(v) and (v > 0 or not log)] or [0.1, 1.0]
-        low, high = (0.0 if zero else min(shown)), (max(shown) if top is None else top)
+        low, high = (min(shown) if bottom is None else bottom), (max(shown) if top is None else top)
         if high <= low:
             high = low * 10 if log else low + 1.0
         return cls(low, high, start, end, log)
@@ -167,15 +187,14 @@ def _axes(across: _Scale | None, up: _Scale) -> str:
 
 
 def _legend(picture: Picture) -> str:
-    if len(picture.series) < 2:
-        return ""
-    parts, y = [], _TOP + 8
+    parts, y = [], _TOP + 2
     for number, one in enumerate(picture.series):
         parts.append(
-            f'<rect x="{_LEFT + 10}" y="{y - 7}" width="14" height="4" fill="{_COLORS[number % 4]}"/>'
-            + _text(_LEFT + 30, y, one.name, anchor="start", size=10)
+            f'<line x1="{_LEFT}" x2="{_LEFT + 16}" y1="{y - 4}" y2="{y - 4}" stroke="{_COLORS[number % 4]}" '
+            f'stroke-width="3"{_DASH if one.dashed else ""}/>'
+            + _text(_LEFT + 22, y, one.name, anchor="start", size=10)
         )
-        y += 14
+        y += _ROW
     return "".join(parts)
 
 

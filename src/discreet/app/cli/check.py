@@ -48,9 +48,9 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
     console.print(table)
     for limit, share in people.items():
         console.print(Text(f"people with more than {limit}: {share}"))
-    said = "noted in the ledger" if noted else "there is no ledger yet to note it in"
+    said = "is noted in the ledger" if noted else "is noted nowhere: there is no ledger yet"
     note = (
         f"For the steward only: these shares are exact facts about the data, made coarse, not private "
-        f"ones. That you looked is {said}."
+        f"ones. That you looked {said}."
     )
     Console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)

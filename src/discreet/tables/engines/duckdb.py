@@ -100,7 +100,8 @@ class DuckDB:
             late = threading.Event()
             timer = self._timer(cursor, late)
             try:
-                return cursor.execute(sql).to_arrow_table()
+                # a relation: from DuckDB 2 on, Arrow tables of `execute` come with a copy and a warning
+                return cursor.sql(sql).to_arrow_table()
             except Exception:  # its text could quote a value
                 error = self._too_late() if late.is_set() else _withheld()
                 self._opened.try_renew()
