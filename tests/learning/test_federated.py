@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
 
 from discreet import InvalidInput, Public, Unit, Unsupported
 from discreet.curator import Budget, Curator, Policy, segments
-from discreet.learning import SGD, Adaptive, Examples, LocalSGD, PerLayer, Trainer
+from discreet.learning import SGD, Adaptive, ClippingEngine, Examples, Flat, LocalSGD, PerLayer, Trainer
 from discreet.learning.augment import Augment
+from discreet.learning.federated import Updates
 from discreet.sampling import SeededEntropy
 
 CLIENTS = [5, 1, 3, 7]
@@ -127,6 +130,38 @@ def test_a_client_that_is_not_clipped_is_noticed(monkeypatch: pytest.MonkeyPatch
         model(), local=LocalSGD(epochs=3, batch=2, lr=5.0), rate=1.0, batch=None, n=4, clip=0.05
     )
     assert moved(mechanism, examples(scale=1e3)[0]).norm() > 0.05
+
+
+class Remembering(nn.Module):
+    """Keeps in a buffer what it has seen, and adds it to what it says."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("seen", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen: Tensor
+        self.seen.add_(x.detach().mean(0))
+        result: Tensor = self.linear(x + self.seen)
+        return result
+
+
+def test_what_a_client_leaves_in_a_buffer_does_not_reach_the_next() -> None:
+    torch.manual_seed(4)
+    server, data = ClippingEngine(Remembering(), "cross_entropy"), examples()[0]
+    plan: Any = SimpleNamespace(
+        local=LocalSGD(epochs=2, batch=100, lr=0.3),
+        model=server.model,
+        _engine=lambda module: ClippingEngine(module, "cross_entropy"),
+    )
+    rows = [np.arange(5), np.arange(9, 16)]
+
+    def updates(clients: list[Any]) -> Tensor:
+        (gradients,) = Updates(plan, server, SeededEntropy(1)).of(clients, data, Flat(clip=9.0))
+        return torch.cat([tap.built().reshape(len(clients), -1) for tap in gradients.taps], dim=1)
+
+    assert torch.allclose(updates(rows)[1], updates(rows[1:])[0], atol=1e-6)
 
 
 def test_the_price_is_that_of_the_same_rounds_without_local_training() -> None:

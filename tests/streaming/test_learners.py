@@ -221,6 +221,10 @@ def test_a_session_learns_online_and_goes_on_after_a_restart(tmp_path: Path) -> 
     terms: dict[str, Any] = {"clip": 2, "horizon": 5, "epsilon": 4}
     loss = SquaredDistance(columns=COLUMNS)
     live = people.online(loss, **terms)
+    with pytest.raises(InvalidInput, match="epsilon"):
+        people.online(loss, clip=2, horizon=5, epsilon=-1)
+    with pytest.raises(InvalidInput, match="epsilon"):
+        people.stream("SELECT COUNT(*) AS n FROM t", horizon=5, epsilon=0)
     assert people.spent == pytest.approx(4)
     assert live.decision.tolist() == [0, 0, 0]
     batch = {"a": [0.5], "b": [0.1], "c": [-0.4]}

@@ -94,6 +94,8 @@ class Updates:
         self._plan, self._server = trainer.local, engine
         self._client = trainer._engine(copy.deepcopy(trainer.model))
         self._client.train()
+        # What a client leaves in the model's buffers must not reach the next one.
+        self._buffers = [(b, b.detach().clone()) for b in self._client.model.buffers()]
         self._dice = np.random.default_rng(entropy.integer(128))
 
     def of(self, clients: list[Indices], examples: Any, rule: Clipping) -> Iterator[Gradients]:
@@ -120,6 +122,8 @@ class Updates:
         with torch.no_grad():
             for p, value in zip(ours, start, strict=True):
                 p.copy_(value)
+            for buffer, value in self._buffers:
+                buffer.copy_(value)
         for _ in range(self._plan.epochs):
             order = torch.from_numpy(self._dice.permutation(rows))
             for begin in range(0, rows, self._plan.batch):

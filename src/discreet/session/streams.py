@@ -199,6 +199,8 @@ def online_learner(session: Session, loss: Any, **options: Any) -> OnlineLearner
     epsilon, rho = given.get("epsilon"), given.get("rho")
     if epsilon is None and rho is None:
         raise InvalidInput("say what the learner may cost in all: epsilon=1. Nothing was charged.")
+    if epsilon is not None:
+        _require.positive(epsilon=epsilon)
     if session.public.unit.column is not None and "participations" not in given:
         raise _participations(session.public)
     if "delta" not in given and rho is None:
@@ -294,6 +296,8 @@ def stream_counter(
     public = session.public
     if epsilon is None and rho is None:
         raise InvalidInput("say what the stream may cost in all: epsilon=1. Nothing was charged.")
+    if epsilon is not None:
+        _require.positive(epsilon=epsilon)
     if public.unit.column is not None and participations is None:
         raise _participations(public)
     statistic, grouped_clock = stream_statistic(text, public, rows=rows, groups=groups)
