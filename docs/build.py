@@ -66,7 +66,10 @@ def main() -> int:
     # no advertisement between our own lines
     done = subprocess.run(command, cwd=ROOT, env=os.environ | {"NO_MKDOCS_2_WARNING": "1"})
     if done.returncode == 0:
-        print(f"{len(list((ROOT / 'site').rglob('*.html')))} pages in site/")
+        print(
+            f"{len(list((ROOT / 'site').rglob('*.html')))} pages in site/; as files they have no search: "
+            f"python -m http.server -d site"
+        )
     return done.returncode
 
 

@@ -48,8 +48,9 @@ def examples() -> dict[str, str]:
     pages, rows = {}, []
     for path in sorted((ROOT / "docs" / "notebooks").glob("*.ipynb")):
         cells = json.loads(path.read_text())["cells"]
-        title, _, rest = "".join(cells[0]["source"]).partition("\n")
-        parts = [f"# {path.stem}\n\n{title} {rest}".strip()]
+        text = re.split(r"\s*\bRun(?: it)?(?: with)?:?\s+`?(?:python|pip)", "".join(cells[0]["source"]))[0]
+        title = text.split("\n\n")[0].replace("\n", " ").strip()
+        parts = [f"# {path.stem}\n\n{text}".strip()]
         parts.append(f"As a [notebook](../notebooks/{path.name}); as a script, `examples/{path.stem}.py`.")
         for cell in cells[1:]:
             source = "".join(cell["source"])

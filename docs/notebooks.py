@@ -96,11 +96,14 @@ def _cell(number: int, source: str, code: bool, printed: str) -> dict[str, Any]:
     return kind | {"id": f"cell-{number}", "metadata": {}, "source": source.splitlines(keepends=True)}
 
 
-def run(cells: list[Source]) -> list[str]:
-    """Return what each cell prints, run in order in a new process and an empty folder."""
+def run(cells: list[Source], *, values: bool) -> list[str]:
+    """Return what each cell prints, run in order in a new process and an empty folder.
+
+    With `values` also what its last expression is; of scripts, which print, that is left out.
+    """
     with tempfile.TemporaryDirectory() as folder:
         done = subprocess.run(
-            [sys.executable, "-W", "error", "-m", "docs.notebooks", "--cells"],
+            [sys.executable, "-W", "error", "-m", "docs.notebooks", "--values" if values else "--cells"],
             input=json.dumps(cells), capture_output=True, text=True, cwd=folder,
             env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "src")])},
         )  # fmt: skip
@@ -110,7 +113,7 @@ def run(cells: list[Source]) -> list[str]:
     return printed
 
 
-def _run_here() -> None:
+def _run_here(*, values: bool) -> None:
     """Run the cells that come in, as a notebook would: expressions at the end of a cell are shown."""
     cells: list[Source] = json.load(sys.stdin)
     main = types.ModuleType("__main__")
@@ -120,7 +123,7 @@ def _run_here() -> None:
         try:
             with contextlib.redirect_stdout(told):
                 if code:
-                    _show(source, f"cell {number}", main.__dict__)
+                    _show(source, f"cell {number}", main.__dict__, values=values)
         except SystemExit as stop:
             # a script that ends early: what it needs is not there, and it has said so
             if stop.code:
@@ -131,13 +134,13 @@ def _run_here() -> None:
     print(json.dumps(printed))
 
 
-def _show(source: str, name: str, space: dict[str, Any]) -> None:
+def _show(source: str, name: str, space: dict[str, Any], *, values: bool) -> None:
     tree = ast.parse(source)
     last = tree.body.pop() if isinstance(tree.body[-1], ast.Expr) else None
     exec(compile(tree, name, "exec"), space)
     if isinstance(last, ast.Expr):
         value = eval(compile(ast.Expression(last.value), name, "eval"), space)
-        if value is not None:
+        if values and value is not None:
             print(repr(value))
 
 
@@ -154,7 +157,7 @@ def main(arguments: list[str]) -> int:
         if names and path.stem not in names:
             continue
         kept = stored(path) if path.exists() else []
-        printed = kept if "--sources" in arguments else run(cells)
+        printed = kept if "--sources" in arguments else run(cells, values=path.parent != FOLDER)
         printed += [""] * (len(cells) - len(printed))
         path.write_text(json.dumps(notebook(cells, printed), indent=1, ensure_ascii=False) + "\n")
         print(path.relative_to(ROOT), flush=True)
@@ -162,7 +165,7 @@ def main(arguments: list[str]) -> int:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["--cells"]:
-        _run_here()
+    if sys.argv[1:] in (["--cells"], ["--values"]):
+        _run_here(values=sys.argv[1] == "--values")
     else:
         sys.exit(main(sys.argv[1:]))

@@ -1,4 +1,4 @@
-"""Digits by DP-SGD: a network of tanh units, trained so that no image can be told from it.
+"""Digits by DP-SGD: a network of tanh units, trained so that little can be told of any one image.
 
 Run: python examples/mnist_dp_sgd.py [folder with mnist.npz]. Without a folder it takes scikit-learn's 1,797
 small digits, which come with that package: few images, so that privacy costs more there.

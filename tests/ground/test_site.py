@@ -7,6 +7,9 @@ import os
 import re
 import subprocess
 import sys
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from importlib import import_module
 from pathlib import Path
 
@@ -131,7 +134,28 @@ def test_the_site_is_built_strictly_and_loads_nothing_from_another_host(tmp_path
         assert not re.search(r"(url\(|@import)\s*[\"']?(https?:)?//", sheet.read_text()), sheet
     assert (site / "search" / "search_index.json").stat().st_size > 100_000
     if browser() is not None:
+        assert results(site, "noisy max") > 3
         assert outside(site / "index.html") == outside(site / "course" / "index.html") == []
+
+
+def results(site: Path, words: str) -> int:
+    """How many pages the site's search finds, served by Python."""
+    from playwright.sync_api import sync_playwright
+
+    handler = partial(SimpleHTTPRequestHandler, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server, sync_playwright() as driver:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        chromium = driver.chromium.launch(executable_path=browser(), args=["--no-sandbox"])
+        tab = chromium.new_page(viewport={"width": 1300, "height": 900})
+        tab.goto(f"http://127.0.0.1:{server.server_port}/index.html")
+        tab.keyboard.press("/")
+        tab.keyboard.type(words)
+        found = tab.locator(".md-search-result__meta", has_text="matching")
+        found.wait_for(timeout=60_000)
+        text = found.inner_text()
+        chromium.close()
+        server.shutdown()
+    return int(text.split()[0])
 
 
 def outside(page: Path) -> list[str]:
