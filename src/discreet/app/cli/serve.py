@@ -6,6 +6,7 @@ import logging
 import os
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import typer
@@ -77,11 +78,14 @@ def _check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls
 
 
 def _web() -> Any:
+    """Return the server's names; an extra that is not installed is named."""
     try:
-        from .. import web
+        import uvicorn  # noqa: F401
+
+        from ..web import server, settings, store
     except ImportError:
         raise MissingExtra.of("server", "a server needs FastAPI and uvicorn") from None
-    return web
+    return SimpleNamespace(build=server.build, Settings=settings.Settings, store=store)
 
 
 def _demo(options: dict[str, Any]) -> Any:

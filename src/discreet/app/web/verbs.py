@@ -4,58 +4,69 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ..._errors import DiscreetError, LedgerError
 from ...curator import STEWARD, Curator, books
-from . import asking, bookkeeping, copies, planning, streams
 from .sessions import Desk, Request, Result
 
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """How a verb is run; `data`: it may read the table, `live`: without a charge of its own."""
+    """How a verb is run: a function of a module beside this one, which is loaded when it is first needed.
 
-    run: Callable[[Desk, Request], Result]
+    `data`: it may read the table, `live`: without a charge of its own.
+    """
+
+    home: str
+    name: str
     data: bool = False
     live: bool = False
 
+    def run(self, desk: Desk, request: Request) -> Result:
+        function: Callable[[Desk, Request], Result] = getattr(self.load(), self.name)
+        return function(desk, request)
+
+    def load(self) -> Any:
+        return import_module(f"{__package__}.{self.home}")
+
 
 VERBS: dict[str, Verb] = {
-    "open": Verb(asking.open_table),
-    "describe": Verb(asking.describe),
-    "budget": Verb(asking.budget),
-    "preview": Verb(asking.preview),
-    "plan": Verb(planning.plan),
-    "explain": Verb(planning.explain),
-    "odds": Verb(planning.odds_of),
-    "ledger": Verb(bookkeeping.ledger),
-    "check": Verb(bookkeeping.check),
-    "spending": Verb(bookkeeping.spending),
-    "releases": Verb(bookkeeping.releases),
-    "policy": Verb(bookkeeping.policy),
-    "note": Verb(bookkeeping.note),
-    "sql": Verb(asking.sql, data=True),
-    "workload": Verb(asking.workload, data=True),
-    "ask": Verb(asking.ask, data=True),
-    "start": Verb(asking.start, data=True),
-    "watch": Verb(asking.watch, data=True),
-    "answer": Verb(asking.answer, data=True, live=True),
-    "feed": Verb(streams.feed, data=True, live=True),
-    "stream": Verb(streams.stream, data=True),
-    "tick": Verb(streams.tick, data=True, live=True),
-    "streams": Verb(streams.streams),
-    "read_stream": Verb(streams.read_stream),
-    "fit": Verb(asking.fit, data=True),
-    "synthesize": Verb(copies.synthesize, data=True),
-    "preview_copy": Verb(copies.preview_copy),
-    "copies": Verb(copies.copies),
-    "copy": Verb(copies.copy),
-    "copy_rows": Verb(copies.copy_rows),
-    "ask_copy": Verb(copies.ask_copy),
-    "draft": Verb(bookkeeping.draft),
-    "create": Verb(bookkeeping.create),
+    "open": Verb("asking", "open_table"),
+    "describe": Verb("asking", "describe"),
+    "budget": Verb("asking", "budget"),
+    "preview": Verb("asking", "preview"),
+    "plan": Verb("planning", "plan"),
+    "explain": Verb("planning", "explain"),
+    "odds": Verb("planning", "odds_of"),
+    "ledger": Verb("bookkeeping", "ledger"),
+    "check": Verb("bookkeeping", "check"),
+    "spending": Verb("bookkeeping", "spending"),
+    "releases": Verb("bookkeeping", "releases"),
+    "policy": Verb("bookkeeping", "policy"),
+    "note": Verb("bookkeeping", "note"),
+    "sql": Verb("asking", "sql", data=True),
+    "workload": Verb("asking", "workload", data=True),
+    "ask": Verb("asking", "ask", data=True),
+    "start": Verb("asking", "start", data=True),
+    "watch": Verb("asking", "watch", data=True),
+    "answer": Verb("asking", "answer", data=True, live=True),
+    "feed": Verb("streams", "feed", data=True, live=True),
+    "stream": Verb("streams", "stream", data=True),
+    "tick": Verb("streams", "tick", data=True, live=True),
+    "streams": Verb("streams", "streams"),
+    "read_stream": Verb("streams", "read_stream"),
+    "fit": Verb("asking", "fit", data=True),
+    "synthesize": Verb("copies", "synthesize", data=True),
+    "preview_copy": Verb("copies", "preview_copy"),
+    "copies": Verb("copies", "copies"),
+    "copy": Verb("copies", "copy"),
+    "copy_rows": Verb("copies", "copy_rows"),
+    "ask_copy": Verb("copies", "ask_copy"),
+    "draft": Verb("bookkeeping", "draft"),
+    "create": Verb("bookkeeping", "create"),
 }
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-# what a worker that reads data loads before it is asked: streaming and synthetic are with the verbs
+# rooms that a worker which reads data loads before it is asked, beside those of its verbs
 ROOMS = ("adaptive",)
 _SPAWN = multiprocessing.get_context("spawn")
 # how long a new process may take to load modules and to open tables
@@ -72,7 +72,12 @@ def serve_requests(
 
 
 def load_rooms() -> None:
-    """Load the rooms whose descriptions are sent; others, which need torch, are loaded when first named."""
+    """Load the verbs, and the rooms whose descriptions are sent; what needs torch is loaded when first
+    named."""
+    from .verbs import VERBS
+
+    for verb in VERBS.values():
+        verb.load()
     for room in ROOMS:
         importlib.import_module(f"discreet.{room}")
 
