@@ -59,8 +59,8 @@ def minimize_damped(problem: Problem, penalties: Array, tolerance: float) -> tup
     where curvature jumps (smoothed hinge, Huber) and lambda is small.
 
     Levenberg's and Marquardt's rule: a multiple of the identity is added to Newton's matrix, more of it after
-    a step that lowered the objective by less than the model said, less after any other. Where the values of two
-    points cannot be told apart any more, the length of the subgradient decides.
+    a step that lowered the objective by less than the model said, less after any other. Where the values of
+    two points cannot be told apart any more, the length of the subgradient decides.
     """
     w = np.zeros(problem.size)
     gradient, scores = problem.gradient(w)
