@@ -26,7 +26,7 @@ LOSSES = [
     tabular.HuberHinge(width=0.3),
     tabular.Huber(threshold=0.7),
     tabular.Squared(),
-    tabular.Squared(reach=0.3),
+    tabular.Squared(reach=1.7),
 ]
 
 

@@ -24,7 +24,7 @@ from ...sampling import Entropy
 from ...tables import Source
 from .losses import Logistic, Loss, Softmax
 from .model import LinearModel, columns_only, target_classes
-from .proximal import minimize_sparse
+from .proximal import minimize_damped, minimize_sparse
 from .rows import Design, Rows
 from .softmax import SoftmaxProblem
 from .solver import Problem, minimize
@@ -36,6 +36,10 @@ _TOLERANCE = 2.0**-20
 # Of that, for each declared row: rounding grows with the number of rows (see `Problem.rounding`).
 _PER_ROW = 2.0**-37
 LEAST_EPSILON = 1e-6
+# Far above what leaves a weight; its square is still a float.
+LARGEST_L1 = 1e100
+# Of one row's curvature: the least lambda that is chosen here, where a huge epsilon leaves no noise.
+LEAST_STRENGTH = 2.0**-30
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -137,6 +141,8 @@ class LinearERM(ABC):
             raise _require.fail("loss", self.loss, "Logistic(), HuberHinge(), Huber() or Squared()")
         _require.finite(l1=self.l1)
         _require.non_negative(l1=self.l1)
+        if self.l1 > LARGEST_L1:
+            raise _require.fail("l1", self.l1, f"at most {LARGEST_L1:g}")
         if self.regularization is not None:
             _require.positive(regularization=self.regularization)
         object.__setattr__(self, "class_weights", _require.listed(class_weights=self.class_weights))
@@ -272,9 +278,14 @@ class LinearERM(ABC):
         return np.tile(each, self.facts.joint)
 
     def _solve(self, problem: Problem) -> Array:
+        """Return a point whose certificate the price rests on: where the quick ways end without one, the sure
+        one goes on."""
+        tolerance = self.facts.tolerance
         if self.l1 > 0:
-            return minimize_sparse(problem, self.penalties, self.facts.tolerance)[0]
-        return minimize(problem, self.facts.tolerance)[0]
+            point, certified = minimize_sparse(problem, self.penalties, tolerance)
+        else:
+            point, certified = minimize(problem, tolerance)
+        return point if certified else minimize_damped(problem, self.penalties, tolerance)[0]
 
 
 def power_of_two(value: float) -> float:

@@ -156,11 +156,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
             raise PrivateFact(
                 "which classes occur is private: declare them, classes=[...]. Nothing was trained."
             )
-        labels = np.array(sorted(self.classes)).tolist()
-        if len(labels) < 2:
-            raise InvalidInput(
-                f"at least two classes must be declared, got {len(labels)}. Nothing was trained."
-            )
+        labels = sorted_classes(self.classes)
         places = {value: i for i, value in enumerate(labels)}
         numbers = [places.get(value, 0) for value in column_of(y, X).tolist()]
         self._labels = labels
@@ -352,6 +348,23 @@ def _refuse_repetition() -> None:
                 f"with PrivateSearch, or fit through a session, people.fit(...), which charges every fit."
             )
         frame = frame.f_back
+
+
+def sorted_classes(classes: Any) -> list[Any]:
+    """Return declared classes in the order of scikit-learn; refuse what is no list of at least two different
+    values that can be compared."""
+    try:
+        labels: list[Any] = np.array(sorted(classes)).tolist()
+        different = len(set(labels)) == len(labels) and all(label == label for label in labels)
+    except (TypeError, ValueError):
+        raise _require.fail(
+            "classes", classes, "a list of values of one kind, such as [0, 1] or ['no', 'yes']"
+        ) from None
+    if len(labels) < 2 or not different:
+        raise InvalidInput(
+            f"at least two classes must be declared, each once, got {labels}. Nothing was trained."
+        )
+    return labels
 
 
 def column_of(y: Any, X: Any) -> npt.NDArray[Any]:

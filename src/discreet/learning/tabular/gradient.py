@@ -18,7 +18,7 @@ from ...mechanisms.calibration import zcdp_rho
 from ...mechanisms.noise import IntegerGaussian
 from ...mechanisms.protocols import Sensitivity
 from ...sampling import Entropy
-from .erm import LinearERM, power_of_two
+from .erm import LEAST_STRENGTH, LinearERM, power_of_two
 from .proximal import soft_threshold
 from .solver import Problem
 
@@ -66,7 +66,8 @@ class GradientPerturbation(LinearERM):
         if self.regularization is not None:
             return float(self.regularization)
         deviation = math.sqrt(float(self.noise.variance) / self.steps) * self.cell
-        return math.sqrt(self.facts.width) * deviation / self.facts.expected_norm
+        best = math.sqrt(self.facts.width) * deviation / self.facts.expected_norm
+        return max(best, LEAST_STRENGTH * self.facts.curvature)
 
     @property
     def cell(self) -> float:

@@ -168,7 +168,11 @@ class Squared:
     reach: float = 1.0
 
     def __post_init__(self) -> None:
-        _require.positive(reach=self.reach)
+        _require.finite(reach=self.reach)
+        if not self.reach >= 1:
+            raise _require.fail(
+                "reach", self.reach, "at least 1, the size of a target: below, the loss falls for ever"
+            )
 
     @property
     def lipschitz(self) -> float:

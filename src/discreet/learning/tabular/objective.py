@@ -18,7 +18,7 @@ from ...mechanisms.noise import IntegerLaplace
 from ...mechanisms.protocols import Sensitivity
 from ...sampling import Entropy
 from . import noise as inside
-from .erm import LinearERM, power_of_two
+from .erm import LEAST_STRENGTH, LinearERM, power_of_two
 from .solver import Problem
 
 Array = npt.NDArray[np.float64]
@@ -136,7 +136,8 @@ class ObjectivePerturbation(LinearERM):
         if self.regularization is not None:
             return float(self.regularization)
         half = self._objective_epsilon / 2 / self.facts.rank
-        least = strength = self.facts.eigenvalue / math.expm1(min(700.0, half))
+        enough = self.facts.eigenvalue / math.expm1(min(700.0, half))
+        least = strength = max(enough, LEAST_STRENGTH * self.facts.curvature)
         for _ in range(30):
             strength = max(least, self._expected_noise(strength) / self.facts.expected_norm)
         return strength

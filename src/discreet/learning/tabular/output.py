@@ -16,7 +16,7 @@ from ...mechanisms.calibration import zcdp_rho
 from ...mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ...mechanisms.protocols import Sensitivity
 from ...sampling import Entropy
-from .erm import LinearERM, power_of_two
+from .erm import LEAST_STRENGTH, LinearERM, power_of_two
 from .solver import Problem
 
 Array = npt.NDArray[np.float64]
@@ -63,7 +63,8 @@ class OutputPerturbation(LinearERM):
         steepness = facts.size * facts.curvature / facts.width
         # the noise's norm is inverse to lambda: this is its squared norm at lambda 1
         unit = facts.width * self._noise_at(1.0).mean_squared_error * self._cell(1.0) ** 2
-        return float((2 * steepness * unit / facts.expected_norm**2) ** (1 / 3))
+        best = float((2 * steepness * unit / facts.expected_norm**2) ** (1 / 3))
+        return max(best, LEAST_STRENGTH * facts.curvature)
 
     def _distance(self, strength: float) -> float:
         facts = self.facts

@@ -21,7 +21,7 @@ from ..._errors import InvalidInput, PrivateFact
 from ..._public import Bounds, Categories, Public
 from ...accounting import ZCDP, NegativeBinomialTrials, PoissonTrials, RepeatAndSelect
 from ...mechanisms.protocols import Mechanism, Release
-from .estimators import TableEstimator, column_of, numbers_of
+from .estimators import TableEstimator, column_of, numbers_of, sorted_classes
 from .selection import RandomTrials, rho_of
 from .trial_laws import Law, gamma_of
 
@@ -177,7 +177,7 @@ class PrivateSearch(TableEstimator):
             )
         else:
             # numbered by the sorted order, as the estimator does
-            labels = np.array(sorted(classes)).tolist()
+            labels = sorted_classes(classes)
             places = {value: i for i, value in enumerate(labels)}
             numbers = [places.get(value, 0) for value in column_of(y, X).tolist()]
             self._labels = labels
