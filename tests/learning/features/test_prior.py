@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import doctest
 from pathlib import Path
 from typing import Any
 
@@ -165,3 +166,10 @@ def test_the_prior_is_its_parts_put_together(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused(build: Any) -> None:
     with pytest.raises(DiscreetError):
         build()
+
+
+def test_what_the_page_shows_is_what_happens() -> None:
+    page = Path(__file__).parents[3] / "docs" / "vision.md"
+    done = doctest.testfile(str(page), module_relative=False)
+    assert done.attempted >= 8
+    assert done.failed == 0
