@@ -42,11 +42,11 @@ def whitening(neighbors: Neighbors, other: list[float]) -> Case:
 
     return Case(
         name=f"whitening, {neighbors}",
-        mechanism=PrivateWhitening(public=public, width=1, rho=2),
+        mechanism=PrivateWhitening(public=public, width=1, rho=0.1),
         source=rows([1.0, 0.5]),
         neighbor=rows(other),
-        outcome=lambda r: round(float(r.value.matrix[0, 0]), 1),  # type: ignore[union-attr]
-        runs=300,
+        outcome=lambda r: float(r.value.matrix[0, 0]) < 1.6,  # type: ignore[union-attr]
+        runs=600,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import doctest
+import json
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 from discreet import DiscreetError
+from discreet.learning import files
 from discreet.learning.features import (
     ProceduralClasses,
     ProceduralNetwork,
@@ -84,6 +87,16 @@ def test_a_network_is_the_same_again_and_from_its_file(tmp_path: Path) -> None:
     assert steps == [(1, 2), (2, 2)]
     with pytest.raises(DiscreetError, match="other arguments"):
         ProceduralNetwork.trained(cache=tmp_path / "n", **{**SMALL, "seed": 1})
+
+
+def test_a_file_that_is_none_and_a_folder_that_is_not_there_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DiscreetError, match="folder"):
+        ProceduralNetwork.trained(cache=tmp_path / "none" / "n", **SMALL)
+    facts = {"shape": [1, 28, 28], "width": 2, "classes": 8, "steps": 2, "seed": 0}
+    for raw in (b"", b"junk" * 9, files.dump({}, {}), files.dump({}, {"features": json.dumps(facts)})):
+        (tmp_path / "n").write_bytes(raw)
+        with pytest.raises(DiscreetError):
+            ProceduralNetwork.trained(cache=tmp_path / "n", **SMALL)
 
 
 def test_training_leaves_the_global_generator_alone() -> None:
@@ -165,3 +178,10 @@ def test_the_prior_is_its_parts_put_together(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused(build: Any) -> None:
     with pytest.raises(DiscreetError):
         build()
+
+
+def test_what_the_page_shows_is_what_happens() -> None:
+    page = Path(__file__).parents[3] / "docs" / "vision.md"
+    done = doctest.testfile(str(page), module_relative=False)
+    assert done.attempted >= 8
+    assert done.failed == 0

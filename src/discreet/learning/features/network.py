@@ -79,6 +79,8 @@ class ProceduralNetwork(nn.Module):
         facts = {"shape": list(shape), "width": width, "classes": classes, "steps": steps, "seed": seed}
         if cache is not None and Path(cache).exists():
             return network._recalled(Path(cache), facts)
+        if cache is not None and not Path(cache).parent.is_dir():
+            raise InvalidInput(f"the folder of {cache} does not exist. Nothing was trained. Make it first.")
         network._train(steps, progress)
         if cache is not None:
             Path(cache).write_bytes(files.dump(network._weights(), {"features": json.dumps(facts)}))
@@ -139,6 +141,12 @@ class ProceduralNetwork(nn.Module):
             raise InvalidInput(
                 f"{path} holds a network of other arguments than {facts}. Nothing was loaded. Give another "
                 f"file, or remove this one."
+            )
+        if {name: t.shape for name, t in tensors.items()} != {
+            name: t.shape for name, t in self._weights().items()
+        }:
+            raise InvalidInput(
+                f"{path} does not hold all weights of its network. Nothing was loaded. Remove it."
             )
         self.load_state_dict(tensors, strict=False)
         return self.eval()

@@ -22,8 +22,8 @@ class ProceduralPrior:
 
     Scattering coefficients, each channel standardized over the image's own positions, and the features of a
     `ProceduralNetwork`, both with the same total variance on procedural images; then their principal
-    components of `procedural` such images, divided by deviations to the `power`. Made once: with a `cache`, a folder, the network is kept
-    there.
+    components on `procedural` such images, divided by deviations to the `power`. Made once: with a `cache`, a
+    folder, the network is kept there.
 
     Guarantee: a function of each image by itself, up to the rounding of floats: computing it costs nothing,
                and neighbors stay neighbors.
