@@ -6,11 +6,11 @@ STAMP := $(VENV)/.installed
 WORKERS ?= 2
 
 # Each test worker is a process of its own: threads inside numpy and torch would only get in each other's way.
-test test-fast test-all: export OMP_NUM_THREADS = 1
+test test-fast test-all test-transformers: export OMP_NUM_THREADS = 1
 # Tests start hundreds of Python processes; each would compile the whole package again where nothing is kept.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast test-all test-newest lint format bench docs peers clean
+.PHONY: demo test test-fast test-all test-transformers test-newest lint format bench docs peers clean
 
 demo: $(STAMP)
 	$(BIN)/discreet demo
@@ -23,8 +23,18 @@ test-fast: $(STAMP)
 	@test -n "$(ROOM)" || { echo "say which room: make test-fast ROOM=query (one of: $$(ls -d tests/*/ | xargs -n1 basename | grep -v __ | tr '\n' ' '))"; exit 2; }
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" -x tests/$(ROOM)
 
-test-all: $(STAMP)
+test-all: $(STAMP) test-transformers
 	$(BIN)/python -m pytest -n $(WORKERS)
+
+# Models of Hugging Face, which are no dependency: the tests that are skipped where transformers is missing.
+test-transformers: .venv-hf/.installed
+	.venv-hf/bin/python -m pytest -n $(WORKERS) tests/learning/test_hugging_face.py tests/learning/test_transformers_library.py tests/learning/test_transformers_trainer.py
+	.venv-hf/bin/python -m pytest tests/examples -k fine_tune
+
+.venv-hf/.installed: pyproject.toml constraints.txt tests/transformers.txt
+	test -x .venv-hf/bin/python || $(PYTHON) -m venv .venv-hf
+	.venv-hf/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -r tests/transformers.txt -e '.[dev]'
+	touch $@
 
 # What `pip install` brings today: the newest of every dependency, only torch as constraints.txt has it.
 test-newest: .venv-newest/.installed
@@ -67,4 +77,4 @@ peers: .venv-peers/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) .venv-peers .venv-newest .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist out
+	rm -rf $(VENV) .venv-peers .venv-newest .venv-hf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist out

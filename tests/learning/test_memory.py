@@ -111,3 +111,26 @@ def test_gradients_that_belong_to_another_example_differ_in_a_weighted_sum() -> 
         plain = engine.clipped_sum(x, y, clip=1e9)
         assert torch.allclose(rows.sum(0), plain, atol=1e-5)
         assert safety._differs(engine, x, y)
+
+
+@pytest.mark.parametrize("count", [5, 10, 11, 12, 23])
+def test_made_up_examples_of_ones_own_may_be_many(count: int) -> None:
+    torch.manual_seed(0)
+    given = torch.rand(count, 3), torch.randint(0, 2, (count,))
+    trainer = Trainer(
+        nn.Linear(3, 2), nn.CrossEntropyLoss(), public=Public(size=100), noise_multiplier=1.0, batch=10,
+        steps=5, synthetic=given,
+    )  # fmt: skip
+    assert trainer.synthetic is given
+    with pytest.raises(NotPrivate, match="mixes examples"):
+        probe(ClippingEngine(Averages(), nn.CrossEntropyLoss()), *given)
+
+
+class Averages(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self.layer(x - x.mean(0))
+        return scores

@@ -420,3 +420,62 @@ def test_a_compiled_model_is_trained_as_it_is_written_and_compiles_nothing(
             assert torch.allclose(got, truth[:size].sum(0), atol=1e-4)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 0
     probe(ClippingEngine(model, loss), made_up(x), made_up(y))
+
+
+class Tokens(nn.Module):
+    """A class token and positions as parameters of its own, as a vision transformer has them."""
+
+    def __init__(self, odd: bool = False) -> None:
+        super().__init__()
+        self.inside, self.odd = nn.Linear(4, 8), odd
+        self.token, self.positions = (
+            nn.Parameter(torch.randn(1, 1, 8)),
+            nn.Parameter(torch.randn(1, T + 1, 8)),
+        )
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        self.layers, self.out = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(8, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.cat([self.token.expand(len(x), -1, -1), self.inside(x)], 1) + self.positions
+        if self.odd:
+            x = x * torch.cumsum(self.positions, 1)
+        scores: Tensor = self.out(self.layers(x)[:, 0])
+        return scores
+
+
+@pytest.mark.parametrize("odd", [False, True])
+def test_parameters_of_a_module_itself_are_copied_and_its_layers_tapped(odd: bool) -> None:
+    """Where it does with them what is not known, all of it runs example by example."""
+    torch.manual_seed(0)
+    model, x, y = Tokens(odd), torch.randn(2 * T, T, 4), torch.randn(2 * T, 2)
+    truth = naive(model, x, y)
+    norms = truth.norm(dim=1)
+    clip = float(norms.median())
+    clipped = truth * (clip / norms).clamp(max=1).unsqueeze(1)
+    engine = ClippingEngine(model, loss)
+    names = list(dict(model.named_parameters()))
+    with engine.attached():
+        for size in (1, T, T + 1, 2 * T):
+            got = engine.clipped_sum(x[:size], y[:size], clip=clip)
+            assert (got - clipped[:size].sum(0)).norm() <= 1e-4 * size * clip
+    assert engine.routes[""] == ("isolated" if odd else "shared")
+    assert list(dict(model.named_parameters())) == names
+    assert type(model.token) is nn.Parameter
+    probe(ClippingEngine(model, loss), made_up(x), made_up(y))
+
+
+class MixingTokens(Tokens):
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = super().forward(x) - self.token.mean() * x.mean()
+        return scores
+
+
+def test_a_module_with_parameters_of_its_own_that_mixes_is_refused_or_kept_apart() -> None:
+    torch.manual_seed(0)
+    x, y = torch.randn(7, T, 4), torch.randn(7, 2)
+    model = MixingTokens()
+    engine = ClippingEngine(model, loss)
+    with engine.attached():
+        engine.clipped_sum(x, y, clip=1.0)
+    # example by example, where x.mean() is that of one example
+    assert engine.routes[""] == "isolated"

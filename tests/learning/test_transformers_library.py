@@ -70,3 +70,76 @@ def test_all_weights_train_as_in_a_loop_of_single_examples(
             got = engine.clipped_sum(ids[:size], y[:size], clip=clip)
             assert (got - clipped[:size].sum(0)).norm() <= 1e-4 * size * clip
     probe(ClippingEngine(model, loss, isolate=isolate), made_up(ids), made_up(y))
+
+
+class Masked(nn.Module):
+    """BERT with the mask of its padding as a second input; checkpointed where that was switched on."""
+
+    def __init__(self, inner: Any) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, ids: Tensor, mask: Tensor) -> Tensor:
+        scores: Tensor = self.inner(input_ids=ids, attention_mask=mask).logits
+        return scores
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("build", [bert, gpt2])
+def test_masks_and_gradient_checkpoints_give_the_sum_of_single_examples(
+    build: Callable[[], nn.Module], checkpointing: bool
+) -> None:
+    torch.manual_seed(0)
+    inner: Any = build().inner
+    if checkpointing:
+        inner.gradient_checkpointing_enable({"use_reentrant": False})
+    model = Masked(inner).train()
+    ids, y = torch.randint(0, WORDS, (9, T)), torch.logspace(-1, 1, 9)
+    mask = (torch.arange(T) < torch.randint(2, T + 1, (9, 1))).long()
+    truth = torch.cat(
+        [naive_pair(model, ids[i : i + 1], mask[i : i + 1], y[i : i + 1]).unsqueeze(0) for i in range(9)]
+    )
+    clip = float(truth.norm(dim=1).median())
+    clipped = truth * (clip / truth.norm(dim=1)).clamp(max=1).unsqueeze(1)
+    engine = ClippingEngine(model, loss)
+    with engine.attached():
+        for size in (1, T, 9):
+            got = engine.clipped_sum((ids[:size], mask[:size]), y[:size], clip=clip)
+            assert (got - clipped[:size].sum(0)).norm() <= 1e-4 * size * clip
+
+
+def naive_pair(model: nn.Module, ids: Tensor, mask: Tensor, y: Tensor) -> Tensor:
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    parts = torch.autograd.grad(loss(model(ids, mask), y).sum(), parameters, allow_unused=True)
+    pairs = zip(parameters, parts, strict=True)
+    return torch.cat([torch.zeros(p.numel()) if g is None else g.flatten() for p, g in pairs])
+
+
+def test_a_tiny_bert_starts_in_less_than_three_seconds_and_shows_progress() -> None:
+    """Of the library itself: 2 layers, 128 wide, 30,522 words; CPU time from start to the first step."""
+    import time
+
+    from transformers import BertConfig, BertForSequenceClassification
+
+    from discreet import Public, learning
+    from discreet.sampling import Entropy
+
+    torch.manual_seed(0)
+    config = BertConfig(
+        hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512, num_labels=2
+    )
+    public = Public(size=64)
+    trainer = learning.Trainer(
+        Scores(BertForSequenceClassification(config)), nn.CrossEntropyLoss(), public=public,
+        noise_multiplier=1.0, batch=8, steps=2,
+    )  # fmt: skip
+    data = learning.Examples(torch.randint(0, 30_000, (64, 64)), torch.randint(0, 2, (64,)), public)
+    start = time.process_time()
+    run = trainer.start(data, entropy=Entropy())
+    assert time.process_time() - start < 3
+    seen = []
+    with run:
+        while not run.done:
+            run.step()
+            seen.append((run.progress.step, run.progress.steps))
+    assert seen == [(1, 2), (2, 2)]

@@ -32,7 +32,7 @@ from .losses import CrossEntropy, per_example
 from .taps import Tap, entries, merged
 
 ENTRIES = 16 << 20  # floats that the taps of one part of a batch may hold: 64 megabytes (measured)
-FEWEST = 16  # examples in a part, however much they hold
+FEWEST = 8  # examples in a part, however much they hold
 
 Found = tuple[
     list[Tap], Tensor | None, Tensor
@@ -195,14 +195,11 @@ class ClippingEngine:
         shapes = tuple(t.shape[1:] if isinstance(t, Tensor) else type(t) for t in tree_leaves(inputs))
         key = self.model.training, shapes
         if key not in self._layouts:
-            surveys = []
             with undisturbed():
-                for size in SIZES:
-                    survey = Survey()
-                    surveys.append(survey)
-                    self._rehearse(inputs, size, survey)
-                decisions = layouts(*surveys)
-                self.recorder.layouts = decisions
+                decisions = self._surveyed(inputs)
+                if plan.SHARED in self.routes.values() and not self._can_share(inputs):
+                    self._isolate_shared()
+                    decisions = self._surveyed(inputs)
                 if any(CONSTANT in layout.inputs for layout in decisions.values()):
                     # What a layer makes of a constant is combined with batches by their size: it must be
                     # right at both sizes, so that it was no coincidence.
@@ -211,12 +208,50 @@ class ClippingEngine:
             self._layouts[key] = decisions
         self.recorder.layouts = self._layouts[key]
 
-    def _rehearse(self, inputs: tuple[Any, ...], size: int, survey: Survey | None = None) -> None:
-        """Run the model on a few examples; nothing of it is kept but what the survey notes."""
+    def _surveyed(self, inputs: tuple[Any, ...]) -> dict[Call, Layout]:
+        """Return what follows the batch in each call, by two forward passes."""
+        surveys = []
+        for size in SIZES:
+            survey = Survey()
+            surveys.append(survey)
+            self._rehearse(inputs, size, survey)
+        self.recorder.layouts = layouts(*surveys)
+        return self.recorder.layouts
+
+    def _can_share(self, inputs: tuple[Any, ...]) -> bool:
+        """Return whether modules use parameters of their own in ways that are known, at both sizes; the
+        result must have the same shapes and values as without copies."""
+        try:
+            for size in SIZES:
+                seed = int(torch.randint(0, 1 << 30, ()))
+                results = []
+                for survey in (None, Survey()):
+                    torch.manual_seed(seed)
+                    results.append(self._rehearse(inputs, size, survey))
+                pairs = zip(*map(tree_leaves, results), strict=True)
+                if not all(_same(one, other) for one, other in pairs):
+                    return False
+        except Exception:  # whatever it was, example by example it is either gone, or seen again
+            return False
+        return True
+
+    def _isolate_shared(self) -> None:
+        """Run modules with parameters of their own example by example, with all their layers."""
+        self.routes, self._layouts = plan.routes(self.model_as_given(), share=False), {}
+        plan.put_all(self.model, self.recorder, self.routes, opaque=bool(self.sizes))
+
+    def model_as_given(self) -> nn.Module:
+        """Return the model with every forward pass as it was."""
+        plan.detach(self.model)
+        return self.model
+
+    def _rehearse(self, inputs: tuple[Any, ...], size: int, survey: Survey | None = None) -> Any:
+        """Run the model on a few examples; nothing of it is kept but the result, and what the survey
+        notes."""
         recorder = self.recorder
         recorder.batch, recorder.active, recorder.survey = size, True, survey
         try:
-            self.model(*few(inputs, size))
+            return self.model(*few(inputs, size))
         finally:
             recorder.active, recorder.survey = False, None
             recorder.edges, recorder.notes, recorder.calls, recorder.axes = [], [], {}, {}
@@ -350,6 +385,15 @@ def full_precision() -> AbstractContextManager[Any]:
     Inside the model it does what it says.
     """
     return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext()
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Return whether two results are the same up to rounding; NaN where the other is."""
+    if not isinstance(one, Tensor) or not isinstance(other, Tensor):
+        return type(one) is type(other)
+    if one.shape != other.shape:
+        return False
+    return torch.allclose(one.detach(), other.detach(), rtol=1e-3, atol=1e-5, equal_nan=True)
 
 
 def _layers(parameters: dict[str, nn.Parameter]) -> dict[int, int]:

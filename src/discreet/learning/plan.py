@@ -64,6 +64,7 @@ _OF_LAST_DIMENSIONS = (
 _BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
 _FREEZABLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 CONSTANT = "constant"  # the way of a frozen batch normalization
+SHARED = "shared"  # the way of a module's own parameters, where its layers go theirs
 FLAT = "flat"  # stands for a list of ids that is cut into bags by offsets
 _TENSOR = object()  # its place in what a module returns
 _MIXING = (
@@ -146,17 +147,19 @@ def _ordinary(module: nn.Module) -> bool:
     return "weight" in module._parameters
 
 
-def routes(model: nn.Module) -> dict[str, str]:
-    """By name of the module: "tapped" or "isolated".
+def routes(model: nn.Module, *, share: bool = True) -> dict[str, str]:
+    """By name of the module: "tapped", "isolated" or "shared".
 
-    Everything with trainable parameters is in exactly one of them. Frozen batch
-    normalization is "constant".
+    Every trainable parameter is in exactly one of them. Of a "shared" module the parameters of its own (a
+    class token, a table of positions) go to each example as a copy, and its layers go their own ways; where
+    its code does something else with them than is known, it is "isolated" after all (`share=False`). Frozen
+    batch normalization is "constant".
 
     >>> routes(nn.Sequential(nn.Linear(3, 2), nn.PReLU()))
     {'0': 'tapped', '1': 'isolated'}
     """
     _check_module(model)
-    chosen = dict(_routes(model, ""))
+    chosen = dict(_routes(model, "", share))
     for name, tensor in itertools.chain(model.named_parameters(), model.named_buffers()):
         if is_lazy(tensor):
             raise InvalidInput(
@@ -182,29 +185,47 @@ def _check_module(model: Any) -> None:
         )
 
 
-def _routes(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
+def _routes(module: nn.Module, name: str, share: bool) -> Iterator[tuple[str, str]]:
     if is_constant(module):
         yield name, CONSTANT
         return
     why = refusal(module)
     if why is not None:
         raise Unsupported(f"{name or 'the model'}: {why} Nothing was read or trained.")
-    if not any(p.requires_grad for p in module.parameters()):
-        for child_name, child in module.named_children():
-            yield from _routes(child, f"{name}.{child_name}".lstrip("."))
-        return
-    if _ordinary(module):
+    learns = any(p.requires_grad for p in module.parameters())
+    if learns and _ordinary(module):
         yield name, "tapped"
-    elif parametrize.is_parametrized(module) or any(p.requires_grad for p in _own_parameters(module)):
-        for inner_name, inner in module.named_modules():
-            if (why := refusal(inner)) is not None:
-                raise Unsupported(f"{name}.{inner_name}: {why} Nothing was read or trained.")
-            if is_constant(inner):
-                yield f"{name}.{inner_name}".lstrip("."), CONSTANT
-        yield name, "isolated"
-    else:
-        for child_name, child in module.named_children():
-            yield from _routes(child, f"{name}.{child_name}".lstrip("."))
+        return
+    shares = learns and share and _is_shareable(module)
+    alone = parametrize.is_parametrized(module) or any(p.requires_grad for p in _own_parameters(module))
+    if learns and alone and not shares:
+        yield from _isolated(module, name)
+        return
+    if shares:
+        yield name, SHARED
+    for child_name, child in module.named_children():
+        yield from _routes(child, f"{name}.{child_name}".lstrip("."), share)
+
+
+def _isolated(module: nn.Module, name: str) -> Iterator[tuple[str, str]]:
+    """Yield the way of a module that runs example by example with all its parts."""
+    for inner_name, inner in module.named_modules():
+        if (why := refusal(inner)) is not None:
+            raise Unsupported(f"{name}.{inner_name}: {why} Nothing was read or trained.")
+        if is_constant(inner):
+            yield f"{name}.{inner_name}".lstrip("."), CONSTANT
+    yield name, "isolated"
+
+
+def _is_shareable(module: nn.Module) -> bool:
+    """Return whether a module has parameters of its own beside layers that are worth going their own ways."""
+    if parametrize.is_parametrized(module) or type(module).__module__.startswith("torch.nn."):
+        return False
+    if any(isinstance(child, nn.ParameterList | nn.ParameterDict) for child in module.children()):
+        return False
+    own = any(p.requires_grad for p in module.parameters(recurse=False))
+    inner = any(p.requires_grad for child in module.children() for p in child.parameters())
+    return own and inner
 
 
 def _own_parameters(module: nn.Module) -> Iterator[nn.Parameter]:
@@ -222,22 +243,56 @@ def attached(
 ) -> Iterator[None]:
     """Within this context the model's forward pass leaves taps in the recorder; `opaque` layers are not
     looked into by `torch.compile`, which compiles what is between them."""
-    run: Any = torch.compiler.disable(_recorded) if opaque else _recorded  # type: ignore[no-untyped-call]
+    put_all(model, recorder, ways, opaque=opaque)
     try:
-        for name, way in ways.items():
-            module = model.get_submodule(name)
-            if isinstance(vars(module).get("forward"), _Ours):
-                # One module under two names.
-                continue
-            if way == CONSTANT:
-                _put(module, constant, module)
-                continue
-            own_rule = rule_of(module) if way == "tapped" else None
-            rule = partial(own_rule or partial(isolated, form_of(module)), module)
-            _put(module, run, recorder, name, rule, module.forward)
         yield
     finally:
         detach(model)
+
+
+def put_all(model: nn.Module, recorder: Recorder, ways: dict[str, str], *, opaque: bool = False) -> None:
+    """Put our forward passes in the places of the modules' own."""
+    run: Any = torch.compiler.disable(_recorded) if opaque else _recorded  # type: ignore[no-untyped-call]
+    for name, way in ways.items():
+        module = model.get_submodule(name)
+        if isinstance(vars(module).get("forward"), _Ours):
+            # One module under two names.
+            continue
+        if way == CONSTANT:
+            _put(module, constant, module)
+        elif way == SHARED:
+            _put(module, with_copies, module, recorder, module.forward)
+        else:
+            own_rule = rule_of(module) if way == "tapped" else None
+            rule = partial(own_rule or partial(isolated, form_of(module)), module)
+            _put(module, run, recorder, name, rule, module.forward)
+
+
+def with_copies(
+    module: nn.Module, recorder: Recorder, plain: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Run the module's own code on the batch, with a copy of each parameter of its own for every example.
+
+    The code sees the shape that it expects (`shared`): what it does beyond what is known there is refused,
+    not guessed.
+    """
+    if recorder.inside or not recorder.active or recorder.survey is not None:
+        return plain(*args, **kwargs)
+    kept = dict(module._parameters)
+    own = {str(id(p)): p for p in kept.values() if p is not None and p.requires_grad}
+    copies = {key: p.detach().expand(recorder.batch, *p.shape).requires_grad_() for key, p in own.items()}
+    stand_ins: Any = {
+        name: shared(copies[str(id(p))]) for name, p in kept.items() if p is not None and p.requires_grad
+    }
+    try:
+        module._parameters.update(stand_ins)
+        results = plain(*args, **kwargs)
+    finally:
+        module._parameters.update(kept)
+    if any(isinstance(leaf, Shared) for leaf in leaves_of(results)):
+        raise NotBatchFirst(f"{type(module).__name__} returns what it made of its own parameters alone.")
+    _note_copies(recorder, own, copies)
+    return results
 
 
 def eager(model: nn.Module) -> AbstractContextManager[Any]:

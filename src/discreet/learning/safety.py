@@ -302,8 +302,9 @@ def _differs(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
     for place, lengths in enumerate(truth.lengths):
         _check_lengths(whole, place, total[place : place + 1], lengths)
     del whole
-    more = _measured(engine, *_pick((inputs, targets), torch.arange(MORE) % count))
-    return _apart(engine, more, truth, _split(weights, MORE), scale, inputs)
+    size = max(MORE, count + 1)
+    more = _measured(engine, *_pick((inputs, targets), torch.arange(size) % count))
+    return _apart(engine, more, truth, _split(weights, size), scale, inputs)
 
 
 def _split(weights: Tensor, size: int) -> Tensor:
