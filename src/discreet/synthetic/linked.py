@@ -202,6 +202,7 @@ class LinkedSynthesis:
         options: Mapping[str, Any] | None = None,
     ) -> LinkedSynthesis:
         """Return the synthesis with the largest rho that is (epsilon, delta)-DP."""
+        instance(Public, public=public)
         priced(epsilon)
         _require.open_probability(delta=delta)
         instance(ChildTable, child=child)
