@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from fractions import Fraction
 from pathlib import Path
@@ -20,8 +21,9 @@ from discreet._registry import from_json, to_json
 from discreet.app.cli import app
 from discreet.mechanisms import ExponentialMechanism, IntegerGaussian
 from discreet.sampling import SeededEntropy
-from discreet.synthetic import ChildTable, LinkedSynthesis, SyntheticPair
+from discreet.synthetic import ChildTable, Domain, DomainColumn, LinkedSynthesis, SyntheticPair
 from discreet.synthetic import linked as room
+from discreet.synthetic.counting import count
 from discreet.synthetic.evidence import sample_given
 from discreet.synthetic.linked import cells_of
 from discreet.synthetic.methods import METHODS
@@ -256,15 +258,16 @@ def test_descriptions_are_complete() -> None:
 
 
 def test_methods_for_other_tables_or_more_rows_are_refused() -> None:
-    import dataclasses
-
     method = built()
+    number = DomainColumn(column="visits.rows", edges=(0, 2, 4), missing=False)
+    coarse = Domain(columns=(*method.parents.domain.columns[:-1], number))
     for wrong in (
         {"parents": dataclasses.replace(method.parents, rows_per_unit=2)},
         {"children": method.parents},
         {"public": dataclasses.replace(PUBLIC, neighbors=Neighbors("replace"), size=9)},
         {"child": "people"},
         {"parents": None},
+        {"parents": dataclasses.replace(method.parents, domain=coarse)},
     ):
         with pytest.raises(dp.DiscreetError):
             dataclasses.replace(method, **wrong)
@@ -383,3 +386,38 @@ def test_the_shell_copies_two_tables_into_a_folder(tmp_path: Path, monkeypatch: 
     assert json.loads(done.stdout)["child"]["table"] == "visits"
     assert pq.read_table("copies/people.parquet").column_names == ["id", "sex"]
     assert set(pq.read_table("copies/visits.parquet")["who"].to_pylist()) <= set(range(1, 31))
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("coded", "chosen"),
+        ("cells_chosen", "cells_coded"),
+        ('a"b', "cells__child_chosen"),
+        ("u", "k"),
+        ("x", "X y"),
+    ],
+)
+def test_no_name_of_a_table_or_column_is_taken_for_one_of_ours(first: str, second: str) -> None:
+    visits = Related(name=second, private=True, unit="k", schema={"c0": Bounds(0, 9), "n": Bounds(0, 9)})  # type: ignore[arg-type]
+    public = Public(
+        schema={"p0": Bounds(0, 9), "r": Bounds(0, 9)}, unit=Unit("c0"), table=first, tables=(visits,)
+    )  # type: ignore[arg-type]
+    rows = {"c0": [1, 2, 3], "p0": [4, 5, 6], "r": [7, 8, 9]}
+    more = {"k": [1, 1, 3, 9], "c0": [0, 1, 2, 3], "n": [3, 4, 5, 6]}
+    child = ChildTable(name=second, rows_per_unit=2)
+    method = LinkedSynthesis.for_privacy(public, child, epsilon=1, delta=1e-6, method="independent")
+    parents, children = cells_of(method, connect(rows, public, related={second: more}), SeededEntropy(1))
+    # NULL is the eleventh code; unit 9 has no row of the first table.
+    assert [list(map(int, code)) for code in zip(*parents.codes, strict=True)] == [
+        [5, 8, 0],
+        [6, 9, 1],
+        [4, 7, 2],
+    ]
+    assert sorted(zip(*(c.tolist() for c in children.codes), strict=True)) == [
+        (4, 7, 0, 3),
+        (4, 7, 1, 4),
+        (6, 9, 2, 5),
+    ]
+    flat = Domain(columns=method.parents.domain.columns[:-1])
+    assert count(connect(rows, public, related={second: more}), flat, 1, SeededEntropy(1)).counts.sum() == 3

@@ -10,8 +10,8 @@ from typing import Any
 from .. import _require
 from .._errors import InvalidInput
 
-# Rows that are drawn at once, and seeds, at most: what fits a machine's integers with room to spare.
-MOST_ROWS_DRAWN = 1 << 36
+# Rows that are drawn at once, at most: 8 GB for each column. A noisy total can be larger, of a tiny budget.
+MOST_ROWS_DRAWN = 10**9
 
 
 def mapping(**named: Any) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from .._require import Real
 from ..accounting import Event
 from ..tables.cells import Coding
 from ..tables.engines.open_rows import ask_open_rows
-from .arguments import instance, mapping, rows_and_seed, writable
+from .arguments import MOST_ROWS_DRAWN, instance, mapping, rows_and_seed, writable
 from .constraints import repaired
 from .domain import number_of
 from .estimation import noisy_total
@@ -69,7 +69,8 @@ class SyntheticCopy:
             asked = (epsilon, float(delta))
         chosen = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
         copy = cls(fitted, event, 0, chosen, asked)
-        return replace(copy, rows=max(1, round(copy.total)) if rows is None else int(rows))
+        default = min(MOST_ROWS_DRAWN, max(1, round(copy.total)))
+        return replace(copy, rows=default if rows is None else int(rows))
 
     @property
     def public(self) -> Public:

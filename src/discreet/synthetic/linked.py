@@ -31,7 +31,7 @@ from ..tables.engines.duckdb import engine_of
 from .arguments import instance, mapping, method_options, priced
 from .constraints import Constraint
 from .counting import Cells
-from .domain import Domain
+from .domain import Domain, DomainColumn
 from .methods import method_class
 from .synthesizer import Fitted, State, Synthesizer
 
@@ -171,8 +171,10 @@ class LinkedSynthesis:
                 "parents. "
                 "Nothing was charged. Build it with LinkedSynthesis.for_privacy(...)."
             )
-        number, shared = number_column(self.public, self.child), self._shared
-        if self.parents.domain.names[-1] != number or self.children.domain.columns[: len(shared)] != shared:
+        edges = tuple(range(rows + 2))
+        number = DomainColumn(column=number_column(self.public, self.child), edges=edges, missing=False)
+        shared = self._shared
+        if self.parents.domain.columns[-1] != number or self.children.domain.columns[: len(shared)] != shared:
             raise InvalidInput(
                 "the children's domain must begin with the parents' columns, and the parents' end with their "
                 "number. Nothing was charged. Build it with LinkedSynthesis.for_privacy(...)."
@@ -200,6 +202,7 @@ class LinkedSynthesis:
         options: Mapping[str, Any] | None = None,
     ) -> LinkedSynthesis:
         """Return the synthesis with the largest rho that is (epsilon, delta)-DP."""
+        instance(Public, public=public)
         priced(epsilon)
         _require.open_probability(delta=delta)
         instance(ChildTable, child=child)

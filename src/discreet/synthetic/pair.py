@@ -25,7 +25,8 @@ from .copy import NOTE, SyntheticAnswer, SyntheticCopy
 from .evidence import sample_given
 from .generation import estimate, ungrouped
 from .linked import LinkedFitted, child_of
-from .quality import Report
+from .model import GraphicalModel
+from .quality import Report, promised
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,12 +81,14 @@ class SyntheticPair:
         return table.add_column(0, self.keys[0], pa.array(np.arange(1, self.rows + 1)))
 
     @cached_property
+    def _owners(self) -> Any:
+        """The place of each child's parent."""
+        return np.repeat(np.arange(self.rows), self.units.codes[-1])
+
+    @cached_property
     def children(self) -> pa.Table:
-        random = np.random.default_rng([self.seed, 2])
-        *shared, numbers = self.units.codes
-        owners = np.repeat(np.arange(self.rows), numbers)
-        codes = self._codes(shared, owners, random)
-        fitted = self.fitted.children
+        random = np.random.default_rng([self.seed, 3])
+        shared, owners, codes, fitted = self.units.codes[:-1], self._owners, self._codes, self.fitted.children
         table = fitted.domain.decode(fitted.public, codes, random)
         table = repaired(table, fitted, codes, random) if len(owners) else table
         own = table.column_names[len(shared) :]
@@ -93,9 +96,15 @@ class SyntheticPair:
         table = table.select(own).rename_columns(plain)
         return table.add_column(0, self.keys[1], pa.array(owners + 1))
 
-    def _codes(self, shared: list[Any], owners: Any, random: np.random.Generator) -> list[Any]:
-        """Return codes of the flat table of children: those of the owners, and others given these."""
-        fitted = self.fitted.children
+    @cached_property
+    def _model(self) -> GraphicalModel:
+        return estimate(self.fitted.children)
+
+    @cached_property
+    def _codes(self) -> list[Any]:
+        """The codes of the flat table of children: those of the owners, and others given these."""
+        random = np.random.default_rng([self.seed, 2])
+        fitted, owners, shared = self.fitted.children, self._owners, self.units.codes[:-1]
         if not len(owners):
             return [np.zeros(0, np.int64) for _ in fitted.domain.columns]
         # Codes that were put together (MST) are those of the model while rows are drawn.
@@ -103,7 +112,7 @@ class SyntheticPair:
         for a, codes in enumerate(shared):
             group = np.array(fitted.groups[a]) if fitted.groups and fitted.groups[a] else None
             given[a] = codes[owners] if group is None else group[codes[owners]]
-        drawn = ungrouped(fitted, sample_given(estimate(fitted), given, random), random)
+        drawn = ungrouped(fitted, sample_given(self._model, given, random), random)
         return [codes[owners] for codes in shared] + drawn[len(shared) :]
 
     def to_arrow(self) -> dict[str, pa.Table]:
@@ -144,9 +153,8 @@ class SyntheticPair:
 
     def report(self, confidence: float = 0.95) -> dict[str, Report]:
         """Return what the release promises of its own quality, for the flat table behind each: free."""
-        fitted, random = self.fitted.children, np.random.default_rng([self.seed, 2])
-        copy = SyntheticCopy.of(fitted, self.units.event, seed=int(random.integers(1 << 32)))
-        reports = (self.units.report(confidence), copy.report(confidence))
+        own = promised(self.fitted.children, self._model, self._codes, confidence)
+        reports = (self.units.report(confidence), own)
         return dict(zip(self.names, reports, strict=True))
 
     def card(self) -> dict[str, Any]:

@@ -51,9 +51,9 @@ class PrivBayes(Synthesizer):
     Proof:     adaptive composition. n R = 1/2 sum |c_xy - c_x c_y / n| moves by at most 3 when a row comes
                or goes: the joint counts by 1 in l1, and n p q by at most |n' - n| + n (|p' - p| + |q' - q|),
                which is at most 1 + 4 n / (n + 1), as shares of n + 1 rows differ from those of n by at most
-               2 / (n + 1); their Theorem 5.3 has 3 / n + 2 / n^2 for R where a row is replaced. Rows of
-               a unit come one after the other, a replaced one goes and comes. Rounding down to the grid adds
-               at most 1. Which tables are useful is decided by released and declared numbers.
+               2 / (n + 1). Rows of a unit come one after the other, a replaced one goes and comes. Rounding
+               down to the grid adds at most 1. Which tables are useful is decided by released and declared
+               numbers.
     """
 
     method: ClassVar[str] = "privbayes"
@@ -129,10 +129,9 @@ class PrivBayes(Synthesizer):
         return rows / max(1e-12, _require.float_or_inf(self.theta) * noise)
 
     def _choose(self, state: State, cells: Cells, entropy: Entropy) -> None:
-        """The first column is the first of the domain; of all others the best pair of a column and
-        parents."""
+        """The first column is drawn; of all others the best pair of a column and parents is chosen."""
         limit = self._useful(state)
-        network: list[Clique] = [(0,)]
+        network: list[Clique] = [(entropy.integer(63) % self._columns,)]
         scores: dict[Clique, int] = {}
         while len(network) < self._columns:
             candidates = self._candidates(network, limit)

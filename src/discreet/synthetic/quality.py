@@ -96,7 +96,7 @@ def promised(fitted: Fitted, model: GraphicalModel, codes: Sequence[Any], confid
         drawn = _summands(fitted, table.clique, cells)
         length = drawn * math.log(2) - math.log(1 - confidence)
         noise = math.sqrt(2 * drawn * table.variance * length)
-        copy = own.table(table.clique) * (total / len(mapped[0]))
+        copy = own.table(table.clique) * (total / max(1, len(mapped[0])))
         apart = float(np.abs(copy - table.values).sum())
         expected = drawn * math.sqrt(2 / math.pi * table.variance)
         names = tuple(fitted.domain.names[a] for a in table.clique)

@@ -74,11 +74,11 @@ def count_cells(
     table = source.public.table
     names = [f"c{i}" for i in range(len(codings))]
     rows_of_table = _coded(engine, table, codings, names, source.public.unit.column)
-    query = exp.select().with_("coded", as_=rows_of_table)
-    origin = "coded"
+    prefix = _prefix([table])
+    query, origin = exp.select().with_(f"{prefix}coded", as_=rows_of_table), f"{prefix}coded"
     if source.public.unit.column is not None:
         assert rows is not None
-        query, origin = _chosen(query, names, rows, key), "chosen"
+        query, origin = _chosen(query, names, rows, key, prefix), f"{prefix}chosen"
     return _answered(engine, _grouped(query, names, origin), names)
 
 
@@ -116,33 +116,48 @@ def count_linked(
     assert unit is not None
     above = [f"p{i}" for i in range(len(codings))]
     below = [f"c{i}" for i in range(len(child_codings))]
-    query = exp.select().with_("coded", as_=_coded(engine, public.table, codings, above, unit))
-    query = _chosen(query, above, 1, key)
-    query = query.with_("child_coded", as_=_coded(engine, child.name, child_codings, below, child.unit))
-    query = _chosen(query, below, rows, key, "child_")
-    numbers = exp.select(_name("u"), _alias(exp.Count(this=exp.Star()), "k")).from_("child_chosen")
-    query = query.with_("numbers", as_=numbers.group_by(_name("u")))
+    first = _prefix([public.table, child.name])
+    second = f"{first}child_"
+    query = exp.select().with_(f"{first}coded", as_=_coded(engine, public.table, codings, above, unit))
+    query = _chosen(query, above, 1, key, first)
+    query = query.with_(f"{second}coded", as_=_coded(engine, child.name, child_codings, below, child.unit))
+    query = _chosen(query, below, rows, key, second)
+    numbers = exp.select(_name("u"), _alias(exp.Count(this=exp.Star()), "k")).from_(f"{second}chosen")
+    query = query.with_(f"{second}numbers", as_=numbers.group_by(_name("u")))
     with one_snapshot(engine):
-        parents = _answered(engine, _of_parents(query.copy(), above), [*above, "k"])
-        children = _answered(engine, _of_children(query, above, below), [*above, *below])
+        parents = _answered(engine, _of_parents(query.copy(), above, first), [*above, "k"])
+        children = _answered(engine, _of_children(query, above, below, first), [*above, *below])
     return LinkedCells(parents, children)
 
 
-def _of_parents(query: exp.Select, names: list[str]) -> exp.Select:
-    own = exp.column(exp.to_identifier("u", quoted=True), table=exp.to_identifier("chosen"))
-    other = exp.column(exp.to_identifier("u", quoted=True), table=exp.to_identifier("numbers"))
+def _prefix(tables: Sequence[str]) -> str:
+    """Return how the names of our own relations begin: as no table does, so that none is taken for
+    another."""
+    prefix = "cells_"
+    while any(table.lower().startswith(prefix) for table in tables):
+        prefix += "_"
+    return prefix
+
+
+def _unit_of(relation: str) -> Any:
+    return exp.column(exp.to_identifier("u", quoted=True), table=exp.to_identifier(relation))
+
+
+def _of_parents(query: exp.Select, names: list[str], prefix: str) -> exp.Select:
+    own, other = _unit_of(f"{prefix}chosen"), _unit_of(f"{prefix}child_numbers")
     number = exp.Coalesce(this=_name("k"), expressions=[_whole(0)])
-    joined = exp.select(*map(_name, names), _alias(number, "k")).from_("chosen")
-    joined = joined.join("numbers", on=exp.EQ(this=own, expression=other), join_type="left")
-    return _grouped(query.with_("joined", as_=joined), [*names, "k"], "joined")
+    joined = exp.select(*map(_name, names), _alias(number, "k")).from_(f"{prefix}chosen")
+    same = exp.EQ(this=own, expression=other)
+    joined = joined.join(f"{prefix}child_numbers", on=same, join_type="left")
+    return _grouped(query.with_(f"{prefix}joined", as_=joined), [*names, "k"], f"{prefix}joined")
 
 
-def _of_children(query: exp.Select, above: list[str], below: list[str]) -> exp.Select:
-    own = exp.column(exp.to_identifier("u", quoted=True), table=exp.to_identifier("child_chosen"))
-    other = exp.column(exp.to_identifier("u", quoted=True), table=exp.to_identifier("chosen"))
-    joined = exp.select(*map(_name, [*above, *below])).from_("child_chosen")
-    joined = joined.join("chosen", on=exp.EQ(this=own, expression=other), join_type="inner")
-    return _grouped(query.with_("joined", as_=joined), [*above, *below], "joined")
+def _of_children(query: exp.Select, above: list[str], below: list[str], prefix: str) -> exp.Select:
+    own, other = _unit_of(f"{prefix}child_chosen"), _unit_of(f"{prefix}chosen")
+    joined = exp.select(*map(_name, [*above, *below])).from_(f"{prefix}child_chosen")
+    same = exp.EQ(this=own, expression=other)
+    joined = joined.join(f"{prefix}chosen", on=same, join_type="inner")
+    return _grouped(query.with_(f"{prefix}joined", as_=joined), [*above, *below], f"{prefix}joined")
 
 
 def _grouped(query: exp.Select, names: list[str], origin: str) -> exp.Select:
@@ -175,7 +190,7 @@ def _coded(
     return rows
 
 
-def _chosen(query: exp.Select, names: list[str], rows: int, key: int, prefix: str = "") -> exp.Select:
+def _chosen(query: exp.Select, names: list[str], rows: int, key: int, prefix: str) -> exp.Select:
     """WITH chosen AS at most `rows` rows of every unit, by keyed hash."""
     number = exp.Window(this=exp.RowNumber(), partition_by=[_name("u"), *map(_name, names)])
     numbered = exp.select(_name("u"), *map(_name, names), _alias(number, "o")).from_(f"{prefix}coded")
