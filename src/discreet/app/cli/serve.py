@@ -25,6 +25,11 @@ def serve(
     name: list[str] = typer.Option(
         [], "--name", help="A host name under which browsers reach it, as behind a proxy."
     ),
+    ledgers: str = typer.Option(
+        None,
+        "--ledgers",
+        help="A PostgreSQL database that keeps the ledgers of datasets added from now on.",
+    ),
     seconds: float = typer.Option(5.0, "--seconds", help="The public time limit of a question."),
     tick: float = typer.Option(
         None,
@@ -61,7 +66,7 @@ def serve(
     names = tuple({*name, "127.0.0.1", "localhost", "[::1]"})
     options: dict[str, Any] = {
         "host": host, "port": port, "hosts": names, "seconds": seconds, "tick": tick, "workers": workers,
-        "hide_stored": hide_stored, "secure": bool(certificate or behind_tls),
+        "hide_stored": hide_stored, "ledgers": ledgers, "secure": bool(certificate or behind_tls),
     }  # fmt: skip
     if demo:
         from ..web.demo import demo_settings

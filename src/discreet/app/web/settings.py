@@ -26,6 +26,8 @@ class Settings:
     hosts: tuple[str, ...] = ("127.0.0.1", "localhost", "[::1]", "testserver")
     # cookies only over TLS: set it wherever a proxy or uvicorn speaks TLS
     secure: bool = False
+    # a PostgreSQL database, "postgresql://user@host/books", that keeps the ledgers of datasets that are added
+    ledgers: str | None = None
     seconds: float = 5.0
     tick: float | None = None
     # whether an answer from the store waits like a new one, so that nobody sees that others have asked it

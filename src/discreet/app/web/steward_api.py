@@ -115,7 +115,12 @@ async def create_dataset(request: Request, person: Person, body: bodies.DatasetB
     dataset = Dataset(body.name, data, str(schema), str(ledger))
     options = body.model_dump()
     opened = await desk.steward(
-        "create", person, dataset, budget=options["budget"], analysts=options["analysts"]
+        "create",
+        person,
+        dataset,
+        budget=options["budget"],
+        analysts=options["analysts"],
+        remote=desk.settings.ledgers,
     )
     store.add_dataset(dataset)
     store.set_grants(body.name, opened["analysts"])

@@ -7,6 +7,7 @@ A `Desk` without an engine does what needs no data: previews, budgets, ledgers.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -467,12 +468,18 @@ def create(desk: Desk, request: dict[str, Any]) -> dict[str, Any]:
             requests.data_of(dataset["data"]),
             schema=Path(dataset["schema"]),
             ledger=Path(dataset["ledger"]),
+            remote=_remote(options.get("remote"), dataset["name"]),
             budget=Budget(**_numbers(options["budget"])),
             analysts=analysts,
             seconds=desk.seconds,
         )
     session.curator.note("steward", {"by": request["by"], "what": f"served as {dataset['name']!r}"})
     return {"table": session.public.table, "analysts": [name for name, _ in session.curator.policy.analysts]}
+
+
+def _remote(address: str | None, name: str) -> str | None:
+    """Return where in the database of ledgers a dataset has its own."""
+    return None if address is None else f"{address}::{re.sub('[^a-z0-9_]', '_', name.lower())}"
 
 
 @dataclass(frozen=True, slots=True)
