@@ -56,6 +56,7 @@ def open(
     large_delta: bool = False,
     engine: str | None = None,
     key: str | None = None,
+    remote: str | None = None,
 ) -> Session:
     """Open a dataset: a Parquet or CSV file, a folder, a pattern ("visits-*.parquet") or a list of these,
     `tables.Database(path, table)`, a data frame, an Arrow table, a
@@ -72,7 +73,8 @@ def open(
     name with `.ledger` added. `seconds`: a public limit for each of the engine's queries; one that takes
     longer is stopped, and stays charged. `memory` ("4GB"): what the engine may use; the rest goes to disk.
     `engine`: "spark" reads a Parquet file, a folder or a pattern of these with Spark. `key`: with Spark and
-    `dp.rows()`, the column in which no two rows agree; joins need it.
+    `dp.rows()`, the column in which no two rows agree; joins need it. `remote`: the database in which the
+    entries of `ledger`, a file that points there, are kept: "postgresql://user@host/books::name".
     """
     if analysts is not None and not isinstance(analysts, Mapping):
         raise _require.fail(
@@ -102,8 +104,9 @@ def open(
         source = data if opened and not related else connect(table_data, public, related=related, **limits)
     if opened and source.public != public:
         raise InvalidInput("this source has public facts of its own; give none beside them.")
-    remote = _address(ledger)
-    path = _ledger(data, ledger) if remote is None else Path(split(remote)[1] + ".ledger")
+    given = remote
+    remote = given or _address(ledger)
+    path = _ledger(data, ledger) if given or remote is None else Path(split(remote)[1] + ".ledger")
     if path.exists() if remote is None else attach(path, remote):
         return Session(_existing(path, source, budget, analysts))
     if budget is None:

@@ -24,7 +24,8 @@ from ..mechanisms.protocols import Release, as_of
 from ..query import SqlVector
 from ..query.streams import stream_statistic
 from ..streaming import Advance, ContinualCounter, Latest, OnlineLearner, counter, learner
-from ..tables import Memory, Source, connect
+from ..tables import Memory, Source, connect, connect_postgres, is_address
+from ..tables.engines.spark_files import is_frame
 
 if TYPE_CHECKING:
     from .session import Session
@@ -50,8 +51,8 @@ class Stream:
 
     @_require.spelled
     def feed(self, rows: Any = None, *, tick: str | None = None) -> Release:
-        """Close one tick with its rows: a data frame, an Arrow table, a mapping of columns, a file or a
-        `tables.Database`; an empty one is a tick as well.
+        """Close one tick with its rows: a data frame, an Arrow table, a mapping of columns, a file, a
+        `tables.Database`, "postgresql://...::table" or a Spark DataFrame; an empty one is a tick as well.
 
         `tick` names it, by default by its number: a name that was fed before is refused, so that a batch can
         be fed again after a crash without counting twice. With a clock the rows of the tick are taken from
@@ -100,6 +101,13 @@ class Stream:
         return curator.resume(self.counter, self.number, analyst=session.analyst).answer(Advance())
 
     def _source(self, rows: Any, public: Public) -> Source:
+        if is_frame(rows):
+            from ..tables.engines.spark import connect as connect_spark
+
+            return connect_spark(rows, public)
+        if is_address(rows):
+            address, _, table = rows.partition("::")
+            return connect_postgres(address, public, table=table or public.table)
         if isinstance(rows, Source):
             raise _require.fail("rows", type(rows).__name__, "data, a path, or tables.Database(path, table)")
         if hasattr(rows, "keys") and not hasattr(rows, "columns"):

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -20,16 +19,18 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ... import _require
-from ..._errors import InvalidInput, PublicMismatch
-from ..._public import ADD_REMOVE, Public
-from ..columns import check_public, converted_to, held, kind_of
-from ..engine import ROW, Engine, EngineError, TimeLimit, quoted
+from ..._errors import InvalidInput
+from ..._public import Public
+from ..columns import converted_to, held, kind_of
+from ..engine import ROW, Engine, EngineError, quoted
 from ..files import Files, several
 from ..formats import Csv, Format
 from ..look import delimiter_of, look
 from ..schema import drafted
 from ..source import Memory, Source, fingerprint
-from .duckdb_reading import Database, Reader, connection, file_kind, lock
+from .duckdb_files import file_kind
+from .duckdb_reading import Database, Reader, connection, lock
+from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
@@ -103,7 +104,7 @@ class DuckDB:
                 # a relation: from DuckDB 2 on, Arrow tables of `execute` come with a copy and a warning
                 return cursor.sql(sql).to_arrow_table()
             except Exception:  # its text could quote a value
-                error = self._too_late() if late.is_set() else _withheld()
+                error = too_late(self._seconds) if late.is_set() else withheld()
                 self._opened.try_renew()
                 raise error from None
             finally:
@@ -111,13 +112,7 @@ class DuckDB:
 
     def stopwatch(self) -> Callable[[], None]:
         """Started now: calling it later fails with `TimeLimit` once the public limit of time has passed."""
-        start = time.monotonic()
-
-        def check() -> None:
-            if self._seconds is not None and time.monotonic() - start > self._seconds:
-                raise self._too_late()
-
-        return check
+        return stopwatch(self._seconds)
 
     def interrupt(self) -> None:
         """Stop all queries that run now, from any thread: each fails with an `EngineError`."""
@@ -130,8 +125,7 @@ class DuckDB:
         No limit of time: who reads may take theirs.
         """
         known = self._kinds[self._public.table]
-        if unknown := [name for name in columns if name not in known]:
-            raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(known)}.")
+        check_columns(columns, known)
         names = ", ".join(self._typed(name, known[name]) for name in columns) if columns else quoted(ROW)
         with self._cancellable() as cursor:
             try:
@@ -139,7 +133,7 @@ class DuckDB:
                     1 << 16
                 )
             except Exception:
-                raise _withheld() from None
+                raise withheld() from None
             while (batch := _next(reader)) is not None:
                 if columns:
                     # Days and times that no calendar of Python's has are missing here too.
@@ -187,48 +181,13 @@ class DuckDB:
             timer.start()
         return timer
 
-    def _too_late(self) -> TimeLimit:
-        return TimeLimit(
-            f"the query took longer than the public limit of {self._seconds:g} seconds and was "
-            f"stopped. Nothing was released. Ask for "
-            f"less, or have the steward raise the limit."
-        )
-
     def _cursor(self) -> Any:
         return self._opened.cursor()
 
     def _check(self) -> None:
-        public = self._public
-        wanted = [(public.table, public.schema, public.unit.column)]
-        wanted += [(t.name, t.schema, t.unit) for t in public.tables]
-        for name, schema, unit in wanted:
-            if name not in self._kinds:
-                raise InvalidInput(
-                    f"table {name!r} is declared, and none of that name was given: {list(self._kinds)}."
-                )
-            columns = self._kinds[name]
-            missing = [c for c in [*(c for c, _ in schema), *([unit] if unit else [])] if c not in columns]
-            if missing:
-                near = _require.meant(missing[0], columns)
-                raise InvalidInput(
-                    f"the schema declares {missing[0]!r}, and table {name!r} has no such "
-                    f"column.{near} It has: {', '.join(columns)}. "
-                    f"Nothing was opened."
-                )
-        check_public(public, self._kinds)
-        self._check_size()
-
-    def _check_size(self) -> None:
-        """Where the size is public, what is declared must be true: mechanisms scale by it."""
-        public = self._public
-        if public.neighbors is ADD_REMOVE or public.size is None or public.unit.column is not None:
-            return
-        (rows,) = self._con.execute(f"SELECT COUNT(*) FROM {quoted(public.table)}").fetchone()
-        if rows != public.size:
-            raise PublicMismatch(
-                f"under {public.neighbors} the size is public and must be true: declared "
-                f"{public.size}, but the table has {rows} rows."
-            )
+        check_declared(self._public, self._kinds)
+        rows = f"SELECT COUNT(*) FROM {quoted(self._public.table)}"
+        check_size(self._public, lambda: int(self._con.execute(rows).fetchone()[0]))
 
     def _check_keys(self) -> None:
         """A declared key of a public table must be unique: joins rely on it, and anybody may know it."""
@@ -241,10 +200,7 @@ class DuckDB:
                 f"COUNT(*) > 1)"
             )
             if self._con.execute(repeated).fetchone()[0]:
-                raise InvalidInput(
-                    f"the key {list(table.key)} of the public table {table.name!r} is not unique: "
-                    f"leave key out."
-                )
+                raise not_unique(table.name, table.key)
 
     def __repr__(self) -> str:
         return f"DuckDB(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"
@@ -407,13 +363,6 @@ def _stamp(data: Any) -> tuple[Any, ...] | None:
     return tuple((s.st_dev, s.st_ino, s.st_mtime_ns, s.st_ctime_ns, s.st_size) for s in states) or None
 
 
-def _withheld() -> EngineError:
-    return EngineError(
-        "the engine could not compute this query; its message is withheld, as it may speak of the "
-        "data. Nothing was released."
-    )
-
-
 def _next(reader: Any) -> pa.RecordBatch | None:
     """Return the next batch, or None at the end; what the engine says in between is kept back."""
     try:
@@ -421,7 +370,7 @@ def _next(reader: Any) -> pa.RecordBatch | None:
     except StopIteration:
         return None
     except Exception:
-        raise _withheld() from None
+        raise withheld() from None
 
 
 def connect(

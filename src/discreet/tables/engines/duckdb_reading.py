@@ -10,8 +10,6 @@ larger into a private folder, and is locked once its tables are in.
 
 from __future__ import annotations
 
-import csv
-import gzip
 import re
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,9 +36,17 @@ from ..columns import (
 from ..engine import ROW, literal, quoted
 from ..files import Files
 from ..formats import Csv
-from ..quotes import multiline
 from ..source import Memory
 from ..spill import Spill
+from .duckdb_files import (
+    check_same,
+    csv_reader,
+    file_kind,
+    parquet_batches,
+    parquet_schema,
+    rewritten,
+    write_parquet,
+)
 
 # Shortcuts that the engine takes when a column's least and largest value, in the whole file or a part of it,
 # allow them. One row can move these: with it, a query on ten million rows took a third longer.
@@ -116,18 +122,6 @@ def _series(series: Any) -> Any:
         ) from None
 
 
-def file_kind(path: str) -> str:
-    suffixes = Path(path).suffixes
-    if suffixes and suffixes[-1] == ".parquet":
-        return "parquet"
-    if any(s in (".csv", ".tsv") for s in suffixes):
-        return "csv"
-    raise InvalidInput(
-        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz). For a DuckDB database "
-        f"give tables.Database(path, table)."
-    )
-
-
 class Reader:
     """Brings tables into one connection, and remembers what has to be kept and what may still be read."""
 
@@ -170,9 +164,9 @@ class Reader:
 
     def _parquet(self, name: str, *paths: str) -> None:
         what = f"{Path(paths[0]).name!r}, as Parquet," if len(paths) == 1 else f"table {name!r}"
-        schema = _parquet_schema(paths[0])
+        schema = parquet_schema(paths[0])
         for path in paths[1:]:
-            _check_same(paths[0], schema, path, _parquet_schema(path))
+            check_same(paths[0], schema, path, parquet_schema(path))
         check_names(name, [*schema.names, ROW])
         wide = {field.name: "decimal" for field in schema if arrow_kind(field.type) == "decimal"}
         self.unreadable[name] = wide
@@ -189,7 +183,7 @@ class Reader:
         columns = f"* {self._replaced(read, what, empty)}RENAME (file_row_number AS {ROW})"
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {source}", what)
         self.paths.extend(paths)
-        self._mend(name, what, lambda columns: _parquet_batches(paths, columns))
+        self._mend(name, what, lambda columns: parquet_batches(paths, columns))
 
     def _several_csv(self, name: str, data: Files) -> None:
         """One after the other, each read as a file alone would be; their first lines must be the same."""
@@ -211,9 +205,9 @@ class Reader:
             self._run(f"{make} {rows}; DROP TABLE {file}", f"{path.name!r}, as text in UTF-8,")
 
     def _csv(self, name: str, path: str, written: Csv | None = None) -> None:
-        read = _csv(path, name, None if written is None else written.format.delimiter)
+        read = csv_reader(path, name, None if written is None else written.format.delimiter)
         columns = (
-            f"* {'' if written is None else _rewritten(written)}, row_number() OVER () AS {ROW} FROM {read}"
+            f"* {'' if written is None else rewritten(written)}, row_number() OVER () AS {ROW} FROM {read}"
         )
         what = f"{Path(path).name!r}, as text in UTF-8,"
         self._run(f"CREATE TABLE {quoted(name)} AS SELECT {columns}", what)
@@ -258,7 +252,7 @@ class Reader:
             return
         path = str(Path(self.folder) / f"{len(self.paths)}.parquet")
         try:
-            _write(path, batches(columns))
+            write_parquet(path, batches(columns))
             read = f"read_parquet({literal(path)}, file_row_number=true)"
             self.con.execute(
                 f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT * RENAME (file_row_number AS "
@@ -319,117 +313,6 @@ class Reader:
         self.held[raw] = self.arrow[name] = kept
         self.con.register(raw, kept)
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT * FROM {raw}", f"table {name!r}")
-
-
-def _rewritten(written: Csv) -> str:
-    """Numbers with a decimal point and dates as ISO has them, by functions that cannot fail; a date in no
-    known format is missing."""
-    format, parts = written.format, []
-    if format.decimal != "." or format.thousands:
-        for column in written.numbers:
-            plain = (
-                f"replace({quoted(column)}, {literal(format.thousands)}, '')"
-                if format.thousands
-                else quoted(column)
-            )
-            parts.append(f"replace({plain}, {literal(format.decimal)}, '.') AS {quoted(column)}")
-    if format.dates:
-        listed = ", ".join(literal(text) for text in format.dates)
-        for column in written.days:
-            day = f"CAST(CAST(try_strptime(trim({quoted(column)}), [{listed}]) AS DATE) AS VARCHAR)"
-            parts.append(f"{day} AS {quoted(column)}")
-    return f"REPLACE ({', '.join(parts)})" if parts else ""
-
-
-def _csv(path: str, table: str, delimiter: str | None = None) -> str:
-    """Return how to read a CSV file so that nothing about its rows is guessed or can fail: names from the
-    first line, all else text.
-
-    Queries convert text to the declared type, and what does not convert is missing.
-    """
-    mark = delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
-    opener: Any = gzip.open if path.endswith(".gz") else open
-    try:
-        # Only the names must be text: a line that is not is left out, like others that are broken.
-        with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
-            names = next(csv.reader(file, delimiter=mark), [])
-        "".join(names).encode()
-        with opener(path, "rb") as file:
-            spans = multiline(file, mark)
-    except (OSError, EOFError, ValueError, csv.Error):
-        raise InvalidInput(
-            f"{Path(path).name!r} cannot be read as text in UTF-8. Nothing was opened or charged. "
-            f"Convert the file."
-        ) from None
-    if spans is None:
-        raise InvalidInput(
-            f"the quotes of {Path(path).name!r} do not pair up: an unclosed one would swallow the "
-            f"lines after it. Nothing was opened or "
-            f'charged. Put fields that hold quotes between quotes, and write "" for each inside.'
-        )
-    if not names or len(set(names)) < len(names):
-        raise InvalidInput(f"the first line of {Path(path).name!r} must name the columns, each once.")
-    check_names(table, [*names, ROW])
-    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
-    return (
-        f"read_csv({literal(path)}, columns={{{columns}}}, delim={literal(mark)}, quote='\"', "
-        f"escape='\"', header=true, "
-        f"auto_detect=false, hive_partitioning=false, ignore_errors=true, null_padding=true, "
-        f"strict_mode=false{', parallel=false' if spans else ''})"
-    )
-
-
-def _parquet_schema(path: str) -> pa.Schema:
-    import pyarrow.parquet as pq
-
-    try:
-        return pq.read_schema(path)
-    except (pa.ArrowException, OSError):
-        raise InvalidInput(
-            f"{Path(path).name!r}, as Parquet, cannot be read. Nothing was opened or charged. Check the file."
-        ) from None
-
-
-def _check_same(first: str, schema: pa.Schema, path: str, other: pa.Schema) -> None:
-    """Refuse a file with other columns, or other types, than the first: what is missing or converted in one
-    file and not in another is for the steward to see."""
-    if other.equals(schema, check_metadata=False):
-        return
-    differ = [
-        name
-        for name in dict.fromkeys([*schema.names, *other.names])
-        if name not in schema.names or name not in other.names or schema.field(name) != other.field(name)
-    ]
-    column = f"column {differ[0]!r}" if differ else "the order of columns"
-    raise InvalidInput(
-        f"{Path(path).name!r} and {Path(first).name!r} do not have the same columns and types: {column} "
-        f"differs. Nothing was opened or charged. Write the files anew with one schema."
-    )
-
-
-def _parquet_batches(paths: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    import pyarrow.parquet as pq
-
-    # With this type dictionaries come as their values; pyarrow would refuse one that has an entry which is no
-    # text.
-    for path in paths:
-        with pq.ParquetFile(path, binary_type=pa.large_binary()) as file:
-            yield from file.iter_batches(1 << 16, columns=list(columns), use_threads=False)
-
-
-def _write(path: str, batches: Iterator[pa.RecordBatch]) -> None:
-    """What can be read of some batches, as a Parquet file, a part at a time."""
-    import pyarrow.parquet as pq
-
-    writer = None
-    try:
-        for batch in batches:
-            table = held(pa.Table.from_batches([batch]))
-            writer = writer or pq.ParquetWriter(path, table.schema)
-            writer.write_table(table)
-    finally:
-        if writer is not None:
-            writer.close()
 
 
 def _amount(memory: Any) -> str:

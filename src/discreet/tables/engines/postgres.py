@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -24,13 +23,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ... import _require
-from ..._errors import InvalidInput, PublicMismatch, Unsupported
-from ..._public import ADD_REMOVE, Public
-from ..columns import check_public
-from ..engine import EngineError, TimeLimit, quoted
-from .postgres_arrow import DATE, arrow_table, csv_batches, day_loader, withheld
+from ..._errors import InvalidInput, Unsupported
+from ..._public import Public
+from ..engine import EngineError, quoted
+from .postgres_arrow import DATE, SERVER, arrow_table, csv_batches, day_loader
 from .postgres_connection import Address, Pool, driver
 from .postgres_tables import Table, check, converted, definitions, look, resolve
+from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
@@ -90,13 +89,7 @@ class PostgreSQL:
 
     def stopwatch(self) -> Callable[[], None]:
         """Started now: calling it later fails with `TimeLimit` once the public limit of time has passed."""
-        start = time.monotonic()
-
-        def check() -> None:
-            if self._seconds is not None and time.monotonic() - start > self._seconds:
-                raise self._too_late()
-
-        return check
+        return stopwatch(self._seconds)
 
     def interrupt(self) -> None:
         """Stop all queries that run now, from any thread: each fails with an `EngineError`."""
@@ -150,8 +143,7 @@ class PostgreSQL:
         """
         table = self._tables[self._public.table]
         known = self._kinds[self._public.table]
-        if unknown := [name for name in columns if name not in known]:
-            raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(known)}.")
+        check_columns(columns, known)
         names = ", ".join(self._typed(table, name) for name in columns) or "1"
         schema = table.arrow(columns) if columns else pa.schema([("one", pa.int64())])
         sql = (
@@ -212,38 +204,13 @@ class PostgreSQL:
             yield
         except psycopg.Error as error:
             late = getattr(error, "sqlstate", None) == _CANCELED and self._seconds is not None
-            raise (self._too_late() if late else withheld()) from None
-
-    def _too_late(self) -> TimeLimit:
-        return TimeLimit(
-            f"the query took longer than the public limit of {self._seconds:g} seconds and was stopped. "
-            f"Nothing was released. Ask for less, or have the steward raise the limit."
-        )
+            raise (too_late(self._seconds) if late else withheld(SERVER)) from None
 
     def _check(self) -> None:
-        public = self._public
-        for table in self._tables.values():
-            known = self._kinds[table.name]
-            declared = [*(c for c, _ in table.schema), *([table.unit] if table.unit else [])]
-            if missing := [c for c in declared if c not in known]:
-                near = _require.meant(missing[0], known)
-                raise InvalidInput(
-                    f"the schema declares {missing[0]!r}, and table {table.name!r} has no such column.{near} "
-                    f"It has: {', '.join(known)}. Nothing was opened."
-                )
-        check_public(public, self._kinds)
-        if public.neighbors is not ADD_REMOVE and public.size is not None and public.unit.column is None:
-            self._check_size(public.size)
+        check_declared(self._public, self._kinds)
+        rows = f"SELECT COUNT(*) AS n FROM {quoted(self._public.table)}"
+        check_size(self._public, lambda: int(self._first(rows)[0]))
         self._check_keys()
-
-    def _check_size(self, declared: int) -> None:
-        """Where the size is public, what is declared must be true: mechanisms scale by it."""
-        (rows,) = self._first(f"SELECT COUNT(*) AS n FROM {quoted(self._public.table)}")
-        if rows != declared:
-            raise PublicMismatch(
-                f"under {self._public.neighbors} the size is public and must be true: declared {declared}, "
-                f"but the table has {rows} rows."
-            )
 
     def _check_keys(self) -> None:
         """A declared key of a public table must be unique: joins rely on it, and anybody may know it."""
@@ -253,10 +220,7 @@ class PostgreSQL:
             texts = ", ".join(f"{quoted(column)}::text" for column in table.key)
             repeated = f"SELECT 1 FROM {quoted(table.name)} GROUP BY {texts} HAVING COUNT(*) > 1"
             if self._first(f"SELECT COUNT(*) AS n FROM ({repeated}) AS r")[0]:
-                raise InvalidInput(
-                    f"the key {list(table.key)} of the public table {table.name!r} is not unique: leave key "
-                    f"out."
-                )
+                raise not_unique(table.name, table.key)
 
     def _first(self, sql: str) -> list[Any]:
         return [column[0].as_py() for column in self.answer(sql).columns]

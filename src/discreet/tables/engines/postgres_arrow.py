@@ -12,8 +12,10 @@ from typing import Any
 import pyarrow as pa
 
 from ..columns import LONGEST_TEXT
-from ..engine import EngineError
 from .postgres_connection import driver
+from .refusals import withheld
+
+SERVER = "the PostgreSQL server"
 
 _ARROW = {
     16: pa.bool_(),
@@ -29,13 +31,6 @@ _ARROW = {
 DATE = 1082
 _EPOCH = 10957  # days from 1970 to PostgreSQL's first day, 2000-01-01
 _BATCH = 1 << 22  # bytes of text that are read before the next batch is made, or more for long rows
-
-
-def withheld() -> EngineError:
-    return EngineError(
-        "the PostgreSQL server could not compute this query; its message is withheld, as it may speak of the "
-        "data. Nothing was released."
-    )
 
 
 def day_loader() -> Any:
@@ -56,7 +51,7 @@ def arrow_table(cursor: Any) -> pa.Table:
     try:
         arrays = [_column([row[i] for row in rows], column.type_code) for i, column in enumerate(columns)]
     except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
-        raise withheld() from None  # its text could quote a value
+        raise withheld(SERVER) from None  # its text could quote a value
     return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
 
 
@@ -126,4 +121,4 @@ def _next(reader: Any) -> pa.RecordBatch | None:
     except StopIteration:
         return None
     except pa.ArrowException:
-        raise withheld() from None
+        raise withheld(SERVER) from None

@@ -12,7 +12,6 @@ thread of its own, whose job group is what a limit of time cancels.
 from __future__ import annotations
 
 import hashlib
-import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from ... import _require
-from ..._errors import InvalidInput, PublicMismatch
-from ..._public import ADD_REMOVE, Public
-from ..columns import check_names, check_public, converted_to, held
-from ..engine import ROW, EngineError, TimeLimit
+from ..._errors import InvalidInput
+from ..._public import Public
+from ..columns import check_names, converted_to, held
+from ..engine import ROW, EngineError
+from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 from .spark_files import files_stamp
 from .spark_reading import Table, read
 
@@ -175,9 +175,9 @@ class Spark:
         except (TimeoutError, KeyboardInterrupt) as reason:
             running.cancel()
             self._stop(group)
-            raise (self._too_late() if isinstance(reason, TimeoutError) else reason) from None
+            raise (too_late(self._seconds) if isinstance(reason, TimeoutError) else reason) from None
         except Exception:  # its text could quote a value
-            raise _withheld() from None
+            raise withheld() from None
         finally:
             self._running.discard(group)
 
@@ -186,13 +186,7 @@ class Spark:
 
     def stopwatch(self) -> Callable[[], None]:
         """Started now: calling it later fails with `TimeLimit` once the public limit of time has passed."""
-        start = time.monotonic()
-
-        def check() -> None:
-            if self._seconds is not None and time.monotonic() - start > self._seconds:
-                raise self._too_late()
-
-        return check
+        return stopwatch(self._seconds)
 
     def interrupt(self) -> None:
         """Cancel all queries that run now, from any thread: each fails with an `EngineError`."""
@@ -206,8 +200,7 @@ class Spark:
         No limit of time: who reads may take theirs.
         """
         known = self._kinds[self._public.table]
-        if unknown := [name for name in columns if name not in known]:
-            raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(known)}.")
+        check_columns(columns, known)
         facts = dict(self._public.schema)
         listed = [
             (name, converted_to(facts[name], known[name]) if name in facts else None) for name in columns
@@ -219,41 +212,12 @@ class Spark:
         except InvalidInput:
             raise
         except Exception:
-            raise _withheld() from None
+            raise withheld() from None
 
     def _check(self) -> None:
-        public = self._public
-        wanted = [(public.table, public.schema, public.unit.column)]
-        wanted += [(t.name, t.schema, t.unit) for t in public.tables]
-        for name, schema, unit in wanted:
-            if name not in self._kinds:
-                raise InvalidInput(
-                    f"table {name!r} is declared, and none of that name was given: {list(self._kinds)}."
-                )
-            columns = self._kinds[name]
-            missing = [c for c in [*(c for c, _ in schema), *([unit] if unit else [])] if c not in columns]
-            if missing:
-                near = _require.meant(missing[0], columns)
-                raise InvalidInput(
-                    f"the schema declares {missing[0]!r}, and table {name!r} has no such column.{near} It "
-                    f"has: {', '.join(columns)}. Nothing was opened."
-                )
-        check_public(public, self._kinds)
-        self._check_size()
+        check_declared(self._public, self._kinds)
+        check_size(self._public, lambda: int(self._run(self._tables[self._public.table].frame.count)))
         self._check_keys()
-
-    def _check_size(self) -> None:
-        """Where the size is public, what is declared must be true: mechanisms scale by it."""
-        public = self._public
-        if public.neighbors is ADD_REMOVE or public.size is None or public.unit.column is not None:
-            return
-        frame = self._tables[public.table].frame
-        rows = self._run(frame.count)
-        if rows != public.size:
-            raise PublicMismatch(
-                f"under {public.neighbors} the size is public and must be true: declared {public.size}, but "
-                f"the table has {rows} rows."
-            )
 
     def _check_keys(self) -> None:
         """A declared key must be unique: of public tables joins rely on it, and of the main table the promise
@@ -262,19 +226,10 @@ class Spark:
         keys += [(self._public.table, (self._key,))] if self._key is not None else []
         for name, columns in keys:
             if not self._run(partial(self._tables[name].unique, columns)):
-                raise InvalidInput(
-                    f"the key {list(columns)} of table {name!r} is not unique: two rows agree in it, or "
-                    f"a row has none. Nothing was opened. Leave it out, or declare another."
-                )
+                raise not_unique(name, columns)
 
     def __repr__(self) -> str:
         return f"Spark(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"
-
-    def _too_late(self) -> TimeLimit:
-        return TimeLimit(
-            f"the query took longer than the public limit of {self._seconds:g} seconds and was stopped. "
-            f"Nothing was released. Ask for less, or have the steward raise the limit."
-        )
 
 
 @cache
@@ -322,13 +277,6 @@ def _held(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBa
         yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
         return
     yield from held(pa.Table.from_batches([batch])).to_batches()
-
-
-def _withheld() -> EngineError:
-    return EngineError(
-        "the engine could not compute this query; its message is withheld, as it may speak of the data. "
-        "Nothing was released."
-    )
 
 
 def connect(

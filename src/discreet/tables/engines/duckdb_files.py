@@ -1,0 +1,140 @@
+"""Files as DuckDB reads them: Parquet with its schema and batches, CSV so that nothing is guessed."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from ..._errors import InvalidInput
+from ..columns import check_names, held
+from ..engine import ROW, literal, quoted
+from ..formats import Csv
+from ..quotes import multiline
+
+
+def file_kind(path: str) -> str:
+    suffixes = Path(path).suffixes
+    if suffixes and suffixes[-1] == ".parquet":
+        return "parquet"
+    if any(s in (".csv", ".tsv") for s in suffixes):
+        return "csv"
+    raise InvalidInput(
+        f"{Path(path).name!r} is neither .parquet nor .csv (.tsv, .csv.gz). For a DuckDB database "
+        f"give tables.Database(path, table)."
+    )
+
+
+def rewritten(written: Csv) -> str:
+    """Numbers with a decimal point and dates as ISO has them, by functions that cannot fail; a date in no
+    known format is missing."""
+    format, parts = written.format, []
+    if format.decimal != "." or format.thousands:
+        for column in written.numbers:
+            plain = (
+                f"replace({quoted(column)}, {literal(format.thousands)}, '')"
+                if format.thousands
+                else quoted(column)
+            )
+            parts.append(f"replace({plain}, {literal(format.decimal)}, '.') AS {quoted(column)}")
+    if format.dates:
+        listed = ", ".join(literal(text) for text in format.dates)
+        for column in written.days:
+            day = f"CAST(CAST(try_strptime(trim({quoted(column)}), [{listed}]) AS DATE) AS VARCHAR)"
+            parts.append(f"{day} AS {quoted(column)}")
+    return f"REPLACE ({', '.join(parts)})" if parts else ""
+
+
+def csv_reader(path: str, table: str, delimiter: str | None = None) -> str:
+    """Return how to read a CSV file so that nothing about its rows is guessed or can fail: names from the
+    first line, all else text.
+
+    Queries convert text to the declared type, and what does not convert is missing.
+    """
+    mark = delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
+    opener: Any = gzip.open if path.endswith(".gz") else open
+    try:
+        # Only the names must be text: a line that is not is left out, like others that are broken.
+        with opener(path, "rt", encoding="utf-8-sig", errors="surrogateescape", newline="") as file:
+            names = next(csv.reader(file, delimiter=mark), [])
+        "".join(names).encode()
+        with opener(path, "rb") as file:
+            spans = multiline(file, mark)
+    except (OSError, EOFError, ValueError, csv.Error):
+        raise InvalidInput(
+            f"{Path(path).name!r} cannot be read as text in UTF-8. Nothing was opened or charged. "
+            f"Convert the file."
+        ) from None
+    if spans is None:
+        raise InvalidInput(
+            f"the quotes of {Path(path).name!r} do not pair up: an unclosed one would swallow the "
+            f"lines after it. Nothing was opened or "
+            f'charged. Put fields that hold quotes between quotes, and write "" for each inside.'
+        )
+    if not names or len(set(names)) < len(names):
+        raise InvalidInput(f"the first line of {Path(path).name!r} must name the columns, each once.")
+    check_names(table, [*names, ROW])
+    columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
+    return (
+        f"read_csv({literal(path)}, columns={{{columns}}}, delim={literal(mark)}, quote='\"', "
+        f"escape='\"', header=true, "
+        f"auto_detect=false, hive_partitioning=false, ignore_errors=true, null_padding=true, "
+        f"strict_mode=false{', parallel=false' if spans else ''})"
+    )
+
+
+def parquet_schema(path: str) -> pa.Schema:
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_schema(path)
+    except (pa.ArrowException, OSError):
+        raise InvalidInput(
+            f"{Path(path).name!r}, as Parquet, cannot be read. Nothing was opened or charged. Check the file."
+        ) from None
+
+
+def check_same(first: str, schema: pa.Schema, path: str, other: pa.Schema) -> None:
+    """Refuse a file with other columns, or other types, than the first: what is missing or converted in one
+    file and not in another is for the steward to see."""
+    if other.equals(schema, check_metadata=False):
+        return
+    differ = [
+        name
+        for name in dict.fromkeys([*schema.names, *other.names])
+        if name not in schema.names or name not in other.names or schema.field(name) != other.field(name)
+    ]
+    column = f"column {differ[0]!r}" if differ else "the order of columns"
+    raise InvalidInput(
+        f"{Path(path).name!r} and {Path(first).name!r} do not have the same columns and types: {column} "
+        f"differs. Nothing was opened or charged. Write the files anew with one schema."
+    )
+
+
+def parquet_batches(paths: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    import pyarrow.parquet as pq
+
+    # With this type dictionaries come as their values; pyarrow would refuse one that has an entry which is no
+    # text.
+    for path in paths:
+        with pq.ParquetFile(path, binary_type=pa.large_binary()) as file:
+            yield from file.iter_batches(1 << 16, columns=list(columns), use_threads=False)
+
+
+def write_parquet(path: str, batches: Iterator[pa.RecordBatch]) -> None:
+    """What can be read of some batches, as a Parquet file, a part at a time."""
+    import pyarrow.parquet as pq
+
+    writer = None
+    try:
+        for batch in batches:
+            table = held(pa.Table.from_batches([batch]))
+            writer = writer or pq.ParquetWriter(path, table.schema)
+            writer.write_table(table)
+    finally:
+        if writer is not None:
+            writer.close()

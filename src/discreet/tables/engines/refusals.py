@@ -1,0 +1,82 @@
+"""What every engine refuses, and how it says so: one text for each, which quotes nothing of the data."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+
+from ... import _require
+from ..._errors import InvalidInput, PublicMismatch
+from ..._public import ADD_REMOVE, Public
+from ..columns import check_public
+from ..engine import EngineError, TimeLimit
+
+
+def withheld(who: str = "the engine") -> EngineError:
+    """An engine failed: what it said is kept back."""
+    return EngineError(
+        f"{who} could not compute this query; its message is withheld, as it may speak of the data. "
+        f"Nothing was released."
+    )
+
+
+def too_late(seconds: float | None) -> TimeLimit:
+    """A query took longer than the public limit."""
+    return TimeLimit(
+        f"the query took longer than the public limit of {seconds:g} seconds and was stopped. Nothing was "
+        f"released. Ask for less, or have the steward raise the limit."
+    )
+
+
+def stopwatch(seconds: float | None) -> Callable[[], None]:
+    """Started now: calling it later fails with `TimeLimit` once the public limit of time has passed."""
+    start = time.monotonic()
+
+    def check() -> None:
+        if seconds is not None and time.monotonic() - start > seconds:
+            raise too_late(seconds)
+
+    return check
+
+
+def check_columns(columns: Sequence[str], known: Mapping[str, str]) -> None:
+    """Refuse to hand on a column that is not there."""
+    if unknown := [name for name in columns if name not in known]:
+        raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(known)}.")
+
+
+def check_declared(public: Public, kinds: Mapping[str, Mapping[str, str]]) -> None:
+    """Refuse a declaration that the tables do not fit: by name, and before anything is charged."""
+    wanted = [(public.table, public.schema, public.unit.column)]
+    wanted += [(t.name, t.schema, t.unit) for t in public.tables]
+    for name, schema, unit in wanted:
+        if name not in kinds:
+            raise InvalidInput(f"table {name!r} is declared, and none of that name was given: {list(kinds)}.")
+        columns = kinds[name]
+        missing = [c for c in [*(c for c, _ in schema), *([unit] if unit else [])] if c not in columns]
+        if missing:
+            near = _require.meant(missing[0], columns)
+            raise InvalidInput(
+                f"the schema declares {missing[0]!r}, and table {name!r} has no such column.{near} It has: "
+                f"{', '.join(columns)}. Nothing was opened."
+            )
+    check_public(public, kinds)
+
+
+def check_size(public: Public, rows: Callable[[], int]) -> None:
+    """Where the size is public, what is declared must be true: mechanisms scale by it."""
+    if public.neighbors is ADD_REMOVE or public.size is None or public.unit.column is not None:
+        return
+    if (actual := rows()) != public.size:
+        raise PublicMismatch(
+            f"under {public.neighbors} the size is public and must be true: declared {public.size}, but the "
+            f"table has {actual} rows."
+        )
+
+
+def not_unique(table: str, columns: Sequence[str]) -> InvalidInput:
+    """A declared key must be unique: joins rely on it, and of the main table the promise does."""
+    return InvalidInput(
+        f"the key {list(columns)} of table {table!r} is not unique: two rows agree in it, or a row has none. "
+        f"Nothing was opened. Leave it out, or declare another."
+    )
