@@ -159,3 +159,15 @@ def test_a_number_outside_its_categories_is_missing_in_sums(values):
     sql = "SELECT SUM(c), COUNT(c), AVG(c), VAR_POP(c), SUM(c * 3) FROM t"
     (row,) = Query(sql=sql, public=engine.public, epsilon=1)._without_noise(engine, 1)
     assert row == [3, 2, 1.5, 0.25, 9]
+
+
+@pytest.mark.parametrize("name", ["+(a, b)", "int:1", "key[0]", "column:'a'"])
+def test_a_column_that_is_called_like_an_expression_has_a_key_of_its_own(name: str) -> None:
+    domain = number(0, 1)
+    others = [
+        make("+", Column("a", domain), Column("b", domain)),
+        Literal(1),
+        Output("key", 0, domain),
+        Column("a", domain),
+    ]
+    assert nodes.key(Column(name, domain)) not in {nodes.key(other) for other in others}

@@ -73,6 +73,11 @@ def test_rows_are_fed_by_name_once() -> None:
     out = run("stream", "feed", "visits.csv", "--rows-from", "visits.csv", "--tick", "monday")
     assert "a: " in out
     refused(InvalidInput, "stream", "feed", "visits.csv", "--rows-from", "visits.csv", "--tick", "monday")
+    # the table itself is no batch: fed at every tick, each of its rows would count every time
+    refused(InvalidInput, "stream", "feed", "visits.csv")
+    refused(InvalidInput, "stream", "feed", "visits.csv", "--ticks", "3")
+    refused(InvalidInput, "stream", "feed", "visits.csv", "--rows-from", "visits.csv", "--ticks", "2")
+    assert len(json.loads(run("stream", "show", "visits.csv", "--json"))["values"]) == 1
 
 
 def test_strategies_are_compared_and_what_is_not_there_is_refused() -> None:

@@ -8,6 +8,7 @@ computes one on released numbers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from datetime import date
@@ -45,6 +46,7 @@ _INTEGRAL = {
 }
 _INTEGERS = {"sign", "length", "days", "exactly whole"}
 # What may overflow, unless its range is known to be small; text that is cast may say "inf".
+_PLAIN = re.compile(r"[\w ]+")  # names that no other key is
 _OVERFLOWS = {"+", "-", "*", "/", "exp", "power", "number", "float"}
 
 
@@ -164,7 +166,8 @@ def literal(value: Any) -> Node:
 def key(node: Expr) -> str:
     """Stable text: the same for the same expression, whatever it was called."""
     if isinstance(node, Column):
-        return node.name
+        # A column may be called what an expression is written as: "+(a, b)".
+        return node.name if _PLAIN.fullmatch(node.name) else f"column:{node.name!r}"
     if isinstance(node, Literal):
         return f"{type(node.content).__name__}:{node.content!r}"
     if isinstance(node, Output):

@@ -10,6 +10,7 @@ from typing import Any
 import typer
 
 from ... import _require
+from ..._errors import InvalidInput
 from ..requests import open_session
 from .query import ANALYST, CONFIDENCE, DATA, DELTA, GROUPS, JSON, LEDGER, ROWS, SCHEMA, SQL, _say
 
@@ -133,7 +134,6 @@ def learn(
 
 
 def _loss(name: str, features: str, target: str | None) -> Any:
-    from ..._errors import InvalidInput
     from ...streaming.losses import LOSSES
 
     _require.one_of(tuple(LOSSES), loss=name)
@@ -159,7 +159,9 @@ def _space(learner: str, loss: str, features: str, radius: float) -> Any:
 def feed(
     data: str = DATA,
     rows: str = typer.Option(
-        None, "--rows-from", help="A file (or database.duckdb::table) with the rows of this tick."
+        None,
+        "--rows-from",
+        help="A file (or database.duckdb::table) with the rows of this tick alone, where there is no clock.",
     ),
     tick: str = typer.Option(None, "--tick", help="Its name; a name is fed once. By default its number."),
     number: int = NUMBER,
@@ -174,11 +176,20 @@ def feed(
 
     session = open_session(data, schema=schema, ledger=ledger)
     live = find_stream(session, number)
-    own = data if live.counter.clock is None else None
-    chosen = rows or own
-    given = None if chosen is None else data_of(chosen)
+    clocked = live.counter.clock is not None
+    if not clocked and rows is None:
+        raise InvalidInput(
+            "this stream has no clock: each tick has rows of its own, and every row is fed once. Nothing was "
+            "fed. Name the rows of this tick: --rows-from today.csv."
+        )
+    if ticks > 1 and (rows is not None or tick is not None):
+        raise InvalidInput(
+            "--ticks closes several ticks of a clock; rows and names are of one tick. Nothing was fed. Leave "
+            "it out."
+        )
+    batch = None if rows is None else data_of(rows)
     for _ in range(ticks):
-        live.feed(given, tick=tick)
+        live.feed(batch, tick=tick)
         _shown(live, as_json)
 
 
