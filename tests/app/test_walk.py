@@ -161,5 +161,5 @@ def test_looking_is_for_drafts_of_csv_files(here):
         result = runner.invoke(app, list(arguments))
         assert isinstance(result.exception, InvalidInput)
         assert match in str(result.exception)
-    with pytest.raises(InvalidInput, match="Several files are no table yet"):
+    with pytest.raises(InvalidInput, match="no file"):
         dp.open("patients-*.csv", schema={"a": dp.Boolean()}, unit=dp.rows(), budget=dp.Budget(epsilon=1))

@@ -57,6 +57,11 @@ _PLAIN = {
     "schedule",
     "event",
 }
+# What decides how a run learns.
+_SETTINGS = (
+    *("loss", "clip", "n", "noise", "augment", "pooling", "optimizer", "learning_rate", "average"),
+    *("columns", "noise_multiplier", "schedule"),
+)
 _RULES = (Flat, PerLayer, Automatic, Adaptive)
 
 
@@ -123,16 +128,19 @@ def identity(trainer: Trainer, *, weights: bool = False) -> dict[str, Any]:
     Time and memory (`performance`) may change in between. So may the weights that it began with, as the
     checkpoint has those to go on from, unless they are asked for: every trial of a search begins with them.
     """
-    settings = (
-        *("loss", "clip", "n", "noise", "augment", "pooling", "optimizer", "learning_rate", "average"),
-        *("columns", "noise_multiplier", "schedule"),
-    )
     parameters = trainer.model.named_parameters()
-    return {name: _text(getattr(trainer, name)) for name in settings} | {
+    return {name: _text(getattr(trainer, name)) for name in _SETTINGS} | {
         "model": type(trainer.model).__qualname__,
         "learned": [[name, list(p.shape), p.requires_grad] for name, p in parameters],
         "weights": _digest(trainer.model.state_dict() if weights else {}),
     }
+
+
+def is_known(trainer: Trainer) -> bool:
+    """Return whether `identity` tells this trainer from others: what Python prints of a function that was
+    made inside another does not say what it does."""
+    texts = [_text(getattr(trainer, name)) for name in _SETTINGS]
+    return not any("<locals>" in text or "<lambda>" in text for text in texts)
 
 
 def _text(value: Any) -> str:
@@ -158,7 +166,7 @@ def _shape(run: Run) -> dict[str, Any]:
     """Return what must be the same again: names and shapes of what is learned, the weights that are not, the
     kind of optimizer."""
     learned = [[name, list(p.shape)] for name, p in run._engine.parameters.items()]
-    frozen = {n: t for n, t in run._live.state_dict().items() if n not in run._engine.parameters}
+    frozen = {n: t for n, t in run._trainer.model.state_dict().items() if n not in run._engine.parameters}
     own = run._trainer.optimizer
     kind = repr(own) if type(own).__module__.startswith("discreet.") else "torch"
     return {"learned": learned, "frozen": _digest(frozen), "kind": kind}

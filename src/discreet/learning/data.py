@@ -21,6 +21,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from .. import _require, sampling
 from .._errors import DiscreetError, InvalidInput, NotPrivate
 from .._public import Boolean, Bounds, Categories, Public
+from ..mechanisms.arrow_columns import one_name_each
 from ..mechanisms.protocols import AnySource, ExampleSource
 from ..sampling import Entropy
 from ..tables import Source
@@ -188,11 +189,7 @@ class People:
             ) from None
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
-        if pa.types.is_dictionary(column.type):  # it may know of people who have no row here
-            column = column.dictionary_decode()
-        if pa.types.is_floating(column.type):  # the two zeros are one person, as they are to SQL
-            column = pc.add(column.cast(pa.float64()), 0.0)
-        encoded = column.dictionary_encode()
+        encoded = one_name_each(column).dictionary_encode()
         # Of the people who have a row, in the order of their numbers: a secret hash of these deals them.
         self.names = encoded.dictionary
         codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)

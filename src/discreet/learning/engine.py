@@ -341,17 +341,19 @@ class ClippingEngine:
         """Add the same sum, in parts that have one of the public sizes: the last one is filled up with copies
         of its own examples, which count for nothing.
 
-        Where a layer is given a constant (a table of positions), the model runs as it is written: what comes
-        of it hides a dimension, which torch's compiler does not know.
+        Where a layer is given a constant (a table of positions), or a module has parameters of its own, the
+        model runs as it is written: what stands in for these hides a dimension, which torch's compiler does
+        not know.
         """
         self.decide(inputs if isinstance(inputs, tuple) else (inputs,))
         decisions = self.recorder.layouts.values()
         constants = any(shape is not None for layout in decisions for shape in layout.constants)
+        written = constants or plan.SHARED in self.routes.values()
         for start in range(0, size, self.sizes[-1]):
             count = min(self.sizes[-1], size - start)
             places = start + torch.arange(next(n for n in self.sizes if n >= count)) % count
             part, its_targets = tree_map(itemgetter(places), (inputs, targets))
-            with nullcontext() if constants else plan.compiled(self.model):
+            with nullcontext() if written else plan.compiled(self.model):
                 self._add_part(part, its_targets, rule, sums, count)
 
     def _add_part(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import InitVar, dataclass, field
 from typing import Any
 
@@ -360,7 +360,8 @@ class Run:
         """Add the clipped gradients of a batch to the noise, a microbatch at a time; noise was drawn once,
         for all of them."""
         try:
-            self._summands.add(members, self._sums)
+            with _secret_coins(self._entropy):
+                self._summands.add(members, self._sums)
         except Exception:  # its text could quote a value: an index out of range, say
             self.taken = self._trainer.schedule.steps
             raise ReleaseFailed(
@@ -386,7 +387,9 @@ class Run:
     @property
     def model(self) -> nn.Module:
         """A copy of the model as it is now, with weights of its own."""
-        released = copy.deepcopy(self._live)
+        # Of the model as it was given, which saw no data: what the other one's code kept of its batches, in
+        # attributes or in buffers that it made, stays here.
+        released = copy.deepcopy(self._trainer.model)
         vector = self._values if self._averaged is None else self._averaged
         parts = self._engine.parts(vector)
         with torch.no_grad():
@@ -394,6 +397,22 @@ class Run:
                 p.data = parts[name].clone() if name in parts else p.data.clone()
         plan.detach(released)
         return released.eval()
+
+
+@contextmanager
+def _secret_coins(entropy: Entropy) -> Iterator[None]:
+    """Draw what the model draws for itself (dropout) from a seed that nobody knows, new for each step.
+
+    Coins of torch's own generator would be the caller's: known after `torch.manual_seed`, they would tie
+    examples to their places in the batch, and how many were drawn would show the batch's size.
+    """
+    generator = torch.default_generator
+    state = generator.get_state()
+    generator.manual_seed(entropy.integer(63))
+    try:
+        yield
+    finally:
+        generator.set_state(state)
 
 
 def _flattened(engine: ClippingEngine) -> Tensor:

@@ -70,9 +70,11 @@ class TrainerTrials(RepeatedTrials):
             raise InvalidInput("tuning of a trainer needs rows as units. Nothing was charged.")
 
     @property
-    def identity(self) -> list[Any]:
+    def identity(self) -> list[Any] | None:
         """What a search is known by when it is gone on with: all of every candidate, and the weights that
-        its runs begin with."""
+        its runs begin with; None, and so not gone on with, where a candidate has a function of its own."""
+        if not all(map(checkpoints.is_known, self.candidates)):
+            return None
         facts = [checkpoints.identity(candidate, weights=True) for candidate in self.candidates]
         return [repr((self.public, self.trials, self.holdout, self.delta, self.score_rho)), facts]
 

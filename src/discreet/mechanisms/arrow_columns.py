@@ -26,6 +26,22 @@ Ints = npt.NDArray[np.int64]
 LIMIT = 1 << 62  # one contribution in grid units stays below this, so that int64 never wraps on the way
 
 
+def one_name_each(names: Any) -> Any:
+    """Return an Arrow array of units' names in which every unit has one.
+
+    The two zeros are one person, and so are all bit patterns of NaN, as they are to SQL. A dictionary is
+    unpacked: it may list a name twice.
+    """
+    import pyarrow.compute as pc  # slow to load
+
+    if pa.types.is_dictionary(names.type):
+        names = names.dictionary_decode()
+    if not pa.types.is_floating(names.type):
+        return names
+    numbers = pc.add(names.cast(pa.float64()), 0.0)
+    return pc.if_else(pc.is_nan(numbers), pa.scalar(float("nan")), numbers)
+
+
 def each(source: Source, column: str) -> Iterator[Any]:
     """The column, one Arrow array after the other, unpacked."""
     for batch in source.batches([column]):

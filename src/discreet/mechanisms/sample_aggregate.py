@@ -355,13 +355,7 @@ def read_units(source: Source, columns: tuple[str, ...]) -> tuple[Any, Ints, lis
 def _names(column: Any) -> tuple[list[Any], Ints]:
     import pyarrow.compute as pc  # slow to load
 
-    encoded = column.combine_chunks()
-    # A dictionary may list a name twice, and floats have two zeros: one unit must not toss two coins.
-    if pa.types.is_dictionary(encoded.type):
-        encoded = encoded.dictionary_decode()
-    if pa.types.is_floating(encoded.type):
-        encoded = pc.add(encoded.cast(pa.float64()), 0.0)
-    encoded = encoded.dictionary_encode()
+    encoded = arrow_columns.one_name_each(column.combine_chunks()).dictionary_encode()
     names = [*encoded.dictionary.to_pylist(), None]  # rows without a name are one unit
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(names) - 1).to_numpy(zero_copy_only=False)
     return names, codes.astype(np.int64)

@@ -59,8 +59,8 @@ def tick_value(public: Public, clock: str, step: int) -> Any:
 def rows_of(
     source: Source, columns: Sequence[str], *, clock: str | None, tick: Any, allowed: Any = None
 ) -> Memory:
-    """Return the rows of a tick, held in memory: those whose unit is `allowed`, a function of the column of "
-    "units."""
+    """Return the rows of a tick, held in memory: those whose unit is `allowed`, a function of the column of
+    units."""
     batches = list(source.batches(list(columns)))
     unit = source.public.unit.column
     if batches:

@@ -36,8 +36,11 @@ _TOLERANCE = 2.0**-20
 # Of that, for each declared row: rounding grows with the number of rows (see `Problem.rounding`).
 _PER_ROW = 2.0**-37
 LEAST_EPSILON = 1e-6
-# Far above what leaves a weight; its square is still a float.
-LARGEST_L1 = 1e100
+# Of the largest gradient of one row: a larger l1 leaves no weight in any table of fewer rows, and rounding of
+# it would be more than the solver's tolerance (`proximal`).
+LARGEST_L1 = 2.0**28
+# Beyond this, squares of gradients and noise leave the range of floats.
+HEAVIEST = 1e9
 # Of one row's curvature: the least lambda that is chosen here, where a huge epsilon leaves no noise.
 LEAST_STRENGTH = 2.0**-30
 
@@ -141,8 +144,6 @@ class LinearERM(ABC):
             raise _require.fail("loss", self.loss, "Logistic(), HuberHinge(), Huber() or Squared()")
         _require.finite(l1=self.l1)
         _require.non_negative(l1=self.l1)
-        if self.l1 > LARGEST_L1:
-            raise _require.fail("l1", self.l1, f"at most {LARGEST_L1:g}")
         if self.regularization is not None:
             _require.positive(regularization=self.regularization)
         object.__setattr__(self, "class_weights", _require.listed(class_weights=self.class_weights))
@@ -154,8 +155,13 @@ class LinearERM(ABC):
             raise _require.fail(
                 "class_weights", self.class_weights, f"one for each of {len(self.classes)} classes"
             )
+        if max(self.class_weights, default=1.0) > HEAVIEST:
+            raise _require.fail("class_weights", max(self.class_weights), f"at most {HEAVIEST:g}")
         if self.rows is not None:
             _require.integer(rows=self.rows, at_least=1)
+        most = LARGEST_L1 * self.facts.gradient_l2 / self.facts.width**0.5
+        if self.l1 > most:
+            raise _require.fail("l1", self.l1, f"at most {most:.3g}, which leaves no weight")
         self._check()
 
     @abstractmethod

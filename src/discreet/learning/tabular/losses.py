@@ -169,6 +169,8 @@ class Squared:
 
     def __post_init__(self) -> None:
         _require.finite(reach=self.reach)
+        if self.reach > 1e9:
+            raise _require.fail("reach", self.reach, "at most 1e9")
         if not self.reach >= 1:
             raise _require.fail(
                 "reach", self.reach, "at least 1, the size of a target: below, the loss falls for ever"

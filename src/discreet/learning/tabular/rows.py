@@ -22,6 +22,7 @@ from ... import _require, sampling
 from ..._errors import InvalidInput
 from ..._public import Boolean, Bounds, Categories, Public
 from ..._registry import described
+from ...mechanisms.arrow_columns import one_name_each
 from ...sampling import Entropy
 from ...tables import Memory, Source
 
@@ -220,14 +221,8 @@ def one_row_each(owners: Sequence[pa.Array], entropy: Entropy) -> npt.NDArray[np
     Proof:     every row has a uniform number of its own; the one with the smallest counts.
     """
     column = pa.chunked_array(owners, type=None if owners else pa.null()).combine_chunks()
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    if pa.types.is_floating(column.type):
-        # the two zeros are one person, as they are to SQL
-        column = pc.add(column.cast(pa.float64()), 0.0)
-    codes = (
-        pc.fill_null(column.dictionary_encode().indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
-    )
+    encoded = one_name_each(column).dictionary_encode()
+    codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
     tickets = sampling.uniform_below(1 << 62, len(codes), entropy)
     order = np.lexsort((tickets, codes))
     sorted_codes = codes[order]
