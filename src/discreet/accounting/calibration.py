@@ -69,7 +69,7 @@ def calibrate(
 
 
 def _initial_guess(search: Callable[[], Any]) -> float | None:
-    """Return an initial guess from the RDP accountant, if it finds one. It only sets where the search starts."""
+    """Return an initial guess from the RDP accountant, or None. It only sets where the search starts."""
     try:
         return float(search())
     except (InvalidInput, Unsupported):
