@@ -62,8 +62,8 @@ def _zcdp_point(e: Any, delta: float) -> float:
 
 
 def _sampled_point(e: Any, delta: float) -> float:
-    """(ln(1 + q (e^eps - 1)), q delta) (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorems 8 and
-    9)."""
+    """Return (ln(1 + q (e^eps - 1)), q delta) (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorems 8
+    and 9)."""
     rate = float(e.rate)
     inside = min(delta / rate * (1 - 1e-14), 1 - 1e-12)
     return pure.amplified(basic(e.event, inside), rate)
@@ -201,8 +201,8 @@ def _with_shares(event: Event, delta: float, compose: Callable[[Pairs, float], f
 
 
 def dwork_roth(epsilon: float, times: int, delta: float) -> float:
-    """sqrt(2 k ln(1/delta)) eps + k eps (e^eps - 1): the advanced composition that textbooks state, with the
-    slack delta.
+    """Return sqrt(2 k ln(1/delta)) eps + k eps (e^eps - 1): the advanced composition that textbooks state,
+    with the slack delta.
 
     Proof: Dwork, Rothblum & Vadhan 2010; Dwork & Roth 2014, Theorem 3.20. Lectures often drop the second
            term.
@@ -234,7 +234,7 @@ def kairouz(pairs: Iterable[tuple[float, int]], delta: float) -> float:
 
 
 def optimal_pairs(pairs: Iterable[tuple[float, int]], delta: float) -> float:
-    """The optimum for pure epsilons with their counts: the total loss is a sum of independent signs.
+    """Return the optimum for pure epsilons with their counts: the total loss is a sum of independent signs.
 
     Different epsilons more than 50,000 times in all are left to the closed form, which is an upper bound.
     """
@@ -273,8 +273,8 @@ def optimal_delta(epsilon: float, times: int, total: float) -> float:
 
 
 def rounding(pairs: Iterable[tuple[float, int]]) -> float:
-    """By how much the grid of `optimal_pairs` raises the sum of epsilons: an upper bound of its error in
-    epsilon."""
+    """Return by how much the grid of `optimal_pairs` raises the sum of epsilons: an upper bound of its error
+    in epsilon."""
     given = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
     mesh, steps = _grid(given)
     return max(
@@ -326,8 +326,8 @@ def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
 
 
 def _binomial(n: int, log_odds: float) -> tuple[int, Any]:
-    """Binomial weights, success being e^log_odds times as likely as failure, within 20 sqrt(n) of the mean
-    (Hoeffding: what is left out is below e^{-800}), scaled to total one."""
+    """Return binomial weights, success being e^log_odds times as likely as failure, within 20 sqrt(n) of the
+    mean (Hoeffding: what is left out is below e^{-800}), scaled to total one."""
     center, reach = round(n / (1 + math.exp(-log_odds))), int(20 * math.sqrt(n)) + 2
     first, last = max(0, center - reach), min(n, center + reach)
     k = np.arange(first, last, dtype=np.float64)

@@ -41,8 +41,8 @@ class _Filter:
         raise NotImplementedError
 
     def admit(self, norms: Any) -> _Array:
-        """Which records may enter this step, given the norms of their (clipped) contributions; those are
-        charged, others dropped for good.
+        """Return which records may enter this step, given the norms of their (clipped) contributions; those
+        are charged, others dropped for good.
 
         The answer is private: use it to zero contributions before the noisy sum, and for nothing else.
         """

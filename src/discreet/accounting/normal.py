@@ -194,7 +194,7 @@ def _truncated(e: se.TruncatedPoisson) -> _Step:
 
 
 def overflow(size: int, rate: Any, limit: int) -> float:
-    """P[Binomial(size, rate) > limit], rounded up."""
+    """Return P[Binomial(size, rate) > limit], rounded up."""
     if limit >= size or rate == 0:
         return 0.0
     from scipy.special import betainc  # P[B > k] = I_rate(k + 1, n - k)
@@ -264,8 +264,8 @@ _GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
 
 
 def group_delta(epsilon: float, delta: float, size: int) -> float:
-    """delta (e^{k eps} - 1) / (e^eps - 1), at epsilon k eps: the sum behind the group privacy of Vadhan 2017;
-    rounded up."""
+    """Return delta (e^{k eps} - 1) / (e^eps - 1), at epsilon k eps: the sum behind the group privacy of
+    Vadhan 2017; rounded up."""
     if delta == 0:
         return 0.0
     # Beyond that the sum is above any delta's inverse.

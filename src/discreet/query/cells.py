@@ -80,7 +80,7 @@ class Compiled:
 
 
 def compiled(plans: list[Plan]) -> Compiled:
-    """Marks and families of some plans, which must count rows of one relation; refused with the reason
+    """Return marks and families of some plans, which must count rows of one relation; refused with the reason
     otherwise."""
     recipes = [Recipes(plan) for plan in plans]
     bases = [_base(plan) for plan in plans]
@@ -194,7 +194,7 @@ def truth(condition: Expr | None, of: dict[Expr, Any]) -> Any:
 
 
 def _grouped(marks: list[Mark]) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]:
-    """Marks of one column together, with the combinations that occur for some value of it; others by
+    """Return marks of one column together, with the combinations that occur for some value of it; others by
     themselves, with all classes."""
     by_column: dict[Expr, list[int]] = {}
     groups: list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = []
@@ -234,7 +234,8 @@ def _replaced(node: Expr, column: Column) -> Expr:
 
 
 def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
-    """Values of a column, among them one of each class that can occur; None where that is not certain."""
+    """Return values of a column, among them one of each class that can occur; None where that is not
+    certain."""
     if not all(computable(_replaced(mark.expression, column)) for mark in marks):
         return None
     domain = column.domain

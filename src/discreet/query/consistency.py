@@ -43,7 +43,7 @@ class _Table(NamedTuple):
 
 
 def consistent(answers: Sequence[Answer], column: str, *, counts: bool = False) -> tuple[Answer, ...]:
-    """The same answers with `column` agreeing wherever they overlap.
+    """Return the same answers with `column` agreeing wherever they overlap.
 
     With `counts` the values are whole numbers and never negative; the groupings must then be nested: each
     one's keys among the next one's.

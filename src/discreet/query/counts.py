@@ -47,7 +47,7 @@ class Counts:
         return self.dense(row, row + 1)[0]
 
     def taken(self, rows: Any) -> Counts:
-        """Some groups only, in another order."""
+        """Return only some groups, in another order."""
         place = np.full(self.shape[0], -1, np.int64)
         place[rows] = np.arange(len(rows))
         group = place[self.group]

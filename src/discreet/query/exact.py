@@ -60,8 +60,8 @@ class Statements:
 def statements(
     plan: Plan, recipes: Recipes, bounding: Bounding, kinds: Kinds, dialect: Dialect
 ) -> Statements:
-    """One query for all sums and counts, and one for each distinct count, quantile and most common value;
-    written once."""
+    """Return one query for all sums and counts, and one for each distinct count, quantile and most common
+    value; written once."""
     known = tuple(sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
     cached: Statements | None = recipes.written.get((bounding, known, dialect.name))
     if cached is not None:

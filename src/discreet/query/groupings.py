@@ -63,7 +63,7 @@ _KINDS = (exp.Cube, exp.Rollup, exp.GroupingSets)
 
 
 def expanded(text: str) -> Iterator[Part]:
-    """The plain queries of a statement: itself, or one for each set of keys."""
+    """Return the plain queries of a statement: itself, or one for each set of keys."""
     select = parse(text)
     clauses = several(select)
     if not clauses:

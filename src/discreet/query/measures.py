@@ -128,7 +128,7 @@ def grid(domain: Domain) -> tuple[Fraction, int, int]:
 
 
 def candidates(domain: Domain) -> tuple[Fraction, Fraction, int]:
-    """Candidates for a quantile: first, step, number.
+    """Return candidates for a quantile: first, step, number.
 
     Whole numbers up to 4096 of them, else about a thousand to two thousand points.
     """
@@ -173,8 +173,8 @@ class Recipes:
         return Recipe(function=function, measures=tuple(moments))
 
     def _paired(self, function: str, x: Expr, y: Expr | None) -> Recipe:
-        """Count, both sums and the sum of products, around the middles of both ranges; a correlation needs
-        both sums of squares too."""
+        """Return the count, both sums and the sum of products, around the middles of both ranges; a
+        correlation needs both sums of squares too."""
         assert y is not None
         first, second = self._sum(x, centered=True), self._sum(y, centered=True)
         moved = [make("-", e, Literal(float(m.center * m.step))) for e, m in ((x, first), (y, second))]

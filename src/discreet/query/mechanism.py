@@ -252,7 +252,7 @@ class Query:
         return notes(self.public, self._plan, self._recipes, self._bounding, self.other)
 
     def preview(self, confidence: float = 0.95) -> Preview:
-        """Price, error and plan, without touching data."""
+        """Return the price, error and plan, without touching data."""
         errors = predicted(self.public, self._plan, self._recipes, self._allocation, confidence)
         return Preview(
             columns=self.columns,

@@ -196,7 +196,7 @@ def _choosing(choice: Choice, chooser: Chooser) -> str:
 
 
 def _many(n: int, what: str) -> str:
-    """1 row, 2 rows."""
+    """Return such as "1 row" or "2 rows"."""
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 

@@ -235,7 +235,7 @@ def _parabola(squares: Fraction, total: Fraction, least: int, most: int) -> list
 
 
 def _inflation(least: int) -> float:
-    """n / (n - 1) for the least n of two or more."""
+    """Return n / (n - 1) for the least n of two or more."""
     return max(least, 2) / (max(least, 2) - 1)
 
 

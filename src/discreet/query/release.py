@@ -70,7 +70,7 @@ def limits_of(asked: Aggregate) -> tuple[float, float]:
 
 
 def _paired(function: str, measures: list[Measure], values: list[Any], most_x: float, most_y: float) -> Any:
-    """Covariance or correlation, kept within what two numbers of these ranges can have."""
+    """Return the covariance or correlation, kept within what two numbers of these ranges can have."""
     with np.errstate(all="ignore"):
         count = np.where(values[0] > 0, values[0], np.nan)
         x, y = values[1] / count, values[2] / count
@@ -138,7 +138,7 @@ def _broadcast(array: Any, size: int) -> Any:
 def _cells(
     plan: Plan, recipes: Recipes, i: int, output: Any, measures: list[Any], kept: list[int]
 ) -> list[Any]:
-    """Plain Python values: counts and whole keys as integers, missing as None."""
+    """Return plain Python values: counts and whole keys as integers, missing as None."""
     _, expression = plan.outputs[i]
     at = direct(plan, recipes, i)
     if at is not None and recipes.measures[at].worth == 1:
@@ -155,7 +155,7 @@ def _cells(
 
 
 def _listed(values: Any) -> list[Any]:
-    """Floats, with None for NaN."""
+    """Return floats, with None for NaN."""
     plain: list[Any] = values.tolist()
     return [None if v != v else v for v in plain] if np.isnan(values).any() else plain
 

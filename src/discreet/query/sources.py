@@ -112,7 +112,7 @@ def columns_of(*exprs: Expr | None) -> set[str]:
 
 
 def source_key(node: From) -> str:
-    """Stable text of what is read."""
+    """Return a stable text of what is read."""
     if isinstance(node, Scan):
         return f"scan({node.table!r} as {node.prefix})"
     if isinstance(node, Filtered):

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def conjuncts(condition: Node | None) -> Iterator[Node]:
-    """The parts of a condition that must all hold, as they were written."""
+    """Return the parts of a condition that must all hold, as they were written."""
     if isinstance(condition, exp.Paren) and isinstance(condition.this, exp.And | exp.Paren):
         yield from conjuncts(condition.this)
     elif isinstance(condition, exp.And):

@@ -169,7 +169,7 @@ class WorkloadQuery:
         return width(self._built.noise, confidence) * float(self._built.deviations.max())
 
     def preview(self, confidence: float = 0.95) -> WorkloadPreview:
-        """Price, errors, and what answering together saves: without touching data."""
+        """Return the price, errors, and what answering together saves: without touching data."""
         built = self._built
         half = width(built.noise, confidence)
         errors = tuple(
@@ -224,7 +224,7 @@ class WorkloadQuery:
         return f"epsilon {float(self.epsilon):.4g}" + (f", delta {float(self.delta):g}" if gaussian else "")
 
     def _alone(self) -> float | None:
-        """The mean squared error of each query by itself with an equal share of the price."""
+        """Return the mean squared error of each query by itself with an equal share of the price."""
         texts = [part.text for parts in self._built.parts for part in parts]
         share: dict[str, Any] = (
             {"rho": Fraction(self.rho) / len(texts)}
@@ -286,7 +286,8 @@ class WorkloadQuery:
         )
 
     def _rows(self, query: int, answers: Any) -> tuple[list[list[Any]], list[list[float | None]]]:
-        """The rows of one query from the answers of its parts, each after HAVING, ORDER BY and LIMIT."""
+        """Return the rows of one query from the answers of its parts, each after HAVING, ORDER BY and
+        LIMIT."""
         built, rows, deviations = self._built, [], []
         for part, at in zip(built.parts[query], built.plan_numbers[query], strict=True):
             planned, recipes = built.given.plans[at], built.given.recipes[at]
@@ -364,7 +365,7 @@ class _Built:
         ]
 
     def of_family(self, family: int, answers: Any) -> Any:
-        """The numbers of one count, one for each of its groups in order."""
+        """Return the numbers of one count, one for each of its groups in order."""
         start, shape, kept, axes = self.slices[family]
         table = answers[start : start + math.prod(shape)].reshape(shape)
         return table[tuple(slice(0, k) for k in kept)].transpose(axes).ravel()
@@ -378,7 +379,7 @@ class _Built:
         return self.written[known]
 
     def counts(self, engine: Engine, key: int) -> Counts:
-        """The exact counts of cells."""
+        """Return the exact counts of cells."""
         table = engine.answer(self.statement(engine.kinds, engine.dialect).replace(str(_KEY), str(key)))
         n = np.asarray(integers(table.column("n")), dtype=np.int64)
         codes = [integers(table.column(f"c{i}")) for i in range(len(self.given.marks))]
@@ -399,7 +400,7 @@ _KEY = (1 << 62) + 7_021_961
 
 
 def _positions(combinations: tuple[tuple[int, ...], ...], codes: list[Any]) -> Any:
-    """Where each row's classes are in the list of those that can occur; -1 for none."""
+    """Return where each row's classes are in the list of those that can occur; -1 for none."""
     place = {c: i for i, c in enumerate(combinations)}
     rows = zip(*(c.tolist() for c in codes), strict=True)
     return np.array([place.get(r, -1) for r in rows], np.int64)
