@@ -86,7 +86,7 @@ def moment(local_epsilon: float, reports: int) -> Callable[[float], float]:
     def at(order: float) -> float:
         if order * local_epsilon > 300:
             return (order - 1) * local_epsilon
-        values = np.array([_excess(order, *given, local_epsilon) for given in losses])
+        values = np.array([_excess(order, *bucket, local_epsilon) for bucket in losses])
         return math.log1p(_average(clones, np.maximum.accumulate(values[::-1])[::-1], local_epsilon, reports))
 
     return at

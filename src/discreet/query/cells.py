@@ -317,16 +317,16 @@ class Explicit:
     cell: Any  # for each raw combination its merged cell, or -1
 
 
-def explicit(given: Compiled) -> Explicit:
+def explicit(compilation: Compiled) -> Explicit:
     """Return all questions as rows over cells.
 
     Cells that every question treats alike are merged, and those that none counts left out.
 
     Merging loses nothing: a question is a sum over cells, and equal columns only ever appear added up.
     """
-    sizes = [len(combinations) for _, combinations in given.groups]
+    sizes = [len(combinations) for _, combinations in compilation.groups]
     raw = math.prod(sizes)
-    rows = sum(len(public_keys(given.plans[f.plan])) for f in given.families)
+    rows = sum(len(public_keys(compilation.plans[f.plan])) for f in compilation.families)
     if raw > MOST_RAW or raw * rows > 1 << 24:
         raise _refused(
             f"they tell {raw:,} classes of rows apart in {rows:,} numbers",
@@ -334,15 +334,15 @@ def explicit(given: Compiled) -> Explicit:
         )
     place = np.unravel_index(np.arange(raw), tuple(sizes)) if sizes else ()
     classes: dict[int, Any] = {}
-    for (members, combinations), at in zip(given.groups, place, strict=True):
+    for (members, combinations), at in zip(compilation.groups, place, strict=True):
         table = np.array(combinations, np.int64)
         for column, mark in enumerate(members):
             classes[mark] = table[at, column]
-    of = {m.expression: _truth_of(classes[i]) for i, m in enumerate(given.marks) if m.values is None}
+    of = {m.expression: _truth_of(classes[i]) for i, m in enumerate(compilation.marks) if m.values is None}
     blocks = []
-    for family in given.families:
+    for family in compilation.families:
         true = np.broadcast_to(truth(family.condition, of) == 1.0, (raw,))
-        values = [range(given.marks[k].size - 1) for k in family.keys]
+        values = [range(compilation.marks[k].size - 1) for k in family.keys]
         for combination in itertools.product(*values):
             row = true.copy()
             for k, v in zip(family.keys, combination, strict=True):

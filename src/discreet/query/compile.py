@@ -346,8 +346,8 @@ class Compiler:
         return self.dialect.write(query)
 
     def _source(self, choosing: bool = False) -> exp.Select:
-        asked = [part for a in self.plan.aggregates for part in (a.argument, a.second)]
-        used = columns_of(*(k.expression for k in self.plan.keys), *asked)
+        arguments = [part for a in self.plan.aggregates for part in (a.argument, a.second)]
+        used = columns_of(*(k.expression for k in self.plan.keys), *arguments)
         used |= used_columns(self.plan.source)
         if choosing and self.identity is not None:
             used.add(self.identity)

@@ -149,11 +149,11 @@ class Recipes:
         self.plan = plan
         self.measures: list[Measure] = []
         self.choices: list[Choice] = []
-        self.recipes = [self._recipe(asked) for asked in plan.aggregates]
+        self.recipes = [self._recipe(aggregate) for aggregate in plan.aggregates]
         self.written: dict[Any, Any] = {}  # the engine's queries, once they are needed
 
-    def _recipe(self, asked: Aggregate) -> Recipe:
-        function, x = asked.function, asked.argument
+    def _recipe(self, aggregate: Aggregate) -> Recipe:
+        function, x = aggregate.function, aggregate.argument
         if function == "count":
             return Recipe(function="count", measures=(self._count(x),))
         if function in ("units", "distinct"):
@@ -162,9 +162,9 @@ class Recipes:
         if function == "sum":
             return Recipe(function="sum", measures=(self._add(self._sum(x, centered=False)),))
         if function in ("quantile", "mode", "top"):
-            return Recipe(function=function, choice=self._choice(asked, x))
+            return Recipe(function=function, choice=self._choice(aggregate, x))
         if function in PAIRED:
-            return self._paired(function, x, asked.second)
+            return self._paired(function, x, aggregate.second)
         if function == "avg" and not self.plan.many and Aggregate("sum", x) in self.plan.aggregates:
             return Recipe(function="avg", measures=(self._count(x), self._add(self._sum(x, centered=False))))
         moments = [self._count(x), self._add(self._sum(x, centered=True))]
@@ -215,21 +215,23 @@ class Recipes:
             scaled=base.scaled,
         )
 
-    def _choice(self, asked: Aggregate, x: Expr) -> int:
-        assert asked.parameter is not None
-        if asked.function == "quantile":
+    def _choice(self, aggregate: Aggregate, x: Expr) -> int:
+        assert aggregate.parameter is not None
+        if aggregate.function == "quantile":
             first, step, points = candidates(x.domain)
             choice = Choice(
                 kind="quantile",
                 expression=x,
-                parameter=asked.parameter,
+                parameter=aggregate.parameter,
                 first=first,
                 step=step,
                 points=points,
             )
         else:
             values = x.domain.members(1 << 16) or ()
-            choice = Choice(kind=asked.function, expression=x, parameter=asked.parameter, values=values)
+            choice = Choice(
+                kind=aggregate.function, expression=x, parameter=aggregate.parameter, values=values
+            )
         if choice not in self.choices:
             self.choices.append(choice)
         return self.choices.index(choice)

@@ -28,7 +28,7 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
     """Return the value of every aggregate from its (noisy) measures in whole steps: float arrays, NaN for
     none; texts for chosen ones."""
     columns = []
-    for asked, recipe in zip(plan.aggregates, recipes.recipes, strict=True):
+    for aggregate, recipe in zip(plan.aggregates, recipes.recipes, strict=True):
         if recipe.choice is not None:
             columns.append(choices[recipe.choice])
             continue
@@ -38,9 +38,9 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
             for i, m in zip(recipe.measures, used, strict=True)
         ]
         if recipe.function in PAIRED:
-            columns.append(_paired(recipe.function, used, values, *limits_of(asked)))
+            columns.append(_paired(recipe.function, used, values, *limits_of(aggregate)))
             continue
-        domain = None if asked.argument is None else asked.argument.domain
+        domain = None if aggregate.argument is None else aggregate.argument.domain
         columns.append(_formula(recipe, used, values, domain))
     return columns
 
@@ -61,11 +61,11 @@ def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain:
     return np.sqrt(variance) if recipe.function.startswith("stddev") else variance
 
 
-def limits_of(asked: Aggregate) -> tuple[float, float]:
+def limits_of(aggregate: Aggregate) -> tuple[float, float]:
     """Return the largest deviation from a mean that each of two numbers can have."""
-    assert asked.argument is not None
-    assert asked.second is not None
-    widths = [float(e.domain.high - e.domain.low) / 2 for e in (asked.argument, asked.second)]
+    assert aggregate.argument is not None
+    assert aggregate.second is not None
+    widths = [float(e.domain.high - e.domain.low) / 2 for e in (aggregate.argument, aggregate.second)]
     return widths[0], widths[1]
 
 

@@ -39,8 +39,8 @@ def stream_statistic(
                 f"{clock!r} is the clock of this stream: leave it out of expressions. Nothing was read or "
                 f"charged."
             )
-        shown = [e for e in select.expressions if not _names(e, clock)]
-        select.set("expressions", shown)
+        outputs = [e for e in select.expressions if not _names(e, clock)]
+        select.set("expressions", outputs)
         select.set("group", exp.Group(expressions=[k.copy() for k in rest]) if rest else None)
         text, keys = select.sql(dialect="duckdb"), rest
     else:

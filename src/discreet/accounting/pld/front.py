@@ -62,8 +62,8 @@ def bounds(event: Event, delta: float) -> tuple[float, float]:
     upper = _epsilon(event, delta, known)
     if delta in (0, 1) or rules.hopeless(normal(event)):
         return upper, upper
-    lost = _surely_lost(event)
-    left = (float(delta) - lost) / (1 - lost) * (1 + 1e-12)
+    failure = _surely_lost(event)
+    left = (float(delta) - failure) / (1 - failure) * (1 + 1e-12)
     return (min(_below(normal(attained(event, upper)), left, known), upper) if left > 0 else upper), upper
 
 
@@ -90,9 +90,9 @@ def delta_bounds(event: Event, epsilon: float) -> tuple[float, float]:
     form = normal(event)
     if upper == 0 or rules.hopeless(form):
         return upper, upper
-    lost = _surely_lost(event)
+    failure = _surely_lost(event)
     below = _delta_below(normal(attained(event, epsilon)), float(epsilon))
-    return min(upper, lost + (1 - lost) * below * (1 - 1e-15)), upper
+    return min(upper, failure + (1 - failure) * below * (1 - 1e-15)), upper
 
 
 def supports(event: Event) -> bool:
