@@ -1,4 +1,4 @@
-"""Which aggregates can be asked for, and what each needs to be known of its argument."""
+"""Defines which aggregates can be asked for, and what each needs to be known of its argument."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A private answer: the table of released values, how far off they may be, what they cost, and how they were
-made, in words.
+"""Holds a private answer: the table of released values, how far off they may be, what they cost, and how they
+were made, in words.
 
 Everything in it follows from released values and public parameters, so it can be stored, sent and drawn
 freely.

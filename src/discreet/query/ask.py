@@ -1,4 +1,4 @@
-"""Asking by accuracy: the least price that promises an error, found without touching data."""
+"""Asks by accuracy: finds the least price that promises an error, without touching data."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""From the analyst's syntax tree to our own expressions, one known construct at a time; what has no rule here
-is refused by name."""
+"""Translates the analyst's syntax tree into our own expressions, one known construct at a time; what has no
+rule here is refused by name."""
 
 from __future__ import annotations
 

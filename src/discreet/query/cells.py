@@ -1,5 +1,5 @@
-"""From several counting queries to cells: which classes of rows they tell apart, and which query counts which
-class.
+"""Compiles several counting queries to cells: which classes of rows they tell apart, and which query counts
+which class.
 
 Each query counts the rows of some groups that satisfy some condition. Group keys and the atoms of conditions
 are *marks* of a row, each with a few possible values; cells are the combinations of marks that can occur.

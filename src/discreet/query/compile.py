@@ -1,4 +1,4 @@
-"""From a plan to the engine's SQL, built as a syntax tree from our own nodes.
+"""Compiles a plan to the engine's SQL, built as a syntax tree from our own nodes.
 
 What comes back is aggregated, bounded and on the grid.
 

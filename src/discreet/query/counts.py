@@ -1,4 +1,4 @@
-"""How often each candidate occurs in each group, kept only where that is not zero.
+"""Counts how often each candidate occurs in each group, kept only where that is not zero.
 
 A million groups of two thousand candidates would take 16 GB; what the engine returns is what the rows hold,
 and choices are made a few groups at a time.

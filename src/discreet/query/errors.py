@@ -1,4 +1,4 @@
-"""How a query is refused: where in the text, why, and what to write instead.
+"""Defines how a query is refused: where in the text, why, and what to write instead.
 
 No engine, no data is ever involved.
 """

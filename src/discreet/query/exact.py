@@ -1,4 +1,4 @@
-"""The engine's part of a run: exact integers for every group, before any noise.
+"""Runs the engine's part of a query: exact integers for every group, before any noise.
 
 What is in here never leaves as it is.
 """

@@ -1,4 +1,5 @@
-"""GROUP BY CUBE, ROLLUP and GROUPING SETS as several plain groupings, whose rows come one after the other."""
+"""Expands GROUP BY CUBE, ROLLUP and GROUPING SETS to several plain groupings, whose rows come one after the
+other."""
 
 from __future__ import annotations
 

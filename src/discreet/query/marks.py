@@ -1,4 +1,4 @@
-"""The engine's part of a workload: how many rows have each combination of marks, with each unit's rows
+"""Writes the engine's part of a workload: how many rows have each combination of marks, with each unit's rows
 limited."""
 
 from __future__ import annotations

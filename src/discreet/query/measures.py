@@ -1,4 +1,4 @@
-"""What is measured: exact integers, one per group, each with the most that one unit can move them.
+"""Defines what is measured: exact integers, one per group, each with the most that one unit can move them.
 
 An aggregate is computed from a few measures; aggregates share those they have in common, so `COUNT(x)` and
 `AVG(x)` pay for one count. Values go on a grid of whole steps before they are added, and amounts of one unit

@@ -1,5 +1,5 @@
-"""The query as a mechanism: a description (SQL and options) that knows its price, its error and its plan
-before any data is read.
+"""Defines the query as a mechanism: a description (SQL and options) that knows its price, its error and its
+plan before any data is read.
 
 >>> from discreet.tables import rand_hie
 >>> from discreet.sampling import Entropy

@@ -1,5 +1,5 @@
-"""The checked plan of one query: what is read, how it is grouped, which aggregates are bought, and what is
-done with them for free.
+"""Builds the checked plan of one query: what is read, how it is grouped, which aggregates are bought, and
+what is done with them for free.
 
 Built only from our own nodes. `key` is stable text: two queries that differ in layout, names of tables or
 letter case have one key.

@@ -1,4 +1,4 @@
-"""What a query will cost and how good its answer will be, said before anything is read."""
+"""Says what a query will cost and how good its answer will be, before anything is read."""
 
 from __future__ import annotations
 

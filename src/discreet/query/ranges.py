@@ -1,4 +1,5 @@
-"""Intervals for deviations and for whatever is computed from several noisy numbers, that hold at every size.
+"""Computes intervals for deviations and for whatever is computed from several noisy numbers, that hold at
+every size.
 
 Each noisy number is within its error with a known chance; what follows from them lies in what interval
 arithmetic makes of these ranges.

@@ -1,5 +1,5 @@
-"""From noisy measures to the answer: formulas of aggregates, expressions over them, HAVING, ORDER BY and
-LIMIT. All of it is free.
+"""Computes the answer from noisy measures: formulas of aggregates, expressions over them, HAVING, ORDER BY
+and LIMIT. All of it is free.
 
 Deviations of derived values come from re-drawing the noise around the released measures: nothing exact is
 used.

@@ -1,5 +1,5 @@
-"""What a plan reads, as a tree: scans of tables, filters, joins, one-row-a-unit sub-queries and computed
-columns.
+"""Describes what a plan reads, as a tree: scans of tables, filters, joins, one-row-a-unit sub-queries and
+computed columns.
 
 A `Relation` is such a tree with the names of its columns and with whose its rows are."""
 

@@ -1,5 +1,5 @@
-"""A number asked in SQL as a statistic: exact, with its sensitivity, for mechanisms that add noise of their
-own or only compare it.
+"""Defines a number asked in SQL as a statistic: exact, with its sensitivity, for mechanisms that add noise of
+their own or only compare it.
 
 Sparse vector, the reusable holdout and their like take statistics; this is one an analyst can write as text.
 

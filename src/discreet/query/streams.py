@@ -1,4 +1,5 @@
-"""A SELECT as the statistic of one tick of a stream: GROUP BY a column of declared days is its clock."""
+"""Defines a SELECT as the statistic of one tick of a stream: GROUP BY a column of declared days is its
+clock."""
 
 from __future__ import annotations
 

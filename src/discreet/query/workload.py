@@ -1,4 +1,4 @@
-"""Several counting queries answered together: one price, and answers that agree with each other.
+"""Answers several counting queries together: one price, and answers that agree with each other.
 
 What the queries count is written as a workload over cells (`cells`), measured through the strategy of least
 expected error (`mechanisms.matrix`), and every answer follows from the same measurements. Groupings alone go
