@@ -27,7 +27,7 @@ from discreet.adaptive.significance import (
     means,
     ranks,
 )
-from discreet.adaptive.significance.result import DOUBT, simulated
+from discreet.adaptive.significance.result import FAILURE_PROBABILITY, simulated
 from discreet.mechanisms.noise_tails import laplace_sum_error
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
@@ -87,11 +87,14 @@ def fit_rates(epsilon: float, n: int, shares: tuple[float, ...], runs: int = 300
     """The same for noisy counts that are drawn directly: 300 tables in a second."""
     test = GoodnessOfFitTest(public=PUBLIC, column="site", shares=shares, epsilon=epsilon, runs=199)
     random, scale = np.random.default_rng(0), float(test.noise.scale)
-    slack, pvalues = laplace_sum_error(test.noise.scale, 3, DOUBT), []
+    slack, pvalues = laplace_sum_error(test.noise.scale, 3, FAILURE_PROBABILITY), []
     for _ in range(runs):
         counts = random.multinomial(n, shares) + simulated(random, scale, (3,))
         people = int(counts.sum())
-        pvalues.append(test.judge(counts, (max(0, people - slack), people + slack), scale, random)[1] + DOUBT)
+        pvalues.append(
+            test.judge(counts, (max(0, people - slack), people + slack), scale, random)[1]
+            + FAILURE_PROBABILITY
+        )
     return [int(np.count_nonzero(np.array(pvalues) <= level)) for level in LEVELS]
 
 
@@ -131,7 +134,7 @@ def mean_rates(n1: int, n2: int, rare: float, runs: int = 300) -> list[int]:
     for _ in range(runs):
         sums = 10.0 * random.binomial([n1, n2], rare) - 5 * sizes
         seen = means._Measured(counts=sizes, sums=sums, squares=25 * sizes, slack=(0, 0, 0), half=5)
-        pvalues.append(test._pvalue(seen, random) + DOUBT)
+        pvalues.append(test._pvalue(seen, random) + FAILURE_PROBABILITY)
     return [int(np.count_nonzero(np.array(pvalues) <= level)) for level in LEVELS]
 
 

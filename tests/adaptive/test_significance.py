@@ -130,7 +130,11 @@ IGNORANT = {  # the p-value as if there were no noise, the epsilon, and the numb
     "proportion": ([(proportion, "_largest_tail", plain_tail)], 0.05, N),
     "goodness of fit": ([], 0.01, N),
     "independence": ([], 0.05, 1500),
-    "two-sample mean": ([(means, "DOUBT", 0.9), (result, "at_most_one", lambda p, doubt=0.0: p)], 0.05, 6000),
+    "two-sample mean": (
+        [(means, "FAILURE_PROBABILITY", 0.9), (result, "at_most_one", lambda p, allowance=0.0: p)],
+        0.05,
+        6000,
+    ),
     "Mann-Whitney": ([(ranks, "_normal_tail", plain_normal)], 0.05, N),
     "Kruskal-Wallis": ([], 0.005, N),
     "correlation": ([(ranks, "_normal_tail", plain_normal)], 0.05, N),

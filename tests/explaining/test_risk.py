@@ -120,3 +120,15 @@ def test_the_content_of_a_record_is_two_steps_away_unless_records_are_replaced()
     for neighbors, steps in ((dp.ADD_REMOVE, 2), (dp.ZERO_OUT, 2), (dp.REPLACE, 1)):
         risk = Risk(acc.PureDP(epsilon=1, neighbors=neighbors))
         assert risk.of_a_value.epsilon == steps
+
+
+def test_an_epsilon_beyond_floats_bounds_nothing() -> None:
+    """e^700 in the place of e^800 is no upper bound: it would state costs and deltas that are too small."""
+    pure = Risk(acc.PureDP(epsilon=800))
+    assert pure.cost(1e-310) == math.inf
+    assert pure.cost(1e-310, worst=5) == 5
+    assert pure.cost(0.0, worst=5) == 0
+    assert pure.advantage == 1
+    assert pure.true_positives(0.0) == 0
+    assert pure.true_positives(1e-310) == 1
+    assert Risk(acc.ApproximateDP(epsilon=800, delta=1e-320), 1e-320).of_group(2).delta == 1

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from discreet import InvalidInput
-from discreet.inference import combine, intersect, measured, rake
+from discreet.inference import Estimate, combine, intersect, measured, rake
 
 from .oracles import assert_variance
 
@@ -116,3 +116,10 @@ def test_raking_three_dimensions_to_faces():
 def test_bad_input_is_named(call, says):
     with pytest.raises(InvalidInput, match=says):
         call()
+
+
+@pytest.mark.parametrize("products", [[np.inf, np.inf], [-np.inf, np.inf], [-np.inf, 1.0]])
+def test_a_variance_that_infinities_hide_is_infinite_and_not_zero(products: list[float]) -> None:
+    fit = Estimate(values=np.zeros(2), _covariance_product=lambda q: np.array(products))
+    assert fit.variance_of([[1, -1]]).tolist() == [np.inf]
+    assert fit.variance_of([[1, 0]]).tolist() == [np.inf]

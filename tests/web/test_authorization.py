@@ -202,6 +202,29 @@ def test_tokens_can_be_revoked_and_expire_and_removed_people_are_gone(server: Se
         assert get({"Authorization": f"Bearer {other}"}) == 401
 
 
+def test_only_removals_that_happened_are_recorded(server: Server):
+    with server.client("steward") as steward:
+        steward.post("/people", json={"name": "edgar", "role": "analyst"})
+        policy = steward.get("/datasets/health/policy").json()
+        budget = {key: policy["budget"][key] for key in ("epsilon", "delta")}
+        limits = {
+            n: b and {key: b[key] for key in ("epsilon", "delta")} for n, b in policy["analysts"].items()
+        }
+        granted = steward.put(
+            "/datasets/health/policy", json={"budget": budget, "analysts": limits | {"edgar": None}}
+        )
+        assert granted.status_code == 200, granted.text
+        assert steward.delete("/people/edgar").json() == {"removed": True}
+        assert steward.delete("/people/edgar").json() == {"removed": False}
+        assert steward.delete("/people/nobody.here").json() == {"removed": False}
+        steward.put("/datasets/health/policy", json={"budget": budget, "analysts": limits})
+        page = httpx.get(f"{server.url}/steward/people", headers=steward.headers).text
+        entries = steward.get("/datasets/health/ledger").json()["entries"]
+    assert page.count("removed edgar") == 1
+    assert "removed nobody.here" not in page
+    assert [entry["body"].get("what") for entry in entries].count("removed edgar") == 1
+
+
 def test_wrong_tokens_are_refused_in_one_shape(server: Server):
     whole = server.tokens["ann"]
     swapped = whole.rsplit("_", 1)[0] + "_" + "A" * 43

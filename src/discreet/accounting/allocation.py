@@ -220,7 +220,8 @@ class _Side:
 
 
 def _above(grid: _Grid, steps: int, high: float) -> float:
-    """E[S; S > high], by Chernoff: steps e^{-theta high} E[Y e^{theta Y}] E[e^{theta Y}]^{steps - 1}."""
+    """Return E[S; S > high], by Chernoff:
+    steps e^{-theta high} E[Y e^{theta Y}] E[e^{theta Y}]^{steps - 1}."""
     y = grid.values
     best = float(steps)
     for theta in np.geomspace(1.0, 60.0, 12) / y[-1]:
@@ -233,7 +234,7 @@ def _above(grid: _Grid, steps: int, high: float) -> float:
 
 
 def _below(grid: _Grid, steps: int, low: float) -> float:
-    """P[S < low], by Chernoff."""
+    """Return P[S < low], by Chernoff."""
     if low <= 0:
         return 0.0
     y = grid.values

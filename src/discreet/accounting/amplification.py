@@ -19,7 +19,7 @@ __all__ = ["iteration", "lecture", "poisson", "shuffling", "shuffling_closed_for
 
 
 def poisson(epsilon: float, delta: float, *, rate: float, neighbors: Neighbors = ADD_REMOVE) -> Cost:
-    """(ln(1 + q (e^eps - 1)), q delta), tight, for Poisson sampling.
+    """Return (ln(1 + q (e^eps - 1)), q delta), tight, for Poisson sampling.
 
     Guarantee: an (epsilon, delta)-DP mechanism on a Poisson sample has this price, under add/remove (and
                zero-out).
@@ -50,7 +50,7 @@ def _amplified(epsilon: float, delta: float, rate: float) -> Cost:
 
 
 def lecture(epsilon: float, *, rate: float) -> float:
-    """2 q (e^eps - e^-eps): the bound that lectures prove in three lines.
+    """Return 2 q (e^eps - e^-eps): the bound that lectures prove in three lines.
 
     Never below the tight one for rates up to 1/2.
 

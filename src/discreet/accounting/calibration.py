@@ -1,8 +1,8 @@
-"""Calibration: the least noise, the most steps, the largest rate that stays within a target.
+"""Finds the least noise, the most steps or the largest rate that meets a privacy target.
 
-Whatever the parameter and the accountant, the price is monotone in it. The search brackets the target,
-narrows the bracket, and returns the end on the private side, at which the price was evaluated: never
-optimistic, tight to the tolerance.
+The search assumes that the privacy loss is monotone in the parameter. It brackets the target, narrows the
+bracket, and returns the end on the private side, at which the privacy loss was evaluated: never optimistic,
+tight to the tolerance.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def calibrate(
     bracket: tuple[float, float] | None = None,
     tolerance: float = 1e-4,
 ) -> Any:
-    """Return the value x closest to the target for which make_event(x) stays within it.
+    """Return the extreme x (least noise, most steps, largest rate) for which make_event(x) meets the target.
 
     The target is one of: (epsilon, delta); `advantage`, the largest TPR - FPR of any membership attack; `tpr`
     at `fpr`, the largest true-positive rate at that false-positive rate. `integer=True` for numbers of steps.
@@ -42,16 +42,16 @@ def calibrate(
     >>> 3.7306 <= noise <= 3.7306 * 1.0002
     True
     """
-    excess = _target(epsilon, delta, advantage, tpr, fpr, accountant)
+    excess = _excess_function(epsilon, delta, advantage, tpr, fpr, accountant)
     _require.open_probability(tolerance=tolerance)
-    low, high = _bracket(bracket, integer)
+    low, high = _search_limits(bracket, integer)
 
-    def over(x: float) -> float:
+    def excess_at(x: float) -> float:
         return excess(make_event(round(x) if integer else x))
 
-    warm = None
+    initial_guess = None
     if accountant in (api.TIGHTEST, "pld") and bracket is None:
-        warm = _warm(
+        initial_guess = _initial_guess(
             lambda: calibrate(
                 make_event,
                 epsilon=epsilon,
@@ -64,20 +64,19 @@ def calibrate(
                 tolerance=0.02,
             )
         )
-    start = _start(over, low, high, integer, warm)
-    return _integer(over, *start) if integer else _narrow(over, *start, tolerance)
+    ends = _find_bracket(excess_at, low, high, integer, initial_guess)
+    return _bisect_integers(excess_at, ends) if integer else _narrow_bracket(excess_at, ends, tolerance)
 
 
-def _warm(search: Callable[[], Any]) -> float | None:
-    """Return a first guess from the quick accountant, which charges at least as much: only a place to start
-    from."""
+def _initial_guess(search: Callable[[], Any]) -> float | None:
+    """Return an initial guess from the RDP accountant, or None. It only sets where the search starts."""
     try:
         return float(search())
     except (InvalidInput, Unsupported):
         return None
 
 
-def _target(
+def _excess_function(
     epsilon: float | None,
     delta: float | None,
     advantage: float | None,
@@ -85,10 +84,9 @@ def _target(
     fpr: float | None,
     accountant: str,
 ) -> Callable[[Event], float]:
-    """Return how far above the target an event is: a function that is at most zero exactly when the target is
-    met."""
-    given = [epsilon is not None, advantage is not None, tpr is not None]
-    if sum(given) != 1 or (epsilon is None) != (delta is None) or (tpr is None) != (fpr is None):
+    """Return a function of an event that is at most zero exactly when the event meets the target."""
+    targets = [epsilon is not None, advantage is not None, tpr is not None]
+    if sum(targets) != 1 or (epsilon is None) != (delta is None) or (tpr is None) != (fpr is None):
         raise InvalidInput(
             "calibrate needs exactly one target: epsilon= with delta=, advantage=, or tpr= with "
             "fpr=. Nothing was computed."
@@ -114,93 +112,99 @@ def _log_ratio(value: float, target: float) -> float:
     return math.log(value / target) if value > 0 else -math.inf
 
 
-def _bracket(bracket: tuple[float, float] | None, integer: bool) -> tuple[float, float]:
+def _search_limits(bracket: tuple[float, float] | None, integer: bool) -> tuple[float, float]:
     low, high = bracket if bracket is not None else (1.0 if integer else 1e-9, 1e15)
     _require.positive(bracket_low=low)
     _require.ordered(bracket_low=low, bracket_high=high)
     return float(low), float(high)
 
 
-_Start = tuple[float, float, float, float]
+_Bracket = tuple[float, float, float, float]
 
 
-def _start(
-    over: Callable[[float], float], low: float, high: float, integer: bool, warm: float | None
-) -> _Start:
-    """Two points on both sides of the target: (private, its excess, not private, its excess). Walks from 1,
-    or from a guess."""
-    x = min(max(1.0 if warm is None else warm, low), high)
-    at = over(x)
-    direction = _direction(over, x, at, low, high)
-    inside, factor = at <= 0, 2.0 if warm is None else 1.1
+def _find_bracket(
+    excess_at: Callable[[float], float], low: float, high: float, integer: bool, initial_guess: float | None
+) -> _Bracket:
+    """Return one point on each side of the target: (private, its excess, violating, its excess).
+
+    The search starts from 1, or from a guess. Where the whole range is private, both are its last point.
+    """
+    x = min(max(1.0 if initial_guess is None else initial_guess, low), high)
+    excess = excess_at(x)
+    direction = _direction(excess_at, x, excess, low, high)
+    is_private, factor = excess <= 0, 2.0 if initial_guess is None else 1.1
     while True:
-        step = factor if (direction > 0) == inside else 1 / factor  # towards the target
+        step = factor if (direction > 0) == is_private else 1 / factor  # towards the target
         y = min(max(x * step, low), high)
         if integer:
             y = float(math.ceil(y)) if step > 1 else float(math.floor(y))
-        new = None if y == x else _allowed(over, y)
-        if new is None:
-            if inside:
-                return x, at, x, at
+        next_excess = None if y == x else _excess_or_none(excess_at, y)
+        if next_excess is None:
+            if is_private:
+                return x, excess, x, excess
             raise InvalidInput(
                 f"no value in [{low:g}, {high:g}] meets the target: even {x:g} misses it. Nothing "
-                f"was released. "
+                f"was computed. "
                 f"Loosen the target, or change what the event holds fixed."
             )
-        if (new <= 0) != inside:
-            return (x, at, y, new) if inside else (y, new, x, at)
-        x, at, factor = y, new, min(factor**2, 16.0)
+        if (next_excess <= 0) != is_private:
+            return (x, excess, y, next_excess) if is_private else (y, next_excess, x, excess)
+        x, excess, factor = y, next_excess, min(factor**2, 16.0)
 
 
-def _allowed(over: Callable[[float], float], x: float) -> float | None:
+def _excess_or_none(excess_at: Callable[[float], float], x: float) -> float | None:
     """Return the excess at x, or None where the event cannot be made, as with a rate above 1."""
     try:
-        return over(x)
+        return excess_at(x)
     except InvalidInput:
         return None
 
 
-def _direction(over: Callable[[float], float], x: float, at: float, low: float, high: float) -> int:
-    """+1 if the price rises with the parameter (steps, rate), -1 if it falls (noise)."""
+def _direction(excess_at: Callable[[float], float], x: float, excess: float, low: float, high: float) -> int:
+    """Return +1 if the privacy loss rises with the parameter (steps, rate), -1 if it falls (noise)."""
     for factor in (1.5, 8.0, 1e3, 1e6):
         for y in (x * factor, x / factor):
             if low <= y <= high:
-                other = _allowed(over, y)
-                if other is not None and other != at:
-                    return 1 if (other > at) == (y > x) else -1
-    raise InvalidInput("the price does not depend on the parameter. Nothing was computed.")
+                other = _excess_or_none(excess_at, y)
+                if other is not None and other != excess:
+                    return 1 if (other > excess) == (y > x) else -1
+    raise InvalidInput("the privacy loss does not depend on the parameter. Nothing was computed.")
 
 
-def _narrow(
-    over: Callable[[float], float], good: float, at_good: float, bad: float, at_bad: float, tolerance: float
-) -> float:
-    """Interpolation in logarithms, aimed a little into the private side; bisection when it stalls."""
-    for turn in range(200):
-        if abs(math.log(bad / good)) <= tolerance / 2:
+def _narrow_bracket(excess_at: Callable[[float], float], bracket: _Bracket, tolerance: float) -> float:
+    """Narrow the bracket by interpolation in logarithms, with a bisection every third iteration.
+
+    Interpolated points are moved a little, to one side and the other alternately, so that both ends of the
+    bracket approach the target.
+    """
+    private, private_excess, violating, violating_excess = bracket
+    for iteration in range(200):
+        if abs(math.log(violating / private)) <= tolerance / 2:
             break
-        a, b = math.log(good), math.log(bad)
-        share = 0.5
-        if turn % 3 != 2 and math.isfinite(at_good) and math.isfinite(at_bad):
-            share = at_good / (at_good - at_bad)
-            margin = tolerance / (4 * abs(b - a))  # so that the guess lands on alternate sides
-            share = min(max(share - margin if turn % 2 else share + margin, margin), 1 - margin)
-        x = math.exp(a + share * (b - a))
-        if x in (good, bad):
+        a, b = math.log(private), math.log(violating)
+        fraction = 0.5
+        if iteration % 3 != 2 and math.isfinite(private_excess) and math.isfinite(violating_excess):
+            fraction = private_excess / (private_excess - violating_excess)
+            margin = tolerance / (4 * abs(b - a))  # moves the guess to alternate sides of the estimate
+            fraction = min(max(fraction - margin if iteration % 2 else fraction + margin, margin), 1 - margin)
+        x = math.exp(a + fraction * (b - a))
+        if x in (private, violating):
             break
-        value = over(x)
+        value = excess_at(x)
         if value <= 0:
-            good, at_good = x, value
+            private, private_excess = x, value
         else:
-            bad, at_bad = x, value
-    return good
+            violating, violating_excess = x, value
+    return private
 
 
-def _integer(over: Callable[[float], float], good: float, at_good: float, bad: float, at_bad: float) -> int:
-    low, high = round(good), round(bad)
-    while abs(high - low) > 1:
-        middle = (low + high) // 2
-        if over(middle) <= 0:
-            low = middle
+def _bisect_integers(excess_at: Callable[[float], float], bracket: _Bracket) -> int:
+    """Return the last integer that meets the target, by bisection of the bracket."""
+    private, violating = round(bracket[0]), round(bracket[2])
+    while abs(violating - private) > 1:
+        middle = (private + violating) // 2
+        if excess_at(middle) <= 0:
+            private = middle
         else:
-            high = middle
-    return low
+            violating = middle
+    return private

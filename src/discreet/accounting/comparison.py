@@ -34,7 +34,7 @@ class Comparison:
         return min((row for row in self.rows if row.epsilon is not None), key=lambda row: row.epsilon or 0.0)
 
     def as_dict(self) -> dict[str, float]:
-        """Accountant to epsilon, without those that refused."""
+        """Return a map from accountant to epsilon, without those that refused."""
         return {row.accountant: row.epsilon for row in self.rows if row.epsilon is not None}
 
     def __repr__(self) -> str:

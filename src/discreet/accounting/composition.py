@@ -62,8 +62,8 @@ def _zcdp_point(e: Any, delta: float) -> float:
 
 
 def _sampled_point(e: Any, delta: float) -> float:
-    """(ln(1 + q (e^eps - 1)), q delta) (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorems 8 and
-    9)."""
+    """Return (ln(1 + q (e^eps - 1)), q delta) (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorems 8
+    and 9)."""
     rate = float(e.rate)
     inside = min(delta / rate * (1 - 1e-14), 1 - 1e-12)
     return pure.amplified(basic(e.event, inside), rate)
@@ -201,8 +201,8 @@ def _with_shares(event: Event, delta: float, compose: Callable[[Pairs, float], f
 
 
 def dwork_roth(epsilon: float, times: int, delta: float) -> float:
-    """sqrt(2 k ln(1/delta)) eps + k eps (e^eps - 1): the advanced composition that textbooks state, with the
-    slack delta.
+    """Return sqrt(2 k ln(1/delta)) eps + k eps (e^eps - 1): the advanced composition that textbooks state,
+    with the slack delta.
 
     Proof: Dwork, Rothblum & Vadhan 2010; Dwork & Roth 2014, Theorem 3.20. Lectures often drop the second
            term.
@@ -222,29 +222,29 @@ def kairouz(pairs: Iterable[tuple[float, int]], delta: float) -> float:
     >>> round(kairouz([(0.1, 100)], 1e-6), 3)
     5.756
     """
-    given = list(pairs)
-    plain = _sum(given)
+    terms = list(pairs)
+    plain = _sum(terms)
     if math.isinf(plain) or delta <= 0:
         return plain
-    drift = math.fsum(n * math.tanh(epsilon / 2) * epsilon for epsilon, n in given)
-    squares = math.fsum(n * epsilon * epsilon for epsilon, n in given)
+    drift = math.fsum(n * math.tanh(epsilon / 2) * epsilon for epsilon, n in terms)
+    squares = math.fsum(n * epsilon * epsilon for epsilon, n in terms)
     first = math.sqrt(2 * squares * math.log(math.e + math.sqrt(squares) / delta))
     second = math.sqrt(-2 * squares * math.log(delta))
     return min(plain, (drift + min(first, second)) * _UP)
 
 
 def optimal_pairs(pairs: Iterable[tuple[float, int]], delta: float) -> float:
-    """The optimum for pure epsilons with their counts: the total loss is a sum of independent signs.
+    """Return the optimum for pure epsilons with their counts: the total loss is a sum of independent signs.
 
     Different epsilons more than 50,000 times in all are left to the closed form, which is an upper bound.
     """
-    given = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
-    plain = _sum(given)
-    if not given or math.isinf(plain) or delta <= 0:
+    terms = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
+    plain = _sum(terms)
+    if not terms or math.isinf(plain) or delta <= 0:
         return plain
-    if len(given) > 1 and sum(n for _, n in given) > _MANY:
-        return kairouz(given, delta)
-    losses, weights = _losses(*_grid(given))
+    if len(terms) > 1 and sum(n for _, n in terms) > _MANY:
+        return kairouz(terms, delta)
+    losses, weights = _losses(*_grid(terms))
     low, high = 0.0, plain
     if _delta(losses, weights, 0.0) <= delta:
         return 0.0
@@ -273,34 +273,34 @@ def optimal_delta(epsilon: float, times: int, total: float) -> float:
 
 
 def rounding(pairs: Iterable[tuple[float, int]]) -> float:
-    """By how much the grid of `optimal_pairs` raises the sum of epsilons: an upper bound of its error in
-    epsilon."""
-    given = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
-    mesh, steps = _grid(given)
+    """Return by how much the grid of `optimal_pairs` raises the sum of epsilons: an upper bound of its error
+    in epsilon."""
+    terms = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
+    mesh, steps = _grid(terms)
     return max(
-        0.0, math.fsum(n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(given, steps, strict=True))
+        0.0, math.fsum(n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(terms, steps, strict=True))
     )
 
 
 _CELLS, _MANY = 1 << 17, 50_000
 
 
-def _grid(given: Pairs) -> tuple[float, list[tuple[int, int]]]:
+def _grid(terms: Pairs) -> tuple[float, list[tuple[int, int]]]:
     """Return a mesh such that every epsilon, rounded up, is a multiple of it: the one that raises the sum
     least, within memory."""
-    largest = max(epsilon for epsilon, _ in given)
+    largest = max(epsilon for epsilon, _ in terms)
 
     def steps(mesh: float) -> list[tuple[int, int]]:
-        return [(max(1, math.ceil(epsilon / mesh * (1 - 1e-13))), n) for epsilon, n in given]
+        return [(max(1, math.ceil(epsilon / mesh * (1 - 1e-13))), n) for epsilon, n in terms]
 
     def raised(mesh: float) -> float:
         return math.fsum(
-            n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(given, steps(mesh), strict=True)
+            n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(terms, steps(mesh), strict=True)
         )
 
-    if len(given) == 1:
-        return largest * (1 + 1e-13), [(1, given[0][1])]
-    count = math.fsum(n * epsilon / largest for epsilon, n in given)
+    if len(terms) == 1:
+        return largest * (1 + 1e-13), [(1, terms[0][1])]
+    count = math.fsum(n * epsilon / largest for epsilon, n in terms)
     finest = max(1, min(4096, int(_CELLS / (2 * count + 2))))
     tried = sorted({max(1, finest - i) for i in range(64)} | {min(finest, i) for i in range(1, 65)})
     mesh = min((largest / k * (1 + 1e-12) for k in tried), key=raised)
@@ -326,8 +326,8 @@ def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
 
 
 def _binomial(n: int, log_odds: float) -> tuple[int, Any]:
-    """Binomial weights, success being e^log_odds times as likely as failure, within 20 sqrt(n) of the mean
-    (Hoeffding: what is left out is below e^{-800}), scaled to total one."""
+    """Return binomial weights, success being e^log_odds times as likely as failure, within 20 sqrt(n) of the
+    mean (Hoeffding: what is left out is below e^{-800}), scaled to total one."""
     center, reach = round(n / (1 + math.exp(-log_odds))), int(20 * math.sqrt(n)) + 2
     first, last = max(0, center - reach), min(n, center + reach)
     k = np.arange(first, last, dtype=np.float64)

@@ -39,7 +39,7 @@ def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
 
 
 def rdp_to_epsilon_classic(order: float, rdp: float, delta: float) -> float:
-    """epsilon = rdp + ln(1/delta) / (order - 1) (Mironov 2017, arXiv:1702.07476, Prop. 3).
+    """Return epsilon = rdp + ln(1/delta) / (order - 1) (Mironov 2017, arXiv:1702.07476, Prop. 3).
 
     >>> round(rdp_to_epsilon_classic(11.0, 0.5, 1e-5), 6)
     1.651293
@@ -49,8 +49,8 @@ def rdp_to_epsilon_classic(order: float, rdp: float, delta: float) -> float:
 
 
 def rdp_to_delta(order: float, rdp: float, epsilon: float) -> float:
-    """delta = e^{(order-1)(rdp - epsilon)} (1 - 1/order)^order / (order - 1): the tight conversion, solved
-    for delta."""
+    """Return delta = e^{(order-1)(rdp - epsilon)} (1 - 1/order)^order / (order - 1): the tight conversion,
+    solved for delta."""
     _checked(order, 0.5)
     if math.isinf(order):
         return 0.0 if rdp <= epsilon else 1.0
@@ -79,7 +79,7 @@ def bad_outcome(order: float, rdp: float, probability: float) -> float:
 
 
 def zcdp_to_epsilon_classic(rho: float, delta: float) -> float:
-    """epsilon = rho + 2 sqrt(rho ln(1/delta)) (Bun & Steinke 2016, arXiv:1605.02065, Prop. 1.3).
+    """Return epsilon = rho + 2 sqrt(rho ln(1/delta)) (Bun & Steinke 2016, arXiv:1605.02065, Prop. 1.3).
 
     >>> round(zcdp_to_epsilon_classic(0.1, 1e-6), 4)
     2.4508
@@ -143,13 +143,13 @@ def minimum(price: object, low: float, high: float, steps: int = 64) -> tuple[fl
 
 
 def pure_to_zcdp(epsilon: float) -> float:
-    """rho = epsilon² / 2 (Bun & Steinke 2016, Prop. 1.4)."""
+    """Return rho = epsilon² / 2 (Bun & Steinke 2016, Prop. 1.4)."""
     _require.number(epsilon=epsilon)
     return epsilon * epsilon / 2 * _UP
 
 
 def normal_tail(x: float) -> float:
-    """P[N(0, 1) > x], to a few ulps also far out."""
+    """Return P[N(0, 1) > x], to a few ulps also far out."""
     return 0.5 * math.erfc(x * 0.7071067811865476)
 
 
@@ -175,7 +175,7 @@ def gaussian_delta(mu: float, epsilon: float) -> float:
 
 
 def mills(x: float) -> float:
-    """Mills' ratio (1 - Phi(x)) / phi(x)."""
+    """Return Mills' ratio (1 - Phi(x)) / phi(x)."""
     if x < 12:
         return normal_tail(x) * math.exp(x * x / 2) * 2.5066282746310002
     value = x  # Laplace's continued fraction, from the inside out

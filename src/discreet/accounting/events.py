@@ -326,14 +326,14 @@ def compose(events: Iterable[Event]) -> Event:
     >>> compose([PureDP(epsilon=1), PureDP(epsilon=1)]) == PureDP(epsilon=1).repeated(2)
     True
     """
-    given = list(events)
-    _require.non_empty(events=given)
+    members = list(events)
+    _require.non_empty(events=members)
     counts: dict[Event, int] = {}
-    for part, times in _leaves(Composed(events=tuple(given)), 1):
+    for part, times in _leaves(Composed(events=tuple(members)), 1):
         if not isinstance(part, NoOp):
             counts[part] = counts.get(part, 0) + times
     if not counts:
-        return NoOp(neighbors=given[0].neighbors)
+        return NoOp(neighbors=members[0].neighbors)
     parts = [part.repeated(times) for part, times in counts.items()]
     return parts[0] if len(parts) == 1 else Composed(events=tuple(parts))
 

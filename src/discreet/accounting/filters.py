@@ -75,7 +75,7 @@ class BudgetFilter:
         raise NotImplementedError
 
     def price(self, event: Item) -> Spent:
-        """What an event adds to each lane, rounded up."""
+        """Return what an event adds to each lane, rounded up."""
         raise NotImplementedError
 
     def start(self) -> Spent:
@@ -331,7 +331,7 @@ def _limits(total: Fraction, orders: tuple[float, ...], share: float) -> tuple[F
 
 @lru_cache(maxsize=4096)
 def _price(item: Item, orders: tuple[float, ...], total: Fraction) -> Spent:
-    """Pure epsilon, Rényi divergences, own delta.
+    """Return the pure epsilon, Rényi divergences, own delta.
 
     A run at total-variation distance d from its price is charged (1 + e^eps) d.
     """

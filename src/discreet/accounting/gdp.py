@@ -111,8 +111,8 @@ class Estimate:
 
 
 def clt_estimate(event: Event, delta: float) -> Estimate:
-    """Epsilon by the central limit theorem for Poisson-sampled Gaussians: mu = rate sqrt(steps (e^{1/s²} -
-    1)).
+    """Return the epsilon by the central limit theorem for Poisson-sampled Gaussians: mu = rate sqrt(steps
+    (e^{1/s²} - 1)).
 
     Bu, Dong, Long & Su 2020, arXiv:1911.11607. Typically below the truth.
     """

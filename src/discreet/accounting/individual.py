@@ -41,18 +41,22 @@ class _Filter:
         raise NotImplementedError
 
     def admit(self, norms: Any) -> _Array:
-        """Which records may enter this step, given the norms of their (clipped) contributions; those are
-        charged, others dropped for good.
+        """Return which records may enter this step, given the norms of their (clipped) contributions; those
+        are charged, others dropped for good.
 
         The answer is private: use it to zero contributions before the noisy sum, and for nothing else.
         """
-        given = np.asarray(norms, dtype=np.float64)
-        if given.shape != self._spent.shape:
-            raise _require.fail("norms", f"an array of shape {given.shape}", f"of shape {self._spent.shape}")
+        checked_norms = np.asarray(norms, dtype=np.float64)
+        if checked_norms.shape != self._spent.shape:
+            raise _require.fail(
+                "norms", f"an array of shape {checked_norms.shape}", f"of shape {self._spent.shape}"
+            )
         # A bad norm must not raise: an error would tell that a record has one. It is treated as the longest
         # possible.
-        given = np.where((given >= 0) & (given <= self._clip), given, self._clip)
-        after = self._spent + self._costs(given) * _UP
+        checked_norms = np.where(
+            (checked_norms >= 0) & (checked_norms <= self._clip), checked_norms, self._clip
+        )
+        after = self._spent + self._costs(checked_norms) * _UP
         self._active = self._active & (after <= self._budget)
         self._spent = np.where(self._active, after, self._spent)
         return self._active.copy()

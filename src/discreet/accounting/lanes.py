@@ -30,7 +30,7 @@ GRID = 2**128
 
 
 def on_grid(value: Exact | int) -> Exact:
-    """`value`, rounded up to the grid of prices."""
+    """Return `value`, rounded up to the grid of prices."""
     if isinstance(value, float) and math.isinf(value):
         return math.inf
     return Fraction(_round.ceil_div(Fraction(value) * GRID, 1), GRID)
@@ -58,7 +58,7 @@ class Spent:
         _require.integer(events=self.events, at_least=0)
 
     def plus(self, other: Spent, times: int = 1) -> Spent:
-        """Both together; `other` may count several times."""
+        """Return both together; `other` may count several times."""
         pairs = zip(self.sums, other.sums, strict=True)
         sums = tuple(a if times == 0 else a + times * b for a, b in pairs)
         delta = self.delta if times == 0 else self.delta + times * other.delta
@@ -75,7 +75,7 @@ def split(event: Event) -> tuple[Event, Fraction, Fraction]:
 
 
 def lane_prices(bare: Event, orders: tuple[float, ...]) -> Spent:
-    """Pure epsilon and Rényi divergences at `orders` of an event without a delta of its own."""
+    """Return the pure epsilon and Rényi divergences at `orders` of an event without a delta of its own."""
     exact = pure.epsilon_of(bare)
     try:
         renyi = [max(0.0, value) for value in curve(bare, orders)]

@@ -31,8 +31,8 @@ class Moments(NamedTuple):
 
 
 def integrals(moment: int, rate: float, noise_multiplier: float) -> Moments:
-    """E1 = E_{z~m0}[(m0/m)^l] and E2 = E_{z~m}[(m/m0)^l], with m0 = N(0, s²), m1 = N(1, s²), m = (1-q) m0 + q
-    m1.
+    """Return E1 = E_{z~m0}[(m0/m)^l] and E2 = E_{z~m}[(m/m0)^l], with m0 = N(0, s²), m1 = N(1, s²),
+    m = (1-q) m0 + q m1.
 
     Abadi et al. 2016, arXiv:1607.00133, Section 3.2. By the trapezoidal rule, which for these analytic
     integrands converges faster than any power of the step.
@@ -92,7 +92,7 @@ def _demand(holds: bool, what: str, row: str) -> None:
 
 
 def abadi(order: float, rate: float, noise_multiplier: float) -> Estimate:
-    """q² order / ((1 - q) s²), for q < 1/(16 s), s >= 1, order <= 1 + s² ln(1/(q s)).
+    """Return q² order / ((1 - q) s²), for q < 1/(16 s), s >= 1, order <= 1 + s² ln(1/(q s)).
 
     Abadi et al. 2016, arXiv:1607.00133, Lemma 3: the leading term only. Its O(q³ order³ / s³) has no stated
     constant, so this is an estimate and not a bound.
@@ -104,7 +104,7 @@ def abadi(order: float, rate: float, noise_multiplier: float) -> Estimate:
 
 
 def bun(order: float, rate: float, noise_multiplier: float) -> float:
-    """6 q² order / s² for a fixed-size sample, for q <= 1/10, s >= sqrt(5), order <= s² ln(1/q) / 2.
+    """Return 6 q² order / s² for a fixed-size sample, for q <= 1/10, s >= sqrt(5), order <= s² ln(1/q) / 2.
 
     Bun, Dwork, Rothblum & Steinke 2018 (truncated concentrated DP), as tabulated by Mironov, Talwar & Zhang
     2019. For replace.
@@ -119,7 +119,7 @@ def bun(order: float, rate: float, noise_multiplier: float) -> float:
 
 
 def mironov(order: float, rate: float, noise_multiplier: float) -> float:
-    """2 q² order / s² for a Poisson sample, under the conditions of Mironov, Talwar & Zhang 2019,
+    """Return 2 q² order / s² for a Poisson sample, under the conditions of Mironov, Talwar & Zhang 2019,
     arXiv:1908.10530.
 
     q < 1/5, s >= 4, order <= s² L / 2 - 2 ln s, order <= (s² L² / 2 - ln 5 - 2 ln s) / (L + ln(q order) +

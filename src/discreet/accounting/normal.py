@@ -37,8 +37,8 @@ class Normal:
     @property
     def event(self) -> Event:
         """The parts as one event."""
-        given = [part.repeated(times) for part, times in self.parts.items()]
-        return ev.compose(given) if given else ev.NoOp(neighbors=self.neighbors)
+        repeated_parts = [part.repeated(times) for part, times in self.parts.items()]
+        return ev.compose(repeated_parts) if repeated_parts else ev.NoOp(neighbors=self.neighbors)
 
     def room(self, delta: float, epsilon: float) -> float:
         """Return how much of `delta` is left for the parts at this epsilon; negative if none.
@@ -69,8 +69,8 @@ def normal(event: Event) -> Normal:
     """
     parts: dict[Event, int] = {}
     own, distance = Fraction(0), Fraction(0)
-    for part, times, lost, apart in _reduce(event, 1):
-        own += times * lost
+    for part, times, lost_delta, apart in _reduce(event, 1):
+        own += times * lost_delta
         distance += times * apart
         if not isinstance(part, ev.NoOp):
             parts[part] = parts.get(part, 0) + times
@@ -88,13 +88,13 @@ def _reduce(event: Event, times: int) -> list[_Piece]:
         if step is None:
             pieces.append((part, times * count, _NONE, _NONE))
             continue
-        inner, lost, apart = step(part)
+        inner, lost_delta, apart = step(part)
         if inner == part:
             pieces.append((part, times * count, _NONE, _NONE))
             continue
         pieces.extend(_reduce(inner, times * count))
-        if lost or apart:
-            pieces.append((ev.NoOp(neighbors=event.neighbors), times * count, lost, apart))
+        if lost_delta or apart:
+            pieces.append((ev.NoOp(neighbors=event.neighbors), times * count, lost_delta, apart))
     return pieces
 
 
@@ -136,14 +136,14 @@ def _poisson(e: ev.PoissonSampled) -> _Step:
     # Theorem 8, order
     # by order).
     inner = normal(e.event)
-    lost = _require.exact(e.rate, "rate") * Fraction(inner.delta)
+    lost_delta = _require.exact(e.rate, "rate") * Fraction(inner.delta)
     plain = _extreme(inner)
     if plain is not None and inner.distance == 0:
-        return plain, lost, _NONE
+        return plain, lost_delta, _NONE
     bare = _one_gaussian(inner) or inner.event
     if inner.distance > 0 or bare == e.event:
         return _same(e)
-    return ev.PoissonSampled(event=bare, rate=e.rate), lost, _NONE
+    return ev.PoissonSampled(event=bare, rate=e.rate), lost_delta, _NONE
 
 
 def _extreme(form: Normal) -> Event | None:
@@ -194,7 +194,7 @@ def _truncated(e: se.TruncatedPoisson) -> _Step:
 
 
 def overflow(size: int, rate: Any, limit: int) -> float:
-    """P[Binomial(size, rate) > limit], rounded up."""
+    """Return P[Binomial(size, rate) > limit], rounded up."""
     if limit >= size or rate == 0:
         return 0.0
     from scipy.special import betainc  # P[B > k] = I_rate(k + 1, n - k)
@@ -217,8 +217,8 @@ def _group(e: ev.Group) -> _Step:
     if len(inner) > 1 or next(iter(inner)) != e.event:
         grouped = [ev.Group(event=part, size=e.size).repeated(n) for part, n in inner.items()]
         return _same(ev.compose(grouped))
-    reduced, lost, apart = _STEPS.get(type(e.event), _same)(e.event)
-    if reduced is not e.event and not lost and not apart:
+    reduced, lost_delta, apart = _STEPS.get(type(e.event), _same)(e.event)
+    if reduced is not e.event and not lost_delta and not apart:
         return _same(ev.Group(event=reduced, size=e.size))
     rule = _GROUPED.get(type(e.event))
     return _same(rule(e.event, e.size)) if rule else _same(e)
@@ -264,8 +264,8 @@ _GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
 
 
 def group_delta(epsilon: float, delta: float, size: int) -> float:
-    """delta (e^{k eps} - 1) / (e^eps - 1), at epsilon k eps: the sum behind the group privacy of Vadhan 2017;
-    rounded up."""
+    """Return delta (e^{k eps} - 1) / (e^eps - 1), at epsilon k eps: the sum behind the group privacy of
+    Vadhan 2017; rounded up."""
     if delta == 0:
         return 0.0
     # Beyond that the sum is above any delta's inverse.

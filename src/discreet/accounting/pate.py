@@ -44,7 +44,7 @@ def other_answer(votes: Sequence[float], sigma: float, *, capped: bool = True) -
 
 
 def query_rdp(order: float, q: float, sigma: float) -> float:
-    """The Rényi cost of one query whose answer is another than the plurality with chance at most q.
+    """Return the Rényi cost of one query whose answer is another than the plurality with chance at most q.
 
     Guarantee: an upper bound of the Rényi divergence *of* these votes' answer *from* that of any with one
                vote moved, at most order / sigma². The other direction is bounded by the moved votes' own
@@ -97,7 +97,7 @@ class VoteCost:
 
 
 def vote_cost(queries: Iterable[Sequence[float]], sigma: float, orders: Sequence[float] = ORDERS) -> VoteCost:
-    """The cost of all queries, each given by its vote counts."""
+    """Return the cost of all queries, each given by its vote counts."""
     chances = [other_answer(votes, sigma) for votes in queries]
     totals = tuple(math.fsum(query_rdp(order, q, sigma) for q in chances) * (1 + 1e-14) for order in orders)
     return VoteCost(totals, tuple(float(order) for order in orders))
@@ -134,7 +134,7 @@ _CROSSED = _CELLS + 1
 def smooth_sensitivity(
     queries: Iterable[Sequence[float]], sigma: float, *, order: float, beta: float, distance: int = 200
 ) -> float:
-    """A beta-smooth upper bound of the local sensitivity of the total cost at one order.
+    """Return a beta-smooth upper bound of the local sensitivity of the total cost at one order.
 
     Private: for the steward or the release below.
 
@@ -196,7 +196,7 @@ class _Grid(NamedTuple):
         )
 
     def cost(self, cell: float) -> float:
-        """The cost at this end of a cell; it does not fall with z."""
+        """Return the cost at this end of a cell; it does not fall with z."""
         z = min(cell / _CELLS / self.sigma, 0.0)
         chance = min(1.0, max((self.classes - 1) * 0.5 * math.erfc(-z), _LEAST))
         return query_rdp(self.order, chance, self.sigma)

@@ -139,7 +139,7 @@ class GaussianFilter(BudgetFilter):
 
 
 def _square(part: Event) -> Fraction | float:
-    """mu² of one release."""
+    """Return mu² of one release."""
     from .events import NonPrivate, NoOp
 
     if isinstance(part, NoOp):

@@ -14,7 +14,7 @@ from .events import Event
 
 
 def amplified(epsilon: float, rate: Any) -> float:
-    """ln(1 + rate (e^epsilon - 1)), rounded up; exact at rate 0 and 1.
+    """Return ln(1 + rate (e^epsilon - 1)), rounded up; exact at rate 0 and 1.
 
     Guarantee: the pure epsilon of an epsilon-DP mechanism on a sample that holds a given unit with chance
                `rate`.

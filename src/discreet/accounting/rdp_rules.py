@@ -25,18 +25,18 @@ _UP = 1 + 1e-13
 
 
 def _ratio(value: Any, other: Any) -> float:
-    """value / other as a float, through rationals."""
+    """Return value / other as a float, through rationals."""
     return float(_require.exact(value, "parameter") / _require.exact(other, "parameter"))
 
 
 def gap(order: float, loss: float) -> float:
-    """cosh((order - 1/2) loss) - cosh(loss / 2), without cancellation; infinite where it overflows."""
+    """Return cosh((order - 1/2) loss) - cosh(loss / 2), without cancellation; infinite where it overflows."""
     a, b = order * loss / 2, (order - 1) * loss / 2
     return 2 * math.sinh(a) * math.sinh(b) if a + b < 700 else math.inf
 
 
 def _log_gap(order: float, loss: float) -> float:
-    """Its logarithm, for what overflows."""
+    """Return the logarithm of `gap`, for what overflows."""
     return (order - 0.5) * loss - math.log(2) + math.log1p(math.exp(-2 * (order - 0.5) * loss))
 
 
@@ -45,7 +45,7 @@ def _log1p(value: float) -> float:
 
 
 def gaussian(mu_squared: float) -> Moment:
-    """order (order - 1) mu² / 2 (Mironov 2017, arXiv:1702.07476, Prop. 7)."""
+    """Return order (order - 1) mu² / 2 (Mironov 2017, arXiv:1702.07476, Prop. 7)."""
     return lambda order: order * (order - 1) / 2 * mu_squared * _UP
 
 
@@ -79,8 +79,8 @@ def laplace(epsilon: float) -> Moment:
 
 
 def _slope(c: float, epsilon: float) -> float:
-    """sinh(c eps)/c - 2 sinh(eps/2): the integral of the gap over losses in [0, eps]; a series of positive
-    terms."""
+    """Return sinh(c eps)/c - 2 sinh(eps/2): the integral of the gap over losses in [0, eps]; a series of
+    positive terms."""
     if c * epsilon > 1:
         return math.sinh(c * epsilon) / c - 2 * math.sinh(epsilon / 2)
     total, term, first, second = 0.0, epsilon, 1.0, 1.0
@@ -170,7 +170,7 @@ def repeat_and_select(e: ce.RepeatAndSelect) -> Moment:
 
 
 def of_trials(inner: Moment, trials: ce.Trials) -> Moment:
-    """The moment function of the best of `trials` runs whose own is `inner`.
+    """Return the moment function of the best of `trials` runs whose own is `inner`.
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence, in either direction if `inner` is
                one.
@@ -207,8 +207,8 @@ def _valley(price: Callable[[float], float], near: float) -> float:
 
 
 def _log_mean(shape: float, gamma: float) -> float:
-    """ln E[K] of the truncated negative binomial, rounded up: never negative, because there is at least one
-    trial."""
+    """Return ln E[K] of the truncated negative binomial, rounded up: never negative, because there is at
+    least one trial."""
     log_gamma = math.log(gamma)
     log_odds = math.log1p(-gamma) - log_gamma
     # (1 - gamma^shape) / shape, with its limit ln(1/gamma) at shape 0
@@ -218,7 +218,7 @@ def _log_mean(shape: float, gamma: float) -> float:
 
 
 def _poisson_trials(inner: Moment, mean: float) -> Moment:
-    """ln(e^{-mean} + mean e^{x}), x = (order - 1) (rdp + mean delta'), where the base is (ln(1 +
+    """Return ln(e^{-mean} + mean e^{x}), x = (order - 1) (rdp + mean delta'), where the base is (ln(1 +
     1/(order-1)), delta')-DP.
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence of the best of a Poisson number of

@@ -29,14 +29,14 @@ def _table() -> _Array:
 
 
 def log_binomials(n: int) -> _Array:
-    """ln C(n, i) for i = 0 .. n."""
+    """Return ln C(n, i) for i = 0 .. n."""
     table = _table()[: n + 1]
     return np.asarray(table[n] - table - table[::-1])
 
 
 def log_sum(terms: _Array, size: float) -> float:
-    """ln of the sum of exponentials, rounded up: each exponent was computed from numbers of at most
-    `size`."""
+    """Return the logarithm of the sum of exponentials, rounded up: each exponent was computed from numbers of
+    at most `size`."""
     top = float(np.max(terms))
     if math.isinf(top):
         return top
@@ -45,7 +45,7 @@ def log_sum(terms: _Array, size: float) -> float:
 
 
 def log1p_exp(x: float) -> float:
-    """ln(1 + e^x), rounded up."""
+    """Return ln(1 + e^x), rounded up."""
     return (x + math.log1p(math.exp(-x)) if x > 0 else math.log1p(math.exp(x))) * (1 + 4 * _EPS)
 
 
@@ -103,7 +103,7 @@ def _gaussian_integer(order: int, rate: float, noise: float) -> float:
 
 
 def _gaussian_series(order: float, rate: float, noise: float) -> float:
-    """Both halves of the split integral as binomial series, scaled by their largest term.
+    """Return both halves of the split integral as binomial series, scaled by their largest term.
 
     Term i is C(order, i) times the integral of a ratio in [0, 1] to the power i: past the order the terms
     alternate and shrink, so the sum may stop anywhere there and the last term bounds the rest. Positive terms
@@ -133,7 +133,8 @@ def _gaussian_series(order: float, rate: float, noise: float) -> float:
 
 
 def _log_half_erfc(x: float) -> float:
-    """ln(erfc(x) / 2); far out by its asymptotic series, whose error is below the first term left out."""
+    """Return ln(erfc(x) / 2); far out by its asymptotic series, whose error is below the first term left
+    out."""
     if x < 25:
         return math.log(math.erfc(x) / 2)
     y = 1 / (2 * x * x)
@@ -251,7 +252,7 @@ def gaussian_without_replacement(rate: float, noise: float) -> Moment:
 
 
 def log_central_moment(order: int, mu: float) -> float:
-    """ln E[(e^{mu z - mu²/2} - 1)^order] for a standard normal z and an even order, rounded up.
+    """Return ln E[(e^{mu z - mu²/2} - 1)^order] for a standard normal z and an even order, rounded up.
 
     By the trapezoidal rule: the integrand is positive, analytic, and falls off like a Gaussian.
     """

@@ -78,15 +78,15 @@ def closed_form(local_epsilon: float, reports: int, delta: float) -> float:
 
 
 def moment(local_epsilon: float, reports: int) -> Callable[[float], float]:
-    """(order - 1) times the Rényi divergence of the same pair (Feldman, McMillan & Talwar 2021, Section 3, by
-    the same reduction)."""
+    """Return (order - 1) times the Rényi divergence of the same pair (Feldman, McMillan & Talwar 2021,
+    Section 3, by the same reduction)."""
     clones = _edges(local_epsilon, reports, 64)
     losses = [_losses(int(c), local_epsilon) for c in clones]
 
     def at(order: float) -> float:
         if order * local_epsilon > 300:
             return (order - 1) * local_epsilon
-        values = np.array([_excess(order, *given, local_epsilon) for given in losses])
+        values = np.array([_excess(order, *bucket, local_epsilon) for bucket in losses])
         return math.log1p(_average(clones, np.maximum.accumulate(values[::-1])[::-1], local_epsilon, reports))
 
     return at
@@ -98,8 +98,8 @@ def _checked(local_epsilon: float, reports: int) -> None:
 
 
 def _edges(local_epsilon: float, reports: int, pieces: int) -> _Array:
-    """Numbers of clones that start the buckets: more clones only help (one can always add a clone), so a
-    bucket is priced at its start."""
+    """Return the numbers of clones that start the buckets: more clones only help (one can always add a
+    clone), so a bucket is priced at its start."""
     n, p = reports - 1, math.exp(-local_epsilon)
     center, deviation = n * p, math.sqrt(n * p * (1 - p)) + 1
     spread = center + deviation * np.linspace(-12, 6, pieces)
@@ -120,7 +120,7 @@ def _average(clones: _Array, values: _Array, local_epsilon: float, reports: int)
 
 
 def _delta_given(clones: _Array, local_epsilon: float, epsilon: float) -> _Array:
-    """P(a >= k) - e^eps Q(a >= k), where k is the first count at which P(a) > e^eps Q(a)."""
+    """Return P(a >= k) - e^eps Q(a >= k), where k is the first count at which P(a) > e^eps Q(a)."""
     from scipy.special import betainc
 
     e, grown = math.exp(local_epsilon), math.exp(epsilon)
@@ -140,7 +140,8 @@ def _delta_given(clones: _Array, local_epsilon: float, epsilon: float) -> _Array
 
 
 def _losses(clones: int, local_epsilon: float) -> tuple[_Array, _Array]:
-    """Privacy losses at the likely counts, with weights sqrt(P Q) that are at most slightly too large.
+    """Return the privacy losses at the likely counts, with weights sqrt(P Q) that are at most slightly too
+    large.
 
     The binomial weights come from their ratios and are scaled to total one within 20 deviations: the true
     ones total less.
@@ -159,8 +160,8 @@ def _losses(clones: int, local_epsilon: float) -> tuple[_Array, _Array]:
 
 
 def _excess(order: float, losses: _Array, weights: _Array, local_epsilon: float) -> float:
-    """sum sqrt(PQ) (cosh((order - 1/2) L) - cosh(L/2)), plus what lies beyond 20 deviations (Hoeffding: 2
-    e^{-200})."""
+    """Return the sum of sqrt(PQ) (cosh((order - 1/2) L) - cosh(L/2)), plus what lies beyond 20 deviations
+    (Hoeffding: 2 e^{-200})."""
     inside = float(np.sum(weights * 2 * np.sinh(order * losses / 2) * np.sinh((order - 1) * losses / 2)))
     beyond = (
         2

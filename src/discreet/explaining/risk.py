@@ -1,8 +1,7 @@
-"""What a release can do to one person: odds before and after, the best attack on them, the cost they may
-have.
+"""Bounds what a release can do to one person: odds before and after, the best attack on them, their cost.
 
-Everything here is a function of an accounting event; no data is involved. Every number is an upper bound on
-the harm, and is rounded up when it is shown.
+Everything here is a function of an accounting event; no data is involved. Every number bounds the harm
+from the safe side, and is rounded to that side when it is shown.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ from ..accounting.normal import normal
 # Above e^epsilon, the odds can move a little further before their chance is bounded by delta: see
 # `odds_factor`.
 SLACK = 0.1
-_FAILS = 1 / (1 - math.exp(-SLACK))
+_FAILURE_FACTOR = 1 / (1 - math.exp(-SLACK))
 
 
 @dataclass(frozen=True, slots=True)
 class Risk:
-    """What an event can do to one unit, at a delta.
+    """Bounds the harm of an event to one unit at a delta.
 
     `epsilon` is the tightest bound that accounting proves; infinite where nothing is promised.
     """
@@ -58,13 +57,12 @@ class Risk:
 
     @property
     def odds_factor(self) -> float:
-        """By how much everything released can multiply somebody's odds about one unit, except with the chance
+        """Bounds the posterior odds over the prior odds about one unit (Bayes factor), except with the chance
         `odds_fail`.
 
         Guarantee: for every prior belief about which of two neighboring tables is the true one, the odds
-        after
-                   the release are at most this factor times the odds before, and at least one over it, except
-                   with probability `odds_fail` for each side, whichever table is the true one.
+                   after the release are at most this factor times the odds before, and at least one over it,
+                   except with probability `odds_fail` for each side, whichever table is the true one.
         Proof:     pure epsilon: the ratio of chances is at most e^epsilon at every outcome. With a delta, let
                    S be the outcomes at which P(o) > e^(epsilon + t) Q(o). Then P(S) <= e^epsilon Q(S) + delta
                    <= e^-t P(S) + delta, so P(S) <= delta / (1 - e^-t), and Q(S) is less than P(S); t is 0.1.
@@ -76,14 +74,14 @@ class Risk:
         least = min(self.pure, self.epsilon + (SLACK if self.delta > 0 else 0.0))
         if self.odds_fail >= 1:
             return math.inf
-        return math.exp(least) if least < 700 else math.inf
+        return _exp(least)
 
     @property
     def odds_fail(self) -> float:
         """The chance that the odds move further than `odds_factor`."""
         if self.delta == 0 or self.pure <= self.epsilon + SLACK:
             return 0.0
-        return min(1.0, self.delta * _FAILS)
+        return min(1.0, self.delta * _FAILURE_FACTOR)
 
     def after(self, prior: float) -> float:
         """Return the most that somebody can believe after the release who believed `prior` before.
@@ -117,7 +115,7 @@ class Risk:
         if _gaussian(self.event):
             return 1.0 - accounting.tradeoff(self.event, alpha=false_positives)
         points = (*_curve(self.event, self.epsilon), (self.epsilon, self.delta))
-        return min(1.0, *(_line(epsilon, delta, false_positives) for epsilon, delta in points))
+        return min(1.0, *(_true_positive_bound(epsilon, delta, false_positives) for epsilon, delta in points))
 
     def accusation(self, prior: float, false_positives: float) -> float:
         """Return the most that an accusation is worth: the chance that somebody who is pointed at is really
@@ -129,30 +127,32 @@ class Risk:
 
     @property
     def advantage(self) -> float:
-        """The largest true-positive rate minus false-positive rate of any test: zero is a coin."""
+        """The largest true-positive rate minus false-positive rate of any test; zero means guessing."""
         if not self.bounded:
             return 1.0
         try:
             return min(1.0, accounting.delta(self.event, epsilon=0.0))
         except Unsupported:
-            grown = math.exp(min(self.epsilon, 700.0))
-            return min(1.0, (grown - 1 + 2 * self.delta) / (grown + 1))
+            exp_epsilon = _exp(self.epsilon)
+            if math.isinf(exp_epsilon):
+                return 1.0
+            return min(1.0, (exp_epsilon - 1 + 2 * self.delta) / (exp_epsilon + 1))
 
     def cost(self, without: float, *, worst: float | None = None) -> float:
         """Return the most that somebody's expected cost can be with them in the data, if it is `without`
         without them.
 
         Guarantee: for any cost between 0 and `worst` that others derive from the release, the expectation
-        with
-                   the unit is at most e^epsilon times that without it, plus delta times `worst`.
+                   with the unit is at most e^epsilon times that without it, plus delta times `worst`.
         Proof:     the definition, integrated over the levels of the cost (Wood et al. 2018 tell it as the
                    premium of an insurance).
         """
         _require.non_negative(without=without)
         if not self.bounded or (self.delta > 0 and worst is None):
             return math.inf if worst is None else float(worst)
-        grown = math.exp(min(self.epsilon, 700.0)) * without + self.delta * (worst or 0.0)
-        return grown if worst is None else min(float(worst), grown)
+        multiplied = _exp(self.epsilon) * without if without > 0 else 0.0  # not infinity times zero
+        bound = multiplied + self.delta * (worst or 0.0)
+        return bound if worst is None else min(float(worst), bound)
 
     def of_group(self, size: int) -> Risk:
         """Return the same for `size` units at once, a family or a household; their delta is larger as well.
@@ -163,8 +163,8 @@ class Risk:
         _require.integer(size=size, at_least=1)
         if size == 1:
             return self
-        grown = math.exp(min(700.0, (size - 1) * self.epsilon)) if self.delta > 0 else 1.0
-        return Risk(Group(event=self.event, size=size), min(1.0, size * grown * self.delta))
+        delta_factor = _exp((size - 1) * self.epsilon) if self.delta > 0 else 1.0
+        return Risk(Group(event=self.event, size=size), min(1.0, size * delta_factor * self.delta))
 
     @property
     def of_a_value(self) -> Risk:
@@ -185,6 +185,11 @@ def changed(neighbors: Neighbors) -> str:
     return "whether your record is the real one or a blank"
 
 
+def _exp(epsilon: float) -> float:
+    """Return e^epsilon, or infinity where a float may not hold it: an upper bound either way."""
+    return math.exp(epsilon) if epsilon < 700 else math.inf
+
+
 @functools.lru_cache(maxsize=256)
 def _epsilon(event: Event, delta: float) -> float:
     try:
@@ -194,15 +199,14 @@ def _epsilon(event: Event, delta: float) -> float:
 
 
 # Points of the privacy curve that the best attack is read off: for 60 epochs of DP-SGD the true-positive rate
-# at
-# 1% false positives is 0.04023 with 12 points and with 24, and 0.04021 with the best point
+# at 1% false positives is 0.04023 with 12 points and with 24, and 0.04021 with the best point
 # (`accounting.tradeoff`).
 _POINTS = 12
 
 
 @functools.lru_cache(maxsize=64)
 def _curve(event: Event, top: float) -> tuple[tuple[float, float], ...]:
-    """Points (epsilon, delta) of the curve from 0 to `top`; none where only the stated pair is known."""
+    """Return points (epsilon, delta) of the curve from 0 to `top`, or none where only one pair is known."""
     stated = isinstance(event, PureDP | ApproximateDP | RandomizedResponse)
     if stated or not 0 < top < 700:
         return ()
@@ -213,10 +217,11 @@ def _curve(event: Event, top: float) -> tuple[tuple[float, float], ...]:
         return ()
 
 
-def _line(epsilon: float, delta: float, rate: float) -> float:
+def _true_positive_bound(epsilon: float, delta: float, rate: float) -> float:
     """Return the true-positive rate that (epsilon, delta) allows at a false-positive rate."""
-    grown = math.exp(min(epsilon, 700.0))
-    return min(grown * rate + delta, 1 - (1 - delta - rate) / grown)
+    exp_epsilon = _exp(epsilon)
+    multiplied = exp_epsilon * rate if rate > 0 else 0.0  # not infinity times zero
+    return min(multiplied + delta, 1 - (1 - delta - rate) / exp_epsilon)
 
 
 def _gaussian(event: Event) -> bool:

@@ -15,14 +15,16 @@ from .._errors import InvalidInput
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
-NOTHING = "Nothing was computed or released."
+NOTHING_COMPUTED = "Nothing was computed or released."
 
 
 def numbers(name: str, given: Any, *, dimensions: int | None = 1) -> Floats:
     """Return the argument as an array of finite floats, a copy; the message names the first bad entry."""
     array = as_array(name, given)
     if dimensions is not None and array.ndim != dimensions:
-        raise InvalidInput(f"{name} must have {dimensions} dimension(s), got shape {array.shape}. {NOTHING}")
+        raise InvalidInput(
+            f"{name} must have {dimensions} dimension(s), got shape {array.shape}. {NOTHING_COMPUTED}"
+        )
     _no_entry(name, array, ~np.isfinite(array), "finite")
     return array
 
@@ -37,7 +39,7 @@ def variances(given: Any, shape: tuple[int, ...], *, zero: bool = True, infinite
         array = np.array(np.broadcast_to(array, shape), dtype=np.float64)
     except ValueError:
         raise InvalidInput(
-            f"variances must have shape {shape}, one for each value, got {array.shape}. {NOTHING}"
+            f"variances must have shape {shape}, one for each value, got {array.shape}. {NOTHING_COMPUTED}"
         ) from None
     _no_entry("variances", array, np.isnan(array) | (array < 0), "zero or above")
     if not zero:
@@ -53,7 +55,7 @@ def for_each(name: str, given: Any, length: int, what: str) -> Floats:
     if array.shape not in ((), (length,)):
         raise InvalidInput(
             f"{name} must be one number, or one for each of the {length} {what}, got shape "
-            f"{array.shape}. {NOTHING}"
+            f"{array.shape}. {NOTHING_COMPUTED}"
         )
     return np.array(np.broadcast_to(array, (length,)))
 
@@ -63,7 +65,7 @@ def measured_only(name: str, given: Any, known: NDArray[Any]) -> Floats:
     returned."""
     array = as_array(name, given)
     if array.shape != known.shape:
-        raise InvalidInput(f"{name} must have shape {known.shape}, got {array.shape}. {NOTHING}")
+        raise InvalidInput(f"{name} must have shape {known.shape}, got {array.shape}. {NOTHING_COMPUTED}")
     _no_entry(name, array, ~np.isfinite(array) & known, "finite")
     return np.where(known, array, 0.0)
 
@@ -73,15 +75,17 @@ def matrix(name: str, given: Any, *, rows: int | None = None, columns: int | Non
     if sparse.issparse(given):
         checked = sparse.csr_array(given, dtype=np.float64)
         if not np.isfinite(checked.data).all():
-            raise InvalidInput(f"{name} must have finite entries only. {NOTHING}")
+            raise InvalidInput(f"{name} must have finite entries only. {NOTHING_COMPUTED}")
     else:
         checked = np.atleast_2d(numbers(name, given, dimensions=None))
         if checked.ndim != 2:
-            raise InvalidInput(f"{name} must be a matrix, got shape {checked.shape}. {NOTHING}")
+            raise InvalidInput(f"{name} must be a matrix, got shape {checked.shape}. {NOTHING_COMPUTED}")
     for axis, wanted in ((0, rows), (1, columns)):
         if wanted is not None and checked.shape[axis] != wanted:
             kind = ("rows", "columns")[axis]
-            raise InvalidInput(f"{name} must have {wanted} {kind}, got shape {checked.shape}. {NOTHING}")
+            raise InvalidInput(
+                f"{name} must have {wanted} {kind}, got shape {checked.shape}. {NOTHING_COMPUTED}"
+            )
     return checked
 
 
@@ -98,7 +102,7 @@ def as_array(name: str, given: Any) -> Floats:
     try:
         return np.array(given, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
-        raise InvalidInput(f"{name} must be numbers in a regular array. {NOTHING}") from None
+        raise InvalidInput(f"{name} must be numbers in a regular array. {NOTHING_COMPUTED}") from None
 
 
 def _no_entry(name: str, array: Floats, bad: NDArray[Any], wanted: str) -> None:

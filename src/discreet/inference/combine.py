@@ -10,9 +10,9 @@ import numpy as np
 from .. import _require
 from .._errors import InvalidInput
 from . import _check
-from ._check import NOTHING, Floats
+from ._check import NOTHING_COMPUTED, Floats
 from .estimate import Estimate
-from .least_squares import AGREE
+from .least_squares import RELATIVE_TOLERANCE
 
 
 def combine(values: Any, variances: Any) -> Estimate:
@@ -33,7 +33,8 @@ def combine(values: Any, variances: Any) -> Estimate:
     shape = values.shape
     if not shape or not shape[0]:
         raise InvalidInput(
-            f"values must hold one or more measurements along the first axis, got shape {shape}. {NOTHING}"
+            f"values must hold one or more measurements along the first axis, got shape {shape}. "
+            f"{NOTHING_COMPUTED}"
         )
     given = _check.as_array("variances", variances)
     if given.shape == shape[:1]:
@@ -43,11 +44,11 @@ def combine(values: Any, variances: Any) -> Estimate:
     lost = np.isinf(v).all(axis=0)
     if lost.any():
         raise InvalidInput(
-            f"{_check.some('quantities', np.flatnonzero(lost))} were not measured at all. {NOTHING}"
+            f"{_check.some('quantities', np.flatnonzero(lost))} were not measured at all. {NOTHING_COMPUTED}"
         )
     mean, spread = _weighted(y, v, "measurements known exactly")
     flat = np.asarray(spread).ravel()
-    return Estimate(values=mean, _times=lambda q: flat * q, _variances=np.asarray(spread))
+    return Estimate(values=mean, _covariance_product=lambda q: flat * q, _variances=np.asarray(spread))
 
 
 def _weighted(y: Floats, v: Floats, what: str) -> tuple[Floats, Any]:
@@ -58,8 +59,8 @@ def _weighted(y: Floats, v: Floats, what: str) -> tuple[Floats, Any]:
         low = np.where(wide, y, np.inf).min(axis=0)
         high = np.where(wide, y, -np.inf).max(axis=0)
         some = np.isfinite(low)
-        if (high[some] - low[some] > AGREE * (1 + np.abs(high[some]))).any():
-            raise InvalidInput(f"{what} contradict each other. {NOTHING}")
+        if (high[some] - low[some] > RELATIVE_TOLERANCE * (1 + np.abs(high[some]))).any():
+            raise InvalidInput(f"{what} contradict each other. {NOTHING_COMPUTED}")
     with np.errstate(divide="ignore"):
         weight = np.where(exact.any(axis=0), exact.astype(np.float64), 1 / np.where(exact, 1.0, v))
         spread = np.where(exact.any(axis=0), 0.0, 1 / weight.sum(axis=0))
@@ -96,24 +97,24 @@ def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
     if low.shape != high.shape or low.ndim == 0 or not len(low):
         raise InvalidInput(
             f"lower and upper must have the same shape, intervals first, got {low.shape} and "
-            f"{high.shape}. {NOTHING}"
+            f"{high.shape}. {NOTHING_COMPUTED}"
         )
     each = _check.for_each("confidence", confidence, len(low), "intervals")
     for one in each.tolist():
         _require.open_probability(confidence=one)
     if (low > high).any():
-        raise InvalidInput(f"lower must not be above upper. {NOTHING}")
+        raise InvalidInput(f"lower must not be above upper. {NOTHING_COMPUTED}")
     together = 1 - float((1 - each).sum())
     if together <= 0:
         raise InvalidInput(
-            f"so many intervals with so little confidence promise nothing together. {NOTHING} Ask "
+            f"so many intervals with so little confidence promise nothing together. {NOTHING_COMPUTED} Ask "
             f"for wider ones."
         )
     bottom, top = np.asarray(low.max(axis=0)), np.asarray(high.min(axis=0))
     if (bottom > top).any():
         raise InvalidInput(
             f"the intervals of {_check.some('quantities', np.flatnonzero(bottom > top))} do not "
-            f"meet: one of them missed. {NOTHING} "
+            f"meet: one of them missed. {NOTHING_COMPUTED} "
             f"Use a higher confidence, or combine the values."
         )
     return Interval(lower=bottom, upper=top, confidence=together)

@@ -1,7 +1,7 @@
-"""What a linear estimate knows about itself: values, variances, covariances of anything linear, intervals.
+"""Holds linear estimates with their variances, covariances and intervals.
 
 Least squares with known noise variances gives numbers whose variances are known too, before any data was
-read. That is what `Estimate` carries. It ends where projections begin: after clipping at zero or rounding, no
+read. That is what `Estimate` carries. It does not survive projection: after clipping at zero or rounding, no
 such variances exist, and the functions that do so return plain arrays.
 """
 
@@ -22,12 +22,12 @@ from ._check import Floats
 
 Noise = Literal["gaussian", "laplace", "any"]
 
-MOST_VARIANCES = 5_000
+MAX_VARIANCES = 5_000
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class Estimate:
-    """Best linear unbiased estimates and how far off they are.
+    """Holds best linear unbiased estimates (BLUE) and their covariance.
 
     Guarantee: unbiased, and no other unbiased linear function of the same answers has a smaller variance, for
                any linear question about the values.
@@ -37,9 +37,8 @@ class Estimate:
     """
 
     values: Floats
-    _times: Callable[[Floats], Floats] = field(
-        repr=False
-    )  # a question (or columns of questions) -> covariance times it
+    # Maps a question (or columns of questions) to the product of the covariance matrix and it.
+    _covariance_product: Callable[[Floats], Floats] = field(repr=False)
     _variances: Floats | None = field(default=None, repr=False)
 
     @property
@@ -51,7 +50,7 @@ class Estimate:
         """
         if self._variances is not None:
             return self._variances
-        if self.values.size > MOST_VARIANCES:
+        if self.values.size > MAX_VARIANCES:
             raise InvalidInput(
                 f"the variances of all {self.values.size} values would need as many solutions. Ask "
                 f"variance_of(questions) for the "
@@ -71,20 +70,20 @@ class Estimate:
     def variance_of(self, questions: Any) -> Floats:
         """Return the variances of `answer(questions)`."""
         rows = self._questions(questions)
-        return np.array([max(0.0, _dot(row, self._times(row))) for row in rows])
+        return np.array([_variance(row, self._covariance_product(row)) for row in rows])
 
     def covariance(self) -> Floats:
         """Return the covariance matrix of all values: n by n, so for small n."""
         n = self.values.size
-        if n > MOST_VARIANCES:
+        if n > MAX_VARIANCES:
             raise InvalidInput(
                 f"a covariance matrix of {n} by {n} is too large. Ask variance_of(questions) instead."
             )
-        matrix = np.column_stack([self._times(unit) for unit in np.eye(n)])
+        matrix = np.column_stack([self._covariance_product(unit) for unit in np.eye(n)])
         return (matrix + matrix.T) / 2
 
     def interval(self, confidence: float = 0.95, *, noise: Noise = "gaussian") -> tuple[Floats, Floats]:
-        """For each value an interval that holds the truth with probability `confidence`; see `width`."""
+        """Return for each value a (pointwise) confidence interval; see `width` for its validity."""
         half = width(confidence, noise) * self.standard_deviations
         return self.values - half, self.values + half
 
@@ -99,7 +98,7 @@ def width(confidence: float, noise: Noise = "gaussian") -> float:
     gaussian: the normal quantile. Exact for Gaussian noise, and for any noise in the limit of many terms.
     laplace:  valid for every linear combination of Laplace noises, continuous or discrete, if each variance
               was given as 2 * scale**2.
-    any:      valid for every noise.
+    any:      valid for every noise of finite variance.
 
     Guarantee: laplace, any: at least the stated confidence, whatever the coefficients.
     Proof:     any: Chebyshev. laplace: the moment generating function of a Laplace noise of scale b is 1 / (1
@@ -130,7 +129,9 @@ def _log_chernoff(a: float) -> float:
     return math.log(2) - u * a - math.log1p(-u * u)
 
 
-def _dot(row: Floats, times: Floats) -> float:
-    """Their product, infinite if a cell that matters is not known at all."""
-    used = row != 0
-    return float(row[used] @ times[used])
+def _variance(question: Floats, product: Floats) -> float:
+    """Return the dot product of a question and its covariance product; infinite if a used cell is unknown."""
+    used = question != 0
+    if not np.isfinite(product[used]).all():  # also where infinities would cancel to NaN
+        return math.inf
+    return max(0.0, float(question[used] @ product[used]))

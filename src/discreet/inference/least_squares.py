@@ -18,14 +18,14 @@ from scipy.sparse import linalg as sparse_linalg
 from .. import _require
 from .._errors import InvalidInput
 from . import _check
-from ._check import NOTHING, Floats
+from ._check import NOTHING_COMPUTED, Floats
 from .estimate import Estimate
 
 Method = Literal["auto", "direct", "iterative"]
 
 # singular values below this, relative to the largest, of a matrix with rows of length one, count as zero
 RANK = 1e-10
-AGREE = 1e-9  # constraints that differ by no more than this, relative to their terms, agree
+RELATIVE_TOLERANCE = 1e-9  # constraints that differ by no more than this, relative to their terms, agree
 TOLERANCE = 1e-12  # of LSMR
 DIRECT = 2_000_000  # entries of a matrix that is still solved directly
 
@@ -74,7 +74,7 @@ def measured(
     z = _check.numbers("y", y)
     if len(z) != B.shape[0]:
         raise InvalidInput(
-            f"y must have one answer for each of the {B.shape[0]} rows of A, got {len(z)}. {NOTHING}"
+            f"y must have one answer for each of the {B.shape[0]} rows of A, got {len(z)}. {NOTHING_COMPUTED}"
         )
     if unidentified not in ("refuse", "minimum_norm"):
         raise _require.fail("unidentified", unidentified, "refuse or minimum_norm")
@@ -88,7 +88,7 @@ def measured(
     if len(lost) and unidentified == "refuse":
         raise InvalidInput(
             f"the answers do not determine {_check.some('cells', lost)} (counted from zero). "
-            f"{NOTHING} Measure more, or ask for "
+            f"{NOTHING_COMPUTED} Measure more, or ask for "
             f"unidentified='minimum_norm', which leaves their variance infinite."
         )
     return estimate
@@ -117,7 +117,7 @@ def _unit_rows(matrix: Any, right: Floats, name: str) -> tuple[Any, Floats, Floa
     empty = norms == 0
     if (right[empty] != 0).any() and name == "constraints":
         row = int(np.flatnonzero(empty & (right != 0))[0])
-        raise InvalidInput(f"constraint {row} has no coefficients, so it cannot hold. {NOTHING}")
+        raise InvalidInput(f"constraint {row} has no coefficients, so it cannot hold. {NOTHING_COMPUTED}")
     norms = np.where(empty, 1.0, norms)
     scaled = (
         matrix / norms[:, None] if isinstance(matrix, np.ndarray) else sparse.diags_array(1 / norms) @ matrix
@@ -130,13 +130,13 @@ def _rank(singular: Floats) -> int:
 
 
 def _agree(gap: Floats, scale: Floats) -> None:
-    bad = np.abs(gap) > AGREE * (1 + scale)
+    bad = np.abs(gap) > RELATIVE_TOLERANCE * (1 + scale)
     if bad.any():
         row = int(np.argmax(np.where(bad, np.abs(gap) / (1 + scale), 0)))
         raise InvalidInput(
             f"the constraints contradict each other or the values known exactly: number {row} "
             f"(counted from zero) cannot "
-            f"hold together with the others. {NOTHING}"
+            f"hold together with the others. {NOTHING_COMPUTED}"
         )
 
 
@@ -164,7 +164,7 @@ def _constrained(y: Floats, v: Floats, C: Floats, d: Floats) -> Estimate:
 
     spread = np.zeros_like(y)
     spread[free] = v[free] * np.clip(1 - (Q**2).sum(axis=1), 0, None)
-    return Estimate(values=x, _times=times, _variances=spread)
+    return Estimate(values=x, _covariance_product=times, _variances=spread)
 
 
 def _factors(tall: Floats) -> tuple[Floats, Floats, Any]:
@@ -203,7 +203,7 @@ def _measured_directly(A: Floats, y: Floats, v: Floats) -> tuple[Estimate, Any]:
 
     lost = np.linalg.norm(unseen, axis=1) > 1e-8
     known = np.where(lost, np.inf, (spread**2).sum(axis=1))
-    return Estimate(values=x, _times=times, _variances=known), np.flatnonzero(lost)
+    return Estimate(values=x, _covariance_product=times, _variances=known), np.flatnonzero(lost)
 
 
 def _public_facts(A: Floats, y: Floats, n: int) -> tuple[Floats, Floats]:
@@ -230,7 +230,7 @@ def _constrained_iteratively(y: Floats, v: Floats, C: Any, d: Floats) -> Estimat
     x = moved(y, d)
     _agree(d - C @ x, np.abs(d) + abs(C) @ np.abs(y))
     zeros = np.zeros_like(d)
-    return Estimate(values=x, _times=lambda q: moved(v * q, zeros))
+    return Estimate(values=x, _covariance_product=lambda q: moved(v * q, zeros))
 
 
 def _balanced(B: Any) -> tuple[Any, Floats]:
@@ -243,7 +243,7 @@ def _measured_iteratively(A: Any, y: Floats, v: Floats) -> tuple[Estimate, Any]:
     if (v == 0).any():
         raise InvalidInput(
             f"variances of zero need the direct method, which a matrix of shape {A.shape} is too "
-            f"large for by default. {NOTHING} "
+            f"large for by default. {NOTHING_COMPUTED} "
             f"Ask for method='direct', or enter the fact by substituting it."
         )
     B = sparse.csr_array(sparse.diags_array(1 / np.sqrt(v)) @ A)
@@ -264,7 +264,7 @@ def _measured_iteratively(A: Any, y: Floats, v: Floats) -> tuple[Estimate, Any]:
             return np.where(q == 0, 0.0, np.copysign(np.inf, q))
         return _lsmr(B, s) / columns
 
-    return Estimate(values=x, _times=times), np.flatnonzero(lost)
+    return Estimate(values=x, _covariance_product=times), np.flatnonzero(lost)
 
 
 def _lsmr(B: Any, right: Floats) -> Floats:
@@ -274,7 +274,7 @@ def _lsmr(B: Any, right: Floats) -> Floats:
     if stop in (3, 6, 7):
         raise InvalidInput(
             f"the iteration did not reach a relative error of {TOLERANCE:g}: the system is too badly "
-            f"conditioned. {NOTHING} "
+            f"conditioned. {NOTHING_COMPUTED} "
             f"Ask for method='direct', or bring the variances nearer to each other."
         )
     return np.asarray(x, dtype=np.float64)

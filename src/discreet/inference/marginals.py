@@ -23,7 +23,7 @@ from scipy import sparse
 from .. import _require
 from .._errors import InvalidInput
 from . import _check
-from ._check import NOTHING, Floats
+from ._check import NOTHING_COMPUTED, Floats
 from .combine import _weighted
 from .estimate import Noise, width
 
@@ -52,9 +52,13 @@ class Marginal:
         )
         _require.non_negative(variance=self.variance)
         if len(set(self.attributes)) < len(self.attributes):
-            raise InvalidInput(f"attributes must differ from each other, got {self.attributes!r}. {NOTHING}")
+            raise InvalidInput(
+                f"attributes must differ from each other, got {self.attributes!r}. {NOTHING_COMPUTED}"
+            )
         if not self.values.size:
-            raise InvalidInput(f"a marginal must not be empty, got shape {self.values.shape}. {NOTHING}")
+            raise InvalidInput(
+                f"a marginal must not be empty, got shape {self.values.shape}. {NOTHING_COMPUTED}"
+            )
 
     def interval(self, confidence: float = 0.95, *, noise: Noise = "gaussian") -> tuple[Floats, Floats]:
         """For each cell an interval that holds the truth with probability `confidence`; see `width`."""
@@ -98,7 +102,8 @@ def marginal_matrix(sizes: dict[Hashable, int], attributes: Sequence[Hashable]) 
     unknown = [name for name in attributes if name not in sizes]
     if unknown:
         raise InvalidInput(
-            f"there is no attribute {unknown[0]!r}; there are {', '.join(map(repr, sizes))}. {NOTHING}"
+            f"there is no attribute {unknown[0]!r}; there are {', '.join(map(repr, sizes))}. "
+            f"{NOTHING_COMPUTED}"
         )
     names = list(sizes)
     cells = math.prod(sizes.values())
@@ -118,7 +123,7 @@ def _sizes(measured: Sequence[Marginal]) -> dict[Hashable, int]:
             if sizes.setdefault(name, size) != size:
                 raise InvalidInput(
                     f"attribute {name!r} has {sizes[name]} values in one marginal and {size} in "
-                    f"another. {NOTHING}"
+                    f"another. {NOTHING_COMPUTED}"
                 )
     return sizes
 
@@ -145,7 +150,7 @@ def _part(names: Attributes, measured: Sequence[Marginal]) -> tuple[Floats, floa
             spreads.append(marginal.variance * marginal.values.size / max(1, summed.size))
     if not seen:
         raise InvalidInput(
-            f"no measured marginal has all of {names!r}, so theirs cannot be estimated. {NOTHING}"
+            f"no measured marginal has all of {names!r}, so theirs cannot be estimated. {NOTHING_COMPUTED}"
         )
     values, variance = _weighted(
         np.array(seen), np.array(spreads), f"the marginals of {names!r} known exactly"

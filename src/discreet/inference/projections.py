@@ -16,8 +16,8 @@ from scipy import optimize, sparse
 from .. import _require
 from .._errors import InvalidInput
 from . import _check
-from ._check import NOTHING, Floats, Ints
-from .least_squares import AGREE, least_squares
+from ._check import NOTHING_COMPUTED, Floats, Ints
+from .least_squares import RELATIVE_TOLERANCE, least_squares
 
 _ROUNDS = 500  # of Newton's method; ten are usual
 
@@ -49,7 +49,7 @@ def isotonic(
         if bound is not None:
             _require.finite(**{name: bound})
     if lower is not None and upper is not None and lower > upper:
-        raise InvalidInput(f"lower must not be above upper, got {lower!r} and {upper!r}. {NOTHING}")
+        raise InvalidInput(f"lower must not be above upper, got {lower!r} and {upper!r}. {NOTHING_COMPUTED}")
     if not len(y):
         return y
     fit = optimize.isotonic_regression(y, weights=v.min() / v, increasing=increasing).x
@@ -76,7 +76,7 @@ def non_negative(values: Any, variances: Any = 1.0, constraints: Any = None, tot
     y = _check.numbers("values", values, dimensions=None if constraints is None else 1)
     v = _check.variances(variances, y.shape)
     if (y[v == 0] < 0).any():
-        raise InvalidInput(f"a value known exactly is negative. {NOTHING}")
+        raise InvalidInput(f"a value known exactly is negative. {NOTHING_COMPUTED}")
     if constraints is None:
         return np.maximum(y, 0.0)
     C = _check.matrix("constraints", constraints, columns=len(y))
@@ -103,7 +103,7 @@ def with_total(values: Any, total: float, variances: Any = 1.0) -> Floats:
     v = _check.variances(variances, y.shape)
     _require.non_negative(total=total)
     if not len(y):
-        raise InvalidInput(f"values must not be empty: nothing can add up to {total!r}. {NOTHING}")
+        raise InvalidInput(f"values must not be empty: nothing can add up to {total!r}. {NOTHING_COMPUTED}")
     return _onto_totals(y, v, np.zeros(1, np.int64), np.array([float(total)]))
 
 
@@ -115,7 +115,7 @@ def _onto_totals(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
     family = np.repeat(np.arange(len(first)), size)
     fixed = v == 0
     if (y[fixed] < 0).any():
-        raise InvalidInput(f"a value known exactly is negative. {NOTHING}")
+        raise InvalidInput(f"a value known exactly is negative. {NOTHING_COMPUTED}")
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(fixed, np.inf, y / v)
     order = np.lexsort((-ratio, family))
@@ -134,8 +134,8 @@ def _onto_totals(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
 
 
 def _room_left(excess: Floats, room: Floats, totals: Floats) -> None:
-    if (np.abs(excess[room == 0]) > AGREE * (1 + totals[room == 0])).any():
-        raise InvalidInput(f"the values known exactly do not fit into their total. {NOTHING}")
+    if (np.abs(excess[room == 0]) > RELATIVE_TOLERANCE * (1 + totals[room == 0])).any():
+        raise InvalidInput(f"the values known exactly do not fit into their total. {NOTHING_COMPUTED}")
 
 
 def _running(values: Floats, first: Ints, size: Ints) -> Floats:
@@ -209,10 +209,10 @@ def _infeasible(C: Floats, d: Floats, y: Floats, v: Floats) -> InvalidInput:
     """Why the iteration did not end: ask a linear program whether any point exists."""
     bounds = np.column_stack([np.where(v > 0, 0.0, y), np.where(v > 0, np.inf, y)])
     if optimize.linprog(np.zeros(len(y)), A_eq=C, b_eq=d, bounds=bounds, method="highs").status == 2:
-        return InvalidInput(f"no non-negative values meet the constraints. {NOTHING}")
+        return InvalidInput(f"no non-negative values meet the constraints. {NOTHING_COMPUTED}")
     return InvalidInput(
         f"the constraints are met to less than nine digits only: they are too badly scaled. "
-        f"{NOTHING} Bring variances and "
+        f"{NOTHING_COMPUTED} Bring variances and "
         f"coefficients nearer to each other."
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 from .. import _require
 from .._errors import InvalidInput
 from . import _check
-from ._check import NOTHING, Floats
+from ._check import NOTHING_COMPUTED, Floats
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -50,13 +50,13 @@ def rake(
     x = _check.numbers("table", table, dimensions=None)
     if (x < 0).any():
         raise InvalidInput(
-            f"table must not be negative: raking keeps signs. {NOTHING} Apply non_negative first."
+            f"table must not be negative: raking keeps signs. {NOTHING_COMPUTED} Apply non_negative first."
         )
     _require.positive(tolerance=tolerance)
     _require.integer(rounds=rounds, at_least=1)
     targets = [_target(x, axes, sums) for axes, sums in margins]
     if not targets:
-        raise InvalidInput(f"margins must not be empty. {NOTHING}")
+        raise InvalidInput(f"margins must not be empty. {NOTHING_COMPUTED}")
     _require_agreement(targets)
     total = max(float(targets[0][1].sum()), np.finfo(float).tiny)
     for count in range(1, rounds + 1):
@@ -70,7 +70,7 @@ def rake(
             return Raked(values=x, rounds=count, gap=gap)
     raise InvalidInput(
         f"after {rounds} rounds the margins are still missed by {gap:.2g} of the total: the zeros of "
-        f"the table may not allow them. {NOTHING} "
+        f"the table may not allow them. {NOTHING_COMPUTED} "
         f"Put small positive numbers there, allow more rounds, or a larger tolerance."
     )
 
@@ -82,21 +82,23 @@ def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
     """Return the axes to sum over, and the sums with those axes kept at length one."""
     kept = (axes,) if isinstance(axes, int) else tuple(axes)
     if len(set(kept)) < len(kept) or any(isinstance(a, bool) or not 0 <= a < x.ndim for a in kept):
-        raise InvalidInput(f"axes must be different ones between 0 and {x.ndim - 1}, got {kept!r}. {NOTHING}")
+        raise InvalidInput(
+            f"axes must be different ones between 0 and {x.ndim - 1}, got {kept!r}. {NOTHING_COMPUTED}"
+        )
     wanted = _check.numbers("margins", sums, dimensions=None)
     if wanted.shape != tuple(x.shape[a] for a in kept):
         raise InvalidInput(
             f"the margin of axes {kept!r} must have shape {tuple(x.shape[a] for a in kept)}, got "
-            f"{wanted.shape}. {NOTHING}"
+            f"{wanted.shape}. {NOTHING_COMPUTED}"
         )
     if (wanted < 0).any():
-        raise InvalidInput(f"the margin of axes {kept!r} must not be negative. {NOTHING}")
+        raise InvalidInput(f"the margin of axes {kept!r} must not be negative. {NOTHING_COMPUTED}")
     turned = np.transpose(wanted, np.argsort(kept)) if kept else wanted
     others = tuple(a for a in range(x.ndim) if a not in kept)
     full = np.expand_dims(turned, others) if others else turned
     if ((x.sum(axis=others, keepdims=True) == 0) & (full > 0)).any():
         raise InvalidInput(
-            f"the margin of axes {kept!r} is positive where the whole table is zero. {NOTHING} Put "
+            f"the margin of axes {kept!r} is positive where the whole table is zero. {NOTHING_COMPUTED} Put "
             f"positive numbers there."
         )
     return others, full
@@ -110,7 +112,8 @@ def _require_agreement(targets: list[Target]) -> None:
             left, right = a.sum(axis=over, keepdims=True), b.sum(axis=over, keepdims=True)
             if (np.abs(left - right) > 1e-9 * (1 + np.abs(left))).any():
                 raise InvalidInput(
-                    f"margins {j} and {i} (counted from zero) do not agree on what they share. {NOTHING}"
+                    f"margins {j} and {i} (counted from zero) do not agree on what they share. "
+                    f"{NOTHING_COMPUTED}"
                 )
 
 

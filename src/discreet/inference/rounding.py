@@ -14,7 +14,7 @@ from scipy import optimize, sparse
 from .. import _require
 from .._errors import InvalidInput
 from . import _check
-from ._check import NOTHING, Floats, Ints
+from ._check import NOTHING_COMPUTED, Floats, Ints
 from .tree import Tree
 
 EXACT = 2**52  # beyond this a float no longer tells an integer from its neighbors' halves
@@ -36,7 +36,7 @@ def round_to_total(values: Any, total: int | None = None) -> Ints:
     _require.integer(total=total)
     if not len(x):
         if total:
-            raise InvalidInput(f"no values cannot add up to {total!r}. {NOTHING}")
+            raise InvalidInput(f"no values cannot add up to {total!r}. {NOTHING_COMPUTED}")
         return np.zeros(0, np.int64)
     return _largest_remainders(x, np.zeros(1, np.int64), np.array([int(total)], np.int64))
 
@@ -77,7 +77,7 @@ def round_table(table: Any) -> Ints:
     up = np.rint(solved.x) if solved.status == 0 else np.full(x.size, np.nan)
     if not (np.abs(up - solved.x) < 1e-6).all() or not (np.abs(sums @ up - inside) < 1).all():
         raise InvalidInput(
-            f"the rounding of a table of shape {x.shape} failed numerically. {NOTHING} Round with "
+            f"the rounding of a table of shape {x.shape} failed numerically. {NOTHING_COMPUTED} Round with "
             f"less digits first."
         )
     return np.asarray(base + up.reshape(x.shape), dtype=np.int64)
@@ -95,7 +95,7 @@ def round_tree(tree: Tree, values: Any) -> Ints:
     x = _snapped(_integral_range(_check.numbers("values", values)))
     if len(x) != len(tree):
         raise InvalidInput(
-            f"values must have one entry for each of the {len(tree)} nodes, got {len(x)}. {NOTHING}"
+            f"values must have one entry for each of the {len(tree)} nodes, got {len(x)}. {NOTHING_COMPUTED}"
         )
     tree.require_sums(x)
     x = x[tree.order]
@@ -114,7 +114,7 @@ def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
     if (missing < 0).any() or (missing > size).any():
         raise InvalidInput(
             f"the total is too far from the sum of the values to be reached by rounding each up or "
-            f"down. {NOTHING} Bring the values to the "
+            f"down. {NOTHING_COMPUTED} Bring the values to the "
             f"total first: with_total for counts, least_squares otherwise."
         )
     family = np.repeat(np.arange(len(first)), size)
@@ -133,7 +133,7 @@ def _snapped(x: Floats) -> Floats:
 
 def _integral_range(x: Floats) -> Floats:
     if x.size and np.abs(x).max() >= EXACT:
-        raise InvalidInput(f"values must be below 2^52 in size to be rounded exactly. {NOTHING}")
+        raise InvalidInput(f"values must be below 2^52 in size to be rounded exactly. {NOTHING_COMPUTED}")
     return x
 
 

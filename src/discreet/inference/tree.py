@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from .. import _require
 from .._errors import InvalidInput
-from ._check import NOTHING, Floats, Ints, some
+from ._check import NOTHING_COMPUTED, Floats, Ints, some
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +47,8 @@ class Tree:
         given = np.asarray(parents)
         if given.ndim != 1 or not np.issubdtype(given.dtype, np.integer) or not len(given):
             raise InvalidInput(
-                f"parents must be a list of whole numbers, one for each node, -1 for a root. {NOTHING}"
+                f"parents must be a list of whole numbers, one for each node, -1 for a root. "
+                f"{NOTHING_COMPUTED}"
             )
         array = given.astype(np.int64)
         bad = np.flatnonzero((array < -1) | (array >= len(array)))
@@ -79,7 +80,7 @@ class Tree:
         """
         place = {tuple(path): i for i, path in enumerate(paths)}
         if len(place) < len(paths):
-            raise InvalidInput(f"paths must differ from each other. {NOTHING}")
+            raise InvalidInput(f"paths must differ from each other. {NOTHING_COMPUTED}")
         return Tree(np.array([place.get(tuple(p)[:-1], -1) if len(p) else -1 for p in paths], np.int64))
 
     def __len__(self) -> int:
@@ -141,7 +142,7 @@ class Tree:
             if (gap > 1e-6 * scale).any():
                 bad = self.order[family.parents[gap > 1e-6 * scale]]
                 raise InvalidInput(
-                    f"the children of {some('nodes', bad)} do not add up to them. {NOTHING} Apply "
+                    f"the children of {some('nodes', bad)} do not add up to them. {NOTHING_COMPUTED} Apply "
                     f"hierarchy first."
                 )
 
@@ -165,7 +166,7 @@ def _by_depth(parents: Ints) -> tuple[Ints, tuple[int, ...], Ints]:
             reached[np.concatenate(levels)] = True
         raise InvalidInput(
             f"parents must form a tree: {some('nodes', np.flatnonzero(~reached))} hang on a cycle, "
-            f"under no root. {NOTHING}"
+            f"under no root. {NOTHING_COMPUTED}"
         )
     order = np.concatenate(levels)
     return order, tuple(starts), counts[order + 1]

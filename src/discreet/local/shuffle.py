@@ -102,4 +102,4 @@ def blend(
     mixed = (1 - trusting) * y[0] + trusting * y[1]
     spread = (1 - trusting) ** 2 * v[0] + trusting**2 * v[1]
     flat = spread.ravel()
-    return Estimate(values=mixed, _times=lambda question: flat * question, _variances=spread)
+    return Estimate(values=mixed, _covariance_product=lambda question: flat * question, _variances=spread)

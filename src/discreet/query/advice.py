@@ -1,4 +1,4 @@
-"""Why a construct that people do write is not answered, and what to write instead."""
+"""Says why a construct that people do write is not answered, and what to write instead."""
 
 from __future__ import annotations
 

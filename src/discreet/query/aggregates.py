@@ -1,4 +1,4 @@
-"""Which aggregates can be asked for, and what each needs to be known of its argument."""
+"""Defines which aggregates can be asked for, and what each needs to be known of its argument."""
 
 from __future__ import annotations
 
@@ -198,10 +198,10 @@ def present_with(x: Expr, other: Expr) -> Expr:
     return make("case", make("not", make("null?", there)), x, Literal(None))
 
 
-def result_of(asked: Aggregate) -> Domain:
+def result_of(aggregate: Aggregate) -> Domain:
     """Return what is known of an aggregate's noisy result: noise can take a number anywhere."""
-    if asked.function in ("mode", "quantile") and asked.argument is not None:
-        return asked.argument.domain
-    if asked.function == "top":
+    if aggregate.function in ("mode", "quantile") and aggregate.argument is not None:
+        return aggregate.argument.domain
+    if aggregate.function == "top":
         return Domain(kind=Kind.TEXT)
     return number(-1e300, 1e300)

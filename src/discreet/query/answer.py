@@ -1,5 +1,5 @@
-"""A private answer: the table of released values, how far off they may be, what they cost, and how they were
-made, in words.
+"""Holds a private answer: the table of released values, how far off they may be, what they cost, and how they
+were made, in words.
 
 Everything in it follows from released values and public parameters, so it can be stored, sent and drawn
 freely.
@@ -81,7 +81,7 @@ class Answer:
         return float(value)
 
     def error(self, confidence: float = 0.95) -> dict[str, list[float | None]]:
-        """For every column that has one, how far each value may be off with this confidence, value by
+        """Return, for every column that has one, how far each value may be off with this confidence, value by
         value."""
         _require.open_probability(confidence=confidence)
         errors: dict[str, list[float | None]] = {}
@@ -92,8 +92,8 @@ class Answer:
         return errors
 
     def interval(self, confidence: float = 0.95) -> dict[str, list[tuple[float, float] | None]]:
-        """For every column that has one, the confidence interval of each value: from public parameters and
-        released values only."""
+        """Return, for every column that has one, the confidence interval of each value: from public
+        parameters and released values only."""
         intervals: dict[str, list[tuple[float, float] | None]] = {}
         for name, widths in self.error(confidence).items():
             ends = self._ends(self._at(name))

@@ -1,4 +1,4 @@
-"""Asking by accuracy: the least price that promises an error, found without touching data."""
+"""Asks by accuracy: finds the least price that promises an error, without touching data."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ def ask(
     `delta` may be a function of epsilon.
     """
     if within is None:
-        given = delta(epsilon) if callable(delta) else delta
-        return Query(sql=sql, public=public, epsilon=epsilon, rho=rho, delta=given, **options)
+        delta_value = delta(epsilon) if callable(delta) else delta
+        return Query(sql=sql, public=public, epsilon=epsilon, rho=rho, delta=delta_value, **options)
     if epsilon is not None or rho is not None:
         raise InvalidInput("ask by price or by accuracy, not both. Nothing was read or charged.")
     _require.positive(within=within)
     _require.open_probability(confidence=confidence)
 
     def at(price: float) -> Query:
-        given = delta(price) if callable(delta) else delta
-        return Query(sql=sql, public=public, epsilon=price, delta=given, **options)
+        delta_value = delta(price) if callable(delta) else delta
+        return Query(sql=sql, public=public, epsilon=price, delta=delta_value, **options)
 
     def good(query: Query) -> bool:
         return all(error <= within for error in _promised(query, confidence))

@@ -1,5 +1,5 @@
-"""From the analyst's syntax tree to our own expressions, one known construct at a time; what has no rule here
-is refused by name."""
+"""Translates the analyst's syntax tree into our own expressions, one known construct at a time; what has no
+rule here is refused by name."""
 
 from __future__ import annotations
 
@@ -526,10 +526,10 @@ def _listed(x: Expr, constant: Expr, written: Node) -> None:
         return
     if constant.content in values:
         return
-    shown = ", ".join(repr(value) for value in values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
+    sample = ", ".join(repr(value) for value in values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
     near = meant(str(constant.content), values) if x.domain.kind is Kind.TEXT else ""
     at = written if position(written)[0] is not None else written.parent
-    raise refuse(at, f"{constant.content!r} is not among the declared values ({shown})", near.strip())
+    raise refuse(at, f"{constant.content!r} is not among the declared values ({sample})", near.strip())
 
 
 def _pattern(x: Expr) -> Expr:

@@ -1,5 +1,5 @@
-"""From several counting queries to cells: which classes of rows they tell apart, and which query counts which
-class.
+"""Compiles several counting queries to cells: which classes of rows they tell apart, and which query counts
+which class.
 
 Each query counts the rows of some groups that satisfy some condition. Group keys and the atoms of conditions
 are *marks* of a row, each with a few possible values; cells are the combinations of marks that can occur.
@@ -80,7 +80,7 @@ class Compiled:
 
 
 def compiled(plans: list[Plan]) -> Compiled:
-    """Marks and families of some plans, which must count rows of one relation; refused with the reason
+    """Return marks and families of some plans, which must count rows of one relation; refused with the reason
     otherwise."""
     recipes = [Recipes(plan) for plan in plans]
     bases = [_base(plan) for plan in plans]
@@ -194,7 +194,7 @@ def truth(condition: Expr | None, of: dict[Expr, Any]) -> Any:
 
 
 def _grouped(marks: list[Mark]) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]:
-    """Marks of one column together, with the combinations that occur for some value of it; others by
+    """Return marks of one column together, with the combinations that occur for some value of it; others by
     themselves, with all classes."""
     by_column: dict[Expr, list[int]] = {}
     groups: list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]] = []
@@ -234,7 +234,8 @@ def _replaced(node: Expr, column: Column) -> Expr:
 
 
 def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
-    """Values of a column, among them one of each class that can occur; None where that is not certain."""
+    """Return values of a column, among them one of each class that can occur; None where that is not
+    certain."""
     if not all(computable(_replaced(mark.expression, column)) for mark in marks):
         return None
     domain = column.domain
@@ -316,16 +317,16 @@ class Explicit:
     cell: Any  # for each raw combination its merged cell, or -1
 
 
-def explicit(given: Compiled) -> Explicit:
+def explicit(compilation: Compiled) -> Explicit:
     """Return all questions as rows over cells.
 
     Cells that every question treats alike are merged, and those that none counts left out.
 
     Merging loses nothing: a question is a sum over cells, and equal columns only ever appear added up.
     """
-    sizes = [len(combinations) for _, combinations in given.groups]
+    sizes = [len(combinations) for _, combinations in compilation.groups]
     raw = math.prod(sizes)
-    rows = sum(len(public_keys(given.plans[f.plan])) for f in given.families)
+    rows = sum(len(public_keys(compilation.plans[f.plan])) for f in compilation.families)
     if raw > MOST_RAW or raw * rows > 1 << 24:
         raise _refused(
             f"they tell {raw:,} classes of rows apart in {rows:,} numbers",
@@ -333,15 +334,15 @@ def explicit(given: Compiled) -> Explicit:
         )
     place = np.unravel_index(np.arange(raw), tuple(sizes)) if sizes else ()
     classes: dict[int, Any] = {}
-    for (members, combinations), at in zip(given.groups, place, strict=True):
+    for (members, combinations), at in zip(compilation.groups, place, strict=True):
         table = np.array(combinations, np.int64)
         for column, mark in enumerate(members):
             classes[mark] = table[at, column]
-    of = {m.expression: _truth_of(classes[i]) for i, m in enumerate(given.marks) if m.values is None}
+    of = {m.expression: _truth_of(classes[i]) for i, m in enumerate(compilation.marks) if m.values is None}
     blocks = []
-    for family in given.families:
+    for family in compilation.families:
         true = np.broadcast_to(truth(family.condition, of) == 1.0, (raw,))
-        values = [range(given.marks[k].size - 1) for k in family.keys]
+        values = [range(compilation.marks[k].size - 1) for k in family.keys]
         for combination in itertools.product(*values):
             row = true.copy()
             for k, v in zip(family.keys, combination, strict=True):

@@ -1,4 +1,4 @@
-"""Reading the clauses of a SELECT: the name of an item, what a position in GROUP BY means, and which clauses
+"""Reads the clauses of a SELECT: the name of an item, what a position in GROUP BY means, and which clauses
 have no rule."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From a plan to the engine's SQL, built as a syntax tree from our own nodes.
+"""Compiles a plan to the engine's SQL, built as a syntax tree from our own nodes.
 
 What comes back is aggregated, bounded and on the grid.
 
@@ -346,8 +346,8 @@ class Compiler:
         return self.dialect.write(query)
 
     def _source(self, choosing: bool = False) -> exp.Select:
-        asked = [part for a in self.plan.aggregates for part in (a.argument, a.second)]
-        used = columns_of(*(k.expression for k in self.plan.keys), *asked)
+        arguments = [part for a in self.plan.aggregates for part in (a.argument, a.second)]
+        used = columns_of(*(k.expression for k in self.plan.keys), *arguments)
         used |= used_columns(self.plan.source)
         if choosing and self.identity is not None:
             used.add(self.identity)

@@ -1,5 +1,5 @@
-"""Several answers to one count or sum, by different groupings, made to agree: totals are sums of groups,
-nested levels match.
+"""Makes several answers to one count or sum, by different groupings, agree: totals are sums of groups, nested
+levels match.
 
 Only released numbers and the known variances of their noise are used, so it costs nothing. Least squares
 moves every number as little as its noise allows, and what comes out has smaller errors, which are known;
@@ -43,7 +43,7 @@ class _Table(NamedTuple):
 
 
 def consistent(answers: Sequence[Answer], column: str, *, counts: bool = False) -> tuple[Answer, ...]:
-    """The same answers with `column` agreeing wherever they overlap.
+    """Return the same answers with `column` agreeing wherever they overlap.
 
     With `counts` the values are whole numbers and never negative; the groupings must then be nested: each
     one's keys among the next one's.

@@ -1,4 +1,4 @@
-"""How often each candidate occurs in each group, kept only where that is not zero.
+"""Counts how often each candidate occurs in each group, kept only where that is not zero.
 
 A million groups of two thousand candidates would take 16 GB; what the engine returns is what the rows hold,
 and choices are made a few groups at a time.
@@ -47,7 +47,7 @@ class Counts:
         return self.dense(row, row + 1)[0]
 
     def taken(self, rows: Any) -> Counts:
-        """Some groups only, in another order."""
+        """Return only some groups, in another order."""
         place = np.full(self.shape[0], -1, np.int64)
         place[rows] = np.arange(len(rows))
         group = place[self.group]

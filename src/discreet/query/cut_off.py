@@ -1,4 +1,4 @@
-"""The priced question for whom a limit on contributions cuts off: it is SQL like any other, so that
+"""Writes the priced question for whom a limit on contributions cuts off: it is SQL like any other, so that
 everything said of SQL holds for it."""
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""What everybody knows about the value of an expression before any row is read: its kind, its range, its
-possible values.
+"""Describes what everybody knows about the value of an expression before any row is read: its kind, its
+range, its possible values.
 
 Ranges follow from the declared facts by interval arithmetic, so that `SUM(visits * price)` needs no further
 bounds. Dates are ranges of day numbers. Rounding in the engine cannot break a range: what is measured is

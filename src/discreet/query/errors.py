@@ -1,4 +1,4 @@
-"""How a query is refused: where in the text, why, and what to write instead.
+"""Defines how a query is refused: where in the text, why, and what to write instead.
 
 No engine, no data is ever involved.
 """
@@ -42,7 +42,7 @@ def refuse(node: Node | None, fact: str, advice: str = "") -> QueryError:
 
 
 def position(node: Node | None) -> tuple[int | None, int | None]:
-    """Line and column of the first character of what a node was parsed from."""
+    """Return the line and the column of the first character of what a node was parsed from."""
     best: tuple[int, int] | None = None
     for part in node.walk() if node is not None else ():
         if "line" in part.meta:

@@ -1,4 +1,4 @@
-"""The engine's part of a run: exact integers for every group, before any noise.
+"""Runs the engine's part of a query: exact integers for every group, before any noise.
 
 What is in here never leaves as it is.
 """
@@ -46,7 +46,7 @@ class Statements:
     """The engine's queries of one plan, with a placeholder where the key of a run goes."""
 
     additive: str | None
-    asked: tuple[Measure, ...]
+    additive_measures: tuple[Measure, ...]
     distinct: tuple[tuple[Measure, str], ...]
     choices: tuple[str, ...]
 
@@ -60,20 +60,20 @@ class Statements:
 def statements(
     plan: Plan, recipes: Recipes, bounding: Bounding, kinds: Kinds, dialect: Dialect
 ) -> Statements:
-    """One query for all sums and counts, and one for each distinct count, quantile and most common value;
-    written once."""
+    """Return one query for all sums and counts, and one for each distinct count, quantile and most common
+    value; written once."""
     known = tuple(sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
     cached: Statements | None = recipes.written.get((bounding, known, dialect.name))
     if cached is not None:
         return cached
     compiler = Compiler(plan, bounding, kinds, PLACEHOLDER, dialect)
-    asked = [m for m in recipes.measures if m.kind != "distinct"]
-    if not plan.known_keys and UNITS not in asked:
-        asked.append(UNITS)
+    additive_measures = [m for m in recipes.measures if m.kind != "distinct"]
+    if not plan.known_keys and UNITS not in additive_measures:
+        additive_measures.append(UNITS)
     try:
         written = Statements(
-            compiler.additive(asked) if asked else None,
-            tuple(asked),
+            compiler.additive(additive_measures) if additive_measures else None,
+            tuple(additive_measures),
             tuple(
                 (m, compiler.distinct(m.expression))
                 for m in recipes.measures
@@ -105,13 +105,17 @@ def _measured(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, 
     table = None if written.additive is None else answer(written.additive)
     if plan.known_keys:
         keys, index, size = public_keys(plan), None, plan.groups or 1
-        columns = [] if table is None else [_dense(table, f"m{i}", size) for i in range(len(written.asked))]
+        columns = (
+            []
+            if table is None
+            else [_dense(table, f"m{i}", size) for i in range(len(written.additive_measures))]
+        )
     else:
         assert table is not None
         keys, index = _found_keys(plan, table)
         size = len(keys)
-        columns = [integers(table.column(f"m{i}")) for i in range(len(written.asked))]
-    by_name = dict(zip(written.asked, columns, strict=True))
+        columns = [integers(table.column(f"m{i}")) for i in range(len(written.additive_measures))]
+    by_name = dict(zip(written.additive_measures, columns, strict=True))
     for m, sql in written.distinct:
         by_name[m] = _dense(answer(sql), "m0", size, index)
     scores = [

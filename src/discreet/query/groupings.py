@@ -1,4 +1,5 @@
-"""GROUP BY CUBE, ROLLUP and GROUPING SETS as several plain groupings, whose rows come one after the other."""
+"""Expands GROUP BY CUBE, ROLLUP and GROUPING SETS to several plain groupings, whose rows come one after the
+other."""
 
 from __future__ import annotations
 
@@ -63,7 +64,7 @@ _KINDS = (exp.Cube, exp.Rollup, exp.GroupingSets)
 
 
 def expanded(text: str) -> Iterator[Part]:
-    """The plain queries of a statement: itself, or one for each set of keys."""
+    """Return the plain queries of a statement: itself, or one for each set of keys."""
     select = parse(text)
     clauses = several(select)
     if not clauses:

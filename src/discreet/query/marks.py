@@ -1,4 +1,4 @@
-"""The engine's part of a workload: how many rows have each combination of marks, with each unit's rows
+"""Writes the engine's part of a workload: how many rows have each combination of marks, with each unit's rows
 limited."""
 
 from __future__ import annotations
@@ -28,31 +28,31 @@ from .scan import (
 from .sources import columns_of
 
 
-def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int, dialect: Dialect) -> str:
+def counts_sql(compilation: Compiled, kinds: Kinds, most: int | None, key: int, dialect: Dialect) -> str:
     """Return one row for each combination of classes that occurs: c0, c1, ... and the number of rows, n.
 
     With `most`, of each unit at most so many rows count: its combinations come in the order of a keyed hash,
     each with as many rows as are still free. What is taken of a unit depends on its own rows and the key
     alone.
     """
-    used = columns_of(*(m.expression for m in given.marks)) | used_columns(given.source)
+    used = columns_of(*(m.expression for m in compilation.marks)) | used_columns(compilation.source)
     # A single row that a join makes many of is told by its position and chosen by its identity, which others
     # do not move.
-    who = told_apart(identity(given.source, given.unit) if most is not None else None, dialect)
+    who = told_apart(identity(compilation.source, compilation.unit) if most is not None else None, dialect)
     used |= {who} if who is not None else set()
-    source = source_sql(given.source, used, kinds).subquery("s")
-    raw = raw_columns(given.source, kinds)
-    marks = [aliased(_index(m, _value(m, raw)), f"c{i}") for i, m in enumerate(given.marks)]
-    rows = exp.select(aliased(name(given.unit), "u"), aliased(name(who or given.unit), "i"), *marks).from_(
-        source
-    )
+    source = source_sql(compilation.source, used, kinds).subquery("s")
+    raw = raw_columns(compilation.source, kinds)
+    marks = [aliased(_index(m, _value(m, raw)), f"c{i}") for i, m in enumerate(compilation.marks)]
+    rows = exp.select(
+        aliased(name(compilation.unit), "u"), aliased(name(who or compilation.unit), "i"), *marks
+    ).from_(source)
     codes = [name(f"c{i}") for i in range(len(marks))]
     query = exp.select().with_("rows", as_=rows)
     if most is None:
         query = query.select(*codes, aliased(exp.Count(this=exp.Star()), "n")).from_("rows")
         return dialect.write(_grouped(query, codes))
     pairs = exp.select(name("u"), name("i"), *codes, aliased(exp.Count(this=exp.Star()), "r")).from_("rows")
-    pairs = pairs.where(_counted(given))
+    pairs = pairs.where(_counted(compilation))
     query = query.with_("pairs", as_=pairs.group_by(name("u"), name("i"), *(c.copy() for c in codes)))
     rank = semantics.KeyedHash(key=key, expressions=[name("i"), *(c.copy() for c in codes)])
     ranked = exp.select(name("u"), *(c.copy() for c in codes), name("r"), aliased(rank, "h")).from_("pairs")
@@ -69,29 +69,29 @@ def counts_sql(given: Compiled, kinds: Kinds, most: int | None, key: int, dialec
     return dialect.write(_grouped(query, codes))
 
 
-def _counted(given: Compiled) -> Node:
+def _counted(compilation: Compiled) -> Node:
     """Return whether some query counts a row: rows that none counts do not use up what a unit may
     contribute."""
-    return exp.or_(*(exp.and_(*_conditions(given, family)) for family in given.families))
+    return exp.or_(*(exp.and_(*_conditions(compilation, family)) for family in compilation.families))
 
 
-def _conditions(given: Compiled, family: Family) -> list[Node]:
+def _conditions(compilation: Compiled, family: Family) -> list[Node]:
     inside: list[Node] = [
-        exp.LT(this=name(f"c{k}"), expression=whole(given.marks[k].size - 1))
+        exp.LT(this=name(f"c{k}"), expression=whole(compilation.marks[k].size - 1))
         for k in dict.fromkeys(family.keys)
     ]
-    met = [] if family.condition is None else [_holds(given, family.condition, TRUE)]
+    met = [] if family.condition is None else [_holds(compilation, family.condition, TRUE)]
     return [*inside, *met] or [exp.Boolean(this=True)]
 
 
-def _holds(given: Compiled, condition: Expr, wanted: int) -> Node:
+def _holds(compilation: Compiled, condition: Expr, wanted: int) -> Node:
     """That a condition is true (or false, not NULL), from the classes of its atoms: de Morgan."""
     if isinstance(condition, Call) and condition.op == "not":
-        return _holds(given, condition.args[0], FALSE if wanted == TRUE else TRUE)
+        return _holds(compilation, condition.args[0], FALSE if wanted == TRUE else TRUE)
     if isinstance(condition, Call) and condition.op in ("and", "or"):
-        parts = [_holds(given, arg, wanted) for arg in condition.args]
+        parts = [_holds(compilation, arg, wanted) for arg in condition.args]
         return exp.paren(exp.and_(*parts) if (condition.op == "and") == (wanted == TRUE) else exp.or_(*parts))
-    at = given.marks.index(Mark(condition, None))
+    at = compilation.marks.index(Mark(condition, None))
     return exp.EQ(this=name(f"c{at}"), expression=whole(wanted))
 
 

@@ -1,5 +1,5 @@
-"""Intervals for averages that hold at every size: from the noise of the sum and the noise of the count, both
-known exactly."""
+"""Computes intervals for averages that hold at every size: from the noise of the sum and the noise of the
+count, both known exactly."""
 
 from __future__ import annotations
 

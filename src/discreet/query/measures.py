@@ -1,4 +1,4 @@
-"""What is measured: exact integers, one per group, each with the most that one unit can move them.
+"""Defines what is measured: exact integers, one per group, each with the most that one unit can move them.
 
 An aggregate is computed from a few measures; aggregates share those they have in common, so `COUNT(x)` and
 `AVG(x)` pay for one count. Values go on a grid of whole steps before they are added, and amounts of one unit
@@ -128,7 +128,7 @@ def grid(domain: Domain) -> tuple[Fraction, int, int]:
 
 
 def candidates(domain: Domain) -> tuple[Fraction, Fraction, int]:
-    """Candidates for a quantile: first, step, number.
+    """Return candidates for a quantile: first, step, number.
 
     Whole numbers up to 4096 of them, else about a thousand to two thousand points.
     """
@@ -149,11 +149,11 @@ class Recipes:
         self.plan = plan
         self.measures: list[Measure] = []
         self.choices: list[Choice] = []
-        self.recipes = [self._recipe(asked) for asked in plan.aggregates]
+        self.recipes = [self._recipe(aggregate) for aggregate in plan.aggregates]
         self.written: dict[Any, Any] = {}  # the engine's queries, once they are needed
 
-    def _recipe(self, asked: Aggregate) -> Recipe:
-        function, x = asked.function, asked.argument
+    def _recipe(self, aggregate: Aggregate) -> Recipe:
+        function, x = aggregate.function, aggregate.argument
         if function == "count":
             return Recipe(function="count", measures=(self._count(x),))
         if function in ("units", "distinct"):
@@ -162,9 +162,9 @@ class Recipes:
         if function == "sum":
             return Recipe(function="sum", measures=(self._add(self._sum(x, centered=False)),))
         if function in ("quantile", "mode", "top"):
-            return Recipe(function=function, choice=self._choice(asked, x))
+            return Recipe(function=function, choice=self._choice(aggregate, x))
         if function in PAIRED:
-            return self._paired(function, x, asked.second)
+            return self._paired(function, x, aggregate.second)
         if function == "avg" and not self.plan.many and Aggregate("sum", x) in self.plan.aggregates:
             return Recipe(function="avg", measures=(self._count(x), self._add(self._sum(x, centered=False))))
         moments = [self._count(x), self._add(self._sum(x, centered=True))]
@@ -173,8 +173,8 @@ class Recipes:
         return Recipe(function=function, measures=tuple(moments))
 
     def _paired(self, function: str, x: Expr, y: Expr | None) -> Recipe:
-        """Count, both sums and the sum of products, around the middles of both ranges; a correlation needs
-        both sums of squares too."""
+        """Return the count, both sums and the sum of products, around the middles of both ranges; a
+        correlation needs both sums of squares too."""
         assert y is not None
         first, second = self._sum(x, centered=True), self._sum(y, centered=True)
         moved = [make("-", e, Literal(float(m.center * m.step))) for e, m in ((x, first), (y, second))]
@@ -215,21 +215,23 @@ class Recipes:
             scaled=base.scaled,
         )
 
-    def _choice(self, asked: Aggregate, x: Expr) -> int:
-        assert asked.parameter is not None
-        if asked.function == "quantile":
+    def _choice(self, aggregate: Aggregate, x: Expr) -> int:
+        assert aggregate.parameter is not None
+        if aggregate.function == "quantile":
             first, step, points = candidates(x.domain)
             choice = Choice(
                 kind="quantile",
                 expression=x,
-                parameter=asked.parameter,
+                parameter=aggregate.parameter,
                 first=first,
                 step=step,
                 points=points,
             )
         else:
             values = x.domain.members(1 << 16) or ()
-            choice = Choice(kind=asked.function, expression=x, parameter=asked.parameter, values=values)
+            choice = Choice(
+                kind=aggregate.function, expression=x, parameter=aggregate.parameter, values=values
+            )
         if choice not in self.choices:
             self.choices.append(choice)
         return self.choices.index(choice)

@@ -1,5 +1,5 @@
-"""The query as a mechanism: a description (SQL and options) that knows its price, its error and its plan
-before any data is read.
+"""Defines the query as a mechanism: a description (SQL and options) that knows its price, its error and its
+plan before any data is read.
 
 >>> from discreet.tables import rand_hie
 >>> from discreet.sampling import Entropy
@@ -183,11 +183,11 @@ class Query:
                 f"weights name a column {unknown[0]!r} that the query does not have. Nothing was charged."
             )
         count, choices = len(self._recipes.measures), len(self._recipes.choices)
-        given: list[list[Fraction]] = [[] for _ in range(count + choices)]
+        part_weights: list[list[Fraction]] = [[] for _ in range(count + choices)]
         for name, weight in named.items():
             for part in self._parts_of(name):
-                given[part].append(weight)
-        weights = [max(ws) if ws else Fraction(1) for ws in given]
+                part_weights[part].append(weight)
+        weights = [max(ws) if ws else Fraction(1) for ws in part_weights]
         return weights if self._plan.known_keys else [*weights, Fraction(1)]
 
     def _parts_of(self, name: str) -> set[int]:
@@ -252,7 +252,7 @@ class Query:
         return notes(self.public, self._plan, self._recipes, self._bounding, self.other)
 
     def preview(self, confidence: float = 0.95) -> Preview:
-        """Price, error and plan, without touching data."""
+        """Return the price, error and plan, without touching data."""
         errors = predicted(self.public, self._plan, self._recipes, self._allocation, confidence)
         return Preview(
             columns=self.columns,
@@ -282,8 +282,8 @@ class Query:
     def _noisy(self, exact: Exact, entropy: Entropy, check: Callable[[], None] = _unlimited) -> Answer:
         if self._allocation.selection is not None:
             epsilon, delta = self._allocation.selection
-            shown = partition.select(exact.units, epsilon=epsilon, delta=delta, entropy=entropy)
-            exact = _shown(exact, shown, self.other)
+            is_shown = partition.select(exact.units, epsilon=epsilon, delta=delta, entropy=entropy)
+            exact = _shown(exact, is_shown, self.other)
         pairs = zip(self._allocation.noises, exact.measures, strict=True)
         measures = [noise(values, entropy=entropy) for noise, values in pairs]
         trios = zip(self._recipes.choices, self._allocation.choosers, exact.scores, strict=True)
@@ -308,11 +308,11 @@ class Query:
         at = [direct(self._plan, self._recipes, i) for i in range(len(self._plan.outputs))]
         exact_noise = [None if m is None else (noises[m], self._recipes.measures[m].worth) for m in at]
         means = [mean_of(self._plan, self._recipes, i, measures, noises, kept) for i in range(len(at))]
-        columns, given = key_columns(self._plan, keys), (self._plan, self._recipes)
+        columns, plan_and_recipes = key_columns(self._plan, keys), (self._plan, self._recipes)
         ranges = [
             None
             if at[i] is not None or means[i] is not None
-            else range_of(*given, i, measures, noises, columns, kept)
+            else range_of(*plan_and_recipes, i, measures, noises, columns, kept)
             for i in range(len(at))
         ]
         return Answer(
@@ -341,14 +341,15 @@ def _taken(exact: Exact, rows: Any) -> Exact:
     )
 
 
-def _shown(exact: Exact, shown: Any, other: bool) -> Exact:
+def _shown(exact: Exact, is_shown: Any, other: bool) -> Exact:
     """Return the groups that are shown, in the order of their keys; with `other`, the rest added up as one
     more."""
-    rows = sorted(np.flatnonzero(shown).tolist(), key=lambda i: tuple(map(str, exact.keys[i])))
+    rows = sorted(np.flatnonzero(is_shown).tolist(), key=lambda i: tuple(map(str, exact.keys[i])))
     kept = _taken(exact, np.array(rows, dtype=np.int64))
     if other:
         rest = [
-            m[~shown].sum() if m.dtype == object else int(sum(m[~shown].tolist())) for m in exact.measures
+            m[~is_shown].sum() if m.dtype == object else int(sum(m[~is_shown].tolist()))
+            for m in exact.measures
         ]
         kept.keys.append((OTHER,))
         kept.measures = [

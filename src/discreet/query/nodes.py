@@ -1,8 +1,8 @@
-"""Expressions of a checked plan: columns, literals and calls of known operators.
+"""Defines expressions of a checked plan: columns, literals and calls of known operators.
 
-Nothing of the analyst's own syntax tree is in them.
+They contain no node of the parsed SQL.
 
-Each node knows its `domain`. `sql` renders one for the engine, `key` as stable text for the cache, `value`
+Each node has its `domain`. `sql` renders one for the engine, `key` as stable text for the cache, `value`
 computes one on released numbers.
 """
 
@@ -22,13 +22,12 @@ from .domain import Domain, Kind, constant
 from .errors import Node, Refusal
 from .operators import OPERATORS, double
 
-HEAVIEST = 20_000
-DEEPEST = 64
-# How often these write their argument.
+MAX_SQL_SIZE = 20_000  # nodes of the SQL that an expression becomes
+MAX_DEPTH = 64
+# How many times the SQL of each operator repeats its argument.
 REPEATS = {"clamp": 8, "sqrt": 2, "ln": 2, "log2": 2, "log10": 2, "finite": 2, "exactly whole": 3}
-# What stays a number of DuckDB's integer types where its arguments are; parts of dates, lengths and casts are
-# integers anyway.
-_INTEGRAL = {
+# Operators whose result has one of DuckDB's integer types if all their arguments have.
+_INTEGER_IF_ARGUMENTS_ARE = {
     "+",
     "-",
     "*",
@@ -44,15 +43,17 @@ _INTEGRAL = {
     "round",
     "trunc",
 }
-_INTEGERS = {"sign", "length", "days", "exactly whole"}
-# What may overflow, unless its range is known to be small; text that is cast may say "inf".
-_PLAIN = re.compile(r"[\w ]+")  # names that no other key is
+# Names that no other key is.
+_PLAIN = re.compile(r"[\w ]+")
+# Operators whose result always has one, like parts of dates and casts to integers.
+_ALWAYS_INTEGER = {"sign", "length", "days", "exactly whole"}
+# Operators that may overflow, unless their range is known to be small; text that is cast may say "inf".
 _OVERFLOWS = {"+", "-", "*", "/", "exp", "power", "number", "float"}
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of the relation being read, under the name it has there."""
+    """Refers to a column of the relation being read, by the name it has there."""
 
     name: str
     domain: Domain
@@ -60,6 +61,8 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Literal:
+    """Holds a constant of the query; 1, 1.0 and True are different literals."""
+
     content: Any  # None, bool, int, float, str or date
 
     @property
@@ -70,7 +73,7 @@ class Literal:
     def _identity(self) -> tuple[str, Any]:
         return type(self.content).__name__, self.content
 
-    def __eq__(self, other: object) -> bool:  # 1, 1.0 and True are different literals
+    def __eq__(self, other: object) -> bool:
         return isinstance(other, Literal) and self._identity == other._identity
 
     def __hash__(self) -> int:
@@ -79,6 +82,8 @@ class Literal:
 
 @dataclass(frozen=True, slots=True)
 class Call:
+    """Applies a known operator to expressions; `make` builds it and computes its domain, size and depth."""
+
     op: str
     args: tuple[Expr, ...]
     domain: Domain
@@ -88,8 +93,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """After aggregation: group key number `index` (kind "key"), or released aggregate number `index` (kind
-    "aggregate")."""
+    """Refers, after aggregation, to a group key (kind "key") or a released aggregate (kind "aggregate")."""
 
     kind: str
     index: int
@@ -101,22 +105,22 @@ Expr = Column | Literal | Call | Output
 
 def make(op: str, *args: Expr) -> Call:
     """Return the call of a known operator; its domain rule checks the arguments (and raises Refusal)."""
-    heavy = 1 + REPEATS.get(op, 1) * sum(weight(arg) for arg in args)
-    deep = 1 + max((arg.depth if isinstance(arg, Call) else 0 for arg in args), default=0)
-    if heavy > HEAVIEST or deep > DEEPEST:
+    size = 1 + REPEATS.get(op, 1) * sum(weight(arg) for arg in args)
+    depth = 1 + max((arg.depth if isinstance(arg, Call) else 0 for arg in args), default=0)
+    if size > MAX_SQL_SIZE or depth > MAX_DEPTH:
         raise Refusal("this expression is too large")
-    return Call(op, args, _typed(op, args), heavy, deep)
+    return Call(op, args, _result_domain(op, args), size, depth)
 
 
-def _typed(op: str, args: tuple[Expr, ...]) -> Domain:
-    """Return the domain of a call, with what every operator does alike: whether DuckDB makes an integer of
-    it, and whether it can overflow."""
+def _result_domain(op: str, args: tuple[Expr, ...]) -> Domain:
+    """Return the domain of a call, with the rules common to all operators: whether DuckDB makes an
+    integer of it, and whether it can overflow."""
     domain = OPERATORS[op].domain(*(arg.domain for arg in args))
     if domain.kind is not Kind.NUMBER:
         return domain
     parts = [arg.domain for arg in args if arg.domain.kind is Kind.NUMBER and not _is_null(arg)]
-    integer = op in _INTEGERS or op.startswith(("part:", "whole:"))
-    integer = integer or (op in _INTEGRAL and all(part.integer for part in parts))
+    integer = op in _ALWAYS_INTEGER or op.startswith(("part:", "whole:"))
+    integer = integer or (op in _INTEGER_IF_ARGUMENTS_ARE and all(part.integer for part in parts))
     safe = domain.bounded or op not in _OVERFLOWS or (op == "number" and parts != [])
     finite = (
         op in ("clamp", "finite") or op.startswith("whole:") or (safe and all(part.finite for part in parts))
@@ -134,6 +138,7 @@ def weight(node: Expr) -> int:
 
 
 def walk(node: Expr) -> Iterator[Expr]:
+    """Yield the expression and all expressions in it, parents first."""
     yield node
     if isinstance(node, Call):
         for arg in node.args:
@@ -152,6 +157,7 @@ def sql(node: Expr) -> Node:
 
 
 def literal(value: Any) -> Node:
+    """Return a constant for the engine."""
     if value is None:
         return exp.Null()
     if isinstance(value, bool):
@@ -206,4 +212,5 @@ def computable(node: Expr) -> bool:
 
 
 def is_text(node: Expr) -> bool:
+    """Return whether the expression is a text."""
     return node.domain.kind is Kind.TEXT

@@ -1,5 +1,5 @@
-"""The closed list of what an expression may do: for each operator its range, its node for the engine and its
-value on released numbers.
+"""Defines the closed list of what an expression may do: for each operator its range, its node for the engine
+and its value on released numbers.
 
 Every operator is total: no division, cast, root or logarithm can fail on any row, because a failure would
 tell of that row. Numbers are computed as DOUBLE. Where plain SQL would stop, the result is NULL.

@@ -1,4 +1,4 @@
-"""Answers, previews and budgets as small pieces of HTML, for notebooks.
+"""Renders answers, previews and budgets as small pieces of HTML, for notebooks.
 
 Everything that others wrote is escaped.
 """

@@ -1,4 +1,5 @@
-"""From text to one SELECT statement, or a refusal that says where. Nothing is decided about privacy here."""
+"""Parses text to one SELECT statement, or a refusal that says where. Nothing is decided about privacy
+here."""
 
 from __future__ import annotations
 

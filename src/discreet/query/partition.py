@@ -91,8 +91,8 @@ def select(units: Any, *, epsilon: Fraction, delta: Fraction, entropy: Entropy) 
     _require.positive(epsilon=epsilon)
     table = _table(epsilon, delta)
     sizes = np.minimum(np.asarray(units, dtype=np.int64), len(table) - 1)
-    shown = sizes == len(table) - 1
-    for size in np.unique(sizes[~shown]).tolist():
+    is_shown = sizes == len(table) - 1
+    for size in np.unique(sizes[~is_shown]).tolist():
         here = np.flatnonzero(sizes == size)
-        shown[here] = sampling.bernoulli(Fraction(table[size], 1 << _BITS), len(here), entropy)
-    return shown
+        is_shown[here] = sampling.bernoulli(Fraction(table[size], 1 << _BITS), len(here), entropy)
+    return is_shown

@@ -1,5 +1,5 @@
-"""The checked plan of one query: what is read, how it is grouped, which aggregates are bought, and what is
-done with them for free.
+"""Builds the checked plan of one query: what is read, how it is grouped, which aggregates are bought, and
+what is done with them for free.
 
 Built only from our own nodes. `key` is stable text: two queries that differ in layout, names of tables or
 letter case have one key.
@@ -202,11 +202,11 @@ class _Planner:
         if group is None:
             return []
         only(group, {"expressions", "all"}, "in GROUP BY")
-        asked = group.expressions
+        key_nodes = group.expressions
         if group.args.get("all"):  # by all that is no aggregate
             items = [named(item)[1] for item in self.select.expressions]
-            asked = [item for item in items if not any(True for _ in item.find_all(exp.AggFunc))]
-        return [self._key(by_position(node, self.select)) for node in asked]
+            key_nodes = [item for item in items if not any(True for _ in item.find_all(exp.AggFunc))]
+        return [self._key(by_position(node, self.select)) for node in key_nodes]
 
     def _key(self, node: Node) -> Key:
         if any(True for _ in node.find_all(exp.AggFunc)):
@@ -299,11 +299,11 @@ class _Planner:
 
     def _special(self, node: Node) -> Expr | None:
         """Aggregates and group keys, as they appear in SELECT, HAVING and ORDER BY."""
-        asked = self.asked_for(node)
-        if asked is not None:
-            if asked not in self.aggregates:
-                self.aggregates.append(asked)
-            return Output("aggregate", self.aggregates.index(asked), result_of(asked))
+        aggregate = self.asked_for(node)
+        if aggregate is not None:
+            if aggregate not in self.aggregates:
+                self.aggregates.append(aggregate)
+            return Output("aggregate", self.aggregates.index(aggregate), result_of(aggregate))
         if isinstance(node, exp.Literal | exp.Null | exp.Boolean) or any(
             True for _ in node.find_all(exp.AggFunc, exp.Filter)
         ):

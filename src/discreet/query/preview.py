@@ -1,4 +1,4 @@
-"""What a query will cost and how good its answer will be, said before anything is read."""
+"""Says what a query will cost and how good its answer will be, before anything is read."""
 
 from __future__ import annotations
 
@@ -196,7 +196,7 @@ def _choosing(choice: Choice, chooser: Chooser) -> str:
 
 
 def _many(n: int, what: str) -> str:
-    """1 row, 2 rows."""
+    """Return such as "1 row" or "2 rows"."""
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 

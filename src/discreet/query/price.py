@@ -1,4 +1,4 @@
-"""How the price of a query is divided among its parts, and which noise each part gets.
+"""Decides how the price of a query is divided among its parts, and which noise each part gets.
 
 Parts are measures (noise on integers), choices (exponential mechanism, once for every group a unit can be in)
 and, where the groups are not public, their selection. Each gets a share of epsilon by weight. Measures get

@@ -1,4 +1,4 @@
-"""Choosing a value for every group: quantiles from counts on a grid of candidates, and the most common of
+"""Chooses a value for every group: quantiles from counts on a grid of candidates, and the most common of
 public values."""
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Intervals for deviations and for whatever is computed from several noisy numbers, that hold at every size.
+"""Computes intervals for deviations and for whatever is computed from several noisy numbers, that hold at
+every size.
 
 Each noisy number is within its error with a known chance; what follows from them lies in what interval
 arithmetic makes of these ranges.
@@ -235,7 +236,7 @@ def _parabola(squares: Fraction, total: Fraction, least: int, most: int) -> list
 
 
 def _inflation(least: int) -> float:
-    """n / (n - 1) for the least n of two or more."""
+    """Return n / (n - 1) for the least n of two or more."""
     return max(least, 2) / (max(least, 2) - 1)
 
 

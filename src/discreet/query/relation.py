@@ -1,5 +1,5 @@
-"""What a query reads: scans, filters, joins and one-row-a-unit sub-queries, each of which keeps track of
-whose a row is.
+"""Binds what a query reads: scans, filters, joins and one-row-a-unit sub-queries, each of which keeps track
+of whose a row is.
 
 Every relation of private rows carries the unit, so that what one unit contributes can be bounded at the end,
 whatever happened in between. A row of a public table belongs to nobody.

@@ -1,5 +1,5 @@
-"""From noisy measures to the answer: formulas of aggregates, expressions over them, HAVING, ORDER BY and
-LIMIT. All of it is free.
+"""Computes the answer from noisy measures: formulas of aggregates, expressions over them, HAVING, ORDER BY
+and LIMIT. All of it is free.
 
 Deviations of derived values come from re-drawing the noise around the released measures: nothing exact is
 used.
@@ -28,7 +28,7 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
     """Return the value of every aggregate from its (noisy) measures in whole steps: float arrays, NaN for
     none; texts for chosen ones."""
     columns = []
-    for asked, recipe in zip(plan.aggregates, recipes.recipes, strict=True):
+    for aggregate, recipe in zip(plan.aggregates, recipes.recipes, strict=True):
         if recipe.choice is not None:
             columns.append(choices[recipe.choice])
             continue
@@ -38,9 +38,9 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
             for i, m in zip(recipe.measures, used, strict=True)
         ]
         if recipe.function in PAIRED:
-            columns.append(_paired(recipe.function, used, values, *limits_of(asked)))
+            columns.append(_paired(recipe.function, used, values, *limits_of(aggregate)))
             continue
-        domain = None if asked.argument is None else asked.argument.domain
+        domain = None if aggregate.argument is None else aggregate.argument.domain
         columns.append(_formula(recipe, used, values, domain))
     return columns
 
@@ -61,16 +61,16 @@ def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain:
     return np.sqrt(variance) if recipe.function.startswith("stddev") else variance
 
 
-def limits_of(asked: Aggregate) -> tuple[float, float]:
+def limits_of(aggregate: Aggregate) -> tuple[float, float]:
     """Return the largest deviation from a mean that each of two numbers can have."""
-    assert asked.argument is not None
-    assert asked.second is not None
-    widths = [float(e.domain.high - e.domain.low) / 2 for e in (asked.argument, asked.second)]
+    assert aggregate.argument is not None
+    assert aggregate.second is not None
+    widths = [float(e.domain.high - e.domain.low) / 2 for e in (aggregate.argument, aggregate.second)]
     return widths[0], widths[1]
 
 
 def _paired(function: str, measures: list[Measure], values: list[Any], most_x: float, most_y: float) -> Any:
-    """Covariance or correlation, kept within what two numbers of these ranges can have."""
+    """Return the covariance or correlation, kept within what two numbers of these ranges can have."""
     with np.errstate(all="ignore"):
         count = np.where(values[0] > 0, values[0], np.nan)
         x, y = values[1] / count, values[2] / count
@@ -138,7 +138,7 @@ def _broadcast(array: Any, size: int) -> Any:
 def _cells(
     plan: Plan, recipes: Recipes, i: int, output: Any, measures: list[Any], kept: list[int]
 ) -> list[Any]:
-    """Plain Python values: counts and whole keys as integers, missing as None."""
+    """Return plain Python values: counts and whole keys as integers, missing as None."""
     _, expression = plan.outputs[i]
     at = direct(plan, recipes, i)
     if at is not None and recipes.measures[at].worth == 1:
@@ -155,7 +155,7 @@ def _cells(
 
 
 def _listed(values: Any) -> list[Any]:
-    """Floats, with None for NaN."""
+    """Return floats, with None for NaN."""
     plain: list[Any] = values.tolist()
     return [None if v != v else v for v in plain] if np.isnan(values).any() else plain
 

@@ -1,5 +1,5 @@
-"""The domain rules of operators: what is known of a result from what is known of the arguments; and what an
-operator is not for."""
+"""Defines the domain rules of operators: what is known of a result from what is known of the arguments; and
+what an operator is not for."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""How tables are read: every column under a name of our own, converted, clipped and made whole, in ways that
-cannot fail on any row.
+"""Defines how tables are read: every column under a name of our own, converted, clipped and made whole, in
+ways that cannot fail on any row.
 
 Plain numeric columns also come as they are (their name with an `r`), for sums that put them on the grid in
 one go.

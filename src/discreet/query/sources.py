@@ -1,5 +1,5 @@
-"""What a plan reads, as a tree: scans of tables, filters, joins, one-row-a-unit sub-queries and computed
-columns.
+"""Describes what a plan reads, as a tree: scans of tables, filters, joins, one-row-a-unit sub-queries and
+computed columns.
 
 A `Relation` is such a tree with the names of its columns and with whose its rows are."""
 
@@ -112,7 +112,7 @@ def columns_of(*exprs: Expr | None) -> set[str]:
 
 
 def source_key(node: From) -> str:
-    """Stable text of what is read."""
+    """Return a stable text of what is read."""
     if isinstance(node, Scan):
         return f"scan({node.table!r} as {node.prefix})"
     if isinstance(node, Filtered):

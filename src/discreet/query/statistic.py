@@ -1,5 +1,5 @@
-"""A number asked in SQL as a statistic: exact, with its sensitivity, for mechanisms that add noise of their
-own or only compare it.
+"""Defines a number asked in SQL as a statistic: exact, with its sensitivity, for mechanisms that add noise of
+their own or only compare it.
 
 Sparse vector, the reusable holdout and their like take statistics; this is one an analyst can write as text.
 
@@ -61,14 +61,14 @@ class SqlStatistic:
         return _settled(self.sql, public, self.rows)[2].worth
 
     def sensitivity(self, public: Public) -> Sensitivity:
-        _, _, asked, bounding = _settled(self.sql, public, self.rows)
-        return asked.sensitivity(bounding, public.neighbors, 1)
+        _, _, measure, bounding = _settled(self.sql, public, self.rows)
+        return measure.sensitivity(bounding, public.neighbors, 1)
 
     def monotone(self, public: Public) -> bool:
         """Return whether adding a unit never lowers the value: so of counts, and of sums of what is never
         negative."""
-        _, _, asked, bounding = _settled(self.sql, public, self.rows)
-        return public.neighbors is ADD_REMOVE and asked.limits(bounding)[0] >= 0
+        _, _, measure, bounding = _settled(self.sql, public, self.rows)
+        return public.neighbors is ADD_REMOVE and measure.limits(bounding)[0] >= 0
 
     def __call__(self, source: Source) -> Any:
         planned, recipes, _, bounding = _settled(self.sql, source.public, self.rows)
@@ -116,8 +116,8 @@ class SqlVector:
         return [tuple(map(shown, key)) for key in public_keys(self._of(public)[0])]
 
     def sensitivity(self, public: Public) -> Sensitivity:
-        planned, _, asked, bounding = self._of(public)
-        return asked.sensitivity(bounding, public.neighbors, planned.groups)
+        planned, _, measure, bounding = self._of(public)
+        return measure.sensitivity(bounding, public.neighbors, planned.groups)
 
     def __call__(self, source: Source) -> Any:
         planned, recipes, _, bounding = self._of(source.public)

@@ -1,4 +1,5 @@
-"""A SELECT as the statistic of one tick of a stream: GROUP BY a column of declared days is its clock."""
+"""Defines a SELECT as the statistic of one tick of a stream: GROUP BY a column of declared days is its
+clock."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ def stream_statistic(
                 f"{clock!r} is the clock of this stream: leave it out of expressions. Nothing was read or "
                 f"charged."
             )
-        shown = [e for e in select.expressions if not _names(e, clock)]
-        select.set("expressions", shown)
+        outputs = [e for e in select.expressions if not _names(e, clock)]
+        select.set("expressions", outputs)
         select.set("group", exp.Group(expressions=[k.copy() for k in rest]) if rest else None)
         text, keys = select.sql(dialect="duckdb"), rest
     else:

@@ -1,5 +1,5 @@
-"""EXISTS (SELECT ...) and x IN (SELECT ...) in WHERE: a mark on each row, from public rows or from rows of
-the same unit.
+"""Binds EXISTS (SELECT ...) and x IN (SELECT ...) in WHERE: a mark on each row, from public rows or from rows
+of the same unit.
 
 A mark adds no rows, so nothing changes in how much one unit contributes. Of a private table only rows of the
 row's own unit may decide it: otherwise one unit's rows would move another's.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def conjuncts(condition: Node | None) -> Iterator[Node]:
-    """The parts of a condition that must all hold, as they were written."""
+    """Return the parts of a condition that must all hold, as they were written."""
     if isinstance(condition, exp.Paren) and isinstance(condition.this, exp.And | exp.Paren):
         yield from conjuncts(condition.this)
     elif isinstance(condition, exp.And):

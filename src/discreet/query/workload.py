@@ -1,4 +1,4 @@
-"""Several counting queries answered together: one price, and answers that agree with each other.
+"""Answers several counting queries together: one price, and answers that agree with each other.
 
 What the queries count is written as a workload over cells (`cells`), measured through the strategy of least
 expected error (`mechanisms.matrix`), and every answer follows from the same measurements. Groupings alone go
@@ -153,7 +153,7 @@ class WorkloadQuery:
         """Stable text of what is asked at which price: equal for equal questions, for the store of released
         answers."""
         built = self._built
-        plans = [[built.given.plans[at].key for at in numbers] for numbers in built.plan_numbers]
+        plans = [[built.compilation.plans[at].key for at in numbers] for numbers in built.plan_numbers]
         return json.dumps(
             {
                 "plans": plans,
@@ -169,7 +169,7 @@ class WorkloadQuery:
         return width(self._built.noise, confidence) * float(self._built.deviations.max())
 
     def preview(self, confidence: float = 0.95) -> WorkloadPreview:
-        """Price, errors, and what answering together saves: without touching data."""
+        """Return the price, errors, and what answering together saves: without touching data."""
         built = self._built
         half = width(built.noise, confidence)
         errors = tuple(
@@ -194,8 +194,8 @@ class WorkloadQuery:
         widest: list[float | None] = [None] * len(parts[0].columns)
         measured: set[int] = set()
         for part, at in zip(parts, numbers, strict=True):
-            planned, recipes = built.given.plans[at], built.given.recipes[at]
-            families = [f for f, family in enumerate(built.given.families) if family.plan == at]
+            planned, recipes = built.compilation.plans[at], built.compilation.recipes[at]
+            families = [f for f, family in enumerate(built.compilation.families) if family.plan == at]
             for i, place in enumerate(part.own):
                 measured |= {place} if aggregated(planned.outputs[i][1]) else set()
                 m = direct(planned, recipes, i)
@@ -210,7 +210,7 @@ class WorkloadQuery:
             rho=None if self.rho is None else float(self.rho),
             confidence=confidence,
             errors=tuple(widest),
-            groups=sum(p.groups or 1 for p in built.given.plans),
+            groups=sum(p.groups or 1 for p in built.compilation.plans),
             plan=tuple(str(self.preview(confidence)).splitlines()[-2:]),
             keys=tuple(name for place, name in enumerate(parts[0].columns) if place not in measured),
         )
@@ -224,7 +224,7 @@ class WorkloadQuery:
         return f"epsilon {float(self.epsilon):.4g}" + (f", delta {float(self.delta):g}" if gaussian else "")
 
     def _alone(self) -> float | None:
-        """The mean squared error of each query by itself with an equal share of the price."""
+        """Return the mean squared error of each query by itself with an equal share of the price."""
         texts = [part.text for parts in self._built.parts for part in parts]
         share: dict[str, Any] = (
             {"rho": Fraction(self.rho) / len(texts)}
@@ -236,10 +236,10 @@ class WorkloadQuery:
         )
         total = count = 0.0
         for text in texts:
-            asked = Query(sql=text, public=self.public, rows=self.rows, groups=self.rows, **share)
-            size = asked._plan.groups or 1
-            total += size * sum(noise.standard_deviation**2 for noise in asked._allocation.noises)
-            count += size * len(asked._allocation.noises)
+            single = Query(sql=text, public=self.public, rows=self.rows, groups=self.rows, **share)
+            size = single._plan.groups or 1
+            total += size * sum(noise.standard_deviation**2 for noise in single._allocation.noises)
+            count += size * len(single._allocation.noises)
         return total / count
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -286,11 +286,12 @@ class WorkloadQuery:
         )
 
     def _rows(self, query: int, answers: Any) -> tuple[list[list[Any]], list[list[float | None]]]:
-        """The rows of one query from the answers of its parts, each after HAVING, ORDER BY and LIMIT."""
+        """Return the rows of one query from the answers of its parts, each after HAVING, ORDER BY and
+        LIMIT."""
         built, rows, deviations = self._built, [], []
         for part, at in zip(built.parts[query], built.plan_numbers[query], strict=True):
-            planned, recipes = built.given.plans[at], built.given.recipes[at]
-            families = [f for f, family in enumerate(built.given.families) if family.plan == at]
+            planned, recipes = built.compilation.plans[at], built.compilation.recipes[at]
+            families = [f for f, family in enumerate(built.compilation.families) if family.plan == at]
             measures = [built.of_family(f, answers) for f in families]
             spread = [built.of_family(f, built.deviations) for f in families]
             kept_rows, kept = rows_of(planned, recipes, public_keys(planned), measures, [])
@@ -338,7 +339,7 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
 class _Built:
     """Everything that follows from the queries and the price."""
 
-    given: Compiled
+    compilation: Compiled
     parts: tuple[tuple[Part, ...], ...]
     plan_numbers: tuple[tuple[int, ...], ...]
     cells: Explicit | None
@@ -353,18 +354,20 @@ class _Built:
 
     @property
     def rmse(self) -> float:
-        used = np.concatenate([self.of_family(f, self.deviations) for f in range(len(self.given.families))])
+        used = np.concatenate(
+            [self.of_family(f, self.deviations) for f in range(len(self.compilation.families))]
+        )
         return float(np.sqrt((used**2).mean()))
 
     @property
     def by_query(self) -> list[list[int]]:
         return [
-            [f for f, family in enumerate(self.given.families) if family.plan in numbers]
+            [f for f, family in enumerate(self.compilation.families) if family.plan in numbers]
             for numbers in self.plan_numbers
         ]
 
     def of_family(self, family: int, answers: Any) -> Any:
-        """The numbers of one count, one for each of its groups in order."""
+        """Return the numbers of one count, one for each of its groups in order."""
         start, shape, kept, axes = self.slices[family]
         table = answers[start : start + math.prod(shape)].reshape(shape)
         return table[tuple(slice(0, k) for k in kept)].transpose(axes).ravel()
@@ -373,21 +376,21 @@ class _Built:
         """Return the engine's query, with a placeholder where the key of a run goes; written once."""
         known = (dialect.name, *sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
         if known not in self.written:
-            most = self.most if self.given.many else None
-            self.written[known] = counts_sql(self.given, kinds, most, _KEY, dialect)
+            most = self.most if self.compilation.many else None
+            self.written[known] = counts_sql(self.compilation, kinds, most, _KEY, dialect)
         return self.written[known]
 
     def counts(self, engine: Engine, key: int) -> Counts:
-        """The exact counts of cells."""
+        """Return the exact counts of cells."""
         table = engine.answer(self.statement(engine.kinds, engine.dialect).replace(str(_KEY), str(key)))
         n = np.asarray(integers(table.column("n")), dtype=np.int64)
-        codes = [integers(table.column(f"c{i}")) for i in range(len(self.given.marks))]
+        codes = [integers(table.column(f"c{i}")) for i in range(len(self.compilation.marks))]
         if self.cells is None:
-            order = [m for (members, _) in self.given.groups for m in members]
+            order = [m for (members, _) in self.compilation.groups for m in members]
             inside = np.all([codes[m] < size for m, size in zip(order, self.sizes, strict=True)], axis=0)
             return Counts(self.sizes, tuple(codes[m][inside] for m in order), n[inside])
         raw = np.zeros(len(n), np.int64)
-        for members, combinations in self.given.groups:
+        for members, combinations in self.compilation.groups:
             raw = raw * len(combinations) + _positions(combinations, [codes[m] for m in members])
             raw = np.where(_positions(combinations, [codes[m] for m in members]) < 0, -(1 << 40), raw)
         cell = np.where(raw < 0, -1, self.cells.cell[np.clip(raw, 0, None)])
@@ -399,7 +402,7 @@ _KEY = (1 << 62) + 7_021_961
 
 
 def _positions(combinations: tuple[tuple[int, ...], ...], codes: list[Any]) -> Any:
-    """Where each row's classes are in the list of those that can occur; -1 for none."""
+    """Return where each row's classes are in the list of those that can occur; -1 for none."""
     place = {c: i for i, c in enumerate(combinations)}
     rows = zip(*(c.tolist() for c in codes), strict=True)
     return np.array([place.get(r, -1) for r in rows], np.int64)
@@ -416,13 +419,13 @@ def _build(query: WorkloadQuery, norms: tuple[matrix.strategies.Norm, ...]) -> _
         tuple(part.bound(plans[at]) for part, at in zip(group, at_all, strict=True))
         for group, at_all in zip(parts, numbers, strict=True)
     )
-    given = compiled(plans)
+    compilation = compiled(plans)
     most = max(bounding_of(p, query.rows or query.public.unit.rows, 1).rows for p in plans)
-    workload, cells, slices = _workload(given)
+    workload, cells, slices = _workload(compilation)
     sizes = workload.domain
     one = most if query.public.neighbors is ADD_REMOVE else 2 * most
     counted = Sensitivity(linf=most, l0=one, l1=one)
-    exchanged = not given.many and query.public.neighbors is not ADD_REMOVE
+    exchanged = not compilation.many and query.public.neighbors is not ADD_REMOVE
     options = []
     for norm in norms:
         strategy = matrix.optimize(workload, norm)
@@ -433,47 +436,49 @@ def _build(query: WorkloadQuery, norms: tuple[matrix.strategies.Norm, ...]) -> _
         )
         spread = np.sqrt(grid.variances(workload)) * noise.standard_deviation
         options.append(
-            _Built(given, parts, tuple(numbers), cells, sizes, most, strategy, grid, noise, slices, spread)
+            _Built(
+                compilation, parts, tuple(numbers), cells, sizes, most, strategy, grid, noise, slices, spread
+            )
         )
     return min(options, key=lambda option: option.rmse)
 
 
-def _workload(given: Compiled) -> tuple[matrix.Workload, Explicit | None, tuple[Any, ...]]:
+def _workload(compilation: Compiled) -> tuple[matrix.Workload, Explicit | None, tuple[Any, ...]]:
     """Return the workload, and where in its answers each family's numbers are: start, shape, how much of each
     axis is asked for, and its order."""
     if (
-        given.marks
-        and all(m.values is not None for m in given.marks)
-        and all(len(g) == 1 for g, _ in given.groups)
+        compilation.marks
+        and all(m.values is not None for m in compilation.marks)
+        and all(len(g) == 1 for g, _ in compilation.groups)
     ):
-        return _tables(given)
-    cells = explicit(given)
+        return _tables(compilation)
+    cells = explicit(compilation)
     slices, start = [], 0
-    for family in given.families:
-        shape = tuple(given.marks[k].size - 1 for k in family.keys)
+    for family in compilation.families:
+        shape = tuple(compilation.marks[k].size - 1 for k in family.keys)
         slices.append((start, shape, shape, tuple(range(len(shape)))))
         start += math.prod(shape)
     return matrix.explicit(cells.matrix), cells, tuple(slices)
 
 
-def _tables(given: Compiled) -> tuple[matrix.Workload, None, tuple[Any, ...]]:
+def _tables(compilation: Compiled) -> tuple[matrix.Workload, None, tuple[Any, ...]]:
     """Groupings alone: marginals over the keys.
 
     A key that every query groups by needs no class for rows outside its values.
     """
-    order = [members[0] for members, _ in given.groups]
-    needless = set.intersection(*(set(f.keys) for f in given.families))
-    sizes = [given.marks[m].size - (m in needless) for m in order]
-    sets = [tuple(sorted(order.index(k) for k in f.keys)) for f in given.families]
+    order = [members[0] for members, _ in compilation.groups]
+    needless = set.intersection(*(set(f.keys) for f in compilation.families))
+    sizes = [compilation.marks[m].size - (m in needless) for m in order]
+    sets = [tuple(sorted(order.index(k) for k in f.keys)) for f in compilation.families]
     unique = sorted(set(sets))
     workload = matrix.marginals(sizes, unique)
     starts = dict(
         zip(unique, itertools.accumulate((workload.asked(s) for s in unique), initial=0), strict=False)
     )
     slices = []
-    for family, s in zip(given.families, sets, strict=True):
+    for family, s in zip(compilation.families, sets, strict=True):
         # Tables have their attributes in one order; the query's own order of keys is that of its rows.
-        kept = tuple(given.marks[order[i]].size - 1 for i in s)
+        kept = tuple(compilation.marks[order[i]].size - 1 for i in s)
         axes = tuple(s.index(order.index(k)) for k in family.keys)
         slices.append((starts[s], tuple(sizes[i] for i in s), kept, axes))
     return workload, None, tuple(slices)

@@ -1,5 +1,5 @@
-"""Correlated noise for long streams of vectors in floats, as training uses it: rows of C⁻¹ Z, many at a time,
-in constant memory.
+"""Draws correlated noise for long streams of vectors in floats, as training uses it: rows of C⁻¹ Z, many at a
+time, in constant memory.
 
 For model weights, which are floats anyway; what is published as numbers goes through `ContinualCounter`,
 whose noise is exact integers.
@@ -23,14 +23,14 @@ from .factors import decoder
 
 Floats = NDArray[np.float64]
 
-# Rows that are worked on together. Measured at 1,000 entries, CPU time a row: 31 us in blocks of 32, 47 in
-# blocks of 64 or more, whose arrays the allocator gives back to the system each time. The noise alone is 26;
-# recursive filters in the place of products of matrices took 46 beside it.
-_TOGETHER = 32
+# Rows of a block, which a BLT computes at once. Measured at 1,000 entries, CPU time a row: 31 us in blocks of
+# 32, 47 in blocks of 64 or more, whose arrays the allocator gives back to the system each time. The noise
+# alone is 26; recursive filters in the place of products of matrices took 46 beside it.
+_BLOCK_ROWS = 32
 
 
 class CorrelatedNoise:
-    """Rows of C⁻¹ Z for a Toeplitz strategy, many at a time: of a BLT the only memory is its few buffers.
+    """Draws rows of C⁻¹ Z for a Toeplitz strategy, many at a time; a BLT stores only its few buffers.
 
     `state` and `CorrelatedNoise(..., state=...)` go on exactly where a stream was cut, with fresh Z.
 
@@ -48,11 +48,11 @@ class CorrelatedNoise:
     ) -> None:
         _require.integer(dimension=dimension, at_least=1)
         _require.non_negative(deviation=deviation)
-        self._filter: _Buffers | _Coefficients
+        self._filter: _BLTFilter | _ToeplitzFilter
         if isinstance(strategy, Buffered):
-            self._filter = _Buffers(strategy)
+            self._filter = _BLTFilter(strategy)
         elif isinstance(strategy, Toeplitz):
-            self._filter = _Coefficients(strategy)
+            self._filter = _ToeplitzFilter(strategy)
         else:
             raise _require.fail(
                 "strategy", type(strategy).__name__, "matrix.blt(steps), or a Toeplitz strategy"
@@ -73,10 +73,10 @@ class CorrelatedNoise:
         return rows
 
     def blocks(self, steps: int) -> Iterator[Floats]:
-        """All rows of a stream, a block at a time."""
+        """Yield all rows of a stream, a block at a time."""
         _require.integer(steps=steps, at_least=0)
-        for start in range(0, steps, _TOGETHER):
-            yield self.rows(min(_TOGETHER, steps - start))
+        for start in range(0, steps, _BLOCK_ROWS):
+            yield self.rows(min(_BLOCK_ROWS, steps - start))
 
     def _gaussian(self, count: int) -> Floats:
         """Return independent normals by Box and Muller's transform of 64-bit words of the keyed stream.
@@ -96,45 +96,44 @@ class CorrelatedNoise:
         return out[:size].reshape(count, self._dimension)
 
 
-class _Buffers:
-    """Rows y of C⁻¹ z for a BLT: y = R (z - W b) for the next rows, and b <- theta^m b + P y.
+class _BLTFilter:
+    """Computes rows y of C⁻¹ z for a BLT: y = R (z - W b) for the next rows, and b <- theta^m b + P y.
 
     Row t of C y is y_t + sum of omega_j b_j(t), with b_j(t + 1) = theta_j b_j(t) + y_t: over m rows C y = T y
     + W b with T the first m rows and columns of C, whose inverse is R.
     """
 
     def __init__(self, strategy: Buffered) -> None:
-        decays, outputs = np.array(strategy.decays), np.array(strategy.outputs)
-        ages = np.arange(_TOGETHER)
+        decays, output_scales = np.array(strategy.decays), np.array(strategy.outputs)
+        ages = np.arange(_BLOCK_ROWS)
         powers = decays[:, None] ** ages
         self.memory = len(decays)
         self._decays = decays[:, None]
-        impulse = decoder(strategy, np.eye(1, _TOGETHER)[0])
-        self._inverse = toeplitz(impulse, np.zeros(_TOGETHER))
-        self._of_buffers = -self._inverse @ (outputs[:, None] * powers).T
-        self._into_buffers = np.ascontiguousarray(powers[:, ::-1])
+        impulse = decoder(strategy, np.eye(1, _BLOCK_ROWS)[0])
+        self._inverse = toeplitz(impulse, np.zeros(_BLOCK_ROWS))
+        self._buffers_to_rows = -self._inverse @ (output_scales[:, None] * powers).T
+        self._rows_to_buffers = np.ascontiguousarray(powers[:, ::-1])
 
     def __call__(self, z: Floats, buffers: Floats) -> tuple[Floats, Floats]:
         out = np.empty_like(z)
-        for start in range(0, len(z), _TOGETHER):
-            part = z[start : start + _TOGETHER]
+        for start in range(0, len(z), _BLOCK_ROWS):
+            part = z[start : start + _BLOCK_ROWS]
             m = len(part)
-            rows = self._inverse[:m, :m] @ part + self._of_buffers[:m] @ buffers
+            rows = self._inverse[:m, :m] @ part + self._buffers_to_rows[:m] @ buffers
             out[start : start + m] = rows
-            buffers = self._decays**m * buffers + self._into_buffers[:, _TOGETHER - m :] @ rows
+            buffers = self._decays**m * buffers + self._rows_to_buffers[:, _BLOCK_ROWS - m :] @ rows
         return out, buffers
 
 
-class _Coefficients:
-    """The same for a strategy by its coefficients: a recursive filter that remembers as many rows, less
-    one."""
+class _ToeplitzFilter:
+    """Filters by a strategy's coefficients, recursively: it remembers as many rows as there are, less one."""
 
     def __init__(self, strategy: Toeplitz) -> None:
-        self._bottom = np.array(strategy.coefficients)
-        self.memory = len(self._bottom) - 1
+        self._denominator = np.array(strategy.coefficients)
+        self.memory = len(self._denominator) - 1
 
     def __call__(self, z: Floats, state: Floats) -> tuple[Floats, Floats]:
         if not self.memory:
-            return z / self._bottom[0], state
-        rows, after = signal.lfilter(np.ones(1), self._bottom, z, axis=0, zi=state)
-        return rows, after
+            return z / self._denominator[0], state
+        rows, final_state = signal.lfilter(np.ones(1), self._denominator, z, axis=0, zi=state)
+        return rows, final_state

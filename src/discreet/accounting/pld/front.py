@@ -51,7 +51,8 @@ def _epsilon(event: Event, delta: float, known: list[Solved] | None) -> float:
 
 
 def bounds(event: Event, delta: float) -> tuple[float, float]:
-    """Lower and upper bound on the least epsilon, at delta, that holds for every mechanism with this event.
+    """Return a lower and an upper bound on the least epsilon, at delta, that holds for every mechanism with
+    this event.
 
     >>> low, high = bounds(ev.RandomizedResponse(epsilon=0.05).repeated(1000), 1e-6)
     >>> low <= 8.28357335 + 5e-9 and high >= 8.28357335 - 5e-9 and high - low < 1e-6
@@ -61,8 +62,8 @@ def bounds(event: Event, delta: float) -> tuple[float, float]:
     upper = _epsilon(event, delta, known)
     if delta in (0, 1) or rules.hopeless(normal(event)):
         return upper, upper
-    lost = _surely_lost(event)
-    left = (float(delta) - lost) / (1 - lost) * (1 + 1e-12)
+    failure = _surely_lost(event)
+    left = (float(delta) - failure) / (1 - failure) * (1 + 1e-12)
     return (min(_below(normal(attained(event, upper)), left, known), upper) if left > 0 else upper), upper
 
 
@@ -83,15 +84,15 @@ def delta(event: Event, epsilon: float) -> float:
 
 
 def delta_bounds(event: Event, epsilon: float) -> tuple[float, float]:
-    """Lower and upper bound on the least delta, at epsilon, that holds for every mechanism with this
-    event."""
+    """Return a lower and an upper bound on the least delta, at epsilon, that holds for every mechanism with
+    this event."""
     upper = delta(event, epsilon)
     form = normal(event)
     if upper == 0 or rules.hopeless(form):
         return upper, upper
-    lost = _surely_lost(event)
+    failure = _surely_lost(event)
     below = _delta_below(normal(attained(event, epsilon)), float(epsilon))
-    return min(upper, lost + (1 - lost) * below * (1 - 1e-15)), upper
+    return min(upper, failure + (1 - failure) * below * (1 - 1e-15)), upper
 
 
 def supports(event: Event) -> bool:
@@ -100,7 +101,7 @@ def supports(event: Event) -> bool:
 
 
 def reason(event: Event) -> str | None:
-    """Why an event cannot be bounded here; None if it can."""
+    """Return why an event cannot be bounded here; None if it can."""
     try:
         for part in rules.merged(normal(event)):
             rules.law(part, 1e-20)
@@ -115,7 +116,8 @@ def _pure(form: Normal) -> float:
 
 
 def _surely_lost(event: Event) -> float:
-    """Failure probability that some mechanism with this event really has: that of approximate DP."""
+    """Return the failure probability that some mechanism with this event really has: that of approximate
+    DP."""
     kept = 1.0
     for part, times in ev.leaves(event).items():
         if isinstance(part, ev.ApproximateDP):
@@ -124,7 +126,7 @@ def _surely_lost(event: Event) -> float:
 
 
 def _shift(parts: dict[Event, int]) -> tuple[float, float] | None:
-    """Bounds on m if all there is are unsampled Gaussians."""
+    """Return bounds on m if all there is are unsampled Gaussians."""
     if not all(isinstance(part, ev.Gaussian) for part in parts):
         return None
     ((part, _),) = parts.items()

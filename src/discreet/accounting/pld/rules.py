@@ -66,8 +66,8 @@ def _symmetric(pair: Pair, lower: Pair | None = None) -> Law:
 
 
 def randomized_response(epsilon: float, categories: int = 2) -> Atoms:
-    """The two answers that the unit's value swaps, and all others together at loss 0 (Kairouz, Oh & Viswanath
-    2015 for two)."""
+    """Return the two answers that the unit's value swaps, and all others together at loss 0 (Kairouz, Oh &
+    Viswanath 2015 for two)."""
     others = categories - 2
     total = 1.0 + math.exp(-epsilon) * (categories - 1)
     loss, mass = (
@@ -80,8 +80,8 @@ def randomized_response(epsilon: float, categories: int = 2) -> Atoms:
 
 
 def discrete_laplace(scale: Fraction, shift: int) -> tuple[Atoms, Atoms]:
-    """Losses (shift - 2x)/scale at x = 0..shift, the ends holding all noise beyond; blocks of x when there
-    are many.
+    """Return losses (shift - 2x)/scale at x = 0..shift, the ends holding all noise beyond; blocks of x when
+    there are many.
 
     A block is split between its ends for the upper pair (connect the dots) and merged for the lower one.
     """
@@ -111,8 +111,8 @@ def discrete_laplace(scale: Fraction, shift: int) -> tuple[Atoms, Atoms]:
 
 
 def discrete_gaussian(variance: Fraction, shift: int) -> Atoms:
-    """Losses (shift² - 2 shift x) / (2 variance) at every integer x; what lies beyond 14 deviations is below
-    1e-42."""
+    """Return losses (shift² - 2 shift x) / (2 variance) at every integer x; what lies beyond 14 deviations is
+    below 1e-42."""
     v = float(variance)
     reach = math.ceil(14 * math.sqrt(v)) + 2
     x = np.arange(-reach, reach + 1, dtype=np.float64)

@@ -97,7 +97,7 @@ class Solver:
         return ladder.solve(steps, self.k, self.theta, delta, near)
 
     def epsilon_above(self, delta: float, enough: float = -1.0) -> float:
-        """Certified upper bound on epsilon; stops early once it is known to be at most `enough`."""
+        """Return a certified upper bound on epsilon; stops early once it is known to be at most `enough`."""
         left = delta - self.infinite_above
         if left <= 0:
             return math.inf
@@ -160,8 +160,8 @@ class Solver:
         return bound
 
     def _sensitivity(self, bound: Found) -> float:
-        """log of how much a relative error of delta is magnified in epsilon; what is misplaced must be that
-        much less."""
+        """Return the log of how much a relative error of delta is magnified in epsilon; what is misplaced
+        must be that much less."""
         product = bound.slope * bound.epsilon
         return min(max(0.0, -math.log(product)), 15.0) if 0 < product < math.inf else 0.0
 
@@ -171,7 +171,7 @@ class Solver:
         return plan._replace(mesh=min(plan.mesh, self.finest))
 
     def epsilon_below(self, delta: float, near: float) -> float:
-        """Certified lower bound on epsilon, looked for around `near`."""
+        """Return a certified lower bound on epsilon, looked for around `near`."""
         left = delta - self.infinite_below
         if left <= 0:
             return math.inf
@@ -191,7 +191,7 @@ class Solver:
         return bound if known is None else max(bound, known.low)
 
     def delta_above(self, epsilon: float) -> float:
-        """Certified upper bound on delta."""
+        """Return a certified upper bound on delta."""
         plan = self._near(epsilon)
         plan = plan if self.mesh else planning.scaled(plan, _FINER)
         # Below the center of the law the tilt does not reach: the window must.
@@ -203,7 +203,7 @@ class Solver:
         )
 
     def delta_below(self, epsilon: float) -> float:
-        """Certified lower bound on delta."""
+        """Return a certified lower bound on delta."""
         tests = engine.tests(self.parts, planning.aimed(self._near(epsilon, 1.0), self.k), self.tail)
         return min(
             1.0, (engine.delta_below(tests, epsilon - self.offset) + self.infinite_below) * (1 - 1e-15)

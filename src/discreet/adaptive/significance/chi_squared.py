@@ -27,7 +27,7 @@ from ...mechanisms.statistics import Histogram, require_rows
 from ...sampling import Entropy
 from ...tables import Source
 from . import result as shared
-from .result import DOUBT, Floats, TestResult
+from .result import FAILURE_PROBABILITY, Floats, TestResult
 
 _MOST_CELLS = 10_000
 _MOST_PEOPLE = 10**12
@@ -105,14 +105,19 @@ class _FromCounts:
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         counts = self.noise(self.statistic(source), entropy=entropy).astype(np.float64)
-        people, slack = int(counts.sum()), laplace_sum_error(self.noise.scale, len(counts), DOUBT)
+        people, slack = (
+            int(counts.sum()),
+            laplace_sum_error(self.noise.scale, len(counts), FAILURE_PROBABILITY),
+        )
         least, most = max(0, people - slack), people + slack
         statistic, pvalue = 0.0, 1.0
         if 0 < most <= _MOST_PEOPLE:
             statistic, pvalue = self.judge(
                 counts, (least, most), float(self.noise.scale), shared.random_source(entropy)
             )
-        result = TestResult(statistic=statistic, pvalue=shared.at_most_one(pvalue, DOUBT), people=people)
+        result = TestResult(
+            statistic=statistic, pvalue=shared.at_most_one(pvalue, FAILURE_PROBABILITY), people=people
+        )
         return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def judge(
@@ -135,14 +140,15 @@ class GoodnessOfFitTest(_FromCounts):
 
     p-values:  super-uniform under the null for every number of people and all shares, rare cells too: (1 + as
                large ones) / (1 + runs) among `runs` tables drawn with the noise added, the largest over all
-               numbers of people that the noise allows (`DOUBT` is added). With many cells, where going
-               through these takes too long: at the largest number, and 1 where a cell may expect fewer than 5
-               (asymptotically valid).
+               numbers of people that the noise allows (`FAILURE_PROBABILITY` is added). With many cells,
+               where going through these takes too long: at the largest number, and 1 where a cell may expect
+               fewer than 5 (asymptotically valid).
     Proof:     for the true number n the tables drawn are exchangeable with what was seen, and so is the
                statistic, whose weights depend on n alone (Gaboardi et al. 2016, Algorithm MCGOF); n is in the
-               interval outside a chance of `DOUBT` (Berger & Boos 1994, Lemma 1). Where the noise is wide
-               every `stride`-th n is drawn: h more people move the counts by h in l1, so no chance grows by
-               more than e^(h / scale), by which the p-value is raised, h the distance to the nearest n drawn.
+               interval outside a chance of `FAILURE_PROBABILITY` (Berger & Boos 1994, Lemma 1). Where the
+               noise is wide every `stride`-th n is drawn: h more people move the counts by h in l1, so no
+               chance grows by more than e^(h / scale), by which the p-value is raised, h the distance to the
+               nearest n drawn.
     """
 
     public: Public
@@ -223,8 +229,8 @@ class IndependenceTest(_FromCounts):
 
     p-values:  asymptotically valid: shares of both columns are estimated from the noisy table, and tables are
                drawn from these, with the noise added and the shares estimated anew (Gaboardi et al. 2016,
-               Algorithm MCIndep). On the safe side: as many people as the noise allows, `DOUBT` is added, and
-               the p-value is 1 where a cell is expected to hold fewer than 5.
+               Algorithm MCIndep). On the safe side: as many people as the noise allows, `FAILURE_PROBABILITY`
+               is added, and the p-value is 1 where a cell is expected to hold fewer than 5.
     """
 
     public: Public

@@ -24,7 +24,7 @@ from ...mechanisms.statistics import require_rows, row_contribution
 from ...sampling import Entropy
 from ...tables import Source
 from . import result as shared
-from .result import DOUBT, Floats, TestResult
+from .result import FAILURE_PROBABILITY, Floats, TestResult
 
 _MOST_STEPS = 1 << 30  # squares stay below 2**60
 _SHARES = (2, 3, 3)  # of epsilon: counts, sums, squares
@@ -128,10 +128,10 @@ class TwoSampleMeanTest:
     p-values:  asymptotically valid, whatever the laws of the values in each group are: the difference is
                simulated `runs` times with Student's law for the means, and with the noise on sums and counts.
                On the safe side: as few rows, as large variances and a common mean as far out as the noise
-               allows, outside a chance of `DOUBT`, which is added; variances as if five more rows of each
-               group were at the end of the range, because a rare value that no row happened to have would be
-               missing in both the mean and the variance; 1 where a group may have fewer than 30 rows, for
-               which Student's law needs values that are nearly normal.
+               allows, outside a chance of `FAILURE_PROBABILITY`, which is added; variances as if five more
+               rows of each group were at the end of the range, because a rare value that no row happened to
+               have would be missing in both the mean and the variance; 1 where a group may have fewer than 30
+               rows, for which Student's law needs values that are nearly normal.
     """
 
     public: Public
@@ -202,7 +202,7 @@ class TwoSampleMeanTest:
             np.array([float(v) for v in noise(statistic(source), entropy=entropy)])
             for statistic, noise in zip(statistics, noises, strict=True)
         ]
-        slack = [noise.error(1 - DOUBT / 3, entries=2) for noise in noises]
+        slack = [noise.error(1 - FAILURE_PROBABILITY / 3, entries=2) for noise in noises]
         low, high = statistics[1].range(self.public)
         seen = _Measured(
             counts=noisy[0],
@@ -215,7 +215,7 @@ class TwoSampleMeanTest:
         pvalue = self._pvalue(seen, shared.random_source(entropy))
         result = TestResult(
             statistic=statistic * float(as_step(self.step)),
-            pvalue=shared.at_most_one(pvalue, 2 * DOUBT),
+            pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY),
             people=round(float(noisy[0].sum())),
         )
         return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)

@@ -1,9 +1,9 @@
-"""Is a share what it is said to be? The uniformly most powerful private test of a proportion, exact at every
-sample size.
+"""Tests a proportion privately; with a public number of trials, one-sided, it is uniformly most powerful.
 
 After Awan & Slavkovic 2018 (arXiv:1805.09236): a count with Tulap noise, which is discrete Laplace noise plus
-a uniform one on (-1/2, 1/2), has a continuous law under the null, and its tail is the p-value. Here the
-uniform part is on a grid of 2**-32.
+a uniform one on (-1/2, 1/2), has a continuous law under the null, and its tail is the p-value: exact at every
+sample size with a public number of trials, and on the safe side without. Here the uniform part is on a grid
+of 2**-32.
 """
 
 from __future__ import annotations
@@ -31,16 +31,16 @@ from ...mechanisms.statistics import require_rows
 from ...sampling import Entropy
 from ...tables import Source
 from . import result as shared
-from .result import DOUBT, Floats, TestResult
+from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-_FINE = 1 << 32  # steps of the uniform part
-_MOST = 10**9  # people
+_UNIFORM_STEPS = 1 << 32  # steps of the uniform part
+_MAX_TRIALS = 10**9  # rows
 
 
 @described("adaptive.YesNo")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YesNo:
-    """How many rows are a success, and how many are not. Rows without a value are neither.
+    """Counts the rows that are a success and those that are not. Rows without a value are neither.
 
     A Boolean column needs no `success`; of Categories it is one of them; of a number, the least value that is
     a success.
@@ -59,17 +59,17 @@ class YesNo:
 
     def check(self, public: Public) -> None:
         require_rows(public)
-        fact, success = public.fact(self.column), self.success
-        if not isinstance(fact, Boolean | Categories | Bounds):
+        declaration, success = public.fact(self.column), self.success
+        if not isinstance(declaration, Boolean | Categories | Bounds):
             raise InvalidInput(
                 f"column {self.column!r} is neither true or false, nor categories, nor a number. "
                 f"Nothing was read."
             )
-        if isinstance(fact, Boolean) and success is not None:
+        if isinstance(declaration, Boolean) and success is not None:
             raise _require.fail("success", success, "None: the column is true or false")
-        if isinstance(fact, Categories) and success not in fact.values:
+        if isinstance(declaration, Categories) and success not in declaration.values:
             raise _require.fail("success", success, f"a declared category of column {self.column!r}")
-        if isinstance(fact, Bounds) and (success is None or isinstance(success, str)):
+        if isinstance(declaration, Bounds) and (success is None or isinstance(success, str)):
             raise _require.fail("success", success, "the least number that counts as a success")
 
     def length(self, public: Public) -> int:
@@ -81,19 +81,22 @@ class YesNo:
 
     def __call__(self, source: Source) -> Integers:
         self.check(source.public)
-        fact, total = source.public.fact(self.column), np.zeros(2, np.int64)
+        declaration, total = source.public.fact(self.column), np.zeros(2, np.int64)
         for batch in source.batches([self.column]):
-            yes, here = self._rows(batch, fact, source.public)
-            total += [int(np.count_nonzero(yes & here)), int(np.count_nonzero(~yes & here))]
+            is_success, is_present = self._rows(batch, declaration, source.public)
+            total += [
+                int(np.count_nonzero(is_success & is_present)),
+                int(np.count_nonzero(~is_success & is_present)),
+            ]
         return total
 
-    def _rows(self, batch: Any, fact: Any, public: Public) -> tuple[Any, Any]:
-        if isinstance(fact, Categories):
-            codes = shared.groups_in(batch, 0, self.column, public, fact.values)
-            return codes == fact.values.index(self.success), codes >= 0
-        if isinstance(fact, Bounds):
-            values, here = shared.values_in(batch, 0, self.column, public)
-            return values >= float(self.success), here  # type: ignore[arg-type]
+    def _rows(self, batch: Any, declaration: Any, public: Public) -> tuple[Any, Any]:
+        if isinstance(declaration, Categories):
+            codes = shared.groups_in(batch, 0, self.column, public, declaration.values)
+            return codes == declaration.values.index(self.success), codes >= 0
+        if isinstance(declaration, Bounds):
+            values, is_present = shared.values_in(batch, 0, self.column, public)
+            return values >= float(self.success), is_present  # type: ignore[arg-type]
         array = arrow_columns.unpacked(batch.column(0))
         return arrow_columns.numbers(array, self.column) != 0, arrow_columns.present(array)
 
@@ -101,23 +104,23 @@ class YesNo:
 @described("adaptive.ProportionTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProportionTest:
-    """That each row is a success with probability `chance`, independently; or not more, or not less
-    ("greater", "less" is the alternative).
+    """Tests whether each row is a success with probability `chance`, independently; or at most, or at least,
+    with this probability (where the alternative is "greater" or "less").
 
-    `trials` is the number of rows with a value, where that is public; without it both counts are bought, from
-    one price.
+    `trials` is the number of rows with a value, where that is public; without it both counts are released
+    under the one epsilon.
 
     Guarantee: epsilon-DP: discrete Laplace noise on one count, or on both.
-    Proof:     `YesNo`, one entry or both; the uniform part and the p-value are computed from what was paid
-               for.
+    Proof:     `YesNo`, one entry or both; the uniform part and the p-value are post-processing of the noisy
+               counts.
     Assumes:   with `trials`, that so many rows have a value; the p-value is wrong otherwise, the privacy is
                not.
 
     p-values:  super-uniform under the null for every number of rows. With `trials` exactly uniform up to
-               2**-32, and one-sided no private test at this price has more power (Awan & Slavkovic 2018).
+               2**-32, and one-sided no private test at this epsilon has more power (Awan & Slavkovic 2018).
     Proof:     P(X + noise >= what was seen) for X binomial. Without `trials`, the largest such tail of (1 -
-               c) yes - c no over all numbers of rows that the noise on their sum allows, see `result`. For
-               shares on the null's far side tails are smaller.
+               c) yes - c no over all numbers of rows that the noise on their sum allows, see `result`. Under
+               a composite null the tail is largest at the null proportion.
     """
 
     public: Public
@@ -138,8 +141,8 @@ class ProportionTest:
         _require.one_of(shared.SIDES, alternative=self.alternative)
         if self.trials is not None:
             _require.integer(trials=self.trials, at_least=1)
-            if self.trials > _MOST:
-                raise _require.fail("trials", self.trials, f"at most {_MOST}")
+            if self.trials > _MAX_TRIALS:
+                raise _require.fail("trials", self.trials, f"at most {_MAX_TRIALS}")
         self.statistic.check(self.public)
 
     @property
@@ -156,42 +159,50 @@ class ProportionTest:
         return self.noise.event
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return how far noise puts the count of successes (with `trials`), or the worse of both counts."""
+        """Return a bound on the noise of the count of successes (with `trials`), or of both counts."""
         return self.noise.error(confidence, entries=1 if self.trials is not None else 2) + 1
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         counts = self.statistic(source)
         result = (
-            self._with_trials(counts, entropy) if self.trials is not None else self._bought(counts, entropy)
+            self._with_trials(counts, entropy)
+            if self.trials is not None
+            else self._without_trials(counts, entropy)
         )
+        # `scored`: the error is that of the noisy counts, not of the p-value.
         return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def _with_trials(self, counts: Integers, entropy: Entropy) -> TestResult:
         assert self.trials is not None
         count = int(self.noise(counts[:1], entropy=entropy)[0])
-        fine = int(sampling.uniform_below(_FINE, 1, entropy)[0])
-        above, here = _binomial_tails(count, self.trials, float(self.chance), float(self.noise.scale))
+        uniform = int(sampling.uniform_below(_UNIFORM_STEPS, 1, entropy)[0])
+        tail_above, mass_at = _binomial_tails(count, self.trials, float(self.chance), float(self.noise.scale))
         greater, less = (
-            above + here * (_FINE - fine) / _FINE,
-            max(0.0, 1 - above - here) + here * (fine + 1) / _FINE,
+            tail_above + mass_at * (_UNIFORM_STEPS - uniform) / _UNIFORM_STEPS,
+            max(0.0, 1 - tail_above - mass_at) + mass_at * (uniform + 1) / _UNIFORM_STEPS,
         )
         pvalue = shared.two_sided(greater, less, self.alternative)
-        return TestResult(statistic=count + fine / _FINE - 0.5, pvalue=shared.at_most_one(pvalue, 1e-14))
+        # 1e-14 covers the tails that `_binomial` leaves out and the rounding of their complement.
+        return TestResult(
+            statistic=count + uniform / _UNIFORM_STEPS - 0.5, pvalue=shared.at_most_one(pvalue, 1e-14)
+        )
 
-    def _bought(self, counts: Integers, entropy: Entropy) -> TestResult:
+    def _without_trials(self, counts: Integers, entropy: Entropy) -> TestResult:
         yes, no = (int(v) for v in self.noise(counts, entropy=entropy))
         chance, scale = float(self.chance), float(self.noise.scale)
-        slack = laplace_sum_error(self.noise.scale, 2, DOUBT)
+        slack = laplace_sum_error(self.noise.scale, 2, FAILURE_PROBABILITY)
         low, high = max(0, yes + no - slack), yes + no + slack
-        share, people = yes / max(1, yes + no), yes + no
-        if high <= 0 or high > _MOST:
-            return TestResult(statistic=share, pvalue=1.0, people=people)
+        share, rows = yes / max(1, yes + no), yes + no
+        if high <= 0 or high > _MAX_TRIALS:
+            return TestResult(statistic=share, pvalue=1.0, people=rows)
         excess = (1 - chance) * yes - chance * no
         greater = _largest_tail(excess, low, high, chance, scale)
         less = _largest_tail(-excess, low, high, 1 - chance, scale)
         pvalue = shared.two_sided(greater, less, self.alternative)
-        return TestResult(statistic=share, pvalue=shared.at_most_one(pvalue, 2 * DOUBT), people=people)
+        return TestResult(
+            statistic=share, pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY), people=rows
+        )
 
 
 @lru_cache(maxsize=2048)
@@ -204,18 +215,18 @@ def _binomial(trials: int, chance: float) -> tuple[Floats, Floats]:
 
 
 def _binomial_tails(count: int, trials: int, chance: float, scale: float) -> tuple[float, float]:
-    """P(X + L > count) and P(X + L = count) for X binomial and L discrete Laplace noise."""
+    """Return P(X + L > count) and P(X + L = count) for X binomial and L discrete Laplace noise."""
     x, masses = _binomial(trials, chance)
-    above, least = shared.survival(count + 1 - x, scale), shared.survival(count - x, scale)
-    return float(masses @ above), float(masses @ (least - above))
+    tail_above, tail_from = shared.survival(count + 1 - x, scale), shared.survival(count - x, scale)
+    return float(masses @ tail_above), float(masses @ (tail_from - tail_above))
 
 
 def _largest_tail(excess: float, low: int, high: int, chance: float, scale: float) -> float:
     """Return the largest P(X - c n + (1 - c) L - c L' >= excess) over numbers of rows n from low to high, or
     a little more.
 
-    Not every n is gone through where noise is wide: j rows more add at most (1 - c) j to X - c n, so the tail
-    at the last n that was, and at an excess smaller by that, is not smaller.
+    Where noise is wide only every stride-th n is evaluated: j rows more add at most (1 - c) j to X - c n, so
+    the tail at the last evaluated n, and at an excess smaller by that, is not smaller.
     """
     stride = max(1, int(scale / 8))
     first, step, table = _noise_tail(chance, scale)
@@ -230,8 +241,10 @@ def _largest_tail(excess: float, low: int, high: int, chance: float, scale: floa
 
 @lru_cache(maxsize=64)
 def _noise_tail(chance: float, scale: float) -> tuple[float, float, Floats]:
-    """P((1 - c) L - c L' >= s) from a first s on in steps: rounded so that looking it up at the step below s
-    is never too small."""
+    """Return P((1 - c) L - c L' >= s) for s on a grid: its first s, its step and the tails.
+
+    Rounded so that the tail at the grid point below s is never too small.
+    """
     reach, coarse = math.ceil(32 * scale) + 2, max(1, int(scale / 32))
     other = np.arange(-reach, reach + coarse, coarse, dtype=np.float64)
     masses = shared.survival(other, scale) - shared.survival(other + coarse, scale)

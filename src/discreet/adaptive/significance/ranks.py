@@ -35,7 +35,7 @@ from ...mechanisms.protocols import Release, check_source, release
 from ...sampling import Entropy
 from ...tables import Source
 from . import result as shared
-from .result import DOUBT, Floats, TestResult
+from .result import FAILURE_PROBABILITY, Floats, TestResult
 
 _SIZES = Fraction(1, 6)  # of epsilon, for how many rows there are
 _MOST = 10**9
@@ -124,11 +124,13 @@ class _Signs:
         size = self.public.declared_size("this test") if declared else _MOST
         scale = self._scale(self.moved(size) if declared else self._bound(sizes))
         noisy = signs + draw(scale, entropy)
-        slack = certified.quantile(self.sizes_noise.scale, Fraction(DOUBT) / len(sizes)) - 1
+        slack = certified.quantile(self.sizes_noise.scale, Fraction(FAILURE_PROBABILITY) / len(sizes)) - 1
         most = [min(size, value + slack) for value in sizes]
         pvalue = self.judge(noisy, most, float(scale), entropy) if min(most) >= _FEWEST else 1.0
         result = TestResult(
-            statistic=float(noisy), pvalue=shared.at_most_one(pvalue, 2 * DOUBT), people=sum(sizes)
+            statistic=float(noisy),
+            pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY),
+            people=sum(sizes),
         )
 
         def error(confidence: float) -> int:

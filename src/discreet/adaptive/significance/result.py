@@ -1,8 +1,8 @@
-"""What a private test tells, and the pieces that all tests share: tails of noise, simulations, checks.
+"""Defines the result of a private test, and what all tests share: tails of noise, simulations, checks.
 
 Where a p-value needs a number that only noise tells (how many people there are), it is taken over all values
-that the noise allows, save a chance of `DOUBT`, and `DOUBT` is added to it (Berger & Boos 1994): valid
-whatever the number is, and never below a millionth.
+that the noise allows, save a chance of `FAILURE_PROBABILITY`, and `FAILURE_PROBABILITY` is added to it
+(Berger & Boos 1994): valid whatever the number is, and never below a millionth.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from ...sampling import Entropy
 
 Floats = NDArray[np.float64]
 SIDES = ("two-sided", "greater", "less")
-DOUBT = 1e-6  # the chance that noise was larger than a p-value allows for; added to the p-value
+# The chance that noise was larger than a p-value allows for; added to the p-value.
+FAILURE_PROBABILITY = 1e-6
 _FLOATS = 1e-9  # relative: what sums of floats may be off by, with much to spare
 
 
@@ -62,13 +63,13 @@ def check_runs(runs: Any) -> None:
         raise _require.fail("runs", runs, "at most 1000000")
 
 
-def at_most_one(pvalue: float, doubt: float = 0.0) -> float:
-    """Return a p-value that floating point and the doubt about nuisances only make larger."""
-    return min(1.0, pvalue * (1 + _FLOATS) + doubt + 1e-300)
+def at_most_one(pvalue: float, allowance: float = 0.0) -> float:
+    """Return a p-value that floating point and the allowance for nuisances only make larger."""
+    return min(1.0, pvalue * (1 + _FLOATS) + allowance + 1e-300)
 
 
 def survival(at: Any, scale: float) -> Floats:
-    """P(L >= m) for discrete Laplace noise L."""
+    """Return P(L >= m) for discrete Laplace noise L."""
     m = np.asarray(at, dtype=np.float64)
     upper = np.exp(-np.where(m >= 1, m, 1 - m) / scale) / (1 + math.exp(-1 / scale))
     tails: Floats = np.where(m >= 1, upper, 1 - upper)

@@ -1,5 +1,5 @@
-"""`discreet stream start | learn | feed | show | factors`: a count that is published again at every tick, or
-an online learner that decides after every round."""
+"""Defines `discreet stream start | learn | feed | show | factors`: a count that is published again at every
+tick, or an online learner that decides after every round."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from ..requests import open_session
 from .query import ANALYST, CONFIDENCE, DATA, DELTA, GROUPS, JSON, LEDGER, ROWS, SCHEMA, SQL, _say
 
 stream = typer.Typer(
-    help="Publish a count at every tick, for one price: start, feed, show.",
+    help="Publish a count or decision at every tick, for one epsilon: start, learn, feed, show, factors.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -29,7 +29,7 @@ NUMBER = typer.Option(
 def start(
     data: str = DATA,
     sql: str = SQL,
-    epsilon: float = typer.Option(..., "--epsilon", "-e", help="The price of all ticks together."),
+    epsilon: float = typer.Option(..., "--epsilon", "-e", help="The epsilon of all ticks together."),
     delta: float = DELTA,
     horizon: int = typer.Option(
         None, "--horizon", help="How many ticks there are at most. Without it, no end (units are rows)."
@@ -40,22 +40,29 @@ def start(
     participations: int = typer.Option(
         None, "--participations", help="On how many ticks one person counts, where people have many rows."
     ),
-    separation: int = typer.Option(1, "--separation", help="Ticks between two of a person's, at least."),
+    separation: int = typer.Option(
+        1, "--separation", help="The least number of ticks from one participation of a person to the next."
+    ),
     window: int = typer.Option(None, "--window", help="Count the last so many ticks only."),
     decay: float = typer.Option(None, "--decay", help="Weight a tick by this to the power of its age."),
     restart: int = typer.Option(None, "--restart", help="Begin again at zero after so many ticks."),
     strategy: str = typer.Option(
-        "auto", "--strategy", help="auto, tree, honaker, square_root, banded, blt, optimal, item or fresh."
+        "auto",
+        "--strategy",
+        help="auto, tree, honaker, square_root, banded, blt or optimal; or a baseline to compare with: item "
+        "(noise on every tick's own count), fresh (new noise on every sum).",
     ),
     rows: int = ROWS,
     groups: int = GROUPS,
-    dry: bool = typer.Option(False, "--preview", help="Say price and error, and start nothing. Free."),
+    preview: bool = typer.Option(
+        False, "--preview", help="Print the error without starting; nothing is charged."
+    ),
     analyst: str = ANALYST,
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
     as_json: bool = JSON,
 ) -> None:
-    """Start a stream on a table whose ledger is open (discreet init), and pay its whole price."""
+    """Start a stream on a table whose ledger is open (discreet init), and charge its whole epsilon."""
     from ...session.streams import Stream, stream_counter
 
     session = open_session(data, schema=schema, ledger=ledger, analyst=analyst)
@@ -64,21 +71,21 @@ def start(
         rows=rows, groups=groups, horizon=horizon, strategy=strategy, separation=separation, window=window,
         decay=decay, restart=restart,
     )  # fmt: skip
-    facts: dict[str, Any] = {
+    summary: dict[str, Any] = {
         "strategy": type(counter.strategy).__name__,
         "level": counter.level,
         "horizon": counter.horizon,
         "error": counter.error(0.95),
     }
-    if not dry:
-        facts["stream"] = Stream.begin(session, counter).number
+    if not preview:
+        summary["stream"] = Stream.begin(session, counter).number
     if as_json:
-        print(json.dumps(facts))
+        print(json.dumps(summary))
         return
     end = "without end" if counter.horizon is None else f"of at most {counter.horizon:,} ticks"
-    begun = "not started, nothing charged" if dry else f"{facts['stream']} is started"
-    _say(f"stream {begun}: {end}, at {counter.level} level, by {facts['strategy']}")
-    _say(f"each release is within {facts['error']:,.4g} with 95% confidence, at the worst tick")
+    status = "not started, nothing charged" if preview else f"{summary['stream']} is started"
+    _say(f"stream {status}: {end}, at {counter.level} level, by {summary['strategy']}")
+    _say(f"each release is within {summary['error']:,.4g} with 95% confidence, at the worst tick")
     _say(f"used so far: {session.spent:.4g}; left: {max(0.0, session.remaining):.4g}")
 
 
@@ -86,50 +93,52 @@ def start(
 def learn(
     data: str = DATA,
     loss: str = typer.Option(..., "--loss", help="squared, logistic, distance or linear."),
-    epsilon: float = typer.Option(..., "--epsilon", "-e", help="The price of all rounds together."),
+    epsilon: float = typer.Option(..., "--epsilon", "-e", help="The epsilon of all rounds together."),
     delta: float = DELTA,
     features: str = typer.Option(..., "--features", help="Columns of numbers, with commas between them."),
     target: str = typer.Option(None, "--target", help="What is predicted, for squared and logistic."),
     learner: str = typer.Option("auto", "--learner", help="leader, mirror, experts, or what fits the loss."),
-    clip: float = typer.Option(None, "--clip", help="How long the gradient of a unit may be."),
-    radius: float = typer.Option(1.0, "--radius", help="Of the ball that decisions are in."),
+    clip: float = typer.Option(None, "--clip", help="L2 bound on a unit's gradient."),
+    radius: float = typer.Option(1.0, "--radius", help="Radius of the L2 ball that contains the decisions."),
     batch: float = typer.Option(1.0, "--batch", help="How many units a round has, as you declare it."),
-    ridge: float = typer.Option(0.0, "--ridge", help="Added to the loss: half of it times |w|²."),
+    ridge: float = typer.Option(0.0, "--ridge", help="L2 penalty: adds ridge/2 * |w|² to the loss."),
     horizon: int = typer.Option(None, "--horizon", help="How many rounds there are at most."),
     clock: str = typer.Option(None, "--clock", help="The column of days whose rows are a round each."),
     participations: int = typer.Option(
         None, "--participations", help="In how many rounds one person counts, where people have many rows."
     ),
     strategy: str = typer.Option("auto", "--strategy", help="As of discreet stream start."),
-    dry: bool = typer.Option(False, "--preview", help="Say price and regret, and start nothing. Free."),
+    preview: bool = typer.Option(
+        False, "--preview", help="Print the regret bound without starting; nothing is charged."
+    ),
     analyst: str = ANALYST,
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
     as_json: bool = JSON,
 ) -> None:
-    """Start an online learner, and pay its whole price: feed gives it a round, show its decisions."""
+    """Start an online learner, and charge its whole epsilon: feed gives it a round, show its decisions."""
     from ...session.streams import OnlineStream, online_learner
 
     session = open_session(data, schema=schema, ledger=ledger, analyst=analyst)
-    asked = online_learner(
+    online = online_learner(
         session, _loss(loss, features, target), epsilon=epsilon, delta=delta, learner=learner, clip=clip,
-        space=_space(learner, loss, features, radius), batch=batch, ridge=ridge, horizon=horizon,
+        space=_decision_set(learner, loss, features, radius), batch=batch, ridge=ridge, horizon=horizon,
         clock=clock, participations=participations, strategy=strategy,
     )  # fmt: skip
-    facts: dict[str, Any] = {
-        "learner": asked.learner,
-        "level": asked.level,
-        "horizon": asked.horizon,
-        "regret_bound": asked.regret_bound(),
+    summary: dict[str, Any] = {
+        "learner": online.learner,
+        "level": online.level,
+        "horizon": online.horizon,
+        "regret_bound": online.regret_bound(),
     }
-    if not dry:
-        facts["stream"] = OnlineStream.begin(session, asked).number
+    if not preview:
+        summary["stream"] = OnlineStream.begin(session, online).number
     if as_json:
-        print(json.dumps(facts))
+        print(json.dumps(summary))
         return
-    begun = "not started, nothing charged" if dry else f"{facts['stream']} is started"
-    _say(f"learner {begun}: {asked.learner}, {asked.horizon:,} rounds, at {asked.level} level")
-    _say(f"its regret over all rounds is expected to be below {facts['regret_bound']:,.4g}")
+    status = "not started, nothing charged" if preview else f"{summary['stream']} is started"
+    _say(f"learner {status}: {online.learner}, {online.horizon:,} rounds, at {online.level} level")
+    _say(f"its regret over all rounds is expected to be below {summary['regret_bound']:,.4g}")
     _say(f"used so far: {session.spent:.4g}; left: {max(0.0, session.remaining):.4g}")
 
 
@@ -147,7 +156,7 @@ def _loss(name: str, features: str, target: str | None) -> Any:
     return LOSSES[name](target=target, features=columns)
 
 
-def _space(learner: str, loss: str, features: str, radius: float) -> Any:
+def _decision_set(learner: str, loss: str, features: str, radius: float) -> Any:
     from ...streaming import Ball
 
     if learner == "experts" or (learner == "auto" and loss == "linear"):
@@ -210,11 +219,11 @@ def show(
     history = live.history
     errors = [live.counter.error(confidence, t) for t in range(1, len(history) + 1)]
     if as_json:
-        print(json.dumps({"stream": live.number, "values": _plain(history), "errors": errors}))
+        print(json.dumps({"stream": live.number, "values": _to_json(history), "errors": errors}))
         return
     print(f"stream {live.number}: {len(history)} ticks so far")
     for t, (value, error) in enumerate(zip(history, errors, strict=True), 1):
-        print(f"{t:>8}  {_words(value)}  ± {error:,.4g}")
+        print(f"{t:>8}  {_format_value(value)}  ± {error:,.4g}")
 
 
 @stream.command()
@@ -238,20 +247,22 @@ def factors(
 def _shown(live: Any, as_json: bool) -> None:
     value, error = live.value, live.error()
     if as_json:
-        print(json.dumps({"stream": live.number, "tick": live.steps, "value": _plain(value), "error": error}))
+        print(
+            json.dumps({"stream": live.number, "tick": live.steps, "value": _to_json(value), "error": error})
+        )
         return
-    print(f"tick {live.steps}: {_words(value)} ± {error:,.4g}")
+    print(f"tick {live.steps}: {_format_value(value)} ± {error:,.4g}")
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     if isinstance(value, list):
-        return [_plain(v) for v in value]
+        return [_to_json(v) for v in value]
     if isinstance(value, dict):
         return {str(key): v for key, v in value.items()}
     return value.tolist() if hasattr(value, "tolist") else value
 
 
-def _words(value: Any) -> str:
+def _format_value(value: Any) -> str:
     if isinstance(value, dict):
         return ", ".join(f"{key}: {v:,.1f}" for key, v in value.items())
     if hasattr(value, "tolist"):

@@ -84,12 +84,21 @@ class FrontDesk:
         self.drawing.stop()
 
     async def look(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
-        """Do what needs no data: it answers at once.
+        """Answer a request that reads no data and changes nothing, at once.
 
         What may take long is done where it holds up nobody's preview of a question.
         """
         if verb in SLOW or options.keys() & {"queries", "mechanism"}:
             return await self.draw(verb, person, dataset, **options)
+        return await self._call_previews(verb, person, dataset, options)
+
+    async def change(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
+        """Change a dataset's policy, or write a note into its ledger; this reads no data either."""
+        return await self._call_previews(verb, person, dataset, options)
+
+    async def _call_previews(
+        self, verb: str, person: Person, dataset: Dataset, options: dict[str, Any]
+    ) -> dict[str, Any]:
         request = self._request(verb, person, dataset, options)
         reply = await self.previews.call(request, time.monotonic() + QUICK, person.name)
         return _result(reply)

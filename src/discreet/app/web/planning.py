@@ -1,5 +1,4 @@
-"""Verbs of a worker that plan and explain: how to split a budget, and what a price means. Free: no data is
-touched."""
+"""Handles worker requests that plan and explain. They read no data and charge nothing."""
 
 from __future__ import annotations
 
@@ -24,24 +23,25 @@ from .sessions import Desk, Request, Result, numbers, session_of
 def plan(desk: Desk, request: Request) -> Result:
     """Split an epsilon among questions and models so that the weighted error is least."""
     session, options = session_of(desk, request)
-    work = [_work(one) for one in options["work"]]
-    made = session.plan(work, epsilon=options["epsilon"], together=options.get("together", True))
-    return {"epsilon": made.epsilon, "items": [item_json(item) for item in made.items], "text": str(made)}
+    work = [_parse_work(item) for item in options["work"]]
+    result = session.plan(work, epsilon=options["epsilon"], together=options.get("together", True))
+    items = [item_json(item) for item in result.items]
+    return {"epsilon": result.epsilon, "items": items, "text": str(result)}
 
 
-def _work(one: Any) -> Any:
-    if not isinstance(one, dict):
-        return one
-    given = {name: value for name, value in one.items() if value is not None}
-    if "estimator" in given:
-        given["estimator"] = estimator_of(given["estimator"])
-        if "target" not in given:
+def _parse_work(item: Any) -> Any:
+    if not isinstance(item, dict):
+        return item
+    fields = {name: value for name, value in item.items() if value is not None}
+    if "estimator" in fields:
+        fields["estimator"] = estimator_of(fields["estimator"])
+        if "target" not in fields:
             raise InvalidInput("a model of a plan has a target, the column to predict. Nothing was charged.")
-    return given
+    return fields
 
 
 def item_json(item: Item) -> Result:
-    """Return one piece of a plan's work with its share."""
+    """Return a plan item with its epsilon as JSON."""
     work: Any = item.work
     facts: dict[str, Any]
     if isinstance(work, Question):
@@ -52,23 +52,23 @@ def item_json(item: Item) -> Result:
         assert isinstance(work, Model)
         facts = {"estimator": describe_estimator(work.estimator), "target": work.target}
         facts["features"] = None if work.features is None else list(work.features)
-    kept = {name: value for name, value in facts.items() if value is not None}
-    return {"work": kept, "weight": item.weight, "epsilon": item.epsilon, "error": item.error}
+    fields = {name: value for name, value in facts.items() if value is not None}
+    return {"work": fields, "weight": item.weight, "epsilon": item.epsilon, "error": item.error}
 
 
 def item_of(facts: Result) -> Item:
-    """Return the piece of work that `item_json` wrote down."""
-    given: dict[str, Any] = facts["work"]
+    """Return the plan item that `item_json` serialized."""
+    fields: dict[str, Any] = facts["work"]
     work: Any
-    if "sql" in given:
-        rest = tuple((name, value) for name, value in given.items() if name != "sql")
-        work = Question(given["sql"], rest)
-    elif "queries" in given:
-        work = Together(tuple(given["queries"]), given.get("rows"))
+    if "sql" in fields:
+        rest = tuple((name, value) for name, value in fields.items() if name != "sql")
+        work = Question(fields["sql"], rest)
+    elif "queries" in fields:
+        work = Together(tuple(fields["queries"]), fields.get("rows"))
     else:
-        features = given.get("features")
+        features = fields.get("features")
         work = Model(
-            estimator_of(given["estimator"]), given["target"], None if features is None else tuple(features)
+            estimator_of(fields["estimator"]), fields["target"], None if features is None else tuple(features)
         )
     return Item(work, facts["weight"], facts["epsilon"], facts["error"])
 
@@ -78,52 +78,52 @@ def explain(desk: Desk, request: Request) -> Result:
     session, options = session_of(desk, request)
     audience, delta = options.pop("audience", None), options.pop("delta", None)
     text, epsilon, number = options.pop("sql", None), options.get("epsilon"), options.pop("number", None)
-    options.pop("horizon", None)
+    options.pop("horizon", None)  # `_release` reads it from the request; a session knows no such option
     if number is not None:
         return explanation_json(_release(desk, request, number, audience or "public", delta))
     if text is None and epsilon is not None:
-        given = {} if delta is None else {"delta": delta}
+        delta_option = {} if delta is None else {"delta": delta}
         return explanation_json(
             explain_price(
                 float(_registry.from_json(epsilon)),
                 audience=audience or "public",
                 neighbors=session.public.neighbors,
-                **given,
+                **delta_option,
             )
         )
     return explanation_json(session.explain(text, audience=audience, delta=delta, **numbers(options)))
 
 
-def odds_of(desk: Desk, request: Request) -> Result:
-    """Say what the price of an event means, in plain odds."""
+def event_odds(desk: Desk, request: Request) -> Result:
+    """Return the odds that the event's guarantee implies."""
     event = _registry.from_json(request["options"]["event"])
     return {"odds": odds(event, float(request["options"]["delta"] or 0.0))}
 
 
 def _release(desk: Desk, request: Request, number: int, audience: str, delta: float | None) -> Explanation:
-    """Explain a stored release that who asks may see."""
+    """Explain a stored release that the requesting person may see."""
     for seq, _, charge in visible_releases(desk, request):
         if seq == number:
             event = _registry.from_json(charge.body["event"])
             title = f"What release {number} means for one person"
             facts = (("Asked", str(charge.body.get("text") or "a mechanism")),)
-            own = delta if delta is not None else _delta(charge, event)
-            return explain_event(event, delta=own, audience=audience, title=title, facts=facts)
+            release_delta = delta if delta is not None else _delta(charge, event)
+            return explain_event(event, delta=release_delta, audience=audience, title=title, facts=facts)
     raise InvalidInput(f"there is no stored release {number} of yours.")
 
 
 def _delta(charge: Any, event: Any) -> float:
-    """Return the delta that a release was asked with, or else one at which its event promises something."""
+    """Return the delta that a release was asked with, or else a delta at which its epsilon is finite."""
     described = charge.body.get("mechanism")
-    asked = None if described is None else asked_of(_registry.from_json(described))
-    if asked is not None and asked.delta:
-        return float(asked.delta)
+    price = None if described is None else asked_of(_registry.from_json(described))
+    if price is not None and price.delta:
+        return float(price.delta)
     return 0.0 if Risk(event, 0.0).bounded else USUAL_DELTA
 
 
 def explanation_json(shown: Explanation) -> Result:
     """Return an explanation: its words, its pictures as numbers, and as a piece of HTML."""
-    sections = _finite([dataclasses.asdict(section) for section in shown.sections])
+    sections = _to_json([dataclasses.asdict(section) for section in shown.sections])
     return {
         "title": shown.title,
         "audience": shown.audience,
@@ -136,22 +136,27 @@ def explanation_json(shown: Explanation) -> Result:
     }
 
 
-def _finite(value: Any) -> Any:
-    """Return plain lists and maps without infinities, which JSON has no word for: None stands for these."""
+def _to_json(value: Any) -> Any:
+    """Return plain lists and maps without the numbers that JSON cannot represent.
+
+    Infinity becomes None, minus infinity and NaN become their names; `_numbers` reads them back.
+    """
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        if math.isfinite(value):
+            return value
+        return None if value == math.inf else str(value)
     if isinstance(value, dict):
-        return {name: _finite(item) for name, item in value.items()}
-    return [_finite(item) for item in value] if isinstance(value, list | tuple) else value
+        return {name: _to_json(item) for name, item in value.items()}
+    return [_to_json(item) for item in value] if isinstance(value, list | tuple) else value
 
 
 def explanation_of(facts: Result) -> Explanation:
-    """Return the explanation that `explanation_json` wrote down."""
+    """Return the explanation that `explanation_json` serialized."""
     return Explanation(
         title=facts["title"],
         audience=facts["audience"],
         risk=Risk(_registry.from_json(facts["event"]), facts["delta"]),
-        sections=tuple(_section(one) for one in facts["sections"]),
+        sections=tuple(_section(section) for section in facts["sections"]),
         facts=tuple((name, value) for name, value in facts["facts"]),
     )
 
@@ -161,8 +166,8 @@ def _section(facts: Result) -> Section:
     picture = None
     if drawn is not None:
         series = tuple(
-            Series(one["name"], _numbers(one["x"]), _numbers(one["y"]), one["dashed"])
-            for one in drawn["series"]
+            Series(line["name"], _numbers(line["x"]), _numbers(line["y"]), line["dashed"])
+            for line in drawn["series"]
         )
         picture = Picture(**drawn | {"series": series, "labels": tuple(drawn["labels"])})
     return Section(
@@ -174,5 +179,12 @@ def _section(facts: Result) -> Section:
     )
 
 
-def _numbers(values: list[float | None]) -> tuple[float, ...]:
-    return tuple(math.inf if value is None else value for value in values)
+def _numbers(values: list[float | str | None]) -> tuple[float, ...]:
+    """Return the numbers that `_to_json` serialized."""
+    return tuple(_number(value) for value in values)
+
+
+def _number(value: float | str | None) -> float:
+    if value is None:
+        return math.inf
+    return float(value) if isinstance(value, str) else value

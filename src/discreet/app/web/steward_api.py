@@ -1,4 +1,4 @@
-"""The steward's part of the interface: people, tokens, datasets, budgets. Every act is written down."""
+"""Defines the data steward's API routes: people, tokens, datasets, budgets. Every change is recorded."""
 
 from __future__ import annotations
 
@@ -41,8 +41,12 @@ async def remove_person(request: Request, who: PersonName, person: Steward) -> d
     """Remove a person with their tokens and log-ins. What they spent stays spent."""
     if who == person.name:
         raise HTTPError("InvalidInput", "you cannot remove yourself. Nobody was removed.")
-    await record(request, person, f"removed {who}", who)
-    return {"removed": store_of(request).remove_person(who)}
+    store = store_of(request)
+    datasets = store.granted_to(who)  # read first: grants go with the person
+    removed = store.remove_person(who)
+    if removed:
+        await record(request, person, f"removed {who}", datasets=datasets)
+    return {"removed": removed}
 
 
 @router.get("/people/{who}/tokens")
@@ -53,7 +57,7 @@ async def tokens(request: Request, who: PersonName, person: Steward) -> dict[str
 
 @router.post("/people/{who}/tokens", status_code=201)
 async def issue(request: Request, who: PersonName, body: bodies.TokenBody, person: Steward) -> dict[str, Any]:
-    """Make a token. It is shown this once."""
+    """Issue a token, which is shown only once."""
     if store_of(request).role_of(who) is None:
         raise HTTPError("NotFound", "there is no person of this name. No token was made.")
     days = body.days or desk_of(request).settings.token_days
@@ -64,11 +68,11 @@ async def issue(request: Request, who: PersonName, body: bodies.TokenBody, perso
 
 @router.delete("/tokens/{token}")
 async def revoke(request: Request, token: TokenId, person: Steward) -> dict[str, Any]:
-    """Void a token by its public id."""
-    whose = store_of(request).revoke_token(token)
-    if whose is not None:
-        await record(request, person, f"revoked token {token} of {whose}", whose)
-    return {"revoked": whose is not None}
+    """Revoke a token by its public id."""
+    owner = store_of(request).revoke_token(token)
+    if owner is not None:
+        await record(request, person, f"revoked token {token} of {owner}", owner)
+    return {"revoked": owner is not None}
 
 
 @router.post("/drafts")
@@ -89,11 +93,11 @@ async def draft_of(request: Request, person: Person, path: str) -> dict[str, Any
 
 
 def located(request: Request, path: str) -> str:
-    """Return the data that a path names, inside a configured root."""
+    """Return the real path of a data source, inside a configured root."""
     file, mark, table = path.partition("::")
     real = str(desk_of(request).settings.under_root(file))
     if real.endswith((".key", ".ledger", ".toml", "-journal", "-wal")):
-        raise InvalidInput(f"{path!r} is no data. Nothing was opened.")
+        raise InvalidInput(f"{path!r} is not a data file. Nothing was opened.")
     return real + mark + table
 
 
@@ -104,7 +108,7 @@ async def add_dataset(request: Request, body: bodies.DatasetBody, person: Stewar
 
 
 async def create_dataset(request: Request, person: Person, body: bodies.DatasetBody) -> dict[str, Any]:
-    """Open a dataset and enter it."""
+    """Create the dataset's ledger and register the dataset."""
     store, desk = store_of(request), desk_of(request)
     if any(body.name == known.name for known in store.datasets(person)):
         raise InvalidInput(f"there is a dataset named {body.name!r} already. Nothing was added.")
@@ -114,8 +118,10 @@ async def create_dataset(request: Request, person: Person, body: bodies.DatasetB
         _write_schema(schema, ledger, body.schema_text)
     dataset = Dataset(body.name, data, str(schema), str(ledger))
     options = body.model_dump()
-    terms = {"budget": options["budget"], "analysts": options["analysts"]}
-    opened = await desk.steward("create", person, dataset, books=desk.settings.books(body.name), **terms)
+    budget_options = {"budget": options["budget"], "analysts": options["analysts"]}
+    opened = await desk.steward(
+        "create", person, dataset, books=desk.settings.books(body.name), **budget_options
+    )
     store.add_dataset(dataset)
     store.set_grants(body.name, opened["analysts"])
     store.record(person.name, f"added dataset {body.name}")
@@ -128,9 +134,9 @@ def _write_schema(schema: File, ledger: File, text: str) -> None:
         if schema.exists() and schema.read_text("utf-8") == text:
             return
         raise InvalidInput("this data has a ledger already, whose schema stays. Nothing was changed.")
-    part = schema.with_name(schema.name + ".part")
-    part.write_text(text, encoding="utf-8")
-    os.replace(part, schema)
+    temporary = schema.with_name(schema.name + ".part")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, schema)
 
 
 @router.get("/datasets/{name}/policy")
@@ -149,12 +155,12 @@ async def change_policy(
 
 async def set_policy(request: Request, person: Person, name: str, body: bodies.PolicyBody) -> dict[str, Any]:
     """Change a policy, and who may see the dataset."""
-    held = granted(request, name, person)
+    dataset = granted(request, name, person)
     facts = body.model_dump()
     large = facts.pop("large_delta")
-    changed = await desk_of(request).look("policy", person, held, policy=facts, large_delta=large)
+    changed = await desk_of(request).change("policy", person, dataset, policy=facts, large_delta=large)
     store_of(request).set_grants(name, list(changed["analysts"]))
-    await record(request, person, f"changed budgets of {name}", datasets=[held])
+    await record(request, person, f"changed budgets of {name}", datasets=[dataset])
     return changed
 
 
@@ -165,9 +171,9 @@ async def record(
     about: str | None = None,
     datasets: list[Dataset] | None = None,
 ) -> None:
-    """Write an act down: in the server's own list, and in the ledgers of the datasets it concerns."""
+    """Record an action in the server's audit log, and in the ledgers of the datasets it concerns."""
     store = store_of(request)
     store.record(person.name, action)
     concerned = datasets if datasets is not None else ([] if about is None else store.granted_to(about))
     for dataset in concerned:
-        await desk_of(request).look("note", person, dataset, by=person.name, what=action)
+        await desk_of(request).change("note", person, dataset, by=person.name, what=action)

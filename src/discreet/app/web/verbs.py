@@ -40,7 +40,7 @@ VERBS: dict[str, Verb] = {
     "preview": Verb("asking", "preview"),
     "plan": Verb("planning", "plan"),
     "explain": Verb("planning", "explain"),
-    "odds": Verb("planning", "odds_of"),
+    "odds": Verb("planning", "event_odds"),
     "ledger": Verb("bookkeeping", "ledger"),
     "check": Verb("bookkeeping", "check"),
     "spending": Verb("bookkeeping", "spending"),

@@ -43,7 +43,7 @@ class Curve(NamedTuple):
     infinite: float
 
     def seen(self) -> tuple[Array, Array]:
-        """Losses and log delta, for planning."""
+        """Return losses and log delta, for planning."""
         with np.errstate(divide="ignore"):
             return self.mesh * np.arange(self.start, self.start + len(self.value), dtype=np.float64), np.log(
                 self.value
@@ -166,7 +166,7 @@ def _read_upper(total: Sum, plan: Plan, window: Window, above: float, infinite: 
 
 
 def tests(parts: Sequence[Counted], plan: Plan, tail: float) -> Tests:
-    """P - e^epsilon Q of {sum of merged loss indices >= K}, for K from near the estimate on."""
+    """Return P - e^epsilon Q of {sum of merged loss indices >= K}, for K from near the estimate on."""
     built = []
     for part in parts:
         knots = _knots(part, plan, tail)

@@ -74,7 +74,8 @@ class Tilted(NamedTuple):
 
 
 def unit(precise: bool) -> float:
-    """Half the distance from 1 to the next number: of doubles, or of the widest type that numpy has here."""
+    """Return half the distance from 1 to the next number: of doubles, or of the widest type that numpy has
+    here."""
     return float(np.finfo(np.longdouble).eps) / 2 if precise else U
 
 
@@ -106,8 +107,8 @@ def tilt(part: Part, rate: float, precise: bool = False) -> Tilted:
 
 
 def _symbol(t: Tilted, size: int, active: Index | None, unit: float) -> tuple[npt.NDArray[Any], float]:
-    """Fourier transform of the tilted law minus a unit mass at its mode, and a bound on each entry's
-    error."""
+    """Return the Fourier transform of the tilted law minus a unit mass at its mode, and a bound on each
+    entry's error."""
     position = np.mod(t.place - t.place[t.mode], size)
     mass = t.mass.copy()
     mass[t.mode] = 0.0
@@ -128,7 +129,7 @@ def _symbol(t: Tilted, size: int, active: Index | None, unit: float) -> tuple[np
 def log_symbol(
     z: npt.NDArray[Any], error: float | Array, unit: float
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Array]:
-    """log|1+z|, arg(1+z), and a bound on the log of (|1+z| + error) / |1+z|."""
+    """Return log|1+z|, arg(1+z), and a bound on the log of (|1+z| + error) / |1+z|."""
     a, b = z.real, z.imag
     size = np.maximum(np.hypot(1 + a, b), 1e-100)
     square = 2 * a + (a * a + b * b)
@@ -178,8 +179,8 @@ class _Spectrum:
 def _less_an_atom(
     log: npt.NDArray[Any], angle: npt.NDArray[Any], complete: bool
 ) -> tuple[npt.NDArray[Any], float]:
-    """exp(log + i angle), or that minus one if it is smaller: a unit mass at the mode, put back after the
-    transform, costs no digits."""
+    """Return exp(log + i angle), or that minus one if it is smaller: a unit mass at the mode, put back after
+    the transform, costs no digits."""
     coefficient = np.exp(log) * np.exp(1j * angle)
     if complete:
         rest = np.expm1(log + 1j * angle)
@@ -189,7 +190,7 @@ def _less_an_atom(
 
 
 def _off(log: Array, slack: Array) -> Array:
-    """e^(log + slack) - e^log: how far a number of that size may be off."""
+    """Return e^(log + slack) - e^log: how far a number of that size may be off."""
     inside = np.minimum(slack, 600.0)
     return np.asarray(
         np.where(slack > 30, np.exp(np.minimum(log + slack, 600.0)), np.exp(log) * np.expm1(inside))
@@ -210,7 +211,7 @@ class _Powers:
         self.near = np.ones(half, bool)
 
     def multiply(self, t: Tilted, gain: npt.NDArray[Any], worst: float, n: int) -> None:
-        """`gain` at the places of t, relative to the same total; `worst` bounds its relative error."""
+        """Return `gain` at the places of t, relative to the same total; `worst` bounds its relative error."""
         u = self.unit
         row = np.zeros(self.size, dtype=gain.dtype)
         np.add.at(row, np.mod(t.place - t.place[t.mode], self.size), gain)

@@ -54,7 +54,7 @@ class Plan(NamedTuple):
     log_delta: Array = np.zeros(1)
 
     def others(self, loss: Array) -> Array:
-        """log of the delta that the other steps have left when one step has this loss."""
+        """Return the log of the delta that the other steps have left when one step has this loss."""
         return np.asarray(np.interp(self.epsilon - loss, self.at, self.log_delta, left=0.0))
 
     @property
@@ -97,7 +97,7 @@ class Cumulants:
         return other
 
     def spreading(self, t: float, mesh: float) -> float:
-        """n E[(L-l)(r-L)] for the lattice cell [l, r] around L, under the tilt."""
+        """Return n E[(L-l)(r-L)] for the lattice cell [l, r] around L, under the tilt."""
         exponent = self._log + t * self._loss
         weight = np.exp(exponent - np.maximum.reduceat(exponent, self._starts)[self._segment])
         inside = np.mod(self._loss, mesh)
@@ -124,7 +124,7 @@ class Cumulants:
         return float(n @ (peak + np.log(total))), float(n @ mean), float(n @ spread)
 
     def logs(self, t: Array) -> Array:
-        """log E exp(t L) for many t at once."""
+        """Return log E exp(t L) for many t at once."""
         total = np.zeros(len(t))
         ends = [*self._starts[1:], len(self._loss)]
         for a, b, n in zip(self._starts, ends, self._times, strict=True):
@@ -134,8 +134,8 @@ class Cumulants:
         return total
 
     def log_delta(self, t: float) -> float:
-        """log delta at the epsilon that is the mean of the law tilted by t: normal approximation under the
-        tilt."""
+        """Return log delta at the epsilon that is the mean of the law tilted by t: normal approximation under
+        the tilt."""
         k, k1, k2 = self(t)
         sd = math.sqrt(max(k2, 1e-300))
         a = t * sd
@@ -210,8 +210,8 @@ def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tup
 def plan(
     k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0, factor: float = 1.0
 ) -> Plan:
-    """Window and mesh for the epsilon that is the mean of the law tilted by theta, computed under a tilt of
-    factor * theta.
+    """Return the window and the mesh for the epsilon that is the mean of the law tilted by theta, computed
+    under a tilt of factor * theta.
 
     `alias` is -log of the mass, relative to delta, that may be misplaced.
     """
@@ -329,8 +329,8 @@ def aimed(plan: Plan, k: Cumulants, seen: tuple[Array, Array] | None = None) -> 
 
 
 def graded(nodes: Nodes, plan: Plan) -> Index:
-    """Lattice indices dense at the losses that delta is made of, sparse in the tails of that: width ~ (tail
-    mass)^(-1/3).
+    """Return lattice indices dense at the losses that delta is made of, sparse in the tails of that: width ~
+    (tail mass)^(-1/3).
 
     A loss l of one step contributes its mass times the delta of all others at epsilon - l. For many small
     steps that is the tilted law; for rare huge ones it keeps the crowd that a tilt forgets. With _COARSE the
@@ -359,6 +359,6 @@ def graded(nodes: Nodes, plan: Plan) -> Index:
 
 
 def beside(loss: Array, mesh: float) -> Index:
-    """Lattice indices next to each of finitely many losses."""
+    """Return lattice indices next to each of finitely many losses."""
     floor = np.floor(loss / mesh).astype(np.int64)
     return np.unique(np.concatenate((floor - 1, floor, floor + 1, floor + 2)))

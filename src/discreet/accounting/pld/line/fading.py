@@ -40,7 +40,8 @@ def fading(
 
 
 def _cells(pair: SampledGaussian, edges: Array, theta: float, log_total: float) -> tuple[Array, Array]:
-    """Tilted masses of narrow cells of the noise, from below, and the losses at their edges, ascending.
+    """Return the tilted masses of narrow cells of the noise, from below, and the losses at their edges,
+    ascending.
 
     The log density changes by at most |t| + |p| mu share(t) per unit of noise: from its value in the middle
     the least follows.
@@ -62,7 +63,7 @@ def _cells(pair: SampledGaussian, edges: Array, theta: float, log_total: float) 
 
 
 def _decay(mass: Array, loss: Array, u: Array) -> Array:
-    """1 - |phi| over [u, GROWTH * u], from below, for cells of these masses between these losses."""
+    """Return 1 - |phi| over [u, GROWTH * u], from below, for cells of these masses between these losses."""
     i, j = _FIRST, _SECOND
     cells, low, high = (x.reshape(-1, _GROUP) for x in (mass, loss[:-1], loss[1:]))
     total = np.maximum(cells.sum(axis=1, keepdims=True), 1e-300)

@@ -78,7 +78,7 @@ class Ladder(NamedTuple):
     lines: list[Line]
 
     def read(self, epsilon: float) -> Reading:
-        """Bounds on delta at epsilon, which counts from the offsets: those of all levels, added up."""
+        """Return bounds on delta at epsilon, which counts from the offsets: those of all levels, added up."""
         readings = [line.read(epsilon) for line in self.lines]
         return Reading(
             math.fsum(one.low for one in readings) * (1 - 4 * U),
@@ -154,7 +154,7 @@ def _limited_by_rounding(lines: Ladder, interval: Interval, delta: float, offset
 
 
 def _invert(line: Ladder, epsilon: float, slope: float, delta: float, offset: float) -> Interval | None:
-    """Where the upper bound on delta, and where the lower, cross delta."""
+    """Return where the upper bound on delta, and where the lower, cross delta."""
     log_delta, least = math.log(delta), -offset - 1e-15 * abs(offset)
     high = crossing(lambda x: math.log(max(line.read(x).high, 1e-320)) - log_delta, epsilon, slope, least)
     if high is None:

@@ -248,8 +248,8 @@ class Line:
         return Reading(max(low - self._around(epsilon), 0.0), high + self._without_jump(epsilon))
 
     def _around(self, epsilon: float) -> float:
-        """Sum over k of e^(theta k W) delta(epsilon + kW), k = ±1, ±2, ..., by Chernoff's bound on P(S >
-        epsilon), which exceeds delta."""
+        """Return the sum over k of e^(theta k W) delta(epsilon + kW), k = ±1, ±2, ..., by Chernoff's bound on
+        P(S > epsilon), which exceeds delta."""
         w, t = self.window, self.theta - self.window.down
         above = self.beyond - (self.theta + w.up) * epsilon - w.up * w.period
         below = self.below - t * epsilon - w.down * w.period
@@ -300,8 +300,8 @@ def powers(
 def _jumping(
     core: Complex, far: Complex, far_error: Array, odds: tuple[float, float], u: float
 ) -> tuple[Complex, Complex, Array, Array]:
-    """log and angle of 1 + j/c, the log of 1 + |j| / |c|, and how much that grows by errors; j is `odds`
-    times 1 + far."""
+    """Return the log and the angle of 1 + j/c, the log of 1 + |j| / |c|, and how much that grows by errors; j
+    is `odds` times 1 + far."""
     j, size = odds[0] * (1 + far), np.abs(core).astype(np.float64)
     j_size = np.abs(j).astype(np.float64)
     error = (odds[0] * far_error + j_size * odds[1]) * (1 + odds[1]) + 64 * u * (odds[0] + j_size) + 1e-300

@@ -62,7 +62,7 @@ class Tilted(NamedTuple):
 
 
 def _outside(pair: SampledGaussian, low: float, high: float) -> float:
-    """P-mass of the noise outside [low, high], from above."""
+    """Return the P-mass of the noise outside [low, high], from above."""
     mu = 1 / pair.sigma
     plain = float(ndtr(low) + ndtr(-high))
     moved = float(ndtr(low - mu) + ndtr(mu - high))
@@ -141,8 +141,8 @@ class Whole(NamedTuple):
     odds: list[tuple[float, float]]
 
     def log_above(self, steps: Sequence[Cut]) -> float:
-        """log of the whole moment from above: of the runs with a jump if there are any, of all of them
-        otherwise."""
+        """Return the log of the whole moment from above: of the runs with a jump if there are any, of all of
+        them otherwise."""
         if not any(odds for odds, _ in self.odds):
             return self.log + self.error
         jumps = math.fsum(
@@ -189,7 +189,7 @@ class Moments:
             )
 
     def spread(self, high: float) -> tuple[float, float]:
-        """Mean, with the offsets, and deviation of the runs without a loss above `high`."""
+        """Return the mean, with the offsets, and deviation of the runs without a loss above `high`."""
         mean = square = 0.0
         for n, offset, loss, log in self._steps:
             kept = slice(0, _upto(loss, high - offset))
@@ -221,7 +221,7 @@ class Moments:
         return max(float(loss[-1]) + offset for _, offset, loss, _ in self._steps)
 
     def logs(self, t: Array, level: Level = ALL) -> Array:
-        """log E exp(t L) over the runs of a level."""
+        """Return log E exp(t L) over the runs of a level."""
         total, more = np.zeros(len(t)), np.zeros(len(t))
         for n, offset, loss, log in self._steps:
             end, top = (_upto(loss, x - offset) for x in (level.low, level.high))
@@ -264,8 +264,8 @@ def rare(logs: Callable[[Array], Array], aim: Aim) -> bool:
 
 
 def ladder(moments: Moments, aim: Aim, offset: float, few: bool) -> list[Level]:
-    """Levels that together are all runs and for which lines are short: around epsilon and below, and rungs
-    above it.
+    """Return levels that together are all runs and for which lines are short: around epsilon and below, and
+    rungs above it.
 
     With `few` jumps the runs of small losses only are left to Chernoff's bound, if they are negligible.
     """

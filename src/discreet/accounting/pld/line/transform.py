@@ -31,7 +31,7 @@ _MOST_NODES = 50_000
 
 @cache
 def _legendre() -> tuple[Real, Real]:
-    """Nodes and weights on [-1, 1], polished by Newton's method in the widest floating-point type."""
+    """Return nodes and weights on [-1, 1], polished by Newton's method in the widest floating-point type."""
     x: Real = np.polynomial.legendre.leggauss(_NODES)[0].astype(np.longdouble)
     for _ in range(3):
         before, here = np.ones_like(x), x.copy()
@@ -43,8 +43,8 @@ def _legendre() -> tuple[Real, Real]:
 
 
 def log_ratio(pair: SampledGaussian, t: Real) -> Real:
-    """log r(t), r = 1-q + q e^(mu t - mu²/2): the likelihood ratio of the mixture at noise t = x / sigma, in
-    the precision of t."""
+    """Return log r(t), r = 1-q + q e^(mu t - mu²/2): the likelihood ratio of the mixture at noise t = x /
+    sigma, in the precision of t."""
     kind = t.dtype.type
     mu, q = kind(1) / kind(pair.sigma), kind(pair.rate)
     tilt = mu * t - mu * mu / 2
@@ -75,8 +75,8 @@ class Panels(NamedTuple):
 
 
 def _log_sup(pair: SampledGaussian, left: Array, right: Array, p: float, u: float, rho: float) -> Array:
-    """log of a bound on |density * r^(p + iu)| on the ellipse `rho` around each panel; infinite where none is
-    at hand.
+    """Return the log of a bound on |density * r^(p + iu)| on the ellipse `rho` around each panel; infinite
+    where none is at hand.
 
     On t = x + iy with mu |y| <= pi/2: |density| <= density(x) e^(y²/2), r(x) cos(mu y / 2) <= |r(t)| <= r(x),
     and the argument of r grows with x and y.
@@ -96,8 +96,8 @@ def _log_sup(pair: SampledGaussian, left: Array, right: Array, p: float, u: floa
 
 
 def _log_error(pair: SampledGaussian, left: Array, right: Array, p: float, u: float) -> Array:
-    """log of the error of each panel: half-width times 64/15 sup rho^(-2m) / (1 - rho^-2), for the best
-    ellipse.
+    """Return the log of the error of each panel: half-width times 64/15 sup rho^(-2m) / (1 - rho^-2), for the
+    best ellipse.
 
     Proof: Chebyshev coefficients are at most 2 sup rho^-k; m nodes are exact up to degree 2m - 1, odd
     polynomials vanish in both the integral and the rule, and each further one errs by at most 2 + 2/(k² - 1)
@@ -170,8 +170,8 @@ def weights(
 def _errors(
     pair: SampledGaussian, t: Real, ratio: Real, p: float, log: Real, u: float
 ) -> tuple[Array, Array]:
-    """Bounds on the relative error of density * r^p and on the absolute one of log r, at nodes that are
-    themselves rounded."""
+    """Return bounds on the relative error of density * r^p and on the absolute one of log r, at nodes that
+    are themselves rounded."""
     mu = 1 / pair.sigma
     t, ratio = t.astype(np.float64), ratio.astype(np.float64)
     tilt = mu * t - mu * mu / 2
@@ -182,7 +182,7 @@ def _errors(
 
 
 def symbol(law: Weights, spacing: float, count: int) -> tuple[npt.NDArray[Any], Array]:
-    """phi(j * spacing) - 1 for j = 0..count-1, and a bound on the error of each."""
+    """Return phi(j * spacing) - 1 for j = 0..count-1, and a bound on the error of each."""
     precise = law.weight.dtype != np.float64
     value, terms = _product(law, spacing, count)
     u = spacing * np.arange(count)
@@ -217,6 +217,6 @@ def _product(law: Weights, spacing: float, count: int) -> tuple[npt.NDArray[Any]
 
 
 def _turned(angle: Real) -> npt.NDArray[Any]:
-    """e^(i angle) - 1."""
+    """Return e^(i angle) - 1."""
     half = np.sin(angle / 2)
     return np.asarray(-2 * half * half + 1j * np.sin(angle))

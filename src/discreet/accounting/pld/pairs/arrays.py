@@ -24,7 +24,7 @@ def tail_error(z: Array, tail: Array) -> Array:
 
 
 def between(z: Array) -> tuple[Array, Array]:
-    """Phi(z[i+1]) - Phi(z[i]) for ascending z, infinities allowed, and a bound on its error.
+    """Return Phi(z[i+1]) - Phi(z[i]) for ascending z, infinities allowed, and a bound on its error.
 
     Differences are taken in the nearer tail, so that a far interval keeps its relative accuracy.
     """

@@ -213,7 +213,7 @@ _MANY = 10**8
 
 
 def powers(draws: Sequence[tuple[Array, int]], size: int) -> tuple[Array, float]:
-    """The law of a sum of independent draws, modulo `size`, and a bound on the error of every entry.
+    """Return the law of a sum of independent draws, modulo `size`, and a bound on the error of every entry.
 
     Laws start at 0.
 

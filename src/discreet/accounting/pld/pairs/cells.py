@@ -42,14 +42,14 @@ class Pair(Protocol):
         """(step, offset) if every finite loss is offset + an integer times step."""
 
     def nodes(self, tail: float) -> Nodes:
-        """Ascending losses that leave out at most about `tail` on either side."""
+        """Return ascending losses that leave out at most about `tail` on either side."""
 
     @property
     def discrete(self) -> bool:
         """Whether the nodes are all losses that occur."""
 
     def measure(self, edges: Array, refs: Array) -> Cells:
-        """Cells between ascending `edges` (infinite ends allowed); `refs` has one entry per cell."""
+        """Return cells between ascending `edges` (infinite ends allowed); `refs` has one entry per cell."""
 
 
 class Upper(NamedTuple):

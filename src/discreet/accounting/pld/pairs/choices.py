@@ -25,8 +25,8 @@ _UP = 1 + 1e-10  # a step: rounding of positive terms, and of the place of the m
 
 
 def blocks(epsilon: float, times: int) -> list[tuple[int, int]]:
-    """(size, number) of blocks of at most _BLOCK mechanisms, as equal as can be, within what a float can
-    hold."""
+    """Return (size, number) of blocks of at most _BLOCK mechanisms, as equal as can be, within what a float
+    can hold."""
     number = -(-times // min(_BLOCK, int(_FARTHEST / epsilon)))
     small, larger = divmod(times, number)
     return [(k, n) for k, n in ((small + 1, larger), (small, number - larger)) if n and k]
@@ -67,7 +67,7 @@ def chosen(epsilon: float, times: int) -> tuple[Atoms, float]:
 
 
 def _step(value: Array, half: Array, epsilon: float, fine: int) -> Array:
-    """TW on the knots `half`, from W there."""
+    """Return TW on the knots `half`, from W there."""
     whole = np.concatenate(
         (_below(value[1 : 2 * fine + 1], half[1 : 2 * fine + 1]), value, np.full(fine + 1, value[-1]))
     )
@@ -93,7 +93,7 @@ def _step(value: Array, half: Array, epsilon: float, fine: int) -> Array:
 
 
 def _below(value: Array, half: Array) -> Array:
-    """W at minus `half`, ascending, from W at half: 1 - e^-x + e^-x W(x)."""
+    """Return W at minus `half`, ascending, from W at half: 1 - e^-x + e^-x W(x)."""
     return np.asarray((-np.expm1(-half) + np.exp(-half) * value)[::-1])
 
 

@@ -16,7 +16,7 @@ _SQRT2 = math.sqrt(2)
 
 
 def gaussian_delta(shift: float, epsilon: float) -> tuple[float, float]:
-    """Lower and upper bound on delta of a Gaussian with shift m = sensitivity over noise.
+    """Return a lower and an upper bound on delta of a Gaussian with shift m = sensitivity over noise.
 
     Both terms are the normal density at the same point times Mills ratios: their difference is taken there,
     so that a tiny delta keeps its relative accuracy. The width of the bracket is what the special functions
@@ -41,18 +41,18 @@ def gaussian_delta(shift: float, epsilon: float) -> tuple[float, float]:
 
 
 def _log_tail(z: float) -> float:
-    """log Phi(-z) for z >= 0."""
+    """Return log Phi(-z) for z >= 0."""
     return -0.5 * z * z + math.log(float(erfcx(z / _SQRT2)) / 2)
 
 
 def gaussian_epsilon(shift: float, delta: float) -> tuple[float, float]:
-    """Lower and upper bound on epsilon, by bisection on the bracket of delta."""
+    """Return a lower and an upper bound on epsilon, by bisection on the bracket of delta."""
     return _root(shift, delta, 0), _root(shift, delta, 1)
 
 
 def _root(shift: float, delta: float, side: int) -> float:
-    """Largest epsilon whose lower bound still exceeds delta (side 0), or smallest whose upper bound does not
-    (side 1)."""
+    """Return the largest epsilon whose lower bound still exceeds delta (side 0), or smallest whose upper
+    bound does not (side 1)."""
     if gaussian_delta(shift, 0.0)[side] <= delta:
         return 0.0
     low, high = 0.0, shift

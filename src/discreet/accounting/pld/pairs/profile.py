@@ -35,7 +35,7 @@ def zcdp_curve(rho: float, epsilon: Array) -> Array:
 
 
 def zcdp_atoms(rho: float, tail: float) -> tuple[Atoms, float]:
-    """Atoms that dominate every rho-zCDP mechanism, and the mass at infinite loss (about `tail`)."""
+    """Return atoms that dominate every rho-zCDP mechanism, and the mass at infinite loss (about `tail`)."""
     far = rho + 2 * math.sqrt(rho * math.log(1 / tail))
     half = np.linspace(0.0, min(far, 600.0), _KNOTS)
     right = zcdp_curve(rho, half)
@@ -60,7 +60,7 @@ def _from_curve(loss: Array, delta: Array) -> tuple[Atoms, float]:
 
 
 def _minorant(x: Array, y: Array) -> list[int]:
-    """Indices of the lower convex hull of points with ascending x."""
+    """Return the indices of the lower convex hull of points with ascending x."""
     hull: list[int] = []
     for i in range(len(x)):
         while len(hull) >= 2:
@@ -74,7 +74,7 @@ def _minorant(x: Array, y: Array) -> list[int]:
 
 
 def _spaced(delta_at: Callable[[float], float], largest: float, level: float, few: int, many: int) -> Array:
-    """Knots from 0 to `largest`: many where the curve is still above `level`, few beyond."""
+    """Return knots from 0 to `largest`: many where the curve is still above `level`, few beyond."""
     near = largest
     while near > 1e-9 * largest and delta_at(near / 2) < level:
         near /= 2
@@ -82,8 +82,8 @@ def _spaced(delta_at: Callable[[float], float], largest: float, level: float, fe
 
 
 def curve_atoms(delta_at: Callable[[float], float], largest: float) -> tuple[Atoms, float]:
-    """Atoms that dominate every mechanism with delta <= delta_at(epsilon) in both directions, zero from
-    `largest` on."""
+    """Return atoms that dominate every mechanism with delta <= delta_at(epsilon) in both directions, zero
+    from `largest` on."""
     half = _spaced(delta_at, largest, 1e-12, 61, 181)
     right = np.array([delta_at(float(x)) for x in half[:-1]] + [0.0]) * (1 + 1e-12)
     return mirrored(half, right)
@@ -92,8 +92,8 @@ def curve_atoms(delta_at: Callable[[float], float], largest: float) -> tuple[Ato
 def renyi_atoms(
     moment: Callable[[float], float], tail: float, also: Callable[[float], float] | None = None
 ) -> tuple[Atoms, float]:
-    """Atoms that dominate every mechanism with log E exp((a-1) L) <= moment(a) for all orders a, in both
-    directions.
+    """Return atoms that dominate every mechanism with log E exp((a-1) L) <= moment(a) for all orders a, in
+    both directions.
 
     `also` is another bound on delta(epsilon) for epsilon >= 0 that holds in both directions: the lower of the
     two counts.
@@ -126,8 +126,8 @@ def renyi_atoms(
 
 
 def fixed_size_atoms(delta_at: Callable[[float], float], rate: float, largest: float) -> tuple[Atoms, float]:
-    """Atoms that dominate, for replacing one unit, what has delta <= delta_at(epsilon) in both directions,
-    seen through a sample of fixed size.
+    """Return atoms that dominate, for replacing one unit, what has delta <= delta_at(epsilon) in both
+    directions, seen through a sample of fixed size.
 
     Proof: q delta(log(1 + (e^x - 1) / q)) for x >= 0 (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647,
            Theorem 9), mirrored below 0.

@@ -31,7 +31,7 @@ class SampledGaussian:
         return None
 
     def _loss(self, x: Array) -> Array:
-        """log of mixture over N(0, s²) at x; increasing."""
+        """Return the log of mixture over N(0, s²) at x; increasing."""
         tilt = (x - 0.5) / self.sigma**2
         if self.rate == 1:
             return tilt
@@ -99,7 +99,7 @@ class SampledGaussian:
         return self._cells(n0, e0, n1, e1, step, refs)
 
     def _cells(self, n0: Array, e0: Array, n1: Array, e1: Array, step: Array, refs: Array) -> Cells:
-        """P - e^c Q without cancellation: the mixture differs from N(0,s²) by q (N1 - N0) only."""
+        """Return P - e^c Q without cancellation: the mixture differs from N(0,s²) by q (N1 - N0) only."""
         q = self.rate
         shift, shift_error = q * (n1 - n0), q * (e0 + e1)
         if self.removing:

@@ -14,7 +14,7 @@ _FAR = 600.0
 
 
 def delta(pair: Pair, epsilon: float) -> tuple[float, float]:
-    """Lower and upper bound on delta of the pair at epsilon, from the tail of the loss alone."""
+    """Return a lower and an upper bound on delta of the pair at epsilon, from the tail of the loss alone."""
     if epsilon > _FAR:  # delta falls with epsilon; e^epsilon must not overflow
         return 0.0, delta(pair, _FAR)[1]
     cells = pair.measure(np.array([-np.inf, epsilon, np.inf]), np.array([epsilon, epsilon]))
@@ -23,8 +23,8 @@ def delta(pair: Pair, epsilon: float) -> tuple[float, float]:
 
 
 def interval(pair: Pair, goal: float, near: float, slope: float) -> tuple[float, float] | None:
-    """Lower and upper bound on epsilon at delta = goal, the lower also at deltas larger by rounding; None if
-    no crossing is found."""
+    """Return a lower and an upper bound on epsilon at delta = goal, the lower also at deltas larger by
+    rounding; None if no crossing is found."""
     candidates = []
     for side, level in ((0, math.log(goal) + ROUNDED), (1, math.log(goal))):
 
