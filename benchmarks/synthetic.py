@@ -157,10 +157,12 @@ def measured(
     gigabytes."""
     source, domain, sizes, data = opened(bins)
     figures, seconds = [], []
-    for _ in range(runs):
+    for i in range(runs):
         copy, spent = ours(source, domain, len(data[0]), **terms)
         figures.append(distances(data, copy.codes, sizes))
         seconds.append(spent)
+        if runs > 1:
+            say(f"run_{i}", f"pairs {figures[-1][0]:.4f}  triples {figures[-1][1]:.4f}  {spent:.1f} CPU-s")
     pairs, triples = (float(np.mean([f[k] for f in figures])) for k in (0, 1))
     return pairs, triples, max(seconds), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 

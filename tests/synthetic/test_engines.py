@@ -56,7 +56,6 @@ ENGINES = [
     pytest.param(
         by_spark,
         marks=[
-            pytest.mark.xfail(reason="linked tables fail on Spark, cause not known yet"),
             pytest.mark.slow,
             pytest.mark.skipif(spark.missing() is not None, reason=str(spark.missing())),
         ],
