@@ -11,9 +11,10 @@ from __future__ import annotations
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pandas as pd
+import pandas as pd  # type: ignore[import-untyped]
 
 
 def main() -> None:
@@ -22,7 +23,8 @@ def main() -> None:
     from mbi import Dataset, Domain  # type: ignore[import-not-found]
     from mst import MST  # type: ignore[import-not-found]
 
-    given, results = np.load(path), {}
+    given = np.load(path)
+    results: dict[str, Any] = {}
     names = [f"c{i}" for i in range(len(given["sizes"]))]
     domain = Domain(names, [int(n) for n in given["sizes"]])
     for i in range(int(runs)):
