@@ -222,9 +222,9 @@ def epsilons(figures: Figures) -> bool:
             curve.append((pairs, triples))
             text = f"pairs {pairs:.4f}  triples {triples:.4f}  (one run)"
             say(f"{method}_at_epsilon_{epsilon:g}", text)
+        OUT.mkdir(exist_ok=True)
+        draw(curves, OUT / "synthetic.png")  # of what was measured so far
     figures["epsilons"] = {"epsilon": EPSILONS, **curves}
-    OUT.mkdir(exist_ok=True)
-    draw(curves, OUT / "synthetic.png")
     return say("epsilons", f"picture in {OUT / 'synthetic.png'}")
 
 
@@ -236,7 +236,12 @@ def draw(curves: dict[str, list[tuple[float, float]]], path: Path) -> None:
     for (method, curve), color in zip(curves.items(), ("tab:blue", "tab:orange", "tab:gray"), strict=True):
         for k, (what, dash) in enumerate((("pairs", "-"), ("triples", "--"))):
             axes.plot(
-                EPSILONS, [c[k] for c in curve], dash, marker="o", color=color, label=f"{method}, {what}"
+                EPSILONS[: len(curve)],
+                [c[k] for c in curve],
+                dash,
+                marker="o",
+                color=color,
+                label=f"{method}, {what}",
             )
     axes.set(xscale="log", yscale="log", xlabel="epsilon (delta 1e-9)", ylabel="mean total variation")
     axes.set_title("Copies of Adult: error against epsilon, one run each")
