@@ -192,7 +192,7 @@ def _coded(
 
 def _chosen(query: exp.Select, names: list[str], rows: int, key: int, prefix: str) -> exp.Select:
     """WITH chosen AS at most `rows` rows of every unit, by keyed hash."""
-    # Spark numbers no rows without an order; the unit is the same in all rows of a part, so it decides nothing.
+    # Spark numbers no rows without an order; all rows of a part have the same unit, so it decides nothing.
     number = exp.Window(
         this=exp.RowNumber(),
         partition_by=[_name("u"), *map(_name, names)],
