@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+import sqlglot
+from sqlglot import exp
 
 import discreet as dp
 from discreet.sampling import SeededEntropy
@@ -56,13 +58,28 @@ ENGINES = [
     pytest.param(
         by_spark,
         marks=[
-            pytest.mark.xfail(reason="linked tables fail on Spark, cause not known yet"),
             pytest.mark.slow,
             pytest.mark.skipif(spark.missing() is not None, reason=str(spark.missing())),
         ],
         id="spark",
     ),
 ]
+
+
+def test_rows_are_never_numbered_without_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark refuses that, and its own tests are slow ones."""
+    engine, queries = by_duckdb(distinct(1)), []
+    answer = type(engine).answer
+
+    def recorded(self: Any, sql: str) -> pa.Table:
+        queries.append(sql)
+        return answer(self, sql)
+
+    monkeypatch.setattr(type(engine), "answer", recorded)
+    cells_of(built(), engine, SeededEntropy(1))
+    windows = [w for sql in queries for w in sqlglot.parse_one(sql, read="duckdb").find_all(exp.Window)]
+    assert len(windows) == 8
+    assert all(window.args.get("order") is not None for window in windows)
 
 
 def distinct(seed: int) -> Tables:

@@ -192,7 +192,12 @@ def _coded(
 
 def _chosen(query: exp.Select, names: list[str], rows: int, key: int, prefix: str) -> exp.Select:
     """WITH chosen AS at most `rows` rows of every unit, by keyed hash."""
-    number = exp.Window(this=exp.RowNumber(), partition_by=[_name("u"), *map(_name, names)])
+    # Spark numbers no rows without an order; all rows of a part have the same unit, so it decides nothing.
+    number = exp.Window(
+        this=exp.RowNumber(),
+        partition_by=[_name("u"), *map(_name, names)],
+        order=exp.Order(expressions=[exp.Ordered(this=_name("u"))]),
+    )
     numbered = exp.select(_name("u"), *map(_name, names), _alias(number, "o")).from_(f"{prefix}coded")
     hashed = semantics.KeyedHash(key=key, expressions=[_name("u"), *map(_name, names), _name("o")])
     order = [hashed, *map(_name, names), _name("o")]
