@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from .._public import Public
 from .errors import QueryError
+from .parse import LONGEST
 
 # a text, a quoted name, or a name as MySQL quotes it
 _QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`""")
@@ -16,7 +17,7 @@ _COMMA = re.compile(r"(?<![\w.])(\d+),(\d+)(?![\w.])")
 
 def hinted(refusal: QueryError, text: object, public: Public) -> QueryError:
     """Return the refusal with a hint about how a declared name, or a decimal, is written; or as it is."""
-    if not isinstance(text, str):
+    if not isinstance(text, str) or len(text) > LONGEST:
         return refusal
     name = _misquoted(text, [n for n, _ in _declared(public)])
     if name is not None:
