@@ -15,7 +15,7 @@ from numbers import Integral, Rational
 from numbers import Real as AnyReal
 from typing import Any, TypeVar
 
-from ._errors import InvalidInput, UnknownOption
+from ._errors import DiscreetError, InvalidInput, ReleaseFailed, UnknownOption
 
 # What parameters are declared as: kept exact where that is given as an integer or a fraction.
 Real = int | float | Fraction
@@ -186,7 +186,8 @@ def misuse(
 
 
 def spelled(function: F) -> F:
-    """Make a function answer a misspelt, missing or superfluous option with a message of ours."""
+    """Make a function answer a misspelt, missing or superfluous option with a message of ours, and refuse
+    without the frames inside it."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
@@ -197,6 +198,13 @@ def spelled(function: F) -> F:
         wrong = misuse(name, signature, placed, named)
         if wrong is not None:
             raise wrong
-        return function(*args, **named)
+        try:
+            return function(*args, **named)
+        except ReleaseFailed:
+            raise
+        except DiscreetError as refusal:
+            # A refusal is about what was asked: the caller's own line is what to look at, not the frames
+            # below. Its cause, if it has one, stays.
+            raise refusal.with_traceback(None)  # noqa: B904
 
     return checked  # type: ignore[return-value]

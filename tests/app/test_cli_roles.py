@@ -244,3 +244,21 @@ def test_an_analyst_sees_their_own_entries_and_no_total_of_others(ready):
 def test_a_flag_does_not_look_as_if_it_wanted_a_value(arguments):
     assert "--json" in run(*arguments, "--help")
     assert "<bool>" not in run(*arguments, "--help")
+
+
+def test_a_repeat_says_that_it_is_free_and_long_answers_where_the_rest_is(ready):
+    first = runner.invoke(app, ["query", ready, SQL, "-e", "0.1", "--as", "ann"])
+    assert "left: 0.4" in first.output
+    assert "free" not in first.output
+    again = runner.invoke(app, ["query", ready, SQL, "-e", "0.1", "--as", "ann"])
+    assert "asked before: served from the store, free; used so far: 0.1; left: 0.4" in again.output
+    assert again.stdout == first.stdout
+    # what somebody else has asked is charged to an analyst with a budget of their own: it is not free
+    assert json.loads(run("query", ready, SQL, "-e", "0.1", "--json"))["free"]
+    run("query", ready, SQL, "-e", "0.2")
+    assert not json.loads(run("query", ready, SQL, "-e", "0.2", "--as", "ann", "--json"))["free"]
+    fresh = runner.invoke(app, ["query", ready, SQL, "-e", "0.1", "--as", "ann", "--fresh"])
+    assert "free" not in fresh.output
+    assert "left: 0.1" in fresh.output
+    by_day = "SELECT age * 4 AS a, COUNT(*) AS n FROM people GROUP BY age * 4"
+    assert "more rows: --json has all" in run("query", ready, by_day, "-e", "0.1")

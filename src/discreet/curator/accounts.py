@@ -9,7 +9,9 @@ of the ledger, signed like all others.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
+from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
 from .. import _registry
@@ -44,7 +46,9 @@ class Account:
 
     @property
     def left(self) -> float:
-        return max(0.0, float(self.rule.total) - self.used)
+        """What is left, rounded down for people to read: a filter's limit lies a hair above its budget, so
+        that what was spent always fits."""
+        return _legible(float(self.rule.total) - self.used, float(self.rule.total))
 
 
 @dataclass(frozen=True, slots=True)
@@ -313,6 +317,20 @@ def _charge(account: Account, event: Item, budget: Budget) -> Spent:
     try:
         return account.rule.charge(account.spent, event)
     except BudgetExceeded as refused:
-        if budget.per is None:
-            raise
-        raise BudgetExceeded(f"{account.of}: {refused}") from None
+        own = "the dataset's budget" if account.of == "dataset" else f"{account.of}'s own budget"
+        raise BudgetExceeded(f"{account.of if budget.per is not None else own}: {refused}") from None
+
+
+def _legible(left: float, total: float) -> float:
+    """Round down to ten significant digits, never to more than is left; what is below a thousand millionth of
+    the total is nothing.
+
+    >>> _legible(1.500000000001819, 2.0), _legible(9.093e-13, 1.0), _legible(0.3999999999999, 1.0)
+    (1.5, 0.0, 0.3999999999)
+    """
+    if not left > total * 1e-9:
+        return 0.0
+    if math.isinf(left):
+        return left
+    exact = Decimal(left)
+    return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 9), rounding=ROUND_FLOOR))

@@ -215,9 +215,14 @@ class Answer:
             raise InvalidInput("this is not the description of an answer.")
         return answer
 
-    def text(self, confidence: float = 0.95, most: int = 40) -> str:
+    def text(
+        self, confidence: float = 0.95, most: int = 40, rest: str = "answer.rows or answer.to_pandas()"
+    ) -> str:
         """Return a plain table for the terminal: values rounded to what their error allows, with the error
-        beside them."""
+        beside them.
+
+        Of more than `most` rows, it says where the rest is: `rest`.
+        """
         errors = self.error(confidence)
         cells = [[visible(name) for name in self.columns]]
         for r, row in enumerate(self.rows[:most]):
@@ -236,10 +241,9 @@ class Answer:
         ]
         lines.insert(1, "  ".join("-" * w for w in widths))
         if len(self.rows) > most:
-            lines.append(f"... {len(self.rows) - most} more rows")
-        footer = (
-            f"{confidence:.0%} of errors are within ±" if errors else "how far off: see the plan, or preview"
-        )
+            lines.append(f"... {len(self.rows) - most:,} more rows: {rest}")
+        unknown = "no ±: see below" if self.notes else "no ±"
+        footer = f"{confidence:.0%} of errors are within ±" if errors else unknown
         return "\n".join([*lines, f"({footer}; {self.price})", *(f"({note})" for note in self.notes)])
 
     @property

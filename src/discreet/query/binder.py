@@ -18,6 +18,7 @@ from .domain import Kind
 from .errors import Node, Refusal, position, refuse
 from .nodes import Column, Expr, Literal, make
 from .operators import OPERATORS
+from .spelling import quoted
 
 Lookup = Callable[[exp.Column], Expr]
 
@@ -56,12 +57,29 @@ class Scope:
             raise refuse(node, f"column {name!r} is in several tables", f"Write table.{name}.")
         if not matches:
             advice = "Bounds and categories are never read off the data: the steward declares them."
+            near = meant(name, self.columns).strip() or self._longer(name) or self._value(node)
             raise refuse(
                 _first_mention(node),
                 f"nothing is declared of a column {name!r}",
-                f"{meant(name, self.columns).strip()} Declared: {', '.join(self.columns)}. {advice}".strip(),
+                f"{near} Declared: {', '.join(self.columns)}. {advice}".strip(),
             )
         return matches[0]
+
+    def _longer(self, name: str) -> str:
+        """Ask whether a longer name was meant, if one begins with this word."""
+        start = re.compile(rf"{re.escape(name)}(?!\w)", re.IGNORECASE)
+        longer = next((known for known in self.columns if start.match(known)), None)
+        return "" if longer is None else f"Did you mean {quoted(longer)}?"
+
+    def _value(self, node: exp.Column) -> str:
+        """Say how a text is written, where a name stands that a column is compared with."""
+        beside = node.parent
+        if not isinstance(beside, exp.EQ | exp.NEQ | exp.In) or beside.this is node or node.table:
+            return ""
+        known = {name for columns in self.tables.values() for name in columns}
+        if not isinstance(beside.this, exp.Column) or beside.this.name.lower() not in known:
+            return ""
+        return f"If it is a text, put it in single quotes: {exp.Literal.string(node.name).sql()}."
 
 
 def _first_mention(node: exp.Column) -> Node:
@@ -135,6 +153,7 @@ _MOVES = {
 }
 SCHEMAS = ("main", "public")  # what may stand before the name of a table: there is one schema only
 _ORDERED = {"<", "<=", ">", ">="}
+_NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")
 
 
 class Binder:
@@ -189,6 +208,9 @@ class Binder:
             return make("later", a, b if op == "+" else make("-", Literal(0), b))
         if op == "-" and a.domain.kind is b.domain.kind is Kind.DATE:
             op = "days"
+        if op in _ORDERED or op in ("=", "<>"):
+            _unquoted(a, b, node.this)
+            _unquoted(b, a, node.expression)
         if op in _ORDERED and Kind.TEXT in (a.domain.kind, b.domain.kind):
             raise Refusal("texts can be compared with = and <>, not by order")
         if op in ("=", "<>") and (_is_null(a) or _is_null(b)):
@@ -283,6 +305,8 @@ class Binder:
     def between(self, node: Node) -> Expr:
         x = self(node.this)
         low, high = (_as_date(self(node.args[end]), x) for end in ("low", "high"))
+        for end, written in ((low, node.args["low"]), (high, node.args["high"])):
+            _unquoted(end, x, written)
         if x.domain.kind is Kind.TEXT:
             raise Refusal("texts can be compared with = and <>, not by order")
         return make("and", make(">=", x, low), make("<=", x, high))
@@ -293,6 +317,7 @@ class Binder:
         x = self(node.this)
         items = [_as_date(self(item), x) for item in node.expressions]
         for item, written in zip(items, node.expressions, strict=True):
+            _unquoted(item, x, written)
             _listed(x, item, written)
         return make("in", x, *items)
 
@@ -510,6 +535,23 @@ def _as_date(x: Expr, other: Expr) -> Expr:
         return Literal(date.fromisoformat(x.content.strip()[:10]))
     except ValueError:
         raise Refusal(f"{x.content[:40]!r} is not a day such as '2020-01-31'") from None
+
+
+def _unquoted(constant: Expr, x: Expr, written: Node) -> None:
+    """Refuse a text where a number is compared with it: 40, not '40'."""
+    text = isinstance(constant, Literal) and isinstance(constant.content, str)
+    if not text or x.domain.kind is not Kind.NUMBER:
+        return
+    assert isinstance(constant, Literal)
+    what = "this"
+    for side in (written.parent.this, written.parent.args.get("expression")):
+        what = side.name if isinstance(side, exp.Column) else what
+    shown = constant.content.strip() if _NUMBER.fullmatch(constant.content.strip()) else "40"
+    raise refuse(
+        written.parent,
+        f"{what} is a number, and {constant.content[:40]!r} is a text",
+        f"Write numbers without quotes: {shown}, not '{shown}'.",
+    )
 
 
 def _listed(x: Expr, constant: Expr, written: Node) -> None:

@@ -42,7 +42,7 @@ from .means import mean_of
 from .measures import Bounding, Recipes, bounding_of
 from .nodes import Output, walk
 from .plan import Plan, plan
-from .preview import Preview, hints, keys, notes, predicted, words
+from .preview import Preview, chosen, hints, keys, notes, predicted, words
 from .price import Allocation, Target, allocate, shape_of
 from .quantiles import best, pick
 from .ranges import range_of
@@ -249,7 +249,7 @@ class Query:
     @property
     def notes(self) -> tuple[str, ...]:
         """What the errors beside the numbers leave out, in words."""
-        return notes(self.public, self._plan, self._recipes, self._bounding, self.other)
+        return notes(self.public, self._plan, self._recipes, self._bounding, self._allocation, self.other)
 
     def preview(self, confidence: float = 0.95) -> Preview:
         """Return the price, error and plan, without touching data."""
@@ -266,6 +266,7 @@ class Query:
             plan=self.words + hints(self._recipes),
             notes=self.notes,
             keys=keys(self._plan),
+            chosen=chosen(self._plan, self._recipes),
         )
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:

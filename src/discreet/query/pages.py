@@ -34,7 +34,7 @@ def answer_html(answer: Answer, confidence: float = 0.95) -> str:
         *answer.notes,
     ]
     if len(answer.rows) > _MOST:
-        foot.insert(0, f"... {len(answer.rows) - _MOST:,} more rows")
+        foot.insert(0, f"... {len(answer.rows) - _MOST:,} more rows: answer.rows or answer.to_pandas()")
     return _table(answer.columns, rows, numeric) + _lines(foot)
 
 

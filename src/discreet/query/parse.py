@@ -11,6 +11,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from .._require import meant
+from .advice import FUNCTIONS
 from .errors import Node, QueryError, refuse
 
 LONGEST = 20_000  # characters
@@ -76,7 +77,8 @@ def _syntax(error: SqlglotError, text: str) -> QueryError:
     suspects = [first] if first[1].upper() not in _STARTS else []
     suspects += [word for word in words if word[0] <= offset][-2:]
     for at, word in suspects:
-        near = "" if word.upper() in _KEYWORDS else meant(word, _STARTS if at == first[0] else _KEYWORDS)
+        known = word.upper() in _KEYWORDS or word.upper() in FUNCTIONS
+        near = "" if known else meant(word, _STARTS if at == first[0] else _KEYWORDS)
         if near:
             return _at(text, at, f"{word[:40]!r} is not understood.{near}")
     highlight = str(details.get("highlight") or "")[:40]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 
 from sqlglot import exp
@@ -20,11 +20,12 @@ from .aggregates import Aggregate, Aggregates, result_of
 from .binder import Binder, Scope
 from .clauses import by_position, named, only
 from .domain import EXACT, Domain, Kind
-from .errors import Node, Refusal, refuse
+from .errors import Node, QueryError, Refusal, refuse
 from .nodes import Call, Expr, Literal, Output, computable, key, make, walk
 from .parse import parse
 from .relation import Relations
 from .sources import From, Relation, source_key
+from .spelling import hinted
 
 MOST_GROUPS = 1 << 20
 MOST_AGGREGATES = 100
@@ -32,10 +33,11 @@ MOST_AGGREGATES = 100
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A column of GROUP BY, with all values it can have where these are public."""
+    """A column of GROUP BY, with all values it can have where these are public; `written`: as in the text."""
 
     expression: Expr
     values: tuple[object, ...] | None
+    written: str = field(default="", compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,10 @@ class Plan:
 def plan(text: str, public: Public) -> Plan:
     """Return the checked plan of a query, or a QueryError that says what to write instead."""
     # 1, 1.0 and True are equal as categories and yet not the same facts: their spelling tells them apart
-    return _planned(text, public, repr(public))
+    try:
+        return _planned(text, public, repr(public))
+    except QueryError as refusal:
+        raise hinted(refusal, text, public) from None
 
 
 # A question is planned when it is built, and again when its description is read back before the charge.
@@ -234,7 +239,7 @@ class _Planner:
                 "Make bins: FLOOR(x / 10), WIDTH_BUCKET(x, low, high, n), DATE_TRUNC('month', d); or "
                 "have it declared as categories.",
             )
-        return Key(bound, values)
+        return Key(bound, values, node.sql(dialect="duckdb"))
 
     def _output(self, node: Node) -> Expr:
         bound = self.post(node)

@@ -11,19 +11,21 @@ from ..accounting import Event
 from ..mechanisms.noise import IntegerLaplace
 from .aggregates import EXTREME
 from .measures import Bounding, Choice, Recipes
-from .nodes import Call, Expr, Output
+from .nodes import Call, Expr, Output, walk
 from .partition import sure
 from .plan import Plan
 from .price import Allocation, Chooser
 from .release import direct
 
 PROMISED = 0.95  # the confidence of what is said in words
+USELESS = 10  # a chosen value that is off by a tenth of all rows, or more, says nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview:
     """`errors`: for each column how far a value may be off with `confidence`; None where that depends on the
-    data, or for `keys`."""
+    data, or for `keys`. `chosen`: columns of chosen values (quantiles, modes), which never have a ±: the
+    notes say how far off they are, in rows."""
 
     columns: tuple[str, ...]
     event: Event
@@ -36,13 +38,16 @@ class Preview:
     plan: tuple[str, ...]
     notes: tuple[str, ...] = ()
     keys: tuple[str, ...] = ()
+    chosen: tuple[str, ...] = ()
 
     @property
     def measured(self) -> tuple[tuple[str, str], ...]:
         """Each column that has an error, with what is known of it beforehand."""
         pairs = [(n, e) for n, e in zip(self.columns, self.errors, strict=True) if n not in self.keys]
+        later = dict.fromkeys(self.chosen, "has no ±: see the note")
         return tuple(
-            (n, "its ± comes with the answer" if e is None else f"within {e:,.4g}") for n, e in pairs
+            (n, later.get(n, "its ± comes with the answer") if e is None else f"within {e:,.4g}")
+            for n, e in pairs
         )
 
     def __str__(self) -> str:
@@ -57,6 +62,21 @@ class Preview:
 def keys(plan: Plan) -> tuple[str, ...]:
     """Return the output columns that no aggregate is part of: they name a group, and have no error."""
     return tuple(name for name, expression in plan.outputs if not aggregated(expression))
+
+
+def chosen(plan: Plan, recipes: Recipes) -> tuple[str, ...]:
+    """Return the output columns that a chosen value is part of: what they are off by, in their own units,
+    depends on the data."""
+    return tuple(name for name, e in plan.outputs if any(_choices_in(e, recipes)))
+
+
+def _choices_in(expression: Expr, recipes: Recipes) -> list[Choice]:
+    places = [
+        recipes.recipes[node.index].choice
+        for node in walk(expression)
+        if isinstance(node, Output) and node.kind == "aggregate"
+    ]
+    return [recipes.choices[place] for place in places if place is not None]
 
 
 def aggregated(expression: Expr) -> bool:
@@ -132,10 +152,12 @@ def words(
     return tuple(lines)
 
 
-def notes(public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, other: bool) -> tuple[str, ...]:
+def notes(
+    public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, allocation: Allocation, other: bool
+) -> tuple[str, ...]:
     """Say what the errors beside the numbers leave out: who and what is missing from the answer by design,
-    and what MIN and MAX stand for."""
-    lines = []
+    what MIN and MAX stand for, and how far off chosen values are."""
+    lines = not_whole(plan)
     once = all(m.kind == "units" for m in recipes.measures) and not recipes.choices
     few_groups = bool(plan.keys) and (plan.groups or math.inf) > bounding.groups
     if plan.many and once and few_groups:
@@ -155,7 +177,41 @@ def notes(public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, othe
         lines.append("rows whose key is missing or not declared are in no group")
     if any(m.kind in ("sum", "square") for m in recipes.measures) or recipes.choices:
         lines.append("numbers beyond their declared bounds count as the bound")
-    return tuple(lines)
+    for choice, chooser in zip(recipes.choices, allocation.choosers, strict=True):
+        names = [name for name, e in plan.outputs if choice in _choices_in(e, recipes)]
+        if names:
+            lines.append(f"{', '.join(names)}: {_off(public, plan, choice, chooser)}")
+    return tuple(dict.fromkeys(lines))
+
+
+def not_whole(plan: Plan) -> list[str]:
+    """Say which rows a number column leaves out as a key: its groups are whole numbers, and whether all rows
+    have one is private."""
+    keys = [k for k in plan.keys if isinstance(k.expression, Call) and k.expression.op == "exactly whole"]
+    return [
+        f"rows whose {k.written} is not a whole number are in no group: where it can have decimals, write "
+        f"FLOOR({k.written})"
+        for k in keys
+    ]
+
+
+def _off(public: Public, plan: Plan, choice: Choice, chooser: Chooser) -> str:
+    """Return how far off a chosen value is, in the only unit that is known: rows."""
+    shortfall = chooser.error(choice.width, PROMISED)
+    if choice.kind != "quantile":
+        what = "the largest" if choice.kind == "mode" else "that of its place"
+        rows = shortfall
+        fact = f"the count of what is chosen is at most {rows:,} below {what}, with {PROMISED:.0%} confidence"
+    else:
+        rows = math.ceil(Fraction(shortfall, choice.parameter.denominator))
+        fact = (
+            f"the rank of what is chosen is within {_many(rows, 'row')} of the rank asked for, with "
+            f"{PROMISED:.0%} confidence; how much that is in its own units depends on the data"
+        )
+    least = USELESS * rows
+    if public.size is not None and public.size < least:
+        return f"{fact}. Of the {public.size:,} declared rows this is useless: ask with more epsilon"
+    return f"{fact}. Of fewer than {least:,} rows{' in a group' if plan.keys else ''} it is useless"
 
 
 def hints(recipes: Recipes) -> tuple[str, ...]:

@@ -50,8 +50,9 @@ from .mechanism import Query
 from .nodes import Output
 from .parse import parse
 from .plan import Plan, plan
-from .preview import Preview, aggregated
+from .preview import Preview, aggregated, not_whole
 from .release import direct, rows_of
+from .spelling import hinted
 
 MOST_QUERIES = 1000
 # What answering the counts of one statement together must save before it is done unasked.
@@ -71,6 +72,7 @@ class WorkloadPreview:
     errors: tuple[float, ...]
     confidence: float
     reason: str
+    notes: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         lines = [f"price: {self.price}, for {len(self.answers)} answers together"]
@@ -79,6 +81,7 @@ class WorkloadPreview:
                 f"answer {i + 1} ({', '.join(columns)}): within {error:,.4g} with "
                 f"{self.confidence:.0%} confidence"
             )
+        lines += [f"Note: {note}." for note in self.notes]
         if self.alone is not None:
             saved = 1 - self.rmse**2 / self.alone
             lines.append(
@@ -185,6 +188,7 @@ class WorkloadQuery:
             errors=errors,
             confidence=confidence,
             reason=built.strategy.reason,
+            notes=tuple(dict.fromkeys(n for q in range(len(built.parts)) for n in self._notes(q))),
         )
 
     def preview_of_one(self, confidence: float = 0.95) -> Preview:
@@ -212,6 +216,7 @@ class WorkloadQuery:
             errors=tuple(widest),
             groups=sum(p.groups or 1 for p in built.compilation.plans),
             plan=tuple(str(self.preview(confidence)).splitlines()[-2:]),
+            notes=self._notes(0),
             keys=tuple(name for place, name in enumerate(parts[0].columns) if place not in measured),
         )
 
@@ -283,7 +288,13 @@ class WorkloadQuery:
                 f"answers agree with each other.",
                 built.strategy.reason,
             ),
+            notes=self._notes(query),
         )
+
+    def _notes(self, query: int) -> tuple[str, ...]:
+        """Return which rows are in none of the groups of a query."""
+        plans = [self._built.given.plans[at] for at in self._built.plan_numbers[query]]
+        return tuple(dict.fromkeys(note for p in plans for note in not_whole(p)))
 
     def _rows(self, query: int, answers: Any) -> tuple[list[list[Any]], list[list[float | None]]]:
         """Return the rows of one query from the answers of its parts, each after HAVING, ORDER BY and
@@ -309,7 +320,10 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
     For units of one row only, unless CUBE or the like leave no other way: with several rows, limits in each
     group and in all differ.
     """
-    several_groupings = bool(several(parse(text)))
+    try:
+        several_groupings = bool(several(parse(text)))
+    except QueryError as refusal:
+        raise hinted(refusal, text, public) from None
     if not several_groupings and not options.keys() <= {"epsilon", "delta", "rho"}:
         return None
     if several_groupings:
@@ -408,8 +422,15 @@ def _positions(combinations: tuple[tuple[int, ...], ...], codes: list[Any]) -> A
     return np.array([place.get(r, -1) for r in rows], np.int64)
 
 
+def _expanded(text: str, public: Public) -> list[Part]:
+    try:
+        return list(expanded(text))
+    except QueryError as refusal:
+        raise hinted(refusal, text, public) from None
+
+
 def _build(query: WorkloadQuery, norms: tuple[matrix.strategies.Norm, ...]) -> _Built:
-    parts = tuple(tuple(expanded(text)) for text in query.queries)
+    parts = tuple(tuple(_expanded(text, query.public)) for text in query.queries)
     plans: list[Plan] = []
     numbers: list[tuple[int, ...]] = []
     for group in parts:

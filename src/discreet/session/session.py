@@ -97,7 +97,10 @@ class Session:
         row. `fresh`: pay for new noise.
         """
         terms = Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
-        released = self.curator.ask(self._query(text, terms), analyst=self.analyst, text=text, fresh=fresh)
+        with terms.refusing():
+            released = self.curator.ask(
+                self._query(text, terms), analyst=self.analyst, text=text, fresh=fresh
+            )
         # Several counts of one statement are a workload, whose value is one answer for each statement.
         answer: Answer = released.value[0] if isinstance(released.value, tuple) else released.value
         return answer

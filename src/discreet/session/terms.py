@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import _require
-from .._errors import InvalidInput
+from .._errors import BudgetExceeded, InvalidInput
 from .._public import Public
 from .._require import Real
 from ..accounting.caps import share
@@ -66,6 +67,18 @@ class Terms:
             weights=weights,
             other=self.other,
         )
+
+    @contextmanager
+    def refusing(self) -> Iterator[None]:
+        """Refuse in the terms of the question: who asked by accuracy has no epsilon to lower."""
+        try:
+            yield
+        except BudgetExceeded as refused:
+            if self.within is None:
+                raise
+            raise BudgetExceeded(
+                str(refused).replace("Ask with less epsilon", f"Ask for a larger error than {self.within:g}")
+            ) from None
 
     def _together(self, text: str, public: Public, delta: float) -> WorkloadQuery | None:
         """Return the statement as a workload where that is better, or the only way; see `query.together`."""

@@ -197,12 +197,15 @@ def query(
         data, schema=schema, ledger=ledger, analyst=analyst, periods=period, seconds=seconds, engine=engine
     )
     options = requests.given(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
+    before = [account.spent for account in opened.accounts]
     answer = opened.sql(_text(sql), fresh=fresh, confidence=confidence, other=other, **options)
+    free = before == [account.spent for account in opened.accounts]
     if as_json:
-        print(json.dumps(requests.answer_json(answer, confidence, opened)))
+        print(json.dumps(requests.answer_json(answer, confidence, opened) | {"free": free}))
         return
-    print(visible(answer.text(confidence), keep="\n"))
-    _say(f"used so far: {opened.spent:.4g}; left: {opened.remaining:.4g}")
+    print(visible(answer.text(confidence, rest="--json has all"), keep="\n"))
+    served = "asked before: served from the store, free; " if free else ""
+    _say(f"{served}used so far: {opened.spent:.4g}; left: {opened.remaining:.4g}")
     if plot is not None:
         _say(f"picture saved as {_picture(plot, answer, confidence)}")
 

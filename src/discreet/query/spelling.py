@@ -1,0 +1,72 @@
+"""What people meant who wrote a name with blanks, a text or a decimal in the way of another language: a hint
+at the end of a refusal. Looks at the text and the declared names only."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+
+from .._public import Public
+from .errors import QueryError
+from .parse import LONGEST
+
+# a text, a quoted name, or a name as MySQL quotes it
+_QUOTED = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|`[^`]*`""")
+_COMMA = re.compile(r"(?<![\w.])(\d+),(\d+)(?![\w.])")
+
+
+def hinted(refusal: QueryError, text: object, public: Public) -> QueryError:
+    """Return the refusal with a hint about how a declared name, or a decimal, is written; or as it is."""
+    if not isinstance(text, str) or len(text) > LONGEST:
+        return refusal
+    name = _misquoted(text, [n for n, _ in _declared(public)])
+    if name is not None:
+        return _with(
+            refusal,
+            f"Names of columns go in double quotes, where they are not one plain word: {quoted(name)}.",
+        )
+    comma = _decimal_comma(refusal, text)
+    if comma is not None:
+        return _with(refusal, f"Decimals have a point: {comma[1]}.{comma[2]}.")
+    return refusal
+
+
+def quoted(name: str) -> str:
+    """Return a name as SQL quotes it."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _declared(public: Public) -> Iterable[tuple[str, object]]:
+    yield from public.schema
+    for related in public.tables:
+        yield from related.schema
+
+
+def _misquoted(text: str, names: list[str]) -> str | None:
+    """Return a declared name that stands in the text without its double quotes: bare though it is no plain
+    word, or as a text, or between backticks."""
+    by_lower = {name.lower(): name for name in names}
+    for part in _QUOTED.findall(text):
+        inside = part[1:-1].lower()
+        if part[0] != '"' and inside in by_lower:
+            return by_lower[inside]
+    bare = _QUOTED.sub(" '' ", text)
+    # the longest first: one name may be the start of another
+    for name in sorted((n for n in names if not n.isidentifier() and n.strip()), key=len, reverse=True):
+        words = r"\s+".join(map(re.escape, name.split()))
+        if re.search(rf"(?<!\w){words}(?!\w)", bare, re.IGNORECASE):
+            return name
+    return None
+
+
+def _decimal_comma(refusal: QueryError, text: str) -> re.Match[str] | None:
+    """Return the number with a comma at which the text could not be parsed."""
+    if refusal.line is None or refusal.column is None:
+        return None
+    lines = text.split("\n")
+    start = sum(len(line) + 1 for line in lines[: refusal.line - 1]) + refusal.column - 1
+    return next((m for m in _COMMA.finditer(text) if m.start() <= start <= m.end()), None)
+
+
+def _with(refusal: QueryError, hint: str) -> QueryError:
+    return QueryError(f"{refusal} {hint}", line=refusal.line, column=refusal.column)
