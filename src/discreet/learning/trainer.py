@@ -290,6 +290,7 @@ class Run:
 
     def __init__(self, trainer: Trainer, examples: ExampleSource, entropy: Entropy) -> None:
         self._trainer, self._examples, self._entropy = trainer, examples, entropy
+        self._coins = entropy.aside("coins of the model")
         self.taken = 0
         self._live = copy.deepcopy(trainer.model)
         self._engine = trainer._engine(self._live)
@@ -360,7 +361,7 @@ class Run:
         """Add the clipped gradients of a batch to the noise, a microbatch at a time; noise was drawn once,
         for all of them."""
         try:
-            with _secret_coins(self._entropy):
+            with _secret_coins(self._coins):
                 self._summands.add(members, self._sums)
         except Exception:  # its text could quote a value: an index out of range, say
             self.taken = self._trainer.schedule.steps

@@ -293,7 +293,7 @@ class WorkloadQuery:
 
     def _notes(self, query: int) -> tuple[str, ...]:
         """Return which rows are in none of the groups of a query."""
-        plans = [self._built.given.plans[at] for at in self._built.plan_numbers[query]]
+        plans = [self._built.compilation.plans[at] for at in self._built.plan_numbers[query]]
         return tuple(dict.fromkeys(note for p in plans for note in not_whole(p)))
 
     def _rows(self, query: int, answers: Any) -> tuple[list[list[Any]], list[list[float | None]]]:

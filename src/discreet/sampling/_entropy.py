@@ -53,6 +53,11 @@ class Entropy:
         """Whether what is drawn may protect real data."""
         return True
 
+    def aside(self, purpose: str) -> Entropy:
+        """Return another stream, whose use leaves this one where it is: with a key of its own from the
+        operating system, or from the seed and the purpose where this one repeats itself."""
+        return Entropy()
+
     def bytes(self, n: int) -> bytes:
         """`n` uniform bytes."""
         _require.integer(n=n, at_least=0)
@@ -153,12 +158,15 @@ class SeededEntropy(Entropy):
         if not isinstance(seed, bytes):
             _require.integer(seed=seed)
             seed = b"%d" % int(seed)
-        self._key = hashlib.sha256(b"discreet.SeededEntropy:" + seed).digest()
+        self._key = self._origin = hashlib.sha256(b"discreet.SeededEntropy:" + seed).digest()
         super().__init__()
 
     @property
     def private(self) -> bool:
         return False
+
+    def aside(self, purpose: str) -> SeededEntropy:
+        return SeededEntropy(b"aside:" + purpose.encode() + b":" + self._origin)
 
     def _rekey(self) -> None:
         self._spent = 0

@@ -105,7 +105,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
     "stream": (
         "stream",
         "stream",
-        "Publish a count at every tick, for one price: start, feed, show.",
+        "Publish a count or decision at every tick, for one epsilon: start, learn, feed, show, factors.",
     ),
     "leaderboard": (
         "leaderboard",
