@@ -175,10 +175,26 @@ def test_the_steward_may_look_and_it_is_noted(ready):
     assert body["columns"]["ward"] == {"missing": "none", "unreadable": "none", "outside": "none"}
     assert body["people"]["2 rows (the declared limit)"] == "over half"
     assert body["people"]["5 rows"] == "none"
+    assert body["groups"].keys() == {"ward"}
     noted = [entry for entry in Ledger(_path(ready)).entries() if entry.kind == "looked"]
     assert len(noted) == 1
     assert "looked at the data" in " ".join(run("ledger", "show", ready).split())
     assert run("ledger", "verify", ready)
+
+
+def test_a_look_tells_who_is_in_more_groups_than_count(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{person},{ward}" for person in range(20) for ward in ("ABC" if person < 3 else "AAB")]
+    (tmp_path / "p.csv").write_text("id,ward\n" + "\n".join([*lines, "19,", "19,unlisted"]) + "\n")
+    schema = 'table = "p"\n[unit]\ncolumn = "id"\nrows = 5\n{}[columns.ward]\ntype = "categories"\n'
+    values = 'values = ["A", "B", "C"]\n'
+    (tmp_path / "p.csv.schema.toml").write_text(schema.format("groups = 2\n") + values)
+    assert json.loads(run("check", "p.csv", "--json"))["groups"] == {"ward": "5 to 20%"}
+    text = " ".join(run("check", "p.csv").split())
+    assert "people in more than 2 groups (the declared limit) of ward: 5 to 20%" in text
+    assert "rows are counted per person" in text
+    (tmp_path / "p.csv.schema.toml").write_text(schema.format("") + values)
+    assert json.loads(run("check", "p.csv", "--json"))["groups"] == {"ward": "none"}
 
 
 def test_a_look_tells_shares_and_no_value(ready):

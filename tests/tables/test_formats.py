@@ -74,7 +74,7 @@ def test_the_walk_of_a_steward_with_such_a_file(folder):
     (folder / "besuche.csv.schema.toml").write_text(SCHEMA, encoding="utf-8")
     body = json.loads(runner.invoke(app, ["check", "besuche.csv", "--json"]).stdout)
     assert body["columns"]["Größe cm"]["unreadable"] == "20 to 50%"
-    assert body["columns"]["Aufnahme"] == {"missing": "20 to 50%", "unreadable": "none", "outside": "none"}
+    assert body["columns"]["Aufnahme"] == {"missing": "none", "unreadable": "20 to 50%", "outside": "none"}
     assert not body["noted"]
     assert runner.invoke(app, ["init", "besuche.csv", "--epsilon", "2"]).exit_code == 0
     asked = runner.invoke(
@@ -111,3 +111,42 @@ def test_a_format_for_what_is_no_csv_file_is_refused(folder):
         dp.open(
             {"Gewicht": [1]}, schema="besuche.csv.schema.toml", budget=dp.Budget(epsilon=1), ledger=":memory:"
         )
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"), [("Gewicht", "Gewichd"), ("Aufnahme", "Aufname"), ("Person Nr", "Person No")]
+)
+def test_a_mistyped_column_is_named_with_the_nearest_and_the_file_is_not_blamed(folder, right, wrong):
+    (folder / "s.toml").write_text(SCHEMA.replace(right, wrong), encoding="utf-8")
+    with pytest.raises(dp.InvalidInput, match=f"declares '{wrong}'.*Did you mean '{right}'") as refused:
+        dp.open("besuche.csv", schema="s.toml", budget=dp.Budget(epsilon=1), ledger=":memory:")
+    assert "cannot be read" not in str(refused.value)
+    assert "180" not in str(refused.value)
+
+
+@pytest.mark.parametrize("line", ['delimiter = "|"', "", 'delimiter = "\\t"'])
+def test_a_wrong_delimiter_has_its_own_words(folder, line):
+    (folder / "s.toml").write_text(SCHEMA.replace('delimiter = ";"', line), encoding="utf-8")
+    with pytest.raises(dp.InvalidInput, match=r"one name that holds ';'.*delimiter = \";\""):
+        dp.open("besuche.csv", schema="s.toml", budget=dp.Budget(epsilon=1), ledger=":memory:")
+
+
+def test_an_empty_date_is_missing_and_one_in_another_format_does_not_convert(folder):
+    (folder / "besuche.csv").write_text(TEXT + "4;1;1;\n4;1;1;  \n", encoding="utf-8")
+    body = json.loads(CliRunner().invoke(app, ["check", "besuche.csv", "--json"]).stdout)
+    assert body["columns"]["Aufnahme"] == {
+        "missing": "20 to 50%",
+        "unreadable": "5 to 20%",
+        "outside": "none",
+    }
+    visits = dp.open(
+        "besuche.csv", schema="besuche.csv.schema.toml", budget=dp.Budget(epsilon=1), ledger=":memory:"
+    )
+    assert exact(visits, "SELECT COUNT(Aufnahme) AS n FROM besuche") == [[3]]
+    assert exact(visits, "SELECT COUNT(*) AS n FROM besuche WHERE Aufnahme IS NULL") == [[3]]
+
+
+def test_a_file_in_latin_1_is_refused_with_the_command_that_converts_it(folder):
+    (folder / "besuche.csv").write_bytes(TEXT.encode("cp1252"))
+    with pytest.raises(dp.InvalidInput, match=r"iconv -f cp1252 -t utf-8 besuche\.csv"):
+        dp.open("besuche.csv", schema="besuche.csv.schema.toml", budget=dp.Budget(epsilon=1))
