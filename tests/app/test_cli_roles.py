@@ -2,9 +2,13 @@
 exports."""
 
 import json
+import os
+import re
 import stat
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -159,8 +163,6 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_the_charge(ready, monk
 
 
 def _path(data):
-    from pathlib import Path
-
     return Path(data + ".ledger")
 
 
@@ -260,3 +262,53 @@ def test_an_analyst_sees_their_own_entries_and_no_total_of_others(ready):
 def test_a_flag_does_not_look_as_if_it_wanted_a_value(arguments):
     assert "--json" in run(*arguments, "--help")
     assert "<bool>" not in run(*arguments, "--help")
+
+
+def test_a_number_that_is_none_is_shown_with_the_way_to_write_it(ready):
+    said = " ".join(
+        runner.invoke(app, ["query", ready, SQL, "--epsilon", "0,5"]).output.replace("│", "").split()
+    )
+    assert "'0,5' is no number: write 0.5" in said
+    said = runner.invoke(app, ["query", ready, SQL, "--epsilon=abc"]).output
+    assert "'abc' is no number." in said
+
+
+def test_only_near_options_are_proposed(ready):
+    said = runner.invoke(app, ["query", ready, SQL, "--epsilonn", "0.5"]).output
+    assert "--epsilon" in said
+    assert "--json" not in said
+    assert "--plot" not in said
+
+
+def test_a_data_file_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "there is no file 'patient.csv'" in refused("budget", "patient.csv")
+    assert "no such file" in refused("collect", "survey.toml")
+
+
+def test_a_draft_that_is_there_says_how_to_begin_again_and_what_comes_next(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "q.csv").write_text("id,ward\n1,A\n")
+    said = runner.invoke(app, ["init", "q.csv"]).output
+    assert "discreet check q.csv" in said
+    assert "--epsilon 1 --delta 1e-6" in said
+    for option in ("--look", "-i"):
+        assert "delete that file first" in refused("init", "q.csv", option)
+
+
+def test_a_file_that_was_written_after_the_last_charge_is_noticed_unless_its_version_changed(ready):
+    run("query", ready, SQL, "-e", "0.125")
+    schema = f"{ready}.schema.toml"
+    dp.open(ready, schema=schema)  # warnings are errors here: none
+    later = time.time() + 60
+    os.utime(ready, (later, later))
+    with pytest.warns(UserWarning, match="version is still"):
+        dp.open(ready, schema=schema)
+    text = Path(schema).read_text()
+    Path(schema).write_text('version = "2"\n' + re.sub(r"^version = .*$", "", text, flags=re.M))
+    dp.open(ready, schema=schema)
+
+
+def test_the_schema_file_beside_the_data_is_named_where_none_is_given(ready):
+    with pytest.raises(dp.InvalidInput, match=r"give schema='.*\.schema\.toml'"):
+        dp.open(ready)
