@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import discreet as dp
 from discreet.app.cli import app
-from discreet.tables import Format, format_of
+from discreet.tables import Format, format_of, load
 
 TEXT = """Person Nr;Größe cm;Gewicht;Aufnahme
 1;180,5;1.080,5;03.01.2026
@@ -150,3 +150,15 @@ def test_a_file_in_latin_1_is_refused_with_the_command_that_converts_it(folder):
     (folder / "besuche.csv").write_bytes(TEXT.encode("cp1252"))
     with pytest.raises(dp.InvalidInput, match=r"iconv -f cp1252 -t utf-8 besuche\.csv"):
         dp.open("besuche.csv", schema="besuche.csv.schema.toml", budget=dp.Budget(epsilon=1))
+
+
+def test_a_line_without_a_value_is_named_with_its_column():
+    text = 'table = "p"\nunit = "row"\n[columns.age]\ntype = "number"\nlower =   # ?\nupper = 3\n'
+    with pytest.raises(dp.InvalidInput, match=r"'lower =' in \[columns\.age\]\. A value is missing"):
+        load(text)
+
+
+def test_no_line_of_a_draft_is_commented_out_twice(folder):
+    (folder / "besuche.csv.schema.toml").unlink()
+    CliRunner().invoke(app, ["init", "besuche.csv", "--delimiter", ";"])
+    assert "# #" not in (folder / "besuche.csv.schema.toml").read_text(encoding="utf-8")
