@@ -162,3 +162,12 @@ def test_no_line_of_a_draft_is_commented_out_twice(folder):
     (folder / "besuche.csv.schema.toml").unlink()
     CliRunner().invoke(app, ["init", "besuche.csv", "--delimiter", ";"])
     assert "# #" not in (folder / "besuche.csv.schema.toml").read_text(encoding="utf-8")
+
+
+def test_dates_that_do_not_convert_stay_different_people(folder):
+    text = SCHEMA.replace('column = "Person Nr"', 'column = "Aufnahme"')
+    (folder / "s.toml").write_text(text, encoding="utf-8")
+    (folder / "besuche.csv").write_text(TEXT + "4;1;1;2/5/2026\n5;1;1;3/5/2026\n", encoding="utf-8")
+    visits = dp.open("besuche.csv", schema="s.toml", budget=dp.Budget(epsilon=1), ledger=":memory:")
+    units = visits.curator.source.answer('SELECT COUNT(DISTINCT "Aufnahme") AS n FROM "besuche"')
+    assert units.column("n").to_pylist() == [6]

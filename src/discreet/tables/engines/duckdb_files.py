@@ -33,8 +33,8 @@ def file_kind(path: str) -> str:
 
 def rewritten(written: Csv) -> str:
     """Numbers with a decimal point and dates as ISO has them, by functions that cannot fail; a date in no
-    known format becomes a mark that is no date, which queries take for missing and `discreet check` tells
-    from an empty field."""
+    known format gets a mark before it, so that it is none: queries take it for missing, and `discreet check`
+    tells it from an empty field. What differs still differs, in case it says whose row it is."""
     format, parts = written.format, []
     if format.decimal != "." or format.thousands:
         for column in written.numbers:
@@ -49,7 +49,9 @@ def rewritten(written: Csv) -> str:
         for column in written.days:
             text = f"trim({quoted(column)})"
             day = f"CAST(CAST(try_strptime({text}, [{listed}]) AS DATE) AS VARCHAR)"
-            parts.append(f"CASE WHEN {text} <> '' THEN COALESCE({day}, '?') END AS {quoted(column)}")
+            parts.append(
+                f"CASE WHEN {text} <> '' THEN COALESCE({day}, '?' || {text}) END AS {quoted(column)}"
+            )
     return f"REPLACE ({', '.join(parts)})" if parts else ""
 
 
