@@ -59,3 +59,45 @@ def test_no_value_of_the_table_is_in_what_is_written_or_shown(table):
     text = table.with_name("p.csv.schema.toml").read_text(encoding="utf-8")
     for value in ("77777", "66666", "Xanthippe", "55555"):
         assert value not in result.output + text
+
+
+def test_wrong_answers_are_asked_again_with_the_form_that_is_wanted(table):
+    answers = [
+        "y",
+        "idd",
+        "id",
+        "5",
+        "2",
+        "1000",
+        "komma",
+        ",",
+        "dd.mm.yyyy",
+        "%d.%m",
+        "%d.%m.%Y",
+        "none",
+        "none",
+    ]
+    answers += ["categories", "A;B", "n", "A, B", "none"]
+    result = run(table, "--delimiter", ";", "-i", answers=answers)
+    assert result.exit_code == 0, result.output
+    assert "Did you mean 'id'?" in result.output
+    assert "It is . or ," in result.output
+    assert "'dd.mm.yyyy' is not an answer to that. A format has %d" in result.output
+    assert "'%d.%m' is not an answer to that." in result.output
+    assert "values are parted by commas" in result.output
+    text = table.with_name("p.csv.schema.toml").read_text(encoding="utf-8")
+    assert dict(load(text).schema)["ward"] == Categories(["A", "B"])
+    assert 'dates = ["%d.%m.%Y"]' in text
+
+
+def test_a_value_with_a_semicolon_may_be_meant(table):
+    answers = ["n", "0", ".", "", "none", "none", "categories", "A;B", "y", "none"]
+    assert run(table, "--delimiter", ";", "-i", answers=answers).exit_code == 0
+    assert dict(load(table.with_name("p.csv.schema.toml")).schema)["ward"] == Categories(["A;B"])
+
+
+def test_ending_early_writes_nothing_and_says_so(table):
+    result = run(table, "--delimiter", ";", "-i", answers=["y", "id", "5"])
+    assert isinstance(result.exception, InvalidInput)
+    assert "Nothing was written" in str(result.exception)
+    assert not table.with_name("p.csv.schema.toml").exists()

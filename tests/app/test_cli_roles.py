@@ -2,9 +2,13 @@
 exports."""
 
 import json
+import os
+import re
 import stat
 import subprocess
 import sys
+import time
+from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -159,8 +163,6 @@ def test_a_picture_that_cannot_be_drawn_is_refused_before_the_charge(ready, monk
 
 
 def _path(data):
-    from pathlib import Path
-
     return Path(data + ".ledger")
 
 
@@ -175,10 +177,26 @@ def test_the_steward_may_look_and_it_is_noted(ready):
     assert body["columns"]["ward"] == {"missing": "none", "unreadable": "none", "outside": "none"}
     assert body["people"]["2 rows (the declared limit)"] == "over half"
     assert body["people"]["5 rows"] == "none"
+    assert body["groups"].keys() == {"ward"}
     noted = [entry for entry in Ledger(_path(ready)).entries() if entry.kind == "looked"]
     assert len(noted) == 1
     assert "looked at the data" in " ".join(run("ledger", "show", ready).split())
     assert run("ledger", "verify", ready)
+
+
+def test_a_look_tells_who_is_in_more_groups_than_count(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    lines = [f"{person},{ward}" for person in range(20) for ward in ("ABC" if person < 3 else "AAB")]
+    (tmp_path / "p.csv").write_text("id,ward\n" + "\n".join([*lines, "19,", "19,unlisted"]) + "\n")
+    schema = 'table = "p"\n[unit]\ncolumn = "id"\nrows = 5\n{}[columns.ward]\ntype = "categories"\n'
+    values = 'values = ["A", "B", "C"]\n'
+    (tmp_path / "p.csv.schema.toml").write_text(schema.format("groups = 2\n") + values)
+    assert json.loads(run("check", "p.csv", "--json"))["groups"] == {"ward": "5 to 20%"}
+    text = " ".join(run("check", "p.csv").split())
+    assert "people in more than 2 groups (the declared limit) of ward: 5 to 20%" in text
+    assert "rows are counted per person" in text
+    (tmp_path / "p.csv.schema.toml").write_text(schema.format("") + values)
+    assert json.loads(run("check", "p.csv", "--json"))["groups"] == {"ward": "none"}
 
 
 def test_a_look_tells_shares_and_no_value(ready):
@@ -262,3 +280,53 @@ def test_a_repeat_says_that_it_is_free_and_long_answers_where_the_rest_is(ready)
     assert "left: 0.1" in fresh.output
     by_day = "SELECT age * 4 AS a, COUNT(*) AS n FROM people GROUP BY age * 4"
     assert "more rows: --json has all" in run("query", ready, by_day, "-e", "0.1")
+
+
+def test_a_number_that_is_none_is_shown_with_the_way_to_write_it(ready):
+    said = " ".join(
+        runner.invoke(app, ["query", ready, SQL, "--epsilon", "0,5"]).output.replace("│", "").split()
+    )
+    assert "'0,5' is no number: write 0.5" in said
+    said = runner.invoke(app, ["query", ready, SQL, "--epsilon=abc"]).output
+    assert "'abc' is no number." in said
+
+
+def test_only_near_options_are_proposed(ready):
+    said = runner.invoke(app, ["query", ready, SQL, "--epsilonn", "0.5"]).output
+    assert "--epsilon" in said
+    assert "--json" not in said
+    assert "--plot" not in said
+
+
+def test_a_data_file_that_is_not_there_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "there is no file 'patient.csv'" in refused("budget", "patient.csv")
+    assert "no such file" in refused("collect", "survey.toml")
+
+
+def test_a_draft_that_is_there_says_how_to_begin_again_and_what_comes_next(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "q.csv").write_text("id,ward\n1,A\n")
+    said = runner.invoke(app, ["init", "q.csv"]).output
+    assert "discreet check q.csv" in said
+    assert "--epsilon 1 --delta 1e-6" in said
+    for option in ("--look", "-i"):
+        assert "delete that file first" in refused("init", "q.csv", option)
+
+
+def test_a_file_that_was_written_after_the_last_charge_is_noticed_unless_its_version_changed(ready):
+    run("query", ready, SQL, "-e", "0.125")
+    schema = f"{ready}.schema.toml"
+    dp.open(ready, schema=schema)  # warnings are errors here: none
+    later = time.time() + 60
+    os.utime(ready, (later, later))
+    with pytest.warns(UserWarning, match="version is still"):
+        dp.open(ready, schema=schema)
+    text = Path(schema).read_text()
+    Path(schema).write_text('version = "2"\n' + re.sub(r"^version = .*$", "", text, flags=re.M))
+    dp.open(ready, schema=schema)
+
+
+def test_the_schema_file_beside_the_data_is_named_where_none_is_given(ready):
+    with pytest.raises(dp.InvalidInput, match=r"give schema='.*\.schema\.toml'"):
+        dp.open(ready)

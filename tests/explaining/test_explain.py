@@ -233,3 +233,24 @@ def test_several_counts_and_mechanisms_are_explained(people: dp.Session) -> None
         people.explain(["SELECT COUNT(*) AS n FROM rand_hie"], epsilon=0.5)  # type: ignore[arg-type]
     with pytest.raises(dp.DiscreetError):
         people.explain(COUNT, epsilon=0.5, colour="red")
+
+
+def test_the_two_factors_of_one_price_are_told_apart():
+    """With a delta, odds are bounded by e^(epsilon + 0.1) and chances by e^epsilon: each says which it is."""
+    explanation = dp.explain(1.0, delta=1e-6)
+    text = " ".join(str(explanation).split())
+    assert "76 in 100" in text
+    assert "a factor of 2.72, and a remainder of 1e-06" in text
+    assert "by a little more, 3.01, because delta is not 0" in text
+    label = explanation.label()
+    assert "3.01 times" in label
+    assert "2.72 times, plus delta 1e-06" in label
+    assert "delta / (1 - e^-0.1)" in label
+    assert "little more" not in " ".join(str(dp.explain(1.0)).split())
+
+
+def test_a_sum_at_the_delta_of_the_budget_says_so():
+    facts = {"table": "t", "schema": {"x": dp.Bounds(0, 1)}, "unit": dp.rows(), "ledger": ":memory:"}
+    people = dp.open({"x": [1, 0]}, budget=dp.Budget(epsilon=2, delta=1e-6), **facts)
+    people.sql("SELECT COUNT(*) AS n FROM t", epsilon=0.5)
+    assert "is that of the whole budget and is taken as spent" in " ".join(str(dp.explain(people)).split())

@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 import discreet as dp
 from discreet.app.cli import app
-from discreet.tables import Format, format_of
+from discreet.tables import Format, format_of, load
 
 TEXT = """Person Nr;Größe cm;Gewicht;Aufnahme
 1;180,5;1.080,5;03.01.2026
@@ -74,7 +74,7 @@ def test_the_walk_of_a_steward_with_such_a_file(folder):
     (folder / "besuche.csv.schema.toml").write_text(SCHEMA, encoding="utf-8")
     body = json.loads(runner.invoke(app, ["check", "besuche.csv", "--json"]).stdout)
     assert body["columns"]["Größe cm"]["unreadable"] == "20 to 50%"
-    assert body["columns"]["Aufnahme"] == {"missing": "20 to 50%", "unreadable": "none", "outside": "none"}
+    assert body["columns"]["Aufnahme"] == {"missing": "none", "unreadable": "20 to 50%", "outside": "none"}
     assert not body["noted"]
     assert runner.invoke(app, ["init", "besuche.csv", "--epsilon", "2"]).exit_code == 0
     asked = runner.invoke(
@@ -111,3 +111,63 @@ def test_a_format_for_what_is_no_csv_file_is_refused(folder):
         dp.open(
             {"Gewicht": [1]}, schema="besuche.csv.schema.toml", budget=dp.Budget(epsilon=1), ledger=":memory:"
         )
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"), [("Gewicht", "Gewichd"), ("Aufnahme", "Aufname"), ("Person Nr", "Person No")]
+)
+def test_a_mistyped_column_is_named_with_the_nearest_and_the_file_is_not_blamed(folder, right, wrong):
+    (folder / "s.toml").write_text(SCHEMA.replace(right, wrong), encoding="utf-8")
+    with pytest.raises(dp.InvalidInput, match=f"declares '{wrong}'.*Did you mean '{right}'") as refused:
+        dp.open("besuche.csv", schema="s.toml", budget=dp.Budget(epsilon=1), ledger=":memory:")
+    assert "cannot be read" not in str(refused.value)
+    assert "180" not in str(refused.value)
+
+
+@pytest.mark.parametrize("line", ['delimiter = "|"', "", 'delimiter = "\\t"'])
+def test_a_wrong_delimiter_has_its_own_words(folder, line):
+    (folder / "s.toml").write_text(SCHEMA.replace('delimiter = ";"', line), encoding="utf-8")
+    with pytest.raises(dp.InvalidInput, match=r"one name that holds ';'.*delimiter = \";\""):
+        dp.open("besuche.csv", schema="s.toml", budget=dp.Budget(epsilon=1), ledger=":memory:")
+
+
+def test_an_empty_date_is_missing_and_one_in_another_format_does_not_convert(folder):
+    (folder / "besuche.csv").write_text(TEXT + "4;1;1;\n4;1;1;  \n", encoding="utf-8")
+    body = json.loads(CliRunner().invoke(app, ["check", "besuche.csv", "--json"]).stdout)
+    assert body["columns"]["Aufnahme"] == {
+        "missing": "20 to 50%",
+        "unreadable": "5 to 20%",
+        "outside": "none",
+    }
+    visits = dp.open(
+        "besuche.csv", schema="besuche.csv.schema.toml", budget=dp.Budget(epsilon=1), ledger=":memory:"
+    )
+    assert exact(visits, "SELECT COUNT(Aufnahme) AS n FROM besuche") == [[3]]
+    assert exact(visits, "SELECT COUNT(*) AS n FROM besuche WHERE Aufnahme IS NULL") == [[3]]
+
+
+def test_a_file_in_latin_1_is_refused_with_the_command_that_converts_it(folder):
+    (folder / "besuche.csv").write_bytes(TEXT.encode("cp1252"))
+    with pytest.raises(dp.InvalidInput, match=r"iconv -f cp1252 -t utf-8 besuche\.csv"):
+        dp.open("besuche.csv", schema="besuche.csv.schema.toml", budget=dp.Budget(epsilon=1))
+
+
+def test_a_line_without_a_value_is_named_with_its_column():
+    text = 'table = "p"\nunit = "row"\n[columns.age]\ntype = "number"\nlower =   # ?\nupper = 3\n'
+    with pytest.raises(dp.InvalidInput, match=r"'lower =' in \[columns\.age\]\. A value is missing"):
+        load(text)
+
+
+def test_no_line_of_a_draft_is_commented_out_twice(folder):
+    (folder / "besuche.csv.schema.toml").unlink()
+    CliRunner().invoke(app, ["init", "besuche.csv", "--delimiter", ";"])
+    assert "# #" not in (folder / "besuche.csv.schema.toml").read_text(encoding="utf-8")
+
+
+def test_dates_that_do_not_convert_stay_different_people(folder):
+    text = SCHEMA.replace('column = "Person Nr"', 'column = "Aufnahme"')
+    (folder / "s.toml").write_text(text, encoding="utf-8")
+    (folder / "besuche.csv").write_text(TEXT + "4;1;1;2/5/2026\n5;1;1;3/5/2026\n", encoding="utf-8")
+    visits = dp.open("besuche.csv", schema="s.toml", budget=dp.Budget(epsilon=1), ledger=":memory:")
+    units = visits.curator.source.answer('SELECT COUNT(DISTINCT "Aufnahme") AS n FROM "besuche"')
+    assert units.column("n").to_pylist() == [6]

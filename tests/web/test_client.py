@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from fractions import Fraction
 
+import httpx
 import pytest
 
 import discreet as dp
 from discreet import query
 from discreet.app.client import ServerError
 
-from .running import COUNT, Server
+from .running import COUNT, Server, free_port
 
 
 @pytest.fixture(scope="module")
@@ -102,3 +106,33 @@ def test_a_public_fact_that_differs_is_refused(people):
     other = dp.Public(schema={"age": dp.Bounds(0, 65)}, table="health")
     with pytest.raises(dp.InvalidInput, match="other public facts"):
         people.ask(query.ask("SELECT COUNT(*) AS n FROM health", other, epsilon=0.25, delta=0.0))
+
+
+def test_a_server_that_is_not_there_was_asked_nothing():
+    with pytest.raises(ServerError, match="nothing was asked, and nothing was charged") as refused:
+        dp.connect(f"http://127.0.0.1:{free_port()}", "dsc_x").sql(COUNT, epsilon=0.1)
+    assert "stays charged" not in str(refused.value)
+
+
+def test_the_shell_says_where_it_serves_once_it_listens(tmp_path):
+    """What reads that line may connect at once."""
+    command = [sys.executable, "-c", "from discreet.app.cli import main; main()", "serve", "--demo"]
+    process = subprocess.Popen(
+        [*command, "--port", str(free_port()), "--workers", "1"],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONUNBUFFERED": "1"},
+    )
+    lines = []
+    try:
+        for line in process.stdout:
+            lines.append(line.strip())
+            if "serves at" in line:
+                break
+        assert httpx.get(f"{lines[-1].split()[-1]}/login", timeout=5).status_code == 200
+    finally:
+        process.terminate()
+        process.communicate(timeout=20)
+    said = "\n".join(lines)
+    assert "dp.connect(url, token)" in said
+    assert "'health'" in said

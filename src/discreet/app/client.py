@@ -88,6 +88,12 @@ class Server:
         try:
             reply = self._http.request(method, path, json=body)
             answer = reply.json()
+        except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+            raise ServerError(
+                f"there is no connection to {self._http.base_url.host}:{self._http.base_url.port or ''} "
+                f"({type(error).__name__}): nothing was asked, and nothing was charged. Is the server "
+                f'running there? It says "discreet serves at ..." once it listens.'
+            ) from None
         except httpx.HTTPError as error:
             raise ServerError(
                 f"the server did not answer ({type(error).__name__}). What was charged stays charged; the "

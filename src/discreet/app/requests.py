@@ -145,10 +145,12 @@ def policy_json(policy: Policy) -> dict[str, Any]:
     }
 
 
-def fit_json(columns: dict[str, Any], people: dict[str, str], *, noted: bool) -> dict[str, Any]:
+def fit_json(
+    columns: dict[str, Any], people: dict[str, str], groups: dict[str, str], *, noted: bool
+) -> dict[str, Any]:
     """Return how well a table fits its schema: exact facts made coarse, for the steward only."""
     shares = {name: dict(kinds) for name, kinds in columns.items()}
-    return {"private": False, "columns": shares, "people": people, "noted": noted}
+    return {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
 
 
 def period_of(per: str | None, total: str | None, delta: float) -> Period | None:

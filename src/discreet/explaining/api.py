@@ -278,6 +278,11 @@ def _adds_up(account: Spending, audience: str) -> Section:
         f"{account.limit:.4g}. Each answer costs a little, the sum is kept before anything is answered, and "
         f"at the limit the answers stop."
     ]
+    if account.delta:
+        lines.append(
+            f"The delta, {account.delta:g}, is that of the whole budget and is taken as spent: where every "
+            f"charge was without one, the bounds above are larger than they need be."
+        )
     if audience == "engineer":
         lines.append(
             "The sum is that of the budget's filter, which holds also where questions follow from answers."

@@ -6,9 +6,11 @@ escaped.
 
 from __future__ import annotations
 
+import math
 from html import escape
 
 from .explanation import Explanation, Section
+from .risk import SLACK, Risk
 from .words import NOT_THIS, number, out_of, price
 
 _STYLE = """
@@ -55,6 +57,7 @@ def label(explanation: Explanation) -> str:
     if risk.bounded:
         rows += [
             ("Odds about one person move by at most", f"{number(risk.odds_factor)} times"),
+            *_chances(risk),
             ("A belief of 50 in 100 becomes at most", out_of(risk.after(0.5))),
             ("A belief of 1 in 100 becomes at most", out_of(risk.after(0.01))),
             (
@@ -63,7 +66,8 @@ def label(explanation: Explanation) -> str:
             ),
         ]
         if risk.odds_fail:
-            rows.append(("Chance that the odds move further", f"at most {number(risk.odds_fail)}"))
+            why = f"at most {number(risk.odds_fail)} (delta / (1 - e^-{SLACK}))"
+            rows.append(("Chance that the odds move further", why))
     else:
         rows.append(("Protection", "none is promised"))
     body += _table((), tuple(rows))
@@ -76,6 +80,14 @@ def label(explanation: Explanation) -> str:
     return _document(
         "Privacy label", _LABEL, body + "<footer>Made by discreet; bounds are rounded up.</footer></main>"
     )
+
+
+def _chances(risk: Risk) -> list[tuple[str, str]]:
+    """Return the bound on chances beside that on odds, where a delta makes them differ."""
+    if not risk.odds_fail:
+        return []
+    most = f"{number(math.exp(min(risk.epsilon, 700)))} times, plus delta {risk.delta:g}"
+    return [("Chances of results move by at most (e^epsilon)", most)]
 
 
 def _section(section: Section, tag: str) -> str:

@@ -191,9 +191,9 @@ def leaving(risk: Risk, audience: str) -> tuple[str, ...]:
         return (
             f"If {unit} had said something else, every possible result would have come out with almost the "
             f"same "
-            f"chance: within a factor of {number(math.exp(min(risk.epsilon, 700)))}. How many people there "
-            f"are is "
-            f"public.",
+            f"chance: within a factor of {number(math.exp(min(risk.epsilon, 700)))}"
+            f"{f', and a remainder of {risk.delta:g}' if risk.delta else ''}.{_why_more(risk)} How many "
+            f"people there are is public.",
         )
     lines = [
         f"If {unit} had stayed away, every possible result would have come out with almost the same chance: "
@@ -201,6 +201,7 @@ def leaving(risk: Risk, audience: str) -> tuple[str, ...]:
         f"a factor of {number(math.exp(min(risk.epsilon, 700)))}"
         + (f", and a remainder of {risk.delta:g}" if risk.delta else "")
         + "."
+        + _why_more(risk)
     ]
     if audience != "public":
         lines.append(
@@ -208,6 +209,17 @@ def leaving(risk: Risk, audience: str) -> tuple[str, ...]:
             "deleting a record protects it from future questions only."
         )
     return tuple(lines)
+
+
+def _why_more(risk: Risk) -> str:
+    """Say why the factor of odds is not that of chances, where they differ: with a delta, odds can move
+    further than e^epsilon, and are bounded a little above it."""
+    if not risk.odds_fail:
+        return ""
+    return (
+        f" (That is e^epsilon, a bound on chances. The odds above are bounded by a little more, "
+        f"{number(risk.odds_factor)}, because delta is not 0: e^(epsilon + {SLACK}).)"
+    )
 
 
 def _limited(risk: Risk) -> bool:

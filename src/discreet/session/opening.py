@@ -32,6 +32,7 @@ from ..tables import (
     version_of,
 )
 from ..tables.engines.spark_files import frame_name, is_frame, is_several
+from .changes import warn_of_changes
 from .session import Session
 
 TRIAL = ":memory:"  # a ledger that is forgotten with the session
@@ -108,7 +109,9 @@ def open(
     remote = given or _address(ledger)
     path = _ledger(data, ledger) if given or remote is None else Path(split(remote)[1] + ".ledger")
     if path.exists() if remote is None else attach(path, remote):
-        return Session(_existing(path, source, budget, analysts))
+        curator = _existing(path, source, budget, analysts)
+        warn_of_changes(_path(data), public, curator.ledger)
+        return Session(curator)
     if budget is None:
         raise LedgerError(
             f"there is no ledger at {path} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
@@ -202,6 +205,12 @@ def _public(
             raise InvalidInput(f"there is no schema file {str(schema)!r}. `discreet init` drafts one.")
         return _versioned(data, _agreed(load(Path(schema)), unit, size, table))
     if schema is None:
+        drafted = None if path is None else path.with_name(path.name + ".schema.toml")
+        if drafted is not None and drafted.exists():
+            raise InvalidInput(
+                f"declare what is public. Nothing was opened. There is a schema file beside the data: give "
+                f"schema={str(drafted)!r}."
+            )
         raise InvalidInput(
             "declare what is public: schema={'age': dp.Bounds(0, 120), ...}, or the path of a schema "
             "file as `discreet init` drafts it. "

@@ -6,8 +6,6 @@ as one of a few words.
 
 from __future__ import annotations
 
-from typing import Any
-
 from .._public import Boolean, Bounds, Categories, Dates, Fact
 from .engine import literal, quoted
 from .engines.duckdb import DuckDB
@@ -26,9 +24,9 @@ def coarse(count: int, total: int) -> str:
     return next((word for limit, word in _WORDS if share <= limit), "over half")
 
 
-def fit_of(engine: DuckDB) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
-    """Return, per declared column, the shares of values that are missing, do not convert, or lie outside; and
-    of people with many rows."""
+def fit_of(engine: DuckDB) -> tuple[dict[str, dict[str, str]], dict[str, str], dict[str, str]]:
+    """Return, per declared column, the shares of values that are missing, do not convert, or lie outside; the
+    shares of people with many rows; and, per column of groups, of people in more of them than count."""
     public = engine.public
     table = quoted(public.table)
     columns = {}
@@ -43,7 +41,7 @@ def fit_of(engine: DuckDB) -> tuple[dict[str, dict[str, str]], dict[str, str]]:
         columns[name] = dict(
             zip(("missing", "unreadable", "outside"), (coarse(c, total) for c in rest), strict=True)
         )
-    return columns, _people(engine, table)
+    return columns, _people(engine, table), _groups(engine, table)
 
 
 def _people(engine: DuckDB, table: str) -> dict[str, str]:
@@ -62,6 +60,41 @@ def _people(engine: DuckDB, table: str) -> dict[str, str]:
     return dict(zip(words, (coarse(count, total) for count in counts), strict=True))
 
 
+def _groups(engine: DuckDB, table: str) -> dict[str, str]:
+    """Return, per column of categories or true and false, the share of people who have more of its values
+    than the declared limit on groups: `groups`, or `rows` where there is none."""
+    unit = engine.public.unit
+    limit = unit.groups or unit.rows
+    if unit.column is None or limit is None:
+        return {}
+    person, shares = quoted(unit.column), {}
+    for name, fact in engine.public.schema:
+        if not isinstance(fact, Categories | Boolean) or name == unit.column:
+            continue
+        missing, unreadable, outside = _conditions(quoted(name), fact)
+        inner = (
+            f"SELECT COUNT(DISTINCT {_key(quoted(name), fact)}) "
+            f"FILTER (WHERE NOT ({missing} OR {unreadable} OR {outside})) AS n "
+            f"FROM {table} WHERE {person} IS NOT NULL GROUP BY {person}"
+        )
+        total, above = _row(
+            engine, f"SELECT COUNT(*) AS a, COUNT(*) FILTER (WHERE n > {limit}) AS b FROM ({inner}) AS one"
+        )
+        shares[name] = coarse(above, total)
+    return shares
+
+
+def _key(column: str, fact: Categories | Boolean) -> str:
+    """Return the value that groups are made of: 1 and 1.0 are one."""
+    if isinstance(fact, Boolean):
+        return f"TRY_CAST({column} AS BOOLEAN)"
+    return f"TRY_CAST({column} AS DOUBLE)" if _numeric(fact) else f"CAST({column} AS VARCHAR)"
+
+
+def _numeric(fact: Categories) -> bool:
+    return all(isinstance(value, int) for value in fact.values)
+
+
 def _row(engine: DuckDB, sql: str) -> list[int]:
     answer = engine.answer(sql)
     return [int(answer.column(name)[0].as_py()) for name in answer.column_names]
@@ -78,10 +111,12 @@ def _conditions(column: str, fact: Fact) -> tuple[str, str, str]:
     if isinstance(fact, Boolean):
         return missing, f"NOT ({missing}) AND TRY_CAST({column} AS BOOLEAN) IS NULL", "false"
     if isinstance(fact, Categories):
-        numeric = all(isinstance(value, int) for value in fact.values)
-        listed: Any = ", ".join(str(v) if numeric else literal(str(v)) for v in fact.values)
-        value = f"TRY_CAST({column} AS DOUBLE)" if numeric else f"CAST({column} AS VARCHAR)"
-        return missing, "false", f"NOT ({missing}) AND COALESCE({value} NOT IN ({listed}), true)"
+        listed = ", ".join(str(v) if _numeric(fact) else literal(str(v)) for v in fact.values)
+        return (
+            missing,
+            "false",
+            f"NOT ({missing}) AND COALESCE({_key(column, fact)} NOT IN ({listed}), true)",
+        )
     return missing, "false", "false"
 
 

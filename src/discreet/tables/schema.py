@@ -53,12 +53,30 @@ def load(text: str | Path) -> Public:
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InvalidInput(f"the schema is not valid TOML: {error}. Nothing was opened.") from None
+        raise InvalidInput(
+            f"the schema is not valid TOML: {error}.{_place(text, str(error))} Nothing was opened."
+        ) from None
     _known("the schema", data, _TOP)
     facts = {key: data[key] for key in ("table", "version", "neighbors", "size") if key in data}
     tables = tuple(_related(name, body) for name, body in _section(data, "tables").items())
     columns = _columns(_section(data, "columns"))
     return Public(schema=columns, unit=_unit(data), tables=tables, **facts)
+
+
+def _place(text: str, message: str) -> str:
+    """Return the line that a parser complains about and the section that it is in, with a blank before it."""
+    match = re.search(r"at line (\d+)", message)
+    lines = text.splitlines()
+    if match is None or not 0 < int(match[1]) <= len(lines):
+        return ""
+    number = int(match[1])
+    line = lines[number - 1].partition("#")[0].strip()
+    sections = [one.strip() for one in lines[:number] if re.match(r"\s*\[.+\]", one)]
+    where = f" in {sections[-1].partition(' #')[0].rstrip()}" if sections else ""
+    lacks = (
+        " A value is missing behind '=': give one, or put '#' before the line." if line.endswith("=") else ""
+    )
+    return f" That is {line!r}{where}.{lacks}"
 
 
 def data_of(file: Path) -> dict[str, Path | Database]:
@@ -242,7 +260,7 @@ _QUESTIONS = {
     "text": (
         'Which values can it have? List them (type = "categories"), or keep "text": then groups by '
         "it need a delta.",
-        ["# values = []"],
+        ['values = []          # with type = "categories"'],
     ),
     "any": (
         "What is it? number (lower, upper, nullable), categories (values), date (lower, upper, "

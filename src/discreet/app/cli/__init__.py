@@ -10,8 +10,12 @@ A command is imported when it is run: `discreet --help` must not wait for an eng
 from __future__ import annotations
 
 import json
+import re
 import sys
+import warnings
+from difflib import get_close_matches
 from importlib import import_module
+from itertools import pairwise
 from typing import Any
 
 import typer
@@ -161,7 +165,37 @@ def load(name: str) -> Any:
     command = typer.main.get_command(loaded)
     command.name = name
     _say_nothing_of_flags(command)
+    _name_what_was_typed(command)
     return command
+
+
+def _name_what_was_typed(command: Any) -> None:
+    """Let a refusal of an option show what was typed, and propose near names only."""
+    parse = command.parse_args
+
+    def parse_args(ctx: Any, args: list[str]) -> Any:
+        typed = list(args)
+        try:
+            return parse(ctx, args)
+        except typer.BadParameter as error:
+            names = set(getattr(error.param, "opts", ()))
+            values = [w.partition("=")[2] or after for w, after in pairwise([*typed, ""])
+                      if w.partition("=")[0] in names]  # fmt: skip
+            if values and "valid number" in error.message:
+                decimal = re.fullmatch(r"[-+]?\d*,\d+", values[-1])
+                better = f": write {values[-1].replace(',', '.')}" if decimal else ""
+                error.message = f"{visible(values[-1])!r} is no number{better}."
+            raise
+        except Exception as error:
+            if near := getattr(error, "possibilities", None):
+                error.possibilities = get_close_matches(  # type: ignore[attr-defined]
+                    str(getattr(error, "option_name", "")), near, cutoff=0.75
+                )
+            raise
+
+    command.parse_args = parse_args
+    for part in getattr(command, "commands", {}).values():
+        _name_what_was_typed(part)
 
 
 def _say_nothing_of_flags(command: Any) -> None:
@@ -226,7 +260,13 @@ _CODES = {MissingExtra: 3, BudgetExceeded: 4, ReleaseFailed: 5}
 
 
 def main() -> None:
-    """Run the command; an error of ours is a message, not a traceback."""
+    """Run the command; an error of ours is a message, not a traceback, and a warning of ours a line."""
+    plainly = warnings.formatwarning
+    warnings.formatwarning = lambda message, category, *where: (
+        f"discreet: warning: {in_shell_words(visible(str(message)))}\n"
+        if category.__module__.startswith("discreet.")
+        else plainly(message, category, *where)
+    )
     try:
         _run()
     except DiscreetError as error:

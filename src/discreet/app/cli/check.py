@@ -11,6 +11,7 @@ from rich.text import Text
 
 from ... import tables
 from ..._errors import InvalidInput
+from ..._public import Unit
 from ...curator import Curator
 from ..requests import beside, data_of, fit_json
 from .query import DATA, JSON, LEDGER, SCHEMA
@@ -20,7 +21,8 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
     """Look, as the steward, how well a file fits its schema. Not for analysts: the shares are not private.
 
     Per column the coarse share that is missing, does not convert, or lies outside the declared bounds or
-    categories; and how many people have more rows than count. Never a value of the data, never a proposal.
+    categories; and how many people have more rows, or are in more groups of a column, than count. Never a
+    value of the data, never a proposal.
     That it was looked at is noted in the ledger, if there is one.
     """
     path, books = schema or beside(data, ".schema.toml"), ledger or beside(data, ".ledger")
@@ -32,14 +34,14 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
     engine = tables.connect(
         tables.formatted(data_of(data), path, public), public, related=tables.data_of(path) or None
     )
-    columns, people = tables.fit_of(engine)
+    columns, people, groups = tables.fit_of(engine)
     noted = books.exists()
     if noted:
         Curator.open(books, engine).note(
             "looked", {"what": "discreet check", "columns": [name for name, _ in public.schema]}
         )
     if as_json:
-        print(json.dumps(fit_json(columns, people, noted=noted)))
+        print(json.dumps(fit_json(columns, people, groups, noted=noted)))
         return
     console = Console()
     table = Table("column", "missing", "does not convert", "outside", box=None, header_style="dim")
@@ -47,10 +49,29 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
         table.add_row(Text(name), *(shares[kind] for kind in ("missing", "unreadable", "outside")))
     console.print(table)
     for limit, share in people.items():
-        console.print(Text(f"people with more than {limit}: {share}"))
+        console.print(Text(f"people with more than {limit}: {share}"), soft_wrap=True)
+    unit = public.unit
+    for name, share in groups.items():
+        console.print(Text(f"people in more than {_limit(unit)} of {name}: {share}"), soft_wrap=True)
+    if people:
+        console.print(
+            Text(
+                "rows are counted per person in the whole table. A query without GROUP BY cuts at `rows`; "
+                "with it, at `rows` in each group, and a person counts in at most `groups` of these.",
+                style="dim",
+            ),
+            soft_wrap=True,
+        )
     said = "is noted in the ledger" if noted else "is noted nowhere: there is no ledger yet"
     note = (
         f"For the steward only: these shares are exact facts about the data, made coarse, not private "
         f"ones. That you looked {said}."
     )
     Console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)
+
+
+def _limit(unit: Unit) -> str:
+    """Return the limit on groups in words: that on rows, where none of its own is declared."""
+    number = unit.groups or unit.rows
+    which = "the declared limit" if unit.groups else "the declared limit on rows, as groups has none"
+    return f"{number} group{'' if number == 1 else 's'} ({which})"

@@ -38,10 +38,9 @@ def _ledger_of(path: Path) -> Path:
     own = Path(f"{name}.{table}.ledger" if table else f"{name}.ledger")
     if own.is_file():
         return own
-    if (
-        Path(name).suffix in (".parquet", ".csv", ".tsv", ".gz", ".duckdb", ".db", ".ddb")
-        and Path(name).exists()
-    ):
+    if Path(name).suffix in (".parquet", ".csv", ".tsv", ".gz", ".duckdb", ".db", ".ddb"):
+        if not Path(name).exists():
+            raise InvalidInput(f"there is no file {name!r}, and no ledger {str(own)!r}. Nothing was read.")
         raise InvalidInput(
             f"there is no ledger beside {str(path)!r} yet. Make it with: discreet init {path} --epsilon 1"
         )

@@ -94,11 +94,13 @@ def init(
     named = "" if schema is None else f" --schema {shlex.quote(str(schema))}"
     if not path.exists():
         _draft(data, path, related=related, delimiter=delimiter, look=look, interactive=interactive)
-        first = f"wrote {path}: open" if interactive else f"drafted {path}: answer its questions, then open"
+        first = f"wrote {path}." if interactive else f"drafted {path}: answer its questions."
+        again = f"{shlex.quote(data)}{named}"
+        fits = f" See how the file fits: discreet check {again}." if engine is None else ""
         _done(
             as_json,
-            f"{first} the ledger with: discreet init {shlex.quote(data)}{named}"
-            f"{'' if engine is None else f' --engine {engine}'} --epsilon 1",
+            f"{first}{fits} Then open the ledger with: discreet init {again}"
+            f"{'' if engine is None else f' --engine {engine}'} --epsilon 1 --delta 1e-6",
             schema=str(path),
         )
         return
@@ -154,10 +156,14 @@ def _draft(
 def _refuse_draft(path: Path, *, interactive: bool, look: bool, related: list[str]) -> None:
     """Refuse what is for the draft only, where the schema is there already."""
     if interactive:
-        raise InvalidInput(f"{path} exists already: --interactive is for the draft. Nothing was changed.")
+        raise InvalidInput(
+            f"{path} exists already: --interactive is for the draft. Nothing was changed. To begin again, "
+            f"delete that file first."
+        )
     if look:
         raise InvalidInput(
-            f"{path} exists already: --look is for the draft. Nothing was looked at or changed."
+            f"{path} exists already: --look is for the draft. Nothing was looked at or changed. To begin "
+            f"again, delete that file first."
         )
     if related:
         raise InvalidInput(

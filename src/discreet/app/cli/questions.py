@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
 
-from ... import tables
+from ... import _require, tables
 from ..._errors import InvalidInput
+from ...tables import Format
 
 KINDS = ("number", "categories", "date", "boolean", "text", "none")
 _COLUMN = re.compile(r"^#? ?\[columns\.(?P<name>.+)\]$")
@@ -22,7 +23,20 @@ _EXAMPLE = re.compile(r"For example, (?P<text>[^.]+)\.")
 
 
 def complete(draft: str) -> str:
-    """Return the schema file that the answers to a draft's questions make; asked again until it is valid."""
+    """Return the schema file that the answers to a draft's questions make; asked again until it is valid.
+
+    Whoever ends early is told that nothing was written: half a declaration would say less than was meant.
+    """
+    try:
+        return _completed(draft)
+    except (typer.Abort, EOFError, KeyboardInterrupt):
+        raise InvalidInput(
+            "the questions were ended before the last answer. Nothing was written. Begin again, or take the "
+            "draft without --interactive and answer it in an editor."
+        ) from None
+
+
+def _completed(draft: str) -> str:
     columns = list(_columns(draft))
     if not columns:
         raise InvalidInput("the table has no columns to ask about. Nothing was drafted.")
@@ -68,19 +82,38 @@ def _unit(names: list[str]) -> str:
     several = typer.confirm("Can one person (or household) have several rows?", default=True)
     if not several:
         return 'unit = "row"'
+    plain = [_plain(name) for name in names]
     column = _ask_until(
-        "Which column tells people apart?", lambda text: text in names or json.dumps(text) in names
+        "Which column tells people apart?",
+        lambda text: _plain(text) in plain,
+        hint=lambda text: _require.meant(_plain(text), plain) or f" It is one of: {', '.join(plain)}.",
     )
     rows = _number("How many rows of one person may count in one group of an answer?", 10)
     groups = _number("In how many groups may one person count?", 3)
-    name = json.dumps(column.strip('"'), ensure_ascii=False)
+    name = json.dumps(_plain(column), ensure_ascii=False)
     return f"[unit]\ncolumn = {name}\nrows = {rows}\ngroups = {groups}"
 
 
+def _plain(name: str) -> str:
+    """Return a column's name without the quotes that TOML has around it."""
+    try:
+        return str(json.loads(name)) if name.startswith('"') else name
+    except ValueError:
+        return name.strip('"')
+
+
 def _format(delimiter: Any) -> str:
-    decimal = typer.prompt("Decimal mark of numbers in the file", default=".")
-    dates = typer.prompt(
-        "Formats of dates, such as %d.%m.%Y, parted by commas (empty: 2020-01-31)", default=""
+    decimal = _ask_until(
+        "Decimal mark of numbers in the file",
+        lambda text: text in (".", ","),
+        ".",
+        hint=" It is . or , (a point or a comma).",
+    )
+    dates = _ask_until(
+        "Formats of dates, such as %d.%m.%Y, parted by commas (empty: 2020-01-31)",
+        _are_dates,
+        "",
+        hint=" A format has %d, %m and %Y where day, month and year are: %d.%m.%Y for 31.01.2020.",
     )
     lines = ["[format]"] if delimiter is None else ["[format]", delimiter.group()]
     lines += [f"decimal = {json.dumps(decimal.strip())}"] if decimal.strip() != "." else []
@@ -102,18 +135,46 @@ def _facts(name: str, guess: str, example: str) -> str:
         upper = _bound("  Largest value that it can have", kind)
         lines += [f"lower = {lower}", f"upper = {upper}"]
     if kind == "categories":
-        values = typer.prompt("  All its values, parted by commas (as they stand in the file)")
-        listed = [value.strip() for value in values.split(",") if value.strip()]
-        lines.append("values = " + json.dumps(listed, ensure_ascii=False))
+        lines.append("values = " + json.dumps(_values(), ensure_ascii=False))
     if kind in ("number", "date", "boolean"):
         missing = typer.confirm("  Can it be missing?", default=True)
         lines.append(f"nullable = {str(missing).lower()}")
     return "\n".join(lines)
 
 
+def _values() -> list[str]:
+    """Ask for the values of categories; what looks like several that are parted otherwise is asked back."""
+    while True:
+        text = _ask_until(
+            "  All its values, parted by commas (as they stand in the file)",
+            lambda text: any(part.strip() for part in text.split(",")),
+            hint=" Name one value at least.",
+        )
+        listed = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+        mark = next((mark for mark in ";|" if len(listed) == 1 and mark in listed[0]), None)
+        if mark is None or typer.confirm(
+            f"  {listed[0]!r} is one value, with {mark!r} in it: values are parted by commas. Is that meant?",
+            default=False,
+        ):
+            return listed
+
+
+def _are_dates(text: str) -> bool:
+    """Return whether these are formats of dates: a day, a month and a year, each of which can be written."""
+    formats = [part.strip() for part in text.split(",") if part.strip()]
+    years, months, days = (("%Y", "%y"), ("%m", "%b", "%B", "%-m"), ("%d", "%-d"))
+    whole = all(all(any(mark in one for mark in marks) for marks in (years, months, days)) for one in formats)
+    try:
+        Format(dates=tuple(formats))
+    except InvalidInput:
+        return False
+    return whole
+
+
 def _bound(question: str, kind: str) -> str:
     pattern = r"-?\d+(\.\d+)?([eE][-+]?\d+)?" if kind == "number" else r"\d{4}-\d{2}-\d{2}"
-    text = _ask_until(question, lambda text: re.fullmatch(pattern, text) is not None)
+    wanted = " A number, such as 12.5." if kind == "number" else " A day, such as 2020-01-31."
+    text = _ask_until(question, lambda text: re.fullmatch(pattern, text) is not None, hint=wanted)
     return text if kind == "number" else json.dumps(text)
 
 
@@ -121,9 +182,13 @@ def _number(question: str, usual: int) -> int:
     return int(_ask_until(question, lambda text: text.isdigit() and int(text) > 0, str(usual)))
 
 
-def _ask_until(question: str, valid: Any, default: str | None = None) -> str:
+def _ask_until(
+    question: str, valid: Any, default: str | None = None, *, hint: str | Callable[[str], str] = ""
+) -> str:
+    """Ask until the answer is valid; `hint` says what is wanted, with a blank before it."""
     while True:
         text = str(typer.prompt(question, default=default)).strip()
         if valid(text):
             return text
-        typer.echo(f"  {text!r} is not an answer to that.")
+        more = hint if isinstance(hint, str) else hint(text)
+        typer.echo(f"  {text!r} is not an answer to that.{more}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -61,7 +62,6 @@ def serve(
         "secure": bool(certificate or behind_tls), "ledger": ledger,
     }  # fmt: skip
     settings = _demo(options) if demo else _own(state, root, options, steward)
-    typer.echo(f"discreet serves at http{'s' if certificate else ''}://{host}:{port}")
     logging.basicConfig(level=os.environ.get("DISCREET_LOG", "WARNING"))
     _run(settings, certificate, key)
 
@@ -89,13 +89,15 @@ def _web() -> Any:
 
 
 def _demo(options: dict[str, Any]) -> Any:
-    """Make the demonstration, and show its tokens."""
+    """Make the demonstration, and show its tokens, and where they are entered."""
     _web()
-    from ..web.demo import demo_settings
+    from ..web.demo import TABLE, demo_settings
 
     settings = demo_settings(Path(tempfile.mkdtemp(prefix="discreet-demo-")), options)
     for who, role, token in settings.demo_tokens:
         typer.echo(f"{role} {who}: {token}")
+    typer.echo("Log in with one of these tokens in the browser, or use it in Python: dp.connect(url, token).")
+    typer.echo(f"The dataset and its table are called {TABLE!r}. Starting ...")
     return settings
 
 
@@ -112,7 +114,7 @@ def _own(state: Path, root: list[Path], options: dict[str, Any], steward: str) -
 def _run(settings: Any, certificate: Path | None, key: Path | None) -> None:
     import uvicorn
 
-    uvicorn.run(
+    config = uvicorn.Config(
         _web().build(settings),
         host=settings.host,
         port=settings.port,
@@ -126,6 +128,22 @@ def _run(settings: Any, certificate: Path | None, key: Path | None) -> None:
         timeout_keep_alive=75,
         h11_max_incomplete_event_size=64 << 10,
     )
+
+    class Announced(uvicorn.Server):
+        """Says where it serves once it listens, not before: what connects earlier is refused."""
+
+        async def startup(self, sockets: Any = None) -> None:
+            await super().startup(sockets)
+            if self.started:
+                port = self.servers[0].sockets[0].getsockname()[1] if self.servers else settings.port
+                scheme = "http" if certificate is None else "https"
+                typer.echo(f"discreet serves at {scheme}://{settings.host}:{port}")
+
+    server = Announced(config)
+    with suppress(KeyboardInterrupt):
+        server.run()
+    if not server.started:
+        raise typer.Exit(2)
 
 
 def _first_steward(settings: Any, name: str) -> None:

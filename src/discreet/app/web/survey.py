@@ -90,7 +90,12 @@ def load_survey(path: Path) -> Survey:
     """Read a survey file; every mistake is named, and nothing is served then."""
     try:
         facts = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except OSError as error:
+        raise InvalidInput(
+            f"the survey {str(path)!r} cannot be read: {(error.strerror or type(error).__name__).lower()}. "
+            f"Nothing was served. docs/server.md shows how one is written."
+        ) from None
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise InvalidInput(
             f"{str(path)!r} cannot be read as a survey: {error}. Nothing was served."
         ) from None

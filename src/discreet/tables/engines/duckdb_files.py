@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import gzip
+import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
+from ... import _require
 from ..._errors import InvalidInput
 from ..columns import check_names, held
 from ..engine import ROW, literal, quoted
@@ -31,7 +33,8 @@ def file_kind(path: str) -> str:
 
 def rewritten(written: Csv) -> str:
     """Numbers with a decimal point and dates as ISO has them, by functions that cannot fail; a date in no
-    known format is missing."""
+    known format gets a mark before it, so that it is none: queries take it for missing, and `discreet check`
+    tells it from an empty field. What differs still differs, in case it says whose row it is."""
     format, parts = written.format, []
     if format.decimal != "." or format.thousands:
         for column in written.numbers:
@@ -44,16 +47,20 @@ def rewritten(written: Csv) -> str:
     if format.dates:
         listed = ", ".join(literal(text) for text in format.dates)
         for column in written.days:
-            day = f"CAST(CAST(try_strptime(trim({quoted(column)}), [{listed}]) AS DATE) AS VARCHAR)"
-            parts.append(f"{day} AS {quoted(column)}")
+            text = f"trim({quoted(column)})"
+            day = f"CAST(CAST(try_strptime({text}, [{listed}]) AS DATE) AS VARCHAR)"
+            parts.append(
+                f"CASE WHEN {text} <> '' THEN COALESCE({day}, '?' || {text}) END AS {quoted(column)}"
+            )
     return f"REPLACE ({', '.join(parts)})" if parts else ""
 
 
-def csv_reader(path: str, table: str, delimiter: str | None = None) -> str:
+def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Sequence[str] = ()) -> str:
     """Return how to read a CSV file so that nothing about its rows is guessed or can fail: names from the
     first line, all else text.
 
-    Queries convert text to the declared type, and what does not convert is missing.
+    Queries convert text to the declared type, and what does not convert is missing. A `declared` column that
+    the first line does not name is refused here: no statement about it could be run.
     """
     mark = delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
     opener: Any = gzip.open if path.endswith(".gz") else open
@@ -67,7 +74,7 @@ def csv_reader(path: str, table: str, delimiter: str | None = None) -> str:
     except (OSError, EOFError, ValueError, csv.Error):
         raise InvalidInput(
             f"{Path(path).name!r} cannot be read as text in UTF-8. Nothing was opened or charged. "
-            f"Convert the file."
+            f"Convert the file{_conversion(path)}."
         ) from None
     if spans is None:
         raise InvalidInput(
@@ -78,6 +85,8 @@ def csv_reader(path: str, table: str, delimiter: str | None = None) -> str:
     if not names or len(set(names)) < len(names):
         raise InvalidInput(f"the first line of {Path(path).name!r} must name the columns, each once.")
     check_names(table, [*names, ROW])
+    if absent := [name for name in declared if name not in names]:
+        raise InvalidInput(_absent(Path(path).name, absent[0], names, mark))
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
     return (
         f"read_csv({literal(path)}, columns={{{columns}}}, delim={literal(mark)}, quote='\"', "
@@ -85,6 +94,31 @@ def csv_reader(path: str, table: str, delimiter: str | None = None) -> str:
         f"auto_detect=false, hive_partitioning=false, ignore_errors=true, null_padding=true, "
         f"strict_mode=false{', parallel=false' if spans else ''})"
     )
+
+
+def _conversion(path: str) -> str:
+    """Return the command that makes UTF-8 of a file from Windows or of Latin-1, in words."""
+    if path.endswith(".gz"):
+        return ""
+    name = shlex.quote(Path(path).name)
+    return f", if it is from Windows or in Latin-1 with: iconv -f cp1252 -t utf-8 {name} > new.csv"
+
+
+def _absent(file: str, column: str, names: Sequence[str], mark: str) -> str:
+    """Say that a declared column is not in the first line of a file: names only, which are public."""
+    said = f"the schema declares {column!r}, and {file!r} has no such column."
+    nothing = "Nothing was opened or charged."
+    other = next((m for m in (";", "\t", "|", ",") if m != mark and m in names[0]), None)
+    if len(names) == 1 and other is not None:
+        return (
+            f"{said} Parted by {mark!r}, its first line is one name that holds {other!r}. {nothing} If that "
+            f"parts its fields, write delimiter = {_toml(other)} under [format] in the schema file."
+        )
+    return f"{said}{_require.meant(column, names)} It has: {', '.join(names)}. {nothing}"
+
+
+def _toml(mark: str) -> str:
+    return '"\\t"' if mark == "\t" else f'"{mark}"'
 
 
 def parquet_schema(path: str) -> pa.Schema:

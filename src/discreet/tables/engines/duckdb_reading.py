@@ -205,7 +205,9 @@ class Reader:
             self._run(f"{make} {rows}; DROP TABLE {file}", f"{path.name!r}, as text in UTF-8,")
 
     def _csv(self, name: str, path: str, written: Csv | None = None) -> None:
-        read = csv_reader(path, name, None if written is None else written.format.delimiter)
+        used = () if written is None else (*written.numbers, *written.days)
+        mark = None if written is None else written.format.delimiter
+        read = csv_reader(path, name, mark, (*self.declared.get(name, ()), *used))
         columns = (
             f"* {'' if written is None else rewritten(written)}, row_number() OVER () AS {ROW} FROM {read}"
         )

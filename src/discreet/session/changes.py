@@ -1,0 +1,38 @@
+"""What a steward is told when a file was written again and its declared version is the same.
+
+From public facts alone: when the file was written, and when the ledger was charged last, for which version.
+"""
+
+from __future__ import annotations
+
+import warnings
+from datetime import UTC, datetime
+from pathlib import Path
+
+from .._public import Public
+from ..curator import Ledger
+
+
+class TableChanged(UserWarning):
+    """A file was written after its version was last asked about."""
+
+
+def warn_of_changes(path: Path | None, public: Public, ledger: Ledger) -> None:
+    """Warn where a file is newer than the last charge, and says that it is the same version."""
+    if path is None or not path.is_file():
+        return
+    charge = ledger.last("charge")
+    mechanism = {} if charge is None else charge.body.get("mechanism")
+    charged = mechanism.get("public") if isinstance(mechanism, dict) else None
+    if charge is None or not isinstance(charged, dict) or charged.get("version") != public.version:
+        return
+    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    if written > datetime.fromisoformat(charge.time):
+        warnings.warn(
+            f"{path.name!r} was written at {written:%Y-%m-%d %H:%M:%S} UTC, after the last charge "
+            f"({charge.time[:19].replace('T', ' ')}), and its version is still {public.version!r}. If its "
+            f"rows changed, give it another, version = ... in the schema file: the budget goes on, and what "
+            f"is hidden is one person's rows in the whole history of versions.",
+            TableChanged,
+            stacklevel=4,
+        )
