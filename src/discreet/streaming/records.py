@@ -59,8 +59,8 @@ def tick_value(public: Public, clock: str, step: int) -> Any:
 def rows_of(
     source: Source, columns: Sequence[str], *, clock: str | None, tick: Any, allowed: Any = None
 ) -> Memory:
-    """Return the rows of a tick, held in memory: those whose unit is `allowed`, a function of the column of "
-    "units."""
+    """Return the rows of a tick, held in memory: those whose unit is `allowed`, a function of the column of
+    units."""
     batches = list(source.batches(list(columns)))
     unit = source.public.unit.column
     if batches:
@@ -86,6 +86,11 @@ def _same(value: Any, tick: Any) -> bool:
     return bool(value == tick)
 
 
+def somebody(unit: Any) -> bool:
+    """Return whether an id names a unit: NULL, and a number that is none or infinite, are nobody's."""
+    return unit is not None and bool(unit == unit) and unit not in (_ENDLESS, -_ENDLESS)
+
+
 class UnitRecord:
     """How often each unit took part, and when last.
 
@@ -107,7 +112,7 @@ class UnitRecord:
         decided: dict[bytes, bool] = {}
         out = np.zeros(len(units), dtype=bool)
         for i, unit in enumerate(units):
-            if unit is None or unit != unit or unit in (_ENDLESS, -_ENDLESS):
+            if not somebody(unit):
                 continue
             name = self._name(unit)
             if name not in decided:
