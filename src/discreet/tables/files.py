@@ -46,11 +46,12 @@ class Files:
 
 
 def kind_of_file(path: Path) -> str:
-    """Return "parquet", "csv", or "" for anything else."""
+    """Return "parquet", "csv" (compressed or not), or "" for anything else: a copy "1.csv.bak" that an editor
+    kept, a ledger "1.csv.ledger"."""
     suffixes = path.suffixes
-    if suffixes and suffixes[-1] == ".parquet":
-        return "parquet"
-    return "csv" if any(suffix in (".csv", ".tsv") for suffix in suffixes) else ""
+    if len(suffixes) > 1 and suffixes[-1] in (".gz", ".zst"):
+        return "csv" if suffixes[-2] in (".csv", ".tsv") else ""
+    return {".parquet": "parquet", ".csv": "csv", ".tsv": "csv"}.get(path.suffix, "")
 
 
 def several(data: Any) -> Files | None:
@@ -102,7 +103,9 @@ def _checked(paths: Iterable[Path], what: str) -> Files:
         raise InvalidInput(f"there is no Parquet or CSV file in {what}. Nothing was opened.")
     if gone := [path for path in listed if not path.is_file()]:
         raise InvalidInput(f"there is no file {str(gone[0])!r}. Nothing was opened.")
-    if len({path.resolve() for path in listed}) < len(listed):
+    # By what they are on the disk: links, hard ones too, are the same file.
+    places = [path.stat() for path in listed]
+    if len({(place.st_dev, place.st_ino) for place in places}) < len(listed):
         raise InvalidInput(
             f"a file is named twice in {what}: its rows would count twice. Nothing was opened."
         )
