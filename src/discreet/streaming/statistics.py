@@ -212,7 +212,9 @@ class PerUnit:
         table = pa.Table.from_batches(batches)
         if unit is not None:
             values = table.column(self.statistic.column).to_pylist()
-            table = table.take(pa.array(self._counted(table.column(unit).to_pylist(), values), pa.int64()))
+            keep = np.zeros(table.num_rows, dtype=bool)
+            keep[self._counted(table.column(unit).to_pylist(), values)] = True
+            table = table.filter(pa.array(keep))
         return self.statistic(Memory(table, self._by_row(source.public)))
 
     def _counted(self, units: list[Any], values: list[Any]) -> list[int]:
