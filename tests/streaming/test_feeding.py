@@ -13,7 +13,9 @@ from typing import Any
 import duckdb
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from pyarrow.csv import write_csv
 
 import discreet as dp
 from discreet import Halted, InvalidInput
@@ -206,3 +208,41 @@ def test_a_tick_of_the_clock_is_closed_once_whatever_the_clock_of_the_machine_sa
         stream.feed()
     with pytest.raises(Halted, match="4 steps"):
         stream.feed()
+
+
+@pytest.mark.parametrize("kind", ["csv", "pattern", "folder of csv", "parquet"])
+def test_a_clock_refuses_files_that_changed_and_closes_nothing(tmp_path: Path, kind: str) -> None:
+    """A day whose rows came after the session was opened had been closed with none of them."""
+    folder = tmp_path / "visits"
+    folder.mkdir()
+
+    def write(name: str, day: int, rows: int) -> None:
+        table = pa.table({"day": [date(2026, 1, day)] * rows, "who": list(range(rows))})
+        (write_csv if "csv" in kind else pq.write_table)(table, folder / name)
+
+    end = "csv" if "csv" in kind else "parquet"
+    data = {"pattern": f"{folder}/*.parquet", "folder of csv": folder}.get(kind, folder / f"1.{end}")
+    write(f"1.{end}", 1, 5)
+    people = opened(data, tmp_path / "l", dp.rows())
+    stream = people.stream(TEXT, epsilon=4000)
+    stream.feed()
+    assert close(stream, 5)
+    grown = data == folder / f"1.{end}"
+    write(f"1.{end}" if grown else f"2.{end}", 2, 7)
+    for _ in range(2):
+        with pytest.raises(InvalidInput, match="have changed since it was opened"):
+            stream.feed()
+    assert stream.steps == 1
+    again = opened(data, tmp_path / "l", dp.rows()).stream(TEXT, epsilon=4000, number=stream.number)
+    again.feed()
+    assert [round(v) for v in again.history] == [5, 12]
+
+
+def test_a_tick_that_bears_a_later_number_blocks_no_feed_without_a_name(tmp_path: Path) -> None:
+    people = opened({"day": [date(2026, 1, 1)], "who": [1]}, tmp_path / "l", dp.rows())
+    stream = people.stream("SELECT COUNT(*) AS n FROM visits", epsilon=4000, horizon=8)
+    rows = {"day": [date(2026, 1, 1)], "who": [1]}
+    stream.feed(rows, tick="tick 2")
+    for _ in range(3):
+        stream.feed(rows)
+    assert [round(v) for v in stream.history] == [1, 2, 3, 4]

@@ -3,6 +3,7 @@ bound."""
 
 from __future__ import annotations
 
+import itertools
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -306,3 +307,28 @@ def test_losses_name_columns_once() -> None:
     sized = replace(PUBLIC, neighbors=REPLACE, size=5, unit=Unit("who"))
     with pytest.raises(Unsupported, match="replace"):
         learner(sized, SquaredDistance(columns=("a",)), clip=1, horizon=3, epsilon=1)
+
+
+def test_the_order_of_a_units_rows_never_moves_its_sum() -> None:
+    """Rows come in the engine's order, which may go with the rows of others; with wide bounds a sum of floats
+    in that order moved from 0 to the whole clip."""
+    public = Public(
+        schema={"a": dp.Bounds(-1e300, 1e300), "b": dp.Bounds(-1e300, 1e300)}, unit=Unit("who"), table="t"
+    )
+    statistic = ClippedGradients(loss=LinearLoss(columns=("a", "b")), clip=1.0)
+    rows = [(1e300, 1.0), (1.0, 1e300), (-1e300, 3.0), (1e17, -1e300), (-1e17, 0.1)]
+    sums = {
+        tuple(statistic(Memory({"who": ["ann"] * 5, "a": a, "b": b}, public)).tolist())
+        for a, b in (zip(*order, strict=True) for order in itertools.permutations(rows))
+    }
+    assert len(sums) == 1
+    assert max(map(abs, sums.pop())) > 0
+    # Beyond floats on the way in some orders: the same sum in all, and never a failure.
+    top = Public(schema={"a": dp.Bounds(-4e307, 4e307)}, unit=Unit("who"), table="t")
+    one = ClippedGradients(loss=LinearLoss(columns=("a",)), clip=1.0)
+    ends = {
+        int(one(Memory({"who": ["ann"] * 11, "a": a}, top))[0])
+        for a in ([4e307] * 6 + [-4e307] * 5, [-4e307] * 5 + [4e307] * 6, [4e307, -4e307] * 5 + [4e307])
+    }
+    assert len(ends) == 1
+    assert ends.pop() > 1 << 15

@@ -8,13 +8,23 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 import discreet as dp
 from discreet import Public
 from discreet._public import Unit
 from discreet.mechanisms import Histogram
 from discreet.sampling import SeededEntropy
-from discreet.streaming import ContinualCounter, DyadicCounts, HashedBits, PerUnit, Presence, counter
+from discreet.streaming import (
+    ClippedGradients,
+    ContinualCounter,
+    DyadicCounts,
+    HashedBits,
+    LinearLoss,
+    PerUnit,
+    Presence,
+    counter,
+)
 from discreet.tables import Memory
 
 PUBLIC = Public(schema={"age": dp.Bounds(0, 100), "city": dp.Text()}, table="visits")
@@ -131,3 +141,46 @@ def test_quantiles_and_heavy_hitters_at_user_level_bound_every_unit() -> None:
         participations=1, capacity=100,
     )  # fmt: skip
     assert mechanism.level == "user"
+
+
+def test_which_rows_of_a_unit_count_does_not_depend_on_the_order_of_rows() -> None:
+    """The order is the engine's, and may go with the rows of others (1,000,000 rows of one person between two
+    row groups of a Parquet file made DuckDB give the second of everybody else first)."""
+    public = replace(PUBLIC, unit=Unit("who"))
+    random = np.random.default_rng(4)
+    who = np.repeat(np.arange(30.0), 4)
+    who[:2] = -0.0
+    rows = {
+        "who": who,
+        "age": random.integers(0, 6, 120) * 15.0,
+        "city": random.choice(["oslo", "bern", "ulm"], 120),
+    }
+    table = pa.table(rows)
+    for inside in (
+        DyadicCounts(column="age", edges=tuple(range(0, 101, 10))),
+        HashedBits(column="city", buckets=8),
+    ):
+        for most in (1, 2):
+            statistic = PerUnit(statistic=inside, rows=most)
+            orders = [np.arange(120), np.arange(120)[::-1], *(random.permutation(120) for _ in range(5))]
+            counts = [statistic(Memory(table.take(pa.array(order)), public)) for order in orders]
+            assert all(np.array_equal(counts[0], other) for other in counts)
+    # By a hash, and not always the smallest or the largest.
+    ages = Memory(
+        {"who": np.repeat(np.arange(300), 2), "age": [5.0, 95.0] * 300, "city": ["x"] * 600}, public
+    )
+    ends = PerUnit(statistic=Histogram(column="age", edges=(0, 50, 100)))(ages)
+    assert ends.sum() == 300
+    assert ends.min() > 100
+
+
+def test_ids_that_are_no_id_are_nobody_also_when_asked_directly() -> None:
+    public = replace(PUBLIC, unit=Unit("who"))
+    strange = [float("nan"), None, float("inf"), -float("inf")] * 50
+    source = Memory(
+        {"who": pa.array([1.0, 2.0, 2.0, *strange]), "age": [5.0] * 203, "city": ["x"] * 203}, public
+    )
+    assert int(Presence()(source)) == 2
+    assert int(PerUnit(statistic=Histogram(column="age", edges=(0, 10)))(source).sum()) == 2
+    gradients = ClippedGradients(loss=LinearLoss(columns=("age",)), clip=1.0)(source)
+    assert abs(int(gradients[0])) <= 2 << 16

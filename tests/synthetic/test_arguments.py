@@ -147,7 +147,34 @@ def test_copies() -> None:
 def test_files(tmp_path: Path) -> None:
     for write in (COPY.to_parquet, COPY.to_csv):
         values = (tmp_path, tmp_path / "no" / "such" / "folder" / "x.csv", "\0")
-        assert not escaped(write, {"path": str(tmp_path / "copy.csv")}, values)
+        assert not escaped(write, {"path": str(tmp_path / "copy.csv"), "overwrite": True}, values)
+
+
+def test_options_that_are_no_methods_own_are_refused(tmp_path: Path) -> None:
+    data = {"age": list(range(20)), "sex": ["f", "m"] * 10}
+    session = dp.open(
+        data, table="p", schema={"age": dp.Bounds(0, 90), "sex": dp.Categories(["f", "m"])}, unit=dp.rows(),
+        budget=dp.Budget(epsilon=50, delta=1e-6), ledger=":memory:",
+    )  # fmt: skip
+    for method in ("aim", "mst", "privbayes", "independent"):
+        for option in (
+            "public",
+            "domain",
+            "name",
+            "rho",
+            "epsilon",
+            "method",
+            "scored",
+            "columns",
+            "child",
+            "x",
+        ):
+            with pytest.raises(dp.InvalidInput, match=option):
+                session.synthesize(epsilon=0.1, method=method, options={option: 1})
+    with pytest.raises(dp.InvalidInput) as refused:
+        session.synthesize(epsilon=0.1, method="mst", options={"x": 1})
+    assert "of mst: split" in str(refused.value)
+    assert session.spent == 0
 
 
 def test_comparisons() -> None:

@@ -120,6 +120,18 @@ def test_files_carry_the_card(copy: Any, tmp_path: Path) -> None:
     assert stored.num_rows == len((tmp_path / "copy.csv").read_text().splitlines()) - 1 == 500
 
 
+def test_files_that_are_there_are_not_written_over_unless_told(copy: Any, tmp_path: Path) -> None:
+    for write, name in ((copy.to_parquet, "a.parquet"), (copy.to_csv, "b.csv"), (copy.to_csv, "c.card.json")):
+        (tmp_path / name).write_text("the only copy")
+        target = tmp_path / name.replace(".card.json", ".csv")
+        with pytest.raises(dp.InvalidInput, match="exists already"):
+            write(target)
+        assert (tmp_path / name).read_text() == "the only copy"
+        assert target.exists() == (target.name == name)
+        write(target, overwrite=True)
+        assert open_copy(target).to_arrow().num_rows == 500
+
+
 def test_the_report_bounds_hold(copy: Any) -> None:
     data = table()
     truth = np.mean(data["sex"] == "f")

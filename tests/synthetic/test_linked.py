@@ -21,7 +21,7 @@ from discreet._registry import from_json, to_json
 from discreet.app.cli import app
 from discreet.mechanisms import ExponentialMechanism, IntegerGaussian
 from discreet.sampling import SeededEntropy
-from discreet.synthetic import ChildTable, Domain, DomainColumn, LinkedSynthesis, SyntheticPair
+from discreet.synthetic import ChildTable, Domain, DomainColumn, LinkedSynthesis, SyntheticPair, open_copy
 from discreet.synthetic import linked as room
 from discreet.synthetic.counting import count
 from discreet.synthetic.evidence import sample_given
@@ -202,6 +202,29 @@ def test_a_session_copies_two_tables_whose_keys_match(people: Any, tmp_path: Pat
     assert len((tmp_path / "copies" / "visits.csv").read_text().splitlines()) == len(children) + 1
     with pytest.raises(dp.InvalidInput, match="no ± of the truth"):
         pair.sql(text).interval()
+    opened_again = open_copy(tmp_path / "copies")
+    assert opened_again.card == card
+    assert opened_again.sql(text).to_arrow() == pair.sql(text).to_arrow()
+    (tmp_path / "copies" / "card.json").write_text("{}")
+    with pytest.raises(dp.InvalidInput, match="no folder of a synthetic copy"):
+        open_copy(tmp_path / "copies")
+
+
+@pytest.mark.parametrize("end", ["csv", "parquet"])
+def test_real_files_of_the_tables_names_are_not_written_over(people: Any, tmp_path: Path, end: str) -> None:
+    pair = people.synthesize(50, epsilon=0.1, child="visits", rows_per_unit=1, method="independent", seed=1)
+    write = pair.to_csv if end == "csv" else pair.to_parquet
+    for name in (f"visits.{end}", f"people.{end}", "card.json"):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / name).write_text("the only copy")
+        with pytest.raises(dp.InvalidInput, match="exists already"):
+            write(folder)
+        assert [p.name for p in folder.iterdir()] == [name]
+        assert (folder / name).read_text() == "the only copy"
+        write(folder, overwrite=True)
+        assert len(list(folder.iterdir())) == 3
+        assert open_copy(folder).sql("SELECT COUNT(*) AS n FROM people").to_arrow()["n"].to_pylist() == [50]
 
 
 def test_the_default_number_of_units_is_a_noisy_total(people: Any) -> None:
@@ -360,6 +383,7 @@ def test_the_shell_copies_two_tables_into_a_folder(tmp_path: Path, monkeypatch: 
         '[columns.sex]\ntype = "categories"\nvalues = ["f", "m"]\n'
         '[tables.visits]\ndata = "visits.parquet"\nprivate = true\nunit = "who"\n'
         '[tables.visits.columns.kind]\ntype = "categories"\nvalues = ["er", "gp"]\n'
+        '[tables.visits.columns.cost]\ntype = "number"\nlower = 0\nupper = 20\n'
     )
     runner = CliRunner()
 
@@ -381,9 +405,11 @@ def test_the_shell_copies_two_tables_into_a_folder(tmp_path: Path, monkeypatch: 
     ]
     refused = run(*words, "-o", "copy.parquet")
     assert refused.exit_code != 0
-    done = run(*words, "-o", "copies", "--rows", "30", "--json")
+    bins = ("--bins", "visits.cost=0,5,20")
+    done = run(*words, *bins, "-o", "copies", "--rows", "30", "--json")
     assert done.exit_code == 0, (done.output, done.exception)
     assert json.loads(done.stdout)["child"]["table"] == "visits"
+    assert "visits.cost" in json.loads(done.stdout)["child"]["columns"]
     assert pq.read_table("copies/people.parquet").column_names == ["id", "sex"]
     assert set(pq.read_table("copies/visits.parquet")["who"].to_pylist()) <= set(range(1, 31))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+
 import pyarrow as pa
 import pyarrow.csv
 import pyarrow.parquet as pq
@@ -210,3 +212,26 @@ def test_the_shell_takes_a_pattern(folder, monkeypatch):
     asked = run(app, ["query", pattern, QUESTIONS[0], "--epsilon", "1", "--rows", "3", "--groups", "2"])
     assert asked.exit_code == 0, asked.output
     assert "ward" in asked.output
+
+
+def test_copies_and_ledgers_beside_the_files_are_no_rows(tmp_path):
+    rows = "id,age,ward\n1,2,A\n2,3,B\n"
+    for name in ("1.csv", "1.csv.bak", "1.csv~", "1.csv.ledger", "1.csv.ledger.lock", "2.parquet.csv.orig"):
+        (tmp_path / name).write_text(rows)
+    with gzip.open(tmp_path / "2.csv.gz", "wt") as file:
+        file.write(rows)
+    engine = tables.connect(tmp_path, facts())
+    assert exact(engine, "SELECT COUNT(*) AS n FROM visits") == [[4.0]]
+    with pytest.raises(InvalidInput, match="nor all CSV"):
+        tables.connect(f"{tmp_path}/1.csv*", facts())
+
+
+def test_two_links_to_one_file_are_a_file_named_twice(tmp_path):
+    pq.write_table(PARTS[0], tmp_path / "a.parquet")
+    (tmp_path / "b.parquet").hardlink_to(tmp_path / "a.parquet")
+    with pytest.raises(InvalidInput, match="named twice"):
+        tables.connect(tmp_path, facts())
+    (tmp_path / "b.parquet").unlink()
+    (tmp_path / "b.parquet").symlink_to(tmp_path / "a.parquet")
+    with pytest.raises(InvalidInput, match="named twice"):
+        tables.connect(f"{tmp_path}/*.parquet", facts())

@@ -204,14 +204,19 @@ class People:
         return self._order, np.repeat(np.arange(len(self.counts)), self.counts)
 
     def rows(self, person: int, most: int | None, entropy: Entropy) -> Array:
-        """Return the rows of a person; a random `most` of them where there are more, whatever others have.
+        """Return the rows of a person in random order; a random `most` of them where there are more, whatever
+        others have.
 
-        Guarantee: each set of `most` rows is equally likely, independently of everybody else's.
+        Guarantee: each sequence of at most `most` rows is equally likely, independently of everybody else's.
+        Proof:     coins of its own. In the engine's order, which may go with the rows of others, what floats
+                   make of the sum of a person's gradients before it is clipped would go with them too.
         """
         positions = self._order[self._first[person] : self._first[person + 1]]
-        if most is None or len(positions) <= most:
+        if most is not None and len(positions) > most:
+            positions = positions[np.asarray(sampling.subset(len(positions), most, entropy), dtype=np.int64)]
+        if len(positions) < 2:
             return positions
-        return positions[np.asarray(sampling.subset(len(positions), most, entropy), dtype=np.int64)]
+        return positions[np.asarray(sampling.permutation(len(positions), entropy), dtype=np.int64)]
 
 
 def _listed(ids: Any) -> Any:

@@ -3,6 +3,7 @@ read at any time."""
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -24,7 +25,7 @@ from ..mechanisms.protocols import Release, as_of
 from ..query import SqlVector
 from ..query.streams import stream_statistic
 from ..streaming import Advance, ContinualCounter, Latest, OnlineLearner, counter, learner
-from ..tables import Memory, Source, connect, connect_postgres, is_address
+from ..tables import EngineError, Memory, Source, connect, connect_postgres, is_address
 from ..tables.engines.spark_files import is_frame
 
 if TYPE_CHECKING:
@@ -56,7 +57,8 @@ class Stream:
 
         `tick` names it, by default by its number: a name that was fed before is refused, so that a batch can
         be fed again after a crash without counting twice. With a clock the rows of the tick are taken from
-        `rows`, or else from the session's own table as it is now.
+        `rows`, or else from the session's own table; files that have changed since it was opened are refused,
+        and the tick stays open.
         """
         if self.counter.clock is not None:
             return self._advance(rows)
@@ -65,7 +67,7 @@ class Stream:
                 "a stream without a clock counts the rows that it is given: feed(rows). Nothing was read or "
                 "released. An empty batch is a tick too."
             )
-        name = f"tick {self.steps + 1}" if tick is None else tick
+        name = self._next_name() if tick is None else tick
         if not isinstance(name, str) or not name:
             raise _require.fail("tick", tick, "a name, such as '2026-11-16'")
         source = self._source(rows, replace(self.counter.public, version=name))
@@ -82,6 +84,12 @@ class Stream:
         assert release is not None
         return release
 
+    def _next_name(self) -> str:
+        """Return the name of the next tick, by the first number from its own on that was not released (one
+        that a process died with is fed again)."""
+        taken = {e.body.get("table") for e in self._states()}
+        return next(name for n in itertools.count(self.steps + 1) if (name := f"tick {n}") not in taken)
+
     def _was_fed(self, tick: str) -> bool:
         return self.session.ledger.last(FED, f"{self.number}:{tick}") is not None
 
@@ -93,12 +101,26 @@ class Stream:
     def _advance(self, rows: Any) -> Release:
         session = self.session
         if rows is None:
+            self._check_current()
             live = session.curator.resume(self.counter, self.number, analyst=session.analyst)
             return live.answer(Advance())
         version = f"tick {self.steps + 1}"
         source = self._source(rows, replace(self.counter.public, version=version))
         curator = Curator.open(session.ledger.path, source)
         return curator.resume(self.counter, self.number, analyst=session.analyst).answer(Advance())
+
+    def _check_current(self) -> None:
+        """Refuse to close a tick over files that are not those that were opened: its rows may be in the new
+        ones, and a day is closed once."""
+        check = getattr(self.session.curator.source, "current", None)
+        try:
+            if check is not None:
+                check()
+        except EngineError as error:
+            raise InvalidInput(
+                f"{error} Go on with session.stream(..., number={self.number}) there, or give the rows: "
+                f"feed('the file')."
+            ) from None
 
     def _source(self, rows: Any, public: Public) -> Source:
         if is_frame(rows):

@@ -24,6 +24,7 @@ from .._registry import described
 from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import Integers, Sensitivity
 from ..tables import Source
+from .records import somebody
 
 Floats = NDArray[np.float64]
 # Steps of the grid in the length of a clipped gradient: rounding is a part in 65 thousand of it.
@@ -155,6 +156,16 @@ def _finite(vectors: Floats) -> Floats:
     return np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
 
 
+def _added(gradients: list[Floats]) -> Floats:
+    """Return the sum, the same in every order: exact, rounded once. What is beyond floats is infinite."""
+    if len(gradients) == 1:
+        return gradients[0]
+    # Scaled down, each by itself, so that no partial sum leaves the floats (math.fsum would raise on it).
+    scaled = np.ldexp(np.stack(gradients), -64)
+    with np.errstate(over="ignore"):
+        return np.asarray(np.ldexp([math.fsum(column) for column in scaled.T.tolist()], 64))
+
+
 def _sigmoid(z: float) -> float:
     return 1 / (1 + math.exp(-z)) if z > -700 else 0.0
 
@@ -229,7 +240,9 @@ class ClippedGradients:
     Proof:     the gradients of a unit's rows of the tick are added up and scaled to at most `clip`, cut off
                towards zero, and counted as zero if rounding made them longer; what is not finite counts as
                zero. A row adds nothing where a value is missing, so that a blank row (zero_out) moves
-               nothing. Each unit's integers are a function of its own rows and of `decision`.
+               nothing, and one of nobody adds nothing. Each unit's integers are a function of its own rows
+               and of `decision`: rows are added exactly and rounded once, so that the order in which the
+               engine gives them, which may go with the rows of others, decides nothing.
     """
 
     loss: Loss
@@ -258,16 +271,17 @@ class ClippedGradients:
     def __call__(self, source: Source) -> Integers:
         by_unit = source.public.unit.column is not None
         total = np.zeros(self.loss.dimension, np.int64)
-        pooled: dict[Any, Floats] = {}
+        own: dict[Any, list[Floats]] = {}
         for x, units in examples(source, self.loss):
             gradients = self._of_rows(x)
             if not by_unit:
                 total += self.clipped(gradients).sum(axis=0)
                 continue
             for unit, gradient in zip(units, gradients, strict=True):
-                pooled[unit] = pooled[unit] + gradient if unit in pooled else gradient
-        if pooled:
-            total += self.clipped(np.stack(list(pooled.values()))).sum(axis=0)
+                if somebody(unit):
+                    own.setdefault(unit, []).append(gradient)
+        if own:
+            total += self.clipped(np.stack([_added(part) for part in own.values()])).sum(axis=0)
         return total
 
     def _of_rows(self, x: Floats) -> Floats:

@@ -86,6 +86,11 @@ def _same(value: Any, tick: Any) -> bool:
     return bool(value == tick)
 
 
+def somebody(unit: Any) -> bool:
+    """Return whether an id names a unit: NULL, and a number that is none or infinite, are nobody's."""
+    return unit is not None and bool(unit == unit) and unit not in (_ENDLESS, -_ENDLESS)
+
+
 class UnitRecord:
     """How often each unit took part, and when last.
 
@@ -107,7 +112,7 @@ class UnitRecord:
         decided: dict[bytes, bool] = {}
         out = np.zeros(len(units), dtype=bool)
         for i, unit in enumerate(units):
-            if unit is None or unit != unit or unit in (_ENDLESS, -_ENDLESS):
+            if not somebody(unit):
                 continue
             name = self._name(unit)
             if name not in decided:

@@ -7,6 +7,7 @@ ever; what is read off the released vector (`quantile`, `heavy_hitters`) is post
 from __future__ import annotations
 
 import hashlib
+import heapq
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,6 +23,7 @@ from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import Integers, Sensitivity
 from ..mechanisms.statistics import Histogram, require_rows
 from ..tables import Memory, Source
+from .records import somebody
 
 Floats = NDArray[np.float64]
 
@@ -172,8 +174,11 @@ class PerUnit:
     """A statistic of rows where units are a column: at most `rows` rows of each unit count in a batch.
 
     Guarantee: one unit moves it by at most `rows` times what a row does.
-    Proof:     which rows of a unit count, the first ones of the batch, depends on that unit's rows alone, and
-               each moves `statistic` by its sensitivity for a row. Rows of nobody do not count.
+    Proof:     which rows of a unit count is a function of that unit's own rows as a multiset: those of the
+               smallest public hashes of unit, value and number among equal values. The order in which rows
+               come, which is the engine's and may go with the rows of others, decides nothing: equal values
+               are interchangeable. Each moves `statistic` by its sensitivity for a row. Rows of nobody do
+               not count.
     """
 
     statistic: DyadicCounts | HashedBits | Histogram
@@ -206,13 +211,35 @@ class PerUnit:
             return np.zeros(self.length(source.public), np.int64)
         table = pa.Table.from_batches(batches)
         if unit is not None:
-            seen: Counter[Any] = Counter()
-            keep = []
-            for name in table.column(unit).to_pylist():
-                seen[name] += 1
-                keep.append(name is not None and name == name and seen[name] <= self.rows)
-            table = table.filter(pa.array(keep, pa.bool_()))
+            values = table.column(self.statistic.column).to_pylist()
+            keep = np.zeros(table.num_rows, dtype=bool)
+            keep[self._counted(table.column(unit).to_pylist(), values)] = True
+            table = table.filter(pa.array(keep))
         return self.statistic(Memory(table, self._by_row(source.public)))
+
+    def _counted(self, units: list[Any], values: list[Any]) -> list[int]:
+        """Return the positions of the rows that count."""
+        own: dict[Any, list[int]] = {}
+        for i, unit in enumerate(units):
+            if somebody(unit):
+                own.setdefault(unit, []).append(i)
+        return [
+            i
+            for unit, places in own.items()
+            for i in (places if len(places) <= self.rows else self._chosen(unit, places, values))
+        ]
+
+    def _chosen(self, unit: Any, places: list[int], values: list[Any]) -> list[int]:
+        # The two zeros are one unit, whichever of them comes first.
+        name = unit + 0.0 if isinstance(unit, float) else unit
+        equals: Counter[str] = Counter()
+        lots = []
+        for i in places:
+            value = repr(values[i])
+            equals[value] += 1
+            text = repr((name, value, equals[value])).encode("utf-8", "surrogatepass")
+            lots.append((hashlib.blake2b(text, digest_size=16, person=b"rows of a unit").digest(), i))
+        return [i for _, i in heapq.nsmallest(self.rows, lots)]
 
     def _by_row(self, public: Public) -> Public:
         """Return what is public about the one column, with rows as units."""
@@ -227,7 +254,8 @@ class Presence:
     units so far, each counted on its first tick.
 
     Guarantee: one unit moves it by at most 1 (a row under add_remove and zero_out, not at all under replace).
-    Proof:     by definition.
+    Proof:     by definition; ids that are NULL, NaN or infinite are nobody's and do not count (NaN, which
+               equals nothing, would count once for every row).
     """
 
     def sensitivity(self, public: Public) -> Sensitivity:
@@ -238,4 +266,4 @@ class Presence:
         if column is None:
             return np.array(sum(batch.num_rows for batch in source.batches([])))
         units = {v for batch in source.batches([column]) for v in batch.column(0).to_pylist()}
-        return np.array(len(units - {None}))
+        return np.array(sum(map(somebody, units)))

@@ -8,7 +8,7 @@ from .aim import AIM
 from .baselines import MWEM
 from .comparison import Comparison, compared
 from .constraints import Constraint
-from .copy import OpenedCopy, SyntheticAnswer, SyntheticCopy, open_copy
+from .copy import OpenedCopy, OpenedPair, SyntheticAnswer, SyntheticCopy, open_copy
 from .counting import MarginalCounts
 from .domain import Domain, DomainColumn
 from .linked import ChildTable, LinkedFitted, LinkedSynthesis
@@ -35,6 +35,7 @@ __all__ = [
     "MarginalCounts",
     "MeasuredTable",
     "OpenedCopy",
+    "OpenedPair",
     "PrivBayes",
     "Report",
     "SyntheticAnswer",

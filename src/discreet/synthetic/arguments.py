@@ -13,6 +13,13 @@ from .._errors import InvalidInput
 # Rows that are drawn at once, at most: 8 GB for each column. A noisy total can be larger, of a tiny budget.
 MOST_ROWS_DRAWN = 10**9
 
+_OF_SYNTHESIZE = {
+    *("epsilon", "delta", "method", "columns", "bins", "missing"),
+    *("rows_per_unit", "constraints", "child", "options"),
+}
+# What a session gives to a method by itself.
+_OF_NOBODY = {"public", "domain", "name", "rho"}
+
 
 def mapping(**named: Any) -> dict[str, Any]:
     """Return the argument as a dictionary with texts as keys; nothing given is an empty one."""
@@ -27,10 +34,12 @@ def mapping(**named: Any) -> dict[str, Any]:
 def method_options(options: Any) -> dict[str, Any]:
     """Return the options of a method's own; what is an option of every synthesis is refused there."""
     named = mapping(options=options)
-    if own := sorted({"rows_per_unit", "constraints", "epsilon", "delta"} & set(named)):
+    if own := sorted(_OF_SYNTHESIZE & set(named)):
         raise InvalidInput(
             f"{own[0]} is an option of synthesize itself: synthesize({own[0]}=...). Nothing was charged."
         )
+    if own := sorted(_OF_NOBODY & set(named)):
+        raise InvalidInput(f"no method has the option {own[0]!r}. Nothing was charged.")
     return named
 
 
@@ -58,8 +67,11 @@ def rows_and_seed(rows: Any, seed: Any) -> None:
         _require.integer(seed=seed, at_least=0)
 
 
-def writable(path: Any) -> Path:
-    """Return the path of a file to write; refused where its folder is missing, or it is a folder itself."""
+def writable(path: Any, *, overwrite: bool) -> Path:
+    """Return the path of a file to write; refused where its folder is missing, it is a folder itself, or it
+    is there already (a copy bears the name of the table that it was made from) and nobody said
+    `overwrite`."""
+    _require.flag(overwrite=overwrite)
     if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
         raise _require.fail("path", path, "the name of a file")
     target = Path(path)
@@ -68,5 +80,9 @@ def writable(path: Any) -> Path:
             f"{str(path)!r} cannot be written: "
             + ("it is a folder." if target.is_dir() else "its folder does not exist.")
             + " Nothing was written."
+        )
+    if not overwrite and (target.exists() or target.is_symlink()):
+        raise InvalidInput(
+            f"{str(path)!r} exists already. Nothing was written. Give another name, or overwrite=True."
         )
     return target

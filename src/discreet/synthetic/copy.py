@@ -8,6 +8,7 @@ answers from it carry no interval around the truth.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -134,18 +135,21 @@ class SyntheticCopy:
     def to_pandas(self) -> Any:
         return self.table.to_pandas()
 
-    def to_parquet(self, path: str | Path) -> None:
-        """Write the rows as Parquet, with the card in the file's metadata."""
-        target = writable(path)
+    def to_parquet(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the rows as Parquet, with the card in the file's metadata; `overwrite` a file that is there
+        only if told."""
+        target = writable(path, overwrite=overwrite)
         card = {b"discreet": json.dumps(self.card()).encode()}
         table = self.table.replace_schema_metadata({**(self.table.schema.metadata or {}), **card})
         parquet.write_table(table, target)
 
-    def to_csv(self, path: str | Path) -> None:
-        """Write the rows as CSV, and the card beside them (`name.card.json`)."""
-        target = writable(path)
+    def to_csv(self, path: str | Path, *, overwrite: bool = False) -> None:
+        """Write the rows as CSV, and the card beside them (`name.card.json`); `overwrite` files that are
+        there only if told."""
+        target = writable(path, overwrite=overwrite)
+        beside = writable(target.with_suffix(".card.json"), overwrite=overwrite)
         csv.write_csv(self.table, target)
-        target.with_suffix(".card.json").write_text(json.dumps(self.card(), indent=2) + "\n")
+        beside.write_text(json.dumps(self.card(), indent=2) + "\n")
 
     def sql(self, text: str) -> SyntheticAnswer:
         """Ask the copy in full SQL, free; the table has the name of the one it was made from."""
@@ -234,12 +238,58 @@ class OpenedCopy:
         return self.table.to_pandas()
 
 
-def open_copy(path: str | Path) -> OpenedCopy:
-    """Open a copy that `to_parquet` or `to_csv` wrote, like any table. What has no card is refused: it may
-    be data."""
-    if not isinstance(path, str | Path) or "\0" in str(path) or not Path(path).is_file():
-        raise _require.fail("path", path, "the file of a copy")
+@dataclass(frozen=True, eq=False)
+class OpenedPair:
+    """A copy of two linked tables that was read from its folder, with its card."""
+
+    tables: Mapping[str, pa.Table]
+    card: Mapping[str, Any]
+
+    def sql(self, text: str) -> SyntheticAnswer:
+        """Ask both tables in full SQL, joins included; they have the names of those they were made from."""
+        return SyntheticAnswer(ask_open_rows(dict(self.tables), text))
+
+    def to_arrow(self) -> dict[str, pa.Table]:
+        return dict(self.tables)
+
+    def to_pandas(self) -> dict[str, Any]:
+        return {name: table.to_pandas() for name, table in self.tables.items()}
+
+
+def file_names(first: str, second: str) -> tuple[str, str]:
+    """Return what the files of two tables are called, without their suffix."""
+    a, b = (re.sub(r"[^\w.-]", "_", name) for name in (first, second))
+    return a, b + "_child" if a.lower() == b.lower() else b
+
+
+def _open_pair(folder: Path) -> OpenedPair:
+    try:
+        card = json.loads((folder / "card.json").read_text())
+        names = (str(card["table"]), str(card["child"]["table"]))
+        if "synthetic copy" not in str(card["what"]):
+            raise KeyError
+        tables = {}
+        for name, file in zip(names, file_names(*names), strict=True):
+            whole = folder / f"{file}.parquet"
+            tables[name] = (
+                parquet.read_table(whole) if whole.is_file() else csv.read_csv(folder / f"{file}.csv")
+            )
+    except (OSError, KeyError, TypeError, ValueError, pa.ArrowInvalid):
+        raise InvalidInput(
+            f"{str(folder)!r} is no folder of a synthetic copy of two tables, with its card.json. Nothing "
+            f"was charged. Open data with dp.open(...)."
+        ) from None
+    return OpenedPair(tables, card)
+
+
+def open_copy(path: str | Path) -> OpenedCopy | OpenedPair:
+    """Open a copy that `to_parquet` or `to_csv` wrote, like any table; a folder is that of two linked tables.
+    What has no card is refused: it may be data."""
+    if not isinstance(path, str | Path) or "\0" in str(path) or not Path(path).exists():
+        raise _require.fail("path", path, "the file of a copy, or the folder of two")
     source, card = Path(path), None
+    if source.is_dir():
+        return _open_pair(source)
     try:
         if source.suffix == ".csv":
             beside = source.with_suffix(".card.json")

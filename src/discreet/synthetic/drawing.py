@@ -51,7 +51,7 @@ class Drawing:
 
     def save(self, path: str | Path) -> Path:
         """Write the picture to an .svg file, and return its path."""
-        target = writable(path)
+        target = writable(path, overwrite=True)
         target.write_text(self.svg(), encoding="utf-8")
         return target
 

@@ -39,8 +39,10 @@ def method_class(name: str, domain: Domain, options: Mapping[str, Any]) -> type[
         columns = len(domain.columns)
         name = "independent" if columns == 1 else "aim" if columns <= _MOST_FOR_AIM else "mst"
     cls = METHODS[name]
-    allowed = set(getattr(cls, "__dataclass_fields__", {})) - {"public", "domain", "rho", "epsilon", "delta"}
+    given = {"public", "domain", "rho", "epsilon", "delta", "method", "scored"}
+    allowed = set(getattr(cls, "__dataclass_fields__", {})) - given
+    own = sorted(allowed - {"rows_per_unit", "constraints"})
     for option in options:
         if option not in allowed:
-            raise _require.fail("an option", option, f"of {name}: {', '.join(sorted(allowed))}")
+            raise _require.fail("an option", option, f"of {name}: {', '.join(own) or 'it has none'}")
     return cls

@@ -4,7 +4,6 @@ key."""
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,9 +18,9 @@ from .._errors import InvalidInput
 from .._require import Real
 from ..accounting import Event
 from ..tables.engines.open_rows import ask_open_rows
-from .arguments import instance, rows_and_seed
+from .arguments import instance, rows_and_seed, writable
 from .constraints import repaired
-from .copy import NOTE, SyntheticAnswer, SyntheticCopy
+from .copy import NOTE, SyntheticAnswer, SyntheticCopy, file_names
 from .evidence import sample_given
 from .generation import estimate, ungrouped
 from .linked import LinkedFitted, child_of
@@ -121,17 +120,21 @@ class SyntheticPair:
     def to_pandas(self) -> dict[str, Any]:
         return {name: table.to_pandas() for name, table in self.to_arrow().items()}
 
-    def to_parquet(self, folder: str | Path) -> None:
-        """Write a Parquet file for each table into a folder, and the card beside them."""
-        for name, table in self._written(folder).items():
-            parquet.write_table(table, Path(folder) / f"{name}.parquet")
+    def to_parquet(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write a Parquet file for each table into a folder, and the card beside them; `overwrite` files that
+        are there only if told."""
+        for path, table in self._written(folder, "parquet", overwrite).items():
+            parquet.write_table(table, path)
 
-    def to_csv(self, folder: str | Path) -> None:
-        """Write a CSV file for each table into a folder, and the card beside them."""
-        for name, table in self._written(folder).items():
-            csv.write_csv(table, Path(folder) / f"{name}.csv")
+    def to_csv(self, folder: str | Path, *, overwrite: bool = False) -> None:
+        """Write a CSV file for each table into a folder, and the card beside them; `overwrite` files that are
+        there only if told."""
+        for path, table in self._written(folder, "csv", overwrite).items():
+            csv.write_csv(table, path)
 
-    def _written(self, folder: Any) -> dict[str, pa.Table]:
+    def _written(self, folder: Any, end: str, overwrite: bool) -> dict[Path, pa.Table]:
+        """Make the folder with the card, once it is known that everything can be written; return where the
+        tables go."""
         if not isinstance(folder, str | Path) or "\0" in str(folder):
             raise _require.fail("folder", folder, "the name of a folder")
         target = Path(folder)
@@ -139,11 +142,15 @@ class SyntheticPair:
             raise InvalidInput(f"{str(folder)!r} is a file, not a folder. Nothing was written.")
         if not target.parent.is_dir():
             raise InvalidInput(f"there is no folder {str(target.parent)!r}. Nothing was written.")
+        files = [target / f"{name}.{end}" for name in file_names(*self.names)]
+        card, text = target / "card.json", json.dumps(self.card(), indent=2) + "\n"
+        # The same card is there if the copy was written in the other format before.
+        same = card.is_file() and card.read_bytes() == text.encode()
+        if target.is_dir():
+            for path in (*files, *([] if same else [card])):
+                writable(path, overwrite=overwrite)
         target.mkdir(exist_ok=True)
-        (target / "card.json").write_text(json.dumps(self.card(), indent=2) + "\n")
-        files = [re.sub(r"[^\w.-]", "_", name) for name in self.names]
-        if files[0].lower() == files[1].lower():
-            files[1] += "_child"
+        card.write_text(text)
         return dict(zip(files, (self.parents, self.children), strict=True))
 
     def sql(self, text: str) -> SyntheticAnswer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import glob
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -22,9 +22,11 @@ _MARKS = "*?["
 
 @dataclass(frozen=True)
 class Files:
-    """The files of one table, in order; `parts` are paths, or CSV files with their format."""
+    """The files of one table, in order; `parts` are paths, or CSV files with their format. `meant`: the
+    folder, pattern or list that named them."""
 
     parts: tuple[Path | Csv, ...]
+    meant: Any = field(default=None, compare=False)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -41,16 +43,25 @@ class Files:
         newest = max(path.stat().st_mtime for path in self.paths)
         return f"{datetime.fromtimestamp(newest, tz=UTC):%Y-%m-%dT%H:%M:%S.%fZ} ({len(self.paths)} files)"
 
+    def complete(self) -> bool:
+        """Return whether the folder or pattern still means these files and no others."""
+        try:
+            now = None if self.meant is None else several(self.meant)
+        except InvalidInput:
+            return False
+        return now is None or now.paths == self.paths
+
     def written_as(self, format: Any, numbers: tuple[str, ...], days: tuple[str, ...]) -> Files:
         return replace(self, parts=tuple(Csv(path, format, numbers, days) for path in self.paths))
 
 
 def kind_of_file(path: Path) -> str:
-    """Return "parquet", "csv", or "" for anything else."""
+    """Return "parquet", "csv" (compressed or not), or "" for anything else: a copy "1.csv.bak" that an editor
+    kept, a ledger "1.csv.ledger"."""
     suffixes = path.suffixes
-    if suffixes and suffixes[-1] == ".parquet":
-        return "parquet"
-    return "csv" if any(suffix in (".csv", ".tsv") for suffix in suffixes) else ""
+    if len(suffixes) > 1 and suffixes[-1] in (".gz", ".zst"):
+        return "csv" if suffixes[-2] in (".csv", ".tsv") else ""
+    return {".parquet": "parquet", ".csv": "csv", ".tsv": "csv"}.get(path.suffix, "")
 
 
 def several(data: Any) -> Files | None:
@@ -61,16 +72,16 @@ def several(data: Any) -> Files | None:
     if isinstance(data, list | tuple):
         if not data or not all(isinstance(part, str | Path) for part in data):
             return None
-        return _checked([Path(part) for part in data], "the list")
+        return _checked([Path(part) for part in data], "the list", list(data))
     if not isinstance(data, str | Path) or "://" in str(data) or "::" in str(data):
         return None
     path = Path(data)
     if path.is_dir():
         inside = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
-        return _checked(sorted(p for p in inside if kind_of_file(p)), repr(str(data)))
+        return _checked(sorted(p for p in inside if kind_of_file(p)), repr(str(data)), data)
     if not path.exists() and any(mark in str(data) for mark in _MARKS):
         matches = [Path(match) for match in glob.glob(str(data), recursive=True)]
-        return _checked(sorted(p for p in matches if p.is_file()), repr(str(data)))
+        return _checked(sorted(p for p in matches if p.is_file()), repr(str(data)), data)
     return None
 
 
@@ -96,13 +107,15 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
-def _checked(paths: Iterable[Path], what: str) -> Files:
+def _checked(paths: Iterable[Path], what: str, meant: Any) -> Files:
     listed = tuple(paths)
     if not listed:
         raise InvalidInput(f"there is no Parquet or CSV file in {what}. Nothing was opened.")
     if gone := [path for path in listed if not path.is_file()]:
         raise InvalidInput(f"there is no file {str(gone[0])!r}. Nothing was opened.")
-    if len({path.resolve() for path in listed}) < len(listed):
+    # By what they are on the disk: links, hard ones too, are the same file.
+    places = [path.stat() for path in listed]
+    if len({(place.st_dev, place.st_ino) for place in places}) < len(listed):
         raise InvalidInput(
             f"a file is named twice in {what}: its rows would count twice. Nothing was opened."
         )
@@ -112,4 +125,4 @@ def _checked(paths: Iterable[Path], what: str) -> Files:
             f"the files of {what} are not all Parquet, nor all CSV. Nothing was opened. Give a pattern that "
             f"means one kind, such as 'visits/*.parquet'."
         )
-    return Files(listed)
+    return Files(listed, meant)

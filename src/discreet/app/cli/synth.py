@@ -20,7 +20,7 @@ DELTA = typer.Option(None, "--delta", help="By default a share of the budget's."
 ROWS = typer.Option(None, "--rows", help="How many rows to draw. By default a noisy total, which is paid.")
 METHOD = typer.Option("auto", "--method", help="auto, aim, mst, mwem, privbayes or independent.")
 COLUMN = typer.Option([], "--column", help="Only this column. Can be repeated.")
-BINS = typer.Option([], "--bins", help="COLUMN=20, or COLUMN=0,18,65,120. Can be repeated.")
+BINS = typer.Option([], "--bins", help="COLUMN=20, or COLUMN=0,18,65,120; CHILD.COLUMN=20. Can be repeated.")
 PER_UNIT = typer.Option(None, "--rows-per-unit", help="How many rows of one person count.")
 WHERE = typer.Option([], "--constraint", help="A public fact: 'age >= education_num'. Can be repeated.")
 CHILD = typer.Option(
@@ -56,25 +56,27 @@ def synth(
     free."""
     _check_output(out, child, data, force)
     session = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
+    edges = dict(_bins(text) for text in bins)
+    second = _child(child, rows_per_unit, edges)
     copy = session.synthesize(
         rows,
         epsilon=epsilon,
         delta=delta,
         method=method,
         columns=column or None,
-        bins=dict(_bins(text) for text in bins),
-        rows_per_unit=rows_per_unit,
+        bins=edges,
+        rows_per_unit=rows_per_unit if second is child else None,
         constraints=constraint,
-        child=child,
+        child=second,
         seed=seed,
         checkpoint=checkpoint,
         resume=resume,
         progress=_show if checkpoint is not None and sys.stderr.isatty() else None,
     )
     if out.suffix == ".csv":
-        copy.to_csv(out)
+        copy.to_csv(out, overwrite=force)
     else:
-        copy.to_parquet(out)
+        copy.to_parquet(out, overwrite=force)
     if as_json:
         print(json.dumps(copy.card()))
         return
@@ -84,6 +86,20 @@ def synth(
             print(f"{name}:\n{report}")
         return
     print(copy.report())
+
+
+def _child(name: str | None, rows: int | None, bins: dict[str, Any]) -> Any:
+    """Return the second table with its own bins, those named "visits.cost", which are taken from the others;
+    its name alone where there are none."""
+    own = {text: bins.pop(text) for text in list(bins) if name is not None and text.startswith(f"{name}.")}
+    if name is None or rows is None or not own:
+        bins |= own
+        return name
+    from ...synthetic import ChildTable
+
+    return ChildTable(
+        name=name, rows_per_unit=rows, bins={text[len(name) + 1 :]: edges for text, edges in own.items()}
+    )
 
 
 def _check_output(out: Path, child: str | None, data: str, force: bool) -> None:

@@ -181,6 +181,10 @@ class DuckDB:
             timer.start()
         return timer
 
+    def current(self) -> None:
+        """Raise `EngineError` if the files of the table are not as they were when it was opened."""
+        self._opened.current()
+
     def _cursor(self) -> Any:
         return self._opened.cursor()
 
@@ -223,7 +227,7 @@ class _Opened:
         self._renewing = threading.Lock()
         self._stamps = {name: _stamp(data) for name, data in tables.items()}
         self._marks = {name: mark for name, data in tables.items() if (mark := _mark(data)) is not None}
-        self._data = dict(tables)
+        self._data, self._given = dict(tables), dict(tables)
         self._open()
         # Held as Arrow from now on: a data frame may change, the table that was opened must not.
         self._data |= {name: table.drop_columns([ROW]) for name, table in self._reader.arrow.items()}
@@ -288,6 +292,17 @@ class _Opened:
                 raise EngineError(
                     f"the file of table {name!r} has changed since it was opened, or is gone. "
                     f"Nothing was charged. Open the table again."
+                )
+
+    def current(self) -> None:
+        """Refuse to go on where files were written, added or taken away since they were opened: these rows
+        are not read."""
+        for name, data in self._given.items():
+            complete = not isinstance(data, Files) or data.complete()
+            if not complete or _stamp(data) != self._stamps[name]:
+                raise EngineError(
+                    f"the files of table {name!r} have changed since it was opened, and new rows would not "
+                    f"be seen. Nothing was read, closed or charged. Open the table again."
                 )
 
     def try_renew(self) -> None:

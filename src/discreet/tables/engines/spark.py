@@ -141,6 +141,10 @@ class Spark:
         if stopped:
             raise EngineError("Spark has stopped. Nothing was charged. Start it, and open the table again.")
 
+    def current(self) -> None:
+        """Raise `EngineError` if the files of the table are not as they were when it was opened."""
+        self.ready()
+
     def _fingerprint(self, key: bytes) -> bytes:
         """Return what changes when files of the table are written again: their names, lengths and times,
         under a secret key. Of tables that are elsewhere only the declared version tells."""
