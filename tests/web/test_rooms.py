@@ -210,6 +210,10 @@ def test_new_rows_come_from_the_steward_and_each_tick_counts_once(server, wards)
     assert abs(fed.feed(rows, tick="monday").value - 50) < 15
     with pytest.raises(dp.InvalidInput, match="before"):
         fed.feed(rows, tick="monday")
+    for who in ("ann", "steward"):
+        with server.client(who) as client:
+            refused = client.post(f"/datasets/{wards}/live/{stream.number}/feed", json={})
+            assert (refused.status_code, "is no batch" in refused.text) == (400, True)
     with server.client("steward") as client:
         body = {"rows": {"day": ["2026-01-01"], "ward": [["nested"]]}}
         path = f"/datasets/{wards}/streams/{stream.number}/ticks"

@@ -332,9 +332,14 @@ class Curator:
             )
         return InteractiveHandle(self.ledger, self.source, interactive, charge.seq, self._entropy)
 
-    def feed(self, interactive: Interactive, number: int, *, analyst: str | None = None) -> Release | None:
+    def feed(
+        self, interactive: Interactive, number: int, *, analyst: str | None = None, batch: bool = False
+    ) -> Release | None:
         """Give this curator's table, the next version or a batch of new rows, to a mechanism that was started
         before; free of charge.
+
+        `batch` says that this curator's table is the new rows alone. A mechanism that cannot tell old rows
+        from new ones (`batches_only`) takes nothing else: a row would count once in each version.
 
         Guarantee: that of the mechanism, for histories that differ in the rows of one unit in all versions or
                    batches.
@@ -352,7 +357,7 @@ class Curator:
                 f"{type(interactive).__name__} is not fed with batches or versions: {instead}. "
                 f"Nothing was read or released."
             )
-        return self.resume(interactive, number, analyst=analyst).feed()
+        return self.resume(interactive, number, analyst=analyst).feed(batch=batch)
 
     def enter(self, event: Event, note: str) -> Entry:
         """Record what was released elsewhere, so that it counts. Refused if the budget does not hold it."""

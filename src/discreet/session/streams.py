@@ -72,7 +72,7 @@ class Stream:
         before = self._was_fed(name)
         try:
             release = Curator.open(self.session.ledger.path, source).feed(
-                self.counter, self.number, analyst=self.session.analyst
+                self.counter, self.number, analyst=self.session.analyst, batch=True
             )
         except InvalidInput:
             # A process that died had this tick; it was finished in its place just now.
