@@ -277,13 +277,14 @@ class Curator:
         text: str | None = None,
         progress: segments.Watch | None = None,
         pace: float = 0.0,
+        seconds: float = 0.0,
     ) -> Release:
         """Pay the whole price of a mechanism that runs in steps, and run it: `segments.train`, or if the
         number of steps is secret, `sealed_runs.run`.
 
         The first kind keeps its own `checkpoint` file after `every` steps and shows its `progress`. The
         second keeps its state in the vault: `number`, that of its charge, goes on with one that was
-        interrupted; `pace` hides its running time.
+        interrupted; `pace`, or `seconds` for the whole of it, hides its running time.
         """
         if isinstance(mechanism, SecretlyStepped):
             if checkpoint is not None or progress is not None:
@@ -291,11 +292,13 @@ class Curator:
                     "a run with a secret number of steps keeps its state in the vault and shows no "
                     "progress. Nothing was charged or read."
                 )
-            return sealed_runs.run(self, mechanism, number=number, analyst=analyst, text=text, pace=pace)
-        if number is not None or pace:
+            return sealed_runs.run(
+                self, mechanism, number=number, analyst=analyst, text=text, pace=pace, seconds=seconds
+            )
+        if number is not None or pace or seconds:
             raise InvalidInput(
-                "number and pace are for runs with a secret number of steps; others are resumed from "
-                "their checkpoint. Nothing was charged or read."
+                "number, pace and seconds are for runs with a secret number of steps; others are resumed "
+                "from their checkpoint. Nothing was charged or read."
             )
         return segments.train(
             self, mechanism, checkpoint, every=every, analyst=analyst, text=text, progress=progress

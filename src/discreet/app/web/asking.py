@@ -16,6 +16,9 @@ from .estimators import estimator_of, model_json
 from .odds import odds
 from .sessions import Desk, Request, Result, numbers, session_of
 
+# the share of its public time after which a search with a secret number of runs writes what it has
+SEARCHING = 0.6
+
 
 def account_json(session: Session) -> dict[str, Any]:
     """Return the account of who asks, and its parts by period."""
@@ -149,7 +152,14 @@ def fit(desk: Desk, request: Request) -> Result:
     """Fit a described estimator; the model comes back as JSON or safetensors."""
     session, options = session_of(desk, request)
     estimator = estimator_of(options["estimator"])
-    return model_json(session.fit(estimator, target=options.get("target"), features=options.get("features")))
+    fitted = session.fit(
+        estimator,
+        target=options.get("target"),
+        features=options.get("features"),
+        # a search may be watched while it runs: its entries are written at a public time
+        seconds=desk.seconds * SEARCHING,
+    )
+    return model_json(fitted)
 
 
 def release_json(release: Release) -> dict[str, Any]:
