@@ -177,6 +177,9 @@ def test_a_stream_with_a_clock_is_started_advanced_and_read(server, wards):
     spent = ann.spent
     first = stream.feed()
     assert abs(first.value[0] - 40) < 15
+    with server.client("ann") as own:
+        latest = {"question": {"type": "streaming.Latest"}}
+        assert own.post(f"/datasets/{wards}/live/{stream.number}/answers", json=latest).status_code == 200
     stream.feed()
     assert ann.spent == spent, "ticks are paid for at the start"
     assert stream.steps == 0, "a release is listed once its public time is over"

@@ -43,6 +43,7 @@ from .live import InteractiveHandle
 from .periods import Period
 from .policy import STEWARD, Policy
 from .vault import Vault
+from .withholding import Withheld
 
 # kinds of entries that are neither a price nor a release: a look at the data, an act of a server's steward
 NOTES = ("looked", "steward")
@@ -69,6 +70,8 @@ class Curator:
             )
         self._entropy = Entropy()
         self._seen: str | None = None
+        # what a server does not serve yet
+        self.withheld: Withheld | None = None
         # The budgets of the last charge: a hint for `_prepare`, which decides nothing.
         self._latest: Policy | None = None
 
@@ -239,9 +242,12 @@ class Curator:
         asked = asked_of(mechanism)
         self._prepare(mechanism.event, analyst, asked)
         with self.ledger.writing() as writer:
+            if self.withheld is not None and described is not None and not fresh:
+                asks = question_key(getattr(mechanism, "key", described))
+                self.withheld.check(writer, lambda charge: _question_of(charge) == asks)
             stored = None if key is None or fresh else writer.last("release", key)
             if stored is not None:
-                return self._serve(writer, stored, mechanism, analyst)
+                return self._serve(writer, stored, mechanism, analyst, text)
             charge = self._charge(
                 writer, mechanism.event, analyst, asked, text=text, mechanism=described, trusted=key is None
             )
@@ -484,7 +490,9 @@ class Curator:
             owned.post(writer, event, entry, self.periods)
         return entry
 
-    def _serve(self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str) -> Release:
+    def _serve(
+        self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str, text: str | None
+    ) -> Release:
         policy = self._in_force(writer)
         policy.of(analyst)
         seen = stored.body["analyst"] == analyst or any(
@@ -493,6 +501,7 @@ class Curator:
         )
         if not seen:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
+            body |= {} if text is None else {"text": text}
             own = self._owners(writer, analyst, policy)[1:]
             self._post(writer, books.SERVED, body, mechanism.event, policy, own, asked_of(mechanism))
         value, errors = values.decode(stored.body["value"]), stored.body.get("errors")
@@ -572,6 +581,14 @@ def question_key(described: Any) -> str:
     """Return what makes two questions the same: the mechanism's own normal form of what it asks, or else its
     complete description."""
     return hashlib.sha256(canonical(described).encode()).hexdigest()
+
+
+def _question_of(charge: Entry) -> str | None:
+    """Return the key of what was charged, whatever data it was asked of; None for trusted code."""
+    described = charge.body.get("mechanism")
+    if described is None:
+        return None
+    return question_key(getattr(_registry.from_json(described), "key", described))
 
 
 def _identity(public: Public) -> tuple[Any, ...]:
