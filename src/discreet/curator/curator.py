@@ -262,6 +262,8 @@ class Curator:
         described = _described(interactive)
         limits.check(interactive, described)
         asked = asked_of(interactive)
+        if getattr(interactive, "blob_size", None) is not None:
+            self.vault.blobs.check()
         self._prepare(interactive.event, analyst, asked)
         with self.ledger.writing() as writer:
             charge = self._charge(

@@ -205,3 +205,4 @@ def _checked(curator: Curator, mechanism: Any, pace: Any) -> None:
     _require.integer(length=mechanism.length, blob_size=mechanism.blob_size, at_least=1)
     check_source(mechanism.public, curator.source, examples=True)
     rehearse(mechanism, curator.source)
+    curator.vault.blobs.check()
