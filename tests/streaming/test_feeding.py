@@ -211,6 +211,14 @@ def test_a_tick_of_the_clock_is_closed_once_whatever_the_clock_of_the_machine_sa
         stream.feed()
 
 
+def test_a_stream_with_a_clock_takes_no_name_of_a_tick(tmp_path: Path) -> None:
+    people = opened(csv(tmp_path / "v.csv", crowd(0, 5)), tmp_path / "l", dp.rows(), version="1")
+    stream = people.stream(TEXT, epsilon=4, horizon=4)
+    with pytest.raises(InvalidInput, match="Leave it out"):
+        stream.feed(tick="monday")
+    assert stream.steps == 0
+
+
 def test_a_version_of_the_table_is_no_batch_of_a_stream_of_rows(tmp_path: Path) -> None:
     """Without a clock or units every row of the table would count once per version, for one price."""
     facts = Public(schema={"x": dp.Bounds(0, 10)}, table="t")

@@ -72,6 +72,8 @@ class Curator:
         self._seen: str | None = None
         # what a server does not serve yet
         self.withheld: Withheld | None = None
+        # and how long it writes nothing of a run with a secret number of steps
+        self.sealed_for = 0.0
         # The budgets of the last charge: a hint for `_prepare`, which decides nothing.
         self._latest: Policy | None = None
 
@@ -301,8 +303,9 @@ class Curator:
                     "progress. Nothing was charged or read."
                 )
             return sealed_runs.run(
-                self, mechanism, number=number, analyst=analyst, text=text, pace=pace, seconds=seconds
-            )
+                self, mechanism, number=number, analyst=analyst, text=text, pace=pace,
+                seconds=seconds or self.sealed_for,
+            )  # fmt: skip
         if number is not None or pace or seconds:
             raise InvalidInput(
                 "number, pace and seconds are for runs with a secret number of steps; others are resumed "
@@ -507,6 +510,8 @@ class Curator:
             own = self._owners(writer, analyst, policy)[1:]
             self._post(writer, books.SERVED, body, mechanism.event, policy, own, asked_of(mechanism))
         value, errors = values.decode(stored.body["value"]), stored.body.get("errors")
+        if hasattr(mechanism, "restated"):  # in the words of who asks now, not of who asked first
+            value = mechanism.restated(value)
         error = _own_error(value, mechanism) if errors is None else values.recalled(errors)
         return Release(
             value=value, event=mechanism.event, scored=bool(stored.body.get("scored")), _error=error

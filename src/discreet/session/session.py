@@ -327,7 +327,6 @@ class Session:
         text: str | None = None,
         progress: segments.Watch | None = None,
         number: int | None = None,
-        seconds: float = 0.0,
     ) -> Any:
         """Fit an estimator to the table, charged first: classes, bounds and size are those of the schema.
 
@@ -336,9 +335,7 @@ class Session:
         components). What is trained in steps goes through `train`, with
         `checkpoint`, `every` and `progress` as there; what runs once goes through `ask`. `features` are by
         default all columns that can be. `number`, that of its charge, goes on with a `PrivateSearch` that was
-        interrupted, with exactly the same candidates; free. `seconds` is a public time before which nothing
-        of such a search is written, so that the times of entries do not tell its secret number of runs;
-        others have no such number, and it says nothing to them.
+        interrupted, with exactly the same candidates; free.
         """
         if not (hasattr(estimator, "adopt") and hasattr(estimator, "mechanism")):
             raise _require.fail(
@@ -356,7 +353,7 @@ class Session:
         if isinstance(mechanism, SecretlyStepped):
             released = self.curator.run(
                 mechanism, checkpoint=checkpoint, progress=progress, analyst=self.analyst, text=note,
-                pace=0.0 if seconds else getattr(estimator, "pace", 0.0), number=number, seconds=seconds,
+                pace=getattr(estimator, "pace", 0.0), number=number,
             )  # fmt: skip
         elif number is not None:
             raise InvalidInput(

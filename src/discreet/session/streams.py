@@ -59,6 +59,11 @@ class Stream:
         `rows`, or else from the session's own table as it is now.
         """
         if self.counter.clock is not None:
+            if tick is not None:
+                raise InvalidInput(
+                    f"this stream has a clock, whose ticks have the names of their days: tick={tick!r} would "
+                    f"not count. Nothing was read or released. Leave it out."
+                )
             return self._advance(rows)
         if rows is None:
             raise InvalidInput(

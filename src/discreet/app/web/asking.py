@@ -16,9 +16,6 @@ from .estimators import estimator_of, model_json
 from .odds import odds
 from .sessions import Desk, Request, Result, numbers, session_of
 
-# the share of its public time after which a search with a secret number of runs writes what it has
-SEARCHING = 0.6
-
 
 def account_json(session: Session) -> dict[str, Any]:
     """Return the account of who asks, and its parts by period."""
@@ -156,8 +153,6 @@ def fit(desk: Desk, request: Request) -> Result:
         estimator,
         target=options.get("target"),
         features=options.get("features"),
-        # a search may be watched while it runs: its entries are written at a public time
-        seconds=desk.seconds * SEARCHING,
     )
     return model_json(fitted)
 

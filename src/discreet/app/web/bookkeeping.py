@@ -13,6 +13,7 @@ from typing import Any
 from ... import _registry, tables
 from ..._errors import InvalidInput, Unsupported
 from ...curator import STEWARD, Budget, Policy, books
+from ...query import Answer
 from .. import entries, requests
 from .sessions import Desk, Request, Result, numbers
 
@@ -111,12 +112,24 @@ def visible_releases(desk: Desk, request: Request) -> Iterator[tuple[int, Any, A
             yield number, entry, charge
         elif not own and number in served:
             asked = served[number]
+            value = _reworded(entry.body["value"], asked.body.get("text") or "")
             shown = {"analyst": analyst, "text": asked.body.get("text")}
             yield (
                 number,
-                replace(entry, body=entry.body | {"analyst": analyst}),
+                replace(entry, body=entry.body | {"analyst": analyst, "value": value}),
                 replace(charge, time=asked.time, body=charge.body | shown),
             )
+
+
+def _reworded(value: Any, text: str) -> Any:
+    """Return a stored value whose answers to SQL say another text of the same question."""
+    if isinstance(value, list):
+        return [_reworded(item, text) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("type") == _registry.tag_of(Answer):
+        return value | {"sql": text}
+    return {name: _reworded(item, text) for name, item in value.items()}
 
 
 def releases(desk: Desk, request: Request) -> Result:
