@@ -12,9 +12,13 @@ import pytest
 
 import discreet as dp
 from discreet._errors import InvalidInput, LedgerError
+from discreet.accounting import PureDP
 from discreet.curator import Budget, Curator, Key, Ledger, Policy
 from discreet.curator.postgres_store import PostgresStore, attach
 from discreet.mechanisms import noisy_count
+from discreet.streaming import counter
+from discreet.streaming.statistics import Presence
+from discreet.tables import Memory
 
 from .. import postgres
 from .test_ledger import (
@@ -37,6 +41,7 @@ from .test_no_charge_is_lost import (
     test_a_forked_child_charges_what_everybody_counts,
     test_a_pool_of_forked_workers_never_overspends,
 )
+from .test_sealed_runs import Search
 
 pytestmark = postgres.needed
 
@@ -252,3 +257,22 @@ def test_a_role_that_may_only_insert_and_select_is_enough(curator, remote):
     poorer = Curator.open(pointer, people())
     poorer.ask(noisy_count(PUBLIC, epsilon=PRICE))
     assert counted(pointer) == 1
+
+
+def test_a_role_without_rights_on_blobs_is_refused_before_the_charge(tmp_path, remote):
+    facts = dp.Public(schema={"age": dp.Bounds(0, 100)}, unit=dp.Unit("who"), table="visits")
+    source = Memory({"who": [1, 2], "age": [3, 4]}, facts)
+    path = tmp_path / "v.ledger"
+    Curator.create(path, source, Policy(budget=Budget(epsilon=1)), remote=remote)
+    run(remote, "GRANT USAGE ON SCHEMA people TO reader", "GRANT SELECT, INSERT ON entry TO reader")
+    path.write_bytes(path.read_bytes().replace(b"owner@", b"reader@"))
+    poorer = Curator.open(path, source)
+    stream = counter(facts, Presence(), epsilon=0.5, horizon=5)
+    search = Search(facts, PureDP(epsilon=0.5), 1, str(tmp_path / "log"))
+    for begin in (lambda: poorer.start(stream), lambda: poorer.run(search)):
+        with pytest.raises(LedgerError, match="Nothing was charged"):
+            begin()
+        assert counted(path) == 0
+    run(remote, "GRANT SELECT, INSERT, DELETE ON blob TO reader")
+    poorer.start(stream)
+    assert counted(path) == 1

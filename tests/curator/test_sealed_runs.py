@@ -5,6 +5,7 @@ import itertools
 import json
 import os
 import signal
+import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -256,3 +257,40 @@ def test_a_run_without_a_description_or_an_identity_runs_in_one_piece_only(tmp_p
     for identity in (None, "search"):
         with pytest.raises(InvalidInput, match="not the start"):
             curator.run(search(tmp_path, 3, identity=identity), number=number)
+
+
+def test_with_a_public_time_nothing_of_a_step_is_written_before_it(tmp_path, monkeypatch):
+    """Who counts entries while a run goes on learns nothing of the number of its steps."""
+    for trials in (1, CAP):
+        folder = tmp_path / f"{trials}"
+        curator, moments, put = made(folder), [], type(made(tmp_path / f"v{trials}").vault).put
+        begun = time.monotonic()
+
+        def noted(vault, *args, put=put, moments=moments, begun=begun, **options):
+            moments.append(time.monotonic() - begun)
+            return put(vault, *args, **options)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(type(curator.vault), "put", noted)
+            assert curator.run(search(folder, trials), seconds=1.5).value >= 0
+        assert steps(folder) == list(range(1, trials + 1))
+        assert len(moments) == CAP + 1
+        assert all(moment >= 1.5 for moment in moments[1:])
+        assert curator.verify() == []
+        number = next(entry.seq for entry in curator.ledger.entries(kind="charge"))
+        again = curator.run(search(folder, trials), number=number, seconds=0.5)
+        assert again.value >= 0
+        assert steps(folder) == list(range(1, trials + 1)), "what was released is not run again"
+
+
+def test_with_a_public_time_failures_wait_and_late_runs_write_nothing(tmp_path):
+    curator, begun = made(tmp_path / "fails"), time.monotonic()
+    with pytest.raises(ReleaseFailed):
+        curator.run(search(tmp_path / "fails", 3, fails=2), seconds=1.0)
+    assert time.monotonic() - begun >= 1.0
+    late = made(tmp_path / "late")
+    with pytest.raises(ReleaseFailed):
+        late.run(search(tmp_path / "late", 3), seconds=1e-9)
+    assert [e.kind for e in late.ledger.entries()] == ["open", "charge", "blob"]
+    number = next(entry.seq for entry in late.ledger.entries(kind="charge"))
+    assert late.run(search(tmp_path / "late", 3), number=number).value >= 0

@@ -388,7 +388,7 @@ def feed_next(path: Path, mechanism: ContinualCounter, number: int, file: Any) -
     step = 1 + sum(1 for _ in ledger.entries(kind="fed"))
     source = ages(10, replace(PUBLIC, version=f"tick {step}"))
     try:
-        released = Curator.open(path, source).feed(mechanism, number)
+        released = Curator.open(path, source).feed(mechanism, number, batch=True)
     except InvalidInput:
         # the tick of a process that died, finished in its place
         assert ledger.last("fed", f"{number}:tick {step}") is not None

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import shutil
 import threading
+from dataclasses import replace
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,8 @@ from pyarrow.csv import write_csv
 import discreet as dp
 from discreet import Halted, InvalidInput
 from discreet._errors import DiscreetError
+from discreet._public import Public
+from discreet.streaming.losses import SquaredDistance
 from discreet.tables import Database
 
 from .. import postgres
@@ -246,3 +249,35 @@ def test_a_tick_that_bears_a_later_number_blocks_no_feed_without_a_name(tmp_path
     for _ in range(3):
         stream.feed(rows)
     assert [round(v) for v in stream.history] == [1, 2, 3, 4]
+
+
+def test_a_stream_with_a_clock_takes_no_name_of_a_tick(tmp_path: Path) -> None:
+    people = opened(csv(tmp_path / "v.csv", crowd(0, 5)), tmp_path / "l", dp.rows(), version="1")
+    stream = people.stream(TEXT, epsilon=4, horizon=4)
+    with pytest.raises(InvalidInput, match="Leave it out"):
+        stream.feed(tick="monday")
+    assert stream.steps == 0
+
+
+def test_a_version_of_the_table_is_no_batch_of_a_stream_of_rows(tmp_path: Path) -> None:
+    """Without a clock or units every row of the table would count once per version, for one price."""
+    facts = Public(schema={"x": dp.Bounds(0, 10)}, table="t")
+
+    def version(name: str) -> dp.Session:
+        rows = {"x": [1.0] * 1000}
+        ledger = tmp_path / "l"
+        budget = {} if ledger.exists() else {"budget": dp.Budget(epsilon=9, delta=1e-6)}
+        return dp.open(rows, schema=replace(facts, version=name), ledger=ledger, **budget)
+
+    first = version("1")
+    stream = first.stream("SELECT COUNT(*) AS n FROM t", epsilon=2, horizon=5)
+    learner = first.online(SquaredDistance(columns=("x",)), clip=2, horizon=5, epsilon=4)
+    before = first.ledger.anchor
+    for session in (first, version("2")):
+        for live in (stream, learner):
+            with pytest.raises(InvalidInput, match="is no batch"):
+                session.feed(live.counter, number=live.number)
+            with pytest.raises(InvalidInput, match="is no batch"):
+                session.curator.resume(live.counter, live.number).feed()
+    assert first.ledger.anchor == before
+    assert abs(stream.feed({"x": [1.0] * 50}).value - 50) < 40

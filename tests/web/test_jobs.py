@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import time
+from datetime import datetime
 
 from .running import COUNT, Server
 
@@ -123,3 +125,84 @@ def test_a_dataset_is_added_from_a_root_only_and_its_budgets_are_in_the_ledger(s
         assert kinds.count("policy") == 2
         assert any(e["kind"] == "steward" and "changed budgets" in e["what"] for e in entries)
         assert steward.get("/datasets/wards/ledger/check").json()["whole"]
+
+
+def test_the_result_of_a_job_is_not_had_before_its_time_by_asking_again(server: Server):
+    """Before the work is done and after it, until its public time: the same words, and no charge."""
+    work = {"sql": "SELECT sex, COUNT(*) AS n FROM health WHERE age > 33 GROUP BY sex", "epsilon": 0.03}
+    with server.client("ann") as ann, server.client("bob") as bob:
+        ann.post("/datasets/health/preview", json=work)
+        job = ann.post("/datasets/health/jobs", json={"seconds": 8, "query": work}).json()["id"]
+        before, seen = ann.get("/datasets/health/budget").json()["used"], set()
+        deadline = time.monotonic() + 60
+        while ann.get("/datasets/health/budget").json()["used"] == before and time.monotonic() < deadline:
+            time.sleep(0.05)
+        charged = ann.get("/datasets/health/budget").json()["used"]
+        assert charged > before
+        for _ in range(8):
+            for asker in (ann, bob):
+                reply = asker.post("/datasets/health/query", json=work | {"sql": work["sql"] + " -- again"})
+                seen.add((reply.status_code, reply.text))
+            time.sleep(0.5)
+        assert ann.get(f"/jobs/{job}").json()["state"] == "running"
+        assert [code for code, _ in seen] == [400], seen
+        assert "being computed" in next(iter(seen))[1]
+        while (facts := ann.get(f"/jobs/{job}").json())["state"] == "running":
+            time.sleep(0.3)
+        assert facts["state"] == "done"
+        time.sleep(0.2)
+        again = ann.post("/datasets/health/query", json=work)
+        assert again.json()["rows"] == facts["result"]["rows"]
+        assert ann.get("/datasets/health/budget").json()["used"] == charged
+
+
+def test_who_is_served_a_stored_release_reads_nothing_of_who_asked_first(server: Server):
+    text = "SELECT COUNT(*) AS n FROM health WHERE age > 71"
+    with server.client("ann") as ann, server.client("bob") as bob:
+        first = ann.post("/datasets/health/query", json={"sql": f"{text} -- about Mr Smith", "epsilon": 0.04})
+        own = {"sql": f"{text} -- my own words", "epsilon": 0.04}
+        served = bob.post("/datasets/health/query", json=own)
+        assert served.json()["rows"] == first.json()["rows"]
+        assert "Smith" not in served.text
+        line = bob.get("/datasets/health/releases").json()["releases"][-1]
+        assert (line["analyst"], "my own words" in line["text"]) == ("bob", True)
+        whole = bob.get(f"/datasets/health/releases/{line['number']}")
+        explained = bob.post("/datasets/health/explain", json={"number": line["number"]})
+        copies = bob.get("/datasets/health/copies")
+        for reply in (whole, explained, copies, bob.get("/datasets/health/releases")):
+            assert reply.status_code == 200
+            assert "Smith" not in reply.text
+            assert '"ann"' not in reply.text
+        for entry in bob.get("/datasets/health/ledger").json()["entries"]:
+            assert not entry["body"].keys() & {"spent", "first", "cap", "cap of total"}
+
+
+def test_a_search_writes_nothing_of_its_runs_before_a_public_time(server: Server):
+    """Who counts entries while it runs learns nothing of how many runs there are."""
+    inner = {"estimator": "LogisticRegression", "parameters": {"n": 5000}}
+    search = {"estimator": inner, "space": {"regularization": [1.0, 3.0]}, "trials": 2, "epsilon": 0.5}
+    fit = {
+        "estimator": {"estimator": "PrivateSearch", "parameters": search},
+        "target": "sex",
+        "features": ["age"],
+    }
+    data = server.folder / "data"
+    shutil.copy(data / "health.parquet", data / "sized.parquet")
+    schema = "size = 5000\n" + (data / "health.parquet.schema.toml").read_text()
+    with server.client("ann") as ann, server.client("steward") as steward:
+        body = {"name": "sized", "path": "sized.parquet", "schema_text": schema, "analysts": {"ann": None}}
+        added = steward.post("/datasets", json=body | {"budget": {"epsilon": 10, "delta": 1e-6}})
+        assert added.status_code == 201, added.text
+        job = ann.post("/datasets/sized/jobs", json={"seconds": 15, "fit": fit}).json()["id"]
+        while (facts := ann.get(f"/jobs/{job}").json())["state"] in ("waiting", "running"):
+            time.sleep(0.5)
+        entries = steward.get("/datasets/sized/ledger", params={"last": 500}).json()["entries"]
+    assert facts["state"] == "done", facts
+    charge = next(e for e in reversed(entries) if e["kind"] == "charge" and "rounds" in e["body"])
+    begun = datetime.fromisoformat(charge["time"])
+    later = [e for e in entries if e["kind"] in ("blob", "release") and e["body"]["charge"] == charge["seq"]]
+    waits = [(datetime.fromisoformat(e["time"]) - begun).total_seconds() for e in later]
+    assert waits, entries
+    assert len(waits) == charge["body"]["rounds"] + 2
+    # the first is the sealed start
+    assert min(waits[1:]) > 0.5 * 15

@@ -179,6 +179,9 @@ def test_a_stream_with_a_clock_is_started_advanced_and_read(server, wards):
     spent = ann.spent
     first = stream.feed()
     assert abs(first.value[0] - 40) < 15
+    with server.client("ann") as own:
+        latest = {"question": {"type": "streaming.Latest"}}
+        assert own.post(f"/datasets/{wards}/live/{stream.number}/answers", json=latest).status_code == 200
     stream.feed()
     assert ann.spent == spent, "ticks are paid for at the start"
     assert stream.steps == 0, "a release is listed once its public time is over"
@@ -212,6 +215,10 @@ def test_new_rows_come_from_the_steward_and_each_tick_counts_once(server, wards)
     assert abs(fed.feed(rows, tick="monday").value - 50) < 15
     with pytest.raises(dp.InvalidInput, match="before"):
         fed.feed(rows, tick="monday")
+    for who in ("ann", "steward"):
+        with server.client(who) as client:
+            refused = client.post(f"/datasets/{wards}/live/{stream.number}/feed", json={})
+            assert (refused.status_code, "is no batch" in refused.text) == (400, True)
     with server.client("steward") as client:
         body = {"rows": {"day": ["2026-01-01"], "ward": [["nested"]]}}
         path = f"/datasets/{wards}/streams/{stream.number}/ticks"

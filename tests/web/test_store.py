@@ -1,9 +1,13 @@
 """The server's own store: what a revoked token and a removed person leave behind."""
 
+import time
+
 import pytest
 
 from discreet import InvalidInput
-from discreet.app.web.store import Role, ServerStore
+from discreet.app.web.desk import FrontDesk
+from discreet.app.web.settings import Settings
+from discreet.app.web.store import Dataset, Person, Role, ServerStore
 
 
 def test_a_revoked_token_leaves_no_password_behind(tmp_path):
@@ -33,4 +37,24 @@ def test_all_unfinished_jobs_are_counted(tmp_path):
     for _ in range(250):
         store.set_job(store.add_job("ann", "health", "fit", 60), "cancelled")
     assert [job["id"] for job in store.unfinished_jobs("ann")] == [first]
+    store.close()
+
+
+def test_a_ledger_under_two_names_has_one_horizon(tmp_path):
+    """A job on one name withholds what is new in the same ledger under the other."""
+    store = ServerStore(tmp_path / "state")
+    store.add_person("ann", Role.ANALYST)
+    (tmp_path / "books").touch()
+    (tmp_path / "link").symlink_to(tmp_path / "books")
+    for name, place in (("a", "books"), ("b", "link"), ("c", "elsewhere")):
+        store.add_dataset(Dataset(name, "data", "schema", str(tmp_path / place)))
+    desk = FrontDesk(Settings(state=tmp_path, seconds=1.0), store)
+    ann, steward = Person("ann", Role.ANALYST), Person("steward", Role.STEWARD)
+    held = {one.name: one for one in store.datasets(steward)}
+    job = store.add_job("ann", "a", "sql", 60)
+    with store._write() as db:
+        db.execute("UPDATE jobs SET created = created - 30 WHERE id = ?", (job,))
+    now = time.time()
+    assert desk.horizon(ann, held["a"]) == desk.horizon(ann, held["b"]) < now - 25
+    assert desk.horizon(ann, held["c"]) > now - 25
     store.close()

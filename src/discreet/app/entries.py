@@ -12,6 +12,9 @@ from ..accounting import events
 from ..curator import Ledger, books, segments
 from ..curator.entries import Entry
 
+# what a charge says of the dataset's account: it depends on what others have spent
+_OF_ALL = ("spent", "first", "cap", "cap of total")
+
 
 def own_entries(opened: Ledger, analyst: str) -> list[Entry]:
     """Return the entries that an analyst caused: their charges and served answers, and what points to
@@ -38,9 +41,7 @@ def without_totals(entry: Entry) -> dict[str, Any]:
     facts = {
         name: value for name, value in entry.to_json().items() if name not in ("hash", "signature", "seal")
     }
-    return facts | {
-        "body": {name: value for name, value in entry.body.items() if name not in ("spent", "first")}
-    }
+    return facts | {"body": {name: value for name, value in entry.body.items() if name not in _OF_ALL}}
 
 
 def what(entry: Entry) -> str:

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from .._errors import LedgerError
 from .postgres_store import PostgresStore
 from .tickets import locked_file, unlocked, unused
 
 _OURS = re.compile("[0-9a-f]{32}")
 # Bytes of a row: a value of PostgreSQL's has at most a gigabyte, and is sent in one piece.
 _PART = 8 << 20
+
+# what a role needs of the table of blobs
+RIGHTS = ("SELECT", "INSERT", "DELETE")
 
 
 class Blobs(Protocol):
@@ -40,6 +44,8 @@ class Blobs(Protocol):
 
     def free(self, name: str) -> AbstractContextManager[bool]: ...
 
+    def check(self) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class FileBlobs:
@@ -57,6 +63,9 @@ class FileBlobs:
             yield path.name
         finally:
             unlocked(handle)
+
+    def check(self) -> None:
+        """Who may write the ledger's file may write beside it: nothing to refuse."""
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -134,6 +143,18 @@ class DatabaseBlobs:
                 if held:
                     self._insert(name, data)
                     self.files.remove(name)
+
+    def check(self) -> None:
+        """Refuse, before anything is charged, where this role may not keep blobs."""
+        rights = " AND ".join(f"has_table_privilege('blob', '{right}')" for right in RIGHTS)
+        with self.store.blobs() as db:
+            allowed = db.execute(f"SELECT {rights}").fetchone()[0]
+        if not allowed:
+            raise LedgerError(
+                f"this keeps secret state in the table {self.store.name}.blob, which the role of the address "
+                f"may not use. Nothing was charged or read. GRANT {', '.join(RIGHTS)} ON "
+                f"{self.store.name}.blob to it."
+            )
 
     def _insert(self, name: str, data: bytes) -> None:
         parts = [data[at : at + _PART] for at in range(0, max(1, len(data)), _PART)]

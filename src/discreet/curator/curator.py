@@ -43,6 +43,7 @@ from .live import InteractiveHandle
 from .periods import Period
 from .policy import STEWARD, Policy
 from .vault import Vault
+from .withholding import Withheld
 
 # kinds of entries that are neither a price nor a release: a look at the data, an act of a server's steward
 NOTES = ("looked", "steward")
@@ -69,6 +70,10 @@ class Curator:
             )
         self._entropy = Entropy()
         self._seen: str | None = None
+        # what a server does not serve yet
+        self.withheld: Withheld | None = None
+        # and how long it writes nothing of a run with a secret number of steps
+        self.sealed_for = 0.0
         # The budgets of the last charge: a hint for `_prepare`, which decides nothing.
         self._latest: Policy | None = None
 
@@ -239,9 +244,12 @@ class Curator:
         asked = asked_of(mechanism)
         self._prepare(mechanism.event, analyst, asked)
         with self.ledger.writing() as writer:
+            if self.withheld is not None and described is not None and not fresh:
+                asks = question_key(getattr(mechanism, "key", described))
+                self.withheld.check(writer, lambda charge: _question_of(charge) == asks)
             stored = None if key is None or fresh else writer.last("release", key)
             if stored is not None:
-                return self._serve(writer, stored, mechanism, analyst)
+                return self._serve(writer, stored, mechanism, analyst, text)
             charge = self._charge(
                 writer, mechanism.event, analyst, asked, text=text, mechanism=described, trusted=key is None
             )
@@ -256,6 +264,8 @@ class Curator:
         described = _described(interactive)
         limits.check(interactive, described)
         asked = asked_of(interactive)
+        if getattr(interactive, "blob_size", None) is not None:
+            self.vault.blobs.check()
         self._prepare(interactive.event, analyst, asked)
         with self.ledger.writing() as writer:
             charge = self._charge(
@@ -277,13 +287,14 @@ class Curator:
         text: str | None = None,
         progress: segments.Watch | None = None,
         pace: float = 0.0,
+        seconds: float = 0.0,
     ) -> Release:
         """Pay the whole price of a mechanism that runs in steps, and run it: `segments.train`, or if the
         number of steps is secret, `sealed_runs.run`.
 
         The first kind keeps its own `checkpoint` file after `every` steps and shows its `progress`. The
         second keeps its state in the vault: `number`, that of its charge, goes on with one that was
-        interrupted; `pace` hides its running time.
+        interrupted; `pace`, or `seconds` for the whole of it, hides its running time.
         """
         if isinstance(mechanism, SecretlyStepped):
             if checkpoint is not None or progress is not None:
@@ -291,11 +302,14 @@ class Curator:
                     "a run with a secret number of steps keeps its state in the vault and shows no "
                     "progress. Nothing was charged or read."
                 )
-            return sealed_runs.run(self, mechanism, number=number, analyst=analyst, text=text, pace=pace)
-        if number is not None or pace:
+            return sealed_runs.run(
+                self, mechanism, number=number, analyst=analyst, text=text, pace=pace,
+                seconds=seconds or self.sealed_for,
+            )  # fmt: skip
+        if number is not None or pace or seconds:
             raise InvalidInput(
-                "number and pace are for runs with a secret number of steps; others are resumed from "
-                "their checkpoint. Nothing was charged or read."
+                "number, pace and seconds are for runs with a secret number of steps; others are resumed "
+                "from their checkpoint. Nothing was charged or read."
             )
         return segments.train(
             self, mechanism, checkpoint, every=every, analyst=analyst, text=text, progress=progress
@@ -332,9 +346,14 @@ class Curator:
             )
         return InteractiveHandle(self.ledger, self.source, interactive, charge.seq, self._entropy)
 
-    def feed(self, interactive: Interactive, number: int, *, analyst: str | None = None) -> Release | None:
+    def feed(
+        self, interactive: Interactive, number: int, *, analyst: str | None = None, batch: bool = False
+    ) -> Release | None:
         """Give this curator's table, the next version or a batch of new rows, to a mechanism that was started
         before; free of charge.
+
+        `batch` says that this curator's table is the new rows alone. A mechanism that cannot tell old rows
+        from new ones (`batches_only`) takes nothing else: a row would count once in each version.
 
         Guarantee: that of the mechanism, for histories that differ in the rows of one unit in all versions or
                    batches.
@@ -352,7 +371,7 @@ class Curator:
                 f"{type(interactive).__name__} is not fed with batches or versions: {instead}. "
                 f"Nothing was read or released."
             )
-        return self.resume(interactive, number, analyst=analyst).feed()
+        return self.resume(interactive, number, analyst=analyst).feed(batch=batch)
 
     def enter(self, event: Event, note: str) -> Entry:
         """Record what was released elsewhere, so that it counts. Refused if the budget does not hold it."""
@@ -476,7 +495,9 @@ class Curator:
             owned.post(writer, event, entry, self.periods)
         return entry
 
-    def _serve(self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str) -> Release:
+    def _serve(
+        self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str, text: str | None
+    ) -> Release:
         policy = self._in_force(writer)
         policy.of(analyst)
         seen = stored.body["analyst"] == analyst or any(
@@ -485,9 +506,12 @@ class Curator:
         )
         if not seen:
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
+            body |= {} if text is None else {"text": text}
             own = self._owners(writer, analyst, policy)[1:]
             self._post(writer, books.SERVED, body, mechanism.event, policy, own, asked_of(mechanism))
         value, errors = values.decode(stored.body["value"]), stored.body.get("errors")
+        if hasattr(mechanism, "restated"):  # in the words of who asks now, not of who asked first
+            value = mechanism.restated(value)
         error = _own_error(value, mechanism) if errors is None else values.recalled(errors)
         return Release(
             value=value, event=mechanism.event, scored=bool(stored.body.get("scored")), _error=error
@@ -564,6 +588,14 @@ def question_key(described: Any) -> str:
     """Return what makes two questions the same: the mechanism's own normal form of what it asks, or else its
     complete description."""
     return hashlib.sha256(canonical(described).encode()).hexdigest()
+
+
+def _question_of(charge: Entry) -> str | None:
+    """Return the key of what was charged, whatever data it was asked of; None for trusted code."""
+    described = charge.body.get("mechanism")
+    if described is None:
+        return None
+    return question_key(getattr(_registry.from_json(described), "key", described))
 
 
 def _identity(public: Public) -> tuple[Any, ...]:

@@ -123,11 +123,17 @@ class InteractiveHandle:
         failed = sum(bool(body.get("failed")) for body in entries)
         return [values.decode(body["value"]) for body in entries if "value" in body], failed
 
-    def feed(self) -> Release | None:
-        """Give the mechanism the table that this was opened over, once.
+    def feed(self, *, batch: bool = False) -> Release | None:
+        """Give the mechanism the table that this was opened over, once; `batch` as in `Curator.feed`.
 
         What `answer` says of failing and crashing is true of this too.
         """
+        if getattr(self.mechanism, "batches_only", False) and not batch:
+            raise InvalidInput(
+                "this stream counts rows, has no clock and no column of units: a version of the table is no "
+                "batch, each of its rows would count again. Nothing was read or released. The rows of a tick "
+                "come by stream.feed(rows); or start a stream with clock=, a column of days."
+            )
         return self._put(Feed(self.source.public.version))
 
     def _put(self, question: Any) -> Release | None:

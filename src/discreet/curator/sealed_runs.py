@@ -42,6 +42,7 @@ def run(
     analyst: str = STEWARD,
     text: str | None = None,
     pace: float = 0.0,
+    seconds: float = 0.0,
 ) -> Release:
     """Pay for a run with a secret number of steps, and run it; with the `number` of its charge, go on with
     one that was interrupted.
@@ -55,16 +56,23 @@ def run(
     Assumes:   as `Vault`; that a process ends does not depend on what it computes. **Running time is not
                hidden**: who can watch the machine, or the times of the entries, sees when steps end. With a
                `pace`, in seconds, every round lasts at least that long: if no step takes longer, times tell
-               nothing either.
+               nothing either. With `seconds`, for who can be watched while it runs (a server), nothing of any
+               step is written before that public time has passed, and nothing at all where the steps took
+               longer: the times of entries then tell nothing, and that a run came to no end in its time tells
+               that alone.
     """
     _checked(curator, mechanism, pace)
+    _require.non_negative(seconds=seconds)
+    moment = time.monotonic() + seconds if seconds else None
     charge = (
         _begun(curator, mechanism, analyst, text)
         if number is None
         else _resumed(curator, mechanism, number, analyst)
     )
     with alone(Path(curator.ledger.path), f"run-{charge.seq}"):
-        state = _state(curator, mechanism, charge)
+        state = _state(curator, mechanism, charge, moment)
+        if moment is not None:
+            _take_all(curator, mechanism, charge, state, moment)
         while (taken := curator.vault.version(charge.seq, NAME)) < mechanism.length:
             begun = time.monotonic()
             with _guarded(curator, charge):
@@ -76,6 +84,31 @@ def run(
             curator.vault.put(charge.seq, NAME, raw, size=mechanism.blob_size)
             assert curator.vault.version(charge.seq, NAME) == taken + 1
         return _released(curator, charge, state)
+
+
+def _take_all(
+    curator: Curator, mechanism: SecretlyStepped, charge: Entry, state: SecretRun, moment: float
+) -> None:
+    """Take all steps in memory, and return at the moment whatever their number is; the rounds after this do
+    nothing but seal the state.
+
+    What a crash loses before is run again from the sealed start, with the same number of steps.
+    """
+    left = mechanism.length - curator.vault.version(charge.seq, NAME)
+    with _guarded(curator, charge, moment):
+        while not state.done and left > 0 and time.monotonic() < moment:
+            with computing(curator.ledger), state:
+                state.step()
+            left -= 1
+        _dumped(mechanism, state)
+    if time.monotonic() >= moment:
+        raise curator.failure(charge)
+    _wait(moment)
+
+
+def _wait(moment: float | None) -> None:
+    if moment is not None:
+        time.sleep(max(0.0, moment - time.monotonic()))
 
 
 def _begun(curator: Curator, mechanism: SecretlyStepped, analyst: str, text: str | None) -> Entry:
@@ -111,17 +144,17 @@ def _resumed(curator: Curator, mechanism: SecretlyStepped, number: int, analyst:
     return charge
 
 
-def _state(curator: Curator, mechanism: SecretlyStepped, charge: Entry) -> SecretRun:
+def _state(curator: Curator, mechanism: SecretlyStepped, charge: Entry, moment: float | None) -> SecretRun:
     """The state to go on from: the newest one in the vault, or that of a run which has just begun."""
     if curator.ledger.last("blob", f"{charge.seq}:{NAME}") is None:
-        with _guarded(curator, charge):
+        with _guarded(curator, charge, moment):
             with computing(curator.ledger):
                 state = mechanism.start(curator.source, entropy=curator._entropy)
             raw = _dumped(mechanism, state)
         curator.vault.put(charge.seq, NAME, raw, size=mechanism.blob_size)
         return state
     raw, taken = curator.vault.get(charge.seq, NAME), curator.vault.version(charge.seq, NAME)
-    with _guarded(curator, charge), computing(curator.ledger):
+    with _guarded(curator, charge, moment), computing(curator.ledger):
         return mechanism.restore(curator.source, raw, taken, entropy=curator._entropy)
 
 
@@ -140,14 +173,15 @@ def _released(curator: Curator, charge: Entry, state: SecretRun) -> Release:
 
 
 @contextmanager
-def _guarded(curator: Curator, charge: Entry) -> Iterator[None]:
+def _guarded(curator: Curator, charge: Entry, moment: float | None = None) -> Iterator[None]:
     """What fails while the run computes ends it, and why is withheld: how it failed may depend on the data,
-    and on the number of steps."""
+    and on the number of steps; so may when, which is entered at the `moment`."""
     try:
         yield
     except LedgerError:
         raise
     except Exception:
+        _wait(moment)
         with curator.ledger.writing() as writer:
             body = {"charge": charge.seq, "analyst": charge.body["analyst"]}
             writer.append("failed", body, topic=str(charge.seq))
@@ -171,3 +205,4 @@ def _checked(curator: Curator, mechanism: Any, pace: Any) -> None:
     _require.integer(length=mechanism.length, blob_size=mechanism.blob_size, at_least=1)
     check_source(mechanism.public, curator.source, examples=True)
     rehearse(mechanism, curator.source)
+    curator.vault.blobs.check()

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -302,6 +302,10 @@ class Query:
         ]
         rows, _ = rows_of(self._plan, self._recipes, exact.keys, exact.measures, choices)
         return [list(row) for row in rows]
+
+    def restated(self, answer: Answer) -> Answer:
+        """Return a stored answer to the same question in the words of this one."""
+        return replace(answer, sql=self.sql)
 
     def _answer(self, keys: list[Any], measures: list[Any], choices: list[Any], private: bool) -> Answer:
         noises = list(self._allocation.noises)

@@ -3,32 +3,85 @@ over that table, and nothing else that an engine could reach."""
 
 from __future__ import annotations
 
+import re
+
 from sqlglot import exp
+from sqlglot.errors import SqlglotError
+from sqlglot.optimizer.scope import traverse_scope
 
 from .errors import QueryError
 from .parse import parse
+
+# What an engine has views, functions or files under: a name in WITH is none of these.
+_ENGINE = re.compile(r"(duckdb|pg|sqlite|pragma|information_schema|__)", re.IGNORECASE)
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
+
+# Functions of values alone: none tells of the server, its settings, files, clock or users.
+_KNOWN = """
+Abs Acos Acosh And AnyValue ApproxDistinct ApproxQuantile Array ArrayAgg ArrayConcat ArrayContains ArraySize
+Asin Asinh Atan Atan2 Atanh Avg BitwiseAndAgg BitwiseOrAgg BitwiseXorAgg Case Cast Cbrt Ceil Chr Coalesce
+Concat ConcatWs Contains Corr Cos Cosh Cot Count CountIf CovarPop CovarSamp CumeDist DPipe Date DateAdd
+DateDiff DateSub DateTrunc Day DayOfMonth DayOfWeek DayOfWeekIso DayOfYear Degrees DenseRank EndsWith Exists
+Exp Extract First FirstValue Floor Greatest GroupConcat Hour If Initcap IsInf IsNan Kurtosis Lag Last
+LastDay LastValue Lead Least Left Length Ln Log LogicalAnd LogicalOr Lower MD5 Max Median Min Minute Mode
+Month Monthname Not Nvl2 NthValue Ntile Nullif Or ParameterizedAgg PercentRank PercentileCont PercentileDisc
+Pi Pow Quantile Quarter Radians Rank RegexpExtract RegexpILike RegexpLike RegexpReplace Replace Reverse
+Right Round RowNumber SafeDivide Second Sign Sin Sinh Skewness SplitPart Sqrt StartsWith Stddev StddevPop
+StddevSamp StrPosition StrToDate StrToTime Substring Sum Tan Tanh TimestampTrunc ToDays Trim Trunc TryCast
+TsOrDsToDate Upper Variance VariancePop Week WeekOfYear WithinGroup Xor Year
+"""
+_FUNCTIONS = frozenset(_KNOWN.split())
+# Bare words that an engine takes for functions where no column is called so.
+_WORDS = ("user", "current_user", "session_user", "current_role", "current_catalog", "current_schema",
+          "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp")  # fmt: skip
 
 
 def plain_select(text: str, table: str) -> str:
     """Return one SELECT over `table` and what the text names in WITH; refused where it names anything else.
 
     What is returned is written from what was parsed, so that the engine and the parser cannot differ about
-    it.
+    it. A name of WITH counts where it is in scope, and nowhere else.
 
     >>> plain_select("select count(*) from health -- all", "health")
     'SELECT COUNT(*) FROM health /* all */'
     """
     statement = parse(text)
-    own = {cte.alias.lower() for cte in statement.find_all(exp.CTE)}
-    for node in statement.find_all(exp.Table):
-        plain = isinstance(node.this, exp.Identifier) and not node.db and not node.catalog
-        if not plain or node.name.lower() not in own | {table.lower()}:
+    _check_names(statement, table)
+    for node in statement.find_all(exp.Func, exp.Column, exp.Parameter, exp.SessionParameter):
+        word = isinstance(node, exp.Column)
+        if _is_told(node) if isinstance(node, exp.Column) else type(node).__name__ not in _FUNCTIONS:
+            said = node.name if word or isinstance(node, exp.Anonymous) else type(node).__name__
             raise QueryError(
-                f"this asks the copy of {table!r} only, and names something else in FROM. Nothing was read."
+                f"the function {said[:40]!r} is not known here: it could tell about the server. Nothing "
+                f"was read. Download the copy, and ask it with an engine of your own."
             )
-    for function in statement.find_all(exp.Anonymous):
-        raise QueryError(
-            f"the function {function.name[:40]!r} is not known here: it could tell about the server. Nothing "
-            f"was read. Download the copy, and ask it with an engine of your own."
-        )
     return statement.sql(dialect="duckdb")
+
+
+def _is_told(column: exp.Column) -> bool:
+    """Return whether an engine would answer a name by itself where no column is called so."""
+    return not column.table and not column.this.args.get("quoted") and column.name.lower() in _WORDS
+
+
+def _check_names(statement: exp.Select, table: str) -> None:
+    """Refuse what FROM names unless it is the table, or a name of WITH that is in scope there."""
+    for cte in statement.find_all(exp.CTE):
+        if not _PLAIN.fullmatch(cte.alias) or _ENGINE.match(cte.alias):
+            raise QueryError(
+                f"{cte.alias[:40]!r} in WITH could be a view of the engine. Nothing was read. Name "
+                f"it otherwise."
+            )
+    try:
+        scopes = traverse_scope(statement)
+    except (SqlglotError, RecursionError):
+        raise QueryError("the names in FROM cannot be resolved. Nothing was read.") from None
+    resolved = set()
+    for scope in scopes:
+        for node in scope.tables:
+            plain = isinstance(node.this, exp.Identifier) and not node.db and not node.catalog
+            if plain and (node.name in scope.cte_sources or node.name.lower() == table.lower()):
+                resolved.add(id(node))
+    if any(id(node) not in resolved for node in statement.find_all(exp.Table)):
+        raise QueryError(
+            f"this asks the copy of {table!r} only, and names something else in FROM. Nothing was read."
+        )

@@ -19,7 +19,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -266,6 +266,10 @@ class WorkloadQuery:
         measured = built.grid.measure(built.counts(engine_of(source), key))
         answers = np.rint(built.grid.fit(built.strategy.workload, measured).answers)
         return [self._rows(q, answers)[0] for q in range(len(built.parts))]
+
+    def restated(self, answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
+        """Return stored answers to the same questions in the words of these."""
+        return tuple(replace(answer, sql=sql) for answer, sql in zip(answers, self.queries, strict=True))
 
     def _answer(self, query: int, answers: Any, event: Event) -> Answer:
         rows, deviations = self._rows(query, answers)

@@ -68,6 +68,9 @@ def _plain(query: Any) -> bool:
     return not hasattr(query, "preview_of_one")
 
 
+_OTHERS = "(asked by somebody else)"
+
+
 def _spending(session: Session, account: Account) -> Spending:
     """Return the account as numbers, with the running total after each charge that who asks may see."""
     rule, policy = account.rule, session.curator.policy
@@ -78,9 +81,9 @@ def _spending(session: Session, account: Account) -> Spending:
         for event, body in charges.spending(session.ledger, own):
             spent = spent.plus(rule.price(charges.priced(event, body, charges.cap_name(own))))
             mine = session.analyst in (STEWARD, body.get("analyst"))
-            text = (
-                visible(str(body.get("text") or type(event).__name__)) if mine else "(asked by somebody else)"
-            )
+            text = visible(str(body.get("text") or type(event).__name__)) if mine else _OTHERS
+            if steps and text == steps[-1][0] == _OTHERS:
+                steps.pop()  # how often others have asked in between, and for how much each, is theirs
             steps.append((text, rule.used(spent)))
     return Spending(
         of=account.of,

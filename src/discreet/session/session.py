@@ -237,7 +237,8 @@ class Session:
         `live` is what `watch` or `start` gave in the session of an earlier version on the same ledger; after
         a restart it is the mechanism, with the `number` of its charge. What has a method `feed` is given the
         table, once for each name of a version; a sparse vector or a `Thresholdout` is asked about it from now
-        on, by the new handle. All others are refused.
+        on, by the new handle. All others are refused, and so is a stream of rows without a clock, where each
+        row of a version would count again: its ticks are `Stream.feed(rows)`.
 
         Guarantee: that of the mechanism, for histories of versions that differ in the rows of one unit.
         Proof:     that of `Curator.feed` and `Curator.resume`, which do all of it.

@@ -61,6 +61,11 @@ class Stream:
         and the tick stays open.
         """
         if self.counter.clock is not None:
+            if tick is not None:
+                raise InvalidInput(
+                    f"this stream has a clock, whose ticks have the names of their days: tick={tick!r} would "
+                    f"not count. Nothing was read or released. Leave it out."
+                )
             return self._advance(rows)
         if rows is None:
             raise InvalidInput(
@@ -74,7 +79,7 @@ class Stream:
         before = self._was_fed(name)
         try:
             release = Curator.open(self.session.ledger.path, source).feed(
-                self.counter, self.number, analyst=self.session.analyst
+                self.counter, self.number, analyst=self.session.analyst, batch=True
             )
         except InvalidInput:
             # A process that died had this tick; it was finished in its place just now.

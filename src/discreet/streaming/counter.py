@@ -220,6 +220,12 @@ class ContinualCounter:
         return "event" if self.public.unit.column is None else "user"
 
     @property
+    def batches_only(self) -> bool:
+        """Whether a tick is new rows alone: nothing tells rows of an earlier tick apart (no clock, no record
+        of units), so that those of a version of a whole table would count again in each."""
+        return self.clock is None and self.level == "event"
+
+    @property
     def blob_size(self) -> int | None:
         """The public size of the sealed record of units; None at event level, where there is none."""
         return None if self.level == "event" else record_size(self.capacity)

@@ -148,6 +148,10 @@ class OnlineLearner:
         return self.sums.level
 
     @property
+    def batches_only(self) -> bool:
+        return self.sums.batches_only
+
+    @property
     def blob_size(self) -> int | None:
         return self.sums.blob_size
 

@@ -149,7 +149,12 @@ def fit(desk: Desk, request: Request) -> Result:
     """Fit a described estimator; the model comes back as JSON or safetensors."""
     session, options = session_of(desk, request)
     estimator = estimator_of(options["estimator"])
-    return model_json(session.fit(estimator, target=options.get("target"), features=options.get("features")))
+    fitted = session.fit(
+        estimator,
+        target=options.get("target"),
+        features=options.get("features"),
+    )
+    return model_json(fitted)
 
 
 def release_json(release: Release) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from ... import _registry, tables
 from ..._errors import InvalidInput, Unsupported
 from ...curator import STEWARD, Budget, Policy, books
+from ...query import Answer
 from .. import entries, requests
 from .sessions import Desk, Request, Result, numbers
 
@@ -84,26 +86,50 @@ def _alone(event: Any, delta: float) -> float | None:
 
 def visible_releases(desk: Desk, request: Request) -> Iterator[tuple[int, Any, Any]]:
     """Yield the stored releases that who asks may see, each with its charge: an analyst's own and those
-    served to them, once their time has come; all for the steward."""
+    served to them, once their time has come; all for the steward.
+
+    What was served to an analyst is shown as they asked it: who asked first, when and in which words is
+    not theirs to know.
+    """
     session = desk.session(request["dataset"], request["analyst"])
     analyst, mine = request["analyst"], request["role"] == "analyst"
     horizon = datetime.fromtimestamp(request["options"]["horizon"], UTC)
     charges: dict[int, Any] = {}
     stored: dict[int, Any] = {}
-    served: set[int] = set()
+    served: dict[int, Any] = {}
     for entry in session.ledger.entries():
         if entry.kind == books.SPENDING:
             charges[entry.seq] = entry
         elif entry.kind == "release" and "value" in entry.body:
             stored[entry.seq] = entry
         elif entry.kind == books.SERVED and entry.body["analyst"] == analyst:
-            served.add(entry.body["release"])
+            served.setdefault(entry.body["release"], entry)
     for number, entry in stored.items():
         charge = charges[entry.body["charge"]]
         own = entry.body["analyst"] == analyst
         early = own and datetime.fromisoformat(charge.time) > horizon
-        if not mine or (not early and (own or number in served)):
+        if not mine or (own and not early):
             yield number, entry, charge
+        elif not own and number in served:
+            asked = served[number]
+            value = _reworded(entry.body["value"], asked.body.get("text") or "")
+            shown = {"analyst": analyst, "text": asked.body.get("text")}
+            yield (
+                number,
+                replace(entry, body=entry.body | {"analyst": analyst, "value": value}),
+                replace(charge, time=asked.time, body=charge.body | shown),
+            )
+
+
+def _reworded(value: Any, text: str) -> Any:
+    """Return a stored value whose answers to SQL say another text of the same question."""
+    if isinstance(value, list):
+        return [_reworded(item, text) for item in value]
+    if not isinstance(value, dict):
+        return value
+    if value.get("type") == _registry.tag_of(Answer):
+        return value | {"sql": text}
+    return {name: _reworded(item, text) for name, item in value.items()}
 
 
 def releases(desk: Desk, request: Request) -> Result:

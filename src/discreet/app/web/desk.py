@@ -16,8 +16,10 @@ import contextlib
 import math
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
+from ...curator.postgres_store import is_pointer
 from .errors import HTTPError
 from .settings import Settings
 from .store import Dataset, Person, Role, ServerStore
@@ -38,6 +40,14 @@ def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
     return arrived + min(limit, tick * max(1, math.ceil((now - arrived) / tick - 1e-6)))
 
 
+def books_of(ledger: str) -> str:
+    """Return where the entries of a ledger are: the same for all names and links of it."""
+    path = Path(ledger)
+    if is_pointer(path):
+        return path.read_text(encoding="utf-8", errors="replace")
+    return str(path.resolve())
+
+
 class FrontDesk:
     """What all routes ask."""
 
@@ -52,6 +62,8 @@ class FrontDesk:
         self._held: Counter[str] = Counter()
         self._busy: Counter[str] = Counter()
         self._jobs: dict[str, asyncio.Task[None]] = {}
+        # public times that run: the ledger, who asks, since when, until when
+        self._times: dict[object, tuple[str, str, float, float]] = {}
         self._job_slots = asyncio.Semaphore(settings.jobs)
 
     def _warm(self) -> list[dict[str, str]]:
@@ -133,10 +145,12 @@ class FrontDesk:
         self._held[person.name] += 1
         try:
             request = self._request(verb, person, dataset, options)
+            own_time = self._begin(request, settings.seconds)
             reply = await self._by(arrived + settings.seconds, request, person.name)
             if waits or reply["touched"] or (settings.hide_stored and "result" in reply):
                 leaves = leaves_at(arrived, time.monotonic(), settings.step, settings.seconds)
                 await asyncio.sleep(max(0.0, leaves - time.monotonic()))
+            self._times.pop(own_time, None)
             return _result(reply)
         finally:
             self._held[person.name] -= 1
@@ -160,12 +174,29 @@ class FrontDesk:
         if not self._busy[who]:
             del self._busy[who]
 
+    def _begin(self, request: dict[str, Any], seconds: float) -> object:
+        """Begin the public time of a request, and tell its worker which others run: what was charged within
+        these is not served to it from the store.
+
+        Who goes away does not end a time: it is forgotten when it is over, or its answer has left.
+        """
+        now, own = time.time(), object()
+        self._times = {key: known for key, known in self._times.items() if known[3] > now}
+        ledger = books_of(request["dataset"]["ledger"])
+        since = [[who, begun] for at, who, begun, _ in self._times.values() if at == ledger]
+        request["withheld"] = {"now": now, "since": since}
+        self._times[own] = (ledger, request["analyst"], now, now + seconds)
+        return own
+
     def horizon(self, person: Person, dataset: Dataset) -> float:
         """Return the moment since which an analyst's releases are not shown yet."""
+        # One ledger may be served under two names.
+        own = books_of(dataset.ledger)
+        places = {one.name: books_of(one.ledger) for one in self.store.datasets(Person("", Role.STEWARD))}
         unfinished = [
             float(job["created"])
             for job in self.store.unfinished_jobs(person.name)
-            if job["dataset"] == dataset.name
+            if places.get(job["dataset"]) == own
         ]
         return min([time.time() - self.settings.seconds, *unfinished])
 
@@ -211,6 +242,7 @@ class FrontDesk:
                 await lane.ready()
                 begun = time.monotonic()
                 self.store.begin_job(job)
+                self._begin(request, seconds)
                 work = asyncio.ensure_future(lane.call(request, begun + seconds, "job"))
                 done, _ = await asyncio.wait({work}, timeout=seconds)
                 reply = work.result() if done else {"error": TIMED_OUT, "touched": True}

@@ -14,7 +14,7 @@ from ...curator.tickets import STATE, TICKET
 from ...mechanisms.protocols import Interactive, as_of
 from ...session import Session
 from ...session.streams import Stream
-from ...streaming import ContinualCounter
+from ...streaming import ContinualCounter, Latest
 from .asking import release_json
 from .sessions import Desk, Request, Result, numbers, session_of
 
@@ -69,9 +69,11 @@ def read_stream(desk: Desk, request: Request) -> Result:
         for entry in session.ledger.entries(kind=TICKET)
         if entry.body["charge"] == number and not entry.body.get("attempt")
     }
-    released, ticks = [], []
+    released, ticks, latest = [], [], _registry.to_json(Latest())
     for entry in session.ledger.entries(kind=STATE):
-        if entry.body["charge"] == number and "value" in entry.body:
+        # an old release that was given again is no tick
+        again = entry.body.get("question") == latest
+        if entry.body["charge"] == number and "value" in entry.body and not again:
             if begun[int(entry.body["version"])] > horizon:
                 break
             released.append(entry.body["value"])

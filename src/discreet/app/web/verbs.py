@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from ..._errors import DiscreetError, LedgerError
 from ...curator import STEWARD, Curator, books
+from ...curator.withholding import Withheld
 from .sessions import Desk, Request, Result
+
+# the share of its public time after which a search with a secret number of runs writes what it has
+SEARCHING = 0.6
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +82,9 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
     try:
         if verb.data:
             curator = desk.session(request["dataset"], analyst).curator
+            # a search may be watched while it runs: its entries are written at a public time
+            curator.sealed_for = desk.seconds * SEARCHING
+            curator.withheld = _withheld(request.get("withheld"))
             before = _last_charge(curator, analyst)
         result = verb.run(desk, request)
         # a live question is answered without a charge of its own
@@ -85,6 +93,17 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
     except Exception as error:
         touched = verb.data and (verb.live or curator is None or _changed(curator, analyst, before))
         return {"error": _without_paths(error_json(error, analyst), request), "touched": touched}
+
+
+def _withheld(facts: Any) -> Withheld | None:
+    if facts is None:
+        return None
+
+    def moment(seconds: float) -> datetime:
+        # entries have times in whole milliseconds
+        return datetime.fromtimestamp(seconds - 0.002, UTC)
+
+    return Withheld(moment(facts["now"]), tuple((name, moment(begun)) for name, begun in facts["since"]))
 
 
 def _last_charge(curator: Any, analyst: str) -> int:
