@@ -155,6 +155,9 @@ class BudgetPlan:
         return tuple(item.work.run(self.session, item.epsilon) for item in self.items)
 
 
+_LEAST = 1e-9
+
+
 def plan(session: Any, work: Sequence[Any], *, epsilon: float, together: bool = True) -> BudgetPlan:
     """Split `epsilon` among pieces of work.
 
@@ -163,6 +166,10 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: float, together: bool = 
     With `together`, plain counting queries are joined into one workload where that is predicted to be better.
     """
     _require.positive(epsilon=epsilon)
+    if epsilon < _LEAST:
+        raise _require.fail(
+            "epsilon", epsilon, f"at least {_LEAST:g}: below, all errors are as good as infinite"
+        )
     given = [_item(one) for one in _require.listed(work=work)]
     _require.non_empty(work=given)
     fixed, free = [], []

@@ -132,6 +132,8 @@ def test_bad_plans_are_refused(people: dp.Session, work: Any) -> None:
         people.plan(work, epsilon=1)
     with pytest.raises(dp.InvalidInput, match="accuracies alone"):
         people.plan([{"sql": COUNTS[1], "within": 1}], epsilon=0.01)
+    with pytest.raises(dp.InvalidInput, match="at least 1e-09"):
+        people.plan(COUNTS[:1], epsilon=1e-300)
     assert people.spent == 0
 
 

@@ -179,7 +179,7 @@ def test_who_is_served_a_stored_release_reads_nothing_of_who_asked_first(server:
 
 def test_a_search_writes_nothing_of_its_runs_before_a_public_time(server: Server):
     """Who counts entries while it runs learns nothing of how many runs there are."""
-    inner = {"estimator": "LogisticRegression", "parameters": {"n": 5000}}
+    inner = {"estimator": "LogisticRegression", "parameters": {"method": "gradient"}}
     search = {"estimator": inner, "space": {"regularization": [1.0, 3.0]}, "trials": 2, "epsilon": 0.5}
     fit = {
         "estimator": {"estimator": "PrivateSearch", "parameters": search},
@@ -197,7 +197,7 @@ def test_a_search_writes_nothing_of_its_runs_before_a_public_time(server: Server
         while (facts := ann.get(f"/jobs/{job}").json())["state"] in ("waiting", "running"):
             time.sleep(0.5)
         entries = steward.get("/datasets/sized/ledger", params={"last": 500}).json()["entries"]
-    assert facts["state"] == "done", facts
+    assert facts["state"] == "done", facts["result"]
     charge = next(e for e in reversed(entries) if e["kind"] == "charge" and "rounds" in e["body"])
     begun = datetime.fromisoformat(charge["time"])
     later = [e for e in entries if e["kind"] in ("blob", "release") and e["body"]["charge"] == charge["seq"]]
