@@ -52,6 +52,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
         "learning.clipping",
         "learning.discrete",
         "learning.optimizers",
+        "learning.federated",
+        "learning.features.private_whitening",
     ),
     "local": ("local",),
     "matrix": ("mechanisms.matrix",),

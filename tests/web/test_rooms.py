@@ -26,7 +26,7 @@ from .running import COUNT, Server
 # what a server's session has beside the local one: when a job is done
 MORE = {"fit": {"seconds"}, "synthesize": {"seconds"}}
 # they take Python objects, and are refused with the way out
-REFUSED = {"train", "teach"}
+REFUSED = {"train", "teach", "preview_teach", "online"}
 # a run that is resumed has a file of the steward's; a table that is made up needs no server
 LOCAL = {"resume", "as_analyst", "dummy"}
 

@@ -301,6 +301,7 @@ class RemoteSession:
         every: int = 100,
         text: str | None = None,
         progress: Progress | None = None,
+        number: int | None = None,
         seconds: float | None = None,
     ) -> Any:
         """Fit a model on the server: a `learning.tabular` model, or a neural network from safetensors, that
@@ -311,10 +312,10 @@ class RemoteSession:
         """
         from .web.estimators import describe_estimator
 
-        if checkpoint is not None or every != 100 or text is not None:
+        if checkpoint is not None or every != 100 or text is not None or number is not None:
             raise InvalidInput(
-                "checkpoint=, every= and text= are for sessions in the steward's process. Nothing was "
-                "charged. Leave them out; a job that is interrupted stays charged."
+                "checkpoint=, every=, text= and number= are for sessions in the steward's process. Nothing "
+                "was charged. Leave them out; a job that is interrupted stays charged."
             )
         body: dict[str, Any] = {"estimator": describe_estimator(estimator), "target": target}
         body |= {} if features is None else {"features": list(features)}
@@ -341,6 +342,7 @@ class RemoteSession:
         missing: Mapping[str, bool] | None = None,
         rows_per_unit: int | None = None,
         constraints: Sequence[Any] = (),
+        child: Any = None,
         options: Mapping[str, Any] | None = None,
         seed: int | None = None,
         checkpoint: str | Path | None = None,
@@ -355,10 +357,10 @@ class RemoteSession:
         What comes back is what was released: rows are drawn here, and `copy.sql`, `copy.report` and
         `copy.sample` run here, for nothing.
         """
-        if checkpoint is not None or resume:
+        if checkpoint is not None or resume or child is not None:
             raise InvalidInput(
-                "checkpoint= and resume= are for sessions in the steward's process. Nothing was charged. "
-                "Leave them out, and give the job enough seconds=."
+                "checkpoint=, resume= and child= are for sessions in the steward's process. Nothing was "
+                "charged. Leave them out, and give the job enough seconds=."
             )
         body = {
             **sent({"epsilon": epsilon, "delta": delta, "rows_per_unit": rows_per_unit}),
@@ -401,6 +403,17 @@ class RemoteSession:
     def train(self, trainer: Any, **_: Any) -> Any:
         """Refused: a trainer holds a torch module, which has no description."""
         return described(trainer)
+
+    def online(self, loss: Any, **_: Any) -> Any:
+        """Refused: rounds of an online learner are fed in the steward's process."""
+        raise InvalidInput(
+            "an online learner is started and fed in the steward's process: dp.open(...).online(...). "
+            "Nothing was charged."
+        )
+
+    def preview_teach(self, learner: Any, **_: Any) -> Any:
+        """Refused: a learner is an object of another package, which has no description."""
+        return described(learner)
 
     def teach(self, learner: Any, **_: Any) -> Any:
         """Refused: a learner is an object of another package, which has no description."""
