@@ -93,6 +93,9 @@ def test_a_list_of_rows_is_a_table():
     how = {"unit": dp.rows(), "table": "people", "budget": dp.Budget(epsilon=200), "ledger": ":memory:"}
     people = dp.open(rows, schema=facts, **how)
     assert people.sql("SELECT COUNT(*) AS n FROM people WHERE ward = 'A'", epsilon=100).rows == ((200,),)
-    for bad in ([], [1, 2], ["a.parquet"]):
+    for bad in ([], [1, 2]):
         with pytest.raises(InvalidInput, match="each of its entries is a row"):
             dp.open(bad, schema=facts, **how)
+    # a list of texts is one of files
+    with pytest.raises(InvalidInput, match=r"no file 'a\.parquet'"):
+        dp.open(["a.parquet"], schema=facts, **how)
