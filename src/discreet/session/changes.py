@@ -22,9 +22,14 @@ def warn_of_changes(path: Path | None, public: Public, ledger: Ledger) -> None:
     if path is None or not path.is_file():
         return
     charge = ledger.last("charge")
-    mechanism = {} if charge is None else charge.body.get("mechanism")
-    charged = mechanism.get("public") if isinstance(mechanism, dict) else None
-    if charge is None or not isinstance(charged, dict) or charged.get("version") != public.version:
+    mechanism = None if charge is None else charge.body.get("mechanism")
+    if charge is None or not isinstance(mechanism, dict):
+        return
+    charged = mechanism.get("public")
+    if not isinstance(charged, dict) or charged.get("version") != public.version:
+        return
+    if str(mechanism.get("type")).startswith("streaming."):
+        # a stream reads a table that grows: that is no change of what was asked about
         return
     written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
     if written > datetime.fromisoformat(charge.time):
