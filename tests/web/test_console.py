@@ -177,14 +177,15 @@ def test_the_steward_adds_a_dataset_people_and_budgets_and_checks_the_ledger(pag
 
 def test_two_analysts_at_once_each_pay_from_their_own(browser, server):
     pages = []
-    for who in ("ann", "bob"):
+    # The same question at the same time is refused until its public time is over (test_jobs).
+    for who, key in (("ann", "sex"), ("bob", "health")):
         context = browser.new_context()
         page = context.new_page()
         watch(page, server.url)
         log_in(page, server, who)
         page.goto(f"{server.url}/data/health")
         page.wait_for_selector("#preview .price")
-        write(page, "SELECT sex, COUNT(*) AS n FROM health GROUP BY sex")
+        write(page, f"SELECT {key}, COUNT(*) AS n FROM health GROUP BY {key}")
         page.fill("input[name=epsilon]", "0.17")
         page.wait_for_selector("#preview :text('epsilon 0.17')")
         pages.append((page, page.inner_text("#gauge span")))
@@ -194,12 +195,7 @@ def test_two_analysts_at_once_each_pay_from_their_own(browser, server):
         page.wait_for_selector("#answer table", timeout=30_000)
         assert page.inner_text("#gauge span") != before
         assert not page.problems
-    tables = [page.inner_text("#answer table") for page, _ in pages]
-    # Both may be under way before either is stored, and then each is computed and paid for: what they share is
-    # the groups.
-    keys = [[line.split()[0] for line in table.splitlines()] for table in tables]
-    assert keys[0] == keys[1]
-    assert len(keys[0]) >= 3
+        assert len(page.inner_text("#answer table").splitlines()) >= 3
     for page, _ in pages:
         page.context.close()
 
