@@ -195,6 +195,14 @@ class Ledger:
         if writer is not None:
             return look(writer)
         with self._store.reading() as db:
+            try:
+                self._history.refresh(self._store, db)
+            except Tampered:
+                # Another thread may have seen entries that are newer than this moment; the next one has them.
+                pass
+            else:
+                return look(Reader(self._store, db, self._history))
+        with self._store.reading() as db:
             self._history.refresh(self._store, db)
             return look(Reader(self._store, db, self._history))
 
