@@ -23,6 +23,7 @@ from .. import _require
 from .._errors import Unsupported
 from .._registry import described
 from ..sampling import Entropy
+from .buffers import KeptBuffers
 from .clipping import Clipping, Flat, PerLayer, as_floats
 from .engine import ClippingEngine, Gradients, full_precision
 from .pooling import squares_of
@@ -95,7 +96,7 @@ class Updates:
         self._client = trainer._engine(copy.deepcopy(trainer.model))
         self._client.train()
         # What a client leaves in the model's buffers must not reach the next one.
-        self._buffers = [(b, b.detach().clone()) for b in self._client.model.buffers()]
+        self._buffers = KeptBuffers(self._client.model)
         self._dice = np.random.default_rng(entropy.integer(128))
 
     def of(self, clients: list[Indices], examples: Any, rule: Clipping) -> Iterator[Gradients]:
@@ -122,8 +123,7 @@ class Updates:
         with torch.no_grad():
             for p, value in zip(ours, start, strict=True):
                 p.copy_(value)
-            for buffer, value in self._buffers:
-                buffer.copy_(value)
+        self._buffers.restore()
         for _ in range(self._plan.epochs):
             order = torch.from_numpy(self._dice.permutation(rows))
             for begin in range(0, rows, self._plan.batch):

@@ -30,6 +30,7 @@ from ..mechanisms.protocols import AnySource, ExampleSource, Release, check_sour
 from ..sampling import Entropy
 from . import checkpoints, heap, plan, settings
 from .augment import Augment, one_each
+from .buffers import KeptBuffers
 from .clipping import Adaptive, Clipping, as_clipping, as_floats
 from .data import Tabular, examples_of, shapes_of
 from .discrete import Grid
@@ -293,6 +294,8 @@ class Run:
         self._coins = entropy.aside("coins of the model")
         self.taken = 0
         self._live = copy.deepcopy(trainer.model)
+        # What one step leaves in the model's buffers must not reach the next.
+        self._buffers = KeptBuffers(self._live)
         self._engine = trainer._engine(self._live)
         self._engine.train()
         if trainer.synthetic is None:
@@ -363,6 +366,7 @@ class Run:
         try:
             with _secret_coins(self._coins):
                 self._summands.add(members, self._sums)
+            self._buffers.restore()
         except Exception:  # its text could quote a value: an index out of range, say
             self.taken = self._trainer.schedule.steps
             raise ReleaseFailed(

@@ -131,15 +131,15 @@ async def add_person(request: Request, person: Steward) -> HTMLResponse:
     form = await form_of(request)
     body = _body(bodies.PersonBody, {"name": form.get("name", ""), "role": form.get("role", "")})
     await steward_api.add_person(request, body, person)
-    made = await steward_api.issue(request, body.name, bodies.TokenBody(), person)
-    return _people(request, person, made["token"], body.name)
+    issued = await steward_api.issue(request, body.name, bodies.TokenBody(), person)
+    return _people(request, person, issued["token"], body.name)
 
 
 @router.post("/steward/people/{who}/token")
 async def issue(request: Request, who: str, person: Steward) -> HTMLResponse:
     """Make another token, shown this once."""
-    made = await steward_api.issue(request, who, bodies.TokenBody(), person)
-    return _people(request, person, made["token"], who)
+    issued = await steward_api.issue(request, who, bodies.TokenBody(), person)
+    return _people(request, person, issued["token"], who)
 
 
 @router.post("/steward/tokens/{token}/revoke")
@@ -164,10 +164,10 @@ async def draft(request: Request, person: Steward) -> HTMLResponse:
 
 
 async def _drafted(request: Request, person: Person, path: str) -> HTMLResponse:
-    made = await steward_api.draft_of(request, person, path)
+    draft = await steward_api.draft_of(request, person, path)
     name = re.sub(r"[^A-Za-z0-9_-]", "_", os.path.basename(path).split(".")[0])[:64] or "data"
     roots = [str(root) for root in desk_of(request).settings.roots]
-    return render(request, "add.html", person=person, roots=roots, draft=made, name=name)
+    return render(request, "add.html", person=person, roots=roots, draft=draft, name=name)
 
 
 @router.post("/steward/upload")
