@@ -129,14 +129,14 @@ def plain(value: Any) -> Any:
 
 
 def _take_plain_numbers(cls: type) -> None:
-    given: Any = cls.__init__  # type: ignore[misc]
+    original_init: Any = cls.__init__  # type: ignore[misc]
 
-    @functools.wraps(given)
+    @functools.wraps(original_init)
     def init(self: Any, *args: Any, **named: Any) -> None:
         try:
-            given(self, *map(plain, args), **{name: plain(value) for name, value in named.items()})
+            original_init(self, *map(plain, args), **{name: plain(value) for name, value in named.items()})
         except TypeError:
-            wrong = _require.misuse(cls.__name__, inspect.signature(given), args, named)
+            wrong = _require.misuse(cls.__name__, inspect.signature(original_init), args, named)
             if wrong is None:
                 raise
             raise wrong from None
@@ -251,15 +251,19 @@ def _object(data: dict[str, Any]) -> Any:
     if cls is None:
         raise DescriptionError(f"{name!r} is not a known type. Known are: {', '.join(sorted(_CLASSES))}.")
     allowed = {f.name for f in dataclasses.fields(cls) if f.init}
-    given = data.keys() - {"type"}
-    if unknown := sorted(given - allowed):
+    field_names = data.keys() - {"type"}
+    if unknown := sorted(field_names - allowed):
         raise DescriptionError(f"{name} has no field {unknown[0]!r}. It has: {', '.join(sorted(allowed))}.")
-    fields = {key: _from_json(data[key]) for key in given}
+    fields = {key: _from_json(data[key]) for key in field_names}
     try:
         return cls(**fields)
     except UnknownOption as error:
-        raise DescriptionError(f"{name} cannot be made from the fields {sorted(given)}: {error}") from None
+        raise DescriptionError(
+            f"{name} cannot be made from the fields {sorted(field_names)}: {error}"
+        ) from None
     except DiscreetError:
         raise
     except Exception as error:  # a constructor reads no data, so its words are about the description
-        raise DescriptionError(f"{name} cannot be made from the fields {sorted(given)}: {error}.") from None
+        raise DescriptionError(
+            f"{name} cannot be made from the fields {sorted(field_names)}: {error}."
+        ) from None

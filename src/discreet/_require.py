@@ -150,7 +150,7 @@ def meant(name: str, names: Iterable[Any]) -> str:
     """
     from difflib import get_close_matches
 
-    by_lower = {str(known).lower(): str(known) for known in reversed(list(names))}
+    by_lower = {str(candidate).lower(): str(candidate) for candidate in reversed(list(names))}
     nearest = get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
     return f" Did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
 
@@ -176,11 +176,11 @@ def misuse(
         many = "one value" if len(placed) == 1 else f"{len(placed) or 'no'} values"
         example = f": write {what}({rest[0]}={args[len(placed)]!r})" if rest else ""
         return UnknownOption(f"{what} takes {many} without a name, got {len(args)}{example}. {nothing}")
-    given = {*placed[: len(args)], *named}
+    passed = {*placed[: len(args)], *named}
     needed = [
         p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
-    if missing := [name for name in needed if name not in given]:
+    if missing := [name for name in needed if name not in passed]:
         return UnknownOption(f"{what} needs {', '.join(missing)}. {nothing}")
     return None
 

@@ -123,8 +123,8 @@ class Item:
     error: float | None
 
     def __str__(self) -> str:
-        known = "error not known beforehand" if self.error is None else f"error about {self.error:,.4g}"
-        return f"epsilon {self.epsilon:.4g}: {self.work.name[:90]} ({known}, weight {self.weight:g})"
+        error = "error not known beforehand" if self.error is None else f"error about {self.error:,.4g}"
+        return f"epsilon {self.epsilon:.4g}: {self.work.name[:90]} ({error}, weight {self.weight:g})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,10 +170,10 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: float, together: bool = 
         raise _require.fail(
             "epsilon", epsilon, f"at least {_LEAST:g}: below, all errors are as good as infinite"
         )
-    given = [_item(one) for one in _require.listed(work=work)]
-    _require.non_empty(work=given)
+    pieces = [_item(one) for one in _require.listed(work=work)]
+    _require.non_empty(work=pieces)
     fixed, free = [], []
-    for at, (job, weight, within) in enumerate(given):
+    for at, (job, weight, within) in enumerate(pieces):
         if within is None:
             free.append((at, job, weight))
         elif isinstance(job, Question):
@@ -209,11 +209,11 @@ def _split(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int
     weights = [weight for _, _, weight in work]
     shares = [epsilon * weight / sum(weights) for weight in weights]
     errors = [job.error(session, share) for (_, job, _), share in zip(work, shares, strict=True)]
-    known = [i for i, error in enumerate(errors) if error is not None]
-    room = sum(shares[i] for i in known)
-    for _ in range(ROUNDS if len(known) > 1 else 0):
-        roots = [(weights[i] * (errors[i] or 0.0) ** 2 * shares[i] ** 2) ** (1 / 3) for i in known]
-        for i, root in zip(known, roots, strict=True):
+    predicted = [i for i, error in enumerate(errors) if error is not None]
+    room = sum(shares[i] for i in predicted)
+    for _ in range(ROUNDS if len(predicted) > 1 else 0):
+        roots = [(weights[i] * (errors[i] or 0.0) ** 2 * shares[i] ** 2) ** (1 / 3) for i in predicted]
+        for i, root in zip(predicted, roots, strict=True):
             shares[i] = room * root / sum(roots)
             errors[i] = work[i][1].error(session, shares[i])
     shares = [_down(share) for share in shares]
@@ -239,10 +239,10 @@ def _joined(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[in
     plain = [one for one in work if isinstance(one[1], Question) and _counts(session, one[1])]
     if len(plain) < 2:
         return None
-    whole = Together(tuple(job.sql for _, job, _ in plain if isinstance(job, Question)))
+    workload = Together(tuple(job.sql for _, job, _ in plain if isinstance(job, Question)))
     rest = [one for one in work if one not in plain]
     try:
-        return _split(session, [*rest, (plain[0][0], whole, sum(weight for *_, weight in plain))], epsilon)
+        return _split(session, [*rest, (plain[0][0], workload, sum(weight for *_, weight in plain))], epsilon)
     except QueryError:
         return None
 
@@ -258,42 +258,42 @@ def _counts(session: Any, question: Question) -> bool:
 _FIELDS = {"sql", "queries", "estimator", "target", "features", "weight", "within", "rows"}
 
 
-def _item(given: Any) -> tuple[Work, float, float | None]:
-    if isinstance(given, str):
-        return Question(given), 1.0, None
-    if isinstance(given, Mapping):
-        return _from_mapping(given)
-    if isinstance(given, Work):
-        return given, 1.0, None
-    if isinstance(given, tuple) and len(given) == 2 and hasattr(given[0], "get_params"):
-        return Model(given[0], given[1]), 1.0, None
-    if isinstance(given, list | tuple) and given and all(isinstance(one, str) for one in given):
-        return Together(tuple(given)), float(len(given)), None
+def _item(work: Any) -> tuple[Work, float, float | None]:
+    if isinstance(work, str):
+        return Question(work), 1.0, None
+    if isinstance(work, Mapping):
+        return _from_mapping(work)
+    if isinstance(work, Work):
+        return work, 1.0, None
+    if isinstance(work, tuple) and len(work) == 2 and hasattr(work[0], "get_params"):
+        return Model(work[0], work[1]), 1.0, None
+    if isinstance(work, list | tuple) and work and all(isinstance(one, str) for one in work):
+        return Together(tuple(work)), float(len(work)), None
     raise _require.fail(
-        "work", type(given).__name__, "SQL, a list of SQL, (estimator, target), or a mapping of these"
+        "work", type(work).__name__, "SQL, a list of SQL, (estimator, target), or a mapping of these"
     )
 
 
-def _from_mapping(given: Mapping[str, Any]) -> tuple[Work, float, float | None]:
-    if unknown := sorted(set(given) - _FIELDS):
+def _from_mapping(work: Mapping[str, Any]) -> tuple[Work, float, float | None]:
+    if unknown := sorted(set(work) - _FIELDS):
         raise InvalidInput(
             f"work has no field {unknown[0]!r}; it has {', '.join(sorted(_FIELDS))}. Nothing was charged."
         )
-    kinds = [kind for kind in ("sql", "queries", "estimator") if kind in given]
+    kinds = [kind for kind in ("sql", "queries", "estimator") if kind in work]
     if len(kinds) != 1:
         raise InvalidInput("work is one of sql, queries and estimator. Nothing was charged.")
-    weight, within = given.get("weight", 1.0), given.get("within")
+    weight, within = work.get("weight", 1.0), work.get("within")
     _require.positive(weight=weight)
     if within is not None:
         _require.positive(within=within)
-    rows = given.get("rows")
+    rows = work.get("rows")
     if kinds == ["sql"]:
-        return Question(given["sql"], (("rows", rows),) if rows is not None else ()), float(weight), within
+        return Question(work["sql"], (("rows", rows),) if rows is not None else ()), float(weight), within
     if kinds == ["queries"]:
-        return Together(tuple(_require.listed(queries=given["queries"])), rows), float(weight), within
-    features = given.get("features")
+        return Together(tuple(_require.listed(queries=work["queries"])), rows), float(weight), within
+    features = work.get("features")
     return (
-        Model(given["estimator"], given["target"], None if features is None else tuple(features)),
+        Model(work["estimator"], work["target"], None if features is None else tuple(features)),
         float(weight),
         within,
     )

@@ -33,7 +33,7 @@ def lines(
     moments = Moments([Cut(step, 1e-7 * delta) for step in steps])
     made = []
     for level in levels:
-        aim = Aim(epsilon, math.log(delta), 10 / min(level.high, moments.most()), 14.0)
+        aim = Aim(epsilon, math.log(delta), 10 / min(level.high, moments.largest_loss()), 14.0)
         shape = line_module.Shape(tau, 1e-7 * delta, 1e8)
         made.append(line_module.Line(steps, partial(moments.logs, level=level), aim, shape, level))
         assert made[-1].usable
@@ -55,7 +55,11 @@ CUTS = [[0.02, 0.3], [0.5], [0.01, 0.1, 1.0], [1.5]]
 )
 def test_every_level_of_one_step_encloses_its_closed_form(pair, cuts):
     epsilon = 0.2
-    ends = [-math.inf, *(c for c in cuts if c < Moments([Cut((pair, 1, 0.0), 1e-12)]).most()), math.inf]
+    ends = [
+        -math.inf,
+        *(c for c in cuts if c < Moments([Cut((pair, 1, 0.0), 1e-12)]).largest_loss()),
+        math.inf,
+    ]
     levels = [Level(low, high) for low, high in itertools.pairwise(ends)]
     delta = single.delta(pair, epsilon)[0]
     made = lines(pair, 1, epsilon, delta, levels, 3e-3)

@@ -129,7 +129,9 @@ def test_it_halts_for_good_after_its_budget_of_findings() -> None:
 def test_a_list_is_answered_as_one_after_the_other() -> None:
     """The law of three answers, asked together and one by one: no pattern's frequency differs by more than
     chance (1e-9)."""
-    rounds = Rounds(threshold=Fraction(2), query=Fraction(4), value=Fraction(1), most=2, redraws=True)
+    rounds = Rounds(
+        threshold=Fraction(2), query=Fraction(4), value=Fraction(1), max_positives=2, redraws=True
+    )
     excess, exact, runs, entropy = (1, -2, 3), (7, 5, 9), 2500, SeededEntropy(4)
     listed, single = Counter[Any](), Counter[Any]()
     for _ in range(runs):
@@ -138,7 +140,7 @@ def test_a_list_is_answered_as_one_after_the_other() -> None:
         listed[tuple(above.tolist()), after["asked"], after["positives"]] += 1
         state, said = rounds.begin(entropy), []
         for e, x in zip(excess, exact, strict=True):
-            if state["positives"] < rounds.most:
+            if state["positives"] < rounds.max_positives:
                 state, gap, _ = rounds.one(state, e, x, entropy)
                 said.append(gap is not None)
         single[tuple(said), state["asked"], state["positives"]] += 1

@@ -97,10 +97,10 @@ def test_price_and_scales_are_those_of_the_sparse_vector_with_numbers() -> None:
 
 def test_the_default_number_of_updates_is_what_the_potential_argument_needs() -> None:
     cells = 3 * 2 * 2 * 2
-    assert weights(updates=None, alpha=0.1, rule="hardt-rothblum").most == math.ceil(
+    assert weights(updates=None, alpha=0.1, rule="hardt-rothblum").max_updates == math.ceil(
         4 * math.log(cells) / 0.01
     )
-    assert weights(updates=None, alpha=0.1).most == math.ceil(math.log(cells) / 0.02)
+    assert weights(updates=None, alpha=0.1).max_updates == math.ceil(math.log(cells) / 0.02)
 
 
 def _relative_entropy(picture: Any) -> float:

@@ -543,7 +543,7 @@ def test_the_constants_of_the_lectures() -> None:
     rate = epsilon / (32 * math.log(1 / delta))
     assert float(mechanism.exact_rate) == pytest.approx(rate)
     assert mechanism.count == math.ceil(math.log(size / delta) / float(mechanism.exact_rate) ** 2)
-    assert mechanism.most == math.floor(2 * mechanism.exact_rate * mechanism.count)
+    assert mechanism.max_load == math.floor(2 * mechanism.exact_rate * mechanism.count)
     # Hoeffding, as in the lectures, gives (delta/n)^2 for one unit: less than the delta/n that their union
     # needs
     assert math.exp(-2 * rate**2 * mechanism.count) <= (delta / size) ** 2 * 1.0001
@@ -568,7 +568,7 @@ def test_a_unit_is_in_too_many_subsamples_as_rarely_as_charged(rate: float, coun
         rate=F(rate),
         subsamples=count,
     )
-    assert stats.binom.sf(mechanism.most, count, rate) <= float(mechanism.overload) < 0.3
+    assert stats.binom.sf(mechanism.max_load, count, rate) <= float(mechanism.overload) < 0.3
     assert tail(mechanism._scale, mechanism.reach) + mechanism.overload <= F(0.3)
     replaced = SubsampleAggregateStable(
         public=voters(REPLACE),
@@ -768,7 +768,7 @@ def test_a_lead_counts_only_beyond_twice_what_one_unit_can_move() -> None:
         rate=F(1, 5),
         subsamples=1000,
     )
-    assert (mechanism.most, mechanism.error(0.5) - 800 > 400) == (400, True)
+    assert (mechanism.max_load, mechanism.error(0.5) - 800 > 400) == (400, True)
     told = [mechanism(source, entropy=SeededEntropy(seed)).value for seed in range(8)]
     assert (
         sum(value is not None for value in told) <= 2

@@ -92,7 +92,7 @@ def test_operators_are_total_within_their_range_and_mean_one_thing(expression, a
     assert domain.low - slack <= found <= domain.high + slack
     if domain.values is not None:
         assert any(math.isclose(found, v, abs_tol=1e-9) for v in domain.values)
-    if domain.whole:
+    if domain.integral:
         assert found == math.floor(found)
     released = on_released(expression, a, b)
     assert math.isnan(released) or math.isclose(released, found, rel_tol=1e-9, abs_tol=1e-9)

@@ -285,7 +285,7 @@ def test_a_unit_with_several_rows_needs_a_limit() -> None:
     public = Public(schema=SCHEMA, unit=Unit("person"), table="people")
     with pytest.raises(InvalidInput, match="rows="):
         WorkloadQuery(queries=LECTURE, public=public, epsilon=1)
-    assert WorkloadQuery(queries=LECTURE, public=public, epsilon=1, rows=3)._built.most == 3
+    assert WorkloadQuery(queries=LECTURE, public=public, epsilon=1, rows=3)._built.max_rows == 3
 
 
 def test_equal_questions_have_one_key_and_the_description_rebuilds_them() -> None:

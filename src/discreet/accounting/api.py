@@ -219,9 +219,9 @@ def bounds(event: Event, *, delta: float) -> tuple[float, float]:
     except ArithmeticError:
         low, high = 0.0, math.inf
     if not exact_by_pld(event) or math.isinf(high):
-        known = high
+        pld_upper = high
         high = _least(
-            event, lambda a: known if a.name == "pld" else _epsilon_by(a, event, float(delta)), _BEST
+            event, lambda a: pld_upper if a.name == "pld" else _epsilon_by(a, event, float(delta)), _BEST
         )
     return low, high
 

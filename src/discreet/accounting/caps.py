@@ -73,12 +73,12 @@ def first(rule: BudgetFilter, event: Event, asked: RequestedPrice | None = None)
     item = choose(rule, rule.start(), event, asked)
     if not isinstance(rule, Filter) or rule.delta == 0 or _admits(rule, item):
         return rule, item
-    whole = replace(rule, own_delta=rule.delta, orders=None)
-    other = choose(whole, whole.start(), event, asked)
-    if not _admits(whole, other):
+    all_own = replace(rule, own_delta=rule.delta, orders=None)
+    other = choose(all_own, all_own.start(), event, asked)
+    if not _admits(all_own, other):
         return rule, item
-    needed = with_first(rule, whole.price(other).delta)
-    return (needed, other) if _admits(needed, other) else (whole, other)
+    needed = with_first(rule, all_own.price(other).delta)
+    return (needed, other) if _admits(needed, other) else (all_own, other)
 
 
 def with_first(rule: BudgetFilter, own: Fraction | float) -> BudgetFilter:

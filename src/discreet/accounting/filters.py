@@ -171,8 +171,8 @@ class BudgetFilter:
             if total <= limit
         ]
         by_delta = _copies(self.delta_limit - before.delta, price.delta)
-        most = max(by_lane, default=0)
-        fits = min(most, by_delta)
+        by_best_lane = max(by_lane, default=0)
+        fits = min(by_best_lane, by_delta)
         return None if math.isinf(fits) else int(fits)
 
     def _refusal(self, before: Spent, after: Spent) -> str:

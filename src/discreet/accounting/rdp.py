@@ -119,8 +119,8 @@ def _search(price: Callable[[float], float]) -> AtOrder:
         minimum(at, -7.0, math.log(2), 14)
     else:
         minimum(at, start - math.log(2), start + math.log(2), 9)
-    for whole in _integers(min(seen, key=lambda order: seen[order])):
-        seen[whole] = min(seen.get(whole, math.inf), price(whole))
+    for integer in _integers(min(seen, key=lambda order: seen[order])):
+        seen[integer] = min(seen.get(integer, math.inf), price(integer))
     where = min(seen, key=lambda order: seen[order])
     return AtOrder(seen[where], where)
 

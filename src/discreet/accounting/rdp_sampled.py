@@ -54,12 +54,12 @@ def chord(at_integers: Moment) -> Moment:
 
     Above `LARGEST` nothing is claimed.
     """
-    known: dict[int, float] = {1: 0.0}
+    moments: dict[int, float] = {1: 0.0}
 
     def at(order: int) -> float:
-        if order not in known:
-            known[order] = at_integers(order)
-        return known[order]
+        if order not in moments:
+            moments[order] = at_integers(order)
+        return moments[order]
 
     def moment(order: float) -> float:
         if order > LARGEST:
@@ -152,7 +152,7 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
                every moment from the third on.
     """
 
-    known = _remembered(inner)
+    moment_at = _remembered(inner)
 
     def at(order: float) -> float:
         n = int(order)
@@ -160,7 +160,7 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
         terms = np.empty(n - 1)
         size = float(_table()[n]) * 3 + n * abs(math.log(rate))
         for i in range(2, n + 1):
-            grown = known(i)
+            grown = moment_at(i)
             if math.isinf(grown):
                 return math.inf
             if mirrored or i == 2:
@@ -202,7 +202,7 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
         else -math.inf
     )
     two = math.log(2)
-    known = _remembered(inner)
+    moment_at = _remembered(inner)
 
     def at(order: float) -> float:
         n = int(order)
@@ -210,7 +210,7 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
         terms = np.empty(n - 1)
         size = float(_table()[n]) * 3 + n * abs(math.log(rate))
         for j in range(2, n + 1):
-            grown = known(j)
+            grown = moment_at(j)
             if math.isinf(grown):
                 return math.inf
             extra = grown + min(two, j * worst)
@@ -277,20 +277,21 @@ def allocation(steps: int, noise: float) -> Moment:
     if noise == 0:
         return lambda order: math.inf
     mu2 = 1 / (noise * noise)
-    known: dict[int, _Array] = {}
+    moments: dict[int, _Array] = {}
 
     def at(order: float) -> float:
         limit = next(size for size in (16, 64, 256) if order <= size)
-        if limit not in known:
-            known[limit] = allocation_moments(limit, steps, mu2)
-        return float(known[limit][int(order)])
+        if limit not in moments:
+            moments[limit] = allocation_moments(limit, steps, mu2)
+        return float(moments[limit][int(order)])
 
     removing = _limited(chord(at), 256)
 
     def moment(order: float) -> float:
         adding = (order - 1) * mu2 / 2 * (1 + (order - 1) / steps) * (1 + 8 * _EPS)
-        whole = order * (order - 1) / 2 * mu2 * (1 + 8 * _EPS)  # told which step it was: one Gaussian
-        return min(whole, max(removing(order), adding))
+        # if it is revealed which step holds the unit, it is one Gaussian
+        revealed = order * (order - 1) / 2 * mu2 * (1 + 8 * _EPS)
+        return min(revealed, max(removing(order), adding))
 
     return moment
 

@@ -26,14 +26,15 @@ _FOREIGN = "the state is not one that start() or answer() gave. Nothing was draw
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rounds:
-    """Scales of the noise in integer units; halts for good after `most` positives.
+    """Runs the sparse vector technique with thresholds that may move between questions.
 
-    `redraws`: each positive gets a new noisy threshold, so that the positives are rounds in sequence. `value`
-    None: no number is drawn for a positive, and its gap is what is told.
+    `threshold`, `query` and `value` are scales of noise in integer units; it halts for good after
+    `max_positives` positives, c below. `redraws`: each positive gets a new noisy threshold, so that the
+    positives are rounds in sequence. `value` None: no number is drawn for a positive, and its gap is released.
 
-    Guarantee: D, V: how far one unit moves the excess and the told number. With `redraws`: `most` rounds in
-               sequence, each (D / threshold + k D / query + V / value)-DP. Without: (D / threshold + most (k
-               D / query + V / value))-DP. k is 2, or 1 where one unit moves all excesses the same way.
+    Guarantee: D, V: how far one unit moves the excess and the released number. With `redraws`: c rounds in
+               sequence, each (D / threshold + k D / query + V / value)-DP. Without: (D / threshold + c (k D /
+               query + V / value))-DP. k is 2, or 1 where one unit moves all excesses the same way.
     Proof:     that of `mechanisms.SparseVector` with scales in place of shares; nothing in it asks that the
                public part of the threshold be the same for all questions, only that it be fixed once the
                earlier answers are. The gap is part of it. A round ends at its positive, so with `redraws` it
@@ -44,12 +45,12 @@ class Rounds:
     threshold: Fraction
     query: Fraction
     value: Fraction | None
-    most: int
+    max_positives: int
     redraws: bool
 
     def price(self, moved: int, answers: int, *, monotone: bool = False) -> Fraction:
         """Return the epsilon of one round, or of all together without `redraws`, exactly."""
-        positives = 1 if self.redraws else self.most
+        positives = 1 if self.redraws else self.max_positives
         each = (1 if monotone else 2) * moved / self.query + (
             0 if self.value is None else answers / self.value
         )
@@ -64,9 +65,9 @@ class Rounds:
             raise InvalidInput(_FOREIGN)
         if any(type(state[name]) is not int for name in ("noise", "positives", "asked")):
             raise InvalidInput(_FOREIGN)
-        if state["positives"] >= self.most:
+        if state["positives"] >= self.max_positives:
             raise Halted(
-                f"all {self.most} positives were given, so this has halted for good. Nothing was "
+                f"all {self.max_positives} positives were given, so this has halted for good. Nothing was "
                 f"drawn or released. Buy a new one."
             )
         if questions is not None and state["asked"] >= questions:
@@ -101,7 +102,7 @@ class Rounds:
         assert self.value is not None
         noisy = np.asarray(excess) + sampling.discrete_laplace(self.query, len(excess), entropy)
         above, answers, noise, at = np.zeros(len(noisy), bool), {}, state["noise"], 0
-        left = self.most - state["positives"]
+        left = self.max_positives - state["positives"]
         while left and at < len(noisy):
             positions = np.flatnonzero(noisy[at:] >= noise)
             if not len(positions):
@@ -112,7 +113,12 @@ class Rounds:
             answers[here] = int(exact[here]) + draw(self.value, entropy)
             if self.redraws:
                 noise = draw(self.threshold, entropy)
-        after = {**state, "noise": noise, "positives": self.most - left, "asked": state["asked"] + at}
+        after = {
+            **state,
+            "noise": noise,
+            "positives": self.max_positives - left,
+            "asked": state["asked"] + at,
+        }
         return after, above[:at], answers
 
     def slack(self, failure: Fraction, comparisons: int) -> int:
@@ -121,7 +127,7 @@ class Rounds:
 
         The noise on each side counts: P(|X| >= m) = 2 P(X >= m) for discrete Laplace noise, m >= 1.
         """
-        thresholds = self.most if self.redraws else 1
+        thresholds = self.max_positives if self.redraws else 1
         rho = certified.quantile(self.threshold, failure / (4 * thresholds)) - 1
         return rho + certified.quantile(self.query, failure / (4 * comparisons)) - 1
 

@@ -106,7 +106,9 @@ class ChangeWatch:
         share = Fraction(1, 2) if self.paper or one_way else Fraction(1000, 2587)
         half = _require.exact(self.epsilon, "epsilon") / 2
         query = (1 if one_way else 2) * self.moved / (half * (1 - share))
-        return Rounds(threshold=self.moved / (half * share), query=query, value=None, most=1, redraws=True)
+        return Rounds(
+            threshold=self.moved / (half * share), query=query, value=None, max_positives=1, redraws=True
+        )
 
     @property
     def picker(self) -> PermuteAndFlip | ReportNoisyMax:

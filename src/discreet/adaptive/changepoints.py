@@ -347,14 +347,14 @@ class Changepoint(Select):
         """Return how many times (in the unit of the time column, such as days) the answer may be off, where
         the series follows the declared laws."""
         _require.open_probability(confidence=confidence)
-        most = int(self.candidates[-1] - self.candidates[0])
+        longest = int(self.candidates[-1] - self.candidates[0])
         change = getattr(self.scores, "change", None)
         if not hasattr(change, "moment"):
-            return most
+            return longest
         missed = 1 - confidence
         shortfall = self.shortfall(1 - missed / 2) / GRID
         sides = (self._beyond(shortfall, missed / 4, changed=changed) - 1 for changed in (False, True))
-        return min(most, max(sides))
+        return min(longest, max(sides))
 
     def shortfall(self, confidence: float = 0.95) -> int:
         """Return how far the score of the chosen time may be below the best, in steps of the scores, whatever

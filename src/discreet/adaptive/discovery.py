@@ -164,11 +164,11 @@ class _Recent(_Procedure):
 class _RecentStream:
     """State of `_Recent`: how many terms are used up, and at which count each discovery was made."""
 
-    def __init__(self, procedure: _Recent, used: int = 0, found: Sequence[int] = ()) -> None:
+    def __init__(self, procedure: _Recent, used: int = 0, discoveries: Sequence[int] = ()) -> None:
         self._procedure = procedure
         self._gamma = procedure.spending(max(64, used + 1))
         self._used = used
-        self._found = list(found)
+        self._found = list(discoveries)
 
     @property
     def level(self) -> float:

@@ -220,16 +220,16 @@ def best(event: Event, *, n: int, sample_error: SampleError, confidence: float =
     bounds = [(1.0, "no theorem says more than that a mean lies between 0 and 1")]
     pure = epsilon_of(event)
     if pure is not None:
-        whole = float(pure) * (1 + twice)
+        group_epsilon = float(pure) * (1 + twice)
         bounds.append(
             (
-                posterior(epsilon=whole, delta=0.0, sample_error=sample_error, failure=failure),
+                posterior(epsilon=group_epsilon, delta=0.0, sample_error=sample_error, failure=failure),
                 "Jung et al. 2020",
             )
         )
         bounds.append(
             (
-                max_information(epsilon=whole, n=n, sample_error=sample_error, failure=failure),
+                max_information(epsilon=group_epsilon, n=n, sample_error=sample_error, failure=failure),
                 "max-information",
             )
         )

@@ -225,7 +225,9 @@ class Thresholdout:
     def rounds(self) -> Rounds:
         """The noise in steps of the sum."""
         scale = _require.exact(self.sigma, "sigma") * self.size / self._grid
-        return Rounds(threshold=2 * scale, query=4 * scale, value=scale, most=self.budget, redraws=True)
+        return Rounds(
+            threshold=2 * scale, query=4 * scale, value=scale, max_positives=self.budget, redraws=True
+        )
 
     @property
     def event(self) -> Event:
@@ -273,11 +275,11 @@ class Thresholdout:
         return after, tuple(above.tolist()), numbers
 
     def _means(
-        self, given: tuple[Real, ...], overfit: tuple[bool, ...], answers: dict[int, int]
+        self, training: tuple[Real, ...], overfit: tuple[bool, ...], answers: dict[int, int]
     ) -> tuple[float, ...]:
         """Training values where these agree, noisy means where not; all within the bounds of a mean."""
         worth, low, high = float(self._grid / self.size), float(self.lower), float(self.upper)
-        means = (answers[i] * worth if i in answers else float(given[i]) for i in range(len(overfit)))
+        means = (answers[i] * worth if i in answers else float(training[i]) for i in range(len(overfit)))
         return tuple(min(max(mean, low), high) for mean in means)
 
     def _accepted(self, question: Any, asked: int) -> tuple[list[int], int]:
@@ -291,16 +293,16 @@ class Thresholdout:
                 f"{type(question).__name__}. "
                 f"Nothing was drawn or released."
             )
-        given = question.means
+        training = question.means
         length = length_of(question.statistic, self.public)
-        if length is not None and length != len(given):
+        if length is not None and length != len(training):
             raise InvalidInput(
-                f"the statistic has {length} entries, and {len(given)} training values were given. "
+                f"the statistic has {length} entries, and {len(training)} training values were given. "
                 f"Nothing was drawn."
             )
-        if self.questions is not None and asked + len(given) > self.questions:
+        if self.questions is not None and asked + len(training) > self.questions:
             raise InvalidInput(
-                f"{len(given)} questions are asked, and {self.questions - asked} of the declared "
+                f"{len(training)} questions are asked, and {self.questions - asked} of the declared "
                 f"{self.questions} are left. "
                 f"Nothing was drawn or released."
             )
@@ -318,14 +320,14 @@ class Thresholdout:
             )
         scale = self.size / self._grid
         low, high = (_require.exact(end, "bound") for end in (self.lower, self.upper))
-        exact = (min(max(_require.exact(mean, "training"), low), high) for mean in given)
+        exact = (min(max(_require.exact(mean, "training"), low), high) for mean in training)
         return [arrow_columns.nearest(mean * scale) for mean in exact], int(factor)
 
     def _worth(self, statistic: Any) -> Fraction:
         """Return what one unit of a statistic is worth; one that is asked in SQL knows it from the public
         facts."""
-        known = getattr(statistic, "step_for", None)
-        return step_of(statistic) if known is None else Fraction(known(self.public))
+        step_for = getattr(statistic, "step_for", None)
+        return step_of(statistic) if step_for is None else Fraction(step_for(self.public))
 
     def error(self, confidence: float = 0.95) -> float:
         """Return how far any answer is from the mean over the holdout itself, with probability `confidence`,

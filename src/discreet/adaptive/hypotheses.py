@@ -103,8 +103,8 @@ def _exponential(trials: int, rate: float, bound: float, step: float) -> Masses:
     edges = (np.arange(top) + 0.5) * step
     one = np.diff(np.concatenate([[0.0], -np.expm1(-rate * edges), [1.0]]))
     length = fft.next_fast_len(top * trials + 1, real=True)
-    whole = fft.irfft(fft.rfft(one, length) ** trials, length)[: top * trials + 1]
-    masses: Masses = np.maximum(whole, 0)
+    density = fft.irfft(fft.rfft(one, length) ** trials, length)[: top * trials + 1]
+    masses: Masses = np.maximum(density, 0)
     return masses
 
 

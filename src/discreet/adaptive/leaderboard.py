@@ -219,7 +219,9 @@ class ShakyLadder(_Board):
     @property
     def rounds(self) -> Rounds:
         threshold, query, value = self._vector.scales
-        return Rounds(threshold=threshold, query=query, value=value, most=self.improvements, redraws=True)
+        return Rounds(
+            threshold=threshold, query=query, value=value, max_positives=self.improvements, redraws=True
+        )
 
     @property
     def event(self) -> Event:
@@ -266,7 +268,9 @@ class SparseVectorBoard(_Board):
     @property
     def rounds(self) -> Rounds:
         threshold, query, _ = self._vector.scales
-        return Rounds(threshold=threshold, query=query, value=None, most=self.improvements, redraws=False)
+        return Rounds(
+            threshold=threshold, query=query, value=None, max_positives=self.improvements, redraws=False
+        )
 
     @property
     def event(self) -> Event:

@@ -69,8 +69,8 @@ class Where:
     def sensitivity(self, public: Public) -> Sensitivity:
         require_rows(public)
         for name, values in self.conditions:
-            known = labels(public, name)
-            if unknown := [value for value in values if value not in known]:
+            categories = labels(public, name)
+            if unknown := [value for value in values if value not in categories]:
                 raise InvalidInput(
                     f"{unknown[0]!r} is no declared value of column {name!r}. Nothing was read."
                 )
@@ -83,9 +83,9 @@ class Where:
         for batch in source.batches(names):
             keep = np.ones(batch.num_rows, bool)
             for i, (name, values) in enumerate(self.conditions):
-                known = labels(source.public, name)
-                codes = arrow_columns.categories(arrow_columns.unpacked(batch.column(i)), known, name)
-                keep &= np.isin(codes, [known.index(value) for value in values])
+                categories = labels(source.public, name)
+                codes = arrow_columns.categories(arrow_columns.unpacked(batch.column(i)), categories, name)
+                keep &= np.isin(codes, [categories.index(value) for value in values])
             total += int(keep.sum())
         return np.array(total)
 
@@ -158,9 +158,9 @@ class MultiplicativeWeights:
         _require.probability(delta=self.delta)
         if self.updates is not None:
             _require.integer(updates=self.updates, at_least=1)
-        if self.cells > MOST_CELLS or self.most > _MOST_UPDATES:
+        if self.cells > MOST_CELLS or self.max_updates > _MOST_UPDATES:
             raise InvalidInput(
-                f"the domain has {self.cells} cells and {self.most} updates; at most {MOST_CELLS} "
+                f"the domain has {self.cells} cells and {self.max_updates} updates; at most {MOST_CELLS} "
                 f"and {_MOST_UPDATES} are handled."
             )
         self._bar  # noqa: B018 - the price, the noise and the declared size are checked
@@ -178,7 +178,7 @@ class MultiplicativeWeights:
         return self.public.declared_size("multiplicative weights")
 
     @property
-    def most(self) -> int:
+    def max_updates(self) -> int:
         """Updates after which it halts."""
         return self._enough if self.updates is None else self.updates
 
@@ -189,7 +189,12 @@ class MultiplicativeWeights:
 
     @property
     def _vector(self) -> SparseVector | RedrawnSparseVector:
-        named = {"public": self.public, "threshold": 0, "epsilon": self.epsilon, "positives": self.most}
+        named = {
+            "public": self.public,
+            "threshold": 0,
+            "epsilon": self.epsilon,
+            "positives": self.max_updates,
+        }
         if self.delta == 0:
             return SparseVector(**named, numeric=True)  # type: ignore[arg-type]
         return RedrawnSparseVector(**named, delta=self.delta, numeric=True)  # type: ignore[arg-type]
@@ -197,7 +202,13 @@ class MultiplicativeWeights:
     @property
     def rounds(self) -> Rounds:
         threshold, query, value = self._vector.scales
-        return Rounds(threshold=threshold, query=query, value=value, most=self.most, redraws=self.delta > 0)
+        return Rounds(
+            threshold=threshold,
+            query=query,
+            value=value,
+            max_positives=self.max_updates,
+            redraws=self.delta > 0,
+        )
 
     @property
     def event(self) -> Event:
@@ -217,8 +228,8 @@ class MultiplicativeWeights:
     def converges(self) -> bool:
         """Whether bought counts are surely on the right side (outside `failure`), so that the default number
         of updates is enough."""
-        spread = self.rounds.spread(self._share, min(self.most, self.questions))
-        return self.most >= self._enough and spread < _require.exact(self.alpha, "alpha") * self.size
+        spread = self.rounds.spread(self._share, min(self.max_updates, self.questions))
+        return self.max_updates >= self._enough and spread < _require.exact(self.alpha, "alpha") * self.size
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Return the uniform picture, and a noisy threshold. No data is read."""
@@ -244,7 +255,7 @@ class MultiplicativeWeights:
         value = Counted(
             value=guess if noisy is None else float(min(max(noisy, 0), self.size)),
             updated=gap is not None,
-            left=self.most - after["positives"],
+            left=self.max_updates - after["positives"],
             within=self.generalization(1 - float(self.failure)).radius * self.size,
         )
         paid = NoOp(neighbors=self.public.neighbors)
@@ -255,7 +266,7 @@ class MultiplicativeWeights:
         toward = math.copysign(1.0, answer - guess)
         if self.rule == TEXTBOOK:
             return toward * float(self.alpha) / 2
-        spread = self.rounds.spread(self._share, min(self.most, self.questions))
+        spread = self.rounds.spread(self._share, min(self.max_updates, self.questions))
         off = max(
             float(self.alpha), (abs(answer - guess) - spread) / self.size
         )  # the picture is surely off by this
@@ -285,11 +296,11 @@ class MultiplicativeWeights:
         wanted = dict(question.conditions)
         axes = []
         for column in self.columns:
-            known = labels(self.public, column)
+            categories = labels(self.public, column)
             axes.append(
-                [known.index(v) for v in dict.fromkeys(wanted[column])]
+                [categories.index(v) for v in dict.fromkeys(wanted[column])]
                 if column in wanted
-                else range(len(known))
+                else range(len(categories))
             )
         return np.ix_(*(np.array(list(axis), dtype=np.int64) for axis in axes))
 
@@ -315,7 +326,7 @@ class MultiplicativeWeights:
 
     def _sample_error(self, failure: Fraction) -> float:
         pictured = self._bar + self.rounds.slack(failure / 2, self.questions) + 1
-        bought = self.rounds.spread(failure / 2, min(self.most, self.questions))
+        bought = self.rounds.spread(failure / 2, min(self.max_updates, self.questions))
         return _round.up(Fraction(max(pictured, bought), self.size))
 
     def generalization(self, confidence: float = 0.95) -> Bound:

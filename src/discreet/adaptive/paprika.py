@@ -206,7 +206,7 @@ class Paprika:
         )
         threshold, query, _ = vector.scales
         return Rounds(
-            threshold=threshold, query=query, value=None, most=self.rejections, redraws=self.redraws
+            threshold=threshold, query=query, value=None, max_positives=self.rejections, redraws=self.redraws
         )
 
     def start(self, source: Source, *, entropy: Entropy) -> State:

@@ -101,16 +101,16 @@ class _Form:
         )
 
     def _column(self, array: Any, at: int) -> Any:
-        known = self.parts[at] if self.parts else None
+        training = self.parts[at] if self.parts else None
         if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
             if not self.frame:
                 return arrow_columns.numbers(array, str(self.features[at]))  # refuses text
-            instead = None if known is None or not len(known) or _gaps(known) else known[0]
+            instead = None if training is None or not len(training) or _gaps(training) else training[0]
             return np.array(
                 [instead if value is None else value for value in array.to_pylist()], dtype=object
             )
         values = arrow_columns.numbers(array, str(self.features[at]))
-        if known is not None and _gaps(known):
+        if training is not None and _gaps(training):
             values = np.where(arrow_columns.present(array), values, np.nan)
         return values
 

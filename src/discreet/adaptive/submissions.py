@@ -80,17 +80,17 @@ class Submission:
                 "this is only the description of a submission; its predictions are not kept. Nothing "
                 "was scored."
             )
-        known = {value: i for i, value in enumerate(categories(public, target))}
+        code_of = {value: i for i, value in enumerate(categories(public, target))}
         plain = [label.item() if isinstance(label, np.generic) else label for label in self._labels]
         unknown = next(
-            (label for label in plain if not isinstance(label, str | int) or label not in known), None
+            (label for label in plain if not isinstance(label, str | int) or label not in code_of), None
         )
         if unknown is not None or None in plain:
             raise InvalidInput(
-                f"{unknown!r} is no label of column {target!r}; there are {list(known)[:20]}. "
+                f"{unknown!r} is no label of column {target!r}; there are {list(code_of)[:20]}. "
                 f"Nothing was scored."
             )
-        return np.array([known[label] for label in plain], np.int64)
+        return np.array([code_of[label] for label in plain], np.int64)
 
 
 def categories(public: Public, target: str) -> tuple[str | int, ...]:

@@ -128,8 +128,8 @@ def _priced(name: str, event: acc.Event, counts: Sequence[int], delta: float) ->
     return (name, COLORS[name], xs, ys) if xs else None
 
 
-def _counts(most: int, points: int = 24) -> list[int]:
-    return sorted({max(1, round(most ** (k / (points - 1)))) for k in range(points)})
+def _counts(largest: int, points: int = 24) -> list[int]:
+    return sorted({max(1, round(largest ** (k / (points - 1)))) for k in range(points)})
 
 
 def _unit(event: acc.Event) -> tuple[acc.Event, int]:
@@ -141,8 +141,8 @@ def _unit(event: acc.Event) -> tuple[acc.Event, int]:
 def draw_steps(
     axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = tuple(ACCOUNTANTS)
 ) -> None:
-    one, most = _unit(event)
-    curves = [_priced(name, one, _counts(most), delta) for name in accountants]
+    one, largest = _unit(event)
+    curves = [_priced(name, one, _counts(largest), delta) for name in accountants]
     lines = [line for line in curves if line is not None]
     for label, color, x, y in lines:
         axes.plot(

@@ -45,8 +45,8 @@ class RemoteSession:
         return self.server.call(method, f"/datasets/{self.name}{path}", self._body(body))
 
     def _body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        given = {key: value for key, value in body.items() if value is not None}
-        return given | ({"periods": list(self.periods)} if self.periods else {})
+        fields = {key: value for key, value in body.items() if value is not None}
+        return fields | ({"periods": list(self.periods)} if self.periods else {})
 
     @property
     def public(self) -> Public:
@@ -161,8 +161,8 @@ class RemoteSession:
         from ..planning import BudgetPlan
         from .web.planning import item_of
 
-        given = [work_json(one) for one in _require.listed(work=work)]
-        facts = self.call("POST", "/plan", work=given, epsilon=float(epsilon), together=together)
+        pieces = [work_json(one) for one in _require.listed(work=work)]
+        facts = self.call("POST", "/plan", work=pieces, epsilon=float(epsilon), together=together)
         return BudgetPlan(self, facts["epsilon"], tuple(item_of(item) for item in facts["items"]))
 
     @_require.spelled

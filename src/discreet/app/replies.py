@@ -130,10 +130,10 @@ def work_json(one: Any) -> Any:
     if isinstance(one, tuple) and len(one) == 2 and hasattr(one[0], "get_params"):
         return {"estimator": describe_estimator(one[0]), "target": one[1]}
     if isinstance(one, Mapping):
-        given = dict(one)
-        if "estimator" in given:
-            given["estimator"] = describe_estimator(given["estimator"])
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+        fields = dict(one)
+        if "estimator" in fields:
+            fields["estimator"] = describe_estimator(fields["estimator"])
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
     if isinstance(one, list | tuple) and one and all(isinstance(part, str) for part in one):
         return list(one)
     raise _require.fail(

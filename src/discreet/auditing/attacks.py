@@ -136,8 +136,8 @@ def _by_histogram(name: str, column: Callable[[Outputs], Floats], first: Outputs
         place = np.searchsorted(edges, x, side="left" if few else "right")
         if few:  # a value that was not seen tells nothing: the last bin but one
             at = np.minimum(place, max(len(edges) - 1, 0))
-            known = edges[at] == x if len(edges) else np.zeros(len(x), bool)
-            place = np.where(known, place, len(edges))
+            exact = edges[at] == x if len(edges) else np.zeros(len(x), bool)
+            place = np.where(exact, place, len(edges))
         return np.where(np.isnan(x), len(edges) + 1, place)
 
     size = len(edges) + 2

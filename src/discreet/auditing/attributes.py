@@ -78,13 +78,13 @@ def attribute_inference(losses: Any, truth: Any, included: Any, *, prior: Any = 
 
     `truth` are the values' numbers.
     """
-    guessed, known = guess_attributes(losses, prior), floats(truth=truth)
-    if known.shape != guessed.shape or not np.isin(known, np.arange(np.shape(losses)[1])).all():
+    guessed, true_values = guess_attributes(losses, prior), floats(truth=truth)
+    if true_values.shape != guessed.shape or not np.isin(true_values, np.arange(np.shape(losses)[1])).all():
         raise InvalidInput(
             "truth must have the number of the right value, 0 for the first column of losses and so "
             "on, for each example."
         )
-    right = guessed == known
+    right = guessed == true_values
     inside = np.asarray(included, dtype=bool)
     if inside.shape != right.shape or inside.all() or not inside.any():
         raise InvalidInput(

@@ -176,14 +176,14 @@ def transcript(mechanism: Interactive, questions: Sequence[Any], *, entropy: Ent
     stream = Entropy() if entropy is None else entropy
 
     def run(source: Any) -> list[Any]:
-        state, given = mechanism.start(source, entropy=stream), []
+        state, answers = mechanism.start(source, entropy=stream), []
         for question in questions:
             try:
                 state, answer = mechanism.answer(state, source, question, entropy=stream)
             except Halted:
                 break
-            given.append(answer)
-        return given
+            answers.append(answer)
+        return answers
 
     return run
 

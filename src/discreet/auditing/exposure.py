@@ -65,9 +65,9 @@ def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Expo
             "With few candidates use `exposure`."
         )
     shape, place, scale = stats.skewnorm.fit(rest)
-    most = math.log2(candidates)
-    bits = min(most, -float(stats.skewnorm.logcdf(surprise, shape, place, scale)) / math.log(2))
-    return Exposure(bits=bits, most=most, rank=2 ** (most - bits))
+    most_bits = math.log2(candidates)
+    bits = min(most_bits, -float(stats.skewnorm.logcdf(surprise, shape, place, scale)) / math.log(2))
+    return Exposure(bits=bits, most=most_bits, rank=2 ** (most_bits - bits))
 
 
 def _checked(surprise: float, others: Any) -> Any:

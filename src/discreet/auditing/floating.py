@@ -61,8 +61,8 @@ def lowest_bit(outputs: Sequence[float] | Any) -> NDArray[np.int64]:
     values = np.asarray(outputs, dtype=np.float64)
     usable = np.isfinite(values) & (values != 0)
     mantissa, exponent = np.frexp(np.where(usable, values, 1.0))
-    whole = np.abs(np.ldexp(mantissa, 53)).astype(np.int64)
-    last = np.log2((whole & -whole).astype(np.float64)).astype(np.int64)
+    integers = np.abs(np.ldexp(mantissa, 53)).astype(np.int64)
+    last = np.log2((integers & -integers).astype(np.float64)).astype(np.int64)
     return np.where(usable, exponent.astype(np.int64) - 53 + last, 1024)
 
 

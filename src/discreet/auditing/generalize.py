@@ -116,11 +116,11 @@ def _coded(column: Any) -> tuple[Any, list[Any]]:
 
 
 def _parts(matrix: Any, k: int) -> list[Any]:
-    whole = np.maximum(np.ptp(matrix, axis=0), 1)
+    full_spans = np.maximum(np.ptp(matrix, axis=0), 1)
     todo, done = [np.arange(len(matrix))], []
     while todo:
         part = todo.pop()
-        halves = _cut(matrix, part, whole, k) if len(part) >= 2 * k else None
+        halves = _cut(matrix, part, full_spans, k) if len(part) >= 2 * k else None
         if halves is None:
             done.append(part)
         else:
@@ -128,8 +128,8 @@ def _parts(matrix: Any, k: int) -> list[Any]:
     return done
 
 
-def _cut(matrix: Any, part: Any, whole: Any, k: int) -> tuple[Any, Any] | None:
-    spans = np.ptp(matrix[part], axis=0) / whole
+def _cut(matrix: Any, part: Any, full_spans: Any, k: int) -> tuple[Any, Any] | None:
+    spans = np.ptp(matrix[part], axis=0) / full_spans
     for j in np.argsort(-spans, kind="stable"):
         if spans[j] == 0:
             return None

@@ -35,12 +35,12 @@ def logit_scaled(confidences: Any) -> Floats:
     Carlini et al. 2022, arXiv:2112.03570, section IV. Where scores before the soft-max are known, `margins`
     is exact where this saturates.
     """
-    known = floats(confidences=confidences)
-    if not ((known >= 0) & (known <= 1)).all():
+    probabilities = floats(confidences=confidences)
+    if not ((probabilities >= 0) & (probabilities <= 1)).all():
         raise InvalidInput(
             "confidences must be between 0 and 1. For scores before the soft-max use `margins`."
         )
-    p = np.clip(known, _TINY, 1 - _TINY)
+    p = np.clip(probabilities, _TINY, 1 - _TINY)
     return np.asarray(np.log(p) - np.log1p(-p), dtype=float)
 
 
@@ -259,17 +259,17 @@ def by_quantile(
     linear quantile is fitted; the score says between which an example's confidence lies, on a normal scale.
     No model is trained but this one (Bertran et al. 2023, arXiv:2307.03694).
     """
-    known, x = np.asarray(outside, dtype=float), _design(outside_features)
-    seen, z = np.asarray(target, dtype=float), _design(features)
-    if known.shape != x.shape[:1] or seen.shape != z.shape[:1] or x.shape[1] != z.shape[1]:
+    outside_scores, x = np.asarray(outside, dtype=float), _design(outside_features)
+    target_scores, z = np.asarray(target, dtype=float), _design(features)
+    if outside_scores.shape != x.shape[:1] or target_scores.shape != z.shape[:1] or x.shape[1] != z.shape[1]:
         raise InvalidInput(
             "quantile attack: one confidence and one row of features (of one width) for each example."
         )
-    wanted = sorted(levels)
-    _require.integer(levels=len(wanted), at_least=2)
-    _require.open_probability(lowest=wanted[0], highest=wanted[-1])
-    fitted = np.stack([z @ _quantile(x, known, level) for level in wanted], axis=1)
-    return _on_normal_scale(seen, np.sort(fitted, axis=1), special.ndtri(np.asarray(wanted)))
+    ordered_levels = sorted(levels)
+    _require.integer(levels=len(ordered_levels), at_least=2)
+    _require.open_probability(lowest=ordered_levels[0], highest=ordered_levels[-1])
+    fitted = np.stack([z @ _quantile(x, outside_scores, level) for level in ordered_levels], axis=1)
+    return _on_normal_scale(target_scores, np.sort(fitted, axis=1), special.ndtri(np.asarray(ordered_levels)))
 
 
 def _design(features: Any) -> Floats:

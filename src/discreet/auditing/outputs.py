@@ -53,9 +53,9 @@ def leaves(output: Any, path: str = "", depth: int = 0) -> Iterator[Leaf]:
     >>> list(leaves({"b": (1, None), "a": [2.5, "x"]}))
     [("['a'][0]", 2.5), ("['a'][1]", 'x'), ("['b'][0]", 1), ("['b'][1]", None)]
     """
-    whole, inside = _open(output) if depth < DEPTH else (repr(output), None)
+    leaf, inside = _open(output) if depth < DEPTH else (repr(output), None)
     if inside is None:
-        yield path, whole
+        yield path, leaf
         return
     for name, item in inside:
         yield from leaves(item, path + name, depth + 1)
@@ -92,9 +92,9 @@ def _object(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
     for method in ("to_pydict", "to_pylist", "to_dict", "tolist", "to_list"):  # Arrow, pandas, torch, polars
         if callable(getattr(output, method, None)):
             return None, iter((("", getattr(output, method)()),))
-    known = getattr(output, "__dict__", None)
-    if known and not isinstance(output, type):
-        return None, ((f".{name}", known[name]) for name in sorted(known))
+    attributes = getattr(output, "__dict__", None)
+    if attributes and not isinstance(output, type):
+        return None, ((f".{name}", attributes[name]) for name in sorted(attributes))
     text = repr(output)
     return (Opaque(kind=type(output).__qualname__) if " at 0x" in text else text), None
 

@@ -73,13 +73,13 @@ class Accounts:
             rule, spent, _ = charges.spent_by(self.ledger, self.rule, self.owner)
             return [Account(whose, rule, spent)]
         prefix = "" if self.owner is None else f"{whose}, "
-        whole = self._stored(_WHOLE)
+        undivided = self._stored(_WHOLE)
         accounts = [
-            Account(f"{prefix}period {p}", self.rule, whole.plus(self._stored((PERIOD, p))))
+            Account(f"{prefix}period {p}", self.rule, undivided.plus(self._stored((PERIOD, p))))
             for p in periods or self._seen()
         ]
         if not periods:
-            accounts.append(Account(f"{prefix}any other period", self.rule, whole))
+            accounts.append(Account(f"{prefix}any other period", self.rule, undivided))
         if per.limit is not None:
             rule = per.limit.filter(self.public.neighbors)
             accounts.append(Account(f"{prefix}all periods together", rule, self._stored(_TOTAL)))
@@ -148,13 +148,15 @@ class Accounts:
             return
         counted = self._replayed()
         nothing = NoOp(neighbors=self.public.neighbors)
-        whole = counted.get(_WHOLE, self.rule.start())
+        undivided = counted.get(_WHOLE, self.rule.start())
         for (kind, name), spent in {(PERIOD, ""): self.rule.start(), **counted}.items():
             if kind == TOTAL:
                 self._rule(_TOTAL).charge(spent, nothing)
             elif kind == PERIOD:
                 _charge(
-                    Account(f"period {name}" if name else "any other period", self.rule, whole.plus(spent)),
+                    Account(
+                        f"period {name}" if name else "any other period", self.rule, undivided.plus(spent)
+                    ),
                     nothing,
                     self.budget,
                 )
@@ -234,8 +236,8 @@ class Accounts:
         price = self.rule.price(seen)
         prices: dict[Name, Spent] = {(PERIOD, p): price for p in periods} or {_WHOLE: price}
         if per.limit is not None:
-            whole = charges.priced(event, body, charges.cap_name(self.owner, total=True))
-            prices[_TOTAL] = self._rule(_TOTAL).price(whole)
+            total = charges.priced(event, body, charges.cap_name(self.owner, total=True))
+            prices[_TOTAL] = self._rule(_TOTAL).price(total)
         return prices
 
     def _rule(self, name: Name) -> BudgetFilter:

@@ -252,10 +252,10 @@ class InteractiveHandle:
 
     def _check(self, now: Turn, question: Any) -> None:
         """Refuse a question because of what it is, or of answers before."""
-        most = getattr(self.mechanism, "failures", FAILURES)
-        if now.failures >= most:
+        limit = getattr(self.mechanism, "failures", FAILURES)
+        if now.failures >= limit:
             raise Halted(
-                f"{most} questions to this failed after data was read, so it has halted for "
+                f"{limit} questions to this failed after data was read, so it has halted for "
                 f"good. Nothing was read or released."
             )
         if (
@@ -305,12 +305,12 @@ class InteractiveHandle:
     def _run(
         self, state: Any, source: Source, question: Any, drawer: Drawer | None
     ) -> tuple[Any, Release | None]:
-        given = {"entropy": self.entropy} | ({} if drawer is None else {"drawer": drawer})
+        options = {"entropy": self.entropy} | ({} if drawer is None else {"drawer": drawer})
         mechanism: Any = self.mechanism
         after, release = (
-            mechanism.feed(state, source, **given)
+            mechanism.feed(state, source, **options)
             if isinstance(question, Feed)
-            else mechanism.answer(state, source, question, **given)
+            else mechanism.answer(state, source, question, **options)
         )
         return after, release
 

@@ -117,11 +117,13 @@ class Period:
         if self.every is not None:
             self.part(str(period), public)
             return str(period)
-        whole = isinstance(fact, Bounds) or (isinstance(fact, Categories) and isinstance(fact.values[0], int))
-        name = _whole(period, self.column) if whole else period
+        integral = isinstance(fact, Bounds) or (
+            isinstance(fact, Categories) and isinstance(fact.values[0], int)
+        )
+        name = _whole(period, self.column) if integral else period
         if not isinstance(name, str) or not name.isprintable() or not name:
             raise _require.fail("period", period, f"a value of column {self.column!r}")
-        if isinstance(fact, Categories) and (int(name) if whole else name) not in fact.values:
+        if isinstance(fact, Categories) and (int(name) if integral else name) not in fact.values:
             raise InvalidInput(f"{period!r} is not among the declared values of column {self.column!r}.")
         return name
 
@@ -130,8 +132,10 @@ class Period:
         if self.every is not None:
             return stretch(name, self.every)
         fact = public.fact(self.column)
-        whole = isinstance(fact, Bounds) or (isinstance(fact, Categories) and isinstance(fact.values[0], int))
-        return int(name) if whole else name
+        integral = isinstance(fact, Bounds) or (
+            isinstance(fact, Categories) and isinstance(fact.values[0], int)
+        )
+        return int(name) if integral else name
 
     def restrict(self, source: Source, names: tuple[str, ...]) -> Within:
         """Return the rows of these periods, as a source of its own."""

@@ -147,16 +147,16 @@ class PostgresStore:
     def check(self) -> None:
         """Refuse what is not a ledger of this format."""
         with self.reading(strict=False) as db:
-            found = db.execute(
+            comment = db.execute(
                 "SELECT obj_description(to_regnamespace(%s), 'pg_namespace')", (self.name,)
             ).fetchone()
-            newest = newest_layout(db, self.name) if found[0] == COMMENT else LAYOUT
+            newest = newest_layout(db, self.name) if comment[0] == COMMENT else LAYOUT
         if newest > LAYOUT:
             raise LedgerError(
                 f"the ledger {self.name!r} in the database at {self._address.label} is of layout {newest}, and "
                 f"this version of discreet knows {LAYOUT}. Nothing was changed. Use a newer version."
             )
-        if found[0] != COMMENT:
+        if comment[0] != COMMENT:
             raise LedgerError(
                 f"{self.name!r} in the database at {self._address.label} is not a discreet ledger of format "
                 f"{FORMAT}. Nothing was changed."

@@ -130,8 +130,8 @@ def _resumed(curator: Curator, mechanism: SecretlyStepped, number: int, analyst:
     during = said(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
     facts = {"rounds": mechanism.length, "size": mechanism.blob_size, "analyst": analyst, "periods": during}
     same = charge.kind == SPENDING and all(charge.body.get(name) == fact for name, fact in facts.items())
-    known = identity_of(mechanism)
-    alike = known is not None and charge.body.get("identity") == known
+    identity = identity_of(mechanism)
+    alike = identity is not None and charge.body.get("identity") == identity
     if not same or not alike or events.from_json(charge.body["event"]) != mechanism.event:
         raise InvalidInput(
             f"entry {number} of the ledger is not the start of this run: it goes on with exactly what it was "

@@ -90,8 +90,8 @@ def recalled(table: list[Any]) -> Callable[[float], Any] | None:
     for."""
 
     def error(confidence: float) -> Any:
-        for known, bound in table:
-            if confidence <= known:
+        for tabulated_confidence, bound in table:
+            if confidence <= tabulated_confidence:
                 return decode(bound)
         raise InvalidInput(
             f"of a stored release the error is known up to a confidence of {_CONFIDENCES[-1]}."

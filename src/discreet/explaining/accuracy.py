@@ -47,11 +47,11 @@ def columns(
     """
     _require.positive(epsilon=epsilon)
     asked = question(float(epsilon))
-    known = [
+    measured = [
         i for i, error in enumerate(asked.errors) if error is not None and asked.columns[i] not in asked.keys
     ]
     curves = {factor: question(float(epsilon) * factor) for factor in _FACTORS}
-    return tuple(_column(question, asked, curves, i, float(epsilon), size) for i in known)
+    return tuple(_column(question, asked, curves, i, float(epsilon), size) for i in measured)
 
 
 def _column(

@@ -133,8 +133,8 @@ def explain_question(
     at
     any price. Reads no data."""
     asked = question(float(epsilon))
-    found = columns(question, float(epsilon), size=size)
-    sections = [_accuracy(column) for column in found]
+    planned = columns(question, float(epsilon), size=size)
+    sections = [_accuracy(column) for column in planned]
     unknown = [
         n for n, e in zip(asked.columns, asked.errors, strict=True) if e is None and n not in asked.keys
     ]

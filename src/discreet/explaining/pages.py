@@ -86,8 +86,8 @@ def _chances(risk: Risk) -> list[tuple[str, str]]:
     """Return the bound on chances beside that on odds, where a delta makes them differ."""
     if not risk.odds_fail:
         return []
-    most = f"{number(math.exp(min(risk.epsilon, 700)))} times, plus delta {risk.delta:g}"
-    return [("Chances of results move by at most (e^epsilon)", most)]
+    bound = f"{number(math.exp(min(risk.epsilon, 700)))} times, plus delta {risk.delta:g}"
+    return [("Chances of results move by at most (e^epsilon)", bound)]
 
 
 def _section(section: Section, tag: str) -> str:

@@ -167,18 +167,18 @@ def attack(risk: Risk, audience: str) -> tuple[str, ...]:
 def cost(risk: Risk, audience: str) -> tuple[str, ...]:
     """Risk against a baseline, in money."""
     base, worst = 1_000.0, 100_000.0
-    most = risk.cost(base, worst=worst)
+    expected = risk.cost(base, worst=worst)
     if audience == "engineer":
         return (
             f"Any cost in [0, {worst:,.0f}] that is derived from the release has an expectation of at most "
             f"e^epsilon times that without the unit, plus delta times {worst:,.0f}: {base:,.0f} becomes at "
             f"most "
-            f"{number(most)}.",
+            f"{number(expected)}.",
         )
     return (
         f"Say an insurer would charge you {base:,.0f} a year on average for a policy of {worst:,.0f} if you "
-        f"had not "
-        f"taken part. Because you do, whatever it reads from these results, that is at most {number(most)}.",
+        f"had not taken part. Because you do, whatever it reads from these results, that is at most "
+        f"{number(expected)}.",
         "What you would pay anyway, because of what is known about people like you, is not part of this "
         "promise.",
     )

@@ -18,9 +18,9 @@ Ints = NDArray[np.int64]
 NOTHING_COMPUTED = "Nothing was computed or released."
 
 
-def numbers(name: str, given: Any, *, dimensions: int | None = 1) -> Floats:
+def numbers(name: str, values: Any, *, dimensions: int | None = 1) -> Floats:
     """Return the argument as an array of finite floats, a copy; the message names the first bad entry."""
-    array = as_array(name, given)
+    array = as_array(name, values)
     if dimensions is not None and array.ndim != dimensions:
         raise InvalidInput(
             f"{name} must have {dimensions} dimension(s), got shape {array.shape}. {NOTHING_COMPUTED}"
@@ -29,12 +29,12 @@ def numbers(name: str, given: Any, *, dimensions: int | None = 1) -> Floats:
     return array
 
 
-def variances(given: Any, shape: tuple[int, ...], *, zero: bool = True, infinite: bool = False) -> Floats:
+def variances(values: Any, shape: tuple[int, ...], *, zero: bool = True, infinite: bool = False) -> Floats:
     """Variances of the given shape; a single number stands for all.
 
     Zero: known exactly. Infinite: not measured.
     """
-    array = as_array("variances", given)
+    array = as_array("variances", values)
     try:
         array = np.array(np.broadcast_to(array, shape), dtype=np.float64)
     except ValueError:
@@ -49,9 +49,9 @@ def variances(given: Any, shape: tuple[int, ...], *, zero: bool = True, infinite
     return array
 
 
-def for_each(name: str, given: Any, length: int, what: str) -> Floats:
+def for_each(name: str, values: Any, length: int, what: str) -> Floats:
     """Finite numbers, one for each; a single one stands for all."""
-    array = numbers(name, given, dimensions=None)
+    array = numbers(name, values, dimensions=None)
     if array.shape not in ((), (length,)):
         raise InvalidInput(
             f"{name} must be one number, or one for each of the {length} {what}, got shape "
@@ -60,24 +60,24 @@ def for_each(name: str, given: Any, length: int, what: str) -> Floats:
     return np.array(np.broadcast_to(array, (length,)))
 
 
-def measured_only(name: str, given: Any, known: NDArray[Any]) -> Floats:
-    """Numbers of the shape of `known`, finite where it is true; elsewhere anything, and zero in what is
+def measured_only(name: str, values: Any, measured: NDArray[Any]) -> Floats:
+    """Numbers of the shape of `measured`, finite where it is true; elsewhere anything, and zero in what is
     returned."""
-    array = as_array(name, given)
-    if array.shape != known.shape:
-        raise InvalidInput(f"{name} must have shape {known.shape}, got {array.shape}. {NOTHING_COMPUTED}")
-    _no_entry(name, array, ~np.isfinite(array) & known, "finite")
-    return np.where(known, array, 0.0)
+    array = as_array(name, values)
+    if array.shape != measured.shape:
+        raise InvalidInput(f"{name} must have shape {measured.shape}, got {array.shape}. {NOTHING_COMPUTED}")
+    _no_entry(name, array, ~np.isfinite(array) & measured, "finite")
+    return np.where(measured, array, 0.0)
 
 
-def matrix(name: str, given: Any, *, rows: int | None = None, columns: int | None = None) -> Any:
+def matrix(name: str, values: Any, *, rows: int | None = None, columns: int | None = None) -> Any:
     """Return a dense float matrix, or a sparse one in CSR form, with finite entries and the stated shape."""
-    if sparse.issparse(given):
-        checked = sparse.csr_array(given, dtype=np.float64)
+    if sparse.issparse(values):
+        checked = sparse.csr_array(values, dtype=np.float64)
         if not np.isfinite(checked.data).all():
             raise InvalidInput(f"{name} must have finite entries only. {NOTHING_COMPUTED}")
     else:
-        checked = np.atleast_2d(numbers(name, given, dimensions=None))
+        checked = np.atleast_2d(numbers(name, values, dimensions=None))
         if checked.ndim != 2:
             raise InvalidInput(f"{name} must be a matrix, got shape {checked.shape}. {NOTHING_COMPUTED}")
     for axis, wanted in ((0, rows), (1, columns)):
@@ -96,11 +96,11 @@ def some(name: str, positions: NDArray[Any], limit: int = 6) -> str:
     return f"{name} {shown}{more}"
 
 
-def as_array(name: str, given: Any) -> Floats:
-    if isinstance(given, str | bytes) or (isinstance(given, np.ndarray) and given.dtype == bool):
-        raise _require.fail(name, type(given).__name__, "numbers")
+def as_array(name: str, values: Any) -> Floats:
+    if isinstance(values, str | bytes) or (isinstance(values, np.ndarray) and values.dtype == bool):
+        raise _require.fail(name, type(values).__name__, "numbers")
     try:
-        return np.array(given, dtype=np.float64)
+        return np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput(f"{name} must be numbers in a regular array. {NOTHING_COMPUTED}") from None
 

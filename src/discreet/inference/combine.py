@@ -36,9 +36,9 @@ def combine(values: Any, variances: Any) -> Estimate:
             f"values must hold one or more measurements along the first axis, got shape {shape}. "
             f"{NOTHING_COMPUTED}"
         )
-    given = _check.as_array("variances", variances)
-    if given.shape == shape[:1]:
-        variances = given.reshape((-1,) + (1,) * (len(shape) - 1))
+    array = _check.as_array("variances", variances)
+    if array.shape == shape[:1]:
+        variances = array.reshape((-1,) + (1,) * (len(shape) - 1))
     v = _check.variances(variances, shape, infinite=True)
     y = _check.measured_only("values", values, np.isfinite(v))
     lost = np.isinf(v).all(axis=0)

@@ -202,8 +202,8 @@ def _measured_directly(A: Floats, y: Floats, v: Floats) -> tuple[Estimate, Any]:
         return product
 
     lost = np.linalg.norm(unseen, axis=1) > 1e-8
-    known = np.where(lost, np.inf, (spread**2).sum(axis=1))
-    return Estimate(values=x, _covariance_product=times, _variances=known), np.flatnonzero(lost)
+    variances = np.where(lost, np.inf, (spread**2).sum(axis=1))
+    return Estimate(values=x, _covariance_product=times, _variances=variances), np.flatnonzero(lost)
 
 
 def _public_facts(A: Floats, y: Floats, n: int) -> tuple[Floats, Floats]:

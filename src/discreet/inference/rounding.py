@@ -127,8 +127,8 @@ def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
 
 def _snapped(x: Floats) -> Floats:
     """Rounding noise removed: what is an integer up to 1e-9 is one."""
-    whole = np.rint(x)
-    return np.where(np.abs(x - whole) <= 1e-9 * np.maximum(1.0, np.minimum(np.abs(x), 1e4)), whole, x)
+    rounded = np.rint(x)
+    return np.where(np.abs(x - rounded) <= 1e-9 * np.maximum(1.0, np.minimum(np.abs(x), 1e4)), rounded, x)
 
 
 def _integral_range(x: Floats) -> Floats:

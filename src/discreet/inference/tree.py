@@ -44,13 +44,17 @@ class Tree:
     _counts: Ints = field(repr=False)  # children of each node, in order of depth
 
     def __init__(self, parents: Any) -> None:
-        given = np.asarray(parents)
-        if given.ndim != 1 or not np.issubdtype(given.dtype, np.integer) or not len(given):
+        parent_array = np.asarray(parents)
+        if (
+            parent_array.ndim != 1
+            or not np.issubdtype(parent_array.dtype, np.integer)
+            or not len(parent_array)
+        ):
             raise InvalidInput(
                 f"parents must be a list of whole numbers, one for each node, -1 for a root. "
                 f"{NOTHING_COMPUTED}"
             )
-        array = given.astype(np.int64)
+        array = parent_array.astype(np.int64)
         bad = np.flatnonzero((array < -1) | (array >= len(array)))
         if len(bad):
             raise _require.fail(f"parents[{bad[0]}]", int(array[bad[0]]), f"-1 or a node below {len(array)}")

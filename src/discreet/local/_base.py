@@ -236,9 +236,14 @@ def spec(kind: str, randomizer: Any, **numbers: Any) -> dict[str, Any]:
     and its integers.
     """
     cost = _require.exact(randomizer.epsilon, "epsilon") * 10**6
-    whole = -(-cost.numerator // cost.denominator)
+    microepsilon = -(-cost.numerator // cost.denominator)
     named = {name: value for name, value in numbers.items() if value is not None}
-    return {"kind": kind, "microepsilon": whole, "randomizer": json.dumps(to_json(randomizer)), **named}
+    return {
+        "kind": kind,
+        "microepsilon": microepsilon,
+        "randomizer": json.dumps(to_json(randomizer)),
+        **named,
+    }
 
 
 def require_span(low: Any, high: Any) -> None:

@@ -128,9 +128,9 @@ def positive_epsilon(epsilon: Any) -> Fraction:
 def within(ratio: Fraction, epsilon: Any) -> bool:
     """Return whether ratio <= exp(epsilon), certified: False also where 160 bits cannot tell."""
     exact = _require.exact(epsilon, "epsilon")
-    whole = int(exact)  # exp(-epsilon) in two factors, so that large ones keep their digits
+    exponent = int(exact)  # exp(-epsilon) in two factors, so that large ones keep their digits
     first, rest = (
-        exp_neg(Fraction(1), _DIGITS)[1] if whole else 1 << _DIGITS,
-        exp_neg(exact - whole, _DIGITS)[1],
+        exp_neg(Fraction(1), _DIGITS)[1] if exponent else 1 << _DIGITS,
+        exp_neg(exact - exponent, _DIGITS)[1],
     )
-    return ratio * Fraction(first, 1 << _DIGITS) ** whole * Fraction(rest, 1 << _DIGITS) <= 1
+    return ratio * Fraction(first, 1 << _DIGITS) ** exponent * Fraction(rest, 1 << _DIGITS) <= 1

@@ -130,8 +130,8 @@ class LocalHashing(FrequencyOracle):
     def _best_buckets(self) -> int:
         e = math.exp(min(float(self.epsilon), 20.0))
         # more buckets than values hide nothing more, and each costs a pass over all reports
-        most = min(self._length, 12)
-        return min((1 << k for k in range(1, most + 1)), key=lambda g: (e - 1 + g) ** 2 / (g - 1))
+        longest = min(self._length, 12)
+        return min((1 << k for k in range(1, longest + 1)), key=lambda g: (e - 1 + g) ** 2 / (g - 1))
 
     def hash(self, masks: Codes, values: Codes) -> Codes:
         """Return the buckets of values under rows of masks; the arrays are broadcast against each other."""
@@ -341,7 +341,7 @@ class HadamardResponse(FrequencyOracle):
 
     def _best_blocks(self) -> int:
         e = math.exp(min(float(self.epsilon), 20.0))
-        most = min(2 * self.domain, max(2.0, 2 * e))
+        largest = min(2 * self.domain, max(2.0, 2 * e))
 
         def unit_variance(blocks: int) -> float:
             half = _block_size(self.domain, blocks) / 2
@@ -349,7 +349,7 @@ class HadamardResponse(FrequencyOracle):
             own, other, scale = half * (e + 1) / total, 2 * half / total, half * (e - 1) / total
             return (own / blocks + (1 - 1 / blocks) * other) / scale**2
 
-        return min((1 << k for k in range(25) if 1 << k <= min(most, self.domain)), key=unit_variance)
+        return min((1 << k for k in range(25) if 1 << k <= min(largest, self.domain)), key=unit_variance)
 
     def _moments(self) -> tuple[float, float]:
         scale, own, other = self._terms

@@ -222,7 +222,7 @@ def _ratio(weights: tuple[tuple[int, ...], ...]) -> Fraction:
             [i for chance, i in ranked if chance <= ranked[0][0] * (1 + 1e-12)],
             [i for chance, i in ranked if chance >= ranked[-1][0] * (1 - 1e-12)],
         )
-        least = min(Fraction(column[i], totals[i]) for i in ends[0])
-        most = max(Fraction(column[i], totals[i]) for i in ends[1])
-        largest = max(largest, most / least)
+        lower = min(Fraction(column[i], totals[i]) for i in ends[0])
+        upper = max(Fraction(column[i], totals[i]) for i in ends[1])
+        largest = max(largest, upper / lower)
     return largest

@@ -249,8 +249,10 @@ class Rappor(LocalRandomizer):
     def report(self, state: Any, /, *, entropy: Entropy) -> list[int]:
         """[cohort, bits...]: one more report of the permanent bits, at no further cost."""
         require_entropy(entropy)
-        whole = isinstance(state, list | tuple) and len(state) == 2 and isinstance(state[1], list | tuple)
-        if not whole or len(state[1]) != self.bits or any(bit not in (0, 1) for bit in state[1]):
+        well_formed = (
+            isinstance(state, list | tuple) and len(state) == 2 and isinstance(state[1], list | tuple)
+        )
+        if not well_formed or len(state[1]) != self.bits or any(bit not in (0, 1) for bit in state[1]):
             raise InvalidInput("this is not what `start` returned. Nothing was drawn.")
         cohort, permanent = state
         return [
@@ -273,12 +275,12 @@ class Rappor(LocalRandomizer):
     def _permanent(self, words: list[bytes], entropy: Entropy) -> tuple[Codes, NDArray[np.bool_]]:
         flip = self.thresholds[0]
         cohorts = _draws.below(self.cohorts, len(words), entropy)
-        known: dict[tuple[bytes, int], NDArray[np.bool_]] = {}
+        cached: dict[tuple[bytes, int], NDArray[np.bool_]] = {}
         filters = np.zeros((len(words), self.bits), bool)
         for i, key in enumerate(zip(words, cohorts.tolist(), strict=True)):
-            if key not in known:
-                known[key] = self.filter(*key)
-            filters[i] = known[key]
+            if key not in cached:
+                cached[key] = self.filter(*key)
+            filters[i] = cached[key]
         return cohorts, _draws.coins(np.where(filters, _draws.COIN - flip, flip), entropy)
 
     def _again(self, permanent: NDArray[np.bool_], entropy: Entropy) -> NDArray[np.bool_]:

@@ -99,9 +99,9 @@ class _MeanRandomizer(LocalRandomizer):
 
     def _on_grid(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
         """Whole numbers from 0 to `steps` with the values as means, to a resolution of 2**-32."""
-        whole = np.clip(np.floor(values), 0, self.steps).astype(np.int64)
-        rest = np.floor((values - whole) * _ROUNDING).astype(np.int64)
-        return np.minimum(whole + _draws.coin(rest, _ROUNDING, len(values), entropy), self.steps)
+        floors = np.clip(np.floor(values), 0, self.steps).astype(np.int64)
+        rest = np.floor((values - floors) * _ROUNDING).astype(np.int64)
+        return np.minimum(floors + _draws.coin(rest, _ROUNDING, len(values), entropy), self.steps)
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         people = len(data)

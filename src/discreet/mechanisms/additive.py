@@ -97,8 +97,8 @@ class AddNoise:
         exact = integers(self.statistic(source))
         noisy = in_units(self.noise(exact, entropy=entropy), step_of(self.statistic))
         entries = max(1, exact.size)
-        known = entries == (length_of(self.statistic, self.public) or 1)
-        error = self.error if known else lambda confidence: self._error(confidence, entries)
+        declared = entries == (length_of(self.statistic, self.public) or 1)
+        error = self.error if declared else lambda confidence: self._error(confidence, entries)
         return release(plain(noisy), event=self.event, entropy=entropy, error=error)
 
 

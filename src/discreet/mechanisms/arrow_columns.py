@@ -107,9 +107,11 @@ def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
             f"column {column!r} holds {kind}, and none of its declared categories is of that type. "
             f"Nothing was released."
         )
-    known = pa.array([values[i] for i in fitting], type=kind)
+    value_set = pa.array([values[i] for i in fitting], type=kind)
     codes = (
-        pc.fill_null(pc.index_in(array, value_set=known), -1).to_numpy(zero_copy_only=False).astype(np.int64)
+        pc.fill_null(pc.index_in(array, value_set=value_set), -1)
+        .to_numpy(zero_copy_only=False)
+        .astype(np.int64)
     )
     numbered: Ints = np.append(np.array(fitting, np.int64), -1)[codes]
     return numbered
@@ -156,8 +158,8 @@ class Grid:
             near = (den * np.clip(_signed(values), -limit, limit) + num // 2) // num
         else:
             with np.errstate(over="ignore"):  # a warning would tell of the data; infinities are clipped below
-                whole = np.floor(values.astype(np.float64) * _float(1 / self.step) + 0.5)
-            near = np.clip(whole, float(self.low), float(self.high)).astype(np.int64)
+                rounded = np.floor(values.astype(np.float64) * _float(1 / self.step) + 0.5)
+            near = np.clip(rounded, float(self.low), float(self.high)).astype(np.int64)
         return np.clip(near, self.low, self.high)
 
 

@@ -138,8 +138,8 @@ class BinarySearchBounds:
 
     def error(self, confidence: float = 0.95) -> float:
         """Rows by which the part outside, on either side, may miss its aim; both sides at once."""
-        most = self._noise().error(confidence, entries=2 * self.steps)
-        return _round.up(Fraction(most, Fraction(self.tail).denominator))
+        worst = self._noise().error(confidence, entries=2 * self.steps)
+        return _round.up(Fraction(worst, Fraction(self.tail).denominator))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)

@@ -308,10 +308,10 @@ def ranked_with_gaps(noisy: Integers, k: int) -> WithGap:
 
 def as_scores(scores: Any) -> Integers:
     array = np.asarray(scores)
-    whole = array.dtype.kind in "iu" or (
+    integral = array.dtype.kind in "iu" or (
         array.dtype.kind == "O" and all(isinstance(v, int) for v in array.flat)
     )
-    if array.ndim != 1 or len(array) == 0 or not whole:
+    if array.ndim != 1 or len(array) == 0 or not integral:
         raise InvalidInput(
             f"scores must be a non-empty list of integers, got {array.ndim} dimensions of "
             f"{array.dtype}. Nothing was drawn or "

@@ -43,9 +43,9 @@ def round_to_grid(values: Any, step: Fraction) -> Integers:
             f"Clip the values and drop what is missing first."
         )
     half = Fraction(1, 2)
-    whole = [(Fraction(v) / step + half).__floor__() for v in array.ravel().tolist()]
-    fits = all(-(1 << 62) < v < 1 << 62 for v in whole)
-    return np.array(whole, dtype=np.int64 if fits else object).reshape(array.shape)
+    integers = [(Fraction(v) / step + half).__floor__() for v in array.ravel().tolist()]
+    fits = all(-(1 << 62) < v < 1 << 62 for v in integers)
+    return np.array(integers, dtype=np.int64 if fits else object).reshape(array.shape)
 
 
 def _all_finite(array: Any) -> bool:

@@ -219,8 +219,8 @@ class Channel(Lottery):
     rows: tuple[tuple[Real, ...], ...]
 
     def __post_init__(self) -> None:
-        given = [_require.listed(a_row=row) for row in _require.listed(rows=self.rows)]
-        rows = tuple(tuple(_require.exact(p, "a probability") for p in row) for row in given)
+        listed = [_require.listed(a_row=row) for row in _require.listed(rows=self.rows)]
+        rows = tuple(tuple(_require.exact(p, "a probability") for p in row) for row in listed)
         object.__setattr__(self, "rows", rows)
         if len(rows) < 2 or len({len(row) for row in rows}) > 1 or len(rows[0]) < len(rows):
             raise InvalidInput(

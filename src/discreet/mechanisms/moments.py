@@ -90,12 +90,12 @@ def noises_for(
     Guarantee: one row moves an entry by at most `row_contribution` of the range it can add; the count is
                exact only where it is public: a declared size, not add_remove, and no missing values.
     """
-    known = public.neighbors is not ADD_REMOVE and not nullable and public.size is not None
+    public_count = public.neighbors is not ADD_REMOVE and not nullable and public.size is not None
     ranges = scale.ranges()[: len(shares)]
-    paid = sum(share for i, share in enumerate(shares) if i or not known)
+    paid = sum(share for i, share in enumerate(shares) if i or not public_count)
     noises: list[IntegerLaplace | None] = []
     for i, ((low, high), share) in enumerate(zip(ranges, shares, strict=True)):
-        if known and i == 0:
+        if public_count and i == 0:
             noises.append(None)
             continue
         moved = max(1, row_contribution(public.neighbors, low, high, nullable=nullable))
@@ -280,28 +280,28 @@ def variance_span(count: Span, total: Span, squares: Span | None, scale: Scale) 
     half, top = scale.largest_square // 2, scale.largest_square
     square_low, square_high = (half + end for end in _quotient(squares, count, -half, top - half))
     low, high = _quotient(total, count, -scale.middle, scale.cells - scale.middle)
-    least = Fraction(0) if low <= 0 <= high else min(low**2, high**2)
-    most = max(low**2, high**2)
+    nearest = Fraction(0) if low <= 0 <= high else min(low**2, high**2)
+    farthest = max(low**2, high**2)
     limit = Fraction(scale.cells**2, 4)
-    low, high = _cut((square_low - most, square_high - least), Fraction(0), limit)
+    low, high = _cut((square_low - farthest, square_high - nearest), Fraction(0), limit)
     return low * scale.step**2, high * scale.step**2
 
 
-def _quotient(over: Span, under: Span, least: int, most: int) -> Span:
+def _quotient(over: Span, under: Span, lower: int, upper: int) -> Span:
     """Return all values of a / b for a in `over`, b in `under` and b >= 1, cut to [least, most]."""
     smallest, largest = max(under[0], Fraction(1)), max(under[1], Fraction(1))
     ends = [Fraction(a) / b for a in over for b in (smallest, largest)]
-    return _cut((min(ends), max(ends)), Fraction(least), Fraction(most))
+    return _cut((min(ends), max(ends)), Fraction(lower), Fraction(upper))
 
 
-def _cut(span: Span, least: Fraction, most: Fraction) -> Span:
+def _cut(span: Span, lower: Fraction, upper: Fraction) -> Span:
     """Return the part of the span inside [least, most]; a point goes to the nearest end.
 
     A span that misses it says nothing: all of it.
     """
-    if span[0] < span[1] and (span[1] < least or span[0] > most):
-        return least, most
-    return min(max(span[0], least), most), min(max(span[1], least), most)
+    if span[0] < span[1] and (span[1] < lower or span[0] > upper):
+        return lower, upper
+    return min(max(span[0], lower), upper), min(max(span[1], lower), upper)
 
 
 def _answer(noisy: Noisy, spans: Spans, scale: Scale, *, event: Event, entropy: Entropy) -> Release:

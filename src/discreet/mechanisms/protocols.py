@@ -46,10 +46,10 @@ class Sensitivity:
         object.__setattr__(self, "l0", int(self.l0))
         derived_l1, derived_l2 = self.l0 * self.linf, self.l0 * self.linf**2
         for name, derived in (("l1", derived_l1), ("l2_squared", derived_l2)):
-            given = getattr(self, name)
-            if given is not None:
-                _require.integer(**{name: given}, at_least=0)
-            object.__setattr__(self, name, derived if given is None else min(int(given), derived))
+            declared = getattr(self, name)
+            if declared is not None:
+                _require.integer(**{name: declared}, at_least=0)
+            object.__setattr__(self, name, derived if declared is None else min(int(declared), derived))
 
     def covers(self, other: Sensitivity) -> bool:
         """Return whether noise priced for `self` is also right for `other`."""

@@ -263,7 +263,7 @@ class SubsampleAggregateStable:
         return math.ceil(math.log(size / self.delta) / float(self.exact_rate) ** 2)
 
     @property
-    def most(self) -> int:
+    def max_load(self) -> int:
         """C: a unit in more subsamples than this makes the release None."""
         return math.floor(2 * self.exact_rate * self.count)
 
@@ -280,7 +280,7 @@ class SubsampleAggregateStable:
     def reach(self) -> int:
         """The noisy G - K that passes."""
         left = _require.exact(self.delta, "delta") - self.overload
-        if self.most < 1 or left <= 0:
+        if self.max_load < 1 or left <= 0:
             raise InvalidInput(
                 f"{self.count} subsamples at rate {float(self.exact_rate):.4g} are too few: a unit "
                 f"is in too many of them with "
@@ -291,7 +291,7 @@ class SubsampleAggregateStable:
 
     @property
     def _scale(self) -> Fraction:
-        return 2 * self.most / _require.exact(self.epsilon, "epsilon")
+        return 2 * self.max_load / _require.exact(self.epsilon, "epsilon")
 
     @property
     def event(self) -> Event:
@@ -302,7 +302,7 @@ class SubsampleAggregateStable:
         with `confidence`."""
         _require.open_probability(confidence=confidence)
         slack = certified.quantile(self._scale, 1 - _require.exact(confidence, "confidence")) - 1
-        return 2 * self.most + self.reach + slack
+        return 2 * self.max_load + self.reach + slack
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -320,8 +320,8 @@ class SubsampleAggregateStable:
             counts[answer] = counts.get(answer, 0) + 1
         ranked = sorted(counts.values(), reverse=True)
         lead = ranked[0] - (ranked[1] if len(ranked) > 1 else 0)
-        passed = lead - 2 * self.most + draw(self._scale, entropy) >= self.reach
-        overloaded = bool((seen > self.most).any())
+        passed = lead - 2 * self.max_load + draw(self._scale, entropy) >= self.reach
+        overloaded = bool((seen > self.max_load).any())
         winner = max(counts, key=lambda answer: counts[answer])
         value = winner[0] if passed and not overloaded else None
         return release(value, event=self.event, entropy=entropy)

@@ -218,9 +218,9 @@ class Select:
 
     def _check_k(self) -> None:
         k = getattr(self.chooser, "k", None)
-        most = len(self.candidates) - isinstance(self.chooser, NoisyTopWithGap)
-        if k is not None and k > most:
-            raise _require.fail("k", k, f"at most {most} for {len(self.candidates)} candidates")
+        largest = len(self.candidates) - isinstance(self.chooser, NoisyTopWithGap)
+        if k is not None and k > largest:
+            raise _require.fail("k", k, f"at most {largest} for {len(self.candidates)} candidates")
 
     @property
     def event(self) -> Event:

@@ -236,7 +236,7 @@ class RedrawnSparseVector(Thresholds):
         return self.round.scales
 
     @property
-    def most(self) -> int:
+    def max_positives(self) -> int:
         return self.positives
 
     @property

@@ -67,10 +67,10 @@ class Component:
         return Fraction(getattr(self.statistic, "step", 1))
 
     def length(self, public: Public) -> int | None:
-        whole = length_of(self.statistic, public)
-        if whole is None or self.index >= whole:
+        length = length_of(self.statistic, public)
+        if length is None or self.index >= length:
             raise InvalidInput(
-                f"entry {self.index} was asked of a statistic with {whole or 1} entries. Nothing was "
+                f"entry {self.index} was asked of a statistic with {length or 1} entries. Nothing was "
                 f"drawn or released."
             )
         return None
@@ -131,7 +131,7 @@ class Thresholds:
         raise NotImplementedError
 
     @property
-    def most(self) -> int:
+    def max_positives(self) -> int:
         """Positives after which it halts."""
         raise NotImplementedError
 
@@ -198,9 +198,9 @@ class Thresholds:
                 raise InvalidInput(
                     "the state is not one that start() or answer() gave. Nothing was drawn or released."
                 )
-        if state["positives"] >= self.most:
+        if state["positives"] >= self.max_positives:
             raise Halted(
-                f"all {self.most} positives were given, so this has halted for good. Nothing was "
+                f"all {self.max_positives} positives were given, so this has halted for good. Nothing was "
                 f"drawn or released. Buy a new one."
             )
         if self.questions is not None and state["asked"] >= self.questions:
@@ -328,7 +328,7 @@ class SparseVector(Thresholds):
         return moved / shares[0], query, c * moved / shares[2] if self.numeric else None
 
     @property
-    def most(self) -> int:
+    def max_positives(self) -> int:
         return self.positives
 
     @property

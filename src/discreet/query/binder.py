@@ -68,7 +68,7 @@ class Scope:
     def _longer(self, name: str) -> str:
         """Ask whether a longer name was meant, if one begins with this word."""
         start = re.compile(rf"{re.escape(name)}(?!\w)", re.IGNORECASE)
-        longer = next((known for known in self.columns if start.match(known)), None)
+        longer = next((column for column in self.columns if start.match(column)), None)
         return "" if longer is None else f"Did you mean {quoted(longer)}?"
 
     def _value(self, node: exp.Column) -> str:
@@ -76,8 +76,8 @@ class Scope:
         beside = node.parent
         if not isinstance(beside, exp.EQ | exp.NEQ | exp.In) or beside.this is node or node.table:
             return ""
-        known = {name for columns in self.tables.values() for name in columns}
-        if not isinstance(beside.this, exp.Column) or beside.this.name.lower() not in known:
+        columns_in_scope = {name for columns in self.tables.values() for name in columns}
+        if not isinstance(beside.this, exp.Column) or beside.this.name.lower() not in columns_in_scope:
             return ""
         return f"If it is a text, put it in single quotes: {exp.Literal.string(node.name).sql()}."
 
@@ -182,9 +182,9 @@ class Binder:
 
     def _bind(self, node: Node) -> Expr:
         kind = type(node)
-        known = kind in _BINARY or kind in _UNARY or kind in _MANY or kind in _RULES
+        has_rule = kind in _BINARY or kind in _UNARY or kind in _MANY or kind in _RULES
         for name, arg in node.args.items():
-            if known and arg and name not in _ARGUMENTS and name not in _FURTHER.get(kind, ()):
+            if has_rule and arg and name not in _ARGUMENTS and name not in _FURTHER.get(kind, ()):
                 raise refuse(node, f"{kind.__name__.upper()} is known without {name.strip('_').upper()} only")
         if kind in _BINARY:
             return self._binary(node, _BINARY[kind])

@@ -42,13 +42,13 @@ from .scan import (
     coalesced,
     convert,
     identity,
+    integer_literal,
     name,
     not_null,
     raw_columns,
     source_sql,
     told_apart,
     used_columns,
-    whole,
 )
 from .sources import columns_of
 
@@ -127,7 +127,7 @@ class Compiler:
         x = clean(choice.expression)
         scaled = make("/", make("-", x, Literal(float(choice.first))), Literal(float(choice.step)))
         nearest = semantics.NearestWhole(this=semantics.RoundHalfAway(this=sql(scaled)))
-        bounded = _least(_greatest(nearest, whole(0)), whole(choice.points - 1))
+        bounded = _least(_greatest(nearest, integer_literal(0)), integer_literal(choice.points - 1))
         present = if_(exp.Not(this=exp.Is(this=sql(x), expression=exp.Null())), bounded)
         query = self._keyed([("x0", present)], choosing=self.plan.many)
         query = self._with_choice(query, [*self._beside(), "x0"])
@@ -158,7 +158,7 @@ class Compiler:
         query = query.with_("indexed", copy=False, as_=indexed)
         source, total = "indexed", exp.Count(this=exp.Star())
         if self.plan.many:
-            limited = _least(exp.Count(this=exp.Star()), whole(self.bounding.rows))
+            limited = _least(exp.Count(this=exp.Star()), integer_literal(self.bounding.rows))
             mine = exp.select(name("j"), name("vi"), aliased(limited, "n")).from_("indexed")
             query = query.with_("mine", copy=False, as_=mine.group_by(name("u"), name("j"), name("vi")))
             source, total = "mine", _sum(name("n"))
@@ -241,16 +241,20 @@ class Compiler:
 
     def _key_value(self, x: Expr) -> Node:
         """Whole numbers that are declared as categories are compared as they are."""
-        known = self.raw.get(x.name) if isinstance(x, Column) else None
-        return name(f"{x.name}r") if known is not None and not isinstance(known[0], Bounds) else sql(x)  # type: ignore[union-attr]
+        fact = self.raw.get(x.name) if isinstance(x, Column) else None
+        return name(f"{x.name}r") if fact is not None and not isinstance(fact[0], Bounds) else sql(x)  # type: ignore[union-attr]
 
     def _indexed(self, keys: tuple[Key, ...], names: list[str]) -> exp.Select:
         keyed = exp.select().from_("read", copy=False)
-        index: Node = whole(0)
+        index: Node = integer_literal(0)
         for i, k in enumerate(keys):
             keyed, position = _position(keyed, k, i)
             size = len(k.values or ())
-            index = position if i == 0 else binary(exp.Add, binary(exp.Mul, index, whole(size)), position)
+            index = (
+                position
+                if i == 0
+                else binary(exp.Add, binary(exp.Mul, index, integer_literal(size)), position)
+            )
         return keyed.select(*(name(n) for n in names), aliased(convert(index, "bigint"), "j"), copy=False)
 
     def _unknown(self, query: exp.Select, keys: tuple[Key, ...], names: list[str]) -> exp.Select:
@@ -363,15 +367,15 @@ def _per_row(m: Measure, x: Argument | None) -> Node:
     if m.kind in ("present", "units"):
         return exp.Count(this=x.node.copy())
     if m.kind == "square":
-        steps = x.node.copy() if x.times == 1 else binary(exp.Mul, x.node.copy(), whole(x.times))
-        centered = binary(exp.Sub, steps, whole(m.center)) if m.center else steps
-        return coalesced(_sum(binary(exp.Mul, centered, centered.copy())), whole(0))
-    total = coalesced(_sum(x.node.copy()), whole(0))
+        steps = x.node.copy() if x.times == 1 else binary(exp.Mul, x.node.copy(), integer_literal(x.times))
+        centered = binary(exp.Sub, steps, integer_literal(m.center)) if m.center else steps
+        return coalesced(_sum(binary(exp.Mul, centered, centered.copy())), integer_literal(0))
+    total = coalesced(_sum(x.node.copy()), integer_literal(0))
     if x.times > 1:
-        total = binary(exp.Mul, total, whole(x.times))
+        total = binary(exp.Mul, total, integer_literal(x.times))
     if not m.center:
         return total
-    return binary(exp.Sub, total, binary(exp.Mul, exp.Count(this=x.node.copy()), whole(m.center)))
+    return binary(exp.Sub, total, binary(exp.Mul, exp.Count(this=x.node.copy()), integer_literal(m.center)))
 
 
 def _times(x: Node, step: Fraction) -> Node:
@@ -384,18 +388,22 @@ def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
     low, high = (round(Fraction(float(end)) / step) for end in (fact.lower, fact.upper))
     number = convert(x, "double")
     steps = semantics.SafeNearestWhole(this=_times(number, step))
-    beyond = if_(exp.GT(this=number.copy(), expression=double(float(fact.upper))), whole(high), whole(low))
+    beyond = if_(
+        exp.GT(this=number.copy(), expression=double(float(fact.upper))),
+        integer_literal(high),
+        integer_literal(low),
+    )
     cases = [
-        (exp.Between(this=steps, low=whole(low), high=whole(high)), steps.copy()),
+        (exp.Between(this=steps, low=integer_literal(low), high=integer_literal(high)), steps.copy()),
         (semantics.IsFinite(this=number.copy()), beyond),
     ]
-    missing = exp.Null() if fact.nullable else whole(low)
+    missing = exp.Null() if fact.nullable else integer_literal(low)
     return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=missing)
 
 
 def _clipped_integer(x: Node, fact: Bounds) -> Node:
     """Whole numbers stay whole, and clipped they are small enough to be multiplied."""
-    low, high = whole(int(fact.lower)), whole(int(fact.upper))
+    low, high = integer_literal(int(fact.lower)), integer_literal(int(fact.upper))
     inside = convert(_least(_greatest(x.copy(), low), high), "bigint")  # a missing one counts as the least
     return if_(exp.Not(this=exp.Is(this=x, expression=exp.Null())), inside) if fact.nullable else inside
 
@@ -403,16 +411,22 @@ def _clipped_integer(x: Node, fact: Bounds) -> Node:
 def _limited(m: Measure, total: Node, x: Argument | None, bounding: Bounding) -> Node:
     """Return what one unit adds to one group."""
     if m.kind == "units":
-        return whole(1) if x is None else if_(exp.GT(this=total, expression=whole(0)), whole(1), whole(0))
+        return (
+            integer_literal(1)
+            if x is None
+            else if_(
+                exp.GT(this=total, expression=integer_literal(0)), integer_literal(1), integer_literal(0)
+            )
+        )
     low, high = m.limits(bounding)
     if m.scaled:
         assert x is not None
-        rows, count = whole(bounding.rows), exp.Count(this=x.node.copy())
-        scaled = binary(exp.Mul, convert(total.copy(), "wide"), whole(bounding.rows * m.fine))
+        rows, count = integer_literal(bounding.rows), exp.Count(this=x.node.copy())
+        scaled = binary(exp.Mul, convert(total.copy(), "wide"), integer_literal(bounding.rows * m.fine))
         share = semantics.FloorDivide(this=scaled, expression=count.copy())
-        own = total if m.fine == 1 else binary(exp.Mul, convert(total, "wide"), whole(m.fine))
+        own = total if m.fine == 1 else binary(exp.Mul, convert(total, "wide"), integer_literal(m.fine))
         total = if_(exp.GT(this=count, expression=rows), share, own)
-    clipped = _least(total if low == 0 else _greatest(total, whole(low)), whole(high))
+    clipped = _least(total if low == 0 else _greatest(total, integer_literal(low)), integer_literal(high))
     return convert(clipped, "bigint" if max(-low, high) < 1 << 62 else "wide")
 
 
@@ -420,17 +434,17 @@ def _position(keyed: exp.Select, k: Key, i: int) -> tuple[exp.Select, Node]:
     """Return the index of a key's value among its public values; rows with another value are left out."""
     values, column = k.values or (), name(f"k{i}")
     if k.expression.domain.kind is Kind.BOOLEAN and values == (False, True):
-        return keyed.where(not_null(f"k{i}")), if_(column, whole(1), whole(0))
+        return keyed.where(not_null(f"k{i}")), if_(column, integer_literal(1), integer_literal(0))
     first, last = values[0], values[-1]
     if isinstance(first, int) and values == tuple(range(first, first + len(values))):
-        inside = exp.Between(this=column, low=whole(first), high=whole(int(str(last))))
-        return keyed.where(inside), convert(binary(exp.Sub, column.copy(), whole(first)), "integer")
+        inside = exp.Between(this=column, low=integer_literal(first), high=integer_literal(int(str(last))))
+        return keyed.where(inside), convert(binary(exp.Sub, column.copy(), integer_literal(first)), "integer")
     alias = f"v{i}"
     return keyed.join(_values(values, alias), on=_equal(f"k{i}", f"{alias}k")), name(f"{alias}i")
 
 
 def _values(values: tuple[object, ...], alias: str) -> Node:
-    rows = [exp.Tuple(expressions=[literal(v), whole(i)]) for i, v in enumerate(values)]
+    rows = [exp.Tuple(expressions=[literal(v), integer_literal(i)]) for i, v in enumerate(values)]
     columns = [exp.to_identifier(f"{alias}k", quoted=True), exp.to_identifier(f"{alias}i", quoted=True)]
     return exp.Values(expressions=rows, alias=exp.TableAlias(this=exp.to_identifier(alias), columns=columns))
 

@@ -30,8 +30,9 @@ class Kind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Domain:
-    """`values`: all values it can have beside NULL, where these are few and known; `whole`: a number without
-    fraction.
+    """Describes which values an expression can have: its kind, its range, and whether it may be NULL.
+
+    `values`: all values beside NULL, where these are few and public. `integral`: a number without fraction.
 
     `integer`: a number that DuckDB would hold as an integer, going by the declaration (`Bounds(0, 99)`, not
     `Bounds(0.0, 99.0)`): this decides what `//` means, and which numbers are groups. `finite`: false where a
@@ -41,7 +42,7 @@ class Domain:
     kind: Kind
     low: float = -math.inf
     high: float = math.inf
-    whole: bool = False
+    integral: bool = False
     values: tuple[Any, ...] | None = None
     nullable: bool = True
     integer: bool = False
@@ -69,7 +70,7 @@ class Domain:
             return self.values if len(self.values) <= limit and all(map(_exact, self.values)) else None
         if self.kind is Kind.BOOLEAN:
             return (False, True)
-        if not (self.bounded and (self.whole or self.kind is Kind.DATE)) or self.high - self.low >= limit:
+        if not (self.bounded and (self.integral or self.kind is Kind.DATE)) or self.high - self.low >= limit:
             return None
         first, last = math.ceil(self.low), math.floor(self.high)
         if not (_exact(first) and _exact(last)):
@@ -87,8 +88,8 @@ def _exact(value: Any) -> bool:
     return not isinstance(value, int | float) or abs(value) < EXACT
 
 
-def number(low: float, high: float, *, whole: bool = False, nullable: bool = True) -> Domain:
-    return Domain(kind=Kind.NUMBER, low=low, high=high, whole=whole, nullable=nullable)
+def number(low: float, high: float, *, integral: bool = False, nullable: bool = True) -> Domain:
+    return Domain(kind=Kind.NUMBER, low=low, high=high, integral=integral, nullable=nullable)
 
 
 def boolean(nullable: bool) -> Domain:
@@ -102,7 +103,7 @@ def text(values: tuple[str, ...] | None = None, *, nullable: bool = True) -> Dom
 def constant(value: Any) -> Domain:
     """Return the domain of a literal."""
     if value is None:
-        return Domain(kind=Kind.NUMBER, low=0.0, high=0.0, whole=True)
+        return Domain(kind=Kind.NUMBER, low=0.0, high=0.0, integral=True)
     if isinstance(value, bool):
         return boolean(nullable=False)
     if isinstance(value, str):
@@ -110,7 +111,7 @@ def constant(value: Any) -> Domain:
     if isinstance(value, date):
         day = float(value.toordinal())
         return Domain(kind=Kind.DATE, low=day, high=day, nullable=False)
-    fixed = number(float(value), float(value), whole=float(value).is_integer(), nullable=False)
+    fixed = number(float(value), float(value), integral=float(value).is_integer(), nullable=False)
     return replace(fixed, integer=isinstance(value, int))
 
 
@@ -127,7 +128,7 @@ def declared(fact: Fact) -> Domain:
     if isinstance(fact, Categories):
         if all(isinstance(value, int) for value in fact.values):
             numbers = [int(value) for value in fact.values]
-            span = number(float(min(numbers)), float(max(numbers)), whole=True)
+            span = number(float(min(numbers)), float(max(numbers)), integral=True)
             return replace(span, values=fact.values, integer=True)
         return text(tuple(str(value) for value in fact.values))
     return text()
@@ -141,16 +142,16 @@ def union(parts: list[Domain], *, nullable: bool) -> Domain:
     kind = kinds.pop()
     values: tuple[Any, ...] | None = ()
     for part in parts:
-        known = part.values if part.values is not None else _single(part)
-        values = None if known is None or values is None else tuple(dict.fromkeys(values + known))
+        listed = part.values if part.values is not None else _single(part)
+        values = None if listed is None or values is None else tuple(dict.fromkeys(values + listed))
     low, high = min(part.low for part in parts), max(part.high for part in parts)
-    whole = all(part.whole for part in parts)
-    return Domain(kind=kind, low=low, high=high, whole=whole, values=values, nullable=nullable)
+    integral = all(part.integral for part in parts)
+    return Domain(kind=kind, low=low, high=high, integral=integral, values=values, nullable=nullable)
 
 
 def _single(part: Domain) -> tuple[Any, ...] | None:
     """Return a number that can only be one integer has known values too."""
-    return (int(part.low),) if part.kind is Kind.NUMBER and part.whole and part.low == part.high else None
+    return (int(part.low),) if part.kind is Kind.NUMBER and part.integral and part.low == part.high else None
 
 
 def corners(a: Domain, b: Domain, op: Any) -> tuple[float, float]:

@@ -62,8 +62,8 @@ def statements(
 ) -> Statements:
     """Return one query for all sums and counts, and one for each distinct count, quantile and most common
     value; written once."""
-    known = tuple(sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
-    cached: Statements | None = recipes.written.get((bounding, known, dialect.name))
+    kinds_key = tuple(sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
+    cached: Statements | None = recipes.written.get((bounding, kinds_key, dialect.name))
     if cached is not None:
         return cached
     compiler = Compiler(plan, bounding, kinds, PLACEHOLDER, dialect)
@@ -86,7 +86,7 @@ def statements(
         )
     except RecursionError:
         raise QueryError("the query nests too deep. Nothing was read or charged.") from None
-    recipes.written[bounding, known, dialect.name] = written
+    recipes.written[bounding, kinds_key, dialect.name] = written
     return written
 
 
@@ -184,8 +184,8 @@ def integers(column: pa.ChunkedArray) -> Any:
     ]
     if (halves[:, 1] == halves[:, 0] >> 63).all():
         return halves[:, 0].copy()
-    whole = [(int(high) << 64) + (int(low) & (1 << 64) - 1) for low, high in halves]
-    return np.array(whole, dtype=object)
+    numbers = [(int(high) << 64) + (int(low) & (1 << 64) - 1) for low, high in halves]
+    return np.array(numbers, dtype=object)
 
 
 def shown(value: Any) -> Any:

@@ -35,10 +35,10 @@ class Part:
 
     def placed(self, row: list[Any]) -> list[Any]:
         """Return a row of this part as a row of the whole statement."""
-        whole: list[Any] = [None] * len(self.columns)
+        cells: list[Any] = [None] * len(self.columns)
         for at, cell in zip(self.own, row, strict=True):
-            whole[at] = cell
-        return whole
+            cells[at] = cell
+        return cells
 
 
 def several_counts(text: object) -> bool:

@@ -18,27 +18,29 @@ from .scan import (
     binary,
     convert,
     identity,
+    integer_literal,
     name,
     raw_columns,
     source_sql,
     told_apart,
     used_columns,
-    whole,
 )
 from .sources import columns_of
 
 
-def counts_sql(compilation: Compiled, kinds: Kinds, most: int | None, key: int, dialect: Dialect) -> str:
+def counts_sql(compilation: Compiled, kinds: Kinds, max_rows: int | None, key: int, dialect: Dialect) -> str:
     """Return one row for each combination of classes that occurs: c0, c1, ... and the number of rows, n.
 
-    With `most`, of each unit at most so many rows count: its combinations come in the order of a keyed hash,
-    each with as many rows as are still free. What is taken of a unit depends on its own rows and the key
-    alone.
+    With `max_rows`, at most so many rows of each unit count: its combinations come in the order of a keyed
+    hash, each with as many rows as are still free. Which rows of a unit count depends on its own rows and
+    the key alone.
     """
     used = columns_of(*(m.expression for m in compilation.marks)) | used_columns(compilation.source)
     # A single row that a join makes many of is told by its position and chosen by its identity, which others
     # do not move.
-    who = told_apart(identity(compilation.source, compilation.unit) if most is not None else None, dialect)
+    who = told_apart(
+        identity(compilation.source, compilation.unit) if max_rows is not None else None, dialect
+    )
     used |= {who} if who is not None else set()
     source = source_sql(compilation.source, used, kinds).subquery("s")
     raw = raw_columns(compilation.source, kinds)
@@ -48,7 +50,7 @@ def counts_sql(compilation: Compiled, kinds: Kinds, most: int | None, key: int, 
     ).from_(source)
     codes = [name(f"c{i}") for i in range(len(marks))]
     query = exp.select().with_("rows", as_=rows)
-    if most is None:
+    if max_rows is None:
         query = query.select(*codes, aliased(exp.Count(this=exp.Star()), "n")).from_("rows")
         return dialect.write(_grouped(query, codes))
     pairs = exp.select(name("u"), name("i"), *codes, aliased(exp.Count(this=exp.Star()), "r")).from_("rows")
@@ -61,9 +63,11 @@ def counts_sql(compilation: Compiled, kinds: Kinds, most: int | None, key: int, 
     before = semantics.RunningSum(this=name("r"), by=[name("u")], order=order)
     running = exp.select(*(c.copy() for c in codes), name("r"), aliased(before, "t")).from_("ranked")
     query = query.with_("running", as_=running)
-    # Of a combination: as many rows as are left of `most` after those before it, which are t - r.
-    left = binary(exp.Sub, whole(most), binary(exp.Sub, name("t"), name("r")))
-    taken = semantics.Greatest(expressions=[semantics.Least(expressions=[name("r"), left]), whole(0)])
+    # Of a combination: as many rows as are left of `max_rows` after those before it, which are t - r.
+    left = binary(exp.Sub, integer_literal(max_rows), binary(exp.Sub, name("t"), name("r")))
+    taken = semantics.Greatest(
+        expressions=[semantics.Least(expressions=[name("r"), left]), integer_literal(0)]
+    )
     total = convert(semantics.WideSum(this=taken), "bigint")
     query = query.select(*(c.copy() for c in codes), aliased(total, "n")).from_("running")
     return dialect.write(_grouped(query, codes))
@@ -77,7 +81,7 @@ def _counted(compilation: Compiled) -> Node:
 
 def _conditions(compilation: Compiled, family: Family) -> list[Node]:
     inside: list[Node] = [
-        exp.LT(this=name(f"c{k}"), expression=whole(compilation.marks[k].size - 1))
+        exp.LT(this=name(f"c{k}"), expression=integer_literal(compilation.marks[k].size - 1))
         for k in dict.fromkeys(family.keys)
     ]
     met = [] if family.condition is None else [_holds(compilation, family.condition, TRUE)]
@@ -92,7 +96,7 @@ def _holds(compilation: Compiled, condition: Expr, wanted: int) -> Node:
         parts = [_holds(compilation, arg, wanted) for arg in condition.args]
         return exp.paren(exp.and_(*parts) if (condition.op == "and") == (wanted == TRUE) else exp.or_(*parts))
     at = compilation.marks.index(Mark(condition, None))
-    return exp.EQ(this=name(f"c{at}"), expression=whole(wanted))
+    return exp.EQ(this=name(f"c{at}"), expression=integer_literal(wanted))
 
 
 def _grouped(query: exp.Select, codes: list[Node]) -> exp.Select:
@@ -102,8 +106,8 @@ def _grouped(query: exp.Select, codes: list[Node]) -> exp.Select:
 def _value(mark: Mark, raw: dict[str, tuple[object, str]] | object) -> Node:
     """Whole numbers that are declared as categories are compared as they are."""
     x = mark.expression
-    known = raw.get(x.name) if isinstance(x, Column) and isinstance(raw, dict) else None
-    plain = known is not None and mark.values is not None and type(known[0]).__name__ != "Bounds"
+    fact = raw.get(x.name) if isinstance(x, Column) and isinstance(raw, dict) else None
+    plain = fact is not None and mark.values is not None and type(fact[0]).__name__ != "Bounds"
     return name(f"{x.name}r") if plain and isinstance(x, Column) else sql(x)
 
 
@@ -116,17 +120,23 @@ def _index(mark: Mark, x: Node) -> Node:
         return _truth(x, 0, 1, 2)
     first = values[0]
     if isinstance(first, int) and values == tuple(range(first, first + len(values))):
-        inside = exp.Between(this=x, low=whole(first), high=whole(first + len(values) - 1))
+        inside = exp.Between(
+            this=x, low=integer_literal(first), high=integer_literal(first + len(values) - 1)
+        )
         whole_step = exp.EQ(this=x.copy(), expression=semantics.Floor(this=x.copy()))
         both = exp.and_(inside, whole_step)
-        return if_(both, convert(binary(exp.Sub, x.copy(), whole(first)), "bigint"), whole(len(values)))
-    cases = [exp.If(this=literal(v), true=whole(i)) for i, v in enumerate(values)]
-    return exp.Case(this=x, ifs=cases, default=whole(len(values)))
+        return if_(
+            both,
+            convert(binary(exp.Sub, x.copy(), integer_literal(first)), "bigint"),
+            integer_literal(len(values)),
+        )
+    cases = [exp.If(this=literal(v), true=integer_literal(i)) for i, v in enumerate(values)]
+    return exp.Case(this=x, ifs=cases, default=integer_literal(len(values)))
 
 
 def _truth(x: Node, false: int, true: int, missing: int) -> Node:
     ifs = [
-        exp.If(this=x, true=whole(true)),
-        exp.If(this=exp.Not(this=exp.Paren(this=x.copy())), true=whole(false)),
+        exp.If(this=x, true=integer_literal(true)),
+        exp.If(this=exp.Not(this=exp.Paren(this=x.copy())), true=integer_literal(false)),
     ]
-    return exp.Case(ifs=ifs, default=whole(missing))
+    return exp.Case(ifs=ifs, default=integer_literal(missing))

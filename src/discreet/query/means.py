@@ -43,12 +43,15 @@ class Mean:
         each = (1 + confidence) / 2
         around, beside = self.noise_of_count.error(each), self.noise_of_sum.error(each)
         count, total = self.counts[row], self.sums[row]
-        most = count + around
-        if most < 1:
+        largest = count + around
+        if largest < 1:
             return self.low, self.high
-        least = max(1, count - around)
+        smallest = max(1, count - around)
         bottom, top = total - beside, total + beside
-        ends = Fraction(bottom, least if bottom < 0 else most), Fraction(top, least if top > 0 else most)
+        ends = (
+            Fraction(bottom, smallest if bottom < 0 else largest),
+            Fraction(top, smallest if top > 0 else largest),
+        )
         low, high = (float(end * self.step + self.shift) for end in ends)
         return min(max(low, self.low), self.high), max(min(high, self.high), self.low)
 

@@ -119,11 +119,11 @@ class Recipe:
 
 def grid(domain: Domain) -> tuple[Fraction, int, int]:
     """Return the step for a range, and its ends in whole steps: 1 for whole numbers, else a power of two."""
-    most = max(abs(domain.low), abs(domain.high))
-    if domain.whole and most <= 1 << 30:  # a square still fits 64 bits
+    magnitude = max(abs(domain.low), abs(domain.high))
+    if domain.integral and magnitude <= 1 << 30:  # a square still fits 64 bits
         step = Fraction(1)
     else:
-        step = Fraction(2) ** (math.frexp(most / STEPS)[1])
+        step = Fraction(2) ** (math.frexp(magnitude / STEPS)[1])
     return step, math.floor(Fraction(domain.low) / step), math.ceil(Fraction(domain.high) / step)
 
 
@@ -133,10 +133,10 @@ def candidates(domain: Domain) -> tuple[Fraction, Fraction, int]:
     Whole numbers up to 4096 of them, else about a thousand to two thousand points.
     """
     low, high = Fraction(domain.low), Fraction(domain.high)
-    if domain.whole and high - low <= 4096:
+    if domain.integral and high - low <= 4096:
         return low, Fraction(1), int(high - low) + 1
     step = Fraction(2) ** (math.frexp(float(high - low) / 1024)[1] - 1)
-    if domain.whole:
+    if domain.integral:
         step = max(step, Fraction(1))
     first = (low / step).__floor__() * step
     return first, step, int((high - first) / step) + 1
@@ -204,14 +204,14 @@ class Recipes:
 
     def _square(self, x: Expr) -> Measure:
         base = self._sum(x, centered=True)
-        most = max(base.low**2, base.high**2)
+        largest = max(base.low**2, base.high**2)
         return Measure(
             kind="square",
             expression=x,
             step=base.step,
             center=base.center,
             low=0,
-            high=most,
+            high=largest,
             scaled=base.scaled,
         )
 
@@ -264,6 +264,6 @@ def bounding_of(plan: Plan, unit_rows: int | None, unit_groups: int | None) -> B
         )
     if not plan.keys:
         return Bounding(rows=rows, groups=1)
-    known = plan.groups
+    public_groups = plan.groups
     groups = rows if unit_groups is None else unit_groups
-    return Bounding(rows=rows, groups=groups if known is None else min(groups, known))
+    return Bounding(rows=rows, groups=groups if public_groups is None else min(groups, public_groups))

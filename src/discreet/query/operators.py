@@ -153,8 +153,8 @@ def _half_away(a: Any, digits: Any = 0) -> Any:
     unit = 10.0 ** abs(places)
     scaled = a * unit if places >= 0 else a / unit
     cut = np.trunc(scaled)
-    whole = cut + np.where(np.abs(scaled - cut) >= 0.5, np.sign(scaled), 0.0)
-    result = whole / unit if places >= 0 else whole * unit
+    rounded = cut + np.where(np.abs(scaled - cut) >= 0.5, np.sign(scaled), 0.0)
+    result = rounded / unit if places >= 0 else rounded * unit
     return np.where(np.isfinite(result), result, a)
 
 
@@ -163,10 +163,10 @@ def _cut(a: Any, digits: Any = 0) -> Any:
     return np.trunc(a * unit) / unit
 
 
-def _within(least: int, most: int) -> Callable[..., Any]:
+def _within(lower: int, upper: int) -> Callable[..., Any]:
     def value(a: Any) -> Any:
-        whole = np.rint(np.asarray(a, dtype=float))
-        return np.where((whole >= least) & (whole <= most), whole, np.nan)
+        rounded = np.rint(np.asarray(a, dtype=float))
+        return np.where((rounded >= lower) & (rounded <= upper), rounded, np.nan)
 
     return value
 
@@ -277,9 +277,11 @@ OPERATORS: dict[str, Operator] = {
     ),
     "%": Operator(rules.modulo, _of_two(semantics.Remainder), _quiet(np.fmod)),
     "floor": Operator(
-        rules.monotone(math.floor, "FLOOR", whole=True), _unary(semantics.Floor), _quiet(np.floor)
+        rules.monotone(math.floor, "FLOOR", integral=True), _unary(semantics.Floor), _quiet(np.floor)
     ),
-    "ceil": Operator(rules.monotone(math.ceil, "CEIL", whole=True), _unary(semantics.Ceil), _quiet(np.ceil)),
+    "ceil": Operator(
+        rules.monotone(math.ceil, "CEIL", integral=True), _unary(semantics.Ceil), _quiet(np.ceil)
+    ),
     "round": Operator(rules.round_rule, _to_digits(semantics.RoundHalfAway), _quiet(_half_away)),
     "trunc": Operator(rules.truncated_number, _to_digits(semantics.Truncate), _quiet(_cut)),
     "sign": Operator(rules.sign, _unary(semantics.Sign), _quiet(np.sign)),

@@ -77,8 +77,8 @@ def _syntax(error: SqlglotError, text: str) -> QueryError:
     suspects = [first] if first[1].upper() not in _STARTS else []
     suspects += [word for word in words if word[0] <= offset][-2:]
     for at, word in suspects:
-        known = word.upper() in _KEYWORDS or word.upper() in FUNCTIONS
-        near = "" if known else meant(word, _STARTS if at == first[0] else _KEYWORDS)
+        is_keyword = word.upper() in _KEYWORDS or word.upper() in FUNCTIONS
+        near = "" if is_keyword else meant(word, _STARTS if at == first[0] else _KEYWORDS)
         if near:
             return _at(text, at, f"{word[:40]!r} is not understood.{near}")
     highlight = str(details.get("highlight") or "")[:40]

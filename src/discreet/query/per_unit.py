@@ -123,7 +123,7 @@ def per_unit_aggregate(node: Node) -> tuple[str, Node | None] | None:
 
 def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> Domain:
     if function in ("count", "distinct"):
-        return number(0, math.inf, whole=True, nullable=False)
+        return number(0, math.inf, integral=True, nullable=False)
     assert argument is not None
     domain = argument.domain
     if domain.kind is Kind.DATE and function in ("min", "max"):
@@ -136,5 +136,5 @@ def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> Domain
         )
     if function == "sum":
         low, high = (0.0 if domain.low >= 0 else -math.inf), (0.0 if domain.high <= 0 else math.inf)
-        return number(low, high, whole=domain.whole, nullable=domain.nullable)
-    return replace(domain, whole=domain.whole and function != "avg", values=None)
+        return number(low, high, integral=domain.integral, nullable=domain.nullable)
+    return replace(domain, integral=domain.integral and function != "avg", values=None)

@@ -170,7 +170,7 @@ class _Planner:
                 raise refuse(
                     item, "* stands for rows, which never leave", "Name aggregates, such as COUNT(*)."
                 )
-            if name.lower() in (known.lower() for known, _ in self.outputs):
+            if name.lower() in (taken.lower() for taken, _ in self.outputs):
                 raise refuse(item, f"two columns are called {name!r}", "Give one another name with AS.")
             self.outputs.append((name, self._output(inner)))
         having = self.select.args.get("having")
@@ -226,7 +226,7 @@ class _Planner:
         if isinstance(bound, Literal):
             raise refuse(node, "GROUP BY needs something that differs between rows")
         self.grouped.append(bound)
-        if bound.domain.integer and not bound.domain.whole and bound.domain.values is None:
+        if bound.domain.integer and not bound.domain.integral and bound.domain.values is None:
             bound = make("exactly whole", bound)
         elif bound.domain.kind is Kind.NUMBER and not bound.domain.finite:
             bound = make("finite", bound)
@@ -336,7 +336,7 @@ def _countable(domain: Domain) -> bool:
     """Return whether numbers that nobody listed can be keys of private groups: whole ones, none of which are
     one number to the engine."""
     ends = [abs(end) for end in (domain.low, domain.high) if math.isfinite(end)]
-    return domain.kind is Kind.NUMBER and domain.whole and all(end < EXACT for end in ends)
+    return domain.kind is Kind.NUMBER and domain.integral and all(end < EXACT for end in ends)
 
 
 __all__ = ["Aggregate", "Call", "Key", "Plan", "plan"]

@@ -161,9 +161,9 @@ def notes(
     once = all(m.kind == "units" for m in recipes.measures) and not recipes.choices
     few_groups = bool(plan.keys) and (plan.groups or math.inf) > bounding.groups
     if plan.many and once and few_groups:
-        most = _many(bounding.groups, "group")
+        limit = _many(bounding.groups, "group")
         lines.append(
-            f"counts one {public.unit.column} in at most {most}; what lies above is missing, and not in ±"
+            f"counts one {public.unit.column} in at most {limit}; what lies above is missing, and not in ±"
         )
     if plan.many and not once:
         groups = f" in each of at most {_many(bounding.groups, 'group')}" if few_groups else ""

@@ -276,8 +276,8 @@ def _chooser(shape: Shape, choice: Choice, epsilon: Fraction) -> Chooser:
     rows = shape.bounding.rows
     if choice.kind == "quantile":
         a, b = choice.parameter.numerator, choice.parameter.denominator
-        most = rows * max(a, b - a) * (1 if added else 2)
-        return ExponentialMechanism(epsilon=epsilon, sensitivity=most, neighbors=shape.neighbors)
+        moved = rows * max(a, b - a) * (1 if added else 2)
+        return ExponentialMechanism(epsilon=epsilon, sensitivity=moved, neighbors=shape.neighbors)
     if choice.kind == "top":
         k = int(choice.parameter)
         return TopK(epsilon=epsilon, sensitivity=rows, monotone=added, k=k, neighbors=shape.neighbors)

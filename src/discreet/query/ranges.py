@@ -151,29 +151,35 @@ def _moments(
 ) -> Domain:
     """Return an average or a deviation, from the ranges of the count, of the sum and of the sum of squares of
     what is left after `shift`."""
-    most = boxes[0][1]
-    whole = (high - low) ** 2 / 4
-    if most < 1:
+    largest = boxes[0][1]
+    widest = (high - low) ** 2 / 4
+    if largest < 1:
         return (
             _number(low, high)
             if function == "avg"
-            else _number(0, math.sqrt(2 * whole) if "std" in function else 2 * whole)
+            else _number(0, math.sqrt(2 * widest) if "std" in function else 2 * widest)
         )
-    least = max(boxes[0][0], 1)
+    smallest = max(boxes[0][0], 1)
     bottom, top = (end * worths[1] for end in boxes[1])
-    mean = Fraction(bottom) / (least if bottom < 0 else most), Fraction(top) / (least if top > 0 else most)
+    mean = (
+        Fraction(bottom) / (smallest if bottom < 0 else largest),
+        Fraction(top) / (smallest if top > 0 else largest),
+    )
     if function == "avg":
         return _number(*(min(max(float(end + shift), low), high) for end in mean))
     squares = [max(Fraction(0), end * worths[2]) for end in boxes[2]]
     ends = [Fraction(bottom) ** 2, Fraction(top) ** 2]
     nearest = Fraction(0) if bottom < 0 < top else min(ends)
     variance = [
-        min(_parabola(squares[0], max(ends), least, most)),
-        max(_parabola(squares[1], nearest, least, most)),
+        min(_parabola(squares[0], max(ends), smallest, largest)),
+        max(_parabola(squares[1], nearest, smallest, largest)),
     ]
-    variance = [min(max(end, 0.0), whole) for end in variance]
+    variance = [min(max(end, 0.0), widest) for end in variance]
     if function.endswith("_samp"):
-        variance = [variance[0] * (most / (most - 1) if most > 1 else 1.0), variance[1] * _inflation(least)]
+        variance = [
+            variance[0] * (largest / (largest - 1) if largest > 1 else 1.0),
+            variance[1] * _inflation(smallest),
+        ]
     return _number(*(math.sqrt(end) for end in variance) if function.startswith("stddev") else variance)
 
 
@@ -193,14 +199,14 @@ def _pairs(
     most 1.
     """
     limit = 1.0 if function == "corr" else most_x * most_y * (2 if function == "covar_samp" else 1)
-    most, least = boxes[0][1], max(boxes[0][0], 1)
-    if most < 1:
+    upper, lower = boxes[0][1], max(boxes[0][0], 1)
+    if upper < 1:
         return _number(-limit, limit)
 
     def mean(at: int) -> tuple[Fraction, Fraction]:
         bottom, top = (end * worths[at] for end in boxes[at])
-        return Fraction(bottom) / (least if bottom < 0 else most), Fraction(top) / (
-            least if top > 0 else most
+        return Fraction(bottom) / (lower if bottom < 0 else upper), Fraction(top) / (
+            lower if top > 0 else upper
         )
 
     x, y, product = mean(1), mean(2), mean(3)
@@ -208,7 +214,7 @@ def _pairs(
     ends = product[0] + shifts[2] - max(crossed), product[1] + shifts[2] - min(crossed)
     covariance = [min(max(float(end), -most_x * most_y), most_x * most_y) for end in ends]
     if function == "covar_samp":
-        factors = [_inflation(least), most / (most - 1) if most > 1 else 1.0]
+        factors = [_inflation(lower), upper / (upper - 1) if upper > 1 else 1.0]
         return _number(min(covariance[0] * f for f in factors), max(covariance[1] * f for f in factors))
     if function == "covar_pop":
         return _number(*covariance)
@@ -228,11 +234,11 @@ def _pairs(
     return _number(min(max(bottom, -1.0), 1.0), max(min(top, 1.0), -1.0))
 
 
-def _parabola(squares: Fraction, total: Fraction, least: int, most: int) -> list[float]:
+def _parabola(squares: Fraction, total: Fraction, lower: int, upper: int) -> list[float]:
     """Return the extremes of squares / n - total / n² for n in a range: at its ends, or where the derivative
     is 0."""
     turn = 2 * total / squares if squares else Fraction(0)
-    return [float(squares / n - total / n**2) for n in (least, most, turn) if least <= n <= most]
+    return [float(squares / n - total / n**2) for n in (lower, upper, turn) if lower <= n <= upper]
 
 
 def _inflation(least: int) -> float:

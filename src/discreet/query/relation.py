@@ -65,7 +65,7 @@ class Relations:
         outward = any(str(join.args.get("side") or "").upper() in ("RIGHT", "FULL") for join in joins)
         for join in joins:
             other_alias, other = self._item(join.this, ctes)
-            if other_alias.lower() in (known.lower() for known in tables):
+            if other_alias.lower() in (other_name.lower() for other_name in tables):
                 raise refuse(join, f"two tables are called {other_alias!r}", "Give one an alias.")
             conditions: list[Node] = []
             if not (outward or join.args.get("on") or join.args.get("using") or join.args.get("side")):
@@ -123,11 +123,9 @@ class Relations:
             )
         if extra or (_listed(item) and item.name.lower() not in ctes):
             raise refuse(item, f"only a plain table name can stand here, not {item.name!r} with more to it")
-        known = None if item.text("db") else ctes.get(item.name.lower())
-        if known is not None:
-            return item.alias or item.name, self.subquery(
-                known.select, known.ctes, _listed(item) or known.columns
-            )
+        cte = None if item.text("db") else ctes.get(item.name.lower())
+        if cte is not None:
+            return item.alias or item.name, self.subquery(cte.select, cte.ctes, _listed(item) or cte.columns)
         return item.alias or item.name, self._scan(item)
 
     def _scan(self, item: exp.Table) -> Relation:
@@ -137,8 +135,8 @@ class Relations:
         else:
             others = [t for t in public.tables if t.name.lower() == name]
             if not others:
-                known = [public.table, *(t.name for t in public.tables)]
-                advice = f"{meant(item.name, known).strip()} There is: {', '.join(known)}.".strip()
+                names = [public.table, *(t.name for t in public.tables)]
+                advice = f"{meant(item.name, names).strip()} There is: {', '.join(names)}.".strip()
                 raise refuse(item, f"there is no table {item.name!r}", advice)
             (other,) = others
             scan = Scan(

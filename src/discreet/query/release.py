@@ -146,11 +146,11 @@ def _cells(
         return exact
     if output.dtype == object:
         return list(output)
-    if isinstance(expression, Output) and expression.domain.whole and not np.isnan(output).any():
-        whole: list[Any] = (
+    if isinstance(expression, Output) and expression.domain.integral and not np.isnan(output).any():
+        cells: list[Any] = (
             output.astype(np.int64).tolist() if (output == np.floor(output)).all() else output.tolist()
         )
-        return whole
+        return cells
     return _listed(output)
 
 

@@ -41,7 +41,7 @@ def arithmetic(op: Callable[[float, float], float], what: str) -> Rule:
             )
         numbers(what, a, b)
         low, high = corners(a, b, op)
-        result = number(low, high, whole=a.whole and b.whole, nullable=any_null(a, b))
+        result = number(low, high, integral=a.integral and b.integral, nullable=any_null(a, b))
         return replace(result, values=few(a, b, op))
 
     return rule
@@ -49,7 +49,7 @@ def arithmetic(op: Callable[[float, float], float], what: str) -> Rule:
 
 def few(a: Domain, b: Domain, op: Callable[[float, float], float]) -> tuple[Any, ...] | None:
     """Return the values of an operation on few whole numbers: FLOOR(age / 10) * 10 is 0, 10, 20, ..."""
-    if not (a.whole and b.whole):
+    if not (a.integral and b.integral):
         return None
     left, right = a.members(4096), b.members(4096)
     if left is None or right is None or len(left) * len(right) > 4096:
@@ -60,14 +60,14 @@ def few(a: Domain, b: Domain, op: Callable[[float, float], float]) -> tuple[Any,
 def days(a: Domain, b: Domain) -> Domain:
     a.need(Kind.DATE, "a difference in days")
     b.need(Kind.DATE, "a difference in days")
-    return number(a.low - b.high, a.high - b.low, whole=True, nullable=any_null(a, b))
+    return number(a.low - b.high, a.high - b.low, integral=True, nullable=any_null(a, b))
 
 
 def later(a: Domain, n: Domain) -> Domain:
     """Return a date some fixed number of days later, or earlier, within the years that both Python and the
     engine know."""
     a.need(Kind.DATE, "adding days")
-    if not (n.kind is Kind.NUMBER and n.low == n.high and n.whole and not n.nullable):
+    if not (n.kind is Kind.NUMBER and n.low == n.high and n.integral and not n.nullable):
         raise Refusal("to a date a fixed whole number of days can be added")
     low, high = a.low + n.low, a.high + n.low
     if not date.min.toordinal() <= low <= high <= date.max.toordinal():
@@ -85,36 +85,36 @@ def divide(a: Domain, b: Domain) -> Domain:
 
 def integer_divide(a: Domain, b: Domain) -> Domain:
     """`//` of what DuckDB would hold as integers: cut off towards zero."""
-    return monotone(math.trunc, "//", whole=True)(divide(a, b))
+    return monotone(math.trunc, "//", integral=True)(divide(a, b))
 
 
 def exactly_whole(a: Domain) -> Domain:
     """Return a number where it is whole, missing where it is not: the key of groups by a number that was
     declared with whole bounds."""
     numbers("GROUP BY", a)
-    return number(a.low, a.high, whole=True)
+    return number(a.low, a.high, integral=True)
 
 
 def sign(a: Domain) -> Domain:
     numbers("SIGN", a)
     low, high = (float((end > 0) - (end < 0)) for end in (a.low, a.high))
-    return number(low, high, whole=True, nullable=a.nullable)
+    return number(low, high, integral=True, nullable=a.nullable)
 
 
 def modulo(a: Domain, b: Domain) -> Domain:
     numbers("%", a, b)
-    most = max(abs(b.low), abs(b.high))
-    whole = a.whole and b.whole
-    edge = most - 1 if whole and most >= 1 else most
+    largest = max(abs(b.low), abs(b.high))
+    integral = a.integral and b.integral
+    edge = largest - 1 if integral and largest >= 1 else largest
     low = 0.0 if a.low >= 0 else -edge
-    return number(low, 0.0 if a.high <= 0 else edge, whole=whole, nullable=True)
+    return number(low, 0.0 if a.high <= 0 else edge, integral=integral, nullable=True)
 
 
-def monotone(op: Callable[[float], float], what: str, *, whole: bool | None = None) -> Rule:
+def monotone(op: Callable[[float], float], what: str, *, integral: bool | None = None) -> Rule:
     def rule(a: Domain) -> Domain:
         numbers(what, a)
         low, high = (op(end) if math.isfinite(end) else end for end in (a.low, a.high))
-        return number(low, high, whole=a.whole if whole is None else whole, nullable=a.nullable)
+        return number(low, high, integral=a.integral if integral is None else integral, nullable=a.nullable)
 
     return rule
 
@@ -123,7 +123,7 @@ def absolute(a: Domain) -> Domain:
     numbers("ABS", a)
     ends = sorted((abs(a.low), abs(a.high)))
     low = 0.0 if a.low <= 0 <= a.high else ends[0]
-    return number(low, ends[1], whole=a.whole, nullable=a.nullable)
+    return number(low, ends[1], integral=a.integral, nullable=a.nullable)
 
 
 def root(a: Domain) -> Domain:
@@ -153,7 +153,7 @@ def power(a: Domain, b: Domain) -> Domain:
     n = int(b.low)
     ends = [capped(end, n) for end in (a.low, a.high)]
     low = 0.0 if n % 2 == 0 and n > 0 and a.low <= 0 <= a.high else min(ends)
-    return number(low, max(ends), whole=a.whole, nullable=a.nullable)
+    return number(low, max(ends), integral=a.integral, nullable=a.nullable)
 
 
 def capped(end: float, n: int) -> float:
@@ -172,7 +172,7 @@ def clamp(a: Domain, low: Domain, high: Domain) -> Domain:
     inner = number(
         max(a.low, low.low),
         min(a.high, high.low),
-        whole=a.whole and low.whole and high.whole,
+        integral=a.integral and low.integral and high.integral,
         nullable=a.nullable or not a.finite,
     )
     if inner.low > inner.high:  # all of it lies beyond one end
@@ -239,7 +239,7 @@ def case(*args: Domain) -> Domain:
 
 def is_null(domain: Domain) -> bool:
     """Return the literal NULL fits any kind: its domain is the empty one."""
-    return domain.nullable and domain.low == domain.high == 0.0 and domain.whole and domain.values is None
+    return domain.nullable and domain.low == domain.high == 0.0 and domain.integral and domain.values is None
 
 
 def coalesce(*args: Domain) -> Domain:
@@ -337,7 +337,7 @@ def mapped(function: Callable[..., Any], what: str) -> Rule:
         for arg in rest:
             if arg.kind is Kind.NUMBER and arg.low == arg.high:
                 fixed.append(int(arg.low))
-            if not fixed or not 0 <= fixed[-1] <= LONGEST or fixed[0] < 1 or not arg.whole:
+            if not fixed or not 0 <= fixed[-1] <= LONGEST or fixed[0] < 1 or not arg.integral:
                 raise Refusal(f"{what} needs fixed whole numbers up to {LONGEST:,}, a start of at least 1")
         if a.values is None:
             return text(nullable=a.nullable)
@@ -361,9 +361,9 @@ def concat(*args: Domain) -> Domain:
 def length(a: Domain) -> Domain:
     a.need(Kind.TEXT, "LENGTH")
     if a.values is None:
-        return number(0, math.inf, whole=True, nullable=a.nullable)
+        return number(0, math.inf, integral=True, nullable=a.nullable)
     sizes = [len(value) for value in a.values]
-    return number(min(sizes), max(sizes), whole=True, nullable=a.nullable)
+    return number(min(sizes), max(sizes), integral=True, nullable=a.nullable)
 
 
 PARTS = {
@@ -384,7 +384,7 @@ def part(name: str) -> Rule:
         low, high = PARTS[name]
         if name == "year" and a.bounded:
             low, high = date.fromordinal(int(a.low)).year, date.fromordinal(int(a.high)).year
-        return number(low, high, whole=True, nullable=a.nullable)
+        return number(low, high, integral=True, nullable=a.nullable)
 
     return rule
 
@@ -410,7 +410,7 @@ def to_number(a: Domain) -> Domain:
     if a.kind is Kind.TEXT:
         return number(-math.inf, math.inf)
     if a.kind is Kind.BOOLEAN:
-        return number(0, 1, whole=True, nullable=a.nullable)
+        return number(0, 1, integral=True, nullable=a.nullable)
     a.need(Kind.NUMBER, "CAST to a number")
     return a
 
@@ -423,7 +423,7 @@ def away(x: float) -> float:
     return float(cut + math.copysign(1, x) if abs(x - cut) >= 0.5 else cut)
 
 
-def to_integer(least: int, most: int) -> Rule:
+def to_integer(lower: int, upper: int) -> Rule:
     """CAST to an integer type: halves to the even neighbor, as DuckDB casts a DOUBLE; what does not fit is
     missing."""
 
@@ -431,9 +431,9 @@ def to_integer(least: int, most: int) -> Rule:
         b = to_number(a)
         # texts such as '2.5' are rounded by DuckDB another way; their range is that of the type
         low, high = (float(round(end)) if math.isfinite(end) else end for end in (b.low, b.high))
-        fits = least <= low and high <= most and a.kind is not Kind.TEXT
-        low, high = min(max(low, least), most), max(min(high, most), least)
-        domain = number(low, high, whole=True, nullable=b.nullable or not fits)
+        fits = lower <= low and high <= upper and a.kind is not Kind.TEXT
+        low, high = min(max(low, lower), upper), max(min(high, upper), lower)
+        domain = number(low, high, integral=True, nullable=b.nullable or not fits)
         return replace(domain, values=b.values if fits else None)
 
     return rule
@@ -442,9 +442,9 @@ def to_integer(least: int, most: int) -> Rule:
 def to_decimal(a: Domain, width: Domain, scale: Domain) -> Domain:
     """CAST to DECIMAL(width, scale): halves away from zero; what does not fit is missing."""
     b, digits = to_number(a), int(scale.low)
-    half, most = 0.5 * 10.0**-digits, 10.0 ** (int(width.low) - digits)
-    domain = number(max(b.low - half, -most), min(b.high + half, most), whole=digits == 0)
-    if b.whole and -most < b.low and b.high < most and a.kind is not Kind.TEXT:
+    half, limit = 0.5 * 10.0**-digits, 10.0 ** (int(width.low) - digits)
+    domain = number(max(b.low - half, -limit), min(b.high + half, limit), integral=digits == 0)
+    if b.integral and -limit < b.low and b.high < limit and a.kind is not Kind.TEXT:
         return replace(b, integer=False)
     return domain
 
@@ -453,7 +453,7 @@ def to_float(a: Domain) -> Domain:
     """CAST to FLOAT: the nearest number of 24 bits."""
     b = to_number(a)
     slack = max(abs(b.low), abs(b.high)) * 2.0**-23
-    exact = b.whole and max(abs(b.low), abs(b.high)) <= 1 << 24
+    exact = b.integral and max(abs(b.low), abs(b.high)) <= 1 << 24
     return replace(b, integer=False) if exact else number(b.low - slack, b.high + slack)
 
 
@@ -461,10 +461,10 @@ def truncated_number(a: Domain, digits: Domain | None = None) -> Domain:
     """TRUNC: towards zero."""
     numbers("TRUNC", a)
     places = 0 if digits is None else digits.low
-    if digits is not None and not (digits.low == digits.high and 0 <= places <= 12 and digits.whole):
+    if digits is not None and not (digits.low == digits.high and 0 <= places <= 12 and digits.integral):
         raise Refusal("TRUNC needs a fixed number of digits between 0 and 12")
     if places == 0:
-        return monotone(math.trunc, "TRUNC", whole=True)(a)
+        return monotone(math.trunc, "TRUNC", integral=True)(a)
     return number(
         min(a.low, 0.0) if a.low < 0 else max(0.0, a.low - 10.0**-places),
         max(a.high, 0.0),
@@ -475,7 +475,7 @@ def truncated_number(a: Domain, digits: Domain | None = None) -> Domain:
 def months_later(a: Domain, n: Domain) -> Domain:
     """Return a date some fixed number of months later: the same day, or the month's last."""
     a.need(Kind.DATE, "adding months")
-    if not (n.kind is Kind.NUMBER and n.low == n.high and n.whole and not n.nullable):
+    if not (n.kind is Kind.NUMBER and n.low == n.high and n.integral and not n.nullable):
         raise Refusal("to a date a fixed whole number of months can be added")
     ends = [add_months(date.fromordinal(int(end)), int(n.low)) for end in (a.low, a.high)]
     low, high = (float(end.toordinal()) for end in ends)
@@ -495,13 +495,13 @@ def add_months(day: date, n: int) -> date:
 def round_rule(a: Domain, digits: Domain | None = None) -> Domain:
     numbers("ROUND", a)
     places = 0 if digits is None else digits.low
-    if digits is not None and not (digits.low == digits.high and -12 <= places <= 12 and digits.whole):
+    if digits is not None and not (digits.low == digits.high and -12 <= places <= 12 and digits.integral):
         raise Refusal("ROUND needs a fixed number of digits between -12 and 12")
     half = 0.5 * 10.0**-places
-    if a.whole and places >= 0:
+    if a.integral and places >= 0:
         return replace(a, values=None)
     ends = (away(a.low), away(a.high)) if places == 0 else (a.low - half, a.high + half)
-    result = number(*ends, whole=places <= 0, nullable=a.nullable)
+    result = number(*ends, integral=places <= 0, nullable=a.nullable)
     return result if places >= 0 or not a.bounded else _tens(a, result, 10 ** int(-places))
 
 

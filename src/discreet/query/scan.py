@@ -35,7 +35,7 @@ def aliased(node: Node, alias: str) -> Node:
     return exp.alias_(node, exp.to_identifier(alias, quoted=True))
 
 
-def whole(value: int) -> Node:
+def integer_literal(value: int) -> Node:
     return exp.Literal.number(value) if value >= 0 else exp.Neg(this=exp.Literal.number(-value))
 
 
@@ -171,7 +171,7 @@ def _marked_sql(node: Marked, rows: exp.Select, right: exp.Select) -> exp.Select
     `tables.engines.duckdb_reading`)."""
     prefix = node.prefix
     if not node.pairs:
-        some = exp.GT(this=exp.Count(this=exp.Star()), expression=whole(0))
+        some = exp.GT(this=exp.Count(this=exp.Star()), expression=integer_literal(0))
         totals = exp.select(aliased(some, f"{prefix}m")).from_(right.subquery("i"))
         return rows.join(totals.subquery("x"), join_type="cross")
     inner = [aliased(sql(expression), f"{prefix}k{i}") for i, (_, expression) in enumerate(node.pairs)]
@@ -222,7 +222,7 @@ def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
             columns.append(aliased(cleaned(name(column), fact, own.get(column, "text")), alias))
             if _is_raw(fact, own.get(column)):
                 columns.append(aliased(name(column), f"{alias}r"))
-    query = exp.select(*(columns or [aliased(whole(1), f"{scan.prefix}n")]), copy=False).from_(
+    query = exp.select(*(columns or [aliased(integer_literal(1), f"{scan.prefix}n")]), copy=False).from_(
         exp.Table(this=exp.to_identifier(scan.table, quoted=True)), copy=False
     )
     if _identified(scan) in used and scan.private and scan.unit is None:

@@ -120,7 +120,7 @@ class Marks:
             )
         prefix = mark.name[:-1]
         total, present = (
-            Column(f"{prefix}{end}", number(0, 1e15, whole=True, nullable=False)) for end in "nc"
+            Column(f"{prefix}{end}", number(0, 1e15, integral=True, nullable=False)) for end in "nc"
         )
         unknown = make("or", make("null?", x), make("<", present, total))
         marked, empty = make("coalesce", mark, Literal(False)), make("=", total, Literal(0))

@@ -161,7 +161,7 @@ class WorkloadQuery:
             {
                 "plans": plans,
                 "public": to_json(self.public),
-                "rows": built.most,
+                "rows": built.max_rows,
                 "noise": to_json(built.noise),
             },
             sort_keys=True,
@@ -346,11 +346,11 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
     if planned.many or not counts or not plain or len(recipes.measures) < 2 or not planned.known_keys:
         return None
     try:
-        whole = WorkloadQuery(queries=(text,), public=public, **options)
+        workload = WorkloadQuery(queries=(text,), public=public, **options)
     except QueryError:  # too many cells: each count by itself then
         return None
-    alone = whole._alone()
-    return whole if alone is not None and whole.rmse**2 < GAIN * alone else None
+    alone = workload._alone()
+    return workload if alone is not None and workload.rmse**2 < GAIN * alone else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -362,7 +362,7 @@ class _Built:
     plan_numbers: tuple[tuple[int, ...], ...]
     cells: Explicit | None
     sizes: tuple[int, ...]
-    most: int
+    max_rows: int
     strategy: matrix.Factorization
     grid: Grid
     noise: IntegerLaplace | IntegerGaussian
@@ -392,11 +392,14 @@ class _Built:
 
     def statement(self, kinds: Any, dialect: Dialect) -> str:
         """Return the engine's query, with a placeholder where the key of a run goes; written once."""
-        known = (dialect.name, *sorted((table, *sorted(columns.items())) for table, columns in kinds.items()))
-        if known not in self.written:
-            most = self.most if self.compilation.many else None
-            self.written[known] = counts_sql(self.compilation, kinds, most, _KEY, dialect)
-        return self.written[known]
+        kinds_key = (
+            dialect.name,
+            *sorted((table, *sorted(columns.items())) for table, columns in kinds.items()),
+        )
+        if kinds_key not in self.written:
+            max_rows = self.max_rows if self.compilation.many else None
+            self.written[kinds_key] = counts_sql(self.compilation, kinds, max_rows, _KEY, dialect)
+        return self.written[kinds_key]
 
     def counts(self, engine: Engine, key: int) -> Counts:
         """Return the exact counts of cells."""
@@ -445,11 +448,11 @@ def _build(query: WorkloadQuery, norms: tuple[matrix.strategies.Norm, ...]) -> _
         for group, at_all in zip(parts, numbers, strict=True)
     )
     compilation = compiled(plans)
-    most = max(bounding_of(p, query.rows or query.public.unit.rows, 1).rows for p in plans)
+    max_rows = max(bounding_of(p, query.rows or query.public.unit.rows, 1).rows for p in plans)
     workload, cells, slices = _workload(compilation)
     sizes = workload.domain
-    one = most if query.public.neighbors is ADD_REMOVE else 2 * most
-    counted = Sensitivity(linf=most, l0=one, l1=one)
+    one = max_rows if query.public.neighbors is ADD_REMOVE else 2 * max_rows
+    counted = Sensitivity(linf=max_rows, l0=one, l1=one)
     exchanged = not compilation.many and query.public.neighbors is not ADD_REMOVE
     options = []
     for norm in norms:
@@ -462,7 +465,17 @@ def _build(query: WorkloadQuery, norms: tuple[matrix.strategies.Norm, ...]) -> _
         spread = np.sqrt(grid.variances(workload)) * noise.standard_deviation
         options.append(
             _Built(
-                compilation, parts, tuple(numbers), cells, sizes, most, strategy, grid, noise, slices, spread
+                compilation,
+                parts,
+                tuple(numbers),
+                cells,
+                sizes,
+                max_rows,
+                strategy,
+                grid,
+                noise,
+                slices,
+                spread,
             )
         )
     return min(options, key=lambda option: option.rmse)

@@ -87,22 +87,22 @@ def bernoulli_exp_each(numerators: Any, denominator: int, entropy: Entropy) -> B
                tests).
     """
     _require.integer(denominator=denominator, at_least=1)
-    whole = int(denominator)
+    divisor = int(denominator)
     if (
         isinstance(numerators, np.ndarray)
         and numerators.dtype.kind in "iu"
         and numerators.ndim == 1
-        and whole >> 1000 == 0
+        and divisor >> 1000 == 0
     ):
         values: Any = numerators
-        xs = numerators.astype(np.float64) / float(whole)
+        xs = numerators.astype(np.float64) / float(divisor)
     else:
         values = integers(numerators, "numerators") if len(numerators) else []
-        xs = np.array([_require.float_or_inf(Fraction(v, whole)) for v in values], dtype=np.float64)
+        xs = np.array([_require.float_or_inf(Fraction(v, divisor)) for v in values], dtype=np.float64)
     if (xs < 0).any():
         raise _require.fail("numerators", f"{len(xs)} of them", "zero or above")
     prefixes = stream(entropy).words(len(xs)) >> np.uint64(11)
-    return exp_coins(xs, lambda i: Fraction(int(values[i]), whole), prefixes, entropy)
+    return exp_coins(xs, lambda i: Fraction(int(values[i]), divisor), prefixes, entropy)
 
 
 def exp_coins(

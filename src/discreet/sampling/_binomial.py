@@ -40,9 +40,9 @@ def binomial(trials: int, p: Any, n: int, entropy: Entropy) -> npt.NDArray[np.in
     if exact in (0, 1) or trials == 0:
         return np.full(n, trials * int(exact), np.int64)
     usual = _BLOCKS[trials > _BLOCKS[1]]
-    whole, rest = divmod(trials, usual)
+    blocks, rest = divmod(trials, usual)
     out = np.zeros(n, np.int64)
-    for block, repeats in ((usual, whole), (rest, 1 if rest else 0)):
+    for block, repeats in ((usual, blocks), (rest, 1 if rest else 0)):
         for _ in range(repeats):
             _block(block, exact).add_to(out, entropy)
     return out

@@ -70,24 +70,25 @@ def _slope(rate: Fraction) -> float:
     return float(Fraction(1 << bits, -_bounds.log(1 - rate, bits)[0]))
 
 
-def _gaps(n: int, most: int, rate: Fraction, slope: float, entropy: Entropy) -> Indices:
-    """n geometric numbers, those above `most` as `most`. 53 bits of U are known at first: U lies in [known,
-    known + 1) 2**-53.
+def _gaps(n: int, limit: int, rate: Fraction, slope: float, entropy: Entropy) -> Indices:
+    """Draw n geometric numbers, cut off at `limit`. 53 bits of U are drawn at first: U lies in
+    [prefix, prefix + 1) 2**-53.
 
-    Proof: -ln U is at most that of the lower end, and at least this less ln(1 + 1 / known) <= 1 / known.
+    Proof: -ln U is at most that of the lower end, and at least this less ln(1 + 1 / prefix) <= 1 / prefix.
     """
-    known = entropy.words(n) >> np.uint64(11)
-    with np.errstate(divide="ignore", invalid="ignore"):  # nothing is known of U: no floats agree then
-        real = known.astype(np.float64)
+    prefixes = entropy.words(n) >> np.uint64(11)
+    # where the prefix is zero nothing is known of U: no floats agree then
+    with np.errstate(divide="ignore", invalid="ignore"):
+        real = prefixes.astype(np.float64)
         upper = np.log(real * 2.0**-53) * -slope
         lower = upper * (1 - _FLOAT_ERROR)
         lower -= (1.01 * slope) / real
         upper *= 1 + _FLOAT_ERROR
-        np.minimum(np.floor(upper, out=upper), most, out=upper)
-        np.minimum(np.floor(lower, out=lower), most, out=lower)
+        np.minimum(np.floor(upper, out=upper), limit, out=upper)
+        np.minimum(np.floor(lower, out=lower), limit, out=lower)
     result = upper.astype(np.int64)
     for i in np.flatnonzero(upper != lower).tolist():
-        result[i] = min(most, _exact_gap(int(known[i]), rate, entropy))
+        result[i] = min(limit, _exact_gap(int(prefixes[i]), rate, entropy))
     return result
 
 

@@ -50,10 +50,10 @@ def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction,
 def _integers(values: Any, name: str) -> NDArray[Any]:
     """Return a vector of integers whose differences do not wrap."""
     array = np.asarray(values)
-    whole = array.dtype.kind in "iu" or (
+    integral = array.dtype.kind in "iu" or (
         array.dtype.kind == "O" and all(isinstance(v, int) for v in array.flat)
     )
-    if array.ndim != 1 or not len(array) or not whole:
+    if array.ndim != 1 or not len(array) or not integral:
         raise _require.fail(
             name, f"an array of {array.dtype} with {array.ndim} dimensions", "a list of integers"
         )

@@ -67,13 +67,13 @@ class Table:
         Proof: the number is how many lows are at most p, if all their highs are below p; highs ascend, so the
                last tells.
         """
-        most = np.zeros(len(prefixes), np.int64)
+        outcomes = np.zeros(len(prefixes), np.int64)
         for step, thresholds in self._steps:
-            most += (thresholds.take(most, mode="clip") <= prefixes) * step
-        np.minimum(most, len(self.lows), out=most)
-        for i in np.flatnonzero((self._last.take(most) >= prefixes) & (most > 0)).tolist():
-            most[i] = self._refine(int(prefixes[i]), 64, entropy)
-        return most
+            outcomes += (thresholds.take(outcomes, mode="clip") <= prefixes) * step
+        np.minimum(outcomes, len(self.lows), out=outcomes)
+        for i in np.flatnonzero((self._last.take(outcomes) >= prefixes) & (outcomes > 0)).tolist():
+            outcomes[i] = self._refine(int(prefixes[i]), 64, entropy)
+        return outcomes
 
     def _refine(self, prefix: int, bits: int, entropy: Entropy) -> int:
         """Return the outcome number for one uniform, drawing as many more bits as it takes."""
@@ -81,9 +81,9 @@ class Table:
             prefix = prefix << 64 | entropy.integer(64)
             bits += 64
             lows, highs = _thresholds(self._law, bits)
-            most, least = bisect_right(lows, prefix), bisect_left(highs, prefix)
-            if most == least:
-                return most
+            upper, lower = bisect_right(lows, prefix), bisect_left(highs, prefix)
+            if upper == lower:
+                return upper
 
 
 def _thresholds(law: Law, bits: int) -> tuple[list[int], list[int]]:

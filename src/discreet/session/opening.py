@@ -105,9 +105,9 @@ def open(
         source = data if opened and not related else connect(table_data, public, related=related, **limits)
     if opened and source.public != public:
         raise InvalidInput("this source has public facts of its own; give none beside them.")
-    given = remote
-    remote = given or _address(ledger)
-    path = _ledger(data, ledger) if given or remote is None else Path(split(remote)[1] + ".ledger")
+    requested = remote
+    remote = requested or _address(ledger)
+    path = _ledger(data, ledger) if requested or remote is None else Path(split(remote)[1] + ".ledger")
     if path.exists() if remote is None else attach(path, remote):
         curator = _existing(path, source, budget, analysts)
         warn_of_changes(_path(data), public, curator.ledger)

@@ -230,17 +230,17 @@ def open_learner(session: Session, loss: Any, number: int | None, **options: Any
 
 def online_learner(session: Session, loss: Any, **options: Any) -> OnlineLearner:
     """Return the priced learner of a loss: free, nothing is read or charged."""
-    given = {name: value for name, value in options.items() if value is not None}
-    epsilon, rho = given.get("epsilon"), given.get("rho")
+    declared = {name: value for name, value in options.items() if value is not None}
+    epsilon, rho = declared.get("epsilon"), declared.get("rho")
     if epsilon is None and rho is None:
         raise InvalidInput("say what the learner may cost in all: epsilon=1. Nothing was charged.")
     if epsilon is not None:
         _require.positive(epsilon=epsilon)
-    if session.public.unit.column is not None and "participations" not in given:
+    if session.public.unit.column is not None and "participations" not in declared:
         raise _participations(session.public)
-    if "delta" not in given and rho is None:
-        given["delta"] = session._delta(epsilon, session.curator.policy)
-    return learner(session.public, loss, **given)
+    if "delta" not in declared and rho is None:
+        declared["delta"] = session._delta(epsilon, session.curator.policy)
+    return learner(session.public, loss, **declared)
 
 
 def _participations(public: Public) -> InvalidInput:

@@ -131,7 +131,7 @@ class Labeller:
         answered = sum(n is not None for n in labels)
         sanitized = [value for value in values if isinstance(value, vote_cost.SanitizedFigure)]
         price = priced(mechanism.event, mechanism.delta)
-        most = getattr(aggregator, "answers", aggregator.queries)
+        limit = getattr(aggregator, "answers", aggregator.queries)
         agreement, error = self._agreement(counts)
         return LabellerReport(
             teachers=mechanism.teachers,
@@ -141,7 +141,7 @@ class Labeller:
             left=0 if sanitized else _left(aggregator, len(labels) + failed, answered),
             epsilon=price,
             delta=mechanism.delta,
-            per_answer=price / max(answered, 1) if answered else price / most,
+            per_answer=price / max(answered, 1) if answered else price / limit,
             agreement=agreement,
             agreement_error=error,
             sanitized=sanitized[-1] if sanitized else None,
@@ -172,9 +172,9 @@ class Labeller:
 
 def _left(aggregator: Any, asked: int, answered: int) -> int:
     """Return how many questions may still be asked; 0 where it has halted."""
-    most = getattr(aggregator, "answers", None)
+    limit = getattr(aggregator, "answers", None)
     failures = getattr(aggregator, "failures", None)
-    halted = (most is not None and answered >= most) or (
+    halted = (limit is not None and answered >= limit) or (
         failures is not None and asked - answered >= failures
     )
     return 0 if halted else max(int(aggregator.queries) - asked, 0)
@@ -361,8 +361,8 @@ def chosen(
             raise _require.fail("overlap", shared, f"at most the {teachers} teachers")
         return stable_votes.SampledVotes.for_privacy(epsilon, delta, queries, overlap=shared)
     if name == "sparse":
-        most = 5 if failures is None else failures
-        return stable_votes.SparseVotes.for_privacy(epsilon, delta, queries, failures=most)
+        refusals = 5 if failures is None else failures
+        return stable_votes.SparseVotes.for_privacy(epsilon, delta, queries, failures=refusals)
     # By default 4 of 5 teachers must agree, as in the paper; or differ from the student by 3 of 10.
     least = threshold if threshold is not None else round((0.8 if name == "confident" else 0.3) * teachers)
     settings: dict[str, Any] = {"answers": queries if answers is None else answers, "threshold": least}

@@ -49,9 +49,9 @@ class Terms:
         if self.delta is not None:
             own = self.delta
         if several_counts(text) and self.within is None:
-            whole = self._together(text, public, own(self.epsilon) if callable(own) else own)
-            if whole is not None:
-                return whole
+            workload = self._together(text, public, own(self.epsilon) if callable(own) else own)
+            if workload is not None:
+                return workload
         weights = tuple(self.weights.items()) if isinstance(self.weights, Mapping) else tuple(self.weights)
         return ask(
             text,
@@ -85,7 +85,7 @@ class Terms:
         from ..query import together
 
         others = {"noise": (self.noise, "auto"), "groups": (self.groups, None), "other": (self.other, False)}
-        options: dict[str, Any] = {name: given for name, (given, usual) in others.items() if given != usual}
+        options: dict[str, Any] = {name: value for name, (value, usual) in others.items() if value != usual}
         options |= {"weights": self.weights} if self.weights else {}
         options |= {"rows": self.rows} if self.rows is not None else {}
         return together(text, public, epsilon=self.epsilon, rho=self.rho, delta=delta, **options)

@@ -295,8 +295,8 @@ class ContinualCounter:
         _require.open_probability(confidence=confidence)
         noise = self.noise(self._block_length(step or 1))
         if step is None:
-            most = self.horizon or self.restart or 1024
-            largest = max(map(self.deviation, worst_candidates(most)))
+            last = self.horizon or self.restart or 1024
+            largest = max(map(self.deviation, worst_candidates(last)))
         else:
             largest = self.deviation(step)
         return width(noise, confidence) * largest

@@ -182,10 +182,10 @@ class OnlineLearner:
     def start(self, source: Source, *, entropy: Entropy, drawer: Any = None) -> State:
         """Nothing of the source counts yet; the first decision is the middle of the set."""
         check_source(self.public, source)
-        given = {} if drawer is None else {"drawer": drawer}
+        drawer_option = {} if drawer is None else {"drawer": drawer}
         first = self.first_decision()
         zeros = [0.0] * len(first)
-        sums = self.sums.start(source, entropy=entropy, **given)
+        sums = self.sums.start(source, entropy=entropy, **drawer_option)
         return {"sums": sums, "decision": first.tolist(), "total": zeros}
 
     def first_decision(self) -> Floats:

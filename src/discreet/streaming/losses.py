@@ -171,8 +171,8 @@ def _sigmoid(z: float) -> float:
 
 
 def _names(**named: Any) -> tuple[str, ...]:
-    ((name, given),) = named.items()
-    columns = _require.listed(**{name: given})
+    ((name, value),) = named.items()
+    columns = _require.listed(**{name: value})
     _require.non_empty(**{name: columns})
     if not all(isinstance(c, str) for c in columns) or len(set(columns)) < len(columns):
         raise _require.fail(name, columns, "names of columns, each once")
@@ -303,8 +303,8 @@ class ClippedGradients:
         length = (length if self.norm == "l1" else np.sqrt(length))[:, None]
         # A little less than the clip, for the rounding of lengths in floats.
         reach = np.minimum(self.clip, peak * length) / self.clip * (1 - 2.0**-30)
-        whole = np.trunc(direction / np.maximum(length, 1e-300) * reach * GRID)
-        whole = np.where(np.isfinite(whole), np.clip(whole, -GRID, GRID), 0.0).astype(np.int64)
-        size = np.abs(whole).sum(axis=1) if self.norm == "l1" else np.square(whole).sum(axis=1)
+        steps = np.trunc(direction / np.maximum(length, 1e-300) * reach * GRID)
+        steps = np.where(np.isfinite(steps), np.clip(steps, -GRID, GRID), 0.0).astype(np.int64)
+        size = np.abs(steps).sum(axis=1) if self.norm == "l1" else np.square(steps).sum(axis=1)
         within = np.asarray(size <= (GRID if self.norm == "l1" else GRID**2))
-        return np.where(within.reshape(-1, 1), whole, 0)
+        return np.where(within.reshape(-1, 1), steps, 0)

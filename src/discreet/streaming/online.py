@@ -98,21 +98,21 @@ class PrivateSums:
         """Clip, add, and return the noisy sum so far."""
         if self.taken >= self.steps:
             raise Halted(f"all {self.steps:,} steps are taken. Nothing was added or released.")
-        given = np.asarray(vector, dtype=np.float64)
-        if given.shape != (self.dimension,):
+        array = np.asarray(vector, dtype=np.float64)
+        if array.shape != (self.dimension,):
             raise InvalidInput(
-                f"a vector has {self.dimension} entries, got {given.shape}. Nothing was added."
+                f"a vector has {self.dimension} entries, got {array.shape}. Nothing was added."
             )
         # What is not finite counts as nothing: its length has no bound.
-        given = given if np.isfinite(given).all() else np.zeros(self.dimension)
-        peak = float(np.abs(given).max(initial=0.0)) or 1.0
-        direction = given / peak
+        array = array if np.isfinite(array).all() else np.zeros(self.dimension)
+        peak = float(np.abs(array).max(initial=0.0)) or 1.0
+        direction = array / peak
         length = float(np.linalg.norm(direction, 1 if self._norm == "l1" else 2)) or 1.0
         # A little less than the bound, for the rounding of lengths in floats.
         unit = direction / length * (min(self.bound, peak * length) / self.bound * (1 - 2.0**-30))
-        whole = np.trunc(unit * GRID).astype(np.int64)
+        integers = np.trunc(unit * GRID).astype(np.int64)
         self.taken += 1
-        self._state, rows = self._part.encode(self._state, whole, self.taken)
+        self._state, rows = self._part.encode(self._state, integers, self.taken)
         noisy = [self.noise(row, entropy=entropy) for row in rows]
         self._state, total = self._part.decode(self._state, noisy, self.taken)
         return total * (self.bound / GRID)

@@ -132,8 +132,8 @@ class UnitRecord:
 
     def _name(self, unit: Any) -> bytes:
         """A column of ids may come as integers, floats, decimals or text: 7, 7.0 and "7" are one unit."""
-        whole = isinstance(unit, float | Decimal | bool) and unit == int(unit)
-        text = str(int(unit) if whole else unit).encode("utf-8", "surrogatepass")
+        integral = isinstance(unit, float | Decimal | bool) and unit == int(unit)
+        text = str(int(unit) if integral else unit).encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(text, key=self._key, digest_size=16).digest()
         # Numpy's byte strings lose zeros at their end.
         return digest[:15] + bytes([digest[15] | 1])

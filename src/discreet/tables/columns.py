@@ -233,8 +233,8 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     chunks = []
     for chunk in column.chunks:
         places = chunk.indices.cast(pa.int64(), safe=False)
-        known = pc.and_(pc.greater_equal(places, 0), pc.less(places, len(chunk.dictionary)))
-        chunks += _sound(chunk.dictionary).take(pc.if_else(known, places, None)).chunks
+        valid = pc.and_(pc.greater_equal(places, 0), pc.less(places, len(chunk.dictionary)))
+        chunks += _sound(chunk.dictionary).take(pc.if_else(valid, places, None)).chunks
     return pa.chunked_array(chunks, column.type.value_type)
 
 
@@ -284,10 +284,10 @@ def _between(column: pa.ChunkedArray, as_: pa.DataType, low: int, high: int) -> 
     import pyarrow.compute as pc
 
     numbers = pa.chunked_array([chunk.view(as_) for chunk in column.chunks], as_)
-    known = pc.and_(
+    valid = pc.and_(
         pc.greater_equal(numbers, pa.scalar(low, as_)), pc.less_equal(numbers, pa.scalar(high, as_))
     )
-    inside = pc.if_else(known, numbers, pa.scalar(None, as_))
+    inside = pc.if_else(valid, numbers, pa.scalar(None, as_))
     return pa.chunked_array([chunk.view(column.type) for chunk in inside.chunks], column.type)
 
 

@@ -141,11 +141,11 @@ class _Closed:
                 if not _whole(expression):
                     raise _unwritten(self.called, f"{cls.__name__} with parts that it lacks or does not know")
                 return writer(self, expression)  # type: ignore[arg-type]
-            known = PLAIN.get(cls)
-            if known is None:
+            allowed = PLAIN.get(cls)
+            if allowed is None:
                 raise _unwritten(self.called, cls.__name__)
             for name, value in expression.args.items():
-                if name not in known and value:
+                if name not in allowed and value:
                     raise _unwritten(self.called, f"{cls.__name__} with {name}")
         text: str = super().sql(expression, key, comment)  # type: ignore[misc]
         return text
@@ -153,13 +153,13 @@ class _Closed:
 
 def _whole(node: exp.Expr) -> bool:
     """Return whether a node of ours has all that it must have, and nothing else."""
-    known, given = node.arg_types, node.args
+    declared, args = node.arg_types, node.args
     lacking = (
         name
-        for name, required in known.items()
-        if required and given.get(name) in (None, []) and name != "columns"
+        for name, required in declared.items()
+        if required and args.get(name) in (None, []) and name != "columns"
     )
-    return given.keys() <= known.keys() and next(lacking, None) is None
+    return args.keys() <= declared.keys() and next(lacking, None) is None
 
 
 def _unwritten(dialect: str, what: str) -> Unwritten:

@@ -40,8 +40,8 @@ def _column(fact: Fact, rows: int, random: np.random.Generator) -> pa.Array:
     if isinstance(fact, Categories):
         return pa.array([fact.values[i] for i in random.integers(0, len(fact.values), rows)])
     if isinstance(fact, Bounds):
-        whole = isinstance(fact.lower, int) and isinstance(fact.upper, int)
-        if whole and max(abs(int(fact.lower)), abs(int(fact.upper))) < 1 << 62:
+        integral = isinstance(fact.lower, int) and isinstance(fact.upper, int)
+        if integral and max(abs(int(fact.lower)), abs(int(fact.upper))) < 1 << 62:
             return pa.array(random.integers(int(fact.lower), int(fact.upper), rows, endpoint=True))
         return pa.array(float(fact.lower) + (float(fact.upper) - float(fact.lower)) * random.random(rows))
     if isinstance(fact, Boolean):

@@ -24,8 +24,8 @@ Part = tuple[date, date] | str | int  # days from the first up to, not including
 class Within(DuckDB):
     """What `within` makes: the same engine, limits and lock, and every connection sees the part only."""
 
-    def __init__(self, whole: DuckDB, public: Public, condition: str) -> None:
-        self.__dict__.update(whole.__dict__)
+    def __init__(self, table: DuckDB, public: Public, condition: str) -> None:
+        self.__dict__.update(table.__dict__)
         self._public = public
         self._condition = condition
 

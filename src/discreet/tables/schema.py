@@ -167,7 +167,7 @@ def _fact(name: str, body: Any) -> Fact:
             f"column {name!r} of type {kind!r} needs {', '.join(missing)}: declare what is known "
             f"without looking at the data."
         )
-    given = {
+    options = {
         key: _number(value) if kind == "number" else value for key, value in body.items() if key != "type"
     }
     makers: dict[str, Any] = {
@@ -178,7 +178,7 @@ def _fact(name: str, body: Any) -> Fact:
         "text": Text,
     }
     try:
-        fact: Fact = makers[kind](**given)
+        fact: Fact = makers[kind](**options)
     except DiscreetError as error:
         raise InvalidInput(f"column {name!r}: {error}") from None
     return fact
@@ -352,12 +352,12 @@ def _written(format: Format | None) -> list[str]:
             "   # tried in this order; what fits none is missing",
         ),
     ]
-    known = any(value is not None for _, value, _, _ in entries)
+    any_declared = any(value is not None for _, value, _, _ in entries)
     return [
         "",
         "# How the file is written, where that is not with commas, a decimal point and dates such as "
         "2020-01-31.",
-        "[format]" if known else "# [format]",
+        "[format]" if any_declared else "# [format]",
         *(
             f"{name} = {_value(value)}{more}" if value is not None else f"# {name} = {_value(example)}{more}"
             for name, value, example, more in entries

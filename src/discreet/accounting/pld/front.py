@@ -39,7 +39,7 @@ def epsilon(event: Event, delta: float) -> float:
     return _epsilon(event, delta, None)
 
 
-def _epsilon(event: Event, delta: float, known: list[Solved] | None) -> float:
+def _epsilon(event: Event, delta: float, solved: list[Solved] | None) -> float:
     _require.probability(delta=delta)
     form = normal(event)
     exact = _pure(form)
@@ -47,7 +47,7 @@ def _epsilon(event: Event, delta: float, known: list[Solved] | None) -> float:
         return 0.0
     if delta == 0 or rules.hopeless(form):
         return exact if delta == 0 and form.delta == 0 == form.distance else math.inf
-    return with_room(form, float(delta), lambda room: _above(form, room, known), exact)
+    return with_room(form, float(delta), lambda room: _above(form, room, solved), exact)
 
 
 def bounds(event: Event, delta: float) -> tuple[float, float]:
@@ -58,13 +58,13 @@ def bounds(event: Event, delta: float) -> tuple[float, float]:
     >>> low <= 8.28357335 + 5e-9 and high >= 8.28357335 - 5e-9 and high - low < 1e-6
     True
     """
-    known: list[Solved] = []
-    upper = _epsilon(event, delta, known)
+    solved: list[Solved] = []
+    upper = _epsilon(event, delta, solved)
     if delta in (0, 1) or rules.hopeless(normal(event)):
         return upper, upper
     failure = _surely_lost(event)
     left = (float(delta) - failure) / (1 - failure) * (1 + 1e-12)
-    return (min(_below(normal(attained(event, upper)), left, known), upper) if left > 0 else upper), upper
+    return (min(_below(normal(attained(event, upper)), left, solved), upper) if left > 0 else upper), upper
 
 
 def delta(event: Event, epsilon: float) -> float:
@@ -135,7 +135,7 @@ def _shift(parts: dict[Event, int]) -> tuple[float, float] | None:
     return _round.down(exact) * (1 - 4e-15), _round.up(exact)
 
 
-def _above(form: Normal, delta: float, known: list[Solved] | None = None) -> float:
+def _above(form: Normal, delta: float, solved: list[Solved] | None = None) -> float:
     parts = rules.merged(form)
     if not parts:
         return 0.0
@@ -143,26 +143,26 @@ def _above(form: Normal, delta: float, known: list[Solved] | None = None) -> flo
     if shift:
         return closed_form.gaussian_epsilon(shift[1], delta)[1]
     best = min(
-        _worst(rules.compositions(parts, delta * _TAIL, 0, way), delta, known) for way in rules.ways(parts)
+        _worst(rules.compositions(parts, delta * _TAIL, 0, way), delta, solved) for way in rules.ways(parts)
     )
     if rules.only_renyi(parts):
         best = min(best, rdp.of_form(Normal(parts, 0.0, 0.0, form.neighbors), delta).value)
     return min(best, _pure(form))
 
 
-def _worst(compositions: list[Composition], delta: float, known: list[Solved] | None) -> float:
+def _worst(compositions: list[Composition], delta: float, solved: list[Solved] | None) -> float:
     """Return the largest epsilon over the directions."""
     best = 0.0
     for composition in compositions:
         solver = Solver(composition, delta)
         bound = solver.epsilon_above(delta, best)
-        if known is not None:
-            known.append((composition, solver, bound))
+        if solved is not None:
+            solved.append((composition, solver, bound))
         best = max(best, bound)
     return best
 
 
-def _below(form: Normal, delta: float, known: list[Solved]) -> float:
+def _below(form: Normal, delta: float, solved: list[Solved]) -> float:
     """From below, the more expensive direction first; one that is known to cost no more than what was found
     is skipped."""
     if rules.hopeless(form):
@@ -173,7 +173,7 @@ def _below(form: Normal, delta: float, known: list[Solved]) -> float:
     shift = _shift(parts)
     if shift:
         return closed_form.gaussian_epsilon(shift[0], delta)[0]
-    bounds = [_solved(c, delta, known) for c in rules.compositions(parts, delta * _TAIL, 1)]
+    bounds = [_solved(c, delta, solved) for c in rules.compositions(parts, delta * _TAIL, 1)]
     best = 0.0
     for solver, above in sorted(bounds, key=lambda pair: -pair[1]):
         if above > best:
@@ -184,9 +184,9 @@ def _below(form: Normal, delta: float, known: list[Solved]) -> float:
 Solved = tuple[Composition, Solver, float]
 
 
-def _solved(composition: Composition, delta: float, known: list[Solved]) -> tuple[Solver, float]:
+def _solved(composition: Composition, delta: float, solved: list[Solved]) -> tuple[Solver, float]:
     """Return the solver and upper bound of a composition: those already found, if it is the same one."""
-    for other, solver, above in known:
+    for other, solver, above in solved:
         if other.parts == composition.parts:
             return solver, above
     solver = Solver(composition, delta)

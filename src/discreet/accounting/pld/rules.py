@@ -225,12 +225,12 @@ def _inner(event: Event, accountant_event: Event, tail: float) -> Law:
     upper, lower = [], []
     for i in range(max(len(component.upper) for component, _ in laws)):
         above = [(component.upper[min(i, len(component.upper) - 1)], n) for component, n in laws]
-        known = [
+        below = [
             (component.lower[min(i, len(component.lower) - 1)], n)
             for component, n in laws
             if component.lower is not None
         ]
-        both = joint(above, known if len(known) == len(laws) else None, tail)
+        both = joint(above, below if len(below) == len(laws) else None, tail)
         upper.append(both.upper)
         infinite = max(infinite, math.fsum(n * component.infinite for component, n in laws) + both.infinite)
         lower += [both.lower] if both.lower is not None else []
@@ -390,9 +390,9 @@ def compositions(
     if many is not None:
         laws += _by_the_block(many, parts[many])
     if below:
-        known = [(component.lower, n) for component, n in laws if component.lower is not None]
-        ways = max((len(pairs) for pairs, _ in known), default=0)
-        return [Composition(tuple((_nth(pairs, i), n) for pairs, n in known)) for i in range(ways)]
+        lower_laws = [(component.lower, n) for component, n in laws if component.lower is not None]
+        ways = max((len(pairs) for pairs, _ in lower_laws), default=0)
+        return [Composition(tuple((_nth(pairs, i), n) for pairs, n in lower_laws)) for i in range(ways)]
     infinite = math.fsum(times * component.infinite for component, times in laws) * (1 + 1e-12)
     return [
         Composition(tuple((_nth(component.upper, i), n) for component, n in laws), infinite)

@@ -101,15 +101,17 @@ class Solver:
         left = delta - self.infinite_above
         if left <= 0:
             return math.inf
-        known = self._along(delta)
-        if known is not None and (known.high <= enough or known.high - known.low <= _TIGHT * known.high):
-            return known.high
+        interval = self._along(delta)
+        if interval is not None and (
+            interval.high <= enough or interval.high - interval.low <= _TIGHT * interval.high
+        ):
+            return interval.high
         bound = self._lattice_above(delta, left, enough)
         poor = max(enough, 0.0) < bound < math.inf and (self.points > _LONG or self._by_jumps(bound, delta))
-        if known is None and poor:
-            known = self._line(delta, Interval(0.0, bound, self.theta))
-            self.along = delta, known
-        return bound if known is None else min(known.high, bound)
+        if interval is None and poor:
+            interval = self._line(delta, Interval(0.0, bound, self.theta))
+            self.along = delta, interval
+        return bound if interval is None else min(interval.high, bound)
 
     def _by_jumps(self, epsilon: float, delta: float) -> bool:
         """Return whether delta is made of rare huge losses, for which a lattice is a poor place."""
@@ -175,20 +177,20 @@ class Solver:
         left = delta - self.infinite_below
         if left <= 0:
             return math.inf
-        known = self._along(left)
-        if known is not None and near - known.low <= _LOOSE * near:
-            return known.low
+        interval = self._along(left)
+        if interval is not None and near - interval.low <= _LOOSE * near:
+            return interval.low
         plan = self._near(near, 1.0)
-        if known is None and plan.points > _LONG:
-            known = self._line(left, Interval(0.0, near, self.theta))
-            if known is not None and near - known.low <= _LOOSE * near:
-                return known.low
+        if interval is None and plan.points > _LONG:
+            interval = self._line(left, Interval(0.0, near, self.theta))
+            if interval is not None and near - interval.low <= _LOOSE * near:
+                return interval.low
         bound = engine.epsilon_below(
             engine.tests(self.parts, planning.aimed(plan, self.k, self.seen), self.tail), left, self.offset
         )
-        if known is None and near - bound > _TIGHT * near:
-            known = self._line(left, Interval(bound, near, self.theta))
-        return bound if known is None else max(bound, known.low)
+        if interval is None and near - bound > _TIGHT * near:
+            interval = self._line(left, Interval(bound, near, self.theta))
+        return bound if interval is None else max(bound, interval.low)
 
     def delta_above(self, epsilon: float) -> float:
         """Return a certified upper bound on delta."""

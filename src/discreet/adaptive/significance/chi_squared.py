@@ -109,11 +109,11 @@ class _FromCounts:
             int(counts.sum()),
             laplace_sum_error(self.noise.scale, len(counts), FAILURE_PROBABILITY),
         )
-        least, most = max(0, people - slack), people + slack
+        least, largest = max(0, people - slack), people + slack
         statistic, pvalue = 0.0, 1.0
-        if 0 < most <= _MOST_PEOPLE:
+        if 0 < largest <= _MOST_PEOPLE:
             statistic, pvalue = self.judge(
-                counts, (least, most), float(self.noise.scale), shared.random_source(entropy)
+                counts, (least, largest), float(self.noise.scale), shared.random_source(entropy)
             )
         result = TestResult(
             statistic=statistic, pvalue=shared.at_most_one(pvalue, FAILURE_PROBABILITY), people=people
@@ -183,14 +183,14 @@ class GoodnessOfFitTest(_FromCounts):
     ) -> tuple[float, float]:
         shares = np.array([float(share) for share in self.shares])
         shares /= shares.sum()
-        least, most = people
+        lower, upper = people
         stride = max(1, int(scale / 4))
-        statistic = float(_apart(counts, shares, most, scale))
-        tried = range(least, most + stride, stride)
+        statistic = float(_apart(counts, shares, upper, scale))
+        tried = range(lower, upper + stride, stride)
         if len(tried) * self.runs * len(shares) > _MOST_DRAWS:
-            if least * shares.min() < _EXPECTED:
+            if lower * shares.min() < _EXPECTED:
                 return statistic, 1.0
-            tried = range(most, most + 1)
+            tried = range(upper, upper + 1)
         noise = shared.simulated(random, scale, (self.runs, len(shares)))
         largest = max(self._simulated(counts, shares, n, scale, noise, random) for n in tried)
         return statistic, min(1.0, largest * math.exp((stride // 2) / scale) if len(tried) > 1 else largest)
@@ -256,7 +256,7 @@ class IndependenceTest(_FromCounts):
     def judge(
         self, counts: Floats, people: tuple[int, int], scale: float, random: np.random.Generator
     ) -> tuple[float, float]:
-        shape, most = self.statistic.shape(self.public), people[1]
+        shape, largest = self.statistic.shape(self.public), people[1]
         table = counts.reshape(shape)
         shares = _expected(table) / max(1.0, float(table.sum()))
         statistic = float(_pearson(table, scale))
@@ -264,7 +264,7 @@ class IndependenceTest(_FromCounts):
             return statistic, 1.0
         shares = (shares / shares.sum()).ravel()
         noise = shared.simulated(random, scale, (self.runs, *shape))
-        drawn = random.multinomial(most, shares, self.runs).reshape(self.runs, *shape) + noise
+        drawn = random.multinomial(largest, shares, self.runs).reshape(self.runs, *shape) + noise
         return statistic, shared.monte_carlo(statistic, _pearson(drawn, scale))
 
 

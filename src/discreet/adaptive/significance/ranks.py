@@ -112,7 +112,7 @@ class _Signs:
         """The sizes, and the sum of signs."""
         raise NotImplementedError
 
-    def judge(self, signs: int, most: list[int], scale: float, entropy: Entropy) -> float:
+    def judge(self, signs: int, sizes: list[int], scale: float, entropy: Entropy) -> float:
         """The p-value, with at most these sizes."""
         raise NotImplementedError
 
@@ -125,8 +125,8 @@ class _Signs:
         scale = self._scale(self.moved(size) if declared else self._bound(sizes))
         noisy = signs + draw(scale, entropy)
         slack = certified.quantile(self.sizes_noise.scale, Fraction(FAILURE_PROBABILITY) / len(sizes)) - 1
-        most = [min(size, value + slack) for value in sizes]
-        pvalue = self.judge(noisy, most, float(scale), entropy) if min(most) >= _FEWEST else 1.0
+        upper_sizes = [min(size, value + slack) for value in sizes]
+        pvalue = self.judge(noisy, upper_sizes, float(scale), entropy) if min(upper_sizes) >= _FEWEST else 1.0
         result = TestResult(
             statistic=float(noisy),
             pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY),
@@ -221,8 +221,8 @@ class MannWhitneyTest(_Grouped):
     def combined(self, totals: list[int]) -> int:
         return totals[0]
 
-    def judge(self, signs: int, most: list[int], scale: float, entropy: Entropy) -> float:
-        deviation = math.sqrt(most[0] * most[1] * (sum(most) + 1) / 3)
+    def judge(self, signs: int, sizes: list[int], scale: float, entropy: Entropy) -> float:
+        deviation = math.sqrt(sizes[0] * sizes[1] * (sum(sizes) + 1) / 3)
         greater, less = (_normal_tail(s, deviation, scale) for s in (signs, -signs))
         return shared.two_sided(greater, less, self.alternative)
 
@@ -263,8 +263,8 @@ class KruskalWallisTest(_Grouped):
     def combined(self, totals: list[int]) -> int:
         return sum(abs(total) for total in totals)
 
-    def judge(self, signs: int, most: list[int], scale: float, entropy: Entropy) -> float:
-        random, sizes = shared.random_source(entropy), np.array(most, dtype=np.float64)
+    def judge(self, signs: int, upper_sizes: list[int], scale: float, entropy: Entropy) -> float:
+        random, sizes = shared.random_source(entropy), np.array(upper_sizes, dtype=np.float64)
         normal = random.standard_normal((self.runs, len(sizes))) * np.sqrt(sizes)
         apart = normal - normal.sum(axis=1, keepdims=True) * (sizes / sizes.sum())
         rank_sums = np.abs(apart).sum(axis=1) * math.sqrt(sizes.sum() * (sizes.sum() + 1) / 3)
@@ -315,8 +315,8 @@ class CorrelationTest(_Signs):
         x, y = np.concatenate(pairs, axis=1)
         return [len(x)], kendall(x, y)
 
-    def judge(self, signs: int, most: list[int], scale: float, entropy: Entropy) -> float:
-        n = most[0]
+    def judge(self, signs: int, sizes: list[int], scale: float, entropy: Entropy) -> float:
+        n = sizes[0]
         deviation = math.sqrt(n * (n - 1) * (2 * n + 5) / 18)
         greater, less = (_normal_tail(s, deviation, scale) for s in (signs, -signs))
         return shared.two_sided(greater, less, self.alternative)

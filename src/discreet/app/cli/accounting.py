@@ -161,13 +161,13 @@ def calibrate(
     )
 
 
-def _asked(given: dict[str, Any]) -> EventOptions:
+def _asked(options: dict[str, Any]) -> EventOptions:
     numbers = ("noise_multiplier", "scale", "variance", "each", "rate", "epochs")
     parsed: dict[str, Any] = {
-        name: forms.exact(given[name], f"--{name.replace('_', '-')}") for name in numbers
+        name: forms.exact(options[name], f"--{name.replace('_', '-')}") for name in numbers
     }
     plain: dict[str, Any] = {
-        name: given[name] for name in ("sensitivity", "categories", "times", "n", "batch", "neighbors")
+        name: options[name] for name in ("sensitivity", "categories", "times", "n", "batch", "neighbors")
     }
     return EventOptions(**parsed, **plain)
 

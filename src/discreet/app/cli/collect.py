@@ -280,10 +280,12 @@ def _read(path: Path) -> tuple[Any, list[str] | None, list[Any]]:
         raise InvalidInput(
             f"{str(path)!r} is no file of reports: its first line must describe the randomizer."
         ) from None
-    whole = labels is None or (isinstance(labels, list) and all(isinstance(label, str) for label in labels))
+    labels_valid = labels is None or (
+        isinstance(labels, list) and all(isinstance(label, str) for label in labels)
+    )
     if (
         not isinstance(randomizer, local.LocalRandomizer)
-        or not whole
+        or not labels_valid
         or len(labels or []) != (getattr(randomizer, "domain", 0) if labels else 0)
     ):
         raise InvalidInput(

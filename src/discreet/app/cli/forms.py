@@ -151,8 +151,8 @@ def event(name: str, asked: EventOptions) -> acc.Event:
     if noise is None:
         raise missing(name, form.noise)
     if name == "dpsgd":
-        for given, option in ((asked.rate, "batch (or --rate)"), (asked.times, "epochs (or --times)")):
-            if given is None:
+        for value, option in ((asked.rate, "batch (or --rate)"), (asked.times, "epochs (or --times)")):
+            if value is None:
                 raise missing(name, option)
     one = form.build(asked, noise)
     once = one if asked.rate is None else one.sampled(asked.rate)

@@ -64,9 +64,11 @@ def show(
     opened = Ledger(path)
     entries = list(opened.entries() if analyst is None else own_entries(opened, analyst))[-last:]
     if as_json:
-        whole = analyst is None or books.policy_of(opened).of(analyst) is None
+        with_totals = analyst is None or books.policy_of(opened).of(analyst) is None
         print(
-            json.dumps([entry.to_json() if whole else without_totals(entry) for entry in entries], indent=2)
+            json.dumps(
+                [entry.to_json() if with_totals else without_totals(entry) for entry in entries], indent=2
+            )
         )
         return
     table = Table(box=None, pad_edge=False, header_style="dim")
@@ -199,7 +201,7 @@ def _number(text: str | None, option: str) -> Fraction:
 def _entered(
     epsilon: str | None, delta: str | None, rho: str | None, file: str | None, rule: Any
 ) -> events.Event:
-    if sum(given is not None for given in (epsilon, rho, file)) != 1 or (
+    if sum(option is not None for option in (epsilon, rho, file)) != 1 or (
         delta is not None and epsilon is None
     ):
         raise InvalidInput(

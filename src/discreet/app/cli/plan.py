@@ -79,13 +79,13 @@ def _read(file: Path) -> dict[str, Any]:
     return settings
 
 
-def _work(given: dict[str, Any]) -> dict[str, Any]:
+def _work(entry: dict[str, Any]) -> dict[str, Any]:
     """A model is given by the name of its estimator."""
-    if "model" not in given:
-        return given
+    if "model" not in entry:
+        return entry
     from ... import learning
 
-    name, rest = given["model"], {key: value for key, value in given.items() if key != "model"}
+    name, rest = entry["model"], {key: value for key, value in entry.items() if key != "model"}
     kind = getattr(learning, name, None) if name in learning.__all__ else None
     if kind is None or not hasattr(kind, "adopt"):
         raise InvalidInput(f"there is no model {name!r}; there is LogisticRegression. Nothing was charged.")

@@ -163,12 +163,14 @@ def _are_dates(text: str) -> bool:
     """Return whether these are formats of dates: a day, a month and a year, each of which can be written."""
     formats = [part.strip() for part in text.split(",") if part.strip()]
     years, months, days = (("%Y", "%y"), ("%m", "%b", "%B", "%-m"), ("%d", "%-d"))
-    whole = all(all(any(mark in one for mark in marks) for marks in (years, months, days)) for one in formats)
+    complete = all(
+        all(any(mark in one for mark in marks) for marks in (years, months, days)) for one in formats
+    )
     try:
         Format(dates=tuple(formats))
     except InvalidInput:
         return False
-    return whole
+    return complete
 
 
 def _bound(question: str, kind: str) -> str:

@@ -196,7 +196,7 @@ class _Watched:
     delta: float
     examples: Any = None
     losses: list[Point] = field(default_factory=list)
-    known: dict[int, float] = field(default_factory=dict)
+    prices: dict[int, float] = field(default_factory=dict)
     scores: dict[str, float] = field(default_factory=dict)
 
     @property
@@ -209,9 +209,9 @@ class _Watched:
         return [(0, 0.0), *((float(step), self.epsilon(step)) for step in sorted({1, *self.marks}))]
 
     def epsilon(self, step: int) -> float:
-        if step not in self.known:
-            self.known[step] = self.trainer.spent(step, delta=self.delta)
-        return self.known[step]
+        if step not in self.prices:
+            self.prices[step] = self.trainer.spent(step, delta=self.delta)
+        return self.prices[step]
 
     def see(self, progress: Any) -> None:
         if self.examples is not None:

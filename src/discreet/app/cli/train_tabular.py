@@ -26,9 +26,9 @@ def card_path(path: Path) -> Path:
     return path.with_name(path.name + ".md")
 
 
-def refuse_mixture(given: dict[str, Any]) -> None:
+def refuse_mixture(options: dict[str, Any]) -> None:
     """Refuse options that only DP-SGD has."""
-    extra = [name for name, value in given.items() if value]
+    extra = [name for name, value in options.items() if value]
     if extra:
         raise InvalidInput(
             f"{extra[0]} belongs to DP-SGD, and this method fits in one step. Nothing was charged or "
@@ -56,8 +56,8 @@ def train_tabular(
     )
     tabular.save(model, path)
     card = tabular.card(model)
-    beside = card_path(path)
-    beside.write_text(card.markdown(), encoding="utf-8")
+    card_file = card_path(path)
+    card_file.write_text(card.markdown(), encoding="utf-8")
     if as_json:
         print(
             json.dumps(
@@ -65,7 +65,9 @@ def train_tabular(
             )
         )
         return
-    print(f"{path}: a model of {target!r} from {len(card.facts['features'])} columns; its card is {beside}")
+    print(
+        f"{path}: a model of {target!r} from {len(card.facts['features'])} columns; its card is {card_file}"
+    )
     print(
         f"price: epsilon {card.facts['epsilon']:.4g} at delta {card.facts['delta']:g}, by "
         f"{card.facts['mechanism']}"

@@ -54,10 +54,10 @@ def _number(value: float | None) -> str:
     return "infinite" if value is None or math.isinf(value) else f"{value:,.4g}"
 
 
-def _bar(value: float | None, most: float | None, width: int = 36) -> str:
-    if not value or not most or math.isinf(most):
+def _bar(value: float | None, largest: float | None, width: int = 36) -> str:
+    if not value or not largest or math.isinf(largest):
         return ""
-    return ("█" * max(1, round(width * value / most))).ljust(width)
+    return ("█" * max(1, round(width * value / largest))).ljust(width)
 
 
 def _unplanned(stage: Stage) -> None:

@@ -37,7 +37,7 @@ def run(stage: Stage) -> None:
     raw = [_ask(people, attributes, noise) for attributes in NAMES]
     truth = [_exact(people, attributes) for attributes in NAMES]
     fitted = inference.consistent_marginals(raw)
-    whole = _whole(raw)
+    rounded = _whole(raw)
 
     stage.say(
         f"Six cities, four states of health: an office publishes the cross table, both margins and "
@@ -45,7 +45,7 @@ def run(stage: Stage) -> None:
         f"epsilon {float(EPSILON):g}, {4 * float(EPSILON):g} in all. Readers add up, and find four "
         f"different answers:\n"
     )
-    stage.table(["how many people?", *KINDS], _totals(raw, fitted, whole))
+    stage.table(["how many people?", *KINDS], _totals(raw, fitted, rounded))
     stage.say(
         "\nWhat must hold of the truth (margins are sums of cells) is known, and so is the noise. "
         "[bold]Least squares[/] moves every "
@@ -53,13 +53,13 @@ def run(stage: Stage) -> None:
         "numbers, so it costs nothing, and the "
         "errors to expect shrink, by amounts known beforehand:\n"
     )
-    seen = [_seen(r, f, w, t) for r, f, w, t in zip(raw, fitted, whole, truth, strict=True)]
+    errors_seen = [_seen(r, f, w, t) for r, f, w, t in zip(raw, fitted, rounded, truth, strict=True)]
     expected = [[math.sqrt(r.variance), math.sqrt(f.variance)] for r, f in zip(raw, fitted, strict=True)]
     stage.table(
         ["table", "noise", "after", "error seen", "after", "whole numbers"],
         [
-            [name, *(f"± {e:.1f}" for e in known), *(f"{e:.1f}" for e in errors)]
-            for name, known, errors in zip(NAMES.values(), expected, seen, strict=True)
+            [name, *(f"± {e:.1f}" for e in deviations), *(f"{e:.1f}" for e in errors)]
+            for name, deviations, errors in zip(NAMES.values(), expected, errors_seen, strict=True)
         ],
     )
     before, after = (_squares(tables, truth) for tables in (raw, fitted))
@@ -68,8 +68,8 @@ def run(stage: Stage) -> None:
         f"number may lose now and then; together they "
         f"never do, whatever the noise: a projection on what is true cannot lead away from the truth."
     )
-    _poor(stage, raw[0], fitted[0], whole[0], truth[0])
-    _picture(stage, seen, expected)
+    _poor(stage, raw[0], fitted[0], rounded[0], truth[0])
+    _picture(stage, errors_seen, expected)
 
 
 def _crossed() -> Memory:
@@ -119,10 +119,10 @@ def _whole(raw: list[inference.Marginal]) -> list[Any]:
     return [table, table.sum(axis=1), table.sum(axis=0), table.sum()]
 
 
-def _totals(raw: Any, fitted: Any, whole: Any) -> list[list[str]]:
+def _totals(raw: Any, fitted: Any, rounded: Any) -> list[list[str]]:
     return [
         [f"adding up: {NAMES[r.attributes]}", *(f"{float(np.sum(x)):,.0f}" for x in (r.values, f.values, w))]
-        for r, f, w in zip(raw, fitted, whole, strict=True)
+        for r, f, w in zip(raw, fitted, rounded, strict=True)
     ]
 
 
@@ -130,16 +130,18 @@ def _squares(tables: Any, truth: list[Any]) -> float:
     return float(sum(((table.values - true) ** 2).sum() for table, true in zip(tables, truth, strict=True)))
 
 
-def _seen(raw: inference.Marginal, fitted: inference.Marginal, whole: Any, truth: Any) -> list[float]:
+def _seen(raw: inference.Marginal, fitted: inference.Marginal, rounded: Any, truth: Any) -> list[float]:
     """Root mean square errors: possible only because this old table is public."""
-    return [math.sqrt(np.mean((x - truth) ** 2)) for x in (raw.values, fitted.values, whole)]
+    return [math.sqrt(np.mean((x - truth) ** 2)) for x in (raw.values, fitted.values, rounded)]
 
 
-def _poor(stage: Stage, raw: inference.Marginal, fitted: inference.Marginal, whole: Any, truth: Any) -> None:
+def _poor(
+    stage: Stage, raw: inference.Marginal, fitted: inference.Marginal, rounded: Any, truth: Any
+) -> None:
     """The smallest group, where a count may come out negative."""
-    place = HEALTH.values.index("poor")
+    column = HEALTH.values.index("poor")
     width = inference.width(0.95) * math.sqrt(fitted.variance)
-    columns = [x[:, place] for x in (raw.values, fitted.values, whole, truth)]
+    columns = [x[:, column] for x in (raw.values, fitted.values, rounded, truth)]
     stage.say(
         f"\n[bold]In poor health, by site:[/] consistent, within ± {width:.0f} in about 95 of 100 cases\n"
     )
@@ -171,23 +173,23 @@ def _picture(stage: Stage, seen: list[list[float]], expected: list[list[float]])
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    places, colors = np.arange(len(seen)), ("#7b8794", ACCENT, PALE)
+    positions, colors = np.arange(len(seen)), ("#7b8794", ACCENT, PALE)
     for shift, color, label, column in zip(
         (-0.27, 0.0, 0.27), colors, KINDS, zip(*seen, strict=True), strict=True
     ):
-        axes.bar(places + shift, column, 0.24, color=color, label=label, zorder=2)
+        axes.bar(positions + shift, column, 0.24, color=color, label=label, zorder=2)
     for shift, column in zip((-0.27, 0.0), zip(*expected, strict=True), strict=True):
-        known = "standard deviation, known beforehand" if shift else None
+        text = "standard deviation, known beforehand" if shift else None
         axes.hlines(
             column,
-            places + shift - 0.12,
-            places + shift + 0.12,
+            positions + shift - 0.12,
+            positions + shift + 0.12,
             color=INK,
             linewidth=2,
-            label=known,
+            label=text,
             zorder=3,
         )
-    axes.set_xticks(places, list(NAMES.values()))
+    axes.set_xticks(positions, list(NAMES.values()))
     axes.set_title(
         "Error of noisy counts, before and after they add up",
         loc="left",

@@ -117,9 +117,9 @@ class _Asked:
         self.state = holdout.start(self.source, entropy=entropy)
 
     def means(self, sums: Any, training: Any) -> Floats:
-        whole = np.rint(np.asarray(sums) / float(STEP)).astype(np.int64)
+        integers = np.rint(np.asarray(sums) / float(STEP)).astype(np.int64)
         question = Check(
-            statistic=_Sums(whole, self.holdout.moved), training=tuple(np.asarray(training).tolist())
+            statistic=_Sums(integers, self.holdout.moved), training=tuple(np.asarray(training).tolist())
         )
         self.state, answer = self.holdout.answer(self.state, self.source, question, entropy=self.entropy)
         return np.array(answer.value.value)
@@ -167,29 +167,29 @@ class _Run:
         training, kept = (
             self._accuracies(sizes, signs * means[chosen]) for means in (self.training, self.kept)
         )
-        fresh = self._accuracies(sizes, signs * self.bias[chosen], known=False)
+        fresh = self._accuracies(sizes, signs * self.bias[chosen], centered=False)
         released = kept if asked is None else asked.means(self.n * kept, training)
         return training, released, fresh, 0 if asked is None else asked.state["positives"]
 
-    def _chosen(self, seen: Floats, most: int) -> Any:
+    def _chosen(self, seen: Floats, limit: int) -> Any:
         """Return the attributes with one sign on both parts and enough of a correlation, the strongest on the
         training part first."""
         least = 1 / self.n**0.5
         both = (np.abs(self.training) >= least) & (np.abs(seen) >= least) & (self.training * seen > 0)
         chosen = np.flatnonzero(both)
-        return chosen[np.argsort(-np.abs(self.training[chosen]))][:most]
+        return chosen[np.argsort(-np.abs(self.training[chosen]))][:limit]
 
-    def _accuracies(self, sizes: tuple[int, ...], means: Floats, known: bool = True) -> Floats:
+    def _accuracies(self, sizes: tuple[int, ...], means: Floats, centered: bool = True) -> Floats:
         """Of the votes of the first k, for each k: a block of attributes adds its votes to those before it.
 
-        `means`: of each attribute's vote over these n people, where these are `known`; else in the
+        `means`: of each attribute's vote over these n people, where these are `centered`; else in the
         population.
         """
         votes, before, accuracies = np.zeros(self.n), 0, []
         for k in sizes:
             block = means[before:k]
             noise = self.random.standard_normal(self.n) * len(block) ** 0.5
-            votes += (noise - noise.mean() if known else noise) + block.sum()
+            votes += (noise - noise.mean() if centered else noise) + block.sum()
             accuracies.append(float((votes > 0).mean()))
             before = k
         return np.array(accuracies)

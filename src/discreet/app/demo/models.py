@@ -115,8 +115,8 @@ def _membership(stage: Stage, curves: dict[str, auditing.Roc]) -> None:
         ["attack", "area under the curve", "members found at 1% false alarms", "95% limits, on fresh people"],
         rows,
     )
-    most = float(np.exp(EPSILON)) * 0.01 + DELTA
-    stage.say(f"\nEpsilon {EPSILON:g} promises that no attack whatever finds more than {most:.1%} there.\n")
+    limit = float(np.exp(EPSILON)) * 0.01 + DELTA
+    stage.say(f"\nEpsilon {EPSILON:g} promises that no attack whatever finds more than {limit:.1%} there.\n")
 
 
 def _attribute(stage: Stage, x: Any, y: Any) -> None:

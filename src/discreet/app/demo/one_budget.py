@@ -59,8 +59,8 @@ def run(stage: Stage) -> None:
         [str(e.seq), e.kind, e.body.get("analyst", ""), e.hash.hex()[:12]] for e in people.ledger.entries()
     ]
     stage.table(["entry", "what", "who", "hash"], rows)
-    whole = "nothing is missing or changed" if not people.curator.verify() else "TAMPERED"
-    stage.say(f"\nverified: {whole}.")
+    verdict = "nothing is missing or changed" if not people.curator.verify() else "TAMPERED"
+    stage.say(f"\nverified: {verdict}.")
     stage.picture(
         "one-budget",
         bars,

@@ -122,17 +122,17 @@ def draw(path: Path, bars: Sequence[Bar], title: str, caption: str) -> Path:
 
     path.parent.mkdir(parents=True, exist_ok=True)
     figure, axes = pyplot.subplots(figsize=(8, 4.5), layout="constrained")
-    places = range(len(bars))
+    positions = range(len(bars))
     values = [max(bar.value, 0) for bar in bars]
-    axes.bar(places, values, 0.62, color=PALE, label="private value", zorder=2)
+    axes.bar(positions, values, 0.62, color=PALE, label="private value", zorder=2)
     axes.errorbar(
-        places, [bar.value for bar in bars], yerr=[bar.error for bar in bars],
+        positions, [bar.value for bar in bars], yerr=[bar.error for bar in bars],
         fmt="none", ecolor=INK, elinewidth=1.6, capsize=7, capthick=1.6, label="95% interval", zorder=3,
     )  # fmt: skip
-    known = [(place, bar.truth) for place, bar in zip(places, bars, strict=True) if bar.truth is not None]
-    if known:
-        axes.scatter(*zip(*known, strict=True), marker="D", s=34, color=ACCENT, label="truth", zorder=4)
-    axes.set_xticks(list(places), [bar.label for bar in bars])
+    truths = [(place, bar.truth) for place, bar in zip(positions, bars, strict=True) if bar.truth is not None]
+    if truths:
+        axes.scatter(*zip(*truths, strict=True), marker="D", s=34, color=ACCENT, label="truth", zorder=4)
+    axes.set_xticks(list(positions), [bar.label for bar in bars])
     axes.set_title(title, loc="left", fontsize=13, color=INK, fontweight="bold")
     axes.set_xlabel(caption, loc="left", fontsize=9, color="#52606d", labelpad=10)
     axes.yaxis.grid(visible=True, color="#e4e7eb", zorder=0)

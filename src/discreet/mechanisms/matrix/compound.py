@@ -290,10 +290,10 @@ def unweighted(workload: Workload) -> Workload:
 
 def kron_all(parts: Iterable[Floats]) -> Floats:
     """Return the Kronecker product of arrays, from the first on."""
-    whole: Any = 1.0
+    product: Any = 1.0
     for part in parts:
-        whole = np.kron(whole, part)
-    return np.asarray(whole)
+        product = np.kron(product, part)
+    return np.asarray(product)
 
 
 def kron_times(maps: Sequence[Any], sizes: Sequence[int], x: Floats) -> Floats:
@@ -307,8 +307,8 @@ def kron_times(maps: Sequence[Any], sizes: Sequence[int], x: Floats) -> Floats:
     return np.ascontiguousarray(table).ravel()
 
 
-def _weights(given: Any, length: int) -> tuple[float, ...]:
-    weights = tuple(_require.listed(weights=given)) or (1.0,) * length
+def _weights(values: Any, length: int) -> tuple[float, ...]:
+    weights = tuple(_require.listed(weights=values)) or (1.0,) * length
     for weight in weights:
         _require.positive(weight=weight)
     if len(weights) != length:
@@ -316,8 +316,8 @@ def _weights(given: Any, length: int) -> tuple[float, ...]:
     return tuple(float(weight) for weight in weights)
 
 
-def _workloads(given: Any) -> tuple[Workload, ...]:
-    parts = _require.listed(parts=given)
+def _workloads(values: Any) -> tuple[Workload, ...]:
+    parts = _require.listed(parts=values)
     _require.non_empty(parts=parts)
     for part in parts:
         if not isinstance(part, Workload):

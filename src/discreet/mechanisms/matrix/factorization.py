@@ -198,8 +198,8 @@ def _optimize(workload: Workload, norm: Norm) -> Factorization:
     best = min(range(len(tried)), key=lambda i: (tried[i][0] * (1 + 1e-6 * i), i))
     _, name, strategy = tried[best]
     root = mass(workload)
-    known = tuple((n, math.sqrt(e / root)) for e, n, _ in tried)
-    return Factorization(workload=workload, strategy=strategy, norm=norm, name=name, candidates=known)
+    candidates = tuple((n, math.sqrt(e / root)) for e, n, _ in tried)
+    return Factorization(workload=workload, strategy=strategy, norm=norm, name=name, candidates=candidates)
 
 
 Candidates = Iterator[tuple[str, Callable[[], Workload]]]

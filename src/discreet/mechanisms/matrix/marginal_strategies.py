@@ -125,8 +125,8 @@ class Residuals(Workload):
         axes = self.axes()
         asked = importance(self.marginals, axes)
         cost = {s: math.prod(axes[a].cost for a in s) for s in asked}
-        whole = sum(math.sqrt(cost[s] * asked[s]) for s in asked)
-        return {s: whole * math.sqrt(cost[s] / asked[s]) for s in asked if cost[s] > 0}
+        total = sum(math.sqrt(cost[s] * asked[s]) for s in asked)
+        return {s: total * math.sqrt(cost[s] / asked[s]) for s in asked if cost[s] > 0}
 
     def error(self) -> float:
         """Return the weighted sum of variances at l2 sensitivity 1 and unit noise: the square of sum sqrt(p
@@ -236,9 +236,9 @@ def _table_weights(marginals: Marginals) -> tuple[tuple[Set, float], ...]:
     B = sparse.csr_array((share.astype(float), (i.astype(int), j.astype(int))), shape=(len(sets), len(sets)))
 
     def error(w: Floats) -> tuple[float, Floats]:
-        p, whole = B @ w**2, w.sum()
+        p, total = B @ w**2, w.sum()
         value = float((c / p).sum())
-        return whole**2 * value, 2 * whole * value - whole**2 * (B.T @ (c / p**2)) * 2 * w
+        return total**2 * value, 2 * total * value - total**2 * (B.T @ (c / p**2)) * 2 * w
 
     start = np.array([1.0 if s in marginals.sets else 0.1 for s in sets])
 

@@ -54,9 +54,9 @@ def _require_room(entries: int) -> None:
 
 def _dense(strategy: Workload, norm: Norm, bits: int) -> DenseGrid:
     A = strategy.dense()
-    whole = np.rint(A)
-    if np.array_equal(whole, A) and np.abs(A).max(initial=0) < 1 << 16:
-        return DenseGrid(whole.astype(np.int64))
+    rounded = np.rint(A)
+    if np.array_equal(rounded, A) and np.abs(A).max(initial=0) < 1 << 16:
+        return DenseGrid(rounded.astype(np.int64))
     power = 1 if norm == "l1" else 2
     length = float((np.abs(A) ** power).sum(axis=0).max()) ** (1 / power)
     # A little less than the grid, for the rounding of `length`.

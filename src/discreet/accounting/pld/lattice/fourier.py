@@ -165,9 +165,9 @@ class _Spectrum:
     def invert(self) -> tuple[Array, float]:
         """Return the law, and a bound on the error of each entry."""
         coefficient, atom = _less_an_atom(self.log, self.angle, len(self.log) == self.size // 2 + 1)
-        absolute, whole = np.abs(coefficient).astype(np.float64), np.exp(self.log).astype(np.float64)
+        absolute, magnitude = np.abs(coefficient).astype(np.float64), np.exp(self.log).astype(np.float64)
         slack = np.expm1(np.minimum(self.slack, 600.0))
-        wrong = 2 * float(whole @ slack + 8 * self.unit * absolute.sum()) + self.dropped
+        wrong = 2 * float(magnitude @ slack + 8 * self.unit * absolute.sum()) + self.dropped
         spectrum = np.zeros(self.size // 2 + 1, dtype=coefficient.dtype)
         spectrum[self.active] = coefficient
         law = fft.irfft(spectrum, self.size).astype(np.float64)

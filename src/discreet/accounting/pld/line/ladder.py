@@ -137,7 +137,7 @@ def _climbing(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: Shape, few: 
     lines: list[Line] = []
     for level in levels if levels != [ALL] else []:
         wide = max(shape.tau, min((level.low + mean - size) / 8 - deviation, 0.5))
-        near = aim._replace(theta=10 / min(level.high, moments.most()))
+        near = aim._replace(theta=10 / min(level.high, moments.largest_loss()))
         line = Line(steps, partial(moments.logs, level=level), near, shape._replace(tau=wide), level)
         if not line.usable:
             return None

@@ -23,7 +23,7 @@ from ..lattice.fourier import log_symbol, unit
 from ..pairs.arrays import Array, U
 from . import transform
 from .fading import GROWTH, fading
-from .steps import ALL, Aim, Cut, Level, Step, Tilted, Whole, summed
+from .steps import ALL, Aim, Cut, Level, RunMoment, Step, Tilted, summed
 
 Complex = npt.NDArray[Any]
 
@@ -177,9 +177,9 @@ class Line:
     def _terms(self, laws: Sequence[Tilted]) -> None:
         """The transform over z (z + 1) and that of the density, at every node, with their errors."""
         kind: Any = np.longdouble if self.precise else np.float64
-        whole = summed(self.steps, laws, self.theta)
-        self.log_scale, self.log_error = whole.log, whole.error
-        smooth, wrong = powers(self.steps, laws, whole, self.spacing, self.count)
+        total = summed(self.steps, laws, self.theta)
+        self.log_scale, self.log_error = total.log, total.error
+        smooth, wrong = powers(self.steps, laws, total, self.spacing, self.count)
         u = self.spacing * np.arange(self.count)
         self.u, z = u.astype(kind), self.theta + 1j * self.spacing * np.arange(self.count, dtype=kind)
         half = kind(self.tau) ** 2 / 2
@@ -208,8 +208,8 @@ class Line:
         self.beyond, self.below = bounds
         if self.level.exponent is not None:
             cores = [step.core(self.level.exponent) for step in self.steps]
-            whole = summed(self.steps, [Tilted(core, None) for core in cores if core], self.level.exponent)
-            self.still = whole.log + whole.error
+            total = summed(self.steps, [Tilted(core, None) for core in cores if core], self.level.exponent)
+            self.still = total.log + total.error
             return None not in cores
         return True
 
@@ -258,7 +258,7 @@ class Line:
 
 
 def powers(
-    steps: Sequence[Cut], laws: Sequence[Tilted], whole: Whole, spacing: float, count: int
+    steps: Sequence[Cut], laws: Sequence[Tilted], total: RunMoment, spacing: float, count: int
 ) -> tuple[Complex, Array]:
     """Return the tilted transform of the whole at every node, c^n or with jumps (c + j)^n - c^n, and a bound
     on the error of each.
@@ -270,8 +270,8 @@ def powers(
     kind = laws[0].core.weight.dtype
     u = unit(kind != np.float64)
     log, angle, a = np.zeros(count, kind), np.zeros(count, kind), np.zeros(count)
-    grown, turned, most, b = np.zeros(count, kind), np.zeros(count, kind), np.zeros(count), np.zeros(count)
-    for step, law, odds in zip(steps, laws, whole.odds, strict=True):
+    grown, turned, largest, b = np.zeros(count, kind), np.zeros(count, kind), np.zeros(count), np.zeros(count)
+    for step, law, odds in zip(steps, laws, total.odds, strict=True):
         n = step.times
         z, error = transform.symbol(law.core, spacing, count)
         size, turn, wrong = log_symbol(z, error, u)
@@ -279,7 +279,12 @@ def powers(
         a += n * wrong + 4 * u * n * (np.abs(size) + np.abs(turn)).astype(np.float64)
         if law.far is not None:
             size, turn, larger, wrong = _jumping(1 + z, *transform.symbol(law.far, spacing, count), odds, u)
-            grown, turned, most, b = grown + n * size, turned + n * turn, most + n * larger, b + n * wrong
+            grown, turned, largest, b = (
+                grown + n * size,
+                turned + n * turn,
+                largest + n * larger,
+                b + n * wrong,
+            )
     plain = log.astype(np.float64)
     if not any(law.far for law in laws):
         return np.exp(log) * np.exp(1j * angle), np.asarray(-np.exp(plain + a) * np.expm1(-a))
@@ -291,8 +296,8 @@ def powers(
     imag = np.exp(down) * np.sin(turned)
     value = np.exp(log + up) * (real[0] + real[1] + 1j * imag) * np.exp(1j * angle)
     rounding = 16 * u * np.exp(log + up) * (np.abs(real[0]) + np.abs(real[1]) + np.abs(imag))
-    error = np.exp(plain + a + most + b) * np.expm1(-a) * np.expm1(-most - b) - np.exp(
-        plain + most + b
+    error = np.exp(plain + a + largest + b) * np.expm1(-a) * np.expm1(-largest - b) - np.exp(
+        plain + largest + b
     ) * np.expm1(-b)
     return value, np.asarray((error + rounding.astype(np.float64)) * (1 + 1e-9))
 

@@ -129,7 +129,7 @@ class Cut:
         return weights and transform.weights(self.pair, weights, theta, self.offset, precise)
 
 
-class Whole(NamedTuple):
+class RunMoment(NamedTuple):
     """log E exp(theta L) of a whole run without a jump, counted from the offsets, and a bound on its error.
 
     `odds` is, for each kind of step, E exp(theta L) with a jump over that without, and a bound on its
@@ -153,14 +153,14 @@ class Whole(NamedTuple):
         return self.log + self.error + log + 1e-9
 
 
-def summed(steps: Sequence[Cut], laws: Sequence[Tilted], theta: float) -> Whole:
+def summed(steps: Sequence[Cut], laws: Sequence[Tilted], theta: float) -> RunMoment:
     terms = [
         (step.times * law.core.log_total, step.times * theta * step.offset, step.times * law.core.log_error)
         for step, law in zip(steps, laws, strict=True)
     ]
     value = math.fsum(a for a, _, _ in terms) - math.fsum(b for _, b, _ in terms)
     error = math.fsum(c + 4 * U * (abs(a) + abs(b)) for a, b, c in terms)
-    return Whole(value, error * (1 + 1e-9), [_odds(law) for law in laws])
+    return RunMoment(value, error * (1 + 1e-9), [_odds(law) for law in laws])
 
 
 def _odds(law: Tilted) -> tuple[float, float]:
@@ -200,10 +200,10 @@ class Moments:
             square += n * float(weight @ (loss[kept] - middle) ** 2)
         return mean, math.sqrt(square)
 
-    def alone(self, delta: float, most: float) -> tuple[float, float]:
-        """About the epsilon below `most` at which one jump is what makes delta, the others at their mean; and
-        the slope there."""
-        low, high, mean = 0.0, most, self.spread(most)[0]
+    def alone(self, delta: float, limit: float) -> tuple[float, float]:
+        """Return about the epsilon below `limit` at which one jump alone makes delta, with the other steps at
+        their mean; and the slope there."""
+        low, high, mean = 0.0, limit, self.spread(limit)[0]
         for _ in range(40):
             middle = (low + high) / 2
             value, fall = 0.0, 0.0
@@ -216,7 +216,7 @@ class Moments:
             low, high = (middle, high) if value > delta else (low, middle)
         return high, max(fall / max(value, 1e-300) - 1.0, 1e-3 / high)
 
-    def most(self) -> float:
+    def largest_loss(self) -> float:
         """Return the largest loss of a step."""
         return max(float(loss[-1]) + offset for _, offset, loss, _ in self._steps)
 
@@ -271,9 +271,9 @@ def ladder(moments: Moments, aim: Aim, offset: float, few: bool) -> list[Level]:
     """
     size = aim.epsilon + offset
     mean, deviation = moments.spread(size)
-    rung, most = size + max(2 * size - mean, size) + 16 * deviation, moments.most()
+    rung, largest_loss = size + max(2 * size - mean, size) + 16 * deviation, moments.largest_loss()
     rungs = []
-    while rung < 0.7 * most:
+    while rung < 0.7 * largest_loss:
         rungs.append(rung)
         rung *= _RUNG
     start = (_negligible(moments, aim, size) if few else None) or ALL

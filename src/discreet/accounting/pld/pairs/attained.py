@@ -55,8 +55,8 @@ def attained(event: Event, near: float | None = None) -> Event:
     attained_event = ev.compose([_one(part).repeated(times) for part, times in ev.leaves(event).items()])
     if near is None:
         return attained_event
-    most = pure.epsilon_of(event)
-    share = 0.5 + 0.5 * min(1.0, near / most) if most else 0.5
+    pure_epsilon = pure.epsilon_of(event)
+    share = 0.5 + 0.5 * min(1.0, near / pure_epsilon) if pure_epsilon else 0.5
     return ev.compose(
         [_choice(part, share).repeated(times) for part, times in ev.leaves(attained_event).items()]
     )
@@ -101,8 +101,8 @@ def _group(e: ev.Group) -> Event:
             parts.append(attained(ev.Group(event=part.event, size=part.size * e.size)).repeated(times))
             continue
         one = attained(part)
-        whole = isinstance(part, added) and not _explicit(one)
-        parts.append((ev.Group(event=one, size=e.size) if whole else one).repeated(times))
+        scales = isinstance(part, added) and not _explicit(one)
+        parts.append((ev.Group(event=one, size=e.size) if scales else one).repeated(times))
     return ev.compose(parts)
 
 

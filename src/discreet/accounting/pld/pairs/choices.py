@@ -68,22 +68,22 @@ def chosen(epsilon: float, times: int) -> tuple[Atoms, float]:
 
 def _step(value: Array, half: Array, epsilon: float, fine: int) -> Array:
     """Return TW on the knots `half`, from W there."""
-    whole = np.concatenate(
+    extended = np.concatenate(
         (_below(value[1 : 2 * fine + 1], half[1 : 2 * fine + 1]), value, np.full(fine + 1, value[-1]))
     )
-    first = min(2 * fine, len(value) - 1)  # the place of loss 0 in `whole`
+    first = min(2 * fine, len(value) - 1)  # the place of loss 0 in `extended`
     mesh, size = epsilon / fine, len(value)
     s, grown = np.exp(half), math.exp(epsilon)
     best = np.zeros(size)
     for i in range(fine):  # t between i and i + 1 cells
         low, high = first - i - 1, first - i - 1 + fine
         a = _Line(
-            whole[low : low + size],
-            whole[low + 1 : low + 1 + size],
+            extended[low : low + size],
+            extended[low + 1 : low + 1 + size],
             s * math.exp(-(i + 1) * mesh),
             math.exp(mesh),
         )
-        b = _Line(whole[high : high + size], whole[high + 1 : high + 1 + size], a.left * grown, a.ratio)
+        b = _Line(extended[high : high + size], extended[high + 1 : high + 1 + size], a.left * grown, a.ratio)
         bend, slope = s * grown * (b.slope - a.slope), a.start - b.start  # -C and -B
         with np.errstate(divide="ignore", invalid="ignore"):
             w = np.sqrt(np.maximum(np.where(slope > 0, bend / slope, 1.0), 1.0))
