@@ -52,7 +52,7 @@ class MissingExtra(DiscreetError, ImportError):
 
     @classmethod
     def of(cls, extra: str, fact: str) -> MissingExtra:
-        """`fact`, and how to install what is missing."""
+        """Return the error that says `fact`, and how to install what is missing."""
         return cls(f"{fact}. Install it with: pip install 'discreet[{extra}]'")
 
 

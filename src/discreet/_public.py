@@ -76,7 +76,7 @@ class Unit:
 
 
 def rows() -> Unit:
-    """The unit of privacy is a single row: right only if nobody has two."""
+    """Return the unit of privacy that is a single row: right only if nobody has two."""
     return Unit()
 
 

@@ -115,8 +115,8 @@ def _enter(cls: type, tag: str) -> None:
 
 
 def plain(value: Any) -> Any:
-    """Numbers of other packages as Python's own: numpy's wrap around (200 * 2 is 144 in uint8), and a price
-    must not."""
+    """Return numbers of other packages as Python's own: numpy's wrap around (200 * 2 is 144 in uint8), and a
+    price must not."""
     if type(value) in (int, float, bool, str, Fraction) or value is None:
         return value
     if type(value) is tuple:

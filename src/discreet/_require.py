@@ -24,18 +24,20 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def fail(name: str, value: object, wanted: str) -> InvalidInput:
-    """Return the one template. Returned, not raised, so that `raise` stays visible at the call."""
+    """Return the error for a bad argument, in the one template of all messages. Returned, not raised, so that
+    `raise` stays visible at the call."""
     return InvalidInput(f"{name} must be {wanted}, got {value!r}. Nothing was computed or released.")
 
 
 def number(**named: Any) -> None:
-    """AnyReal, not NaN; infinities pass."""
+    """Require a real number that is not NaN; infinities pass."""
     for name, value in named.items():
         if isinstance(value, bool) or not isinstance(value, AnyReal) or math.isnan(float_or_inf(value)):
             raise fail(name, value, "a number")
 
 
 def finite(**named: Any) -> None:
+    """Require a finite number."""
     number(**named)
     for name, value in named.items():
         if not isinstance(value, Rational) and math.isinf(value):
@@ -43,7 +45,7 @@ def finite(**named: Any) -> None:
 
 
 def positive(**named: Any) -> None:
-    """Finite and above zero."""
+    """Require a finite number above zero."""
     finite(**named)
     for name, value in named.items():
         if not value > 0:
@@ -51,7 +53,7 @@ def positive(**named: Any) -> None:
 
 
 def non_negative(**named: Any) -> None:
-    """Finite and at least zero."""
+    """Require a finite number of at least zero."""
     finite(**named)
     for name, value in named.items():
         if not value >= 0:
@@ -59,7 +61,7 @@ def non_negative(**named: Any) -> None:
 
 
 def probability(**named: Any) -> None:
-    """In [0, 1]."""
+    """Require a number in [0, 1]."""
     finite(**named)
     for name, value in named.items():
         if not 0 <= value <= 1:
@@ -67,7 +69,7 @@ def probability(**named: Any) -> None:
 
 
 def open_probability(**named: Any) -> None:
-    """In (0, 1), both ends excluded."""
+    """Require a number in (0, 1), both ends excluded."""
     finite(**named)
     for name, value in named.items():
         if not 0 < value < 1:
@@ -75,6 +77,7 @@ def open_probability(**named: Any) -> None:
 
 
 def integer(*, at_least: int | None = None, **named: Any) -> None:
+    """Require an integer, of at least `at_least` where that is given."""
     for name, value in named.items():
         if isinstance(value, bool) or not isinstance(value, Integral):
             raise fail(name, value, "an integer")
@@ -83,7 +86,7 @@ def integer(*, at_least: int | None = None, **named: Any) -> None:
 
 
 def ordered(**named: Any) -> None:
-    """The two arguments, in the order given, satisfy first < second."""
+    """Require that the two arguments, in the order of the call, satisfy first < second."""
     finite(**named)
     (first, low), (second, high) = named.items()
     if not low < high:
@@ -93,19 +96,21 @@ def ordered(**named: Any) -> None:
 
 
 def non_empty(**named: Sequence[Any]) -> None:
+    """Require a sequence with at least one entry."""
     for name, value in named.items():
         if len(value) == 0:
             raise InvalidInput(f"{name} must not be empty. Nothing was computed or released.")
 
 
 def flag(**named: Any) -> None:
-    """True or False, and nothing that merely counts as one of them."""
+    """Require True or False, and nothing that merely counts as one of them."""
     for name, value in named.items():
         if not isinstance(value, bool):
             raise fail(name, value, "True or False")
 
 
 def one_of(choices: Sequence[str], **named: Any) -> None:
+    """Require one of some texts."""
     for name, value in named.items():
         if not isinstance(value, str) or value not in choices:
             raise fail(name, value, " or ".join(repr(choice) for choice in choices))
@@ -136,6 +141,7 @@ def exact(value: Any, name: str) -> Fraction:
 
 
 def float_or_inf(value: Any) -> float:
+    """Return a number as a float; infinite where it is too large for one."""
     try:
         return float(value)
     except OverflowError:

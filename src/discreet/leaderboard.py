@@ -64,12 +64,12 @@ class Leaderboard:
         return self.live.mechanism  # type: ignore[return-value]
 
     def submit(self, name: str, predictions: Mapping[Any, Any]) -> Standing:
-        """Hand in predicted labels by id. Halted once all improvements were told."""
+        """Submit predicted labels by id. Halted once all improvements were released."""
         standing: Standing = self.live.answer(Submission.of(name, predictions)).value
         return standing
 
     def standings(self) -> list[tuple[str, Standing]]:
-        """Everything the board has told, in order: who submitted, and what they saw.
+        """Return everything the board has released, in order: who submitted, and what they saw.
 
         Read from the ledger, free.
         """

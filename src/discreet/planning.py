@@ -34,8 +34,8 @@ class Work(Protocol):
     def name(self) -> str: ...
 
     def error(self, session: Any, epsilon: float) -> float | None:
-        """The predicted root mean squared error, in units of what one unit contributes; None where it depends
-        on the data."""
+        """Return the predicted root mean squared error, in units of what one unit contributes; None where it
+        depends on the data."""
         ...
 
     def run(self, session: Any, epsilon: float) -> Any: ...
@@ -203,7 +203,7 @@ Free = tuple[int, Work, float]
 
 
 def _split(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int, Item]]:
-    """Shares by weight for work of unknown error, then by cube roots among the others."""
+    """Divide epsilon by weight for work of unknown error, then by cube roots among the others."""
     if not work:
         return []
     weights = [weight for _, _, weight in work]

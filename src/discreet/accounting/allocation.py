@@ -199,8 +199,8 @@ class _Side:
         self._lost = window.above if sign > 0 else window.below
 
     def excess(self, c: float) -> float:
-        """(S - c)+ is linear on the side that counts: first moment minus c times mass, both counted from the
-        window's first cell."""
+        """Return the mean of (S - c)+, which is linear on the side that counts: first moment minus c times
+        mass, both counted from the window's first cell."""
         lost = self._lost if self._sign > 0 else c * self._lost
         c -= self._base
         cells = len(self._mass)

@@ -33,8 +33,8 @@ def poisson(epsilon: float, delta: float, *, rate: float, neighbors: Neighbors =
 
 
 def without_replacement(epsilon: float, delta: float, *, rate: float, neighbors: Neighbors = REPLACE) -> Cost:
-    """Return the same formula for a fixed-size sample without replacement, rate = sample / size, under
-    replace only.
+    """Return the amplified (epsilon, delta) of a fixed-size sample without replacement, rate = sample / size,
+    under replace only: the formula of `poisson`.
 
     Proof: Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9. `epsilon` is under replace too.
     """
@@ -50,7 +50,7 @@ def _amplified(epsilon: float, delta: float, rate: float) -> Cost:
 
 
 def lecture(epsilon: float, *, rate: float) -> float:
-    """Return 2 q (e^eps - e^-eps): the bound that lectures prove in three lines.
+    """Return 2 q (e^eps - e^-eps): the bound on the amplified epsilon that lectures prove in three lines.
 
     Never below the tight one for rates up to 1/2.
 

@@ -109,7 +109,7 @@ def _epsilon_by(accountant: Accountant, event: Event, delta: float) -> float:
 
 
 def _named_in_refusals(event: Event, price: Callable[[], float], worst: float) -> float:
-    """Return a refusal names what the caller wrote, also where it was a part of its normal form that had no
+    """Make a refusal name what the caller wrote, also where it was a part of its normal form that had no
     rule.
 
     What leaves the range of floats (an epsilon of a million, say) costs `worst`: nothing is claimed for it.

@@ -142,12 +142,13 @@ class NegativeBinomialTrials(Trials):
 
 
 def geometric(gamma: Real) -> NegativeBinomialTrials:
-    """1/gamma trials on average, each with chance gamma the last."""
+    """Return a number of trials that is geometric: 1/gamma on average, each with chance gamma the last."""
     return NegativeBinomialTrials(shape=1, gamma=gamma)
 
 
 def logarithmic(gamma: Real) -> NegativeBinomialTrials:
-    """Return the logarithmic series law: cheaper than the geometric for the same mean."""
+    """Return a number of trials with the logarithmic series law: cheaper than the geometric for the same
+    mean."""
     return NegativeBinomialTrials(shape=0, gamma=gamma)
 
 

@@ -70,7 +70,8 @@ def _sampled_point(e: Any, delta: float) -> float:
 
 
 def _group_point(e: ev.Group, delta: float) -> float:
-    """Return the largest inner delta, over a grid, whose k-fold growth still fits (`normal.group_delta`)."""
+    """Return the epsilon of a group at the largest inner delta, over a grid, whose k-fold growth still fits
+    (`normal.group_delta`)."""
     for step in range(60):
         inner_delta = delta * math.exp(-step)
         inner = basic(e.event, inner_delta)
@@ -84,7 +85,8 @@ def _rdp_point(e: Event, delta: float) -> float:
 
 
 def _allocation_point(e: se.RandomAllocation, delta: float) -> float:
-    """Return the exact curve where a grid can hold it, else the Rényi bound."""
+    """Return the epsilon of a random allocation: by the exact curve where a grid can hold it, else by the
+    Rényi bound."""
     from .allocation import curve as curve_of
 
     fallback = rdp.epsilon(e, delta)
@@ -128,7 +130,8 @@ _POINTS: dict[type[Event], Callable[[Any, float], float]] = {
 
 
 def _pairs(form: Normal, delta: float) -> Pairs:
-    """Every part at its share of delta; parts with a pure epsilon need none."""
+    """Return the (epsilon, delta) of every part at its share of delta; parts with a pure epsilon need
+    none."""
     needy = sum(
         n for part, n in form.parts.items() if pure.epsilon_of(part) is None or isinstance(part, se.Shuffled)
     )
@@ -149,7 +152,8 @@ def _total_pure(form: Normal) -> float:
 
 
 def basic(event: Event, delta: float) -> float:
-    """Epsilons add up, deltas add up (Dwork & Roth 2014, Theorem 3.16).
+    """Return the epsilon of basic composition: epsilons add up, deltas add up (Dwork & Roth 2014, Theorem
+    3.16).
 
     >>> basic(ev.PureDP(epsilon=1).repeated(3), 1e-6)
     3.0
@@ -165,13 +169,14 @@ def _sum(pairs: Pairs) -> float:
 
 
 def advanced(event: Event, delta: float) -> float:
-    """Kairouz, Oh & Viswanath's closed form for different epsilons; never above basic composition."""
+    """Return the epsilon of advanced composition, by Kairouz, Oh & Viswanath's closed form for different
+    epsilons; never above basic composition."""
     return _with_shares(event, delta, kairouz)
 
 
 def optimal(event: Event, delta: float) -> float:
-    """Return the exact optimum over everything that is (epsilon_i, delta_i)-DP; different epsilons are first
-    rounded up to a grid.
+    """Return the epsilon of optimal composition: exact over everything that is (epsilon_i, delta_i)-DP;
+    different epsilons are first rounded up to a grid.
 
     Guarantee: the composition is (epsilon, delta)-DP.
     Proof:     Kairouz, Oh & Viswanath 2015, arXiv:1311.0776, Theorem 3.3 (equal epsilons); Murtagh & Vadhan

@@ -124,7 +124,7 @@ def _best(price: object, scale: float) -> float:
 
 
 def minimum(price: object, low: float, high: float, steps: int = 64) -> tuple[float, float]:
-    """Golden-section search for the least value of a function with one valley: (where, value)."""
+    """Find the least value of a function with one valley by golden-section search: (where, value)."""
     assert callable(price)
     golden = (math.sqrt(5) - 1) / 2
     a, b = low, high

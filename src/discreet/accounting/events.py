@@ -314,7 +314,7 @@ class Composed(Event):
 
 
 def inherit(event: Any) -> None:
-    """A wrapper is for the relation of what it wraps."""
+    """Give a wrapper the relation of what it wraps."""
     if not isinstance(event.event, Event):
         raise _require.fail("event", event.event, "an accounting event")
     object.__setattr__(event, "neighbors", event.event.neighbors)

@@ -79,7 +79,7 @@ class BudgetFilter:
         raise NotImplementedError
 
     def start(self) -> Spent:
-        """Nothing spent yet."""
+        """Return the totals of an account that has spent nothing yet."""
         return Spent(sums=(Fraction(0),) * len(self.lanes))
 
     def admits(self, spent: Spent | Iterable[Item], event: Item) -> bool:
@@ -164,7 +164,8 @@ class BudgetFilter:
         return None if rest is None else int(capped) + rest
 
     def _copies(self, before: Spent, price: Spent) -> int | None:
-        """n copies are admitted if own deltas allow n and some lane allows n: both are divisions."""
+        """Return how many copies are admitted: n if own deltas allow n and some lane allows n; both are
+        divisions."""
         by_lane = [
             _copies(limit - total, one)
             for limit, total, one in zip(self.limits, before.sums, price.sums, strict=True)
@@ -324,8 +325,8 @@ def at_once(plan: Event, *, delta: float) -> Event:
 
 @lru_cache(maxsize=256)
 def _limits(total: Fraction, orders: tuple[float, ...], share: float) -> tuple[Fraction, ...]:
-    """epsilon for the pure lane; for each order epsilon minus what converting to delta = share costs there,
-    rounded down."""
+    """Return epsilon for the pure lane; for each order epsilon minus what converting to delta = share costs
+    there, rounded down."""
     return (total, *(total - Fraction(rdp_to_epsilon(order, 0.0, share)) for order in orders))
 
 
@@ -376,5 +377,6 @@ def _leaving(room: float, total: float, share: float) -> float:
 
 
 def _tidy(order: float) -> float:
-    """Few digits; integers where that is close enough, because several Rényi bounds are tight only there."""
+    """Round to few digits; to integers where that is close enough, because several Rényi bounds are tight
+    only there."""
     return float(round(order)) if order >= 20 else 1 + float(f"{order - 1:.3g}")

@@ -58,7 +58,7 @@ class Spent:
         _require.integer(events=self.events, at_least=0)
 
     def plus(self, other: Spent, times: int = 1) -> Spent:
-        """Return both together; `other` may count several times."""
+        """Return the sum of both; `other` may count several times."""
         pairs = zip(self.sums, other.sums, strict=True)
         sums = tuple(a if times == 0 else a + times * b for a, b in pairs)
         delta = self.delta if times == 0 else self.delta + times * other.delta
@@ -66,7 +66,7 @@ class Spent:
 
 
 def split(event: Event) -> tuple[Event, Fraction, Fraction]:
-    """Return what an event is when it does not fail; its own delta; its distance.
+    """Return the event where it does not fail; its own delta; its distance.
 
     Interactive events become their dominating pair.
     """
@@ -127,7 +127,7 @@ Item = Event | Capped
 
 
 def event_of(item: Item) -> Event:
-    """Return what was run, however it is priced."""
+    """Return the event that was run, however it is priced."""
     return item.event if isinstance(item, Capped) else item
 
 

@@ -147,21 +147,21 @@ def _poisson(e: ev.PoissonSampled) -> _Step:
 
 
 def _extreme(form: Normal) -> Event | None:
-    """What looks at nothing costs nothing on a sample too; what shows everything is given no credit
-    for the sample."""
+    """Return the event on a sample for the two extremes: what looks at nothing costs nothing; what shows
+    everything gets no credit for the sample."""
     if not form.parts:
         return ev.NoOp(neighbors=form.neighbors)
     return ev.NonPrivate(neighbors=form.neighbors) if any(map(shows_all, form.parts)) else None
 
 
 def shows_all(part: Event) -> bool:
-    """Something was released without any noise."""
+    """Return whether something was released without any noise."""
     return isinstance(part, ev.NonPrivate) or getattr(part, "noise_multiplier", 1) == 0
 
 
 def _one_gaussian(form: Normal) -> Event | None:
-    """Several Gaussians on one sample are one: their squared shifts add up, and the noise multiplier is
-    rounded down."""
+    """Merge several Gaussians on one sample into one: their squared shifts add up, and the noise multiplier
+    is rounded down."""
     if len(form.parts) + max(form.parts.values(), default=0) <= 2:
         return None
     total = Fraction(0)

@@ -64,7 +64,7 @@ class Odometer:
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
     def start(self) -> Spent:
-        """Nothing spent yet."""
+        """Return the totals of an odometer with nothing spent yet."""
         return Spent(sums=(Fraction(0),) * (1 + len(self.orders)))
 
     def add(self, spent: Spent | Iterable[Event], event: Event) -> Spent:

@@ -52,8 +52,8 @@ def _of_group(e: ev.Group) -> float:
 
 
 def _of_selected(e: ce.RepeatAndSelect) -> float:
-    """(2 + shape) epsilon: Papernot & Steinke 2022, arXiv:2110.03620, Theorem 2 at both orders infinite;
-    Poisson trials have none."""
+    """Return (2 + shape) epsilon: Papernot & Steinke 2022, arXiv:2110.03620, Theorem 2 at both orders
+    infinite; Poisson trials have none."""
     total = epsilon_of(e.event)
     if total is None or not isinstance(e.trials, ce.NegativeBinomialTrials) or math.isinf(total):
         return math.inf

@@ -102,8 +102,8 @@ def _pure(form: Normal) -> float:
 
 
 def _search(price: Callable[[float], float]) -> AtOrder:
-    """Orders 1 + 2^k first, which are integers and quick; then the valley around the best, or all of (1, 3]
-    if that is order 2."""
+    """Search orders 1 + 2^k first, which are integers and quick; then the valley around the best, or all of
+    (1, 3] if that is order 2."""
     seen: dict[float, float] = {}
 
     def at(log_excess: float) -> float:

@@ -45,13 +45,14 @@ def _log1p(value: float) -> float:
 
 
 def gaussian(mu_squared: float) -> Moment:
-    """Return order (order - 1) mu² / 2 (Mironov 2017, arXiv:1702.07476, Prop. 7)."""
+    """Return the moments of Gaussian noise, order (order - 1) mu² / 2 (Mironov 2017, arXiv:1702.07476, Prop.
+    7)."""
     return lambda order: order * (order - 1) / 2 * mu_squared * _UP
 
 
 def pure_dp(epsilon: float) -> Moment:
-    """Binary randomized response dominates every epsilon-DP mechanism (Kairouz, Oh & Viswanath 2015,
-    arXiv:1311.0776, in the proof of Theorem 3.3)."""
+    """Return the moments of binary randomized response, which dominates every epsilon-DP mechanism (Kairouz,
+    Oh & Viswanath 2015, arXiv:1311.0776, in the proof of Theorem 3.3)."""
     return randomized_response(epsilon, 2)
 
 
@@ -66,8 +67,8 @@ def randomized_response(epsilon: float, categories: int) -> Moment:
 
 
 def laplace(epsilon: float) -> Moment:
-    """Mironov 2017, arXiv:1702.07476, Table II, regrouped: the flat ends of the loss, and the slope between
-    them."""
+    """Return the moments of Laplace noise (Mironov 2017, arXiv:1702.07476, Table II, regrouped): the flat
+    ends of the loss, and the slope between them."""
 
     def moment(order: float) -> float:
         if order * epsilon > 350:
@@ -92,8 +93,8 @@ def _slope(c: float, epsilon: float) -> float:
 
 
 def discrete_laplace(e: ev.DiscreteLaplace) -> Moment:
-    """Return the sum over the integers, regrouped: flat ends with mass 1/(1+a) each way, and constant
-    sqrt(pq) in between."""
+    """Return the moments of discrete Laplace noise, the sum over the integers regrouped: flat ends with mass
+    1/(1+a) each way, and constant sqrt(pq) in between."""
     shift, scale = e.sensitivity, float(e.scale)
     epsilon = pure.epsilon_of(e)
     assert epsilon is not None
@@ -123,8 +124,8 @@ def _between(order: float, shift: int, scale: float) -> float:
 
 
 def bounded_range(epsilon: float) -> Moment:
-    """Return the worst pair of an epsilon-bounded-range mechanism, in closed form (Dong, Durfee & Rogers
-    2020, arXiv:1909.13830).
+    """Return the moments of the worst pair of an epsilon-bounded-range mechanism, in closed form (Dong,
+    Durfee & Rogers 2020, arXiv:1909.13830).
 
     With losses t and t - eps, sum p^a q^{1-a} is u^{a-1} (A - u B) with u = e^t; the best u is (1 - 1/a) A /
     B. Never above order * epsilon² / 8 (Cesar & Rogers 2021, arXiv:2004.07223, Lemma 3.4), which is used
@@ -146,14 +147,15 @@ def bounded_range(epsilon: float) -> Moment:
 
 
 def point(e: ce.RDPPoint) -> Moment:
-    """Divergences grow with the order: below the known order its value holds, above nothing is known."""
+    """Return the moments from one order: divergences grow with the order, so below it its value holds, and
+    above nothing is known."""
     order0, value = float(e.order), float(e.epsilon)
     return lambda order: (order - 1) * value * _UP if order <= order0 else math.inf
 
 
 def group(e: ev.Group) -> Moment:
-    """Halving the order for every doubling, at three times the price (Mironov 2017, arXiv:1702.07476, Prop.
-    2)."""
+    """Return the moments of a group, halving the order for every doubling, at three times the price (Mironov
+    2017, arXiv:1702.07476, Prop. 2)."""
     doublings = (e.size - 1).bit_length()
     inner = moments(e.event)
 
@@ -165,7 +167,7 @@ def group(e: ev.Group) -> Moment:
 
 
 def repeat_and_select(e: ce.RepeatAndSelect) -> Moment:
-    """Return the best of a random number of trials, from the moments of one of them."""
+    """Return the moments of the best of a random number of trials, from the moments of one of them."""
     return of_trials(moments(e.event), e.trials)
 
 
@@ -339,7 +341,8 @@ def moments(event: Event) -> Moment:
 
 
 def of_parts(parts: dict[Event, int]) -> Moment:
-    """Moments add up (Mironov 2017, arXiv:1702.07476, Prop. 1), for adaptively chosen events too."""
+    """Return the sum of the parts' moments (Mironov 2017, arXiv:1702.07476, Prop. 1), for adaptively chosen
+    events too."""
     from .refusal import refuse
 
     terms: list[tuple[Moment, int]] = []

@@ -74,7 +74,7 @@ def chord(at_integers: Moment) -> Moment:
 
 
 def gaussian(rate: float, noise: float) -> Moment:
-    """Return the Poisson-sampled Gaussian, at any order.
+    """Return the moments of the Poisson-sampled Gaussian, at any order.
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove
                and zero-out.
@@ -142,7 +142,7 @@ def _log_half_erfc(x: float) -> float:
 
 
 def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
-    """Any mechanism on a Poisson sample, at integer orders, from its own moments.
+    """Return the moments of any mechanism on a Poisson sample, at integer orders, from its own moments.
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove
                and zero-out.
@@ -190,7 +190,7 @@ def _limited(moment: Moment, largest: int) -> Moment:
 
 
 def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) -> Moment:
-    """Return a fixed-size sample without replacement, under replace, at integer orders.
+    """Return the moments on a fixed-size sample without replacement, under replace, at integer orders.
 
     Proof: Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087, Theorem 9.
     """
@@ -224,8 +224,8 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
 
 
 def gaussian_without_replacement(rate: float, noise: float) -> Moment:
-    """Return the Gaussian on a fixed-size sample without replacement, under replace, at integer orders up to
-    512.
+    """Return the moments of the Gaussian on a fixed-size sample without replacement, under replace, at
+    integer orders up to 512.
 
     Proof: Wang, Balle & Kasiviswanathan 2019, arXiv:1808.00087, Theorem 27: where one pair of distributions
     is worst at every order, the j-th term may use 4 sqrt(B(2 floor(j/2)) B(2 ceil(j/2))), B(i) = E_q[(p/q -
@@ -265,7 +265,7 @@ def log_central_moment(order: int, mu: float) -> float:
 
 
 def allocation(steps: int, noise: float) -> Moment:
-    """One of `steps` Gaussian steps, drawn uniformly, holds the unit.
+    """Return the moments of Gaussian steps of which one, drawn uniformly, holds the unit.
 
     Guarantee: an upper bound of (order - 1) times the Rényi divergence in either direction, for add/remove
                and zero-out.
@@ -297,8 +297,8 @@ def allocation(steps: int, noise: float) -> Moment:
 
 
 def allocation_moments(limit: int, steps: int, mu2: float) -> _Array:
-    """For n = 0 .. limit, ln of n! / steps^n times the coefficient of z^n in (sum_k z^k e^{k(k-1) mu2 / 2} /
-    k!)^steps.
+    """Return, for n = 0 .. limit, ln of n! / steps^n times the coefficient of z^n in (sum_k z^k e^{k(k-1) mu2
+    / 2} / k!)^steps.
 
     The power is taken by squaring, where all terms are positive.
     """

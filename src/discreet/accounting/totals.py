@@ -52,8 +52,8 @@ _ZCDP: dict[type[Event], Callable[[Any], float]] = {
 
 
 def basic(event: Event) -> Cost:
-    """Epsilons and deltas added up (Dwork et al. 2006; Dwork & Roth 2014, Theorem 3.16), for events that have
-    a fixed pair.
+    """Return epsilons and deltas added up (Dwork et al. 2006; Dwork & Roth 2014, Theorem 3.16), for events
+    that have a fixed pair.
 
     >>> basic(ev.PureDP(epsilon=1).repeated(3))
     Cost(value=3.0, delta=0.0)

@@ -32,7 +32,7 @@ class _Earned:
         self.end = BLOCK
 
     def pay(self, at: int, amount: float) -> None:
-        """A discovery: from term `at` on, `amount` of the sequence.
+        """Record a discovery: from summand `at` on, `amount` of the sequence is earned.
 
         Terms after the block come when it closes.
         """
@@ -65,7 +65,7 @@ def decide(
     finish: Callable[[Any], Any],
     purse: tuple[float, float],
 ) -> tuple[Levels, NDArray[np.bool_]]:
-    """Levels and rejections of a whole stream of p-values; `purse` is the initial wealth, and what a
+    """Return the levels and rejections of a stream of p-values; `purse` is the initial wealth, and what a
     discovery earns."""
     wealth, alpha = purse
     earned = _Earned(gamma, wealth)

@@ -30,7 +30,7 @@ class Rounds:
 
     `threshold`, `query` and `value` are scales of noise in integer units; it halts for good after
     `max_positives` positives, c below. `redraws`: each positive gets a new noisy threshold, so that the
-    positives are rounds in sequence. `value` None: no number is drawn for a positive, and its gap is released.
+    positives are rounds in sequence. `value` None: no number is drawn, and a positive releases its gap.
 
     Guarantee: D, V: how far one unit moves the excess and the released number. With `redraws`: c rounds in
                sequence, each (D / threshold + k D / query + V / value)-DP. Without: (D / threshold + c (k D /
@@ -60,7 +60,7 @@ class Rounds:
         return {"noise": draw(self.threshold, entropy), "positives": 0, "asked": 0}
 
     def check(self, state: Any, questions: int | None) -> State:
-        """Return a state of ours that has not halted."""
+        """Return the state, once it is known to be ours and not to have halted."""
         if not isinstance(state, dict) or not {"noise", "positives", "asked"} <= set(state):
             raise InvalidInput(_FOREIGN)
         if any(type(state[name]) is not int for name in ("noise", "positives", "asked")):
@@ -80,7 +80,7 @@ class Rounds:
     def one(
         self, state: State, excess: int, exact: int, entropy: Entropy
     ) -> tuple[State, int | None, int | None]:
-        """Return the new state; and of a positive its gap and its noisy number."""
+        """Answer one question: return the new state; and of a positive its gap and its noisy number."""
         gap = excess + draw(self.query, entropy) - state["noise"]
         after = {**state, "asked": state["asked"] + 1}
         if gap < 0:
@@ -93,8 +93,8 @@ class Rounds:
     def many(
         self, state: State, excess: Any, exact: Any, entropy: Entropy
     ) -> tuple[State, Any, dict[int, int]]:
-        """Return the same for a list of questions fixed beforehand, asked one after the other; what comes
-        after the halt is not answered.
+        """Answer a list of questions fixed beforehand, one after the other; what comes after the halt is not
+        answered.
 
         Returns the new state, which of the answered ones were positive, and the noisy numbers of these by
         position.
@@ -122,8 +122,8 @@ class Rounds:
         return after, above[:at], answers
 
     def slack(self, failure: Fraction, comparisons: int) -> int:
-        """a: no noise on a threshold and on a comparison together reach beyond a, outside a chance of
-        `failure`; half for each kind.
+        """Return a such that no noise on a threshold and on a comparison together reach beyond a, outside a
+        chance of `failure`; half for each kind.
 
         The noise on each side counts: P(|X| >= m) = 2 P(X >= m) for discrete Laplace noise, m >= 1.
         """
@@ -132,7 +132,7 @@ class Rounds:
         return rho + certified.quantile(self.query, failure / (4 * comparisons)) - 1
 
     def spread(self, failure: Fraction, numbers: int) -> int:
-        """a: none of `numbers` released values is further than a from the truth, outside a chance of
-        `failure`."""
+        """Return a such that none of `numbers` released values is further than a from the truth, outside a
+        chance of `failure`."""
         assert self.value is not None
         return certified.quantile(self.value, failure / (2 * numbers)) - 1

@@ -124,7 +124,7 @@ class ChangeWatch:
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """`question` is a time: the end of the window.
+        """Answer whether the window that ends at the time `question` raises the alarm.
 
         Its own price is nothing: all was paid at the start.
         """
@@ -145,8 +145,8 @@ class ChangeWatch:
         return after, release(alarm, event=NoOp(neighbors=self.public.neighbors), entropy=entropy)
 
     def error(self, confidence: float = 0.95) -> Fraction:
-        """a, in nats: with probability `confidence`, an alarm has a best score of at least threshold - a, and
-        silence one below it + a."""
+        """Return a, in nats: with probability `confidence`, an alarm has a best score of at least threshold -
+        a, and silence one below it + a."""
         _require.open_probability(confidence=confidence)
         if self.questions is None:
             raise InvalidInput(
@@ -160,7 +160,7 @@ def _steps(threshold: Real) -> int:
 
 
 def best_scores(parts: Any, window: int) -> NDArray[np.int64]:
-    """For each end of a window: the largest sum of the last scores in it, one at least."""
+    """Return, for each end of a window, the largest sum of the last scores in it, one at least."""
     total = np.concatenate([[0], np.cumsum(np.asarray(parts, np.int64))])
     lowest = np.lib.stride_tricks.sliding_window_view(total[:-1], window).min(axis=1)
     scores: NDArray[np.int64] = total[window:] - lowest

@@ -88,7 +88,7 @@ class BernoulliChange:
         return float(chance * yes + (1 - chance) * no)
 
     def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
-        """Made-up values, for choosing thresholds."""
+        """Draw synthetic values, for choosing thresholds."""
         draws: NDArray[np.float64] = (
             source.uniform(size=count) < (self.after if changed else self.before)
         ).astype(float)
@@ -153,7 +153,7 @@ class GaussianChange:
         return float(math.exp(power * low) * below + middle + math.exp(power * high) * above)
 
     def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
-        """Made-up values, for choosing thresholds."""
+        """Draw synthetic values, for choosing thresholds."""
         return source.normal(self.after if changed else self.before, self.deviation, count)
 
 
@@ -191,13 +191,13 @@ class _Series:
             raise InvalidInput(f"the values and the times are both column {self.column!r}. Name two columns.")
 
     def check(self, public: Public) -> None:
-        """Values need declared bounds: they are clipped to them."""
+        """Check that values have declared bounds: they are clipped to them."""
         require_rows(public)
         public.bounds(self.column)
 
     def rows(self, source: Source) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Time (from 0) and clipped value of each row that has both and whose time is one of the public
-        ones."""
+        """Return the time (from 0) and the clipped value of each row that has both and whose time is one of
+        the public ones."""
         require_rows(source.public)
         bounds = source.public.bounds(self.column)
         for batch in source.batches([self.time, self.column]):
@@ -309,8 +309,8 @@ class RankScores(_Series):
 
 
 def _above_less_below(series: NDArray[np.float64]) -> NDArray[np.int64]:
-    """For each time: how many values of the series are larger, less how many are smaller; zero where there is
-    none.
+    """Return, for each time, how many values of the series are larger, less how many are smaller; zero where
+    there is none.
 
     Its sum over times up to k is the sum of sign(x_j - x_i) over i <= k < j: pairs within the first part
     cancel.
@@ -344,7 +344,7 @@ class Changepoint(Select):
     scored: ClassVar[bool] = False
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return how many times (in the unit of the time column, such as days) the answer may be off, where
+        """Return how far off the answer may be, in times (the unit of the time column, such as days), where
         the series follows the declared laws."""
         _require.open_probability(confidence=confidence)
         longest = int(self.candidates[-1] - self.candidates[0])

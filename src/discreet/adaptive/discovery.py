@@ -83,7 +83,8 @@ def _checked(saved: Any, **kinds: type) -> dict[str, Any]:
 
 
 def benjamini_hochberg(pvalues: Any, *, alpha: float, dependent: bool = False) -> NDArray[np.bool_]:
-    """Which of these hypotheses to reject: the k smallest p-values, k the largest with p(k) <= alpha k / m.
+    """Return which of these hypotheses to reject: the k smallest p-values, k the largest with p(k) <= alpha k
+    / m.
 
     Guarantee: FDR <= alpha m0 / m for independent or positively dependent p-values; with `dependent`, for
                any, at alpha over the m-th harmonic number. Not private.
@@ -138,7 +139,7 @@ class _Recent(_Procedure):
             )
 
     def steps(self, values: Levels) -> NDArray[np.bool_] | None:
-        """Which tests use up a term of the spending sequence; None: those that are not rejected."""
+        """Return which tests use up a summand of the spending sequence; None: those that are not rejected."""
         return np.ones(len(values), dtype=np.bool_)
 
     def finish(self, sums: Any) -> Any:
@@ -154,7 +155,7 @@ class _Recent(_Procedure):
         return _RecentStream(self, **_checked(saved, used=int, found=list))
 
     def run(self, pvalues: Any) -> Decisions:
-        """Return the same decisions as a stream would take, all at once."""
+        """Take the same decisions as a stream would, all at once."""
         values = pvalues_of(pvalues)
         gamma = self.spending(len(values) + 1)
         levels, rejected = decide(values, self.steps(values), gamma, self.finish, (self.wealth, self.alpha))
@@ -190,7 +191,7 @@ class _RecentStream:
         return rejected
 
     def record(self, rejected: bool) -> None:
-        """A decision that was taken elsewhere: only where levels follow from decisions alone."""
+        """Record a decision that was taken elsewhere: only where levels follow from decisions alone."""
         if isinstance(self._procedure, Saffron | Addis):
             raise Unsupported(
                 f"the levels of {type(self._procedure).__name__} need p-values, not decisions alone."
@@ -329,7 +330,7 @@ class Lord3(_Procedure):
         return _WealthStream(self, **_checked(saved, wealth=float, then=float, since=int))
 
     def run(self, pvalues: Any) -> Decisions:
-        """Return the same decisions as a stream would take, all at once."""
+        """Take the same decisions as a stream would, all at once."""
         values = pvalues_of(pvalues)
         gamma = self.spending(len(values))
         spent = np.concatenate([[0.0], np.cumsum(gamma)])
@@ -391,7 +392,7 @@ class GeneralizedAlphaInvesting(_Procedure):
         return _WealthStream(self, **_checked(saved, wealth=float, then=float, since=int))
 
     def run(self, pvalues: Any) -> Decisions:
-        """Return the same decisions as a stream would take, all at once."""
+        """Take the same decisions as a stream would, all at once."""
         values = pvalues_of(pvalues)
         levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
         keep, pay = 1 - self.fraction, self.fraction / self.power
@@ -443,7 +444,7 @@ class _WealthStream:
         return rejected
 
     def record(self, rejected: bool) -> None:
-        """A decision that was taken elsewhere."""
+        """Record a decision that was taken elsewhere."""
         self.wealth = self.procedure.after(self, self.level, rejected)
         self.since += 1
         if rejected:

@@ -74,7 +74,8 @@ def posterior(*, epsilon: float, delta: float, sample_error: SampleError, failur
 
 
 def max_information(*, epsilon: float, n: int, sample_error: SampleError, failure: float) -> float:
-    """The radius for epsilon-DP answers: close to that of fresh data while epsilon is below 1 / sqrt(n).
+    """Return the radius for epsilon-DP answers: close to that of fresh data while epsilon is below 1 /
+    sqrt(n).
 
     Guarantee: as `posterior`.
     Proof:     for answers y let f(s) = ln P(y | s); replacing one person moves f by at most epsilon, so under
@@ -101,8 +102,8 @@ def max_information(*, epsilon: float, n: int, sample_error: SampleError, failur
 
 
 def mutual_information(*, rho: float, n: int, sample_error: SampleError, failure: float) -> float:
-    """The radius for rho-zCDP answers (Gaussian noise, say): few conditions, but the failure enters as a
-    root.
+    """Return the radius for rho-zCDP answers (Gaussian noise, say): few conditions, but the failure enters as
+    a root.
 
     Guarantee: as `posterior`.
     Proof:     persons are independent, so I(S; answers) <= sum_i I(x_i; answers | others) <= n rho nats, as
@@ -193,8 +194,8 @@ def ladder_error(*, n: int, submissions: int, step: float, failure: float) -> fl
 
 
 def fresh(*, n: int, answers: int, failure: float) -> float:
-    """Return what as many answers would be within if each had `n` fresh people of its own: sqrt(ln(2 answers
-    / failure) / 2n) (Hoeffding)."""
+    """Return the radius that as many answers would have if each had `n` fresh people of its own: sqrt(ln(2
+    answers / failure) / 2n) (Hoeffding)."""
     _require.integer(n=n, answers=answers, at_least=1)
     _require.open_probability(failure=failure)
     return min(1.0, math.sqrt(math.log(2 * answers / failure) / (2 * n)) * _UP)

@@ -142,7 +142,7 @@ class Thresholdout:
     def pure(
         cls, public: Public, *, epsilon: Real, budget: int, threshold: Real, **more: Any
     ) -> Thresholdout:
-        """epsilon-DP: sigma = 2 B w / (epsilon n)."""
+        """Return the reusable holdout that is epsilon-DP: sigma = 2 B w / (epsilon n)."""
         _require.positive(epsilon=epsilon)
         _require.integer(budget=budget, at_least=1)
         return _with_round(cls, public, _require.exact(epsilon, "epsilon") / budget, budget, threshold, more)
@@ -159,8 +159,8 @@ class Thresholdout:
         constants: str = "best",
         **more: Any,
     ) -> Thresholdout:
-        """(epsilon, delta)-DP. `constants`: "best" (least noise), those of `RedrawnSparseVector`, or "paper":
-        sigma = sqrt(32 B ln(2/delta)) w / (epsilon n).
+        """Return the reusable holdout that is (epsilon, delta)-DP. `constants`: "best" (least noise), those
+        of `RedrawnSparseVector`, or "paper": sigma = sqrt(32 B ln(2/delta)) w / (epsilon n).
 
         Proof: `sparse_vector.CONSTANTS`; the paper's bound is its textbook form at delta / 2, checked with
                the same inequality.
@@ -242,7 +242,7 @@ class Thresholdout:
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """Return one `Check`, answered. Its own price is nothing: all was paid at the start."""
+        """Answer one `Check`. Its own price is nothing: all was paid at the start."""
         before = self.rounds.check(state, self.questions)
         centers, factor = self._accepted(question, before["asked"])
         check_source(self.public, source)
@@ -277,13 +277,15 @@ class Thresholdout:
     def _means(
         self, training: tuple[Real, ...], overfit: tuple[bool, ...], answers: dict[int, int]
     ) -> tuple[float, ...]:
-        """Training values where these agree, noisy means where not; all within the bounds of a mean."""
+        """Return the training values where these agree, noisy means where not; all within the bounds of a
+        mean."""
         worth, low, high = float(self._grid / self.size), float(self.lower), float(self.upper)
         means = (answers[i] * worth if i in answers else float(training[i]) for i in range(len(overfit)))
         return tuple(min(max(mean, low), high) for mean in means)
 
     def _accepted(self, question: Any, asked: int) -> tuple[list[int], int]:
-        """n times the training means in whole steps, and how many of these one unit of the statistic is.
+        """Return n times the training means in whole steps, and how many of these one unit of the statistic
+        is.
 
         All refusals are here.
         """
@@ -324,8 +326,8 @@ class Thresholdout:
         return [arrow_columns.nearest(mean * scale) for mean in exact], int(factor)
 
     def _worth(self, statistic: Any) -> Fraction:
-        """Return what one unit of a statistic is worth; one that is asked in SQL knows it from the public
-        facts."""
+        """Return the step of a statistic: what one unit of its integer result stands for; one that is asked
+        in SQL knows it from the public facts."""
         step_for = getattr(statistic, "step_for", None)
         return step_of(statistic) if step_for is None else Fraction(step_for(self.public))
 

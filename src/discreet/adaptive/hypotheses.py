@@ -128,7 +128,7 @@ class Hypothesis:
         _require.one_of(("greater", "less"), alternative=self.alternative)
 
     def check(self, public: Public, sensitivity: int) -> None:
-        """That one person moves the statistic by at most `sensitivity`, which was paid for."""
+        """Check that one person moves the statistic by at most `sensitivity`, which was paid for."""
         if length_of(self.statistic, public) not in (None, 1):
             raise InvalidInput(
                 "the statistic has several values. Nothing was drawn. Ask about one Component of it."
@@ -174,7 +174,7 @@ class OneLaplace:
     scale: float
 
     def survival(self, at: NDArray[Any]) -> Masses:
-        """P(W >= m)."""
+        """Return P(W >= m)."""
         m = np.asarray(at, dtype=np.float64)
         upper = np.exp(-np.where(m >= 1, m, 1 - m) / self.scale) / (1 + math.exp(-1 / self.scale))
         tails: Masses = np.where(m >= 1, upper, 1 - upper)
@@ -193,7 +193,7 @@ class TwoLaplaces:
     second: float
 
     def survival(self, at: NDArray[Any]) -> Masses:
-        """P(W >= m)."""
+        """Return P(W >= m)."""
         m = np.asarray(at, dtype=np.float64)
         positive = np.where(m >= 1, m, 1 - m)
         upper = self._term(positive, self.first, self.second) + self._term(positive, self.second, self.first)
@@ -202,7 +202,7 @@ class TwoLaplaces:
         return tails
 
     def _term(self, m: Masses, own: float, other: float) -> Masses:
-        """c q^m / (1 - q), written with expm1 so that large scales lose nothing."""
+        """Return c q^m / (1 - q), written with expm1 so that large scales lose nothing."""
         loss, gone, apart = -math.expm1(-1 / own), -math.expm1(-1 / other), -math.expm1(1 / own - 1 / other)
         weight = loss * gone**2 / (-math.expm1(-2 / own) * -math.expm1(-1 / own - 1 / other) * apart)
         masses: Masses = weight * np.exp(-m / own)

@@ -98,14 +98,14 @@ class _Board:
         return self.public.neighbors is not REPLACE
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
-        """No submission yet: the best is no better than all wrong."""
+        """Start a board without submissions: the best is no better than all wrong."""
         check_source(self.public, source)
         return {**self.rounds.begin(entropy), "best": self.size}
 
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """Return one `Submission`, scored."""
+        """Score one `Submission`."""
         before = self.rounds.check(state, self.submissions)
         if type(before.get("best")) is not int:
             raise InvalidInput(

@@ -91,7 +91,7 @@ class Where:
 
 
 def labels(public: Public, column: str) -> tuple[str | int, ...]:
-    """The values a column can have, as declared."""
+    """Return the values a column can have, as declared."""
     return (0, 1) if isinstance(public.fact(column), Boolean) else public.categories(column).values
 
 
@@ -232,14 +232,14 @@ class MultiplicativeWeights:
         return self.max_updates >= self._enough and spread < _require.exact(self.alpha, "alpha") * self.size
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
-        """Return the uniform picture, and a noisy threshold. No data is read."""
+        """Start from the uniform distribution, and a noisy threshold. No data is read."""
         check_source(self.public, source)
         return {**self.rounds.begin(entropy), "moves": []}
 
     def answer(
         self, state: State, source: Source, question: Any, *, entropy: Entropy
     ) -> tuple[State, Release]:
-        """Return one `Where`, answered from the picture, or bought."""
+        """Answer one `Where` from the synthetic distribution, or buy a noisy answer."""
         before = self.rounds.check(state, self.questions)
         self._check_question(question)
         moves = self._moves(before)
@@ -273,8 +273,8 @@ class MultiplicativeWeights:
         return _logit(guess / self.size + toward * off) - _logit(guess / self.size)
 
     def picture(self, state: State) -> Floats:
-        """Return the distribution over cells that the answers so far have led to, in the order of `columns`:
-        public, as they are."""
+        """Return the synthetic distribution over cells that the answers so far have led to, in the order of
+        `columns`: public, as they are."""
         if not isinstance(state, dict):
             raise InvalidInput("the state is not one that start() or answer() gave.")
         return _pictured(self, self._moves(state)).copy()
@@ -292,7 +292,7 @@ class MultiplicativeWeights:
             )
 
     def _cells(self, question: Where) -> Any:
-        """Return the question's cells, as an index into the picture."""
+        """Return the question's cells, as an index into the synthetic distribution."""
         wanted = dict(question.conditions)
         axes = []
         for column in self.columns:
@@ -344,7 +344,8 @@ def _generalization(weights: MultiplicativeWeights, confidence: float) -> Bound:
 
 @lru_cache(maxsize=8)
 def _pictured(weights: MultiplicativeWeights, moves: tuple[tuple[Where, float], ...]) -> Floats:
-    """Weights in logarithms, so that thousands of updates neither overflow nor vanish."""
+    """Return the synthetic histogram from weights in logarithms, so that thousands of updates neither
+    overflow nor vanish."""
     logs: Floats = np.zeros(weights.shape)
     for question, step in moves:
         logs[weights._cells(question)] += step

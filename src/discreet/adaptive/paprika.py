@@ -247,8 +247,8 @@ class Paprika:
             )
 
     def _compared(self, question: Hypothesis, level: float) -> tuple[Callable[[int], int], int]:
-        """Evidence as a function of the statistic, and the threshold that a true null passes with probability
-        at most `level`."""
+        """Return the evidence as a function of the statistic, and the threshold that a true null passes with
+        probability at most `level`."""
         scores, low = _scores(question.null, question.sign, self.floor if self.eta is not None else None)
         if self.eta is not None:
             self._check_steepness(scores)
@@ -277,8 +277,8 @@ class Paprika:
             )
 
     def error(self, confidence: float = 0.95) -> int:
-        """a: with probability `confidence`, all that was rejected had evidence of at least its threshold - a,
-        all else below it + a."""
+        """Return a such that with probability `confidence`, all that was rejected had evidence of at least
+        its threshold - a, all else below it + a."""
         _require.open_probability(confidence=confidence)
         if self.questions is None:
             raise InvalidInput(

@@ -157,7 +157,7 @@ class PrivateBenjaminiHochberg:
         return compose([self.chooser.event, self.noise.event.repeated(self.candidates)])
 
     def error(self, confidence: float = 0.95) -> int:
-        """Return how far noise puts the worst evidence that is told, in steps of 1/1024."""
+        """Return how far noise puts the worst evidence that is released, in steps of 1/1024."""
         return self.noise.error(confidence, entries=self.candidates)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:

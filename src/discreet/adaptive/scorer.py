@@ -116,7 +116,7 @@ class _Form:
 
 
 def _gaps(values: Any) -> bool:
-    """Return whether anything is missing there."""
+    """Return whether any value is missing."""
     if values.dtype.kind == "f":
         return bool(np.isnan(values).any())
     return values.dtype.kind == "O" and any(value is None or value != value for value in values)

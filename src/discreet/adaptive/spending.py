@@ -35,7 +35,7 @@ class PowerLaw:
             )
 
     def __call__(self, count: int) -> Levels:
-        """The first `count` terms."""
+        """Return the first `count` summands."""
         return np.arange(1, count + 1, dtype=np.float64) ** -self.exponent / float(zeta(self.exponent))
 
 
@@ -50,7 +50,7 @@ class Javanmard:
     """
 
     def __call__(self, count: int) -> Levels:
-        """The first `count` terms."""
+        """Return the first `count` summands."""
         j = np.arange(1, count + 1, dtype=np.float64)
         return 0.07720838 * np.log(np.maximum(j, 2)) / (j * np.exp(np.sqrt(np.log(j))))
 
@@ -77,7 +77,7 @@ class Listed:
             )
 
     def __call__(self, count: int) -> Levels:
-        """The first `count` terms."""
+        """Return the first `count` summands."""
         levels = np.zeros(count)
         levels[: min(count, len(self.terms))] = self.terms[:count]
         return levels

@@ -48,7 +48,7 @@ class Submission:
 
     @classmethod
     def of(cls, name: str, predictions: Mapping[Any, Any]) -> Submission:
-        """Predicted labels by id.
+        """Build a submission from predicted labels by id.
 
         Ids are whole numbers or texts; labels are checked against the declared ones when it is scored.
         """
@@ -94,7 +94,7 @@ class Submission:
 
 
 def categories(public: Public, target: str) -> tuple[str | int, ...]:
-    """The labels a column can have, as declared."""
+    """Return the labels a column can have, as declared."""
     fact = public.fact(target)
     if isinstance(fact, Boolean):
         return (0, 1)  # True and False are equal to these
@@ -104,7 +104,7 @@ def categories(public: Public, target: str) -> tuple[str | int, ...]:
 
 
 def check_columns(public: Any, target: Any, id: Any) -> None:
-    """That the target has declared labels, and the id is another column; one row is one unit."""
+    """Check that the target has declared labels, and the id is another column; one row is one unit."""
     arrow_columns.require_public(public)
     require_rows(public)
     categories(public, target)
@@ -113,7 +113,8 @@ def check_columns(public: Any, target: Any, id: Any) -> None:
 
 
 def losses(source: Source, submission: Submission, target: str, id: str) -> tuple[Any, Bits]:
-    """For each row its id, and 1 where its label is not the predicted one (or none was predicted), else 0.
+    """Return, for each row, its id, and 1 where its label is not the predicted one (or none was predicted),
+    else 0.
 
     Guarantee: each row by itself decides on its own 0 or 1; so the sum moves by at most 1 under every
                relation.

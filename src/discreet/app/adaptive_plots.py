@@ -17,7 +17,7 @@ ALARM, CALM = "#c0392b", "#3c8d53"
 
 
 def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
-    """Return the figure of the Science paper: accuracy against the number of attributes.
+    """Draw the figure of the Science paper: accuracy against the number of attributes.
 
     `outcomes` by (signal, reusable).
     """
@@ -58,8 +58,8 @@ def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
 
 
 def boards(path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Path:
-    """Return how well random submissions, voted together, fit the hidden labels of each board; the truth
-    about them is one half."""
+    """Draw how well random submissions, voted together, fit the hidden labels of each board; the truth about
+    them is one half."""
     figure, axes = _pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
     _dress(
         axes,

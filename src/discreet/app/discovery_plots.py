@@ -18,8 +18,8 @@ Curve = Sequence[tuple[float, float]]  # false alarms, delay
 
 
 def power(path: Path, trials: Mapping[float, Trials], target: float) -> Path:
-    """The share of false findings and the share of signals found, by epsilon, with 95% intervals; `target` is
-    the promised rate."""
+    """Draw the share of false findings and the share of signals found, by epsilon, with 95% intervals;
+    `target` is the promised rate."""
     figure, axes = _pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
     _dress(axes, "What is found, and how much of it is false", "epsilon", "share")
     at = sorted(trials)
@@ -45,7 +45,7 @@ def power(path: Path, trials: Mapping[float, Trials], target: float) -> Path:
 
 
 def alarms(path: Path, curves: Mapping[str, Curve]) -> Path:
-    """Median delay of the alarm against the chance of a false one, a curve for each label."""
+    """Draw the median delay of the alarm against the chance of a false one, a curve for each label."""
     figure, axes = _pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
     _dress(axes, "Alarms: early or sure", "chance of a false alarm", "median delay")
     lines = []

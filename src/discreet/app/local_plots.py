@@ -43,7 +43,8 @@ def measure(
     delta: float = 1e-6,
     share: float = 0.3,
 ) -> Curves:
-    """The root mean squared error of a count of "yes" among so many people, in people, for each model."""
+    """Measure the root mean squared error of a count of "yes" among so many people, in people, for each
+    model."""
     curves: Curves = {"central": [], "shuffled": [], "local": []}
     for people in counts:
         values = (np.arange(people) < share * people).astype(np.int64)
@@ -63,7 +64,7 @@ def measure(
 def against_central(
     path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]], epsilon: float
 ) -> Path:
-    """Measured errors as points, sqrt(N) / epsilon and 1 / epsilon as lines, both axes logarithmic."""
+    """Draw measured errors as points, sqrt(N) / epsilon and 1 / epsilon as lines, both axes logarithmic."""
     figure, axes = _pyplot().subplots(figsize=(8.5, 4.8), layout="constrained")
     _dress(
         axes, f"The error of a count at epsilon = {epsilon:g}", "people", "root mean squared error, in people"

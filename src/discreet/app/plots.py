@@ -70,7 +70,7 @@ def _dress(axes: Axes, title: str, x: str, y: str) -> None:
 
 
 def _label_ends(axes: Axes, lines: Iterable[Line]) -> None:
-    """Each label beside the end of its line, moved apart where they would overlap."""
+    """Put each label beside the end of its line, moved apart where they would overlap."""
     ends = sorted((_height(axes, y[-1]), label, color) for label, color, _, y in lines if len(y))
     gap = 0.06
     places = [height for height, _, _ in ends]
@@ -92,8 +92,8 @@ def _label_ends(axes: Axes, lines: Iterable[Line]) -> None:
 
 
 def _plain_ticks(axis: Any, low: float, high: float) -> None:
-    """1, 2, 5, 10, 20 ... on a logarithmic axis of few decades, where powers of ten alone would say too
-    little."""
+    """Set ticks 1, 2, 5, 10, 20 ... on a logarithmic axis of few decades, where powers of ten alone would say
+    too little."""
     from matplotlib.ticker import NullLocator
 
     if high / low > 1e3:
@@ -106,7 +106,7 @@ def _plain_ticks(axis: Any, low: float, high: float) -> None:
 
 
 def _height(axes: Axes, value: float) -> float:
-    """Where a value is between the bottom (0) and the top (1) of the axes."""
+    """Return where a value is between the bottom (0) and the top (1) of the axes."""
     return float(
         axes.transAxes.inverted().transform(axes.transData.transform((axes.get_xlim()[1], value)))[1]
     )
@@ -158,7 +158,7 @@ def draw_steps(
 
 
 def steps(event: acc.Event, *, delta: float, path: Path) -> Path:
-    """Epsilon against the number of steps, by every accountant that has a theorem for the event."""
+    """Draw epsilon against the number of steps, by every accountant that has a theorem for the event."""
     return _single(lambda axes: draw_steps(axes, event, delta), path)
 
 
@@ -183,7 +183,7 @@ def strong_composition(rate: float, noise_multiplier: float, steps: int, delta: 
 def published_moments(
     rate: float, noise_multiplier: float, counts: Sequence[int], delta: float
 ) -> list[float]:
-    """The moments accountant of 2016 after each of `counts` steps; its integrals are computed once."""
+    """Return the moments accountant of 2016 after each of `counts` steps; its integrals are computed once."""
     logs = [moments.integrals(k, rate, noise_multiplier).log_larger for k in range(1, moments.LARGEST + 1)]
     return [min((n * log - math.log(delta)) / k for k, log in enumerate(logs, start=1)) for n in counts]
 
@@ -226,7 +226,7 @@ def draw_abadi(axes: Axes, epochs: int = 400) -> None:
 
 
 def abadi(*, path: Path) -> Path:
-    """Figure 2 of Abadi et al. 2016, arXiv:1607.00133, with the exact line below theirs."""
+    """Draw Figure 2 of Abadi et al. 2016, arXiv:1607.00133, with the exact line below theirs."""
     return _single(draw_abadi, path)
 
 
@@ -234,7 +234,7 @@ def abadi(*, path: Path) -> Path:
 
 
 def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
-    """The Rényi divergence over the order, the epsilon each order would give, and the best of them."""
+    """Draw the Rényi divergence over the order, the epsilon each order would give, and the best of them."""
     form = normal(event)
     room = form.room(delta, 0.0)
     best = rdp.best(event, delta)
@@ -273,7 +273,7 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
 
 
 def renyi(event: acc.Event, *, delta: float, path: Path) -> Path:
-    """Return the Rényi budget curve of an event, with the (epsilon, delta) that each order gives and the best
+    """Draw the Rényi budget curve of an event, with the (epsilon, delta) that each order gives and the best
     order marked."""
     return _single(lambda axes: draw_orders(axes, event, delta), path)
 
@@ -310,7 +310,7 @@ def _delta(event: acc.Event, epsilon: float, *, exact: bool) -> float:
 
 
 def draw_tradeoff(axes: Axes, event: acc.Event) -> None:
-    """What an attacker can reach: the largest true-positive rate at each false-positive rate."""
+    """Draw what an attacker can reach: the largest true-positive rate at each false-positive rate."""
     alphas = [0.0, *(10 ** (k / 12) for k in range(-60, -8)), *(k / 50 for k in range(9, 50)), 1.0]
     powers = reach(event, alphas)
     axes.fill_between(alphas, powers, 1, color=PALE, alpha=0.35, linewidth=0)
@@ -337,14 +337,14 @@ def draw_tradeoff(axes: Axes, event: acc.Event) -> None:
 
 
 def tradeoff(event: acc.Event, *, path: Path) -> Path:
-    """Return the trade-off curve of an event, as an attacker's receiver operating characteristic."""
+    """Draw the trade-off curve of an event, as an attacker's receiver operating characteristic."""
     return _single(lambda axes: draw_tradeoff(axes, event), path, (6, 5))
 
 
 def draw_profile(
     axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = ("pld", "rdp", "zcdp", "gdp")
 ) -> None:
-    """Delta over epsilon: one curve says everything (epsilon, delta) can say."""
+    """Draw delta over epsilon: one curve says everything (epsilon, delta) can say."""
     least = delta / 1e3
     deltas = [least * (0.1 / least) ** (k / 24) for k in range(25)]
     lines: list[Line] = []
@@ -376,12 +376,12 @@ def draw_profile(
 
 
 def profile(event: acc.Event, *, delta: float, path: Path) -> Path:
-    """Return the privacy profile of an event around a delta."""
+    """Draw the privacy profile of an event around a delta."""
     return _single(lambda axes: draw_profile(axes, event, delta), path)
 
 
 def overview(event: acc.Event, *, delta: float, path: Path) -> Path:
-    """Return all four on one sheet: cost over steps, Rényi budget curve, trade-off curve, privacy profile."""
+    """Draw all four on one sheet: cost over steps, Rényi budget curve, trade-off curve, privacy profile."""
     if not 0 < acc.epsilon(event, delta=delta) < math.inf:
         raise InvalidInput(f"there is nothing to draw: at delta = {delta:g} epsilon is zero or infinite.")
     figure, axes = _pyplot().subplots(2, 2, figsize=(13, 9), layout="constrained")

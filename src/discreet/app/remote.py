@@ -98,7 +98,7 @@ class RemoteSession:
         weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
         other: bool = False,
     ) -> QueryPreview:
-        """Price and error of a question, or of several together; free."""
+        """Preview price and error of a question, or of several together; free."""
         terms: dict[str, Any] = {"epsilon": epsilon, "rho": rho, "delta": delta, "rows": rows}
         if not isinstance(text, str):
             if within is not None:
@@ -149,7 +149,7 @@ class RemoteSession:
         rows: int | None = None,
         fresh: bool = False,
     ) -> tuple[Answer, ...]:
-        """Answers to several counting questions, for one price."""
+        """Answer several counting questions, for one price."""
         terms = sent({"epsilon": epsilon, "rho": rho, "delta": delta, "rows": rows})
         facts = self.call("POST", "/workload", queries=list(queries), fresh=fresh, **terms)
         return tuple(answer_of(one) for one in facts["answers"])
@@ -192,7 +192,7 @@ class RemoteSession:
         within: float | None = None,
         delta: float | None = None,
     ) -> Answer:
-        """Whom a limit cuts off, as in `Session.cut_off`."""
+        """Return whom a limit cuts off, as in `Session.cut_off`."""
         text = cut_off_sql(self.public, rows, groups, by, where)
         return self.sql(text, epsilon=epsilon, within=within, delta=delta)
 
@@ -242,7 +242,7 @@ class RemoteSession:
         monotone: bool | None = None,
         split: tuple[Real, ...] | None = None,
     ) -> RemoteWatch:
-        """Which of many counts are above a threshold; options as in `Session.watch`."""
+        """Ask which of many counts are above a threshold; options as in `Session.watch`."""
         if number is not None:
             return RemoteWatch(RemoteHandle(self, number, None))
         terms: dict[str, Any] = {
@@ -401,22 +401,22 @@ class RemoteSession:
         return copy_of(facts, rows, int(number) if seed is None else seed)
 
     def train(self, trainer: Any, **_: Any) -> Any:
-        """Refused: a trainer holds a torch module, which has no description."""
+        """Refuse: a trainer holds a torch module, which has no description."""
         return described(trainer)
 
     def online(self, loss: Any, **_: Any) -> Any:
-        """Refused: rounds of an online learner are fed in the steward's process."""
+        """Refuse: rounds of an online learner are fed in the steward's process."""
         raise InvalidInput(
             "an online learner is started and fed in the steward's process: dp.open(...).online(...). "
             "Nothing was charged."
         )
 
     def preview_teach(self, learner: Any, **_: Any) -> Any:
-        """Refused: a learner is an object of another package, which has no description."""
+        """Refuse: a learner is an object of another package, which has no description."""
         return described(learner)
 
     def teach(self, learner: Any, **_: Any) -> Any:
-        """Refused: a learner is an object of another package, which has no description."""
+        """Refuse: a learner is an object of another package, which has no description."""
         return described(learner)
 
     def releases(self) -> list[dict[str, Any]]:

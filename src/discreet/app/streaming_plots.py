@@ -24,7 +24,7 @@ _LINES = {
 
 
 def gain(path: Path, steps: int = 1024) -> Path:
-    """Return the lecture's two naive ideas beside the tree and BLT: the standard deviation of the sum at each
+    """Draw the lecture's two naive ideas beside the tree and BLT: the standard deviation of the sum at each
     step, for Gaussian noise at one price."""
     figure, axes = _pyplot().subplots(figsize=(9.0, 4.6), layout="constrained")
     _dress(axes, "Error of a running count, one price for all steps", "step", "standard deviation")

@@ -63,7 +63,7 @@ class Page:
 
 
 def _drawn(curve: Curve) -> str:
-    """Return the picture; a value that is no finite number has no place in it, and is told of in words."""
+    """Return the picture; a value that is no finite number has no position in it, and is named in words."""
     finite = [point for point in curve.points if abs(point[1]) < 1e300]
     note = curve.note
     if len(finite) < len(curve.points):

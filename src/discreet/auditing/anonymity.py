@@ -76,7 +76,7 @@ def names(columns: Sequence[str]) -> str:
 
 
 def risk(data: Any, identifiers: Sequence[str]) -> ReidentificationRisk:
-    """Uniqueness and re-identification risk of the rows, by their quasi-identifiers."""
+    """Return the uniqueness and the re-identification risk of the rows, by their quasi-identifiers."""
     got = _row(
         data,
         identifiers,
@@ -106,7 +106,8 @@ def k_anonymity(data: Any, identifiers: Sequence[str]) -> int:
 
 
 def _cells(identifiers: Sequence[str], sensitive: str) -> str:
-    """(class, value, n, size of the class): what all of diversity and closeness is made of."""
+    """Return (class, value, n, size of the class), from which all measures of diversity and closeness are
+    computed."""
     keys = names(identifiers)
     return (
         f"cells AS (SELECT {keys}, {names([sensitive])} AS __value, COUNT(*) AS __n FROM {{table}} "
@@ -125,8 +126,8 @@ def distinct_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) 
 
 
 def entropy_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) -> float:
-    """e to the least entropy of the sensitive values in a class: the largest l for which entropy l-diversity
-    holds."""
+    """Return e to the least entropy of the sensitive values in a class: the largest l for which entropy
+    l-diversity holds."""
     sql = (
         f"WITH {_cells(identifiers, sensitive)} SELECT MIN(h) AS h FROM "
         f"(SELECT -SUM(__n / __size * ln(__n / __size)) AS h FROM sized GROUP BY {names(identifiers)})"
@@ -200,8 +201,8 @@ def _same(left: str, right: str, columns: Sequence[str]) -> str:
 
 
 def delta_presence(data: Any, population: Any, identifiers: Sequence[str]) -> tuple[float, float]:
-    """The least and the largest share of a population class that is in the table (Nergiz, Atzori & Clifton
-    2007).
+    """Return the least and the largest share of a population class that is in the table (Nergiz, Atzori &
+    Clifton 2007).
 
     (d1, d2) means: whoever knows somebody's quasi-identifiers learns that they are in the table with a chance
     between d1 and d2.

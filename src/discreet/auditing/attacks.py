@@ -33,7 +33,7 @@ class Attack:
 
 
 def fit(first: Outputs, second: Outputs) -> list[Attack]:
-    """Return every kind of attack, fitted to these runs."""
+    """Fit every kind of attack to these runs."""
     attacks = [by_label(first, second)]
     if first.width == 0 and len(np.unique(np.vstack([first.numbers, second.numbers]))) == 1:
         return attacks
@@ -53,7 +53,7 @@ def fit(first: Outputs, second: Outputs) -> list[Attack]:
 
 
 def by_label(first: Outputs, second: Outputs) -> Attack:
-    """Whole outputs, by how much oftener they were seen on the first table."""
+    """Score whole outputs by how much oftener they were seen on the first table."""
     p, q = Counter(first.labels), Counter(second.labels)
     ratios = {label: math.log((p[label] + 1) / (q[label] + 1)) for label in p | q}
 
@@ -64,7 +64,7 @@ def by_label(first: Outputs, second: Outputs) -> Attack:
 
 
 def _center(first: Outputs, second: Outputs) -> tuple[Floats, Floats]:
-    """Median and spread of each column over both tables; robust, as noise has heavy tails."""
+    """Return the median and the spread of each column over both tables; robust, as noise has heavy tails."""
     pooled = np.vstack([first.numbers, second.numbers])
     pooled = np.where(np.isfinite(pooled), pooled, np.nan)
     pooled[:, np.isnan(pooled).all(axis=0)] = 0.0
@@ -104,8 +104,8 @@ def _columns(
 
 
 def _by_size(name: str, column: Callable[[Outputs], Floats], first: Outputs, second: Outputs) -> Attack:
-    """Return the larger (or the smaller), the likelier: right for noise whose likelihood ratio is monotone,
-    and needs no counting."""
+    """Score by size, the larger (or the smaller) the likelier: right for noise whose likelihood ratio is
+    monotone, and needs no counting."""
     with np.errstate(invalid="ignore"):
         p, q = column(first), column(second)
     ordered = np.concatenate([p, q]).argsort(kind="stable").argsort(kind="stable")
@@ -119,8 +119,8 @@ def _by_size(name: str, column: Callable[[Outputs], Floats], first: Outputs, sec
 
 
 def _by_histogram(name: str, column: Callable[[Outputs], Floats], first: Outputs, second: Outputs) -> Attack:
-    """Return the ratio of two histograms: a bin for each value if there are few, else bins with equally many
-    runs."""
+    """Score by the ratio of two histograms: a bin for each value if there are few, else bins with equally
+    many runs."""
     with np.errstate(invalid="ignore"):
         p, q = column(first), column(second)
     pooled = np.concatenate([p, q])
@@ -151,8 +151,8 @@ def _by_histogram(name: str, column: Callable[[Outputs], Floats], first: Outputs
 
 
 def _logistic(first: Outputs, second: Outputs, center: Floats, scale: Floats, ridge: float = 1.0) -> Attack:
-    """Logistic regression on the standardized coordinates (at most 64, those that differ most), by Newton's
-    method."""
+    """Fit a logistic regression on the standardized coordinates (at most 64, those that differ most) by
+    Newton's method."""
     p, q = standardized(first, center, scale), standardized(second, center, scale)
     used = np.argsort(-np.abs(p.mean(axis=0) - q.mean(axis=0)), kind="stable")[:64]
     design = np.hstack([np.vstack([p, q])[:, used], np.ones((len(p) + len(q), 1))])

@@ -41,7 +41,7 @@ class Attributes:
         return self.right / self.members - self.right_of_others / self.others
 
     def limits(self, confidence: float = 0.95) -> tuple[float, float]:
-        """Return the advantage between exact limits, that hold together with the confidence."""
+        """Return exact limits of the advantage, that hold together with the confidence."""
         _require.open_probability(confidence=confidence)
         level = (1 - confidence) / 4
         inside, outside = (self.right, self.members), (self.right_of_others, self.others)
@@ -57,7 +57,7 @@ class Attributes:
 
 
 def guess_attributes(losses: Any, prior: Any = None) -> Any:
-    """For each example the likeliest of the values that its hidden column may have.
+    """Return, for each example, the likeliest of the values that its hidden column may have.
 
     `losses` is [examples, values]: the model's loss on the example with each value filled in. `prior` is how
     common the values are (public statistics; all alike by default). A loss counts as minus a log-likelihood:

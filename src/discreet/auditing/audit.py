@@ -83,8 +83,7 @@ def audit(
 def from_outputs(
     first: Sequence[Any], second: Sequence[Any], *, claim: Any, confidence: float = 0.95, seconds: float = 0.0
 ) -> Report:
-    """`audit` of outputs that were collected elsewhere: equally many independent runs on each of two
-    neighbors."""
+    """Audit outputs that were collected elsewhere: equally many independent runs on each of two neighbors."""
     _require.open_probability(confidence=confidence)
     _require.integer(runs=min(len(first), len(second)), at_least=40)
     wanted = as_claim(claim, None, None)
@@ -118,7 +117,7 @@ def from_outputs(
 def in_turns(
     call: Run, on: Any, neighbor: Any, runs: int, progress: Callable[[int], None] | None = None
 ) -> tuple[list[Any], list[Any]]:
-    """`runs` outputs on each of two tables, an exception as `Raised`.
+    """Return `runs` outputs on each of two tables, run alternately; an exception is returned as `Raised`.
 
     What fails every time, on both, is refused.
     """
@@ -171,7 +170,7 @@ def _callable(run: Any, entropy: Entropy | None) -> Run:
 
 
 def transcript(mechanism: Interactive, questions: Sequence[Any], *, entropy: Entropy | None = None) -> Run:
-    """Return an interactive mechanism as a function of the data: the answers to `questions`, until it
+    """Run an interactive mechanism as a function of the data: return the answers to `questions`, until it
     halts."""
     stream = Entropy() if entropy is None else entropy
 
@@ -236,8 +235,8 @@ def choose(
 
 
 def _strength(low: Any, high: Any, claim: Claim) -> Any:
-    """Return what is made large: epsilon at the claimed delta, or mu where a whole curve is claimed; then
-    what two rates differ by."""
+    """Return what an attack maximizes: epsilon at the claimed delta, or mu where a complete curve is claimed;
+    then what two rates differ by."""
     if claim.pair:
         main = epsilon_of_limits(low, high, claim.delta)
     else:
@@ -248,7 +247,7 @@ def _strength(low: Any, high: Any, claim: Claim) -> Any:
 
 
 def _curve(scores: Any, other: Any, points: int = 120) -> list[tuple[float, float]]:
-    """(FPR, FNR) of the attack at its thresholds, on the measuring runs."""
+    """Return (FPR, FNR) of the attack at its thresholds, on the measuring runs."""
     cuts = np.unique(np.quantile(np.concatenate([scores, other]), np.linspace(0, 1, points)))
     p, q = np.sort(scores), np.sort(other)
     fpr = 1 - np.searchsorted(q, cuts, side="left") / len(q)

@@ -39,8 +39,8 @@ _FAR = 8
 def step_scores(
     observations: Any, *, noise_multiplier: float, rate: float = 1.0, controls: Any = None
 ) -> dict[str, Floats]:
-    """Several scores of each canary from its noisy sums: `observations` is [steps, canaries], in units of the
-    clip.
+    """Return several scores of each canary from its noisy sums: `observations` is [steps, canaries], in units
+    of the clip.
 
     "likelihood ratio" is the best there is if training is as claimed; the others find what is not. "against a
     control" compares with a coordinate that no example touches (`controls`, [steps, canaries]): one draw of
@@ -105,7 +105,7 @@ class CanaryAudit:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for `json.dumps`."""
+        """Return plain values for `json.dumps`."""
         plain = {k: v for k, v in asdict(self).items() if k not in ("report", "guesses")}
         return {**plain, "guesses": asdict(self.guesses), "report": self.report.to_json()}
 
@@ -232,7 +232,7 @@ def _tangent(low: float, high: float) -> Any:
 
 
 def _least_refuted(refuted: Callable[[float], bool], claimed: float) -> float:
-    """Return the least noise multiplier that was found refuted, to half a percent; infinite if none is.
+    """Return the least noise multiplier that is refuted, to half a percent; infinite if none is.
 
     Looked for within a factor of 8.
     """
@@ -260,8 +260,8 @@ def _epsilon(family: Family, noise: float, delta: float) -> float:
 def _one_run(
     scores: Floats, inside: Any, lines: Callable[[float], Lines], claimed: float, level: float
 ) -> float:
-    """Return one run with the whole curve: the least noise refuted by the best of several numbers of guesses,
-    each at its part of the level."""
+    """Audit one run with the complete curve: return the least noise refuted by the best of several numbers of
+    guesses, each at its part of the level."""
     counts = [guess_by_score(scores, inside, max(1, math.floor(f * len(scores)))) for f in _FRACTIONS]
 
     def refuted(noise: float) -> bool:
@@ -275,7 +275,7 @@ def _one_run(
 
 
 def _curve(scores: Floats, inside: Any) -> list[tuple[float, float]]:
-    """(FPR, FNR) at a hundred thresholds."""
+    """Return (FPR, FNR) at a hundred thresholds."""
     p, q = np.sort(scores[inside]), np.sort(scores[~inside])
     cuts = np.quantile(scores, np.linspace(1, 0, 101))
     fpr, fnr = (

@@ -36,7 +36,8 @@ class Disclosed:
 
 
 def homogeneity(data: Any, identifiers: Sequence[str], sensitive: str) -> Disclosed:
-    """People in a class with one sensitive value: k-anonymity hides who they are, and not what they have.
+    """Count the people in a class with one sensitive value: k-anonymity hides who they are, and not what they
+    have.
 
     >>> homogeneity({"zip": [1, 1, 2, 2], "ill": ["flu", "flu", "flu", "gout"]}, ["zip"], "ill")
     Disclosed(rows=4, found=2)
@@ -47,8 +48,8 @@ def homogeneity(data: Any, identifiers: Sequence[str], sensitive: str) -> Disclo
 def background_knowledge(
     data: Any, identifiers: Sequence[str], sensitive: str, *, ruled_out: Sequence[str | int]
 ) -> Disclosed:
-    """People whose value follows for an attacker who knows that it is none of `ruled_out` (who have one of
-    these are not attacked)."""
+    """Count the people whose value follows for an attacker who knows that it is none of `ruled_out`; people
+    with one of these values are not attacked."""
     connected, table = engine(data, [*_require.listed(identifiers=identifiers), sensitive])
     value = names([sensitive])
     excluded = ", ".join(literal(str(v)) for v in ruled_out)
@@ -73,8 +74,8 @@ def intersection(
     second_class: Sequence[str],
     sensitive: str,
 ) -> Disclosed:
-    """Two releases about the same people: whose classes have only one sensitive value in common? (Ganta,
-    Kasiviswanathan & Smith 2008)
+    """Count the people whose classes in two releases have only one sensitive value in common (Ganta,
+    Kasiviswanathan & Smith 2008).
 
     `person` joins the two tables for the attacker, who knows a target's quasi-identifiers and so its class in
     both.
@@ -103,7 +104,7 @@ def intersection(
 
 
 def differencing(ask: Callable[[Mask], float], people: int) -> Mask:
-    """Everyone's secret bit from two counts each: all, and all but one.
+    """Return everyone's secret bit from two counts each: all, and all but one.
 
     `ask` counts the bit among the people of a mask.
 

@@ -38,7 +38,7 @@ class Exposure:
 
 
 def exposure(surprise: float, others: Any) -> Exposure:
-    """Exact: `others` has the surprise (minus log-likelihood) of every other candidate.
+    """Return the exact exposure; `others` has the surprise (minus log-likelihood) of every other candidate.
 
     Ties count against the secret.
 
@@ -51,8 +51,8 @@ def exposure(surprise: float, others: Any) -> Exposure:
 
 
 def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Exposure:
-    """From a random sample of the candidates, where there are too many to list: a skew normal law is fitted
-    to their surprises.
+    """Estimate the exposure from a random sample of the candidates, where there are too many to list: a skew
+    normal law is fitted to their surprises.
 
     An estimate, no bound: Carlini et al. 2019, arXiv:1802.08232, section 4.3: minus log2 of the law's mass at
     or below the secret's surprise, here at most log2 of the number of candidates.

@@ -90,7 +90,7 @@ def floating_point_attack(
     confidence: float = 0.95,
     runs: int = 1000,
 ) -> Report:
-    """The attack of Mironov 2012: which of the two true values could have given this output at all?
+    """Run the attack of Mironov 2012: which of the two true values could have given this output at all?
 
     `values` are the exact answers on both tables (default: `on` and `neighbor` are numbers themselves);
     `scale` that of the noise.
@@ -115,8 +115,8 @@ def precision_attack(
     confidence: float = 0.95,
     runs: int = 2000,
 ) -> Report:
-    """Return the precision-based attack of Haney et al. 2022: a sum of floats has no finer bits than the
-    larger of them had.
+    """Run the precision-based attack of Haney et al. 2022: a sum of floats has no finer bits than the larger
+    of them had.
 
     Noise near zero is fine when the true value is 0; added to 1 it has lost its last bits. Works however well
     the noise was drawn, as long as it is rounded to a float before or while it is added.

@@ -106,7 +106,7 @@ def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
 
 
 def _coded(column: Any) -> tuple[Any, list[Any]]:
-    """Ranks, and the value of each rank; a missing value comes first."""
+    """Return the rank of each entry, and the value of each rank; a missing value comes first."""
     plain = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(plain.type):
         plain = plain.dictionary_decode()

@@ -53,7 +53,8 @@ class Match:
 def made_up_ratings(
     users: int = 2000, items: int = 1000, *, seed: int = 0, popularity: Any = None
 ) -> Ratings:
-    """Ratings with the long tail of real ones: few items that everybody rates, many that hardly anybody does.
+    """Draw ratings with the long tail of real ones: few items that everybody rates, many that hardly anybody
+    does.
 
     Items are drawn in proportion to 1 / (rank + 10), or to `popularity`; how many a user rates is log-normal,
     40 in the middle.
@@ -105,7 +106,7 @@ def link(
     days_scale: float = 30.0,
     stand_out: float = 1.5,
 ) -> Match:
-    """Return the scoreboard: sum over known items of (e^(-|stars| / 1.5) + e^(-|days| / 30)) / ln(raters);
+    """Match by the scoreboard: sum over known items of (e^(-|stars| / 1.5) + e^(-|days| / 30)) / ln(raters);
     believed if it stands out.
 
     The scales and `stand_out` (how many standard deviations the best must be above the second) are those of
@@ -129,8 +130,8 @@ def link(
 
 
 def linked(ratings: Ratings, targets: Ratings, users: Any, **known: Any) -> tuple[float, float]:
-    """Of these users of `targets`, known a little: the shares that are found in the released `ratings`,
-    rightly and wrongly."""
+    """Return the shares of these users of `targets` that are matched in the released `ratings`, rightly and
+    wrongly; the options are those of `side_knowledge`."""
     _require.non_empty(users=users)
     matches = [(user, link(ratings, side_knowledge(targets, int(user), **known)).user) for user in users]
     right = sum(match == user for user, match in matches)

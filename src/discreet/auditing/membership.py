@@ -29,8 +29,8 @@ _TINY = 1e-12
 
 
 def logit_scaled(confidences: Any) -> Floats:
-    """ln(p / (1 - p)) of the confidence in the true label: close to normally distributed, which a confidence
-    is not.
+    """Return ln(p / (1 - p)) of the confidence in the true label: close to normally distributed, which a
+    confidence is not.
 
     Carlini et al. 2022, arXiv:2112.03570, section IV. Where scores before the soft-max are known, `margins`
     is exact where this saturates.
@@ -45,7 +45,8 @@ def logit_scaled(confidences: Any) -> Floats:
 
 
 def margins(logits: Any, labels: Any) -> Floats:
-    """`logit_scaled` of a soft-max, from its inputs: the true label's minus the log-sum-exp of the others'.
+    """Return `logit_scaled` of a soft-max, computed from its inputs: the true label's minus the log-sum-exp
+    of the others'.
 
     >>> margins([[2.0, 0.0, 0.0]], [0]).round(4).tolist()
     [1.3069]
@@ -60,7 +61,8 @@ def margins(logits: Any, labels: Any) -> Floats:
 
 
 def by_loss(members: Any, others: Any) -> Roc:
-    """Return the loss alone, one threshold for everybody (Yeom et al. 2018, arXiv:1709.01604, Adversary 2).
+    """Return the ROC curve of the loss alone, with one threshold for everybody (Yeom et al. 2018,
+    arXiv:1709.01604, Adversary 2).
 
     Arguments are losses.
     """
@@ -92,14 +94,14 @@ class Shadows:
         object.__setattr__(self, "included", included)
 
     def without(self, model: int) -> Shadows:
-        """Return the others, when this one is the target."""
+        """Return the shadow models other than this one, when it is the target."""
         keep = np.arange(len(self.scores)) != model
         return Shadows(self.scores[keep], self.included[keep])
 
 
 def halves(models: int, examples: int, *, seed: int = 0) -> NDArray[np.bool_]:
-    """[models, examples]: who is in which model; every example in half of them (rounded down), as evenly as
-    chance can."""
+    """Return which example is in which model, [models, examples]; every example is in half of them (rounded
+    down), as evenly as chance can."""
     _require.integer(models=models, examples=examples, at_least=2)
     order = np.random.default_rng(seed).random((models, examples)).argsort(axis=0)
     return np.asarray(order < models // 2, dtype=bool)
@@ -127,8 +129,8 @@ def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int = 
 
 
 def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: bool = False) -> Floats:
-    """Return the likelihood-ratio attack: for each example, how much likelier the target's confidences are if
-    it was in.
+    """Return the log-likelihood ratios of the likelihood-ratio attack (LiRA): for each example, how much
+    likelier the target's confidences are if it was in.
 
     `target` has the target model's confidences, scaled as those of the shadows. For each example a normal law
     is fitted to the models with it and to those without it (`online`), or to the latter alone, with a
@@ -155,7 +157,7 @@ def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: 
 
 
 def _normal(shadows: Shadows, side: bool, fixed: bool) -> tuple[Floats, Floats]:
-    """Mean and deviation of each example and query, over the models where it was in (or out)."""
+    """Return the mean and deviation of each example and query, over the models where it was in (or out)."""
     used = (shadows.included == side)[:, :, None]
     count = used.sum(axis=0)
     if (count < (1 if fixed else 2)).any():
@@ -185,8 +187,8 @@ def lira_roc(
     fixed_variance: bool = False,
     targets: Sequence[int] | None = None,
 ) -> Roc:
-    """LiRA with every model (or those in `targets`) as the target in turn and the others as its shadows, all
-    scores together."""
+    """Return the ROC curve of LiRA with every model (or those in `targets`) as the target in turn and the
+    others as its shadows, all scores together."""
     chosen = range(len(shadows.scores)) if targets is None else targets
     scores = [
         lira(shadows.scores[i], shadows.without(i), online=online, fixed_variance=fixed_variance)
@@ -196,8 +198,8 @@ def lira_roc(
 
 
 def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: int = 3) -> Floats:
-    """Return the attack of Shokri et al. 2017 (arXiv:1610.05820): a classifier learns from shadow models what
-    members' predictions look like.
+    """Return the scores of the attack of Shokri et al. 2017 (arXiv:1610.05820): a classifier learns from
+    shadow models what members' predictions look like.
 
     `target` is [examples, classes], the probabilities that the target model gives; `labels` the true classes;
     `vectors` [models, examples, classes] and `included` [models, examples] those of the shadow models. One
@@ -229,8 +231,8 @@ def _features(probabilities: Floats, labels: Any, top: int) -> Floats:
 
 
 def _logistic(features: Floats, truth: Any, ridge: float = 1.0) -> Floats:
-    """Ridge logistic regression by Newton's method, on standardized features; weights for the features as
-    given, intercept last."""
+    """Fit a ridge logistic regression by Newton's method, on standardized features; return weights for the
+    features as they came in, intercept last."""
     center, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-9)
     design = np.hstack([(features - center) / scale, np.ones((len(features), 1))])
     weights, goal = np.zeros(design.shape[1]), np.asarray(truth, dtype=float)
@@ -288,7 +290,8 @@ def _quantile(x: Floats, y: Floats, level: float) -> Floats:
 
 
 def _on_normal_scale(seen: Floats, quantiles: Floats, places: Floats) -> Floats:
-    """Piecewise linear through (quantile, place), continued along the line between the outer ones."""
+    """Interpolate linearly through the pairs (quantile, position), continued along the line between the outer
+    ones."""
     gap = np.maximum(np.diff(quantiles, axis=1), 1e-9)
     part = np.clip((quantiles[:, 1:-1] < seen[:, None]).sum(axis=1), 0, gap.shape[1] - 1)
     rows = np.arange(len(seen))

@@ -48,7 +48,7 @@ class Opaque:
 
 
 def leaves(output: Any, path: str = "", depth: int = 0) -> Iterator[Leaf]:
-    """The output taken apart, in a fixed order, each leaf with its path.
+    """Yield the leaves of an output, in a fixed order, each with its path.
 
     >>> list(leaves({"b": (1, None), "a": [2.5, "x"]}))
     [("['a'][0]", 2.5), ("['a'][1]", 'x'), ("['b'][0]", 1), ("['b'][1]", None)]
@@ -85,8 +85,8 @@ def _open(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
 
 
 def _object(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
-    """Data frames and tensors by their own methods (no package is imported for it), others by their
-    attributes."""
+    """Return the parts of a data frame or tensor by its own methods (no package is imported for it), of other
+    objects by their attributes."""
     if is_dataclass(output) and not isinstance(output, type):
         return None, ((f".{field.name}", getattr(output, field.name)) for field in fields(output))
     for method in ("to_pydict", "to_pylist", "to_dict", "tolist", "to_list"):  # Arrow, pandas, torch, polars
@@ -100,7 +100,7 @@ def _object(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
 
 
 def atoms(output: Any) -> list[Any]:
-    """The leaves alone.
+    """Return the leaves of an output without their paths.
 
     >>> atoms({"b": (1, None), "a": [2.5, "x"]})
     [2.5, 'x', 1, None]
@@ -109,7 +109,7 @@ def atoms(output: Any) -> list[Any]:
 
 
 def taken_apart(outputs: Sequence[Any]) -> list[list[Leaf]]:
-    """Each output's leaves; refused where there is nothing to look at."""
+    """Return the leaves of each output; refused where there is nothing to look at."""
     runs = [list(leaves(output)) for output in outputs]
     for run in runs:
         if len(run) == 1 and run[0][0] == "" and isinstance(run[0][1], Opaque):
@@ -127,7 +127,8 @@ def numeric_paths(runs: Sequence[Sequence[Leaf]]) -> list[str]:
 
 
 def _label(parts: Sequence[Leaf]) -> Hashable:
-    """Equal for equal outputs only: 0.0 is not -0.0, True is not 1, and one NaN is like another."""
+    """Return a label that is equal for equal outputs only: 0.0 is not -0.0, True is not 1, and one NaN is
+    like another."""
     return tuple(
         (path, type(leaf).__name__, repr(leaf) if isinstance(leaf, float) else leaf) for path, leaf in parts
     )
@@ -146,14 +147,14 @@ class Outputs:
 
     @classmethod
     def of(cls, outputs: Sequence[Any], paths: Sequence[str] | None = None) -> Outputs:
-        """`paths` fixes the columns; without it they are those of these outputs that hold a number
-        somewhere."""
+        """Return outputs as a matrix; `paths` fixes the columns, without it they are those of these outputs
+        that hold a number somewhere."""
         runs = taken_apart(outputs)
         return cls.of_leaves(runs, numeric_paths(runs) if paths is None else paths)
 
     @classmethod
     def of_leaves(cls, runs: Sequence[Sequence[Leaf]], paths: Sequence[str]) -> Outputs:
-        """From outputs that are taken apart already."""
+        """Return the matrix of outputs that are split into leaves already."""
         column = {path: j for j, path in enumerate(paths, start=1)}
         numbers = np.full((len(runs), len(column) + 1), np.nan)
         for i, run in enumerate(runs):

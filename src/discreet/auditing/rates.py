@@ -78,7 +78,7 @@ class Guesses:
             raise InvalidInput(f"more hits than runs: {self!r}. Nothing was computed.")
 
     def limits(self, confidence: float = 0.95) -> tuple[float, float]:
-        """(TPR at least, FPR at most), both true together with probability `confidence`.
+        """Return (TPR at least, FPR at most), both true together with probability `confidence`.
 
         Guarantee: fails with probability at most 1 - confidence.
         Proof:     one-sided Clopper-Pearson limits, each at half the level, and the union bound.
@@ -93,7 +93,8 @@ class Guesses:
         )
 
     def epsilon(self, *, delta: float = 0.0, confidence: float = 0.95) -> float:
-        """With probability `confidence`, whatever ran is not (x, delta)-DP for any x below this.
+        """Return a lower bound on epsilon: with probability `confidence`, whatever ran is not (x, delta)-DP
+        for any x below it.
 
         Proof: (epsilon, delta)-DP bounds P(E) <= e^epsilon P'(E) + delta for every event, both ways (Kairouz,
                Oh & Viswanath 2015, arXiv:1311.0776); the attack's limits contradict it for smaller epsilon.
@@ -102,7 +103,8 @@ class Guesses:
         return float(epsilon_of_limits(*self.limits(confidence), float(delta)))
 
     def mu(self, *, confidence: float = 0.95) -> float:
-        """With probability `confidence`, whatever ran is not x-GDP for any x below this.
+        """Return a lower bound on mu: with probability `confidence`, whatever ran is not x-GDP for any x
+        below it.
 
         Proof: mu-GDP means TPR <= Phi(Phi^-1(FPR) + mu) (Dong, Roth & Su 2022, arXiv:1905.02383), which rises
                with FPR.

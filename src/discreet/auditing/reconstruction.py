@@ -37,7 +37,7 @@ class Reconstruction:
     questions: int
 
     def accuracy(self, secret: Any) -> float:
-        """The share of bits that are right; 0.5 is what a coin would get on fair bits."""
+        """Return the share of bits that are right; 0.5 is what a coin would get on fair bits."""
         return float((self.bits == np.asarray(secret, bool)).mean())
 
 
@@ -75,7 +75,7 @@ def _least_squares(groups: Any, answers: Any) -> Any:
 
 
 def _linear_program(groups: Any, answers: Any) -> Any:
-    """min sum r  such that  -r <= groups x - answers <= r,  0 <= x <= 1."""
+    """Minimize sum r such that -r <= groups x - answers <= r, 0 <= x <= 1."""
     rows, people = groups.shape
     eye = np.eye(rows)
     solution = optimize.linprog(

@@ -55,7 +55,7 @@ class Report:
         runs: int,
         seconds: float,
     ) -> Report:
-        """`share` attacks are measured, each at that part of the level."""
+        """Build the report of some audits; `share` attacks are measured, each at that part of the level."""
         each = 1 - (1 - confidence) / share
         bound = guesses.epsilon(delta=claim.delta, confidence=each)
         beaten = bound > claim.epsilon if claim.pair else guesses.below(claim.tradeoff, confidence=each)
@@ -86,7 +86,7 @@ class Report:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values for `json.dumps`."""
+        """Return plain values for `json.dumps`."""
         from .._registry import to_json
 
         return {
@@ -110,7 +110,8 @@ class Report:
         }
 
     def svg(self, size: int = 460) -> str:
-        """Claimed and observed trade-off: an attack whose curve runs below the claimed one has refuted it."""
+        """Draw the claimed and the observed trade-off: an attack whose curve runs below the claimed one has
+        refuted it."""
         return draw(self, size)
 
     def html(self) -> str:
@@ -222,5 +223,5 @@ def page(report: Report) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Text for a page: no markup, and nothing that hides or reorders what stands beside it."""
+    """Escape text for a page: no markup, and nothing that hides or reorders what stands beside it."""
     return html.escape(visible(text))

@@ -69,7 +69,7 @@ class Roc:
 
     @classmethod
     def from_labels(cls, scores: Any, included: Any) -> Roc:
-        """From one list of scores and who was in."""
+        """Return the curve of one list of scores and of who was in."""
         values, truth = floats(scores=scores).ravel(), np.asarray(included, dtype=bool).ravel()
         if len(values) != len(truth):
             raise InvalidInput(f"{len(values)} scores for {len(truth)} examples. Nothing was computed.")
@@ -83,7 +83,7 @@ class Roc:
         return inside, outside
 
     def curve(self) -> tuple[Floats, Floats]:
-        """(FPR, TPR) at every threshold, from (0, 0) to (1, 1)."""
+        """Return (FPR, TPR) at every threshold, from (0, 0) to (1, 1)."""
         cuts = np.concatenate([[np.inf], np.unique(np.concatenate([self.members, self.others]))[::-1]])
         hits, wrong = self._rates(cuts)
         return wrong / len(self.others), hits / len(self.members)
@@ -108,7 +108,8 @@ class Roc:
         return float(tpr[seen <= fpr].max())
 
     def band(self, confidence: float = 0.95) -> tuple[Floats, Floats, Floats]:
-        """(FPR, TPR at least, TPR at most), at every threshold: two-sided limits of each point by itself."""
+        """Return (FPR, TPR at least, TPR at most) at every threshold: two-sided limits of each point by
+        itself."""
         _require.open_probability(confidence=confidence)
         fpr, tpr = self.curve()
         n, level = len(self.members), (1 - confidence) / 2

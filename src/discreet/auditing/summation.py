@@ -59,7 +59,8 @@ class SumAttack:
 
 
 def overflow(rows: int = 64) -> Pair:
-    """Integers of 32 bits that add up to the largest one; one more, and the sum is the smallest one."""
+    """Return 32-bit integers that add up to the largest one; with one more, the sum wraps to the smallest
+    one."""
     top = (1 << 31) - 1
     each = top // rows
     first = np.full(rows, each, np.int32)
@@ -70,8 +71,8 @@ def overflow(rows: int = 64) -> Pair:
 
 
 def rounding(rows: int = 1024) -> Pair:
-    """Doubles just above 1, all within 2^-51 of each other: the last addition rounds down for the one and up
-    for the other.
+    """Return doubles just above 1, all within 2^-51 of each other: the last addition rounds down in one table
+    and up in the other.
 
     Every row is 1 + h - 2^-52 or, one of them in the second table, 1 + h + 2^-52, with h chosen so that after
     `rows` of them half a unit in the last place of the sum lies between: the sums differ by that whole unit,
@@ -85,7 +86,8 @@ def rounding(rows: int = 1024) -> Pair:
 
 
 def _straddle(rows: int) -> tuple[float, float]:
-    """Two neighbors-but-one near 1 that make the sum of `rows` equal ones and one more round differently."""
+    """Return two doubles near 1, two units in the last place apart, that make the sum of `rows` equal ones
+    and one more round differently."""
     for k in range(1, 4 * rows):
         lower, upper = 1 + k * 2.0**-52, 1 + (k + 2) * 2.0**-52
         base = float(np.cumsum(np.full(rows, lower))[-1])
@@ -95,7 +97,8 @@ def _straddle(rows: int) -> tuple[float, float]:
 
 
 def repeated_rounding(pairs: int = 1 << 16) -> Pair:
-    """Single floats: just below a power of two every pair of rows cancels; just above, each gains two units.
+    """Return single floats: just below a power of two every pair of rows cancels; just above, each pair gains
+    two units.
 
     It grows with the rows.
 
@@ -119,7 +122,7 @@ KINDS: dict[str, Callable[[], Pair]] = {
 
 
 def attempt(kind: str, total: Callable[[Any], Any]) -> SumAttack:
-    """Return the attack of this kind on a function that adds up an array."""
+    """Run the attack of this kind on a function that adds up an array."""
     if kind not in KINDS:
         raise _require.fail("kind", kind, f"one of {', '.join(KINDS)}")
     pair = KINDS[kind]()
@@ -129,8 +132,8 @@ def attempt(kind: str, total: Callable[[Any], Any]) -> SumAttack:
 
 
 def attempt_on_ours(kind: str, step: Fraction = Fraction(1, 1 << 52)) -> SumAttack:
-    """Return the same attack on `mechanisms.Sum`, which rounds each row to a grid and adds in integers;
-    claimed is what it is priced for."""
+    """Run the same attack on `mechanisms.Sum`, which rounds each row to a grid and adds in integers; claimed
+    is what it is priced for."""
     if kind not in KINDS:
         raise _require.fail("kind", kind, f"one of {', '.join(KINDS)}")
     pair = KINDS[kind]()

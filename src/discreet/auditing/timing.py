@@ -44,8 +44,8 @@ def timing(
     draws: int = 2000,
     magnitude: Callable[[Any], float] = lambda output: number(atoms(output)[0]),
 ) -> Timing:
-    """Does the time of a draw tell what was drawn? `magnitude` is the number to learn from the output: the
-    first, unless you say otherwise.
+    """Test whether the time of a draw tells what was drawn. `magnitude` is the number to learn from the
+    output: the first, unless you say otherwise.
 
     On the first half of the draws a question is chosen (is it large? very large? zero? positive?) and the
     threshold on the time that answers it best: the time itself, or less the median of its window of 16 draws,
@@ -103,7 +103,7 @@ def _attack(values: Floats, times: Floats) -> tuple[str, float]:
 
 
 def _around(times: Floats) -> Floats:
-    """For each time the median of its window."""
+    """Return, for each time, the median of its window."""
     padded = np.pad(times, (0, -len(times) % _WINDOW), mode="edge").reshape(-1, _WINDOW)
     return np.repeat(np.median(padded, axis=1), _WINDOW)[: len(times)]
 
@@ -146,8 +146,8 @@ def clock(
     confidence: float = 0.95,
     seed: int = 0,
 ) -> Clock:
-    """Does the time of a query tell which of two neighboring tables it was run on? Run both, in random order,
-    and try to guess.
+    """Test whether the time of a query tells which of two neighboring tables it was run on: run both, in
+    random order, and try to guess.
 
     The threshold is chosen on the first half of the runs and judged on the other, by exact limits of Clopper
     and Pearson: for jobs whose times have the same law, `advantage` is above 0 with probability at most 1 -

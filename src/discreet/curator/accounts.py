@@ -65,8 +65,8 @@ class Accounts:
         return self.budget.filter(self.public.neighbors)
 
     def all(self, periods: tuple[str, ...] = ()) -> list[Account]:
-        """Return one for each of `periods`, or for every period that was ever charged and for those to come;
-        then the total."""
+        """Return one account for each of `periods`, or for every period that was ever charged and for those
+        to come; then the total."""
         whose = "dataset" if self.owner is None else self.owner
         per = self.budget.per
         if per is None:
@@ -137,7 +137,7 @@ class Accounts:
             self._write(writer, name, self._stored(name).plus(price), charge.seq)
 
     def recount(self, writer: Writer, policy: Entry) -> None:
-        """After a change of budgets: all totals anew, from the list of charges."""
+        """Compute all totals anew from the list of charges, after a change of budgets."""
         for name, spent in self._replayed().items():
             self._write(writer, name, spent, policy.seq)
 
@@ -162,7 +162,7 @@ class Accounts:
                 )
 
     def problems(self) -> list[str]:
-        """Return whether the totals are what the charges add up to, within the budget; in words."""
+        """Return, in words, where the totals are not what the charges add up to, within the budget."""
         whose = "" if self.owner is None else f" of {self.owner}"
         try:
             self.check()
@@ -279,7 +279,7 @@ class Accounts:
 
 
 def said(budget: Budget, periods: tuple[str, ...]) -> dict[str, Any]:
-    """Return how a charge says what it read; nothing for the whole table."""
+    """Return the field in which a charge says which periods it read; nothing for the complete table."""
     return (
         {} if budget.per is None or not periods else {"periods": {"by": budget.per.cut, "in": list(periods)}}
     )

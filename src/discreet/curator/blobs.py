@@ -65,7 +65,7 @@ class FileBlobs:
             unlocked(handle)
 
     def check(self) -> None:
-        """Who may write the ledger's file may write beside it: nothing to refuse."""
+        """Refuse nothing: who may write the ledger's file may write beside it."""
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -78,7 +78,7 @@ class FileBlobs:
             self._path(name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
-        """Those of ours: what is not named as we name files is somebody else's."""
+        """Return the names of our own files: what is not named as we name files is somebody else's."""
         if not self.folder.is_dir():
             return []
         return [path.name for path in self.folder.iterdir() if _OURS.fullmatch(path.name)]
@@ -136,7 +136,7 @@ class DatabaseBlobs:
         return self.store.held(f"blob {name}")
 
     def adopt(self, name: str) -> None:
-        """Bring a blob that is in a file here to the database."""
+        """Copy a blob that is in a file here to the database."""
         data = self.files.read(name)
         if data is not None:
             with self.store.held(f"blob {name}") as held:

@@ -48,7 +48,7 @@ __all__ = [
 
 
 def public_of(ledger: Ledger | Writer) -> Public:
-    """The public facts the ledger was opened with."""
+    """Return the public facts the ledger was opened with."""
     public: Public = _registry.from_json(ledger.genesis.body["public"])
     return public
 
@@ -117,8 +117,8 @@ _POINTS = {
 
 
 def _references(ledger: Ledger) -> list[str]:
-    """What is let out must point to a charge before it, at most once; the states of a live mechanism
-    follow each other."""
+    """Return what is wrong with references: what is let out must point to a charge before it, at most once;
+    the states of a live mechanism follow each other."""
     problems: list[str] = []
     kinds: dict[int, str] = {}
     released: set[int] = set()
@@ -151,8 +151,8 @@ def owners(ledger: Ledger) -> list[Accounts]:
 
 
 def odometer(ledger: Ledger, delta: float | None = None) -> Reading:
-    """Return what everything together has cost so far, at face price: a bound that holds whenever one looks,
-    and if one stops because of it.
+    """Return what all charges together have cost so far, at face price: a bound that holds whenever one
+    looks, and if one stops because of it.
 
     `delta` is the chance that it is ever wrong; by default that of the budget, or 1e-9 for a pure one.
     """
@@ -161,8 +161,8 @@ def odometer(ledger: Ledger, delta: float | None = None) -> Reading:
 
 
 def spent_for(ledger: Ledger) -> dict[str, tuple[int, float]]:
-    """For each who asked: how often the dataset was charged for them, and how much of its budget that alone
-    would have used."""
+    """Return, for each analyst, how often the dataset was charged for them, and how much of its budget that
+    alone would have used."""
     rule = rule_of(ledger)
     totals: dict[str, tuple[int, Spent]] = {}
     for event, body in spending(ledger):

@@ -17,8 +17,8 @@ SERVED = "served"  # a stored release given to another analyst: counts for them,
 
 
 def spending(ledger: Ledger | Writer, analyst: str | None = None) -> Iterator[tuple[Event, dict[str, Any]]]:
-    """All that was charged to the dataset, or to one analyst (what was served from the store included), with
-    its entry."""
+    """Yield all that was charged to the dataset, or to one analyst (what was served from the store included),
+    with its entry."""
     for entry in ledger.entries():
         spends = entry.kind == SPENDING or (analyst is not None and entry.kind == SERVED)
         if spends and analyst in (None, entry.body["analyst"]):

@@ -28,7 +28,7 @@ class _NoData:
     public: Public
 
     def ready(self) -> None:
-        """What the curator asks of a source before every charge: this one never is."""
+        """Refuse every charge: this source holds no data, and the curator asks for it before each one."""
         raise LedgerError(_NO_TABLE)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:
@@ -39,7 +39,7 @@ class Books(Curator):
     """A curator that has no table: what would read it is refused before it is charged."""
 
     def _part(self, per: Any, periods: tuple[str, ...]) -> Any:
-        """Nothing is read, so no view of the rows is needed."""
+        """Return the source as it is: nothing is read, so no view of the rows is needed."""
         return self._whole
 
 

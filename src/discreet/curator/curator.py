@@ -88,7 +88,7 @@ class Curator:
         durable: bool = True,
         remote: str | None = None,
     ) -> Curator:
-        """Return a new ledger at `path`, and its key beside it in `path`.key: keep the key where analysts are
+        """Create a ledger at `path`, and its key beside it in `path`.key: keep the key where analysts are
         not.
 
         Not `durable` is for a ledger that is thrown away with its session: it does not wait for the disk.
@@ -112,7 +112,7 @@ class Curator:
 
     @classmethod
     def open(cls, path: str | Path, source: AnySource) -> Curator:
-        """Return an existing ledger, with its key."""
+        """Open an existing ledger, with its key."""
         path = Path(path)
         if not path.exists():
             raise LedgerError(f"there is no ledger at {path}. Make one with a budget first.")
@@ -136,7 +136,7 @@ class Curator:
         return books.rule_of(self.ledger)
 
     def during(self, *periods: str) -> Curator:
-        """Return the same dataset, its rows of some periods only; what is asked is charged to each of these
+        """Return a view of the rows of some periods only; what is asked there is charged to each of these
         periods.
 
         Guarantee: what depends on the rows of one unit within one period keeps that period's budget
@@ -197,8 +197,8 @@ class Curator:
         return self.account().left
 
     def account(self, analyst: str = STEWARD) -> Account:
-        """Return what `analyst` has spent of their own budget, or of the dataset's if they have none; of
-        several periods, where most is gone."""
+        """Return the account of `analyst`: their own budget's, or the dataset's if they have none; of several
+        periods, the one of which the largest part is gone."""
         owned = self._owners(self.ledger, analyst, self._in_force(self.ledger))[-1]
         per, accounts = owned.budget.per, owned.all(self.periods)
         # the last one is of all periods together, and has a budget of its own
@@ -318,7 +318,7 @@ class Curator:
     def resume(
         self, interactive: Interactive, number: int, *, analyst: str | None = None
     ) -> InteractiveHandle:
-        """Return an interactive mechanism that was started before, where it stands; `number` is that of its
+        """Open an interactive mechanism that was started before, where it stands; `number` is that of its
         charge.
 
         The table may be another version than it was started on, if the mechanism says that it goes on with
@@ -388,7 +388,7 @@ class Curator:
             return writer.append(kind, body)
 
     def change_policy(self, policy: Policy, *, large_delta: bool = False) -> None:
-        """Other budgets from now on.
+        """Change the budgets from now on.
 
         Everything spent so far is counted again under the new rule, and must fit it.
 
@@ -469,8 +469,8 @@ class Curator:
         )
 
     def _owners(self, ledger: Ledger | Writer, analyst: str, policy: Policy) -> list[Accounts]:
-        """Whose accounts must admit what `analyst` asks: the dataset's, and their own if they have a
-        budget."""
+        """Return the accounts that must admit what `analyst` asks: the dataset's, and their own if they have
+        a budget."""
         own = policy.of(analyst)
         dataset = Accounts(ledger, self._whole.public, policy.budget)
         return [dataset, *([] if own is None else [Accounts(ledger, self._whole.public, own, analyst)])]
@@ -485,7 +485,7 @@ class Curator:
         owners: list[Accounts],
         asked: RequestedPrice | None = None,
     ) -> Entry:
-        """Return the entry of a charge, and all running totals; refused, and nothing written, if one account
+        """Write the entry of a charge, and all running totals; refused, and nothing written, if one account
         does not admit it."""
         body = body | said(policy.budget, self.periods)
         for owned in owners:
@@ -580,7 +580,7 @@ def _admitted(
 
 
 def key_path(path: Path) -> Path:
-    """Where the key of a ledger is kept unless told otherwise."""
+    """Return where the key of a ledger is kept unless another place is named."""
     return path.with_name(path.name + ".key")
 
 
@@ -629,7 +629,7 @@ def _check(mechanism: Any, source: AnySource, kind: Any, instead: str) -> None:
 
 
 def _released(output: Any) -> Release:
-    """Return what a mechanism gave, if it may leave: a release, made with the curator's own entropy."""
+    """Check that what a mechanism returned may leave: a release, drawn with the curator's own entropy."""
     if not isinstance(output, Release):
         raise TypeError(f"a mechanism gives a Release, not {type(output).__name__}")
     if not output.private:

@@ -134,7 +134,7 @@ def entry_of(row: Row) -> Entry:
 
 
 def lines(rows: Iterable[Row]) -> Iterable[Entry | Unreadable]:
-    """Each row as an entry if it is one, in the canonical form that was hashed."""
+    """Yield each row as an entry if it is one, in the canonical form that was hashed."""
     for row in rows:
         try:
             entry = entry_of(row)

@@ -33,7 +33,7 @@ class Key:
 
     @classmethod
     def create(cls, path: Path) -> Key:
-        """Return a fresh key in a new file that only its owner can read."""
+        """Create a fresh key in a new file that only its owner can read."""
         seed = secrets.token_bytes(32)
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -86,7 +86,7 @@ class Key:
         return self._signer().sign(message)
 
     def seal(self, plain: bytes, context: bytes) -> bytes:
-        """Encrypted and bound to `context`, so that a sealed state cannot be moved to another place."""
+        """Encrypt a state and bind it to `context`, so that it cannot be moved to another place."""
         nonce = secrets.token_bytes(12)
         return nonce + AESGCM(self._derive(b"state")).encrypt(nonce, plain, context)
 

@@ -42,7 +42,7 @@ def _computing() -> list[str]:
 
 @contextmanager
 def computing(ledger: Ledger) -> Iterator[None]:
-    """An answer is computed by this thread: what asks in the middle of it would wait for itself, and is
+    """Mark that this thread computes an answer: what asks in the middle of it would wait for itself, and is
     refused."""
     _computing().append(os.path.realpath(ledger.path))
     try:
@@ -78,7 +78,7 @@ class Ledger:
     def create(
         cls, path: Path, key: Key, body: dict[str, Any], *, durable: bool = True, remote: str | None = None
     ) -> Ledger:
-        """Return a new ledger whose first entry holds `body` and the public key.
+        """Create a ledger whose first entry holds `body` and the public key.
 
         `remote`: the database in which its entries are kept; the file then says where that is.
         """
@@ -95,8 +95,8 @@ class Ledger:
 
     @contextmanager
     def writing(self) -> Iterator[Writer]:
-        """One transaction, alone among all writers; on disk and read back when the block ends, undone if it
-        raises."""
+        """Open one transaction, alone among all writers; on disk and read back when the block ends, undone if
+        it raises."""
         if self.key is None:
             raise LedgerError(f"{self.path} was opened for reading only. Nothing was changed.")
         if self._writer is not None or os.path.realpath(self.path) in _computing():
@@ -114,7 +114,7 @@ class Ledger:
         self._history.adopt(writer)
 
     def entries(self, *, kind: str | None = None, after: int = 0) -> Iterator[Entry]:
-        """In order; only one kind if asked. Nothing is locked between two of them."""
+        """Yield entries in order; of one kind only if asked. Nothing is locked between two of them."""
         for row in self._rows(after):
             if kind in (None, row[2]):
                 yield entry_of(row)
@@ -150,7 +150,7 @@ class Ledger:
         return head
 
     def verify(self, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
-        """Return what is wrong with the file and its chain, in words; nothing if it is whole.
+        """Return what is wrong with the file and its chain, in words; nothing if they are intact.
 
         `key` is the public key the verifier trusts.
         """
@@ -166,7 +166,7 @@ class Ledger:
             return [*problems, str(error)]
 
     def close(self) -> None:
-        """Nothing is kept open between transactions: there is nothing to do."""
+        """Do nothing: nothing is kept open between transactions."""
 
     @property
     def _writer(self) -> Writer | None:
@@ -175,7 +175,7 @@ class Ledger:
         return writer if writer is not None and writer.pid == os.getpid() else None
 
     def _rows(self, after: int = 0, *, strict: bool = True) -> Iterator[Row]:
-        """All rows after a number, a page at a time. Not `strict`: whatever the schema is."""
+        """Yield all rows after a number, a page at a time. Not `strict`: whatever the schema is."""
         while rows := self._page(after + 1, strict):
             yield from rows
             after = rows[-1][0]
@@ -208,7 +208,7 @@ class Ledger:
 
 
 def store_of(path: Path, *, durable: bool = True, remote: str | None = None) -> LedgerStore:
-    """Where the entries of a ledger are: in the file itself, or in the database that it points to."""
+    """Return the store of a ledger's entries: the file itself, or the database that it points to."""
     if remote is not None or is_pointer(path):
         return PostgresStore(path, remote, durable=durable)
     return Store(path, durable=durable)
@@ -246,7 +246,7 @@ class History:
             self._take(new, head)
 
     def adopt(self, writer: Writer) -> None:
-        """What was just committed and read back needs no second look."""
+        """Take over entries that were just committed and read back: they need no second look."""
         with self._lock:
             if writer.appended and writer.appended[0].seq == self.head.seq + 1:
                 self._take(
@@ -272,7 +272,7 @@ class History:
         self.head = head
 
     def _same(self, store: LedgerStore, db: Any) -> None:
-        """A ledger only grows."""
+        """Refuse a store that does not continue the history seen before: a ledger only grows."""
         if not self.head.seq or self.public is None:
             return
         rows = store.read_rows(db, self.head.seq, limit=1)
@@ -353,13 +353,13 @@ class Writer:
         return self.appended[-1]
 
     def entries(self, *, kind: str | None = None, after: int = 0) -> Iterator[Entry]:
-        """In order; only one kind if asked."""
+        """Yield entries in order; of one kind only if asked."""
         while rows := self.page(after + 1):
             yield from (entry_of(row) for row in rows if kind in (None, row[2]))
             after = rows[-1][0]
 
     def page(self, first: int) -> list[Row]:
-        """Some rows from a number on."""
+        """Return some rows from a number on."""
         rows = self._transaction.store.read_rows(self._transaction.db, first)
         return [self._before.history.relied(row) for row in rows]
 

@@ -86,8 +86,8 @@ class InteractiveHandle:
         return live
 
     def answer(self, question: Any) -> Release:
-        """Return one answer. If it cannot be committed it was never given; if the mechanism has halted,
-        nothing changes.
+        """Answer one question. If the answer cannot be committed it is not released; if the mechanism has
+        halted, nothing changes.
 
         A question that is refused before any data would be read changes nothing either. One that fails
         afterwards, or runs out of time, is entered in the ledger and counts as asked, because how it went may
@@ -159,7 +159,7 @@ class InteractiveHandle:
         return release
 
     def _wait(self, number: int, asker: Asker) -> None:
-        """Return when it is the turn of ticket `number`.
+        """Wait for the turn of ticket `number`.
 
         The tickets before it of askers that are gone are answered on the way.
         """
@@ -315,7 +315,7 @@ class InteractiveHandle:
         return after, release
 
     def _withheld(self, error: BaseException) -> BaseException:
-        """Why a question failed may speak of the data, and is not passed on.
+        """Return an error that does not say why a question failed: that may speak of the data.
 
         What ends the program, or is about the ledger, is.
         """
@@ -327,7 +327,7 @@ class InteractiveHandle:
         )
 
     def _drawer(self) -> Drawer | None:
-        """Where the mechanism keeps its blobs, if it has any."""
+        """Return where the mechanism keeps its blobs, if it has any."""
         size = getattr(self.mechanism, "blob_size", None)
         return None if size is None else Drawer(Vault(self.ledger), self.number, size)
 
@@ -369,7 +369,7 @@ def _room(part: Any) -> int:
 
 
 def _staged(drawer: Drawer | None) -> AbstractContextManager[Sequence[Staged]]:
-    """Return the blobs of an answer, on disk before its transaction begins."""
+    """Write the blobs of an answer to disk before its transaction begins."""
     return nullcontext(()) if drawer is None else drawer.staged()
 
 

@@ -152,8 +152,8 @@ class Period:
 
 
 def _listed(names: tuple[str, ...]) -> str:
-    """Names in one text, no two lists in the same: where a comma or a quote is in a name, as JSON, which has
-    quotes around each."""
+    """Return names in one text, no two lists in the same: where a comma or a quote is in a name, as JSON,
+    which has quotes around each."""
     plain = not any(mark in name for name in names for mark in ',"')
     return ", ".join(names) if plain else json.dumps(names)
 

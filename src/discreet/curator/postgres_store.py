@@ -71,7 +71,7 @@ class PostgresTransaction:
     pid: int = field(default_factory=os.getpid)
 
     def insert(self, row: Row) -> None:
-        """Append a row, and see that it is there: as it was given, and at the end."""
+        """Append a row, and check that it is there: as it was written, and at the end."""
         self.store.own(self)
         self.db.execute("INSERT INTO entry VALUES (%s, %s, %s, %s, %s, %s, %s, %s)", row)
         if self.store.read_rows(self.db, row[0]) != [row]:
@@ -99,7 +99,7 @@ class PostgresStore:
         self._address = Address(address)
 
     def create(self) -> None:
-        """An empty ledger in a schema of its own, and the file that points to it."""
+        """Create an empty ledger in a schema of its own, and the file that points to it."""
         psycopg = driver()
         if self.path.exists() or self.path.is_symlink():
             raise LedgerError(
@@ -163,7 +163,7 @@ class PostgresStore:
             )
 
     def migrate(self) -> None:
-        """Bring a schema that an older version made to this layout, in one transaction.
+        """Migrate a schema of an older version to this layout, in one transaction.
 
         Refused where it is not exactly what that version made. A role that may not change the schema leaves
         it as it is: entries are read and written as before, and blobs are refused.
@@ -185,7 +185,7 @@ class PostgresStore:
 
     @contextmanager
     def reading(self, *, strict: bool = True) -> Iterator[Any]:
-        """One snapshot of the ledger for a moment. Not `strict`: whatever the schema is."""
+        """Open one snapshot of the ledger for a moment. Not `strict`: whatever the schema is."""
         with self._told("read"), self._connected() as db:
             db.execute(
                 f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = {self.name}"
@@ -196,8 +196,8 @@ class PostgresStore:
 
     @contextmanager
     def writing(self) -> Iterator[PostgresTransaction]:
-        """One transaction, alone among all writers; on the server's disk when the block ends, undone if it
-        raises."""
+        """Open one transaction, alone among all writers; on the server's disk when the block ends, undone if
+        it raises."""
         with self._told("written"), self._connected() as db:
             self._lock(db)
             wait = "on" if self.durable else "off"
@@ -225,7 +225,7 @@ class PostgresStore:
 
     @contextmanager
     def blobs(self) -> Iterator[Any]:
-        """One transaction on the table of blobs; undone if the block raises."""
+        """Open one transaction on the table of blobs; undone if the block raises."""
         with self._told("used for blobs"), self._connected() as db:
             wait = "on" if self.durable else "off"
             db.execute(f"BEGIN; SET LOCAL synchronous_commit = {wait}; SET LOCAL search_path = {self.name}")
@@ -270,7 +270,7 @@ class PostgresStore:
                 self.give_up(held)
 
     def wait(self, name: str) -> None:
-        """Return when nobody has a lock, however long that takes."""
+        """Wait until nobody has a lock, however long that takes."""
         with self._told("waited for"), self._connected() as db:
             db.execute("SELECT pg_advisory_lock_shared(%s)", (self._number(name),))
 
@@ -280,7 +280,7 @@ class PostgresStore:
         return int.from_bytes(digest, "big", signed=True)
 
     def _find(self, rows: list[Row]) -> None:
-        """What was committed must be there for anybody who looks now."""
+        """Check that what was committed is there for anybody who looks now."""
         if not rows:
             return
         with self._connected() as db:
@@ -292,7 +292,7 @@ class PostgresStore:
                 )
 
     def read_rows(self, db: Any, first: int, limit: int = PAGE) -> list[Row]:
-        """Rows from a number on, in order."""
+        """Return rows from a number on, in order."""
         sql = f"SELECT {COLUMNS} FROM entry WHERE seq >= %s ORDER BY seq LIMIT %s"
         return db.execute(sql, (first, None if limit < 0 else limit)).fetchall()  # type: ignore[no-any-return]
 
@@ -315,7 +315,7 @@ class PostgresStore:
 
     @contextmanager
     def _connected(self) -> Iterator[Any]:
-        """A connection for one transaction; a forked child leaves it alone."""
+        """Open a connection for one transaction; a forked child leaves it alone."""
         held = keep(Held(None, self._opened()))
         try:
             yield held.db
@@ -334,7 +334,7 @@ class PostgresStore:
 
     @contextmanager
     def _told(self, verb: str) -> Iterator[None]:
-        """What the server says, in our words."""
+        """Translate the server's errors into ours."""
         psycopg = driver()
         try:
             yield
@@ -358,7 +358,8 @@ def _reason(error: Any) -> str:
 
 
 def attach(path: Path, remote: str) -> bool:
-    """Point to a ledger that is in the database already, made by another machine; False if there is none.
+    """Point to a ledger that is in the database already, made by another machine; return False if there is
+    none.
 
     The key must lie beside `path`: whoever made the ledger has it.
     """

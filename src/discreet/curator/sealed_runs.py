@@ -112,7 +112,7 @@ def _wait(moment: float | None) -> None:
 
 
 def _begun(curator: Curator, mechanism: SecretlyStepped, analyst: str, text: str | None) -> Entry:
-    """Return the charge of a new run."""
+    """Charge a new run, and return its charge."""
     asked = asked_of(mechanism)
     curator._prepare(mechanism.event, analyst, asked)
     with curator.ledger.writing() as writer:
@@ -145,7 +145,7 @@ def _resumed(curator: Curator, mechanism: SecretlyStepped, number: int, analyst:
 
 
 def _state(curator: Curator, mechanism: SecretlyStepped, charge: Entry, moment: float | None) -> SecretRun:
-    """The state to go on from: the newest one in the vault, or that of a run which has just begun."""
+    """Return the state to go on from: the newest one in the vault, or that of a run which has just begun."""
     if curator.ledger.last("blob", f"{charge.seq}:{NAME}") is None:
         with _guarded(curator, charge, moment):
             with computing(curator.ledger):
@@ -174,8 +174,8 @@ def _released(curator: Curator, charge: Entry, state: SecretRun) -> Release:
 
 @contextmanager
 def _guarded(curator: Curator, charge: Entry, moment: float | None = None) -> Iterator[None]:
-    """What fails while the run computes ends it, and why is withheld: how it failed may depend on the data,
-    and on the number of steps; so may when, which is entered at the `moment`."""
+    """End a run whose computation fails, and withhold why: how it failed may depend on the data, and on the
+    number of steps; so may when, which is entered at the `moment`."""
     try:
         yield
     except LedgerError:

@@ -258,8 +258,8 @@ class Work:
         return bool(self.charge.body["analyst"] == STEWARD)
 
     def _failed(self) -> Exception:
-        """How it failed may depend on the data, so that trying again would be another look: the steps
-        that are left are forfeited."""
+        """Forfeit the steps that are left: how it failed may depend on the data, so that trying again would
+        be another look."""
         with self.ledger.writing() as writer:
             head, length = self.head(writer), int(self.charge.body["steps"])
             if _counter(head) < length:
@@ -345,13 +345,13 @@ def _envelope(ledger: Ledger, header: dict[str, Any], raw: bytes) -> bytes:
 
 
 def _message(head: bytes, raw: bytes) -> bytes:
-    """Return what is signed. Longer than the 32 bytes of an entry's hash: neither signature can stand for the
-    other."""
+    """Return the bytes that are signed. Longer than the 32 bytes of an entry's hash: neither signature can
+    stand for the other."""
     return _MAGIC + hashlib.sha256(head).digest() + hashlib.sha256(raw).digest()
 
 
 def _read(path: Path, ledger: Ledger) -> tuple[dict[str, Any], bytes]:
-    """Header and contents of a checkpoint, if it is as this ledger's key signed it.
+    """Return header and contents of a checkpoint, if it is as this ledger's key signed it.
 
     Nothing in it is parsed before that is clear.
     """

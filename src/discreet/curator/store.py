@@ -109,7 +109,7 @@ def forget(held: Held) -> None:
 
 
 def _after_fork_in_child() -> None:
-    """Closing an inherited connection would roll its parent's transaction back: it is kept for ever.
+    """Keep inherited connections open for ever: closing one would roll its parent's transaction back.
 
     The lock stays the parent's.
     """
@@ -178,7 +178,7 @@ class Transaction:
     pid: int = field(default_factory=os.getpid)
 
     def insert(self, row: Row) -> None:
-        """Append a row, and see that it is there: as it was given, and at the end."""
+        """Append a row, and check that it is there: as it was written, and at the end."""
         self.store.own(self)
         self.db.execute("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
         if self.store.read_rows(self.db, row[0]) != [row]:
@@ -203,7 +203,7 @@ class Store:
         return Path(os.path.realpath(self.path) + "-lock")
 
     def create(self) -> None:
-        """An empty ledger in a new file that only its owner can read; links are not followed."""
+        """Create an empty ledger in a new file that only its owner can read; links are not followed."""
         try:
             os.close(os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600))
         except FileExistsError:
@@ -251,11 +251,12 @@ class Store:
             )
 
     def migrate(self) -> None:
-        """Nothing to do: there is one layout of the file so far."""
+        """Do nothing: there is one layout of the file so far."""
 
     @contextmanager
     def reading(self, *, strict: bool = True) -> Iterator[sqlite3.Connection]:
-        """A connection for a moment: no transaction runs meanwhile. Not `strict`: whatever the schema is."""
+        """Open a connection for a moment: no transaction runs meanwhile. Not `strict`: whatever the schema
+        is."""
         with self._held(exclusive=False) as held, self._told("read"):
             db = self._connect(held, write=False)
             db.execute("BEGIN")
@@ -265,8 +266,8 @@ class Store:
 
     @contextmanager
     def writing(self) -> Iterator[Transaction]:
-        """One transaction, alone among all writers and readers; on disk when the block ends, undone if it
-        raises."""
+        """Open one transaction, alone among all writers and readers; on disk when the block ends, undone if
+        it raises."""
         with self._held(exclusive=True) as held, self._told("written"):
             db = self._connect(held, write=True)
             db.execute("BEGIN IMMEDIATE")
@@ -295,7 +296,7 @@ class Store:
             )
 
     def _find(self, held: Held, rows: list[Row]) -> None:
-        """What was committed must be in the file at this path, for anybody who opens it now."""
+        """Check that what was committed is in the file at this path, for anybody who opens it now."""
         if rows and self.read_rows(self._connect(held, write=False), rows[0][0], limit=-1) != rows:
             raise Tampered(
                 f"what was committed to {self.path} is not in the file: it was moved, replaced, or "
@@ -304,7 +305,7 @@ class Store:
             )
 
     def read_rows(self, db: sqlite3.Connection, first: int, limit: int = PAGE) -> list[Row]:
-        """Rows from a number on, in order. Read from the table itself, never from an index."""
+        """Return rows from a number on, in order. Read from the table itself, never from an index."""
         sql = f"SELECT {COLUMNS} FROM entry NOT INDEXED WHERE seq >= ? ORDER BY seq LIMIT ?"
         return db.execute(sql, (first, limit)).fetchall()
 
@@ -377,8 +378,8 @@ class Store:
                 _unlock(held.lock)
 
     def _lock(self, exclusive: bool) -> int | None:
-        """Return a lock on the file beside the ledger; none where that cannot be (read-only media): there
-        nobody writes."""
+        """Lock the file beside the ledger; do nothing where that cannot be (read-only media): there nobody
+        writes."""
         if fcntl is None:
             return None
         if not self.path.is_file():
@@ -462,7 +463,7 @@ class Store:
 
     @contextmanager
     def _told(self, verb: str) -> Iterator[None]:
-        """What SQLite says, in our words."""
+        """Translate SQLite's errors into ours."""
         try:
             yield
         except sqlite3.OperationalError as error:
@@ -493,7 +494,7 @@ def _reason(error: Any) -> str:
 
 
 def _sync(folder: Path) -> None:
-    """The name of a new file, on disk as well."""
+    """Write the name of a new file to disk as well."""
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
         try:

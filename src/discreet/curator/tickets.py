@@ -65,7 +65,7 @@ class Turn:
 
 
 def turn(reader: Reader | Writer, charge: int) -> Turn:
-    """Whose turn it is."""
+    """Return whose turn it is."""
     state = reader.last(STATE, str(charge))
     if state is None or state.sealed is None:
         raise LedgerError(f"the state of the live mechanism {charge} is missing from the ledger.")
@@ -185,7 +185,7 @@ def unlocked(held: Held) -> None:
 
 @contextmanager
 def alone(ledger: Path, name: str) -> Iterator[None]:
-    """Be the only one, among all processes, that does what `name` stands for; refused if somebody does it
+    """Hold an exclusive lock, among all processes, on what `name` stands for; refused if somebody holds it
     already."""
     store = _database(ledger)
     if store is not None:
@@ -234,7 +234,7 @@ def unused(path: str | Path) -> Iterator[bool]:
 
 
 def wait(ledger: Path, asker: str) -> None:
-    """Return when an asker is gone, or has done what it wanted.
+    """Wait until an asker is gone, or has done what it wanted.
 
     However long that takes: how long it takes may depend on the data.
     """

@@ -104,7 +104,8 @@ class Vault:
 
     @contextmanager
     def staged(self, charge: int, name: str, data: bytes, *, size: int | None = None) -> Iterator[Staged]:
-        """A blob on disk, to be committed in the block with other entries; removed again if it was not."""
+        """Write a blob to disk, to be committed in the block with other entries; removed again if it was
+        not."""
         plain = _padded(name, data, size)
         _require.integer(charge=charge, at_least=1)
         if self.ledger.key is None:
@@ -229,7 +230,7 @@ class Drawer:
 
     @contextmanager
     def staged(self) -> Iterator[list[Staged]]:
-        """What was put, on disk, to be committed in the block."""
+        """Write what was put to disk, to be committed in the block."""
         with ExitStack() as stack:
             blobs = [
                 self.vault.staged(self.charge, name, data, size=self.size) for name, data in self._new.items()

@@ -64,7 +64,7 @@ class Explanation:
         return page(self)
 
     def label(self) -> str:
-        """Return the privacy label: the same in short, as one HTML page to print."""
+        """Return the privacy label: the explanation in short, as one HTML page to print."""
         from .pages import label
 
         return label(self)

@@ -41,7 +41,7 @@ def fragment(explanation: Explanation) -> str:
 
 
 def page(explanation: Explanation) -> str:
-    """Return the explanation as a whole page."""
+    """Return the explanation as a complete page."""
     body = "".join(_section(s, "h2") for s in explanation.sections)
     return _document(
         explanation.title, _STYLE, f"<h1>{escape(explanation.title)}</h1>{_facts(explanation)}{body}"

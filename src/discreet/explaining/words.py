@@ -78,7 +78,7 @@ def percent(chance: float) -> str:
 
 
 def price(risk: Risk) -> str:
-    """Epsilon and delta."""
+    """Explain epsilon and delta."""
     if not risk.bounded:
         return "no finite epsilon" + (f" at delta {risk.delta:g}" if risk.delta else "")
     return f"epsilon {number(risk.epsilon)}" + (f", delta {risk.delta:g}" if risk.delta else "")
@@ -96,7 +96,7 @@ def nothing_promised(risk: Risk) -> tuple[str, ...]:
 
 
 def odds(risk: Risk, audience: str) -> tuple[str, ...]:
-    """Odds before and after."""
+    """Explain the odds before and after."""
     secret = changed(risk.neighbors)
     if audience == "public":
         lines = [
@@ -140,7 +140,7 @@ def odds(risk: Risk, audience: str) -> tuple[str, ...]:
 
 
 def attack(risk: Risk, audience: str) -> tuple[str, ...]:
-    """The best attack there can be."""
+    """Explain the best attack there can be."""
     five, one = risk.true_positives(0.05), risk.true_positives(0.01)
     if audience == "public":
         return (
@@ -165,7 +165,7 @@ def attack(risk: Risk, audience: str) -> tuple[str, ...]:
 
 
 def cost(risk: Risk, audience: str) -> tuple[str, ...]:
-    """Risk against a baseline, in money."""
+    """Explain the risk against a baseline, in money."""
     base, worst = 1_000.0, 100_000.0
     expected = risk.cost(base, worst=worst)
     if audience == "engineer":
@@ -245,7 +245,7 @@ def groups(risk: Risk) -> tuple[str, ...]:
 
 
 def scale(risk: Risk) -> tuple[str, ...]:
-    """Where this stands among what others have published."""
+    """Explain where this stands among what others have published."""
     below, above = beside(risk.epsilon)
     lines = [
         f"{len(below)} of {len(below) + len(above)} published figures in our list have a smaller epsilon, "

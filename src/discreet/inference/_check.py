@@ -30,7 +30,7 @@ def numbers(name: str, values: Any, *, dimensions: int | None = 1) -> Floats:
 
 
 def variances(values: Any, shape: tuple[int, ...], *, zero: bool = True, infinite: bool = False) -> Floats:
-    """Variances of the given shape; a single number stands for all.
+    """Return variances of this shape; a single number stands for all.
 
     Zero: known exactly. Infinite: not measured.
     """
@@ -50,7 +50,7 @@ def variances(values: Any, shape: tuple[int, ...], *, zero: bool = True, infinit
 
 
 def for_each(name: str, values: Any, length: int, what: str) -> Floats:
-    """Finite numbers, one for each; a single one stands for all."""
+    """Return finite numbers, one for each; a single one stands for all."""
     array = numbers(name, values, dimensions=None)
     if array.shape not in ((), (length,)):
         raise InvalidInput(
@@ -61,8 +61,8 @@ def for_each(name: str, values: Any, length: int, what: str) -> Floats:
 
 
 def measured_only(name: str, values: Any, measured: NDArray[Any]) -> Floats:
-    """Numbers of the shape of `measured`, finite where it is true; elsewhere anything, and zero in what is
-    returned."""
+    """Return numbers of the shape of `measured`, checked to be finite where it is true; elsewhere anything is
+    accepted, and becomes zero."""
     array = as_array(name, values)
     if array.shape != measured.shape:
         raise InvalidInput(f"{name} must have shape {measured.shape}, got {array.shape}. {NOTHING_COMPUTED}")

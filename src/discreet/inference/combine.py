@@ -52,7 +52,8 @@ def combine(values: Any, variances: Any) -> Estimate:
 
 
 def _weighted(y: Floats, v: Floats, what: str) -> tuple[Floats, Any]:
-    """Mean and variance along the first axis; values of variance zero decide alone, and must agree."""
+    """Return the mean and the variance along the first axis; values of variance zero decide alone, and must
+    agree."""
     exact = v == 0
     if exact.any():
         wide = np.broadcast_to(exact.reshape(exact.shape + (1,) * (y.ndim - exact.ndim)), y.shape)
@@ -79,7 +80,7 @@ class Interval:
 
 
 def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
-    """Where several intervals for the same quantities meet. The first axis counts the intervals.
+    """Return where several intervals for the same quantities meet. The first axis counts the intervals.
 
     Guarantee: each intersection holds its truth with probability 1 - sum of (1 - confidence), whatever the
                dependence between the intervals.

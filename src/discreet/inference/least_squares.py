@@ -60,7 +60,7 @@ def measured(
     unidentified: Literal["refuse", "minimum_norm"] = "refuse",
     method: Method = "auto",
 ) -> Estimate:
-    """The cells x behind noisy answers y = A x + noise: generalized least squares.
+    """Estimate the cells x behind noisy answers y = A x + noise by generalized least squares.
 
     Rows with variance zero are public facts and hold exactly. Cells that the answers do not determine are
     refused by name; with `minimum_norm` they get the shortest solution, and their variance is infinite (that
@@ -106,7 +106,7 @@ def _dense(matrix: Any) -> Floats:
 
 
 def _unit_rows(matrix: Any, right: Floats, name: str) -> tuple[Any, Floats, Floats]:
-    """Rows of length one, so that what counts as zero does not depend on units.
+    """Scale rows to length one, so that what counts as zero does not depend on units.
 
     An empty row must ask for zero.
     """
@@ -141,8 +141,8 @@ def _agree(gap: Floats, scale: Floats) -> None:
 
 
 def _constrained(y: Floats, v: Floats, C: Floats, d: Floats) -> Estimate:
-    """y + V C' (C V C')^+ (d - C y), by orthogonal factors: C is reduced to independent rows first, then
-    weighted."""
+    """Return y + V C' (C V C')^+ (d - C y), by orthogonal factors: C is reduced to independent rows first,
+    then weighted."""
     free = v > 0
     gap = d - C @ y
     U, singular, W = linalg.svd(C[:, free], full_matrices=False)
@@ -168,7 +168,7 @@ def _constrained(y: Floats, v: Floats, C: Floats, d: Floats) -> Estimate:
 
 
 def _factors(tall: Floats) -> tuple[Floats, Floats, Any]:
-    """Q, R, columns with tall[:, columns] = Q R.
+    """Return Q, R, columns with tall[:, columns] = Q R.
 
     Heavy rows first: with column pivoting stable for any weights (Cox & Higham 1998).
     """
@@ -180,8 +180,8 @@ def _factors(tall: Floats) -> tuple[Floats, Floats, Any]:
 
 
 def _measured_directly(A: Floats, y: Floats, v: Floats) -> tuple[Estimate, Any]:
-    """x = p + Z w: exact rows fix p and leave the directions Z; the noisy rows choose w among what they can
-    see of Z."""
+    """Solve x = p + Z w: exact rows fix p and leave the directions Z; the noisy rows choose w among what they
+    can see of Z."""
     exact = v == 0
     p, Z = _public_facts(A[exact], y[exact], A.shape[1])
     noisy, left = A[~exact] @ Z, y[~exact] - A[~exact] @ p
@@ -223,7 +223,7 @@ def _constrained_iteratively(y: Floats, v: Floats, C: Any, d: Floats) -> Estimat
     B, scale = _balanced(B)
 
     def moved(from_: Floats, to: Floats) -> Floats:
-        """from_ + V^(1/2) times the shortest step that reaches C x = to."""
+        """Return from_ + V^(1/2) times the shortest step that reaches C x = to."""
         step = _lsmr(B, (to - C @ from_) / scale)
         return from_ + root * step
 

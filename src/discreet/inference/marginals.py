@@ -61,7 +61,8 @@ class Marginal:
             )
 
     def interval(self, confidence: float = 0.95, *, noise: Noise = "gaussian") -> tuple[Floats, Floats]:
-        """For each cell an interval that holds the truth with probability `confidence`; see `width`."""
+        """Return, for each cell, an interval that holds the truth with probability `confidence`; see
+        `width`."""
         half = width(confidence, noise) * math.sqrt(self.variance)
         return self.values - half, self.values + half
 
@@ -159,7 +160,7 @@ def _part(names: Attributes, measured: Sequence[Marginal]) -> tuple[Floats, floa
 
 
 def _centered(table: Any) -> Floats:
-    """Without its averages along every axis: what only all axes together say."""
+    """Remove the averages along every axis: what is left is the interaction of all axes together."""
     centered = np.asarray(table, dtype=np.float64)
     for axis in range(centered.ndim):
         centered = centered - centered.mean(axis=axis, keepdims=True)

@@ -108,7 +108,7 @@ def with_total(values: Any, total: float, variances: Any = 1.0) -> Floats:
 
 
 def _onto_totals(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
-    """`with_total` of many families at once: family f has the entries from first[f] to the next one's
+    """Apply `with_total` to many families at once: family f has the entries from first[f] to the next one's
     first."""
     n = len(y)
     size = np.diff(first, append=n)
@@ -139,15 +139,15 @@ def _room_left(excess: Floats, room: Floats, totals: Floats) -> None:
 
 
 def _running(values: Floats, first: Ints, size: Ints) -> Floats:
-    """Running sums that start again in each family."""
+    """Return running sums that start again in each family."""
     total = np.cumsum(values)
     before = np.concatenate([[0.0], total])[first]
     return np.asarray(total - np.repeat(before, size))
 
 
 def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
-    """min sum (x - y)² / v with C x = d, x >= 0, through its dual: x = max(0, y + v C'λ) with λ such that C x
-    = d.
+    """Minimize sum (x - y)² / v with C x = d, x >= 0, through the dual: x = max(0, y + v C'λ) with λ such
+    that C x = d.
 
     The dual is smooth, convex and piecewise quadratic: Newton steps with a line search end at the exact λ
     after finitely many pieces (Li & Swetits 1997). All of Karush-Kuhn-Tucker holds by construction except C x
@@ -206,7 +206,7 @@ def _length(at: Floats, step: Floats, start: Floats, B: Floats, right: Floats) -
 
 
 def _infeasible(C: Floats, d: Floats, y: Floats, v: Floats) -> InvalidInput:
-    """Why the iteration did not end: ask a linear program whether any point exists."""
+    """Return why the iteration did not end: a linear program tells whether any point exists."""
     bounds = np.column_stack([np.where(v > 0, 0.0, y), np.where(v > 0, np.inf, y)])
     if optimize.linprog(np.zeros(len(y)), A_eq=C, b_eq=d, bounds=bounds, method="highs").status == 2:
         return InvalidInput(f"no non-negative values meet the constraints. {NOTHING_COMPUTED}")
@@ -218,7 +218,7 @@ def _infeasible(C: Floats, d: Floats, y: Floats, v: Floats) -> InvalidInput:
 
 
 def non_negative_measured(A: Any, y: Any, variances: Any) -> Floats:
-    """The non-negative cells x nearest to the noisy answers y = A x + noise, in units of their noise.
+    """Return the non-negative cells x nearest to the noisy answers y = A x + noise, in units of their noise.
 
     Dense and sparse `A`; non-negative least squares, for up to a few thousand cells. Biased as `non_negative`
     is.

@@ -105,7 +105,7 @@ def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
 
 
 def _require_agreement(targets: list[Target]) -> None:
-    """Any two margins must have the same sums over what they share."""
+    """Require that any two margins have the same sums over what they share."""
     for i, (first, a) in enumerate(targets):
         for j, (second, b) in enumerate(targets[:i]):
             over = tuple(sorted(set(first) | set(second)))

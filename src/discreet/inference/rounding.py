@@ -21,7 +21,7 @@ EXACT = 2**52  # beyond this a float no longer tells an integer from its neighbo
 
 
 def round_to_total(values: Any, total: int | None = None) -> Ints:
-    """Integers with the given sum, each within one of its value: those with the largest remainders are
+    """Return integers with this sum, each within one of its value: those with the largest remainders are
     rounded up.
 
     Without `total`, the nearest integer to the sum, halves up. Ties go to the first entry. Of all such
@@ -42,8 +42,8 @@ def round_to_total(values: Any, total: int | None = None) -> Ints:
 
 
 def round_table(table: Any) -> Ints:
-    """Integers such that each cell, row sum, column sum and the grand total is one of the two integers next
-    to its value.
+    """Return integers such that each cell, row sum, column sum and the grand total is one of the two integers
+    next to its value.
 
     Values that are integers already stay, margins too. Among all such tables one with the least sum of
     distances from the values.
@@ -84,7 +84,7 @@ def round_table(table: Any) -> Ints:
 
 
 def round_tree(tree: Tree, values: Any) -> Ints:
-    """Integers for every node that add up along the tree, each one of the two next to its value.
+    """Return integers for every node that add up along the tree, each one of the two next to its value.
 
     `values` must add up already, as those of `hierarchy` do. Roots go to the nearest integer, children by
     largest remainders. What was not negative stays so.
@@ -107,7 +107,7 @@ def round_tree(tree: Tree, values: Any) -> Ints:
 
 
 def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
-    """Rounded family by family: family f has the entries from first[f] on and gets the sum totals[f]."""
+    """Round family by family: family f has the entries from first[f] on and gets the sum totals[f]."""
     base = np.floor(x).astype(np.int64)
     size = np.diff(first, append=len(x))
     missing = totals - np.add.reduceat(base, first)
@@ -126,7 +126,7 @@ def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
 
 
 def _snapped(x: Floats) -> Floats:
-    """Rounding noise removed: what is an integer up to 1e-9 is one."""
+    """Remove the error of floats: what is an integer up to 1e-9 becomes one."""
     rounded = np.rint(x)
     return np.where(np.abs(x - rounded) <= 1e-9 * np.maximum(1.0, np.minimum(np.abs(x), 1e4)), rounded, x)
 

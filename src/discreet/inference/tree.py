@@ -66,7 +66,7 @@ class Tree:
 
     @staticmethod
     def regular(*, fanout: int, height: int) -> Tree:
-        """Every inner node has `fanout` children; height 0 is a single node.
+        """Return a tree in which every inner node has `fanout` children; height 0 is a single node.
 
         Level by level, the root first.
         """
@@ -77,8 +77,8 @@ class Tree:
 
     @staticmethod
     def of_paths(paths: Sequence[Sequence[Any]]) -> Tree:
-        """From names: `[(), ("north",), ("north", "bern")]`; the parent of a path is the path without its
-        last name.
+        """Return the tree of some names, `[(), ("north",), ("north", "bern")]`; the parent of a path is the
+        path without its last name.
 
         A path whose parent is not in the list is a root.
         """
@@ -107,7 +107,7 @@ class Tree:
         return slice(self.starts[depth], self.starts[depth + 1])
 
     def families(self) -> Iterator[Families]:
-        """Level by level, from the top."""
+        """Yield the families level by level, from the top."""
         for depth in range(self.depth - 1):
             yield self.family(depth)
 
@@ -121,7 +121,7 @@ class Tree:
         return Families(parents=inner + level.start, children=self.level(depth + 1), first=first, of=of)
 
     def given_order(self, by_depth: NDArray[Any]) -> NDArray[Any]:
-        """Back from the order of depth to the caller's numbers."""
+        """Return values in the caller's order from the order of depth."""
         out = np.empty_like(by_depth)
         out[self.order] = by_depth
         return out

@@ -105,7 +105,7 @@ class LocalRandomizer:
         return self._estimate(data, event)
 
     def client(self) -> dict[str, Any]:
-        """All that js/discreet-local.mjs needs to respond for a browser: integers only."""
+        """Return all that js/discreet-local.mjs needs to respond for a browser: integers only."""
         raise InvalidInput(
             f"{type(self).__name__} has no twin in the browser (docs/local.md lists those that have)."
         )
@@ -215,7 +215,7 @@ def require_entropy(entropy: Any) -> None:
 
 
 def codes_below(array: NDArray[Any], domain: int, what: str = "values") -> Codes:
-    """Integers from 0 to domain - 1, or an error that tells nothing about them."""
+    """Return integers from 0 to domain - 1, or raise an error that tells nothing about them."""
     if array.dtype.kind not in "iu":
         raise InvalidInput(
             f"{what} must be integers from 0 to {domain - 1}, got {array.dtype}. Nothing was drawn."
@@ -255,7 +255,7 @@ def require_span(low: Any, high: Any) -> None:
 
 
 def require_parameters(epsilon: Any, domain: Any) -> None:
-    """An epsilon that integer odds can come near, and at least two values."""
+    """Require an epsilon that integer odds can come near, and at least two values."""
     _require.integer(domain=domain, at_least=2)
     _draws.odds(epsilon)
     if domain > _draws.LIMIT:

@@ -30,7 +30,7 @@ _LARGEST = 60  # beyond it no odds within LIMIT come near exp(epsilon)
 
 
 def below(bound: int, n: int, entropy: Entropy) -> Codes:
-    """`n` independent integers, uniform on 0, ..., bound - 1. A bound of 1 takes no word.
+    """Draw `n` independent integers, uniform on 0, ..., bound - 1. A bound of 1 takes no word.
 
     Guarantee: each value has probability exactly 1 / bound, for every bound up to 2**52.
     Proof:     the first bits of a 64-bit word, as many as bound - 1 has, are uniform; a word whose bits are
@@ -51,31 +51,28 @@ def below(bound: int, n: int, entropy: Entropy) -> Codes:
 
 
 def coin(numerators: int | Codes, denominator: int, n: int, entropy: Entropy) -> Bools:
-    """`n` independent coins, each True with probability exactly numerator / denominator; one word each, or
-    more.
-    """
+    """Toss `n` independent coins, each True with probability exactly numerator / denominator; one word each,
+    or more."""
     return np.asarray(below(denominator, n, entropy) < numerators)
 
 
 def coins(thresholds: NDArray[np.int64], entropy: Entropy) -> Bools:
-    """Return one coin for each threshold, True with probability exactly threshold / 2**32; two coins to a
-    word, the low half first.
-    """
+    """Toss one coin for each threshold, True with probability exactly threshold / 2**32; two coins to a word,
+    the low half first."""
     words = entropy.words((thresholds.size + 1) // 2).view(np.dtype("<u4"))[: thresholds.size]
     return np.asarray(words.reshape(thresholds.shape) < thresholds)
 
 
 def choose(ends: Sequence[int], n: int, entropy: Entropy) -> Codes:
-    """`n` independent indices, i with probability (ends[i] - ends[i-1]) / ends[-1]: `ends` are cumulated
-    integer weights.
-    """
+    """Draw `n` independent indices, i with probability (ends[i] - ends[i-1]) / ends[-1]: `ends` are cumulated
+    integer weights."""
     drawn = below(int(ends[-1]), n, entropy)
     return np.searchsorted(np.asarray(ends, dtype=np.int64), drawn, side="right").astype(np.int64, copy=False)
 
 
 def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
-    """Integers (a, b), a > b, with a / b <= exp(epsilon) and truth * a + other * b <= 2**52; b a power of
-    two, as large as fits.
+    """Return integers (a, b), a > b, with a / b <= exp(epsilon) and truth * a + other * b <= 2**52; b is a
+    power of two, as large as fits.
 
     Guarantee: a / b never exceeds exp(epsilon), and misses it by less than one part in b.
     Proof:     `exp_neg` returns an integer that is not below 2**160 exp(-epsilon); dividing by it rounds
@@ -114,7 +111,7 @@ def _odds(exact: Fraction, truth: int, other: int) -> tuple[int, int]:
 
 @lru_cache(maxsize=1024)
 def _small_share(exact: Fraction) -> int:
-    """ceil(2**32 c) for c = e^-x / (1 + e^-x), rounded up."""
+    """Return ceil(2**32 c) for c = e^-x / (1 + e^-x), rounded up."""
     low, high = exp_neg(min(exact, Fraction(_LARGEST)), _DIGITS)
     return -(-(high << 32) // ((1 << _DIGITS) + low))
 

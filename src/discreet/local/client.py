@@ -113,7 +113,8 @@ class ClientBudget:
         return budget
 
     def _charge(self, randomizer: Any) -> None:
-        """The charge stands even if drawing fails after it: a failure may waste budget, never leak."""
+        """Record a charge before anything is drawn; it stands even if drawing fails after it: a failure may
+        waste budget, never leak."""
         cost = _require.exact(randomizer.epsilon, "epsilon")
         if cost > self.remaining:
             raise BudgetExceeded(

@@ -24,7 +24,7 @@ _CELLS = 1 << 24
 
 
 def consistent(shares: Any, method: str = "norm_sub", *, total: float = 1.0) -> Floats:
-    """Shares that are zero or above and (but for `clip`) add up to `total`.
+    """Return shares that are zero or above and (but for `clip`) add up to `total`.
 
     norm_sub: subtract one number from all and clip at zero, such that the total is right. That *is* the
               nearest point of the simplex, so the squared error never grows. (Wang et al. 2020,
@@ -78,7 +78,8 @@ def expectation_maximization(
 
 
 def _likelihood(randomizer: Any, reports: Any) -> tuple[Floats, Floats]:
-    """(P(report | value) up to a factor for each distinct report, the share of reports that are it)."""
+    """Return (P(report | value) up to a factor for each distinct report, the share of reports that are
+    it)."""
     if not isinstance(randomizer, FrequencyOracle | DesignResponse | DistanceResponse):
         raise _require.fail(
             "randomizer", type(randomizer).__name__, "a frequency oracle, a design or a distance response"
@@ -99,9 +100,8 @@ def _likelihood(randomizer: Any, reports: Any) -> tuple[Floats, Floats]:
 
 
 def _levels(oracle: FrequencyOracle) -> tuple[float, float]:
-    """P(report | value), up to a factor of the report's own, where the report supports the value and where
-    it does not.
-    """
+    """Return P(report | value), up to a factor of the report's own, where the report supports the value and
+    where it does not."""
     if isinstance(oracle, _Unary):
         p, q = (float(x) for x in oracle.support)
         return p / q, (1 - p) / (1 - q)

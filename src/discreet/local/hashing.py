@@ -32,8 +32,8 @@ _CELLS = 1 << 22
 
 
 def walsh_hadamard(values: NDArray[Any]) -> NDArray[Any]:
-    """sum over y of (-1)**<x, y> values[..., y] for every x: along the last axis, whose length is a power of
-    two.
+    """Return the sum over y of (-1)**<x, y> values[..., y] for every x: along the last axis, whose length is
+    a power of two.
 
     >>> walsh_hadamard(np.array([1, 0, 2, 0])).tolist()
     [3, 3, -1, -1]
@@ -208,9 +208,8 @@ class LocalHashing(FrequencyOracle):
         return counts
 
     def counts_of_sums(self, data: NDArray[Any], high: Codes, low: Codes) -> Codes:
-        """`_counts_of` for all sums high[i] + low[j] that share no bit, row by row: parities of sums are
-        sums of parities.
-        """
+        """Return `_counts_of` for all sums high[i] + low[j] that share no bit, row by row: parities of sums
+        are sums of parities."""
         counts = np.zeros((len(high), len(low)), np.int64)
         small = np.uint16 if self.buckets <= 1 << 16 else np.uint32
         rows = max(1, _CELLS // (len(high) * len(low)))
@@ -224,7 +223,7 @@ class LocalHashing(FrequencyOracle):
         return counts.ravel()
 
     def shares_of(self, reports: Any, candidates: Any) -> Floats:
-        """Unbiased estimates of the shares of some candidates."""
+        """Return unbiased estimates of the shares of some candidates."""
         data = self._collected(reports)[0]
         wanted = codes_below(np.atleast_1d(candidates), self.domain)
         return self._from_counts(self._counts_of(data, wanted), len(data))
@@ -312,7 +311,7 @@ class HadamardResponse(FrequencyOracle):
         return (self.blocks * self._block - 1).bit_length()
 
     def variance(self, people: int, shares: Any = None) -> Floats:
-        """The variance of each estimated share, if the true ones are `shares` (by default all alike).
+        """Return the variance of each estimated share, if the true ones are `shares` (by default all alike).
 
         Proof: a term is +1 or -1 where the report falls into the value's block, else 0, divided by its mean
                for the value itself; so its square has the probability of the block.
@@ -384,9 +383,8 @@ class HadamardResponse(FrequencyOracle):
         check_range(data, self.blocks * self._block)
 
     def _counts(self, data: NDArray[Any]) -> Codes:
-        """Marked less not marked within the block, for each value: a Walsh-Hadamard transform of the
-        numbers in each block.
-        """
+        """Return, for each value, how often it was marked less how often not, within its block: a
+        Walsh-Hadamard transform of the numbers in each block."""
         table = np.bincount(data, minlength=self.blocks * self._block).reshape(self.blocks, self._block)
         return walsh_hadamard(table)[:, 1:].ravel()[: self.domain]
 

@@ -93,7 +93,7 @@ class MarginalResponse(LocalRandomizer):
         return array.astype(np.int64)
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """Rows (marginal, the oracle's report, filled up with -1)."""
+        """Return rows (marginal, the oracle's report, filled up with -1)."""
         which = _draws.below(len(self.marginals), len(values), entropy)
         data = np.full((len(values), self._width()), -1, np.int64)
         data[:, 0] = which
@@ -135,7 +135,8 @@ class MarginalResponse(LocalRandomizer):
             people[attributes] = len(rows)
 
         def error(confidence: float) -> dict[tuple[int, ...], float]:
-            """Around the shares among those who reported a marginal, who are a random sample of all."""
+            """Return the error around the shares among those who reported a marginal, who are a random sample
+            of all."""
             each = 1 - (1 - confidence) / (2 * len(tables))
             return {
                 attributes: oracle.error(people[attributes], each)
@@ -213,7 +214,8 @@ class HeavyHitters(LocalRandomizer):
         return spec("prefixes", self, length=self.length, levels=list(self.levels), oracles=oracles)
 
     def _oracle(self, level: int) -> LocalHashing:
-        """All levels have the buckets that suit whole values, so that all reports are of one length."""
+        """Return the oracle of a level; all levels have the buckets that suit complete values, so that all
+        reports are of one length."""
         buckets = LocalHashing(epsilon=self.epsilon, domain=1 << self.length).buckets
         return LocalHashing(epsilon=self.epsilon, domain=1 << self.levels[level], buckets=buckets)
 
@@ -225,7 +227,7 @@ class HeavyHitters(LocalRandomizer):
         return codes_below(array, 1 << self.length)
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """Rows (level, the oracle's report)."""
+        """Return rows (level, the oracle's report)."""
         levels = _draws.below(len(self.levels), len(values), entropy)
         data = np.empty((len(values), self._width()), np.int64)
         data[:, 0] = levels
@@ -264,9 +266,8 @@ class HeavyHitters(LocalRandomizer):
         last = self._oracle(len(self.levels) - 1)
 
         def error(confidence: float) -> float:
-            """For the shares of any values named beforehand; those that came out on top by luck are
-            overestimated, as all maxima are.
-            """
+            """Return the error for the shares of any values named beforehand; those that came out on top by
+            luck are overestimated, as all maxima are."""
             half = 1 - (1 - confidence) / 2
             drawn = math.sqrt(math.log(2 * last.domain / (1 - half)) / (2 * people))
             return last.error(people, half) + drawn

@@ -103,7 +103,7 @@ class DistanceResponse(LocalRandomizer):
         return np.asarray(table / table.sum(axis=1, keepdims=True))
 
     def expected_distance(self) -> Floats:
-        """For each place, how far from it its reports are on average."""
+        """Return, for each place, how far from it its reports are on average."""
         return np.asarray((self.matrix() * _distances(self.places)).sum(axis=1))
 
     def client(self) -> dict[str, Any]:
@@ -139,7 +139,7 @@ class DistanceResponse(LocalRandomizer):
         return np.asarray(np.linalg.inv(matrix.T))
 
     def variance(self, people: int, shares: Any = None) -> Floats:
-        """The variance of each estimated share, for given true shares (by default all alike)."""
+        """Return the variance of each estimated share, for these true shares (by default all alike)."""
         _require.integer(people=people, at_least=1)
         f = np.full(self.domain, 1 / self.domain) if shares is None else np.asarray(shares, dtype=np.float64)
         inverse = self._inverse()
@@ -151,7 +151,7 @@ class DistanceResponse(LocalRandomizer):
         widths = inverse.max(axis=1) - inverse.min(axis=1)
 
         def error(confidence: float) -> float:
-            """Hoeffding's bound with a union over the places."""
+            """Return Hoeffding's bound with a union over the places."""
             return float(
                 widths.max() * math.sqrt(math.log(2 * self.domain / (1 - confidence)) / (2 * people))
             )
@@ -176,9 +176,8 @@ def _distances(places: tuple[tuple[Real, ...], ...]) -> Floats:
 def _table(
     places: tuple[tuple[Real, ...], ...], epsilon: Fraction
 ) -> tuple[Fraction, tuple[tuple[int, ...], ...]]:
-    """(rate, weights): the largest rate of a bisection whose integer weights are epsilon-DP, in floats
-    first and then exactly.
-    """
+    """Return (rate, weights): the largest rate of a bisection whose integer weights are epsilon-DP, in floats
+    first and then exactly."""
     distances = _distances(places)
     goal = float(epsilon)
 

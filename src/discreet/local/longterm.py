@@ -152,7 +152,7 @@ class LongTermResponse(FrequencyOracle):
 
 
 def _told(values: Codes, domain: int, weights: tuple[int, int], entropy: Entropy) -> Codes:
-    """k-ary randomized response with the given weights."""
+    """Respond by k-ary randomized response with these weights."""
     a, b = weights
     honest = _draws.coin(a, a + (domain - 1) * b, len(values), entropy)
     lies = np.flatnonzero(~honest)
@@ -241,13 +241,13 @@ class Rappor(LocalRandomizer):
         return bits
 
     def start(self, value: str | bytes, /, *, entropy: Entropy) -> list[Any]:
-        """[cohort, permanent bits], for the device to keep secret; each call costs `epsilon`."""
+        """Return [cohort, permanent bits], for the device to keep secret; each call costs `epsilon`."""
         require_entropy(entropy)
         cohorts, permanent = self._permanent([_word(value)], entropy)
         return [int(cohorts[0]), permanent[0].astype(int).tolist()]
 
     def report(self, state: Any, /, *, entropy: Entropy) -> list[int]:
-        """[cohort, bits...]: one more report of the permanent bits, at no further cost."""
+        """Return [cohort, bits...]: one more report of the permanent bits, at no further cost."""
         require_entropy(entropy)
         well_formed = (
             isinstance(state, list | tuple) and len(state) == 2 and isinstance(state[1], list | tuple)
@@ -304,7 +304,8 @@ class Rappor(LocalRandomizer):
         check_range(data, [self.cohorts] + [2] * self.bits)
 
     def bit_shares(self, reports: Any) -> tuple[Floats, NDArray[np.int64]]:
-        """(unbiased shares of set filter bits, one row for each cohort; how many reported in each cohort)."""
+        """Return (unbiased shares of set filter bits, one row for each cohort; how many reported in each
+        cohort)."""
         data, _ = self._collected(reports)
         people = np.bincount(data[:, 0], minlength=self.cohorts)
         sums = np.zeros((self.cohorts, self.bits))
@@ -336,7 +337,7 @@ class Rappor(LocalRandomizer):
         spread = _round.up(1 / (up - down))
 
         def error(confidence: float) -> float:
-            """Hoeffding's bound with a union over all bits of all cohorts."""
+            """Return Hoeffding's bound with a union over all bits of all cohorts."""
             cells = 2 * self.cohorts * self.bits / (1 - confidence)
             return float(spread * math.sqrt(math.log(cells) / (2 * max(1, int(people[people > 0].min())))))
 

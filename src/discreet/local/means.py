@@ -60,8 +60,8 @@ class _MeanRandomizer(LocalRandomizer):
         return max(self._unit_variance(float(x)) for x in where) * unit**2 / people
 
     def error(self, people: int, confidence: float = 0.95) -> float:
-        """With probability `confidence` the estimated mean is no further than this from the true one (of
-        values within bounds).
+        """Return how far the estimated mean is at most from the true one (of values within bounds), with
+        probability `confidence`.
 
         Proof: the estimate is a mean of independent terms in an interval of known width and with a variance
                that is at most `_largest_variance`; the smaller of Hoeffding's bound and Bernstein's.
@@ -98,7 +98,8 @@ class _MeanRandomizer(LocalRandomizer):
         return np.asarray((np.clip(values, low, high) - low) / (high - low) * self.steps)
 
     def _on_grid(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
-        """Whole numbers from 0 to `steps` with the values as means, to a resolution of 2**-32."""
+        """Round values at random to whole numbers from 0 to `steps` that have the values as means, to a
+        resolution of 2**-32."""
         floors = np.clip(np.floor(values), 0, self.steps).astype(np.int64)
         rest = np.floor((values - floors) * _ROUNDING).astype(np.int64)
         return np.minimum(floors + _draws.coin(rest, _ROUNDING, len(values), entropy), self.steps)
@@ -113,14 +114,15 @@ class _MeanRandomizer(LocalRandomizer):
         raise NotImplementedError
 
     def _unit_variance(self, x: float) -> float:
-        """The variance of one term for somebody at the grid's number x, in steps of the grid squared."""
+        """Return the variance of one summand for somebody at the grid's number x, in steps of the grid
+        squared."""
         raise NotImplementedError
 
     def _largest_variance(self) -> float:
         raise NotImplementedError
 
     def _spread(self) -> float:
-        """The width of the interval that holds every term, in steps."""
+        """Return the width of the interval that holds every summand, in steps."""
         raise NotImplementedError
 
 
@@ -281,9 +283,8 @@ class PiecewiseMean(_MeanRandomizer):
         return float(self._line[0]) ** 2 * float(weights @ (numbers - mean) ** 2)
 
     def _largest_variance(self) -> float:
-        """At an end of the range: the second moment about any point is smallest for a window in the
-        middle, by symmetry and convexity.
-        """
+        """Return the variance at an end of the range, the largest: the second moment about any point is
+        smallest for a window in the middle, by symmetry and convexity."""
         return max(self._unit_variance(0), self._unit_variance(self.steps)) * (1 + 1e-9)
 
     def _spread(self) -> float:
@@ -339,7 +340,7 @@ class HybridMean(_MeanRandomizer):
         )
 
     def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
-        """Rows (0, bit) or (1, number)."""
+        """Return rows (0, bit) or (1, number)."""
         duchi, piecewise = self._parts
         second = _draws.coin(self.piecewise_share, _ROUNDING, len(values), entropy)
         data = np.empty((len(values), 2), np.int64)
@@ -410,7 +411,8 @@ class LaplaceMean(_MeanRandomizer):
         raise InvalidInput("the ratio of Laplace noise is exp(epsilon) itself, which is no fraction.")
 
     def client(self) -> dict[str, Any]:
-        """The rate is two whole numbers as text: they may be longer than a browser's numbers."""
+        """Return the description for the browser, with the rate as two whole numbers in text: they may be
+        longer than a browser's numbers."""
         rate = 1 / self.scale
         parts = [str(rate.numerator), str(rate.denominator)]
         return spec("laplace", self, low=float(self.low), high=float(self.high), steps=self.steps, rate=parts)
@@ -420,9 +422,8 @@ class LaplaceMean(_MeanRandomizer):
         return np.asarray(grid + sampling.discrete_laplace(self.scale, len(grid), entropy), dtype=np.int64)
 
     def _check_reports(self, data: NDArray[Any]) -> None:
-        """Any integer is possible; one that an honest sender gives with a probability below exp(-700) is a
-        forgery.
-        """
+        """Refuse forged reports: any integer is possible, but not one that an honest sender gives with a
+        probability below exp(-700)."""
         if (np.abs(data.astype(np.float64)) > self.steps + 700 * float(self.scale)).any():
             raise InvalidInput("some reports are none that this randomizer gives. Nothing was estimated.")
 
@@ -437,9 +438,8 @@ class LaplaceMean(_MeanRandomizer):
         return self._unit_variance(0.0)
 
     def error(self, people: int, confidence: float = 0.95) -> float:
-        """With probability `confidence` the estimated mean is no further than this from the true one:
-        Chebyshev's inequality.
-        """
+        """Return how far the estimated mean is at most from the true one, with probability `confidence`:
+        Chebyshev's inequality."""
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
         return math.sqrt(self.variance(people) / (1 - confidence)) * (1 + 1e-12)

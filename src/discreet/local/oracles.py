@@ -55,11 +55,11 @@ class FrequencyOracle(LocalRandomizer):
         return self._counts(self._collected(reports)[0])
 
     def supported(self, reports: Any) -> NDArray[np.bool_]:
-        """Which values each report supports: one row for each report, one column for each value."""
+        """Return which values each report supports: one row for each report, one column for each value."""
         return self._supported(self._collected(reports)[0])
 
     def variance(self, people: int, shares: Any = None) -> Floats:
-        """The variance of each estimated share, if the true ones are `shares` (by default all alike).
+        """Return the variance of each estimated share, if the true ones are `shares` (by default all alike).
 
         Proof: a report supports a value with probability p or q, independently; (f p (1-p) + (1-f) q (1-q)) /
                (n (p-q)²).
@@ -70,9 +70,8 @@ class FrequencyOracle(LocalRandomizer):
         return np.asarray((f * p * (1 - p) + (1 - f) * q * (1 - q)) / (people * (p - q) ** 2))
 
     def mean_squared_error(self, people: int, shares: Any = None) -> float:
-        """The variance of an estimated share, averaged over all values; it needs no array of the domain's
-        size.
-        """
+        """Return the variance of an estimated share, averaged over all values; it needs no array of the
+        domain's size."""
         if shares is None and self.domain > 1 << 20:
             p, q = (float(x) for x in self.support)
             f = 1 / self.domain
@@ -86,7 +85,7 @@ class FrequencyOracle(LocalRandomizer):
         return np.sqrt(self.variance(people, np.clip(release.value, 0.0, 1.0)))
 
     def error(self, people: int, confidence: float = 0.95) -> float:
-        """With probability `confidence` no estimated share is further than this from the true one.
+        """Return how far any estimated share is at most from the true one, with probability `confidence`.
 
         Proof: an estimate is the mean of independent terms, each in an interval of width `spread` and of
                variance at most `unit_variance`. The smaller of Hoeffding's bound and Bernstein's, with a
@@ -378,9 +377,8 @@ class SubsetSelection(FrequencyOracle):
         return min(sorted(sizes), key=unit_variance)
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """Return whether the truth is in the set, then the others: the first `size` steps of a Fisher-Yates
-        shuffle of all other values.
-        """
+        """Draw whether the truth is in the set, then the others: the first `size` steps of a Fisher-Yates
+        shuffle of all other values."""
         a, b = self._weights
         k, d = self.size, self.domain
         data = np.empty((len(values), k), np.int64)
@@ -393,9 +391,8 @@ class SubsetSelection(FrequencyOracle):
         return data
 
     def _others(self, values: Codes, inside: NDArray[np.bool_], entropy: Entropy) -> Codes:
-        """For each value a uniform set of `size` values: one of them the value itself where it is
-        `inside`, else none.
-        """
+        """Draw, for each value, a uniform set of `size` values: one of them the value itself where it is
+        `inside`, else none."""
         k, n = self.size, len(values)
         urn = np.broadcast_to(np.arange(self.domain - 1), (n, self.domain - 1)).copy()
         rows = np.arange(n)

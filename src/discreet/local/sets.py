@@ -154,9 +154,8 @@ class SetResponse(_Padded):
         )
 
     def _error(self, people: int, confidence: float) -> float:
-        """Half of the doubt to the oracle, half to the sampling of places (Hoeffding, a union over the
-        items).
-        """
+        """Return the error bound, with half of the failure probability for the oracle and half for the
+        sampling of positions (Hoeffding, a union over the items)."""
         half = 1 - (1 - confidence) / 2
         sampling_error = self.largest * math.sqrt(math.log(2 * self.domain / (1 - half)) / (2 * people))
         return self.largest * self.frequency_oracle.error(people, half) + sampling_error
@@ -241,9 +240,8 @@ class KeyValueResponse(_Padded):
         people = len(data)
 
         def error(confidence: float) -> tuple[float, Floats]:
-            """(of the shares, of each mean): with this confidence all hold at once; a mean is at most off
-            by its range.
-            """
+            """Return the errors (of the shares, of each mean): with this confidence all hold at once; a mean
+            is at most off by its range."""
             half = 1 - (1 - confidence) / 2
             drawn = self.largest * math.sqrt(math.log(4 * self.keys / (1 - half)) / (2 * people))
             part = self.largest * self.frequency_oracle.error(people, half) + drawn

@@ -71,7 +71,7 @@ class Shuffler:
 def blend(
     local: Any, local_variance: Any, central: Any, central_variance: Any, *, trusting: float | None = None
 ) -> Estimate:
-    """Estimates of one quantity from people who report locally, and from others who trust the curator, as one
+    """Combine estimates of one quantity from people who report locally, and from others who trust the curator
     (the hybrid model).
 
     Give shares (or means) and the variances of each, *including* that of drawing each group from all people

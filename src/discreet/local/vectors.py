@@ -98,7 +98,7 @@ class PrivUnit(LocalRandomizer):
         return (float(self.norm) / self.scale) ** 2 / people
 
     def _values(self, array: NDArray[Any]) -> Floats:
-        """Unit vectors with one more coordinate; longer vectors are shortened to `norm`."""
+        """Return unit vectors with one more coordinate; longer vectors are shortened to `norm`."""
         if array.dtype.kind not in "fiu" or array.shape[1] != self.dimension:
             raise InvalidInput(f"values must be vectors of {self.dimension} numbers. Nothing was drawn.")
         vectors = array.astype(np.float64) / float(self.norm)
@@ -137,14 +137,14 @@ class PrivUnit(LocalRandomizer):
         mean = total[: self.dimension] * (float(self.norm) / (self.scale * people))
 
         def error(confidence: float) -> float:
-            """Chebyshev's inequality for the length of the error."""
+            """Return Chebyshev's bound on the length of the error."""
             return math.sqrt(self.mean_squared_error(people) / (1 - confidence)) * (1 + 1e-12)
 
         return released(mean, event, error)
 
 
 def _codebook(seed: int, dimension: int, first: int, count: int) -> Floats:
-    """`count` rows of the list of unit vectors that a seed names, from `first` on: normal numbers by
+    """Return `count` rows of the list of unit vectors that a seed names, from `first` on: normal numbers by
     inversion of Philox's raw bits.
 
     Public randomness: it protects nobody, but client and server must agree on it, so it is made of what
@@ -159,8 +159,8 @@ def _codebook(seed: int, dimension: int, first: int, count: int) -> Floats:
 
 @lru_cache(maxsize=256)
 def _top_sum(dimension: int, count: int, cap: int) -> float:
-    """The mean of the sum of the `cap` largest of `count` independent inner products of a fixed and a random
-    unit vector.
+    """Return the mean of the sum of the `cap` largest of `count` independent inner products of a fixed and a
+    random unit vector.
 
     count times the integral over s of u(s) P(Bin(count - 1, s) < cap), u(s) the inner product that is
     exceeded with probability s: one that is exceeded with probability s is among the cap largest if fewer

@@ -58,7 +58,7 @@ class Ordered:
         return -(-len(self.values) // 2)
 
     def at(self, i: int) -> int:
-        """x_i, counted from 1, with the bounds beyond the ends."""
+        """Return x_i, counted from 1, with the bounds beyond the ends."""
         if i < 1:
             return self.low
         return int(self.values[i - 1]) if i <= len(self.values) else self.high
@@ -68,11 +68,12 @@ class Ordered:
         return self.at(self.rank)
 
     def widest(self, k: int) -> int:
-        """A_k."""
+        """Return A_k."""
         return int(np.max(self._right(k) - self._left(k)[::-1]))
 
     def distance(self, bound: int) -> int:
-        """min{k : A_k > bound}, for a bound below high - low; A_k grows with k and is high - low at k = n."""
+        """Return min{k : A_k > bound}, for a bound below high - low; A_k grows with k and is high - low at k
+        = n."""
         low, high = -1, len(self.values)
         while high - low > 1:
             middle = (low + high) // 2
@@ -80,7 +81,7 @@ class Ordered:
         return high
 
     def smooth(self, beta: float, floor: float) -> float:
-        """max(floor, max_k exp(-beta k) A_k), to a relative error of 1e-12.
+        """Return max(floor, max_k exp(-beta k) A_k), to a relative error of 1e-12.
 
         Terms with k > ln((high - low) / floor) / beta are below the floor, so only that many values around
         the median matter.
@@ -90,19 +91,19 @@ class Ordered:
         return max(floor, _steepest(self._left(last), self._right(last), beta))
 
     def _right(self, k: int) -> Ints:
-        """x_m, ..., x_{m+k+1}."""
+        """Return x_m, ..., x_{m+k+1}."""
         inside = self.values[max(self.rank - 1, 0) : self.rank + k + 1]
         return _pad(inside, k + 2, before=self.low if self.rank == 0 else None, after=self.high)
 
     def _left(self, k: int) -> Ints:
-        """x_m, x_{m-1}, ..., x_{m-k-1}."""
+        """Return x_m, x_{m-1}, ..., x_{m-k-1}."""
         inside = self.values[max(self.rank - k - 2, 0) : self.rank][::-1]
         return _pad(inside, k + 2, before=None, after=self.low)
 
 
 def _steepest(left: Ints, right: Ints, beta: float) -> float:
-    """max over s, t of (right[t] - left[s]) exp(-beta (s + t - 1)): the windows from s values below to t
-    values above the median.
+    """Return the maximum over s, t of (right[t] - left[s]) exp(-beta (s + t - 1)): the windows from s values
+    below to t values above the median.
 
     Proof: ln(x_j - x_i) has increasing differences in (x_i, x_j), so the best j does not fall as i grows: as
            s grows, the (first) best t does not grow. Find it for the middle s, and split (Nissim,

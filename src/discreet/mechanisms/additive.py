@@ -152,5 +152,6 @@ def noisy_sum(public: Public, column: str, *, epsilon: Real, step: Real = 1) -> 
 def noisy_histogram(
     public: Public, column: str, *, epsilon: Real, edges: tuple[Real, ...] | None = None
 ) -> AddNoise:
-    """Counts per declared category, or per bin between public edges; epsilon-DP for all of them together."""
+    """Return counts per declared category, or per bin between public edges; epsilon-DP for all of them
+    together."""
     return laplace(public, Histogram(column=column, edges=edges), epsilon=epsilon)

@@ -222,7 +222,7 @@ class Part:
         return self._public
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The named columns, a batch at a time."""
+        """Yield the named columns, a batch at a time."""
         names = list(dict.fromkeys(columns))
         values = self._source.public.categories(self._column).values
         wanted = values.index(self._category)
@@ -244,8 +244,8 @@ class Part:
 
 
 def split(confidence: float, parts: int) -> float:
-    """The confidence each of `parts` bounds needs so that all hold together, by the union bound; rounded
-    up."""
+    """Return the confidence each of `parts` bounds needs so that all hold together, by the union bound;
+    rounded up."""
     _require.open_probability(confidence=confidence)
     each = 1 - Fraction(1 - Fraction(confidence)) / parts
     return min(float(np.nextafter(float(each), 1.0)), math.nextafter(1.0, 0.0))

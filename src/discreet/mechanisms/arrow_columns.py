@@ -43,13 +43,13 @@ def one_name_each(names: Any) -> Any:
 
 
 def each(source: Source, column: str) -> Iterator[Any]:
-    """The column, one Arrow array after the other, unpacked."""
+    """Yield the column, one Arrow array after the other, unpacked."""
     for batch in source.batches([column]):
         yield unpacked(batch.column(0))
 
 
 def unpacked(array: Any) -> Any:
-    """Dictionaries as their values, booleans as 0 and 1, half floats as floats."""
+    """Return dictionaries as their values, booleans as 0 and 1, half floats as floats."""
     if pa.types.is_dictionary(array.type):
         array = array.dictionary_decode()
     if pa.types.is_float16(array.type):
@@ -58,7 +58,7 @@ def unpacked(array: Any) -> Any:
 
 
 def present(array: Any) -> npt.NDArray[np.bool_]:
-    """True where there is a value: not NULL, and for floats neither NaN nor infinite."""
+    """Return True where there is a value: not NULL, and for floats neither NaN nor infinite."""
     import pyarrow.compute as pc  # slow to load
 
     valid = pc.is_valid(array)
@@ -68,7 +68,7 @@ def present(array: Any) -> npt.NDArray[np.bool_]:
 
 
 def numbers(array: Any, column: str) -> npt.NDArray[Any]:
-    """int64, uint64 or float64 with an arbitrary finite value where nothing is present."""
+    """Return int64, uint64 or float64 with an arbitrary finite value where nothing is present."""
     import pyarrow.compute as pc  # slow to load
 
     kind = array.type
@@ -88,7 +88,7 @@ def numbers(array: Any, column: str) -> npt.NDArray[Any]:
 
 
 def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
-    """For each row the number of its category, or -1."""
+    """Return, for each row, the number of its category, or -1."""
     import pyarrow.compute as pc  # slow to load
 
     kind = array.type
@@ -186,7 +186,7 @@ def exact_sum(values: Ints) -> int:
 
 
 def as_integers(values: list[int]) -> npt.NDArray[Any]:
-    """int64 where all values fit, Python integers otherwise."""
+    """Return int64 where all values fit, Python integers otherwise."""
     fits = all(-LIMIT < v < LIMIT for v in values)
     return np.array(values, dtype=np.int64 if fits else object)
 
@@ -219,7 +219,7 @@ def as_step(step: Any) -> Fraction:
 
 
 def check_edges(edges: Sequence[Any], at_least: int) -> tuple[int | float | Fraction, ...]:
-    """Finite and strictly increasing."""
+    """Check that edges are finite and strictly increasing."""
     edges = _require.listed(edges=edges)
     _require.finite(**{f"edge {i}": edge for i, edge in enumerate(edges)})
     as_floats = [_require.float_or_inf(edge) for edge in edges]

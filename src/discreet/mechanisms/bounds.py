@@ -81,8 +81,8 @@ class HistogramBounds:
         hidden = len(counts) - (seen[-1] + 1 - seen[0] if seen else 0)
 
         def error(confidence: float) -> int:
-            """Rows outside the answer, at most: each range left out is below the threshold by its noisy
-            count."""
+            """Return how many rows are at most outside the answer: each range left out is below the threshold
+            by its noisy count."""
             return hidden * (threshold - 1 + self._noise().error(confidence, entries=len(counts)))
 
         return release(value, event=self.event, entropy=entropy, error=error, scored=True)
@@ -137,7 +137,8 @@ class BinarySearchBounds:
         return self._noise().event.repeated(2 * self.steps)
 
     def error(self, confidence: float = 0.95) -> float:
-        """Rows by which the part outside, on either side, may miss its aim; both sides at once."""
+        """Return the number of rows by which the part outside, on either side, may miss its target; both
+        sides at once."""
         worst = self._noise().error(confidence, entries=2 * self.steps)
         return _round.up(Fraction(worst, Fraction(self.tail).denominator))
 
@@ -183,7 +184,7 @@ def doubling(smallest: Real, levels: int) -> NDArray[np.float64]:
 
 
 def present_values(source: Source, column: str, edges: NDArray[np.float64]) -> Any:
-    """The values that are there, as floats inside the outermost edges."""
+    """Return the values that are there, as floats inside the outermost edges."""
     for array in arrow_columns.each(source, column):
         here, values = arrow_columns.present(array), arrow_columns.numbers(array, column).astype(np.float64)
         yield np.clip(values[here], edges[0], edges[-1])

@@ -29,8 +29,8 @@ _WIDEST_SUM = 1 << 12  # beyond this sigma the sum over integers is bounded by a
 
 
 def classical_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> float:
-    """sigma = sensitivity sqrt(2 ln(1.25 / delta)) / epsilon, as in lectures and textbooks; refused for
-    epsilon >= 1.
+    """Return sigma = sensitivity sqrt(2 ln(1.25 / delta)) / epsilon, as in lectures and textbooks; refused
+    for epsilon >= 1.
 
     Guarantee: continuous noise N(0, sigma²) is (epsilon, delta)-DP for 0 < epsilon < 1.
     Proof:     Dwork & Roth 2014, Theorem 3.22 / A.1. Beyond 1 it is false (Balle & Wang 2018, section 2).
@@ -195,7 +195,8 @@ def _product_delta(epsilon: Real, variance: Fraction, linf: int, l0: int) -> flo
 
 
 def _summed_delta(v: Fraction, d: int, y0: Fraction) -> float:
-    """Term by term; the end is bounded by a geometric series, rounding by one part in 1e11."""
+    """Sum delta summand by summand; the end is bounded by a geometric series, rounding by one part in
+    1e11."""
     first = math.floor(y0) + 1
     sigma = math.sqrt(v)
     start = float(first - y0)
@@ -269,7 +270,7 @@ def _least(enough: Callable[[float], bool], tolerance: float) -> float:
 
 
 def _probability(log: float) -> float:
-    """exp(log) as a probability; never rounded to zero, which would claim too much."""
+    """Return exp(log) as a probability; never rounded to zero, which would claim too much."""
     return max(math.exp(min(log, 0.0)), math.ulp(0.0))
 
 

@@ -19,7 +19,8 @@ _LARGEST = 20_000  # exp of more than this is never needed: tails beyond it are 
 
 @lru_cache(maxsize=1024)
 def exp_bounds(x: Fraction) -> tuple[Fraction, Fraction]:
-    """Rationals (low, high) with low <= exp(x) <= high and high / low < 1 + 2**-100, for 0 <= x <= 20000.
+    """Return rationals (low, high) with low <= exp(x) <= high and high / low < 1 + 2**-100, for 0 <= x <=
+    20000.
 
     Proof: with y = x / 2**s <= 1/2, the Taylor sum of exp(y) is taken in integers, each term rounded down (up
            for `high`); what follows the last term t is less than t, because each later term is less than half

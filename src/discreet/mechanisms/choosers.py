@@ -69,16 +69,16 @@ class _Chooser:
         return self.named(self.pick(as_scores(scores), entropy), range(len(scores)))
 
     def pick(self, scores: Integers, entropy: Entropy) -> Any:
-        """The chosen index, or indices, or either with its gap."""
+        """Return the chosen index, or indices, or either with its gap."""
         raise NotImplementedError
 
     def named(self, picked: Any, candidates: Any) -> Any:
-        """Return what was picked, with candidates in place of indices."""
+        """Return the choice, with candidates in place of indices."""
         return candidates[picked]
 
     def tail(self, candidates: int, shortfall: int) -> float:
-        """An upper bound, for all scores, on the chance to choose one that is `shortfall` or more below the
-        best."""
+        """Return an upper bound, for all scores, on the chance to choose one that is `shortfall` or more
+        below the best."""
         raise NotImplementedError
 
     def error(self, candidates: int, confidence: float = 0.95) -> int:
@@ -321,7 +321,7 @@ def as_scores(scores: Any) -> Integers:
 
 
 def _wide(values: Integers) -> Integers:
-    """Python integers, which cannot wrap."""
+    """Return Python integers, which cannot wrap."""
     return values.astype(object)
 
 
@@ -330,7 +330,7 @@ def _exp_neg(x: Fraction) -> float:
 
 
 def _difference_tail(scale: Fraction, m: int) -> float:
-    """P(Z - Z' >= m) for two discrete Laplace variables, p = exp(-1 / scale), m >= 0.
+    """Return P(Z - Z' >= m) for two discrete Laplace variables, p = exp(-1 / scale), m >= 0.
 
     Proof: P(Z - Z' = d) = C p^d (d + A) with C = ((1-p)/(1+p))², A = (1+p²)/(1-p²); summed over d >= m,
            without its cancellations.

@@ -35,7 +35,7 @@ from .protocols import Integers, Sensitivity
 
 
 def round_to_grid(values: Any, step: Fraction) -> Integers:
-    """floor(v / step + 1/2) for every real v, exactly: floats are taken at their binary value."""
+    """Return floor(v / step + 1/2) for every real v, exactly: floats are taken at their binary value."""
     array = np.asarray(values)
     if array.dtype.kind not in "iufO" or not _all_finite(array):
         raise InvalidInput(
@@ -97,7 +97,7 @@ class GridLaplace:
         linf: Real | None = None,
         neighbors: Neighbors = ADD_REMOVE,
     ) -> GridLaplace:
-        """Exactly epsilon-DP."""
+        """Return noise that is exactly epsilon-DP."""
         draft = cls(
             step=as_step(step),
             scale=Fraction(1),
@@ -112,7 +112,7 @@ class GridLaplace:
 
     @classmethod
     def for_rho(cls, rho: Real, *, step: Real, sensitivity: Real, **more: Any) -> GridLaplace:
-        """rho-zCDP through epsilon² / 2 <= rho (Bun & Steinke 2016, Prop. 1.4)."""
+        """Return noise that is rho-zCDP through epsilon² / 2 <= rho (Bun & Steinke 2016, Prop. 1.4)."""
         _require.positive(rho=rho)
         epsilon = noise_tails.sqrt_down(2 * _require.exact(rho, "rho"))
         return cls.for_epsilon(epsilon, step=step, sensitivity=sensitivity, **more)
@@ -121,7 +121,7 @@ class GridLaplace:
     def for_privacy(
         cls, *, epsilon: Real, delta: float = 0.0, step: Real, sensitivity: Real, **more: Any
     ) -> GridLaplace:
-        """(epsilon, delta)-DP; Laplace noise needs no delta and uses none."""
+        """Return noise that is (epsilon, delta)-DP; Laplace noise needs no delta and uses none."""
         _require.probability(delta=delta)
         return cls.for_epsilon(epsilon, step=step, sensitivity=sensitivity, **more)
 
@@ -143,7 +143,7 @@ class GridLaplace:
         return float(self.step) * self.on_integers.standard_deviation
 
     def error(self, confidence: float = 0.95, *, entries: int = 1) -> float:
-        """Noise and rounding together."""
+        """Return the error of noise and rounding together."""
         return _with_rounding(self.step, self.on_integers.error(confidence, entries=entries))
 
     def __call__(self, values: Any, /, *, entropy: Entropy) -> Any:
@@ -187,7 +187,7 @@ class GridGaussian:
         linf: Real | None = None,
         neighbors: Neighbors = ADD_REMOVE,
     ) -> GridGaussian:
-        """Exactly rho-zCDP."""
+        """Return noise that is exactly rho-zCDP."""
         draft = cls._draft(step, sensitivity, entries, linf, neighbors)
         return draft._with(IntegerGaussian.for_rho(rho, sensitivity=draft.moved, neighbors=draft.neighbors))
 
@@ -203,7 +203,7 @@ class GridGaussian:
         linf: Real | None = None,
         neighbors: Neighbors = ADD_REMOVE,
     ) -> GridGaussian:
-        """(epsilon, delta)-DP with the least variance that `calibration` can prove."""
+        """Return noise that is (epsilon, delta)-DP with the least variance that `calibration` can prove."""
         draft = cls._draft(step, sensitivity, entries, linf, neighbors)
         noise = IntegerGaussian.for_privacy(
             epsilon=epsilon, delta=delta, sensitivity=draft.moved, neighbors=draft.neighbors
@@ -254,7 +254,7 @@ class GridGaussian:
         return float(self.step) * self.on_integers.standard_deviation
 
     def error(self, confidence: float = 0.95, *, entries: int = 1) -> float:
-        """Noise and rounding together."""
+        """Return the error of noise and rounding together."""
         return _with_rounding(self.step, self.on_integers.error(confidence, entries=entries))
 
     def __call__(self, values: Any, /, *, entropy: Entropy) -> Any:
@@ -275,7 +275,7 @@ def grid_l2(l2: Fraction, entries: int, linf: Fraction | None = None) -> Sensiti
 
 
 def _settle(noise: Any, *names: str) -> None:
-    """Exact rationals, all of them positive."""
+    """Store the fields as exact rationals, all of them positive."""
     object.__setattr__(noise, "step", as_step(noise.step))
     for name in (*names, "sensitivity", *(() if noise.linf is None else ("linf",))):
         object.__setattr__(noise, name, _require.exact(getattr(noise, name), name))
@@ -293,7 +293,7 @@ def _with_rounding(step: Fraction, steps: int) -> float:
 
 
 def in_units(values: Integers, step: Fraction) -> Any:
-    """Integers as multiples of `step`: integers if it is whole, else floats.
+    """Return integers as multiples of `step`: integers if it is whole, else floats.
 
     What is released is the integer already.
     """

@@ -75,7 +75,7 @@ class InputPerturbation:
         step: Real = 1,
         release_as: Literal["sum", "mean"] = "sum",
     ) -> InputPerturbation:
-        """Every row's own value is epsilon-DP."""
+        """Return the mechanism for which every row's own value is epsilon-DP."""
         moved = Sum(column, step).sensitivity(public).linf
         scale = calibration.discrete_laplace(epsilon, moved)
         return cls(

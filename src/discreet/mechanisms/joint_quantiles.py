@@ -88,7 +88,7 @@ class JointQuantiles:
         return self._chooser().event
 
     def error(self, confidence: float = 0.95) -> float:
-        """Rows of misfit above the smallest possible."""
+        """Return how many rows of misfit the answer has at most above the smallest possible."""
         grid, m = grid_of(self), len(self.qs)
         sequences = math.comb(grid.high - grid.low + m, m)
         return _round.up(Fraction(self._chooser().error(sequences, confidence), self._widths()[0]))
@@ -106,8 +106,8 @@ class JointQuantiles:
 def draw_jointly(
     up_to: list[int], unit: int, widths: list[int], rate: Fraction, entropy: Entropy
 ) -> list[int]:
-    """Indices o_1 <= ... <= o_m with probability proportional to exp(-rate * misfit), `up_to[t]` counting
-    rows up to t.
+    """Draw indices o_1 <= ... <= o_m with probability proportional to exp(-rate * misfit), `up_to[t]`
+    counting rows up to t.
 
     Proof: given infinitely many bits of m uniform numbers the answers are fixed: each is where U * total
            falls in the weights that remain for it. A try with finitely many bits answers only where certified
@@ -160,8 +160,8 @@ class _Tables:
         return last or 0, lows, highs
 
     def _from(self, last: int | None, j: int, at: int = 0) -> tuple[int, list[int], list[int]]:
-        """Smallest misfit to come after `last` for answer j, and the enclosed terms; `at` is where answer j's
-        table stands."""
+        """Return the smallest misfit to come after `last` for answer j, and the enclosed summands; `at` is
+        where answer j's table stands."""
         start, before = last or 0, 0 if last is None else self.up_to[last]
         best, low, high = self.best[at], self.low[at], self.high[at]
         costs = [self._misfit(self.up_to[t] - before, j) + best[t] for t in range(start, len(self.up_to))]

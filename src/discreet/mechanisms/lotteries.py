@@ -62,20 +62,20 @@ class Lottery:
         return PureDP(epsilon=self.epsilon, neighbors=neighbors)
 
     def respond(self, codes: Codes, entropy: Entropy) -> Codes:
-        """One report for each truth. Truths are numbered from 0; every draw is independent and exact."""
+        """Draw one report for each truth. Truths are numbered from 0; every draw is independent and exact."""
         raise NotImplementedError
 
     def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """Unbiased estimates of the true counts, from the counts of reports."""
+        """Return unbiased estimates of the true counts, from the counts of reports."""
         raise NotImplementedError
 
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """Unbiased estimates of the variances of `estimate`, due to the lottery alone, from the counts of
-        reports."""
+        """Return unbiased estimates of the variances of `estimate`, due to the lottery alone, from the counts
+        of reports."""
         raise NotImplementedError
 
     def error(self, people: int, confidence: float = 0.95) -> float:
-        """With probability `confidence` no estimated count is further than this from the true one.
+        """Return how far any estimated count is at most from the true one, with probability `confidence`.
 
         Proof: an estimate is a sum of independent terms, one per person, each in an interval of width
                `spread` and of variance at most `unit_variance`. The smaller of Hoeffding's bound and
@@ -93,7 +93,7 @@ class Lottery:
         return max(widths) * (1 + 1e-12)
 
     def _moments(self) -> list[tuple[float, float]]:
-        """For each category: the width of one person's contribution to its estimate, and its largest
+        """Return, for each category, the width of one person's contribution to its estimate, and its largest
         variance."""
         raise NotImplementedError
 
@@ -171,22 +171,22 @@ class Kary(Lottery):
         return RandomizedResponseEvent(epsilon=self.epsilon, categories=self.categories, neighbors=neighbors)
 
     def respond(self, codes: Codes, entropy: Entropy) -> Codes:
-        """With probability p - q the truth, otherwise any category uniformly: the truth p - q + k q / k = p,
-        another q."""
+        """Draw the truth with probability p - q, otherwise any category uniformly: the truth p - q + k q / k
+        = p, another q."""
         truths = self._check_codes(codes)
         honest = sampling.bernoulli(self.truth_probability - self.other_probability, len(truths), entropy)
         anything = sampling.uniform_below(self.categories, len(truths), entropy)
         return np.where(honest, truths, anything)
 
     def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """(c - N q) / (p - q) for each category, N being the sum of all counts."""
+        """Return (c - N q) / (p - q) for each category, N being the sum of all counts."""
         exact = self._check_counts(counts)
         p, q = self.truth_probability, self.other_probability
         return tuple((count - sum(exact) * q) / (p - q) for count in exact)
 
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """Of t people of a category and N - t others, (t p (1-p) + (N-t) q (1-q)) / (p-q)^2, with t estimated
-        without bias.
+        """Return (t p (1-p) + (N-t) q (1-q)) / (p-q)^2 for t people of a category and N - t others, with t
+        estimated without bias.
 
         It equals (N q (1-q) + (c - N q)(1-p-q)) / (p-q)^2, which is never negative.
         """
@@ -281,7 +281,7 @@ class Channel(Lottery):
         )
 
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """sum_i t_i sum_j A_lj^2 P_ij - t_l, with t estimated; never below zero.
+        """Return sum_i t_i sum_j A_lj^2 P_ij - t_l, with t estimated; never below zero.
 
         A person of truth i adds A_lj with probability P_ij: mean 1 if i = l and 0 otherwise (A P^T = 1).
         """
@@ -336,14 +336,15 @@ def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Chann
 
 
 def grid_lottery(side: int, epsilon: Real) -> Kary:
-    """Reports of a cell in a side x side grid of locations: the true cell with exp(epsilon) / (exp(epsilon) +
-    side**2 - 1)."""
+    """Return the lottery that reports a cell in a side x side grid of locations: the true cell with
+    exp(epsilon) / (exp(epsilon) + side**2 - 1)."""
     _require.integer(side=side, at_least=2)
     return optimal_lottery(side * side, epsilon)
 
 
 def yes_fraction_variance(p: Real, people: int, fraction: Real | None = None) -> Fraction:
-    """Variance of Warner's estimate of the fraction of yes, each told truly with probability p.
+    """Return the variance of Warner's estimate of the fraction of yes, if each answers truly with probability
+    p.
 
     Due to the coins: (1/N) (1 / (16 (p - 1/2)^2) - 1/4). With `fraction`, the variance pi (1 - pi) / N of
     drawing the N people from a population is added.
@@ -362,13 +363,13 @@ def yes_fraction_variance(p: Real, people: int, fraction: Real | None = None) ->
 
 
 def _gram(rows: list[list[Fraction]]) -> list[list[Fraction]]:
-    """P P^T."""
+    """Return P P^T."""
     return [[sum((a * b for a, b in zip(x, y, strict=True)), Fraction(0)) for y in rows] for x in rows]
 
 
 @lru_cache(maxsize=64)
 def _left_inverse(rows: tuple[tuple[Real, ...], ...]) -> tuple[tuple[Fraction, ...], ...]:
-    """(P P^T)^-1 P."""
+    """Return (P P^T)^-1 P."""
     exact = [[Fraction(p) for p in row] for row in rows]
     inverse = _inverse(_gram(exact))
     if inverse is None:

@@ -72,7 +72,7 @@ class Noisy(NamedTuple):
     noises: tuple[IntegerLaplace | None, ...]
 
     def span(self, entry: int, confidence: float) -> tuple[int, int]:
-        """Where the true number lies; for all noisy entries together with probability `confidence`.
+        """Return where the true number lies; for all noisy entries together with probability `confidence`.
 
         Proof: a union bound over the entries' own exact tails.
         """
@@ -85,7 +85,8 @@ class Noisy(NamedTuple):
 def noises_for(
     public: Public, nullable: bool, scale: Scale, epsilon: Real, shares: Sequence[int]
 ) -> tuple[IntegerLaplace | None, ...]:
-    """Noise for the count and each sum; `epsilon` is split by `shares` among those that are not public.
+    """Return noise for the count and each sum; `epsilon` is split by `shares` among those that are not
+    public.
 
     Guarantee: one row moves an entry by at most `row_contribution` of the range it can add; the count is
                exact only where it is public: a declared size, not add_remove, and no missing values.
@@ -269,13 +270,14 @@ Spans = Callable[[Span, Span, Span | None, Scale], Span]
 
 
 def mean_span(count: Span, total: Span, squares: Span | None, scale: Scale) -> Span:
-    """Where the mean lies, in the column's own unit, if count and total lie where they are said to."""
+    """Return where the mean lies, in the column's own unit, if count and total lie where they are said to."""
     low, high = _quotient(total, count, -scale.middle, scale.cells - scale.middle)
     return scale.lower + scale.step * (scale.middle + low), scale.lower + scale.step * (scale.middle + high)
 
 
 def variance_span(count: Span, total: Span, squares: Span | None, scale: Scale) -> Span:
-    """Where the variance lies: mean square about the middle less squared distance of the mean from it."""
+    """Return where the variance lies: mean square about the middle less squared distance of the mean from
+    it."""
     assert squares is not None  # the variance is always measured with squares
     half, top = scale.largest_square // 2, scale.largest_square
     square_low, square_high = (half + end for end in _quotient(squares, count, -half, top - half))
@@ -288,14 +290,14 @@ def variance_span(count: Span, total: Span, squares: Span | None, scale: Scale) 
 
 
 def _quotient(over: Span, under: Span, lower: int, upper: int) -> Span:
-    """Return all values of a / b for a in `over`, b in `under` and b >= 1, cut to [least, most]."""
+    """Return all values of a / b for a in `over`, b in `under` and b >= 1, cut to [lower, upper]."""
     smallest, largest = max(under[0], Fraction(1)), max(under[1], Fraction(1))
     ends = [Fraction(a) / b for a in over for b in (smallest, largest)]
     return _cut((min(ends), max(ends)), Fraction(lower), Fraction(upper))
 
 
 def _cut(span: Span, lower: Fraction, upper: Fraction) -> Span:
-    """Return the part of the span inside [least, most]; a point goes to the nearest end.
+    """Return the part of the span inside [lower, upper]; a point goes to the nearest end.
 
     A span that misses it says nothing: all of it.
     """

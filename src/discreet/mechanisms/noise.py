@@ -60,7 +60,7 @@ def draw(scale: Fraction, entropy: Entropy) -> int:
 
 
 def add(values: Integers, noise: Integers) -> Integers:
-    """Their sum, in Python integers as soon as 64 bits might not hold it."""
+    """Return the sum of values and noise, in Python integers as soon as 64 bits might not hold it."""
     if not (_short(values) and _short(noise)):
         total = values.astype(object) + noise.astype(object)
         return np.asarray(total, dtype=object)
@@ -68,7 +68,7 @@ def add(values: Integers, noise: Integers) -> Integers:
 
 
 def _short(values: Integers) -> bool:
-    """Return whether two such have a sum in 64 bits.
+    """Return whether the sum of two such arrays fits 64 bits.
 
     Asked of all at once: Python's integers take longer for some values than for others.
     """
@@ -101,8 +101,8 @@ class IntegerLaplace:
     def for_epsilon(
         cls, epsilon: Real, *, sensitivity: int | Sensitivity = 1, neighbors: Neighbors = ADD_REMOVE
     ) -> IntegerLaplace:
-        """Exactly epsilon-DP: scale = sensitivity / epsilon as a rational (a float epsilon is taken at its
-        binary value)."""
+        """Return noise that is exactly epsilon-DP: scale = sensitivity / epsilon as a rational (a float
+        epsilon is taken at its binary value)."""
         l1 = _moving(as_sensitivity(sensitivity).l1)
         return cls(scale=calibration.discrete_laplace(epsilon, l1), sensitivity=l1, neighbors=neighbors)
 
@@ -110,7 +110,8 @@ class IntegerLaplace:
     def for_rho(
         cls, rho: Real, *, sensitivity: int | Sensitivity = 1, neighbors: Neighbors = ADD_REMOVE
     ) -> IntegerLaplace:
-        """rho-zCDP through epsilon² / 2 <= rho (Bun & Steinke 2016, Prop. 1.4); epsilon is rounded down."""
+        """Return noise that is rho-zCDP through epsilon² / 2 <= rho (Bun & Steinke 2016, Prop. 1.4); epsilon
+        is rounded down."""
         _require.positive(rho=rho)
         epsilon = noise_tails.sqrt_down(2 * _require.exact(rho, "rho"))
         return cls.for_epsilon(epsilon, sensitivity=sensitivity, neighbors=neighbors)
@@ -124,7 +125,7 @@ class IntegerLaplace:
         sensitivity: int | Sensitivity = 1,
         neighbors: Neighbors = ADD_REMOVE,
     ) -> IntegerLaplace:
-        """(epsilon, delta)-DP; Laplace noise needs no delta and uses none."""
+        """Return noise that is (epsilon, delta)-DP; Laplace noise needs no delta and uses none."""
         _require.probability(delta=delta)
         return cls.for_epsilon(epsilon, sensitivity=sensitivity, neighbors=neighbors)
 
@@ -191,7 +192,7 @@ class IntegerGaussian:
     def for_rho(
         cls, rho: Real, *, sensitivity: int | Sensitivity = 1, neighbors: Neighbors = ADD_REMOVE
     ) -> IntegerGaussian:
-        """Exactly rho-zCDP: variance = l2_squared / (2 rho) as a rational."""
+        """Return noise that is exactly rho-zCDP: variance = l2_squared / (2 rho) as a rational."""
         _require.positive(rho=rho)
         s = as_sensitivity(sensitivity)
         variance = Fraction(_moving(s.l2_squared)) / (2 * _require.exact(rho, "rho"))
@@ -206,8 +207,8 @@ class IntegerGaussian:
         sensitivity: int | Sensitivity = 1,
         neighbors: Neighbors = ADD_REMOVE,
     ) -> IntegerGaussian:
-        """(epsilon, delta)-DP with the least variance that `calibration` can prove, from the discrete law
-        itself."""
+        """Return noise that is (epsilon, delta)-DP with the least variance that `calibration` can prove, from
+        the discrete law itself."""
         s = as_sensitivity(sensitivity)
         _moving(s.l2_squared)
         variance = calibration.discrete_gaussian(
@@ -255,7 +256,7 @@ class IntegerGaussian:
 
 
 def as_sensitivity(sensitivity: int | Sensitivity) -> Sensitivity:
-    """An integer is the sensitivity of a single number."""
+    """Return an integer as the sensitivity of a single number; a `Sensitivity` stays as it is."""
     return sensitivity if isinstance(sensitivity, Sensitivity) else Sensitivity(linf=sensitivity)
 
 

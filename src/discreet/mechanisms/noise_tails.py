@@ -16,8 +16,8 @@ _SUMMED = 64  # up to this sigma the discrete Gaussian is summed term by term
 
 
 def share(confidence: float, entries: int) -> mpmath.mpf:
-    """Return what each of `entries` independent draws may fail with, so that all hold with probability
-    `confidence`."""
+    """Return the failure probability of each of `entries` independent draws, so that all hold with
+    probability `confidence`."""
     _require.open_probability(confidence=confidence)
     _require.integer(entries=entries, at_least=1)
     with mpmath.workdps(_DIGITS):
@@ -35,7 +35,7 @@ def laplace_error(scale: Fraction, failure: mpmath.mpf) -> int:
 
 @lru_cache(maxsize=4096)
 def laplace_variance(scale: Fraction) -> float:
-    """2p / (1 - p)² = 1 / (2 sinh²(1 / (2 scale)))."""
+    """Return 2p / (1 - p)² = 1 / (2 sinh²(1 / (2 scale)))."""
     with mpmath.workdps(_DIGITS):
         return float(1 / (2 * mpmath.sinh(1 / (2 * _mpf(scale))) ** 2))
 
@@ -96,8 +96,8 @@ def gaussian_tail(variance: Fraction, t: int) -> float:
 
 
 def _summed_tail(variance: float, t: int) -> float:
-    """Sums of positive floats, right to 1e-12; what is cut off is bounded by a geometric series with ratio
-    below 1/2."""
+    """Sum positive floats, right to 1e-12; what is cut off is bounded by a geometric series with ratio below
+    1/2."""
     reach = 40 * (math.isqrt(int(variance)) + 1)
     weights = np.exp(-(np.arange(1, reach, dtype=np.float64) ** 2) / (2 * variance))
     last = max(t + 2, reach)

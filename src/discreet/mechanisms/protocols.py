@@ -77,7 +77,7 @@ class ExampleSource(Protocol):
         """Whose each row is (`learning.data.People`); None where the unit is a row."""
 
     def take(self, places: Any, /) -> tuple[Any, Any]:
-        """Return the inputs and targets of the rows at these places, as a batch."""
+        """Return the inputs and targets of the rows at these positions, as a batch."""
 
     def shapes(self) -> tuple[Any, Any]:
         """Return empty inputs and targets, of the shapes and types of one example."""
@@ -258,7 +258,8 @@ class Release:
         return self._error(confidence)
 
     def interval(self, confidence: float = 0.95) -> tuple[Any, Any]:
-        """value - error, value + error; refused where the value is not numbers that the error is about."""
+        """Return (value - error, value + error); refused where the value is not numbers that the error is
+        about."""
         if self.scored:
             raise InvalidInput(
                 "the error of this release is in scores or ranks, so it gives no interval around the "
@@ -302,8 +303,8 @@ def release(
 
 
 def rehearse(mechanism: Any, source: AnySource) -> None:
-    """Before a charge: see that the source is ready, and let a mechanism that can try itself on made-up data
-    do so. What fails costs nothing."""
+    """Check, before a charge, that the source is ready, and let a mechanism that can try itself on made-up
+    data do so. What fails costs nothing."""
     # An engine that broke is replaced before anything is charged, or says so.
     if hasattr(source, "ready"):
         source.ready()

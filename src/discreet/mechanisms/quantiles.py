@@ -90,7 +90,8 @@ class Quantile:
         return self._chooser().event
 
     def error(self, confidence: float = 0.95) -> float:
-        """Ranks between the answer and a true quantile, at most, with probability `confidence`."""
+        """Return how many ranks lie at most between the answer and a true quantile, with probability
+        `confidence`."""
         return _rank_error(self._chooser(), _points(grid_of(self)), Fraction(self.q), confidence)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -232,8 +233,8 @@ class ApproximateQuantiles:
         return ExponentialMechanism(epsilon=each, neighbors=self.public.neighbors).event.repeated(self.levels)
 
     def error(self, confidence: float = 0.95) -> tuple[float, ...]:
-        """For each quantile, ranks between the answer and a true one, all at once with probability
-        `confidence`."""
+        """Return, for each quantile, how many ranks lie at most between the answer and a true one, all at
+        once with probability `confidence`."""
         _require.open_probability(confidence=confidence)
         low, high = self._ends()
         each = 1 - (1 - confidence) / len(self.qs)
@@ -261,7 +262,8 @@ class ApproximateQuantiles:
     def _recurse(
         self, rows: NDArray[Any], qs: Sequence[Fraction], low: int, high: int, entropy: Entropy
     ) -> list[int]:
-        """Points for `qs` among low..high; where the range is empty, its edge: the split that emptied it."""
+        """Return points for `qs` among low..high; where the range is empty, its edge: the split that emptied
+        it."""
         if not qs:
             return []
         if low > high:
@@ -276,7 +278,7 @@ class ApproximateQuantiles:
         return [*before, at, *after]
 
     def _choice(self, q: Fraction) -> ExponentialMechanism:
-        """Return one choice in one part. Rows come and go in it; two of them if a row may be replaced."""
+        """Return the chooser of one part. Rows come and go in it; two of them if a row may be replaced."""
         moves = 2 if swaps(self.public, self.column) else 1
         each = _require.exact(self.epsilon, "epsilon") / (self.levels * moves)
         return ExponentialMechanism(epsilon=each, sensitivity=max(q.numerator, q.denominator - q.numerator))
@@ -310,7 +312,7 @@ def as_quantile(q: Any, name: str) -> Fraction:
 
 
 def as_quantiles(qs: Any) -> tuple[Fraction, ...]:
-    """Several, increasing and strictly between 0 and 1."""
+    """Return the quantiles as a tuple; refused unless they are increasing and strictly between 0 and 1."""
     exact = tuple(as_quantile(q, f"qs[{i}]") for i, q in enumerate(_require.listed(qs=qs)))
     _require.non_empty(qs=exact)
     if not all(a < b for a, b in pairwise((Fraction(0), *exact, Fraction(1)))):
@@ -319,7 +321,7 @@ def as_quantiles(qs: Any) -> tuple[Fraction, ...]:
 
 
 def quantile_costs(runs: _Runs, q: Fraction) -> NDArray[Any]:
-    """Return the distance of q n from [B, B + E] for each stretch, times the denominator of q."""
+    """Return the distance of q n from [B, B + E] for each interval, times the denominator of q."""
     a, b = q.numerator, q.denominator
     over = (b - a) * runs.below - a * (runs.equal + runs.above)
     under = a * runs.above - (b - a) * (runs.below + runs.equal)
@@ -362,8 +364,8 @@ def indices(source: Source, column: str, grid: arrow_columns.Grid) -> NDArray[np
 
 
 def _runs(rows: NDArray[np.int64], low: int, high: int) -> _Runs:
-    """Before the first value, at it, between it and the next, ...: 2 d + 1 stretches for d distinct values,
-    empty ones left out."""
+    """Return the intervals before the first value, at it, between it and the next, ...: 2 d + 1 for d
+    distinct values, empty ones left out."""
     values, counts = np.unique(rows, return_counts=True)
     first, points, equal = (np.empty(2 * len(values) + 1, np.int64) for _ in range(3))
     first[0], first[1::2], first[2::2] = low, values, values + 1

@@ -123,7 +123,7 @@ class RandomizedResponse:
         return self.design.event(self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> float:
-        """With probability `confidence` no estimated count is off by more than this."""
+        """Return by how much any estimated count is at most off, with probability `confidence`."""
         return self.design.error(self.public.declared_size("the error of randomized response"), confidence)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -151,7 +151,7 @@ class RandomizedResponse:
         )
 
     def _fill(self, truths: Codes, entropy: Entropy) -> Codes:
-        """Who has no declared value gets the extra category, or one drawn uniformly.
+        """Give everybody without a declared value the extra category, or one drawn uniformly.
 
         One draw per row, so that timing tells nothing.
         """

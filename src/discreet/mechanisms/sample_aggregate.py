@@ -298,8 +298,8 @@ class SubsampleAggregateStable:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int:
-        """In subsamples: if the commonest answer leads by so many, and no unit is in too many, it is released
-        with `confidence`."""
+        """Return a lead, in subsamples: if the commonest answer leads by so many, and no unit is in too many,
+        it is released with `confidence`."""
         _require.open_probability(confidence=confidence)
         slack = certified.quantile(self._scale, 1 - _require.exact(confidence, "confidence")) - 1
         return 2 * self.max_load + self.reach + slack
@@ -328,8 +328,8 @@ class SubsampleAggregateStable:
 
 
 def enough_subsamples(size: int, rate: Real, delta: float) -> int:
-    """So many subsamples that some of `size` units is in more than twice its share of them with probability
-    at most delta.
+    """Return so many subsamples that some of `size` units is in more than twice its share of them with
+    probability at most delta.
 
     ln(size/delta) / (rate (2 ln 2 - 1)), by Chernoff's bound; the lectures' ln(size/delta) / rate^2 comes
     from Hoeffding's, with room to spare.
@@ -370,8 +370,8 @@ def _rows_of(table: Any, units: Ints, kept: Ints, number: int, by_rows: bool) ->
 
 
 def quietly(function: Callable[[Any], Any], part: Any) -> Any:
-    """Return what the function says, or None where it raises or says something that cannot be counted: an
-    exception would be an answer too."""
+    """Return what the function returns, or None where it raises or returns something that cannot be counted:
+    an exception would be an answer too."""
     try:
         answer = function(part)
         hash(answer)

@@ -95,7 +95,7 @@ class _Cells:
         return tuple((i, j) for i in range(self.cells) for j in range(self.cells))
 
     def positions(self, source: Source) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """The cell of every row; a row without one of its coordinates is nowhere."""
+        """Return the cell of every row; a row without one of its coordinates is in none."""
         bounds = [source.public.bounds(name) for name in (self.x, self.y)]
         for batch in source.batches([self.x, self.y]):
             arrays = [arrow_columns.unpacked(batch.column(0)), arrow_columns.unpacked(batch.column(1))]
@@ -112,8 +112,8 @@ class _Cells:
         return np.clip(np.floor(part), 0, self.cells - 1).astype(np.int64)
 
     def moves_one_way(self, public: Public) -> bool:
-        """Return a row that appears or goes moves all scores of a cell map the same way; one that is replaced
-        does not."""
+        """Return whether a row that appears or goes moves all scores of a cell map the same way; one that is
+        replaced does not."""
         return public.neighbors is not REPLACE
 
 

@@ -121,8 +121,8 @@ class SmoothNoise:
         return polynomial_noise(bound / (spread - 1), self.power, entropy)
 
     def error(self, width: int, confidence: float) -> int:
-        """Return what the noise exceeds with probability at most 1 - confidence whatever the data, clamped to
-        the width of the grid.
+        """Return a bound that the noise exceeds with probability at most 1 - confidence whatever the data,
+        clamped to the width of the grid.
 
         The smooth sensitivity is at most the width. P(|X| >= y) <= 2 P(Y >= y) for the two-sided and
         one-sided laws.
@@ -209,8 +209,8 @@ class SmoothSensitivityMedian:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int | float:
-        """Return a bound for all data, the worst included; usually far above the true error, of which nothing
-        is told."""
+        """Return a bound for all data, the worst included; usually far above the true error, about which
+        nothing is released."""
         width = self._grid.high - self._grid.low
         return in_unit(self._noise.error(width, confidence), arrow_columns.as_step(self.step))
 

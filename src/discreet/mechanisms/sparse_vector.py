@@ -56,8 +56,8 @@ def round_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 
 @lru_cache(maxsize=256)
 def pure_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
-    """epsilon / rounds, as the next float where delta has room for that rounding: then five rounds of 1 are
-    0.2 each."""
+    """Return epsilon / rounds, as the next float where delta has room for that rounding: then five rounds of
+    1 are 0.2 each."""
     exact, _ = _epsilon_and_log(epsilon, delta)
     above = _round.up(exact / rounds)
     room = (
@@ -126,8 +126,8 @@ def zcdp_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 
 @lru_cache(maxsize=256)
 def dwork_roth_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
-    """epsilon / sqrt(8 c ln(1/delta)): the rounds of Dwork & Roth 2014, Algorithm 2, whose noise is sqrt(32 c
-    ln(1/delta)) / epsilon.
+    """Return epsilon / sqrt(8 c ln(1/delta)): the rounds of Dwork & Roth 2014, Algorithm 2, whose noise is
+    sqrt(32 c ln(1/delta)) / epsilon.
 
     Half of `zcdp_epsilon`, for teaching. Checked with the same inequality, so it holds up to epsilon = 8
     ln(1/delta), not only below 1 as their Corollary 3.21 says.
@@ -244,6 +244,6 @@ class RedrawnSparseVector(Thresholds):
         return PureDP(epsilon=self.round_epsilon, neighbors=self.public.neighbors).repeated(self.positives)
 
     def error(self, confidence: float = 0.95) -> int:
-        """alpha of `SparseVector.error`, over all `positives` thresholds (Dwork & Roth 2014, Theorem
+        """Return alpha of `SparseVector.error`, over all `positives` thresholds (Dwork & Roth 2014, Theorem
         3.26)."""
         return self._accuracy(confidence, self._declared_questions(), self.positives)

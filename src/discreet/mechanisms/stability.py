@@ -143,7 +143,7 @@ class TrustedStable:
     name: str = "trusted"
 
     def check(self, public: Public, bound: int) -> None:
-        """Nothing is known of it."""
+        """Accept any public facts: nothing is known of trusted code."""
 
     def value(self, source: Source) -> Any:
         try:
@@ -197,7 +197,7 @@ class DistanceToInstability:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int:
-        """In numbers of people: so far from instability, the exact value is released with probability
+        """Return a number of people: that far from instability, the exact value is released with probability
         `confidence`.
 
         Proof: the noise is below -t with probability q^(t+1) / (1+q). In the lectures: (ln(1/delta) +

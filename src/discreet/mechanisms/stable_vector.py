@@ -105,8 +105,8 @@ class StableSparseVector:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int:
-        """In numbers of people: if every question is this far from instability, all values are released with
-        probability `confidence`."""
+        """Return a number of people: if every question is this far from instability, all values are released
+        with probability `confidence`."""
         _require.open_probability(confidence=confidence)
         half = (1 - _require.exact(confidence, "confidence")) / 2
         threshold_scale, query_scale = self.scales

@@ -91,7 +91,7 @@ class StableVotes:
         )
 
     def lead(self, confidence: float, classes: int) -> int:
-        """Return a lead of so many votes is answered, exactly, with this probability."""
+        """Return the lead in votes at which a question is answered, exactly, with this probability."""
         slack = certified.quantile(
             _require.exact(self.scale, "scale"), 1 - _require.exact(confidence, "confidence")
         )
@@ -157,7 +157,7 @@ class SampledVotes:
         return self._stable.reach
 
     def lead(self, confidence: float, classes: int) -> int:
-        """A lead of so many votes is answered, exactly, with this probability."""
+        """Return the lead in votes at which a question is answered, exactly, with this probability."""
         return int(self.overlap) * (self._stable.lead(confidence, classes) + 2)
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
@@ -198,7 +198,8 @@ class SparseVotes:
 
     @classmethod
     def for_privacy(cls, epsilon: Real, delta: float, queries: int, *, failures: int) -> SparseVotes:
-        """Of one threshold and of redrawn ones, what releases an answer at the smaller distance."""
+        """Return the sparse vector, of one threshold or of redrawn ones, that releases an answer at the
+        smaller distance."""
         both = [
             cls(epsilon=epsilon, delta=delta, failures=failures, queries=queries, constants=constants)
             for constants in (None, "optimal")
@@ -222,7 +223,8 @@ class SparseVotes:
         return self._vector.threshold
 
     def lead(self, confidence: float, classes: int) -> int:
-        """If all questions have a lead of so many votes, all are answered with this probability."""
+        """Return the lead in votes such that if all questions have it, all are answered with this
+        probability."""
         return 2 * (self._vector.error(confidence) + 1)
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:

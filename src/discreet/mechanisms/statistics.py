@@ -51,8 +51,8 @@ def row_contribution(neighbors: Neighbors, low: int, high: int, *, nullable: boo
 def implied_sensitivity(
     kind: str, neighbors: Neighbors, *, lower: int = 0, upper: int = 1, nullable: bool = True
 ) -> int:
-    """Return the table of the textbooks: the l1 sensitivity of a count, a histogram, or a sum of integers in
-    [lower, upper].
+    """Return the l1 sensitivity, from the table of the textbooks: of a count, a histogram, or a sum of
+    integers in [lower, upper].
 
     >>> {n.value: implied_sensitivity("sum", n, lower=-2, upper=5) for n in Neighbors}
     {'add_remove': 5, 'replace': 7, 'zero_out': 5}
@@ -70,7 +70,8 @@ def implied_sensitivity(
 
 
 def require_rows(public: Public) -> None:
-    """These sensitivities are about one row; a person with many rows needs them bounded first."""
+    """Require that one row is one unit: these sensitivities are about one row, and a person with many rows
+    needs them bounded first."""
     require_public(public)
     if public.unit.column is not None:
         raise Unsupported(
@@ -195,7 +196,7 @@ class PowerSum(_OneRow):
 
 
 def contributions(statistic: PowerSum, source: Source) -> Any:
-    """What each row adds to the sum, one int64 array per batch."""
+    """Yield what each row adds to the sum, one int64 array per batch."""
     bounds = source.public.bounds(statistic.column)
     grid = arrow_columns.Grid(bounds, statistic.grid, statistic.column)
     for array in arrow_columns.each(source, statistic.column):
@@ -383,7 +384,8 @@ class Trusted(_OneRow):
 
 
 def step_of(statistic: Statistic) -> Fraction:
-    """Return what one unit of the integer result is worth; 1 unless the statistic says otherwise."""
+    """Return the step of a statistic: what one unit of its integer result stands for; 1 unless the statistic
+    says otherwise."""
     return Fraction(getattr(statistic, "step", 1))
 
 

@@ -164,7 +164,7 @@ class Thresholds:
             _require.integer(questions=self.questions, at_least=1)
 
     def _check_question(self, question: Any, monotone: bool) -> None:
-        """Everything that can be refused is refused before data is read or noise is drawn."""
+        """Refuse everything that can be refused before data is read or noise is drawn."""
         if not isinstance(question, Statistic):
             raise InvalidInput(
                 f"a question must be a statistic, such as Count() or Component(...), got "
@@ -225,8 +225,8 @@ class Thresholds:
         return after, ThresholdAnswer(above=True, value=noisy, gap=excess if gap else None)
 
     def _accuracy(self, confidence: float, comparisons: int, thresholds: int) -> int:
-        """alpha with P(some threshold's noise + some value's noise exceeds alpha) <= 1 - confidence, each
-        given half of that."""
+        """Return alpha with P(some threshold's noise + some value's noise exceeds alpha) <= 1 - confidence,
+        half of that for each kind."""
         _require.open_probability(confidence=confidence)
         half = (1 - _require.exact(confidence, "confidence")) / 2
         threshold_scale, query_scale, _ = self.scales
@@ -236,7 +236,7 @@ class Thresholds:
         return rho + nu
 
     def _error_of(self, answer: ThresholdAnswer) -> Callable[[float], int]:
-        """Of a released value, its own noise; otherwise of the one comparison."""
+        """Return the error of the released value, or of the comparison where no value is released."""
         numeric_scale = self.scales[2]
         if answer.value is not None and numeric_scale is not None:
             scale = numeric_scale
@@ -336,8 +336,8 @@ class SparseVector(Thresholds):
         return PureDP(epsilon=self.epsilon, neighbors=self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> int:
-        """alpha: with probability `confidence`, every "above" has a value of at least T - alpha and every
-        "below" one below T + alpha.
+        """Return alpha: with probability `confidence`, every "above" has a value of at least T - alpha and
+        every "below" one below T + alpha.
 
         Proof: Dwork & Roth 2014, Theorem 3.24, with the exact discrete tails: some noise on the threshold, or
                some of the noise on the declared questions, is larger than its part of alpha with probability
@@ -391,8 +391,8 @@ class AboveThreshold:
         return self._vector.answer(state, source, question, entropy=entropy)
 
     def error(self, confidence: float = 0.95) -> int:
-        """alpha of `SparseVector.error`; at most the 8 (ln k + ln(2/beta)) D / epsilon of Dwork & Roth's
-        Theorem 3.24, plus 1."""
+        """Return alpha of `SparseVector.error`; at most the 8 (ln k + ln(2/beta)) D / epsilon of Dwork &
+        Roth's Theorem 3.24, plus 1."""
         return self._vector.error(confidence)
 
 

@@ -56,7 +56,7 @@ class SanitizedFigure(NamedTuple):
 
 
 def answer_votes(counts: Iterable[int]) -> tuple[float, ...]:
-    """The counts to compute a cost from, where noise is discrete: the lead of the first is 2 smaller.
+    """Return the counts to compute a cost from, where noise is discrete: the lead of the first is 2 smaller.
 
     Proof: P(X >= m) <= P(N >= m - 1) for discrete Gaussian X and Gaussian N of the same variance (Canonne,
            Kamath & Steinke 2020, arXiv:2004.00010v4, Proposition 25; for m <= 0 by symmetry, up to 2 exp(-2
@@ -71,7 +71,7 @@ def answer_votes(counts: Iterable[int]) -> tuple[float, ...]:
 
 
 def check_votes(compared: int, threshold: int) -> tuple[float, float]:
-    """Two counts whose comparison by GNMax, at sigma sqrt(2), costs what a check at sigma does.
+    """Return two counts whose comparison by GNMax, at sigma sqrt(2), costs what a check at sigma does.
 
     Proof: noise on one number that moves by 1 costs order / (2 sigma^2), as two counts do at sigma sqrt(2).
            The less likely outcome needs noise of v - T + 1 (or T - v) or more, whose chance is at most
@@ -121,7 +121,7 @@ class SanitizedCost:
             )
 
     def exact(self, aggregator: Any, history: Iterable[Recorded]) -> tuple[float, float]:
-        """The cost and its smooth sensitivity. Private: for the release, or the steward's eyes."""
+        """Return the cost and its smooth sensitivity. Private: for the release, or the steward's eyes."""
         beta = self._noise.beta
         total = smooth = 0.0
         for votes, sigma in _questions(aggregator, list(history)):
@@ -132,7 +132,7 @@ class SanitizedCost:
     def __call__(
         self, aggregator: Any, history: Iterable[Recorded], *, delta: float, entropy: Entropy
     ) -> SanitizedFigure:
-        """The noisy cost, and the epsilon it stands for; between 0 and the worst case."""
+        """Release the noisy cost, and the epsilon it stands for; between 0 and the worst case."""
         total, smooth = self.exact(aggregator, history)
         noise = self._noise.draw(smooth / _STEP + 1, entropy)
         rdp = min(max((round(total / _STEP) + noise) * _STEP, 0.0), self.worst(aggregator))
@@ -140,7 +140,7 @@ class SanitizedCost:
         return SanitizedFigure(float(self.order), float(rdp), float(epsilon), float(delta))
 
     def worst(self, aggregator: Any) -> float:
-        """The data-independent cost at this order, of all questions that were paid for."""
+        """Return the data-independent cost at this order, of all questions that were paid for."""
         checks = getattr(aggregator, "check_variance", None)
         answers = getattr(aggregator, "answers", aggregator.queries)
         each = 0.0 if checks is None else self.order / (2 * float(checks))
@@ -205,7 +205,7 @@ def record(aggregator: Any, counts: Counts, answered: bool, prediction: Any = No
 
 
 def _questions(aggregator: Any, history: list[Recorded]) -> list[tuple[list[tuple[float, ...]], float]]:
-    """The votes to cost, with the noise of each kind: answers, and checks."""
+    """Return the votes to cost, with the noise of each kind: answers, and checks."""
     answers = [answer_votes(r.counts) for r in history if r.counts is not None]
     parts: list[tuple[list[tuple[float, ...]], float]] = [(answers, math.sqrt(aggregator.variance))]
     if hasattr(aggregator, "check_variance"):

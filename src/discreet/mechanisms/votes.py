@@ -113,7 +113,7 @@ class LNMax:
         return noise.repeated(2 * int(self.queries))
 
     def lead(self, confidence: float, classes: int) -> int:
-        """Return a lead of so many votes is kept with this probability: no noise is more than half of it."""
+        """Return the lead in votes that is kept with this probability: no noise is larger than half of it."""
         tail = (1 - _require.exact(confidence, "confidence")) / (2 * classes)
         return 2 * certified.quantile(_require.exact(self.scale, "scale"), tail) + 1
 
@@ -164,7 +164,7 @@ class GNMax:
         return two_counts(self.variance, neighbors).repeated(int(self.queries))
 
     def lead(self, confidence: float, classes: int) -> int:
-        """Return a lead of so many votes is kept with this probability, where a question is answered."""
+        """Return the lead in votes that is kept with this probability, where a question is answered."""
         return gaussian_lead(self.variance, confidence, classes)
 
     def start(self, entropy: Entropy) -> State:
@@ -228,7 +228,7 @@ class ConfidentGNMax:
         return _confident_event(self, neighbors)
 
     def lead(self, confidence: float, classes: int) -> int:
-        """Return a lead of so many votes is kept with this probability, where a question is answered."""
+        """Return the lead in votes that is kept with this probability, where a question is answered."""
         return gaussian_lead(self.variance, confidence, classes)
 
     def start(self, entropy: Entropy) -> State:
@@ -299,14 +299,14 @@ class InteractiveGNMax:
         return _confident_event(self, neighbors)
 
     def lead(self, confidence: float, classes: int) -> int:
-        """Return a lead of so many votes is kept with this probability, where a question is answered."""
+        """Return the lead in votes that is kept with this probability, where a question is answered."""
         return gaussian_lead(self.variance, confidence, classes)
 
     def start(self, entropy: Entropy) -> State:
         return {"asked": 0, "answered": 0}
 
     def expected(self, prediction: Any, classes: int) -> Counts:
-        """The counts that the student expects, from its probabilities."""
+        """Return the counts that the student expects, from its probabilities."""
         chances = np.asarray(prediction, dtype=np.float64).ravel()
         if len(chances) != classes or not np.isfinite(chances).all() or (chances < 0).any():
             raise _require.fail("prediction", prediction, f"{classes} probabilities of the student")
@@ -327,8 +327,8 @@ class InteractiveGNMax:
 
 
 def two_counts(variance: Real, neighbors: Neighbors) -> Event:
-    """The price of one vector of counts with discrete Gaussian noise: a moved vote changes two of them by
-    1."""
+    """Return the price of one vector of counts with discrete Gaussian noise: a moved vote changes two of them
+    by 1."""
     return DiscreteGaussian(variance=variance, sensitivity=1, neighbors=neighbors).repeated(2)
 
 
@@ -398,5 +398,5 @@ def _confident(
 
 
 def _thousandth(value: float) -> Fraction:
-    """Rounded up to a thousandth: exact samplers take rationals, and short ones are quick."""
+    """Round up to a thousandth: exact samplers take rationals, and short ones are quick."""
     return Fraction(math.ceil(value * 1000), 1000)

@@ -84,14 +84,14 @@ class Aggregates:
         return Aggregate("count", None if bound.domain.sure else bound)
 
     def _different(self, argument: Node) -> Aggregate:
-        """COUNT(DISTINCT x), also as APPROX_COUNT_DISTINCT(x): units are counted as such."""
+        """Bind COUNT(DISTINCT x), also as APPROX_COUNT_DISTINCT(x): units are counted as such."""
         bound = self.row(argument)
         if bound in self.whose:
             return Aggregate("units")
         return Aggregate("units" if bound in self.perhaps else "distinct", bound)
 
     def _pair(self, node: Node, function: str) -> Aggregate:
-        """Covariance and correlation, of rows that have both numbers."""
+        """Bind covariance and correlation, of rows that have both numbers."""
         first, second = (self._number(node, part, node.key.upper()) for part in (node.this, node.expression))
         return Aggregate(function, present_with(first, second), None, present_with(second, first))
 

@@ -279,7 +279,7 @@ def _free(name: str, taken: Sequence[str]) -> str:
 
 
 def _array(values: list[Any]) -> Any:
-    """Arrow of released values; whole numbers that 64 bits do not hold become floats."""
+    """Return an Arrow array of released values; whole numbers that 64 bits do not hold become floats."""
     import pyarrow as pa
 
     try:

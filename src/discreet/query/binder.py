@@ -239,7 +239,7 @@ class Binder:
         return make(move, day, Literal(times * n if op == "+" else -times * n))
 
     def add(self, node: Node) -> Expr:
-        """DATE_ADD(d, INTERVAL 1 MONTH)."""
+        """Bind DATE_ADD(d, INTERVAL 1 MONTH)."""
         if not isinstance(node.expression, exp.Interval):
             raise refuse(node, "DATE_ADD takes an interval", "Write d + INTERVAL 1 MONTH.")
         return self._moved(self(node.this), node.expression, "+")
@@ -248,7 +248,7 @@ class Binder:
         return make("not", self._binary(node, "same"))
 
     def logarithm(self, node: Node) -> Expr:
-        """LOG2, LOG10, LOG (of base 10) and LOG(base, x)."""
+        """Bind LOG2, LOG10, LOG (of base 10) and LOG(base, x)."""
         if node.expression is None:
             return make("log10", self(node.this))
         base, x = _fixed(self(node.this)), self(node.expression)
@@ -266,7 +266,7 @@ class Binder:
         return make("replace", self(node.this), self(node.expression), self(node.args.get("replacement")))
 
     def strftime(self, node: Node) -> Expr:
-        """The engine takes its two arguments in either order."""
+        """Bind STRFTIME: the engine takes its two arguments in either order."""
         day, layout = self(node.this), self(node.args["format"])
         return make("strftime", *((layout, day) if layout.domain.kind is Kind.DATE else (day, layout)))
 
@@ -369,7 +369,7 @@ class Binder:
         )
 
     def _decimal(self, node: Node, inner: Expr) -> Expr:
-        """DECIMAL is DECIMAL(18, 3), as in DuckDB."""
+        """Bind a cast to DECIMAL, which is DECIMAL(18, 3), as in DuckDB."""
         sizes = [int(part.name) for part in node.args["to"].expressions if part.name.isdigit()]
         width, scale = sizes if len(sizes) == 2 else (sizes[0], 0) if sizes else (18, 3)
         if not (1 <= width <= 38 and 0 <= scale <= width):
@@ -390,7 +390,7 @@ class Binder:
         return make("substring", self(node.this), *(self(arg) for arg in rest))
 
     def concat(self, node: Node) -> Expr:
-        """CONCAT skips what is missing, where || does not."""
+        """Bind CONCAT, which skips what is missing, where || does not."""
         parts = [self(arg) for arg in node.expressions]
         return make("||", *(make("coalesce", p, Literal("")) if p.domain.nullable else p for p in parts))
 
@@ -440,8 +440,8 @@ class Binder:
         return make("=", make("substring", text, Literal(1), Literal(len(start.content))), start)
 
     def bucket(self, node: Node) -> Expr:
-        """WIDTH_BUCKET(x, low, high, n): 0 below, 1 to n inside, n + 1 from high on, as the SQL standard has
-        it."""
+        """Bind WIDTH_BUCKET(x, low, high, n): 0 below, 1 to n inside, n + 1 from high on, as the SQL standard
+        has it."""
         low, high, n = (_fixed(self(node.args[a])) for a in ("min_value", "max_value", "num_buckets"))
         if low is None or high is None or n is None or not low < high or not 1 <= n <= 100_000 or n != int(n):
             raise refuse(node, "WIDTH_BUCKET needs fixed numbers: low below high, and at least one bucket")
@@ -528,7 +528,7 @@ _RULES: dict[type, Callable[[Binder, Any], Expr]] = {
 
 
 def _as_date(x: Expr, other: Expr) -> Expr:
-    """A text literal beside a date is a date."""
+    """Turn a text literal beside a date into a date."""
     if other.domain.kind is not Kind.DATE or not (isinstance(x, Literal) and isinstance(x.content, str)):
         return x
     try:

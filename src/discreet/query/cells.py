@@ -147,7 +147,7 @@ def _mark(marks: list[Mark], mark: Mark) -> int:
 
 
 def _present(expression: Expr) -> Expr:
-    """When COUNT(x) counts a row; COUNT_IF(c) is COUNT(CASE WHEN c THEN 1 END)."""
+    """Return when COUNT(x) counts a row; COUNT_IF(c) is COUNT(CASE WHEN c THEN 1 END)."""
     if (
         isinstance(expression, Call)
         and expression.op == "case"
@@ -271,7 +271,8 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
 
 
 def _is_equality(expression: Expr, column: Column) -> bool:
-    """Return the column itself, or whether it is one of some texts: what undeclared texts answer alike."""
+    """Return whether a mark is the column itself, or whether it is one of some texts: what undeclared texts
+    answer alike."""
     if expression == column:
         return True
     if not isinstance(expression, Call) or expression.op not in ("=", "<>", "in", "null?"):

@@ -28,7 +28,7 @@ def named(item: Node) -> tuple[str, Node]:
 
 
 def by_position(node: Node, select: exp.Select) -> Node:
-    """GROUP BY 1 or GROUP BY an alias: the SELECT item meant."""
+    """Return the SELECT item that GROUP BY 1 or GROUP BY an alias means."""
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
         if not 1 <= int(node.name) <= len(select.expressions):
             raise refuse(node, f"there is no column {node.name} in SELECT")

@@ -138,7 +138,7 @@ class Compiler:
         return self._finish(query, "present", [aliased(exp.Count(this=exp.Star()), "m0")], "x0")
 
     def _some_rows(self, query: exp.Select) -> exp.Select:
-        """WITH picked AS at most `rows` rows of each unit in each group, each set of them equally likely.
+        """Add WITH picked AS at most `rows` rows of each unit in each group, each set of them equally likely.
 
         Equal values of one unit are numbered, so that each of its rows has a hash of its own.
         """
@@ -204,7 +204,8 @@ class Compiler:
         return semantics.NearestWhole(this=_times(sql(clean(x)), step)), 1
 
     def _keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> exp.Select:
-        """WITH keyed AS (unit u, group index j, arguments): every row that counts, and nothing chosen yet."""
+        """Add WITH keyed AS (unit u, group index j, arguments): every row that counts, and nothing chosen
+        yet."""
         keys = self.plan.keys
         query = exp.select().with_("read", copy=False, as_=self._rows(columns, choosing))
         names = ["u", *self._names(choosing), *(alias for alias, _ in columns)]
@@ -240,7 +241,8 @@ class Compiler:
         return [*self._names(True), *raw]
 
     def _key_value(self, x: Expr) -> Node:
-        """Whole numbers that are declared as categories are compared as they are."""
+        """Return a key for comparison; whole numbers that are declared as categories are compared as they
+        are."""
         fact = self.raw.get(x.name) if isinstance(x, Column) else None
         return name(f"{x.name}r") if fact is not None and not isinstance(fact[0], Bounds) else sql(x)  # type: ignore[union-attr]
 
@@ -258,8 +260,7 @@ class Compiler:
         return keyed.select(*(name(n) for n in names), aliased(convert(index, "bigint"), "j"), copy=False)
 
     def _unknown(self, query: exp.Select, keys: tuple[Key, ...], names: list[str]) -> exp.Select:
-        """Groups are numbered in the order of their keys, so that the order of two keys depends on nobody
-        else."""
+        """Number groups in the order of their keys, so that the order of two keys depends on nobody else."""
         keyed = exp.select(*(name(n) for n in names)).from_("read")
         for i, k in enumerate(keys):
             if k.values is None:
@@ -309,7 +310,7 @@ class Compiler:
     def _chosen(
         self, query: exp.Select, source: str, names: list[str], pairs: str | None = None
     ) -> exp.Select:
-        """Of each unit the groups with the smallest rank: those up to the rank of its last one.
+        """Keep, of each unit, the groups with the smallest rank: those up to the rank of its last one.
 
         `pairs` has each group once per unit.
         """
@@ -320,7 +321,7 @@ class Compiler:
         return query
 
     def _with_choice(self, query: exp.Select, names: list[str]) -> exp.Select:
-        """WITH chosen AS the rows that count, for queries that are not sums."""
+        """Add WITH chosen AS the rows that count, for queries that are not sums."""
         if not self.chooses:
             chosen = exp.select(name("u"), name("j"), *(name(n) for n in names)).from_("keyed")
             return query.with_("chosen", copy=False, as_=chosen)
@@ -402,7 +403,7 @@ def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
 
 
 def _clipped_integer(x: Node, fact: Bounds) -> Node:
-    """Whole numbers stay whole, and clipped they are small enough to be multiplied."""
+    """Clip whole numbers, which stay whole and are then small enough to be multiplied."""
     low, high = integer_literal(int(fact.lower)), integer_literal(int(fact.upper))
     inside = convert(_least(_greatest(x.copy(), low), high), "bigint")  # a missing one counts as the least
     return if_(exp.Not(this=exp.Is(this=x, expression=exp.Null())), inside) if fact.nullable else inside

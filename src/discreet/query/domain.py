@@ -135,7 +135,7 @@ def declared(fact: Fact) -> Domain:
 
 
 def union(parts: list[Domain], *, nullable: bool) -> Domain:
-    """Return what covers all of them: the result of CASE, COALESCE, LEAST."""
+    """Return the domain that covers all of them: the result of CASE, COALESCE, LEAST."""
     kinds = {part.kind for part in parts}
     if len(kinds) > 1:
         raise Refusal(f"all branches must be of one kind, and these are {', '.join(sorted(kinds))}")
@@ -150,7 +150,7 @@ def union(parts: list[Domain], *, nullable: bool) -> Domain:
 
 
 def _single(part: Domain) -> tuple[Any, ...] | None:
-    """Return a number that can only be one integer has known values too."""
+    """Return the values of a number that can only be one integer; None for any other."""
     return (int(part.low),) if part.kind is Kind.NUMBER and part.integral and part.low == part.high else None
 
 

@@ -91,7 +91,7 @@ def statements(
 
 
 def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
-    """Runs the engine's queries under the key of this run, all on the same rows."""
+    """Run the engine's queries under the key of this run, all on the same rows."""
     with one_snapshot(engine):
         return _measured(plan, recipes, bounding, engine, key)
 

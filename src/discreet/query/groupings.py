@@ -28,13 +28,14 @@ class Part:
     own: tuple[int, ...] = ()
 
     def bound(self, plan: Plan) -> Part:
-        """With the names that the plan gave its columns, for a query that was taken as it is."""
+        """Return the part with the names that the plan gave its columns, for a query that was taken as it
+        is."""
         if self.columns:
             return self
         return replace(self, columns=tuple(n for n, _ in plan.outputs), own=tuple(range(len(plan.outputs))))
 
     def placed(self, row: list[Any]) -> list[Any]:
-        """Return a row of this part as a row of the whole statement."""
+        """Return a row of this part as a row of the complete statement."""
         cells: list[Any] = [None] * len(self.columns)
         for at, cell in zip(self.own, row, strict=True):
             cells[at] = cell

@@ -89,7 +89,8 @@ def _conditions(compilation: Compiled, family: Family) -> list[Node]:
 
 
 def _holds(compilation: Compiled, condition: Expr, wanted: int) -> Node:
-    """That a condition is true (or false, not NULL), from the classes of its atoms: de Morgan."""
+    """Return the SQL condition that a condition is true (or false, not NULL), from the classes of its atoms:
+    de Morgan."""
     if isinstance(condition, Call) and condition.op == "not":
         return _holds(compilation, condition.args[0], FALSE if wanted == TRUE else TRUE)
     if isinstance(condition, Call) and condition.op in ("and", "or"):
@@ -104,7 +105,7 @@ def _grouped(query: exp.Select, codes: list[Node]) -> exp.Select:
 
 
 def _value(mark: Mark, raw: dict[str, tuple[object, str]] | object) -> Node:
-    """Whole numbers that are declared as categories are compared as they are."""
+    """Return the value of a mark; whole numbers that are declared as categories are compared as they are."""
     x = mark.expression
     fact = raw.get(x.name) if isinstance(x, Column) and isinstance(raw, dict) else None
     plain = fact is not None and mark.values is not None and type(fact[0]).__name__ != "Bounds"

@@ -55,7 +55,7 @@ OTHER = "other"
 
 
 def _unlimited() -> None:
-    """No limit of time."""
+    """Do nothing: the deadline of a question without a limit of time."""
 
 
 @described("query.Query")
@@ -144,7 +144,8 @@ class Query:
             ) from None
 
     def _check_choices(self) -> None:
-        """A choice looks at every candidate in every group: how many these are is public, and limited."""
+        """Check how many candidates a choice has: it looks at every one in every group, and their number is
+        public and limited."""
         groups, widths = self._plan.groups or 1, [choice.width for choice in self._recipes.choices]
         if groups * sum(widths) > MOST_CANDIDATES:
             raise QueryError(
@@ -176,7 +177,7 @@ class Query:
         return shape_of(self._plan, self._recipes, self._bounding, self.public.neighbors, parts, self.other)
 
     def _weights(self) -> list[Fraction]:
-        """Weight 1 for every part; a part of named columns has the largest of their weights."""
+        """Return weight 1 for every part; a part of named columns has the largest of their weights."""
         named = {name: _require.exact(weight, "weight") for name, weight in self.weights}
         if unknown := sorted(set(named) - {name for name, _ in self._plan.outputs}):
             raise InvalidInput(
@@ -293,7 +294,8 @@ class Query:
         return self._answer(exact.keys, measures, choices, entropy.private)
 
     def _without_noise(self, source: Source, key: int) -> list[list[Any]]:
-        """For tests of semantics only: the exact rows. No description and no public call leads here."""
+        """Return the exact rows, for tests of semantics only. No description and no public call leads
+        here."""
         exact = self._measure(source, key)
         if not self._plan.known_keys:
             exact = _shown(exact, np.ones(len(exact.keys), dtype=bool), False)

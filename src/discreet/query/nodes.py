@@ -170,7 +170,7 @@ def literal(value: Any) -> Node:
 
 
 def key(node: Expr) -> str:
-    """Stable text: the same for the same expression, whatever it was called."""
+    """Return stable text: the same for the same expression, whatever it was called."""
     if isinstance(node, Column):
         # A column may be called what an expression is written as: "+(a, b)".
         return node.name if _PLAIN.fullmatch(node.name) else f"column:{node.name!r}"

@@ -79,7 +79,7 @@ def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _quiet(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Arithmetic on released numbers: what is not finite becomes NaN, and no warning says so."""
+    """Wrap arithmetic on released numbers: what is not finite becomes NaN, and no warning says so."""
 
     def value(*args: Any) -> Any:
         with np.errstate(all="ignore"):
@@ -139,7 +139,7 @@ def _like_sql(a: Node, pattern: Node) -> Node:
 
 
 def _ilike_sql(a: Node, pattern: Node) -> Node:
-    """Both in the engine's own lower case, which is not Python's."""
+    """Compare both in the engine's own lower case, which is not Python's."""
     return _like_sql(semantics.Lower(this=a), exp.Literal.string(engine_values("lower", (pattern.name,))[0]))
 
 
@@ -148,7 +148,7 @@ def _to_decimal(a: Node, width: Node, scale: Node) -> Node:
 
 
 def _half_away(a: Any, digits: Any = 0) -> Any:
-    """ROUND as DuckDB computes it on a DOUBLE."""
+    """Round as DuckDB computes ROUND on a DOUBLE."""
     places = int(np.ravel(digits)[0])
     unit = 10.0 ** abs(places)
     scaled = a * unit if places >= 0 else a / unit
@@ -203,7 +203,7 @@ def _pasted(*args: Any) -> Any:
 
 
 def _alike(a: Any, b: Any) -> Any:
-    """IS NOT DISTINCT FROM on released values."""
+    """Compute IS NOT DISTINCT FROM on released values."""
     absent_a, absent_b = np.broadcast_arrays(_missing(a), _missing(b))
     return np.where(absent_a | absent_b, (absent_a & absent_b) * 1.0, _truth(operator.eq)(a, b))
 
@@ -239,7 +239,7 @@ def _joined(*args: Node) -> Node:
 
 
 def _replace_sql(a: Node, old: Node, new: Node) -> Node:
-    """Cut before and after, so that no text grows beyond measure."""
+    """Replace, with texts cut before and after, so that none grows beyond measure."""
     return semantics.Replace(this=a, old=old, new=new, most=rules.LONGEST)
 
 

@@ -92,7 +92,7 @@ def _syntax(error: SqlglotError, text: str) -> QueryError:
 
 
 def _offset(details: dict[str, Any], text: str) -> int:
-    """Return the place of the fault; the parser counts to the end of a word."""
+    """Return the position of the fault; the parser counts to the end of a word."""
     line, column = details.get("line"), details.get("col")
     if not line or column is None:
         return len(text)

@@ -81,13 +81,13 @@ def chances(*, epsilon: Fraction, delta: Fraction) -> tuple[Fraction, ...]:
 
 
 def sure(epsilon: Fraction, delta: Fraction) -> int:
-    """From how many units on a group is always shown."""
+    """Return from how many units on a group is always shown."""
     return len(_table(epsilon, delta)) - 1
 
 
 def select(units: Any, *, epsilon: Fraction, delta: Fraction, entropy: Entropy) -> Any:
-    """For each group's exact number of units, whether to show it: independent coins of exactly the chances
-    above."""
+    """Return, for each group's exact number of units, whether to show it: independent coins of exactly the
+    chances above."""
     _require.positive(epsilon=epsilon)
     table = _table(epsilon, delta)
     sizes = np.minimum(np.asarray(units, dtype=np.int64), len(table) - 1)

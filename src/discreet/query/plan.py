@@ -303,7 +303,7 @@ class _Planner:
         )
 
     def _special(self, node: Node) -> Expr | None:
-        """Aggregates and group keys, as they appear in SELECT, HAVING and ORDER BY."""
+        """Bind aggregates and group keys, as they appear in SELECT, HAVING and ORDER BY."""
         aggregate = self.asked_for(node)
         if aggregate is not None:
             if aggregate not in self.aggregates:

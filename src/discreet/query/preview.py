@@ -121,7 +121,7 @@ def _error(
 def words(
     public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, allocation: Allocation, other: bool
 ) -> tuple[str, ...]:
-    """Return the plan, one sentence a step."""
+    """Return the plan in words, one sentence per step."""
     unit = f"everybody's rows together ({public.unit.column})" if public.unit.column else "one row"
     lines = [f"Protects {unit}, under {public.neighbors}."]
     if plan.many:
@@ -252,7 +252,7 @@ def _choosing(choice: Choice, chooser: Chooser) -> str:
 
 
 def _many(n: int, what: str) -> str:
-    """Return such as "1 row" or "2 rows"."""
+    """Return a number with its noun, such as "1 row" or "2 rows"."""
     return f"{n:,} {what}" if n == 1 else f"{n:,} {what}s"
 
 

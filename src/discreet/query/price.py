@@ -72,6 +72,8 @@ def shape_of(
     weights: list[Fraction],
     other: bool,
 ) -> Shape:
+    """Return what pricing needs to know of a plan; `other` says that small groups are added up into one
+    bucket."""
     sensitivities = [m.sensitivity(bounding, neighbors, plan.groups) for m in recipes.measures]
     if other:  # all groups of a unit may fall into the one bucket
         sensitivities = [_gathered(s) for s in sensitivities]
@@ -213,7 +215,8 @@ def _by_epsilon(shape: Shape, target: Target, *, gaussian: bool) -> Allocation:
 
 
 def _gaussians(shape: Shape, epsilon: Fraction, delta: float) -> list[Any]:
-    """Return one measure: the least variance that is proved for it.
+    """Return the Gaussian noise of each measure: of a single one, the least variance that is proved for it;
+    of several, shares of the rho that (epsilon, delta) allows.
 
     Several: shares of the rho that (epsilon, delta) allows.
     """
@@ -266,7 +269,8 @@ def _by_rho(shape: Shape, rho: Fraction) -> Allocation:
 
 
 def _chooser(shape: Shape, choice: Choice, epsilon: Fraction) -> Chooser:
-    """Return the choice in one group, where one unit adds, takes or swaps at most `rows` rows.
+    """Return the mechanism that chooses in one group, where one unit adds, takes or swaps at most `rows`
+    rows.
 
     Quantile q = a/b: score -max(b below - a n, a n - b (below + at), 0), an integer. A row that comes or goes
     moves it by at most max(a, b - a); a swap is one of each. Most common value: the count itself moves by at

@@ -71,7 +71,7 @@ def _ranked(choice: Choice, counts: Any) -> Any:
 
 
 def _stacked(choice: Choice, picked: list[Any]) -> list[Any]:
-    """Return what was picked in each group: one index, or a list of them."""
+    """Return the choices of all groups: one index for each, or a list of them."""
     together = np.concatenate(picked) if picked else np.zeros((0, 1), np.int64)
     result: list[Any] = together.tolist() if choice.kind == "top" else together[:, 0].tolist()
     return result

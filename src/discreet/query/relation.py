@@ -48,7 +48,7 @@ class Relations:
     def bind(
         self, select: exp.Select, ctes: dict[str, Closed], outer: list[Node] | None = None
     ) -> tuple[Relation, Scope]:
-        """FROM, its joins and WHERE of one SELECT.
+        """Bind FROM, its joins and WHERE of one SELECT.
 
         Parts of WHERE that name columns of other tables are added to `outer`, if given.
         """
@@ -218,7 +218,7 @@ class Relations:
         right: Relation,
         conditions: list[Node],
     ) -> tuple[Relation, Tables]:
-        """Two relations as one. `conditions`: parts of WHERE that say what a comma left open."""
+        """Join two relations. `conditions`: parts of WHERE that say what a comma left open."""
         kind = _join_kind(join)
         others: Tables = {alias: right.columns}
         if kind == "left":
@@ -257,8 +257,8 @@ class Relations:
         return Relation(node, columns, left.unit, whose, many, perhaps)
 
     def _optional(self, relation: Relation, tables: Tables) -> tuple[Relation, Tables]:
-        """What has no partner in an outer join gets NULLs: computed columns are fixed before, and all
-        may be missing after."""
+        """Return the side of an outer join that may be NULL: computed columns are fixed before, and all may
+        be missing after."""
         computed = tuple(
             dict.fromkeys(
                 e

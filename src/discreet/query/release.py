@@ -260,7 +260,7 @@ def _simulated(
 
 def _spread(values: Any) -> Any:
     """Return the standard deviation down each column, without those draws that have no value; none if these
-    are the half."""
+    are half of them."""
     present = ~np.isnan(values)
     count = present.sum(axis=0)
     with np.errstate(all="ignore"):

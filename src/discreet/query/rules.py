@@ -48,7 +48,7 @@ def arithmetic(op: Callable[[float, float], float], what: str) -> Rule:
 
 
 def few(a: Domain, b: Domain, op: Callable[[float, float], float]) -> tuple[Any, ...] | None:
-    """Return the values of an operation on few whole numbers: FLOOR(age / 10) * 10 is 0, 10, 20, ..."""
+    """Return the values of an operation on few integers: FLOOR(age / 10) * 10 is 0, 10, 20, ..."""
     if not (a.integral and b.integral):
         return None
     left, right = a.members(4096), b.members(4096)
@@ -84,7 +84,7 @@ def divide(a: Domain, b: Domain) -> Domain:
 
 
 def integer_divide(a: Domain, b: Domain) -> Domain:
-    """`//` of what DuckDB would hold as integers: cut off towards zero."""
+    """Return the domain of `//` of what DuckDB would hold as integers: cut off towards zero."""
     return monotone(math.trunc, "//", integral=True)(divide(a, b))
 
 
@@ -228,7 +228,7 @@ def like(a: Domain, pattern: Domain) -> Domain:
 
 
 def case(*args: Domain) -> Domain:
-    """Arguments: condition, value, condition, value, ..., default."""
+    """Return the domain of CASE; arguments: condition, value, condition, value, ..., default."""
     for condition in args[:-1:2]:
         condition.need(Kind.BOOLEAN, "WHEN")
     branches = [*args[1:-1:2], args[-1]]
@@ -238,7 +238,7 @@ def case(*args: Domain) -> Domain:
 
 
 def is_null(domain: Domain) -> bool:
-    """Return the literal NULL fits any kind: its domain is the empty one."""
+    """Return whether this is the domain of the literal NULL, which is the empty one and fits any kind."""
     return domain.nullable and domain.low == domain.high == 0.0 and domain.integral and domain.values is None
 
 
@@ -253,15 +253,15 @@ def nullif(a: Domain, b: Domain) -> Domain:
 
 
 def same(a: Domain, b: Domain) -> Domain:
-    """IS NOT DISTINCT FROM: never NULL; a missing value is like another."""
+    """Return the domain of IS NOT DISTINCT FROM: never NULL; a missing value is like another."""
     if not (is_null(a) or is_null(b)):
         comparison(a, b)
     return boolean(False)
 
 
 def by_engine(function: str) -> Rule:
-    """Text functions of one argument: the results on declared categories are the engine's own, or groups
-    would lose rows."""
+    """Return the rule of text functions of one argument: the results on declared categories are the engine's
+    own, or groups would lose rows."""
 
     def rule(a: Domain) -> Domain:
         a.need(Kind.TEXT, function.upper())
@@ -296,7 +296,8 @@ def replaced(a: Domain, old: Domain, new: Domain) -> Domain:
 
 
 def formatted(a: Domain, pattern: Domain) -> Domain:
-    """STRFTIME: all texts that the days between the declared bounds give, in the order of these days."""
+    """Return the domain of STRFTIME: all texts that the days between the declared bounds give, in the order
+    of these days."""
     a.need(Kind.DATE, "STRFTIME")
     layout = fixed_text(pattern, "STRFTIME", LONGEST_REPLACEMENT)
     try:
@@ -308,7 +309,7 @@ def formatted(a: Domain, pattern: Domain) -> Domain:
 
 
 def day_name(function: str) -> Rule:
-    """DAYNAME and MONTHNAME, Monday and January first."""
+    """Return the domain of DAYNAME and MONTHNAME, Monday and January first."""
 
     def rule(a: Domain) -> Domain:
         a.need(Kind.DATE, function.upper())
@@ -329,7 +330,7 @@ def _days(a: Domain, what: str) -> tuple[date, ...]:
 
 
 def mapped(function: Callable[..., Any], what: str) -> Rule:
-    """Text functions: on declared categories the results are known as well."""
+    """Return the rule of text functions: on declared categories the results are known as well."""
 
     def rule(a: Domain, *rest: Domain) -> Domain:
         a.need(Kind.TEXT, what)
@@ -424,8 +425,8 @@ def away(x: float) -> float:
 
 
 def to_integer(lower: int, upper: int) -> Rule:
-    """CAST to an integer type: halves to the even neighbor, as DuckDB casts a DOUBLE; what does not fit is
-    missing."""
+    """Return the rule of CAST to an integer type: halves to the even neighbor, as DuckDB casts a DOUBLE; what
+    does not fit is missing."""
 
     def rule(a: Domain) -> Domain:
         b = to_number(a)
@@ -440,7 +441,8 @@ def to_integer(lower: int, upper: int) -> Rule:
 
 
 def to_decimal(a: Domain, width: Domain, scale: Domain) -> Domain:
-    """CAST to DECIMAL(width, scale): halves away from zero; what does not fit is missing."""
+    """Return the domain of CAST to DECIMAL(width, scale): halves away from zero; what does not fit is
+    missing."""
     b, digits = to_number(a), int(scale.low)
     half, limit = 0.5 * 10.0**-digits, 10.0 ** (int(width.low) - digits)
     domain = number(max(b.low - half, -limit), min(b.high + half, limit), integral=digits == 0)
@@ -450,7 +452,7 @@ def to_decimal(a: Domain, width: Domain, scale: Domain) -> Domain:
 
 
 def to_float(a: Domain) -> Domain:
-    """CAST to FLOAT: the nearest number of 24 bits."""
+    """Return the domain of CAST to FLOAT: the nearest number of 24 bits."""
     b = to_number(a)
     slack = max(abs(b.low), abs(b.high)) * 2.0**-23
     exact = b.integral and max(abs(b.low), abs(b.high)) <= 1 << 24
@@ -458,7 +460,7 @@ def to_float(a: Domain) -> Domain:
 
 
 def truncated_number(a: Domain, digits: Domain | None = None) -> Domain:
-    """TRUNC: towards zero."""
+    """Return the domain of TRUNC: towards zero."""
     numbers("TRUNC", a)
     places = 0 if digits is None else digits.low
     if digits is not None and not (digits.low == digits.high and 0 <= places <= 12 and digits.integral):
@@ -506,7 +508,8 @@ def round_rule(a: Domain, digits: Domain | None = None) -> Domain:
 
 
 def _tens(a: Domain, rounded: Domain, unit: int) -> Domain:
-    """Rounded to tens, hundreds, ...: only multiples of these, as a list where they are few."""
+    """Return the domain of rounding to tens, hundreds, ...: only multiples of these, as a list where they are
+    few."""
     first, last = int(away(a.low / unit)), int(away(a.high / unit))
     few = last - first < 4096
     values = tuple(k * unit for k in range(first, last + 1)) if few else None

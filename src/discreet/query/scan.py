@@ -166,7 +166,7 @@ def source_sql(node: From, used: set[str], kinds: Kinds) -> exp.Select:
 
 
 def _marked_sql(node: Marked, rows: exp.Select, right: exp.Select) -> exp.Select:
-    """Joined with what differs among the inner values, so that a row stays one row: the engine's own EXISTS
+    """Join with what differs among the inner values, so that a row stays one row: the engine's own EXISTS
     would compare all rows with all others, as it may not move filters about (see
     `tables.engines.duckdb_reading`)."""
     prefix = node.prefix
@@ -258,8 +258,8 @@ def _identified(scan: Scan) -> str:
 
 
 def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
-    """Who a row is, by what a query reads of it: a hash of these values and a number among rows that agree in
-    all of them.
+    """Add the identity of a row, by what a query reads of it: a hash of these values and a number among rows
+    that agree in all of them.
 
     Guarantee: with one row less, the identities of all others are the same, up to the order of rows that the
                query cannot tell apart.

@@ -57,7 +57,7 @@ class SqlStatistic:
             _require.integer(rows=self.rows, at_least=1)
 
     def step_for(self, public: Public) -> Fraction:
-        """Return what one unit of the value is worth: 1 for counts."""
+        """Return the step of the value: what one unit of the integer stands for; 1 for counts."""
         return _settled(self.sql, public, self.rows)[2].worth
 
     def sensitivity(self, public: Public) -> Sensitivity:
@@ -105,7 +105,7 @@ class SqlVector:
         return _grouped(self.sql, public, self.rows, self.groups)
 
     def step_for(self, public: Public) -> Fraction:
-        """Return what one unit of a value is worth: 1 for counts."""
+        """Return the step of the values: what one unit of an integer stands for; 1 for counts."""
         return self._of(public)[2].worth
 
     def length(self, public: Public) -> int:
@@ -125,8 +125,8 @@ class SqlVector:
 
 
 def where(predicate: str, public: Public) -> SqlStatistic:
-    """Return how many units satisfy a condition, written as it would stand after WHERE; or a whole SELECT, as
-    it is.
+    """Return the statistic that counts units which satisfy a condition, written as it would stand after
+    WHERE; or a complete SELECT, as it is.
 
     Units with several rows count once, if any of their rows satisfies it.
     """

@@ -258,7 +258,7 @@ class WorkloadQuery:
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
     def _without_noise(self, source: Source, key: int) -> list[list[list[Any]]]:
-        """For tests of semantics only: the exact rows of each query.
+        """Return the exact rows of each query, for tests of semantics only.
 
         No description and no public call leads here.
         """
@@ -500,7 +500,7 @@ def _workload(compilation: Compiled) -> tuple[matrix.Workload, Explicit | None, 
 
 
 def _tables(compilation: Compiled) -> tuple[matrix.Workload, None, tuple[Any, ...]]:
-    """Groupings alone: marginals over the keys.
+    """Return marginals over the keys, for groupings alone.
 
     A key that every query groups by needs no class for rows outside its values.
     """

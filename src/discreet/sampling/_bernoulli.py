@@ -23,7 +23,8 @@ _FLOAT_ERROR = 2.0**-46
 
 
 def bernoulli(p: Any, n: int, entropy: Entropy) -> Bools:
-    """`n` independent coins, each True with probability exactly `p` (a float is taken at its binary value).
+    """Toss `n` independent coins, each True with probability exactly `p` (a float is taken at its binary
+    value).
 
     Guarantee: independent Bernoulli(p) for every rational p in [0, 1].
     Proof:     U < p, decided by the first 16 bits of U unless they equal those of p; then by more bits
@@ -39,7 +40,7 @@ def bernoulli(p: Any, n: int, entropy: Entropy) -> Bools:
 
 
 def bernoulli_exp(x: Any, n: int, entropy: Entropy) -> Bools:
-    """`n` independent coins, each True with probability exactly exp(-x).
+    """Toss `n` independent coins, each True with probability exactly exp(-x).
 
     Guarantee: independent Bernoulli(exp(-x)) for every rational x >= 0; no rounding enters.
     Proof:     as `bernoulli`, with certified digits of exp(-x) (`_bounds.exp_neg`).
@@ -112,8 +113,8 @@ def exp_coins(
     entropy: Entropy,
     error: float = _FLOAT_ERROR,
 ) -> Bools:
-    """Coins U < exp(-exact(i)), given xs within a factor 1 + 2**-49 of exact, and the first 53 bits of each
-    U.
+    """Toss coins U < exp(-exact(i)), from xs within a factor 1 + 2**-49 of exact, and the first 53 bits of
+    each U.
 
     Proof: that factor moves exp(-x) by at most x exp(-x) 2**-49 < 2**-50; numpy's own error and the 2**-53 of
            U that is unknown leave the distance between the two within `error` of what is computed.
@@ -160,8 +161,8 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
 def _kept(
     digits: _bounds.Digits, low: int, high: int, start: int, n: int, entropy: Entropy
 ) -> npt.NDArray[np.int64]:
-    """Which of n coins come up, counted from `start`: those whose first 16 bits leave no other way, or for
-    which more bits say so.
+    """Return which of n coins come up, counted from `start`: those whose first 16 bits leave no other way, or
+    for which more bits say so.
 
     All passes but the last are over bits and shorts, not over indices: at high rates nearly all indices are
     kept.
@@ -177,7 +178,7 @@ def _kept(
 
 
 def _coins(digits: _bounds.Digits, n: int, entropy: Entropy) -> Bools:
-    """n coins of the probability that `digits` describes."""
+    """Toss n coins of the probability that `digits` describes."""
     low, high = digits(16)
     if low == 1 << 16 or high == 0:  # certain
         return np.full(n, high > 0)

@@ -20,7 +20,7 @@ _CHUNK = 1 << 13
 
 
 def binomial(trials: int, p: Any, n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
-    """`n` draws of the number of successes in `trials` independent trials of probability exactly `p`.
+    """Draw `n` times the number of successes in `trials` independent trials of probability exactly `p`.
 
     Guarantee: independent, with exactly the law Binomial(trials, p), for every rational p in [0, 1].
     Proof:     a sum of independent binomials with the same p over blocks of trials; each block by a certified
@@ -76,7 +76,7 @@ _block = lru_cache(maxsize=16)(_Block)
 
 
 def _weights(trials: int, p: Fraction, mode: int) -> Law:
-    """Weights relative to the mode's, alternating above and below it, then the longer side alone.
+    """Return weights relative to the mode's, alternating above and below it, then the longer side alone.
 
     Proof: f(k+1) / f(k) = (trials - k) p / ((k + 1) (1 - p)), a rational at most 1 from the mode upwards, and
            likewise downwards; products are rounded outwards. As no weight exceeds the one before, what a side

@@ -20,7 +20,7 @@ _SPARE = 40  # mpmath works with this many bits more than we use: its last 30 ma
 
 
 def exp_neg(x: Fraction, bits: int) -> tuple[int, int]:
-    """Integers (low, high) with low <= 2**bits * exp(-x) <= high and high - low <= 3, for x >= 0.
+    """Return integers (low, high) with low <= 2**bits * exp(-x) <= high and high - low <= 3, for x >= 0.
 
     Proof:   the argument is at most `bits`, so rounding it to `working` bits moves exp(-x) by less than
              2**-(bits+38).
@@ -37,7 +37,7 @@ def exp_neg(x: Fraction, bits: int) -> tuple[int, int]:
 
 
 def log(x: Fraction, bits: int) -> tuple[int, int]:
-    """Integers (low, high) with low <= 2**bits * ln(x) <= high and high - low <= 3, for x > 0.
+    """Return integers (low, high) with low <= 2**bits * ln(x) <= high and high - low <= 3, for x > 0.
 
     Proof:   rounding the argument to `working` bits moves ln(x) by less than 2**-(bits+38), and |ln(x)| <
              2**(4 + the length of the longer term's length).
@@ -51,7 +51,7 @@ def log(x: Fraction, bits: int) -> tuple[int, int]:
 
 
 def minus_log(prefix: int, length: int, bits: int) -> tuple[int, int] | None:
-    """Integers around 2**bits * -ln(U) for all U in [prefix, prefix + 1) / 2**length; None if U may be
+    """Return integers around 2**bits * -ln(U) for all U in [prefix, prefix + 1) / 2**length; None if U may be
     zero."""
     if prefix == 0:
         return None

@@ -59,17 +59,17 @@ class Entropy:
         return Entropy()
 
     def bytes(self, n: int) -> bytes:
-        """`n` uniform bytes."""
+        """Return `n` uniform bytes."""
         _require.integer(n=n, at_least=0)
         return self._take(n)[:n].tobytes()
 
     def words(self, n: int) -> npt.NDArray[np.uint64]:
-        """`n` uniform 64-bit words, in a fresh writable array."""
+        """Return `n` uniform 64-bit words, in a fresh writable array."""
         _require.integer(n=n, at_least=0)
         return self._take(8 * n)[: 8 * n].view(np.uint64)
 
     def shorts(self, n: int) -> npt.NDArray[np.uint16]:
-        """`n` uniform 16-bit words, in a fresh writable array."""
+        """Return `n` uniform 16-bit words, in a fresh writable array."""
         _require.integer(n=n, at_least=0)
         return self._take(2 * n)[: 2 * n].view(np.uint16)
 
@@ -90,7 +90,7 @@ class Entropy:
         return int(self.integers(bits, 1)[0])
 
     def integers(self, bits: int, n: int) -> npt.NDArray[np.object_]:
-        """`n` uniform integers of `bits` bits, as Python integers."""
+        """Return `n` uniform integers of `bits` bits, as Python integers."""
         _require.integer(bits=bits, n=n, at_least=0)
         size = -(-bits // 8)
         raw, excess = self.bytes(n * size), 8 * size - bits
@@ -98,14 +98,14 @@ class Entropy:
         return np.fromiter(numbers, dtype=object, count=n)
 
     def _take(self, size: int) -> npt.NDArray[np.uint8]:
-        """At least `size` fresh bytes at the front of a new array."""
+        """Return at least `size` fresh bytes at the front of a new array."""
         out = np.empty(size + _SLACK, np.uint8)
         self._pour(memoryview(out.data), size)
         return out
 
     def _pour(self, room: memoryview, size: int) -> None:
-        """The next `size` bytes to the front of the room; where it ends too soon after them, the last few
-        come by way of a copy."""
+        """Write the next `size` bytes to the front of the buffer; where it ends too soon after them, the last
+        few come by way of a copy."""
         with self._lock:
             if self._pid != os.getpid():  # a fork that bypassed Python's hooks
                 self._forked()
@@ -130,7 +130,7 @@ class Entropy:
         self._spent = 0
 
     def _forked(self) -> None:
-        """Called in a forked child: the parent keeps the old stream, the child gets its own.
+        """Give a forked child a stream of its own: the parent keeps the old one.
 
         The process is remembered last: if no new key can be had, the next draw tries again, and fails again,
         rather than draw what the parent draws.
@@ -174,7 +174,7 @@ class SeededEntropy(Entropy):
         self._key = hashlib.sha256(b"next:" + self._key).digest()
 
     def _forked(self) -> None:
-        """A seeded stream repeats by design; a child continues where its parent was."""
+        """Do nothing: a seeded stream repeats by design, and a child continues where its parent was."""
         self._pid = os.getpid()
 
 
@@ -210,7 +210,8 @@ _MOST_DRAWS = 1 << 40  # more fit no memory
 
 
 def draws(n: int, entropy: Entropy) -> int:
-    """The number of draws, once it and the stream are known to be usable; nothing is drawn before."""
+    """Return the number of draws, after checking that it and the stream are usable; nothing is drawn
+    before."""
     _require.integer(n=n, at_least=0)
     if n > _MOST_DRAWS:
         raise _require.fail("the number of draws", n, "at most 2**40")

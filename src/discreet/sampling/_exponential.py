@@ -46,7 +46,7 @@ class Logarithm:
         return self.turns * self.log_two
 
     def enclose(self, prefix: int) -> tuple[int, int]:
-        """(low, high) with low <= 2**bits * -ln(U) + lift <= high for all U in [prefix, prefix + 1) /
+        """Return (low, high) with low <= 2**bits * -ln(U) + lift <= high for all U in [prefix, prefix + 1) /
         2**(bits - 2), prefix > 0.
 
         Proof: with j = bits - 1 - the length of prefix, U = 2**-j m at the lower end, for m in [1, 2); and

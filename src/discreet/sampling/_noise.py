@@ -45,7 +45,8 @@ _OPEN = -(1 << 31)  # in place of a value that 16 bits do not decide
 
 
 def geometric(x: Any, n: int, entropy: Entropy) -> Integers:
-    """`n` draws of the number of failures before a success of probability 1 - exp(-x): P(G >= k) = exp(-k x).
+    """Draw `n` times the number of failures before a success of probability 1 - exp(-x): P(G >= k) = exp(-k
+    x).
 
     Guarantee: independent, with exactly this law, for every rational x > 0.
     Proof:     P(G = k) is proportional to exp(-k x); see `_Wide` and `_Narrow`.
@@ -60,7 +61,7 @@ def geometric(x: Any, n: int, entropy: Entropy) -> Integers:
 
 
 def discrete_laplace(scale: Any, n: int, entropy: Entropy) -> Integers:
-    """`n` draws with P(X = k) proportional to exp(-|k| / scale) on all integers.
+    """Draw `n` integers with P(X = k) proportional to exp(-|k| / scale).
 
     Guarantee: independent, with exactly this law, for every rational scale > 0 (a float is taken at its
                binary value).
@@ -82,7 +83,7 @@ def discrete_gaussian(*, sigma_squared: Any, n: int, entropy: Entropy) -> Intege
 def discrete_gaussian(
     sigma: Any = None, n: Any = None, entropy: Any = None, *, sigma_squared: Any = None
 ) -> Integers:
-    """`n` draws with P(X = k) proportional to exp(-k² / (2 sigma²)) on all integers.
+    """Draw `n` integers with P(X = k) proportional to exp(-k² / (2 sigma²)).
 
     Give `sigma`, or `sigma_squared` where the variance parameter is rational and its root is not.
 
@@ -140,7 +141,7 @@ def _draw(shape: _Shape, n: int, entropy: Entropy) -> Integers:
 
 
 def _singly(shape: _Shape, n: int, entropy: Entropy) -> Integers:
-    """Draws one by one: for so few, preparing a table would cost more.
+    """Draw one by one: for so few, preparing a table would cost more.
 
     The lift is taken off in 64 bits where it can be.
     """
@@ -185,7 +186,7 @@ def _ladder(shape: _Shape, step: int, mirrored: bool) -> Law:
 
 
 def _second_look(open_: npt.NDArray[np.bool_], chance: float) -> npt.NDArray[np.int64]:
-    """Where `open_` is true, and at so many other places that their number does not tell.
+    """Return where `open_` is true, and so many other positions that their number does not tell.
 
     Proof: that number is at least n chance + t with t = a/3 + sqrt(a²/9 + 2 a n chance), a = 28, or all n. By
            Bernstein, more than that are open with probability at most exp(-t² / (2 n chance + 2 t / 3)) =
@@ -257,7 +258,7 @@ class _Wide:
         self.slopes = float(shape.square), float(shape.linear)
 
     def _squeeze(self) -> tuple[int, int]:
-        """(c, h): a coin whose first 16 bits are below c is heads in every cell below h.
+        """Return (c, h): a coin whose first 16 bits are below c is heads in every cell below h.
 
         Proof: the chance of heads is at least exp(-d) >= 1 - d, with d the cost of crossing the cell, which
                does not fall with h; and U < c / 2**16 <= 1 - d for the cells counted.
@@ -285,7 +286,7 @@ class _Wide:
         return out
 
     def _fill(self, out: Integers, entropy: Entropy) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
-        """Proposals for all of `out`; returns which of them are looked at again, and their words.
+        """Write proposals to all of `out`; return which of them are looked at again, and their words.
 
         One word a draw: 16 bits for the cell, 16 for the coin, 1 for the sign, up to 31 for the place. Those
         that these settle are settled the same way when looked at again: more bits of cell and coin change
@@ -307,7 +308,7 @@ class _Wide:
     def _settle(
         self, words: npt.NDArray[np.uint64], entropy: Entropy
     ) -> tuple[Integers, npt.NDArray[np.bool_]]:
-        """Values for words by 64 bits of cell and 53 of coin, and whether their coins fell heads."""
+        """Return values for words by 64 bits of cell and 53 of coin, and whether their coins fell heads."""
         more = entropy.words(2 * len(words))
         prefixes = words & _CELL | more[: len(words)] >> np.uint64(16)
         cells = self.table.resolve(prefixes, entropy)
@@ -330,7 +331,7 @@ class _Wide:
         return self._signed(k, words), exp_coins(slopes, slope, coins, entropy)
 
     def _lengthen(self, k: Integers, entropy: Entropy) -> Integers:
-        """Appends the low bits of the place that a word has no room for."""
+        """Append the low bits of the cell's offset that a word has no room for."""
         if self.rest_bits == 0:
             return k
         if self.shift <= _NATIVE_SHIFT:
@@ -340,7 +341,7 @@ class _Wide:
         return (k << self.rest_bits) + low
 
     def _signed(self, k: Integers, words: npt.NDArray[np.uint64]) -> Integers:
-        """k, or -1 - k where the sign bit is set."""
+        """Return k, or -1 - k where the sign bit is set."""
         if not self.shape.signed:
             return k
         mask = (words << np.uint64(32)).view(np.int64) >> 63

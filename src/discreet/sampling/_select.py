@@ -84,7 +84,8 @@ def top_k_gumbel(scores: Any, rate: Any, k: int, entropy: Entropy) -> npt.NDArra
 def top_k_gumbel_rows(
     scores: npt.NDArray[np.int64], rate: Any, k: int, entropy: Entropy
 ) -> npt.NDArray[np.int64]:
-    """For every row of a matrix of scores what `top_k_gumbel` returns, all noise drawn and compared at once.
+    """Return, for every row of a matrix of scores, what `top_k_gumbel` returns; all noise is drawn and
+    compared at once.
 
     Guarantee: exactly the law of `top_k_gumbel` for each row, independent between rows.
     Proof:     where the float intervals of the first k and of all after them do not overlap they decide the
@@ -150,13 +151,13 @@ class _Noise:
 
 
 def _exponential_floats(words: Words, error: float) -> tuple[Floats, Floats]:
-    """-ln U: large as U falls to zero, where its prefix keeps all its digits."""
+    """Return -ln U: large as U falls to zero, where its prefix keeps all its digits."""
     lower_u = words.astype(np.float64)
     return _minus_log(lower_u + 1.0, error)[0], _minus_log(lower_u, error)[1]
 
 
 def _minus_log(u: Floats, error: float) -> tuple[Floats, Floats]:
-    """Bounds of -ln(u / 2**64).
+    """Return bounds of -ln(u / 2**64).
 
     Rounding of u, the logs (at most 45) and the difference stay within 64 `error`.
     """
@@ -166,7 +167,8 @@ def _minus_log(u: Floats, error: float) -> tuple[Floats, Floats]:
 
 
 def _laplace_floats(words: Words, error: float) -> tuple[Floats, Floats]:
-    """The lowest bit is the sign; the others are the first 63 bits of U, and the size is -ln U."""
+    """Return Laplace noise in floats: the lowest bit is the sign, the others are the first 63 bits of U, and
+    the size is -ln U."""
     lower_u = (words & ~np.uint64(1)).astype(np.float64)
     low, high = _minus_log(lower_u + 2.0, error)[0], _minus_log(lower_u, error)[1]
     negative = (words & np.uint64(1)).astype(bool)
@@ -174,7 +176,7 @@ def _laplace_floats(words: Words, error: float) -> tuple[Floats, Floats]:
 
 
 def _laplace_certified(prefix: int, length: int, bits: int) -> tuple[int, int] | None:
-    """The sign is bit 64 from the top: the first word's lowest."""
+    """Return certified bounds of Laplace noise; the sign is bit 64 from the top: the first word's lowest."""
     sign = prefix >> (length - 64) & 1
     rest = length - 64
     size = (prefix >> (rest + 1)) << rest | prefix & ((1 << rest) - 1)
@@ -185,7 +187,7 @@ def _laplace_certified(prefix: int, length: int, bits: int) -> tuple[int, int] |
 
 
 def _gumbel_floats(words: Words, error: float) -> tuple[Floats, Floats]:
-    """-ln(-ln(1 - U)): large as U falls to zero, where its prefix keeps all its digits."""
+    """Return -ln(-ln(1 - U)): large as U falls to zero, where its prefix keeps all its digits."""
     low_u = words.astype(np.float64) * 2.0**-64
     high_u = np.minimum(low_u * (1 + 2.0**-51) + 2.0**-64, 1.0)
     low_u *= 1 - 2.0**-51
@@ -235,7 +237,8 @@ class _Candidate:
 
 
 def _compare(a: _Candidate, b: _Candidate) -> int:
-    """Largest first. Two continuous noises tie with probability zero, so this ends."""
+    """Compare two noisy scores, largest first. Two continuous noises tie with probability zero, so this
+    ends."""
     while True:
         if a.interval is not None and b.interval is not None:
             if a.interval[0] > b.interval[1]:
@@ -300,15 +303,16 @@ def _decided(
 
 
 def _runs(low: Floats, high: Floats) -> list[slice]:
-    """Stretches, in order of falling lower end, such that all after a stretch lie wholly below all in it."""
+    """Return runs of candidates, in order of falling lower end, such that all after a run lie below all in
+    it."""
     highest_after = np.maximum.accumulate(high[::-1])[::-1][1:]
     starts = [0, *(np.flatnonzero(highest_after < low[:-1]) + 1).tolist()]
     return [slice(a, b) for a, b in zip(starts, [*starts[1:], len(low)], strict=True)]
 
 
 def _offsets(scores: Any, rate: Any) -> tuple[Fraction, Floats, Callable[[int], int]]:
-    """rate * (score - best score) in floats, each right to a few units in the last place, and the exact
-    scores."""
+    """Return rate * (score - best score) in floats, each right to a few units in the last place, and the
+    exact scores."""
     exact_rate = _require.exact(rate, "rate")
     _require.non_negative(rate=exact_rate)
     if isinstance(scores, list | tuple) and all(type(score) is int for score in scores):

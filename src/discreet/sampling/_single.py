@@ -37,7 +37,7 @@ class _Floor:
     high_offset: int
 
     def __call__(self, prefix: int) -> tuple[int, int]:
-        """Both ends of what G + lift may be, for U in [prefix, prefix + 1) / 2**(bits - 2).
+        """Return both ends of what G + lift may be, for U in [prefix, prefix + 1) / 2**(bits - 2).
 
         Proof: -ln(U) > 0 lies between the ends of `enclose`, less their lift; 1/x lies between slope and
                slope + 1; so the product lies between the products.
@@ -51,7 +51,7 @@ class _Floor:
 
 @lru_cache(maxsize=64)
 def _floor(numerator: int, denominator: int, bits: int, lifted: int) -> _Floor:
-    """For x = numerator / denominator."""
+    """Return the floor of the division for x = numerator / denominator."""
     log = logarithm(bits)
     spare = bits + 2 * DIGIT
     spare += _to_middle(log.lift * ((denominator << spare) // numerator))
@@ -62,7 +62,7 @@ def _floor(numerator: int, denominator: int, bits: int, lifted: int) -> _Floor:
 
 
 def _to_middle(number: int) -> int:
-    """By how many bits to lengthen a number so that twice and half of it have as many digits."""
+    """Return by how many bits to lengthen a number so that twice and half of it have as many digits."""
     return (DIGIT // 3 - number.bit_length()) % DIGIT
 
 
@@ -84,12 +84,12 @@ def geometric(x: Fraction, entropy: Entropy, lifted: int = 0) -> int:
 
 
 def working_bits(x: Fraction) -> int:
-    """With how many bits -ln(U) is computed at first: they nearly always decide."""
+    """Return with how many bits -ln(U) is computed at first: they nearly always decide."""
     return round_up(66 + (x.denominator // x.numerator).bit_length())
 
 
 def _sized(rate: Fraction, entropy: Entropy, lifted: int) -> tuple[int, int]:
-    """(size + lifted, sign) of a discrete Laplace draw: a geometric size and a fair sign, (0, minus)
+    """Return (size + lifted, sign) of a discrete Laplace draw: a geometric size and a fair sign, (0, minus)
     refused."""
     while True:
         size, minus = geometric(rate, entropy, lifted), entropy.integer(1)

@@ -26,8 +26,8 @@ _FLOAT_ERROR = (
 
 
 def poisson_subsets(size: int, rate: Any, n: int, entropy: Entropy) -> list[Indices]:
-    """`n` independent subsets of the indices below `size`, each index kept by a coin of probability exactly
-    `rate`; sorted.
+    """Draw `n` independent subsets of the indices below `size`, each index kept by a coin of probability
+    exactly `rate`; sorted.
 
     Guarantee: n times `poisson_subset`: all size * n coins are independent, each True with probability
                exactly `rate`.
@@ -52,7 +52,7 @@ def poisson_subsets(size: int, rate: Any, n: int, entropy: Entropy) -> list[Indi
 
 
 def _kept(line: int, rate: Fraction, entropy: Entropy) -> Indices:
-    """Which coins of a line come up."""
+    """Return which coins of a line come up."""
     parts, last, slope = [np.empty(0, np.int64)], -1, _slope(rate)
     while last < line:
         expected = (line - last) * float(rate)
@@ -65,7 +65,7 @@ def _kept(line: int, rate: Fraction, entropy: Entropy) -> Indices:
 
 
 def _slope(rate: Fraction) -> float:
-    """-1 / ln(1 - rate), to 2**-51: digits beyond the leading one."""
+    """Return -1 / ln(1 - rate), to 2**-51: digits beyond the leading one."""
     bits = 64 + rate.denominator.bit_length()
     return float(Fraction(1 << bits, -_bounds.log(1 - rate, bits)[0]))
 
@@ -93,8 +93,8 @@ def _gaps(n: int, limit: int, rate: Fraction, slope: float, entropy: Entropy) ->
 
 
 def _exact_gap(prefix: int, rate: Fraction, entropy: Entropy) -> int:
-    """floor(-ln U / -ln(1 - rate)), for U uniform on [0, 1) whose first 53 bits are `prefix`: more are drawn
-    until there is one answer."""
+    """Return floor(-ln U / -ln(1 - rate)), for U uniform on [0, 1) whose first 53 bits are `prefix`: more are
+    drawn until there is one answer."""
     length = 53
     while True:
         bits = length + 64 + rate.denominator.bit_length()

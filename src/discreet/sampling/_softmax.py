@@ -97,7 +97,8 @@ def _by_integers(
 
 
 def decide(prefix: int, length: int, low_ends: Sequence[int], high_ends: Sequence[int]) -> int | None:
-    """Where U * total falls, for U in [prefix, prefix + 1) / 2**length, if certified cumulated terms tell."""
+    """Return where U * total falls, for U in [prefix, prefix + 1) / 2**length, if the certified cumulated
+    summands tell."""
     low, high = prefix * low_ends[-1], (prefix + 1) * high_ends[-1]  # 2**length * U * total lies between
     last = len(low_ends) - 1
     for at in range(last + 1):
@@ -111,7 +112,7 @@ def decide(prefix: int, length: int, low_ends: Sequence[int], high_ends: Sequenc
 def _ends(
     gaps: Sequence[int], sizes: Sequence[int], rate: Fraction, bits: int
 ) -> tuple[list[int], list[int]]:
-    """Certified cumulated terms, times 2**bits: from below and from above."""
+    """Return certified cumulated summands, times 2**bits: from below and from above."""
     lows, highs, low, high = [], [], 0, 0
     for gap, size in zip(gaps, sizes, strict=True):
         term_low, term_high = exp_neg(rate * gap, bits)

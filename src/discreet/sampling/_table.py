@@ -54,14 +54,15 @@ class Table:
         self._last = np.array([0, *highs], dtype=np.uint64)  # the high of the last low that is counted
 
     def guide(self) -> npt.NDArray[np.int64]:
-        """For each pattern of the first 16 bits the outcome number it decides, or -1 where a threshold may
-        lie inside."""
+        """Return, for each pattern of the first 16 bits, the outcome number it decides, or -1 where a
+        threshold may lie inside."""
         low_bins = np.bincount((self.lows >> np.uint64(48)).astype(np.int64), minlength=1 << 16)
         high_bins = np.bincount((self.highs >> np.uint64(48)).astype(np.int64), minlength=1 << 16)
         return np.where(low_bins + high_bins == 0, np.cumsum(low_bins), -1).astype(np.int64)
 
     def resolve(self, prefixes: npt.NDArray[np.uint64], entropy: Entropy) -> npt.NDArray[np.int64]:
-        """Outcome numbers for uniforms whose first 64 bits are given. An undecided one may exceed the table.
+        """Return outcome numbers for uniforms of which these are the first 64 bits. An undecided one may
+        exceed the table.
 
         Bisection by as many steps for each, so that the time does not tell which were found.
         Proof: the number is how many lows are at most p, if all their highs are below p; highs ascend, so the
@@ -87,7 +88,7 @@ class Table:
 
 
 def _thresholds(law: Law, bits: int) -> tuple[list[int], list[int]]:
-    """(lows, highs) around floor(2**bits * F(i)) for the listed outcomes, no more than one apart.
+    """Return (lows, highs) around floor(2**bits * F(i)) for the listed outcomes, no more than one apart.
 
     Proof: F(i) lies in [S_low / Z_high, S_high / Z_low], which narrows as more digits are asked for. F(i) < 1
            when outcomes follow, so its floor is at most 2**bits - 1. The last of a finite list has F = 1: no

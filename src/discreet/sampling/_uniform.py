@@ -17,7 +17,7 @@ _CHUNK = 1 << 13
 
 
 def uniform_below(bound: int, n: int, entropy: Entropy) -> Integers:
-    """`n` independent integers, uniform on 0, 1, ..., bound - 1; an object array if bound > 2**63.
+    """Draw `n` independent integers, uniform on 0, 1, ..., bound - 1; an object array if bound > 2**63.
 
     Guarantee: each value has probability exactly 1 / bound.
     Proof:     bound <= 2**32: floor(w * bound / 2**32) for uniform w, refused when the low half of the
@@ -100,7 +100,8 @@ def subset(size: int, k: int, entropy: Entropy) -> npt.NDArray[np.int64]:
 
 
 def categorical(weights: Sequence[int] | Integers, n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
-    """`n` independent indices, i with probability weights[i] / sum(weights), for integer weights of any size.
+    """Draw `n` independent indices, i with probability weights[i] / sum(weights), for integer weights of any
+    size.
 
     Guarantee: exactly this law; an index of weight 0 never occurs.
     Proof:     a uniform integer below the sum falls in i's stretch of the cumulated weights, which holds

@@ -240,7 +240,7 @@ def _public(
 
 
 def _versioned(data: Any, public: Public) -> Public:
-    """Return a table that others write to has no version unless one is declared: the default is none."""
+    """Return the public facts without a version, for a table that others write to, unless one is declared."""
     undeclared = is_address(data) and public.version == Public().version
     return replace(public, version=UNVERSIONED) if undeclared else public
 

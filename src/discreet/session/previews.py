@@ -63,7 +63,7 @@ class Watch:
         return self.live.number
 
     def ask(self, question: Any) -> ThresholdAnswer:
-        """Return a condition as after WHERE ("age > 60 AND smoker"), one SELECT of a COUNT or a SUM, or a
+        """Ask a condition as after WHERE ("age > 60 AND smoker"), one SELECT of a COUNT or a SUM, or a
         statistic from Python."""
         asked = where(question, self.live.mechanism.public) if isinstance(question, str) else question
         answer: ThresholdAnswer = self.live.answer(asked).value

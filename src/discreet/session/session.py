@@ -87,8 +87,8 @@ class Session:
         other: bool = False,
         fresh: bool = False,
     ) -> Answer:
-        """Return a private answer, charged before it is computed; the same question again is answered from
-        the ledger, free.
+        """Answer a SQL query privately, charged before it is computed; the same question again is answered
+        from the ledger, free.
 
         `epsilon` or `rho` asks by price, `within` with `confidence` by accuracy. `delta`: by default as much
         of the budget's as `epsilon` is of its epsilon, halved.
@@ -116,8 +116,8 @@ class Session:
         rows: int | None = None,
         fresh: bool = False,
     ) -> tuple[Answer, ...]:
-        """Private answers to several counting queries, in the order asked: one price for all, and answers
-        that agree with each other.
+        """Answer several counting queries, in the order asked: one price for all, and answers that agree with
+        each other.
 
         `rows`: how many rows of one unit count in all queries together. `preview([...])` says what answering
         together saves.
@@ -153,7 +153,7 @@ class Session:
         weights: Mapping[str, Real] | Sequence[tuple[str, Real]] = (),
         other: bool = False,
     ) -> QueryPreview:
-        """Price, error and plan of a question, and how many more of these the budget buys.
+        """Preview price, error and plan of a question, and how many more of these the budget buys.
 
         Options as in `sql`. Free: no data is touched.
 
@@ -221,11 +221,11 @@ class Session:
         return self.sql(text, epsilon=epsilon, within=within, delta=delta)
 
     def ask(self, mechanism: Mechanism, *, fresh: bool = False) -> Release:
-        """Any mechanism of discreet, or the steward's own."""
+        """Ask any mechanism of discreet, or the steward's own."""
         return self.curator.ask(mechanism, analyst=self.analyst, fresh=fresh)
 
     def start(self, interactive: Interactive) -> InteractiveHandle:
-        """Return a live answerer: its whole price is paid now."""
+        """Start an interactive mechanism: its complete price is paid now."""
         return self.curator.start(interactive, analyst=self.analyst)
 
     @_require.spelled
@@ -417,8 +417,8 @@ class Session:
         return teach(self, learner, **options)
 
     def preview_teach(self, learner: Any, **options: Any) -> TeachingPreview:
-        """Price of a labeller, the lead in votes that its noise asks for, and how many more of these the
-        budget buys: with the options of `teach`. Free: no data is touched."""
+        """Preview the price of a labeller, the lead in votes that its noise asks for, and how many more of
+        these the budget buys: with the options of `teach`. Free: no data is touched."""
         from .teaching import preview
 
         return preview(self, learner, **options)
@@ -612,8 +612,8 @@ class Session:
         return open_learner(self, options.pop("loss"), options.pop("number"), **options)
 
     def during(self, *periods: str) -> Session:
-        """Return the rows of some periods only, where budgets are per period: what is asked is charged to
-        each of these.
+        """Return a session on the rows of some periods only, where budgets are per period: what is asked is
+        charged to each of these.
 
         A session without periods asks about the whole table, and is charged to every period, past and to
         come.
@@ -626,7 +626,8 @@ class Session:
         return self.curator.accounts_of(self.analyst)
 
     def as_analyst(self, name: str) -> Session:
-        """Return the same dataset as an analyst sees it, under their own budget if they have one."""
+        """Return a session on the same dataset as an analyst sees it, under their own budget if they have
+        one."""
         self.curator.policy.of(name)
         return replace(self, analyst=name)
 
@@ -663,8 +664,8 @@ class Session:
         return terms.query(text, self.public, lambda epsilon: self._delta(epsilon, policy))
 
     def _delta(self, epsilon: Any, policy: Policy) -> float:
-        """Return the delta that goes with an epsilon unless told otherwise: so much that deltas last as long
-        as epsilon does."""
+        """Return the delta that goes with an epsilon unless another is named: so much that deltas last as
+        long as epsilon does."""
         own = policy.of(self.analyst)
         return min(share_of(budget, epsilon) for budget in (policy.budget, own) if budget is not None)
 
@@ -684,7 +685,7 @@ class Session:
 
 
 def _over(handle: Any, live: InteractiveHandle) -> Any:
-    """Return the same handle (a `Watch`, a `HoldoutScorer`) on another `live`."""
+    """Return a copy of a handle (a `Watch`, a `HoldoutScorer`) on another `live`."""
     if is_dataclass(handle):
         return replace(handle, live=live)  # type: ignore[type-var]
     other = copy.copy(handle)

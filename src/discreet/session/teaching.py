@@ -98,7 +98,7 @@ class Labeller:
         return self.mechanism.event
 
     def label(self, x: Any, *, predictions: Any = None) -> list[Any]:
-        """The teachers' answers for public inputs: a class, or None where the question was refused.
+        """Return the teachers' answers for public inputs: a class, or None where the question was refused.
 
         x is a batch: an array or tensor of inputs as the teachers', or for a table a data frame or mapping of
         the feature columns. `predictions` are the student's probabilities, for an interactive aggregator.
@@ -119,7 +119,7 @@ class Labeller:
         return self.live.answer(CostQuestion()).value
 
     def report(self) -> LabellerReport:
-        """Return what was asked and answered since the start, also before a restart and by others, at what
+        """Report what was asked and answered since the start, also before a restart and by others, at what
         price, and how far teachers agree: from the ledger, which has every answer."""
         from ..learning.pate import Labels
 

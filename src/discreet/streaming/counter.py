@@ -149,7 +149,7 @@ class ContinualCounter:
             object.__setattr__(self, "asked", tuple(self.asked))
 
     def _check_shape(self) -> None:
-        """Blocks, windows and decays that have a theorem and a known error."""
+        """Check that blocks, windows and decays are such as have a theorem and a known error."""
         if self.horizon is not None and self.horizon > MOST_STEPS:
             raise _require.fail("horizon", self.horizon, f"at most {MOST_STEPS:,}")
         if self.clock is not None:
@@ -321,7 +321,8 @@ class ContinualCounter:
     # -- running
 
     def start(self, source: Source, *, entropy: Entropy, drawer: Any = None) -> State:
-        """Nothing of the source counts yet: the first tick is the first `feed`, or `Advance`."""
+        """Start the counter; nothing of the source counts yet: the first tick is the first `feed`, or
+        `Advance`."""
         check_source(self.public, source)
         key = entropy.integer(128).to_bytes(16, "little").hex()
         if drawer is not None:
@@ -349,7 +350,7 @@ class ContinualCounter:
     def feed(
         self, state: State, batch: Source, *, entropy: Entropy, drawer: Any = None
     ) -> tuple[State, Release]:
-        """One tick: count the batch, add noise, and release the sum so far."""
+        """Take one tick: count the batch, add noise, and release the sum so far."""
         check_source(self.public, batch)
         return self.tick(state, batch, entropy=entropy, drawer=drawer)
 

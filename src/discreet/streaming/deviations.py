@@ -40,8 +40,8 @@ def encoder_of(strategy: StreamStrategy, steps: int) -> Encoder:
 
 
 def worst_candidates(steps: int) -> list[int]:
-    """Steps among which the largest error is: of triangular strategies the last, of trees one with many "
-    "digits."""
+    """Return steps among which the largest error is: of triangular strategies the last, of trees one with
+    many digits."""
     ones = [(1 << k) - 1 for k in range(1, steps.bit_length() + 1)]
     top = (1 << (steps.bit_length() - 1)) - 1
     high = [steps & ~((1 << k) - 1) | ((1 << k) - 1) for k in range(steps.bit_length())]
@@ -88,7 +88,7 @@ def filtered_deviation(asked: ContinualCounter, step: int) -> float:
 
 @lru_cache(maxsize=64)
 def filtered_variances(strategy: Any, steps: int, window: int | None, decay: float | None) -> Floats:
-    """Variances of a window or a decayed sum, for measurements with noise of variance 1."""
+    """Return the variances of a window or a decayed sum, for measurements with noise of variance 1."""
     age = np.arange(steps)
     workload: Floats = (
         (age < window).astype(float) if window is not None else np.power(float(decay or 0), age)

@@ -46,7 +46,7 @@ class Moved:
     l0: int
 
     def of(self, step: Sensitivity) -> Sensitivity:
-        """Return the same for a unit that moves the vector of a step by `step`.
+        """Return the sensitivity for a unit that moves the vector of a step by `step`.
 
         Proof: the change of the measurements is C U with rows u_i of U bounded by `step`. |C U|_1 <= sum of
                |C e_i|_1 |u_i|_1. With X = Cᵀ C, |C U|² = sum of X_ij u_i u_j <= sum |X_ij| max |u|², and
@@ -82,7 +82,7 @@ class Encoder:
         raise NotImplementedError
 
     def variances(self) -> Floats:
-        """The variance of the sum after each step, for measurements with noise of variance 1."""
+        """Return the variance of the sum after each step, for measurements with noise of variance 1."""
         raise NotImplementedError
 
 
@@ -145,7 +145,7 @@ class TreeEncoder(Encoder):
         return {**state, "public": left}, total
 
     def moved(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
-        """Every leaf is in one node of each level."""
+        """Return the sensitivity: every leaf is in one node of each level."""
         return Moved(
             l1=times * self.levels,
             l2_squared=tree_square(self.steps, separation, times),
@@ -178,7 +178,7 @@ class RunningEncoder(Encoder):
         return state, np.asarray(rows[0], dtype=np.float64)
 
     def moved(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
-        """Return a unit moves every later sum, by at most what it added to all steps."""
+        """Return the sensitivity: a unit moves every later sum, by at most what it added to all steps."""
         return Moved(
             l1=times * self.steps,
             l2_squared=times**2 * self.steps,
@@ -233,7 +233,7 @@ class RowEncoder(Encoder):
         return {**state, "public": past, "sum": total.tolist()}, total
 
     def moved(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
-        """`triangular.sensitivity` of the integers themselves, rounded up."""
+        """Return the sensitivity: `triangular.sensitivity` of the integers themselves, rounded up."""
         length = sensitivity(self.grid, self.steps, separation, times)
         if isinstance(self.grid, Toeplitz):
             absolute = np.abs(self.grid.diagonals(self.steps))[:, None]
@@ -319,7 +319,8 @@ class BufferedEncoder(Encoder):
         )
 
     def variances(self) -> Floats:
-        """Of the recursion itself: b_k of A C⁻¹, by filtering ones through the inverse."""
+        """Return the variances of the recursion itself: b_k of A C⁻¹, by filtering ones through the
+        inverse."""
         impulse = np.zeros(self.steps)
         impulse[0] = 1.0
         values, buffers = np.zeros(self.steps), np.zeros(len(self.decays))

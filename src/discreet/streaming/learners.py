@@ -180,7 +180,8 @@ class OnlineLearner:
     # -- running
 
     def start(self, source: Source, *, entropy: Entropy, drawer: Any = None) -> State:
-        """Nothing of the source counts yet; the first decision is the middle of the set."""
+        """Start the learner; nothing of the source counts yet, and the first decision is the middle of the
+        set."""
         check_source(self.public, source)
         drawer_option = {} if drawer is None else {"drawer": drawer}
         first = self.first_decision()
@@ -215,7 +216,7 @@ class OnlineLearner:
     def feed(
         self, state: State, batch: Source, *, entropy: Entropy, drawer: Any = None
     ) -> tuple[State, Release]:
-        """One round: the gradients of the batch at the decision so far, and the next decision."""
+        """Run one round: the gradients of the batch at the decision so far, and the next decision."""
         check_source(self.public, batch)
         return self._round(state, batch, entropy, drawer)
 

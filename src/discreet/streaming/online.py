@@ -90,7 +90,7 @@ class PrivateSums:
         return self.deviations()[step - 1]
 
     def deviations(self) -> list[float]:
-        """Return the same of every step."""
+        """Return the standard deviations after every step."""
         unit = self.noise.standard_deviation * self.bound / GRID
         return [math.sqrt(v) * unit for v in self._part.variances().tolist()]
 
@@ -174,7 +174,7 @@ class OnlineMirrorDescent:
 
     @classmethod
     def tuned(cls, space: ConvexSet, sums: PrivateSums, lipschitz: float) -> OnlineMirrorDescent:
-        """With the rate L sqrt(T) / D of the bound, D the diameter."""
+        """Return the learner with the rate L sqrt(T) / D of the bound, D the diameter."""
         return cls(space, sums, lipschitz * math.sqrt(sums.steps) / space.diameter)
 
     def step(self, gradient: Callable[[Floats], Any], *, entropy: Entropy) -> Floats:
@@ -203,7 +203,7 @@ class PrivateExperts:
 
     @classmethod
     def tuned(cls, sums: PrivateSums) -> PrivateExperts:
-        """With the temperature sqrt(T / (8 ln N)) of the bound without noise."""
+        """Return the learner with the temperature sqrt(T / (8 ln N)) of the bound without noise."""
         return cls(sums, math.sqrt(sums.steps / (8 * math.log(max(2, sums.dimension)))))
 
     def step(self, losses: Any, *, entropy: Entropy) -> Floats:
@@ -219,11 +219,11 @@ class PrivateExperts:
 
 
 def regret(losses: Any, best: float) -> float:
-    """Return what was lost beyond the best fixed decision in hindsight."""
+    """Return the regret: what was lost beyond the best fixed decision in hindsight."""
     return float(np.sum(losses) - best)
 
 
 def exact_sums(dimension: int, steps: int, bound: float) -> PrivateSums:
-    """Sums with so little noise that it does not show: the non-private leader, for comparison in "
-    "simulations."""
+    """Return sums with so little noise that it does not show: the non-private leader, for comparison in
+    simulations."""
     return PrivateSums(dimension, steps, bound, rho=Fraction(10**12))

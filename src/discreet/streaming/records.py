@@ -131,7 +131,8 @@ class UnitRecord:
         return table.tobytes()
 
     def _name(self, unit: Any) -> bytes:
-        """A column of ids may come as integers, floats, decimals or text: 7, 7.0 and "7" are one unit."""
+        """Return the one name of a unit: a column of ids may come as integers, floats, decimals or text, and
+        7, 7.0 and "7" are one unit."""
         integral = isinstance(unit, float | Decimal | bool) and unit == int(unit)
         text = str(int(unit) if integral else unit).encode("utf-8", "surrogatepass")
         digest = hashlib.blake2b(text, key=self._key, digest_size=16).digest()

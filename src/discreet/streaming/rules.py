@@ -86,7 +86,7 @@ class Simplex:
         return math.sqrt(2)
 
     def project(self, w: Floats) -> Floats:
-        """By sorting (Duchi, Shalev-Shwartz, Singer & Chandra 2008)."""
+        """Project onto the simplex by sorting (Duchi, Shalev-Shwartz, Singer & Chandra 2008)."""
         falling = np.sort(w)[::-1]
         excess = (np.cumsum(falling) - 1) / np.arange(1, len(w) + 1)
         return np.asarray(np.maximum(w - excess[np.flatnonzero(falling > excess)[-1]], 0.0))

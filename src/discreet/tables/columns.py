@@ -98,7 +98,7 @@ def probing(column: str, type_: str) -> tuple[str, ...]:
 
 
 def arrow_kind(type_: pa.DataType) -> str:
-    """Return the same from an Arrow type."""
+    """Return the kind of a column from its Arrow type."""
     is_ = pa.types
     if is_.is_dictionary(type_) or is_.is_run_end_encoded(type_):
         return arrow_kind(type_.value_type)
@@ -157,7 +157,7 @@ def _refused(table: str, name: str, kind: str, why: str) -> InvalidInput:
 
 
 def unusable(kind: str) -> str | None:
-    """Why a column of this kind cannot be declared, and what to do; None if it can."""
+    """Return why a column of this kind cannot be declared, and what to do; None if it can."""
     return None if kind in KINDS else f"holds {_WORDS[kind]}, which no query can use. {_WAY_OUT[kind]}"
 
 
@@ -175,7 +175,7 @@ def converted_to(fact: Fact, kind: str) -> str | None:
 
 
 def check_names(table: str, names: Iterable[str]) -> None:
-    """Queries take no notice of letter case, so names must differ in more than that."""
+    """Check that names differ in more than letter case, of which queries take no notice."""
     seen: dict[str, str] = {}
     for name in names:
         other = seen.setdefault(name.lower(), name)
@@ -341,7 +341,7 @@ def to_arrow(name: str, column: Any) -> pa.Array | pa.ChunkedArray:
 
 
 def check_public(public: Public, kinds: Mapping[str, Mapping[str, str]]) -> None:
-    """All declared tables."""
+    """Check the public facts of all declared tables."""
     check_facts(public.table, public.schema, public.unit.column, kinds[public.table])
     for other in public.tables:
         check_facts(other.name, other.schema, other.unit, kinds[other.name])

@@ -15,7 +15,7 @@ from .source import Memory
 
 
 def dummy(public: Public, rows: int = 100, seed: int = 0) -> Memory:
-    """`rows` made-up rows within the declared bounds and categories, under the same public facts.
+    """Draw `rows` made-up rows within the declared bounds and categories, under the same public facts.
 
     >>> from discreet import Bounds, Public
     >>> dummy(Public(schema={"age": Bounds(18, 20)}), rows=2).public.table

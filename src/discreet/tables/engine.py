@@ -57,7 +57,8 @@ class Engine(Source, Protocol):
 
 @contextmanager
 def one_snapshot(source: object) -> Iterator[None]:
-    """All that is asked of an engine inside the block sees the same rows, where a table can change at all."""
+    """Let all that is asked of an engine inside the block see the same rows, where a table can change at
+    all."""
     snapshot = getattr(source, "snapshot", None)
     if snapshot is None:
         yield

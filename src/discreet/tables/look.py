@@ -27,8 +27,8 @@ _DATES = ("%Y-%m-%d", "%d.%m.%Y", "%d/%m/%Y", "%m/%d/%Y", "%Y/%m/%d", "%d-%m-%Y"
 
 
 def delimiter_of(path: Path) -> str | None:
-    """Return what parts the names in the first line, from that line alone; None for the usual (a comma, or a
-    tab in .tsv).
+    """Return the delimiter of the names in the first line, from that line alone; None for the usual (a comma,
+    or a tab in .tsv).
 
     A comma before a blank is taken for part of a name: "Größe, cm;Gewicht, kg".
     """

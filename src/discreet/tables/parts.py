@@ -30,7 +30,8 @@ class Within(DuckDB):
         self._condition = condition
 
     def _cursor(self) -> Any:
-        """A temporary view of the same name comes before the table, and exists for this one connection."""
+        """Return a connection with a temporary view of the table's name: it comes before the table, and
+        exists for this one connection."""
         cursor, name = super()._cursor(), quoted(self._public.table)
         cursor.execute(
             f"CREATE OR REPLACE TEMP VIEW {name} AS SELECT * FROM memory.main.{name} WHERE {self._condition}"
@@ -60,7 +61,7 @@ def within(source: Source, column: str, parts: Sequence[Part], *, called: str) -
 
 
 def _condition(column: str, part: Part) -> str:
-    """In words of the engine, none of which can fail on a row."""
+    """Write the condition for the engine, so that it cannot fail on a row."""
     if isinstance(part, tuple):
         day = f"TRY_CAST({column} AS DATE)"
         return f"({day} >= DATE '{part[0].isoformat()}' AND {day} < DATE '{part[1].isoformat()}')"

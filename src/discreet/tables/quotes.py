@@ -43,7 +43,7 @@ def multiline(file: IO[bytes], mark: str) -> bool | None:
 
 
 def _chunks(file: IO[bytes]) -> Iterator[tuple[Any, int]]:
-    """Parts of a file, each with the byte that follows it; after the last, the end of a line."""
+    """Yield parts of a file, each with the byte that follows it; after the last, the end of a line."""
     part = file.read(_CHUNK).removeprefix(codecs.BOM_UTF8)
     while part:
         following = file.read(_CHUNK)

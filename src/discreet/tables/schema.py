@@ -80,7 +80,7 @@ def _place(text: str, message: str) -> str:
 
 
 def data_of(file: Path) -> dict[str, Path | Database]:
-    """Where the related tables of a schema file are, by name: what `data` says there, beside the file
+    """Return where the related tables of a schema file are, by name: what `data` says there, beside the file
     ("wards.csv", "hospital.duckdb::wards")."""
     load(file)
     data: dict[str, Path | Database] = {}
@@ -129,8 +129,8 @@ def dump(public: Public) -> str:
 
 
 def _unit(data: dict[str, Any]) -> Unit:
-    """Whom the table is about must be said: taking a row for a person where people have many would protect
-    nobody."""
+    """Read whom the table is about, which must be said: taking a row for a person where people have many
+    would protect nobody."""
     unit = data.get("unit")
     if unit is None:
         raise InvalidInput(
@@ -185,7 +185,7 @@ def _fact(name: str, body: Any) -> Fact:
 
 
 def _number(value: Any) -> Any:
-    """Exact rationals are written as text, "1/3"."""
+    """Read a number; exact rationals are written as text, "1/3"."""
     try:
         return Fraction(value) if isinstance(value, str) else value
     except (ValueError, ZeroDivisionError):

@@ -70,7 +70,7 @@ class Memory:
         return self._public
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The named columns, a batch at a time."""
+        """Yield the named columns, a batch at a time."""
         unknown = [name for name in columns if name not in self._table.column_names]
         if unknown:
             raise InvalidInput(
@@ -92,7 +92,7 @@ class Memory:
         return fingerprint(self._table.select([*names, *({unit} - {None, *names})]), key)
 
     def _check_size(self) -> None:
-        """Where the size is public, what is declared must be true: mechanisms scale by it."""
+        """Check the declared size where it is public: mechanisms scale by it."""
         declared, by_rows = self._public.size, self._public.unit.column is None
         if self._public.neighbors is ADD_REMOVE or declared is None or not by_rows:
             return

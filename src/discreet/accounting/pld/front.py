@@ -163,8 +163,8 @@ def _worst(compositions: list[Composition], delta: float, solved: list[Solved] |
 
 
 def _below(form: Normal, delta: float, solved: list[Solved]) -> float:
-    """From below, the more expensive direction first; one that is known to cost no more than what was found
-    is skipped."""
+    """Return a lower bound over the directions, the more expensive one first; one whose upper bound is not
+    above the best so far is skipped."""
     if rules.hopeless(form):
         return math.inf
     parts = rules.merged(form)

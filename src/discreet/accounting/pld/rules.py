@@ -154,7 +154,7 @@ def _zcdp(event: Event, tail: float) -> Law:
 
 
 def _renyi(event: Event, tail: float) -> Law:
-    """From the Rényi bound at many orders."""
+    """Return the law from the Rényi bound at many orders."""
     atoms, infinite = profile.renyi_atoms(rdp_rules.of_parts({event: 1}), tail)
     return Law((atoms,), None, infinite)
 
@@ -187,7 +187,8 @@ def _clones(local: float, reports: int) -> tuple[Atoms, float]:
 
 
 def _exponential(event: Event, tail: float) -> Law:
-    """From below: choices between two candidates, at several odds."""
+    """Return the law of the exponential mechanism; from below, of choices between two candidates, at several
+    odds."""
     epsilon = _round.up(event.epsilon)  # type: ignore[attr-defined]
     two = tuple(two_candidates(epsilon, share) for share in (0.5, 0.75, 0.95))
     return Law((bounded_range(epsilon),), two)
@@ -258,8 +259,8 @@ def _mixed(pairs: tuple[Pair, ...], rate: float, removing: bool) -> Pair:
 
 
 def _fixed_size(event: Event, tail: float) -> Law:
-    """From below: the mechanism that shows whether the one unit in question was drawn with one of its two
-    values, and else the other law."""
+    """Return the law of sampling without replacement; from below, of the mechanism that shows whether the one
+    unit in question was drawn with one of its two values, and else the other law."""
     assert isinstance(event, se.SampledWithoutReplacement)
     inner = _inner(event.event, event, tail)
     rate = _round.up(event.rate)
@@ -354,7 +355,7 @@ def _rho(part: Any) -> Fraction:
 
 
 def _free(part: Event) -> bool:
-    """Nothing moves, or epsilon is zero: no loss at all."""
+    """Return whether nothing moves, or epsilon is zero: no loss at all."""
     return (
         isinstance(part, ev.NoOp)
         or getattr(part, "sensitivity", 1) == 0
@@ -373,7 +374,7 @@ def only_renyi(parts: dict[Event, int]) -> bool:
 
 
 def hopeless(form: Normal) -> bool:
-    """Something was released without any noise."""
+    """Return whether something was released without any noise."""
     return any(map(shows_all, form.parts))
 
 

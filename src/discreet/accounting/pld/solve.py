@@ -86,7 +86,7 @@ class Solver:
         return self.along[1]
 
     def _line(self, delta: float, near: Interval | None = None) -> Interval | None:
-        """By the integral along a line, if all there is are sampled Gaussians."""
+        """Return the interval by the integral along a line, if all there is are sampled Gaussians."""
         steps = [
             (part.pair, part.times, part.offset)
             for part in self.parts

@@ -68,7 +68,7 @@ class _Reference:
 
 
 def _by_id(ids: list[Any], wrong: Bits) -> Bits:
-    """Losses in the order of the ids, so that those of two submissions can be compared row by row."""
+    """Return losses in the order of the ids, so that those of two submissions can be compared row by row."""
     if not ids:
         return wrong
     keys = pa.chunked_array(ids).combine_chunks()

@@ -123,8 +123,8 @@ class _FromCounts:
     def judge(
         self, counts: Floats, people: tuple[int, int], scale: float, random: np.random.Generator
     ) -> tuple[float, float]:
-        """The statistic of noisy counts, and its simulated p-value: `people`, the fewest and the most that
-        noise allows."""
+        """Return the statistic of noisy counts, and its simulated p-value: `people` are the smallest and the
+        largest number that noise allows."""
         raise NotImplementedError
 
 
@@ -212,7 +212,7 @@ class GoodnessOfFitTest(_FromCounts):
 
 
 def _apart(tables: Floats, shares: Floats, people: int, scale: float) -> Floats:
-    """Pearson's statistic of counts against shares of their sum, each divided by what it varies by, noise
+    """Return Pearson's statistic of counts against shares of their sum, each divided by its variance, noise
     included."""
     apart = tables - tables.sum(axis=-1, keepdims=True) * shares
     statistic: Floats = (apart**2 / (people * shares + 2 * scale**2)).sum(axis=-1)

@@ -65,7 +65,7 @@ class GroupSums:
         return len(self.groups)
 
     def range(self, public: Public) -> tuple[int, int]:
-        """Return the smallest and the largest term."""
+        """Return the smallest and the largest summand."""
         grid = arrow_columns.Grid(public.bounds(self.column), self.step, self.column)
         ends = [(at - self.center) ** self.power for at in (grid.low, grid.high)]
         if self.power == 2 and grid.low <= self.center <= grid.high:
@@ -221,8 +221,8 @@ class TwoSampleMeanTest:
         return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def _pvalue(self, seen: _Measured, random: np.random.Generator) -> float:
-        """By simulation of differences that are not cut off at the range: at its ends Student's law would
-        lose one of its halves."""
+        """Return the p-value by simulation of differences that are not cut off at the range: at its ends
+        Student's law would lose one of its halves."""
         fewest = np.floor(seen.counts - seen.slack[0])
         if fewest.min() < _FEWEST:
             return 1.0
@@ -252,7 +252,7 @@ def _variances(seen: _Measured, fewest: Floats) -> Floats:
 
 
 def _difference(sums: Floats, counts: Floats, half: float = math.inf) -> Floats:
-    """First mean less second, each at most `half` from the middle."""
+    """Return the first mean less the second, each at most `half` from the middle."""
     means = np.clip(sums / np.maximum(counts, 1), -half, half)
     difference: Floats = means[..., 0] - means[..., 1]
     return difference

@@ -101,19 +101,19 @@ class _Signs:
         return bound / (_require.exact(self.epsilon, "epsilon") * (1 - _SIZES))
 
     def moved(self, size: int) -> int:
-        """How far one row moves the sum of signs of a table with `size` rows, where that is public."""
+        """Return how far one row moves the sum of signs of a table with `size` rows, where that is public."""
         raise NotImplementedError
 
     def _bound(self, sizes: list[int]) -> int:
-        """How far one row moves it, outside a chance of `delta`, from the noisy sizes."""
+        """Return how far one row moves it, outside a chance of `delta`, from the noisy sizes."""
         raise NotImplementedError
 
     def exact(self, source: Source) -> tuple[list[int], int]:
-        """The sizes, and the sum of signs."""
+        """Return the sizes, and the sum of signs."""
         raise NotImplementedError
 
     def judge(self, signs: int, sizes: list[int], scale: float, entropy: Entropy) -> float:
-        """The p-value, with at most these sizes."""
+        """Return the p-value, for groups of at most these sizes."""
         raise NotImplementedError
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -139,7 +139,7 @@ class _Signs:
         return release(result, event=self.event, entropy=entropy, error=error, scored=True)
 
     def _tail(self, sizes: int) -> int:
-        """So far may the sum of this many noises lie below zero, outside a chance of `delta`."""
+        """Return how far the sum of this many noises may lie below zero, outside a chance of `delta`."""
         assert self.delta is not None
         if sizes == 1:
             return certified.quantile(self.sizes_noise.scale, Fraction(self.delta)) - 1
@@ -357,7 +357,7 @@ def _inversions(ranks: NDArray[np.int64]) -> int:
 
 
 def _normal_tail(signs: int, deviation: float, scale: float) -> float:
-    """P(N + L >= signs - 1) for N normal and L discrete Laplace noise, rounded up.
+    """Return P(N + L >= signs - 1) for N normal and L discrete Laplace noise, rounded up.
 
     N is cut into pieces of a hundredth of its deviation, each taken at its upper end; beyond eight deviations
     it counts as infinite.

@@ -77,19 +77,20 @@ def survival(at: Any, scale: float) -> Floats:
 
 
 def random_source(entropy: Entropy) -> np.random.Generator:
-    """For simulations under the null: they touch no data, so that fast pseudo-randomness will do."""
+    """Return a generator for simulations under the null: they touch no data, so that fast pseudo-randomness
+    will do."""
     return np.random.default_rng(entropy.integer(128))
 
 
 def simulated(random: np.random.Generator, scale: float, shape: tuple[int, ...]) -> Floats:
-    """Discrete Laplace noise for simulations: the difference of two geometric variables."""
+    """Draw discrete Laplace noise for simulations: the difference of two geometric variables."""
     loss = -math.expm1(-1 / scale)
     noise: Floats = (random.geometric(loss, shape) - random.geometric(loss, shape)).astype(np.float64)
     return noise
 
 
 def monte_carlo(observed: float, under_null: Floats) -> float:
-    """(1 + how many simulated ones are as large) / (1 + how many there are): valid for any number of
+    """Return (1 + how many simulated ones are as large) / (1 + how many there are): valid for any number of
     simulations."""
     return float((1 + np.count_nonzero(under_null >= observed)) / (1 + len(under_null)))
 
@@ -112,7 +113,7 @@ def values_in(batch: Any, at: int, column: str, public: Public) -> tuple[Floats,
 
 
 def groups_in(batch: Any, at: int, column: str, public: Public, groups: tuple[Any, ...]) -> NDArray[np.int64]:
-    """For each row the place of its category among `groups`, or -1."""
+    """Return, for each row, the index of its category among `groups`, or -1."""
     values = public.categories(column).values
     codes = arrow_columns.categories(arrow_columns.unpacked(batch.column(at)), values, column)
     place = np.array([*(groups.index(v) if v in groups else -1 for v in values), -1], dtype=np.int64)

@@ -241,7 +241,7 @@ def _print_json(**fields: Any) -> None:
 
 
 def _unknown(kind: str, find: str) -> str:
-    """The option that is solved for."""
+    """Return the option that is solved for."""
     names = {"noise": forms.kind(kind).noise, "times": "times", "steps": "times", "rate": "rate"}
     if find not in names:
         raise InvalidInput(f"--find must be noise, times or rate, got {find!r}.")
@@ -254,7 +254,8 @@ def _with(asked: EventOptions, option: str, value: float) -> EventOptions:
 
 
 def _solve(kind: str, asked: EventOptions, option: str, accountant: str, target: dict[str, Any]) -> float:
-    """A rate is searched through its odds, which have no upper end that a search could run into."""
+    """Solve for the option; a rate is searched through its odds, which have no upper end that a search could
+    run into."""
     of_odds = option == "rate"
     solution = acc.calibrate(
         lambda x: forms.event(kind, _with(asked, option, x / (1 + x) if of_odds else x)),
@@ -270,8 +271,8 @@ def _solve(kind: str, asked: EventOptions, option: str, accountant: str, target:
 
 
 def _six_digits(value: float, *, up: bool) -> float:
-    """Six digits, rounded towards safety: costs and noise up; lower bounds, rates and the epsilon of one
-    release down."""
+    """Return six digits, rounded towards safety: costs and noise up; lower bounds, rates and the epsilon of
+    one release down."""
     if value <= 0 or math.isinf(value):
         return value
     step = 10.0 ** (math.floor(math.log10(value)) - 5)

@@ -82,8 +82,8 @@ def audit(
 
 @contextmanager
 def _bar(runs: int) -> Iterator[Callable[[int], None]]:
-    """A bar on the terminal with the time that is left; it is gone when it is full, and never in a file or a
-    pipe."""
+    """Show a bar on the terminal with the time that is left; it is gone when it is full, and never in a file
+    or a pipe."""
     shown = (TextColumn("running"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
     with Progress(*shown, console=console, transient=True, disable=not console.is_terminal) as bar:
@@ -111,7 +111,7 @@ def _function(target: str) -> Callable[[Any], Any]:
 
 
 def _table(mechanism: Any, columns: Any, option: str) -> Any:
-    """A table of the mechanism's own public facts: it is given by its columns."""
+    """Return a table of the mechanism's own public facts, described by its columns."""
     if not isinstance(columns, dict):
         raise InvalidInput(
             f'a mechanism runs on a table: give {option} by its columns, such as \'{{"age": [31, '

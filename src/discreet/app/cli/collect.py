@@ -243,9 +243,8 @@ def _randomizer(
 
 
 def _coded(lines: list[str], labels: list[str] | None) -> Any:
-    """Numbers, or the places of values in the list of categories; what is none is refused without being
-    repeated.
-    """
+    """Return numbers, or the indices of values in the list of categories; what is none is refused without
+    being repeated."""
     import numpy as np
 
     if labels is None:

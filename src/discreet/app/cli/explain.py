@@ -113,7 +113,7 @@ def _starts(path: Path, mark: bytes) -> bool:
 
 
 def _model(path: Path) -> tuple[Event, list[tuple[str, str]]]:
-    """The price of a model file, of either layout, or of a JSON event; nothing of it is run."""
+    """Return the price of a model file, of either layout, or of a JSON event; nothing of it is run."""
     refused = InvalidInput(f"{path} is neither a ledger, nor a model file of discreet, nor a JSON event.")
     try:
         with path.open("rb") as file:

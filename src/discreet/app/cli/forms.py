@@ -92,7 +92,7 @@ def _for(asked: EventOptions) -> dict[str, Any]:
 
 
 def exact(text: str | None, option: str) -> Fraction | None:
-    """The number as written: 0.1, 1e-3 or 1/3."""
+    """Return the number as written: 0.1, 1e-3 or 1/3."""
     if text is None:
         return None
     power = re.search(r"e[+-]?0*(\d*)$", text[:_LONGEST].strip(), re.IGNORECASE)
@@ -114,7 +114,7 @@ def kind(name: str) -> Kind:
 
 
 def settle(name: str, asked: EventOptions) -> EventOptions:
-    """Options that the form does not take are refused; data, batch and epochs become a rate and a number of
+    """Refuse options that the form does not take; turn data, batch and epochs into a rate and a number of
     steps."""
     allowed = {kind(name).noise, *kind(name).takes, "times", "rate", "neighbors"}
     for field in fields(EventOptions):
@@ -145,7 +145,7 @@ def _training(asked: EventOptions) -> EventOptions:
 
 
 def event(name: str, asked: EventOptions) -> acc.Event:
-    """The event that the options describe."""
+    """Return the event that the options describe."""
     form, asked = kind(name), settle(name, asked)
     noise = getattr(asked, form.noise)
     if noise is None:
@@ -164,7 +164,7 @@ def missing(name: str, option: str) -> InvalidInput:
 
 
 def described(source: str) -> acc.Event:
-    """The event of a JSON description in a file, or on standard input for `-`."""
+    """Return the event of a JSON description in a file, or on standard input for `-`."""
     try:
         if source == "-":
             return acc.from_json(json.load(sys.stdin))

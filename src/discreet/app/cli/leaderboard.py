@@ -132,7 +132,7 @@ def show(
 
 
 def read(path: Path, public: Public, target: str) -> dict[Any, Any]:
-    """Labels by id from a CSV file; whole numbers where ids and declared labels are."""
+    """Return labels by id from a CSV file; whole numbers where ids and declared labels are."""
     try:
         with open(path, encoding="utf-8", newline="") as file:
             rows = [row for row in csv.reader(file) if row]

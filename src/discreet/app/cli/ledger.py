@@ -33,7 +33,7 @@ ledger = typer.Typer(
 
 
 def _ledger_of(path: Path) -> Path:
-    """The ledger itself, or that of a data file."""
+    """Return the ledger itself, or that of a data file."""
     name, _, table = str(path).partition("::")
     own = Path(f"{name}.{table}.ledger" if table else f"{name}.ledger")
     if own.is_file():
@@ -119,7 +119,7 @@ def verify(
 
 
 def _head(opened: Ledger) -> str | None:
-    """The head of the chain; None where the file cannot be read."""
+    """Return the head of the chain; None where the file cannot be read."""
     try:
         return str(opened.anchor)
     except LedgerError:
@@ -275,7 +275,7 @@ def budget(
 
 
 def _odometer(opened: Ledger) -> Any:
-    """The running bound; None where an event has no price that an odometer can add up."""
+    """Return the running bound; None where an event has no price that an odometer can add up."""
     try:
         return books.odometer(opened)
     except Unsupported:
@@ -305,6 +305,6 @@ def _row(account: Account, price: events.Event | None) -> dict[str, Any]:
 
 
 def _plainly(text: str) -> Text:
-    """What others wrote, as plain text: brackets are no markup, and what would command the terminal is
+    """Return what others wrote as plain text: brackets are no markup, and what would command the terminal is
     written out."""
     return Text(visible(" ".join(text.split("\n"))))

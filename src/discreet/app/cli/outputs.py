@@ -47,7 +47,7 @@ def check(
 
 
 def picture(path: Path | None) -> Path | None:
-    """The name under which a picture is saved: PNG where it does not say."""
+    """Return the name under which a picture is saved: PNG where it does not say."""
     return path if path is None or path.suffix else path.with_name(path.name + ".png")
 
 

@@ -80,7 +80,7 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _work(entry: dict[str, Any]) -> dict[str, Any]:
-    """A model is given by the name of its estimator."""
+    """Return a piece of work with its model, which the file names by its estimator."""
     if "model" not in entry:
         return entry
     from ... import learning

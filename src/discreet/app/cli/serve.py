@@ -78,7 +78,7 @@ def _check_tls(host: str, certificate: Path | None, key: Path | None, behind_tls
 
 
 def _web() -> Any:
-    """Return the server's names; an extra that is not installed is named."""
+    """Import the server's names; an extra that is not installed is named."""
     try:
         import uvicorn  # noqa: F401
 

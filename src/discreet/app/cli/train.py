@@ -205,7 +205,7 @@ class _Watched:
         return sorted({max(1, steps * i // _MARKS) for i in range(1, _MARKS + 1)})
 
     def spent(self) -> list[Point]:
-        """From none to the first step, which already costs a good part, and on."""
+        """Return the price so far: from none to the first step, which already costs a good part, and on."""
         return [(0, 0.0), *((float(step), self.epsilon(step)) for step in sorted({1, *self.marks}))]
 
     def epsilon(self, step: int) -> float:
@@ -224,7 +224,7 @@ class _Watched:
 
 @contextmanager
 def _bar(watched: _Watched) -> Iterator[Callable[[Any], None]]:
-    """A bar on standard error, with epsilon so far; it also looks at the model, at some of the steps."""
+    """Show a bar on standard error, with epsilon so far; evaluate the model at some of the steps."""
     marks = set(watched.marks)
     columns = (
         TextColumn("step {task.completed} of {task.total}"),
@@ -269,7 +269,7 @@ def _save(model: Any, path: Path) -> None:
 
 
 def _facts(opened: sessions.Session, trainer: Trainer, watched: _Watched, path: Path) -> dict[str, Any]:
-    """What may be known of the run: settings, price, and scores on a public set."""
+    """Return the public facts of the run: settings, price, and scores on a public set."""
     columns: Any = trainer.columns
     return {
         "model": str(path),

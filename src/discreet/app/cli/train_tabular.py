@@ -22,7 +22,7 @@ METHODS = ("auto", "objective", "output", "gradient", "moments", *LEARNERS)
 
 
 def card_path(path: Path) -> Path:
-    """Return where the card of a model goes."""
+    """Return the path of a model's card."""
     return path.with_name(path.name + ".md")
 
 
@@ -48,7 +48,7 @@ def train_tabular(
     path: Path,
     as_json: bool,
 ) -> None:
-    """Fit, save the model and its card, and print what may be known."""
+    """Fit, save the model and its card, and print their public facts."""
     from ...learning import tabular
 
     model = opened.fit(

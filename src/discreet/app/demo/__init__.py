@@ -24,5 +24,5 @@ SHORT = ("one-budget", "first-answers", "consistency", "composition", "anonymity
 
 
 def chapter(name: str) -> ModuleType:
-    """Return the module of a chapter, loaded when it is told: some need packages that are slow to load."""
+    """Return the module of a chapter, loaded when it is run: some need packages that are slow to load."""
     return import_module(f".{name.replace('-', '_')}", __name__)

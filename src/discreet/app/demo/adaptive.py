@@ -27,7 +27,7 @@ ROWS, COUNTS = 1000, (10, 25, 50, 100, 150, 200, 250, 300)
 
 
 def run(stage: Stage) -> None:
-    """The experiment of Dwork et al. (Science 2015), the boosting attack of Blum and Hardt, and what is
+    """Tell the experiment of Dwork et al. (Science 2015), the boosting attack of Blum and Hardt, and what is
     proved."""
     stage.say(
         f"{N:,} people, {N:,} attributes, and a class to predict that has [bold]nothing to do with "

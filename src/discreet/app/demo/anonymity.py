@@ -23,8 +23,8 @@ ALARM = "#c0392b"
 
 
 def run(stage: Stage) -> None:
-    """Homogeneity and background knowledge, composition of two releases, differencing, linkage; and one
-    picture of all four."""
+    """Tell homogeneity and background knowledge, composition of two releases, differencing, linkage; and draw
+    one picture of all four."""
     table = pa.Table.from_batches(rand_hie(year=1).batches(["person", *KNOWN, "health"]))
     blurred = {k: auditing.mondrian(table, KNOWN, k) for k in SIZES}
     classes = _classes(stage, blurred)
@@ -35,8 +35,8 @@ def run(stage: Stage) -> None:
 
 
 def _classes(stage: Stage, blurred: dict[int, Any]) -> list[tuple[int, float, float]]:
-    """Shares given away by the class alone, and to someone who knows that the target is not in excellent
-    health."""
+    """Return the shares given away by the class alone, and to someone who knows that the target is not in
+    excellent health."""
     lines = []
     for k, table in blurred.items():
         alone = auditing.homogeneity(table, KNOWN, "health").share
@@ -55,7 +55,8 @@ def _classes(stage: Stage, blurred: dict[int, Any]) -> list[tuple[int, float, fl
 
 
 def _two_releases(stage: Stage, table: pa.Table) -> list[tuple[str, float]]:
-    """Two hospitals publish about the same people, each 5-anonymous, blurred in different columns first."""
+    """Let two hospitals publish about the same people, each 5-anonymous, blurred in different columns
+    first."""
     first, second = auditing.mondrian(table, KNOWN[:2], 5), auditing.mondrian(table, KNOWN[2:] + KNOWN[:1], 5)
     alone = [
         auditing.homogeneity(first, KNOWN[:2], "health").share,
@@ -80,7 +81,7 @@ def _two_releases(stage: Stage, table: pa.Table) -> list[tuple[str, float]]:
 
 
 def _two_counts(stage: Stage, health: Any) -> tuple[list[tuple[str, float]], float]:
-    """Differencing: how many are ill, and how many without you? Also what guessing the same for everybody
+    """Run differencing: how many are ill, and how many without you? Also what guessing the same for everybody
     gets right."""
     secret = np.isin(health, ["fair", "poor"])
     rng, entropy = np.random.default_rng(), sampling.Entropy()
@@ -109,8 +110,8 @@ def _two_counts(stage: Stage, health: Any) -> tuple[list[tuple[str, float]], flo
 
 
 def _films(stage: Stage) -> list[tuple[int, float, float]]:
-    """Linkage, after Narayanan & Shmatikov: ratings under numbers instead of names, and a few that somebody
-    mentioned elsewhere."""
+    """Run linkage, after Narayanan & Shmatikov: ratings under numbers instead of names, and a few that
+    somebody mentioned elsewhere."""
     ratings = auditing.made_up_ratings(seed=3)
     users = range(0, 400, 4)
     matches = [(films, *auditing.linked(ratings, ratings, users, items=films)) for films in FILMS]

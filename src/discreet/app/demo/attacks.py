@@ -22,7 +22,7 @@ ALARM = "#c0392b"
 
 
 def run(stage: Stage) -> None:
-    """Uniqueness, reconstruction from exact, rounded and private counts, and the last bits of noise."""
+    """Tell uniqueness, reconstruction from exact, rounded and private counts, and the last bits of noise."""
     table = pa.Table.from_batches(rand_hie(year=1).batches([*KNOWN, "health"]))
     _uniqueness(stage, table)
     secret = np.isin(np.array(table["health"].to_pylist()[:PEOPLE], dtype=object), ["fair", "poor"])
@@ -49,8 +49,8 @@ def _uniqueness(stage: Stage, table: pa.Table) -> None:
 
 
 def _askers(secret: Any) -> dict[str, Callable[[Any], float]]:
-    """Exact counts, counts with a random error of up to 2, and private ones: epsilon 1 for all the questions
-    together."""
+    """Return exact counts, counts with a random error of up to 2, and private ones: epsilon 1 for all the
+    questions together."""
     rng = np.random.default_rng()
     noise = mechanisms.IntegerLaplace.for_epsilon(EPSILON / (4 * PEOPLE))
     entropy = sampling.Entropy()

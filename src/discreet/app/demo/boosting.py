@@ -36,7 +36,7 @@ def boost(submit: Submit, *, rows: int, submissions: int, seed: int = 0) -> Labe
 
 
 def _votes(submit: Submit, rows: int, submissions: int, seed: int) -> Iterator[Labels]:
-    """What the attack would hand in after each submission: the majority of those that scored above one
+    """Return what the attack would submit after each submission: the majority of those that scored above one
     half."""
     random: Any = np.random.default_rng(seed)
     votes, kept, ties = np.zeros(rows, np.int64), 0, random.integers(0, 2, rows)
@@ -51,8 +51,8 @@ def _votes(submit: Submit, rows: int, submissions: int, seed: int) -> Iterator[L
 def climb(
     board: Any, truth: Labels, *, submissions: int, at: Sequence[int] = (), seed: int = 0
 ) -> list[float]:
-    """Attack a board on labels `truth` (0-1, by row number): the accuracy on them after so many submissions
-    (`at`; by default, all).
+    """Attack a board on labels `truth` (0-1, by row number): return the accuracy on them after so many
+    submissions (`at`; by default, all).
 
     A score counts as told if the board is plain, or if it says that the submission improved. The randomness
     is seeded: this is a simulation, and `truth` is nobody's secret.

@@ -111,7 +111,7 @@ def _ask(people: Memory, attributes: tuple[str, ...], noise: mechanisms.IntegerL
 
 
 def _whole(raw: list[inference.Marginal]) -> list[Any]:
-    """Non-negative whole cells that fit all four tables best, and their sums."""
+    """Return the non-negative integer cells that fit all four tables best, and their sums."""
     matrix = np.vstack([inference.marginal_matrix(SIZES, m.attributes).toarray() for m in raw])
     answers = np.concatenate([m.values.ravel() for m in raw])
     cells = inference.non_negative_measured(matrix, answers, raw[0].variance)
@@ -131,14 +131,14 @@ def _squares(tables: Any, truth: list[Any]) -> float:
 
 
 def _seen(raw: inference.Marginal, fitted: inference.Marginal, rounded: Any, truth: Any) -> list[float]:
-    """Root mean square errors: possible only because this old table is public."""
+    """Return the root mean square errors: possible only because this old table is public."""
     return [math.sqrt(np.mean((x - truth) ** 2)) for x in (raw.values, fitted.values, rounded)]
 
 
 def _poor(
     stage: Stage, raw: inference.Marginal, fitted: inference.Marginal, rounded: Any, truth: Any
 ) -> None:
-    """The smallest group, where a count may come out negative."""
+    """Show the smallest group, where a count may come out negative."""
     column = HEALTH.values.index("poor")
     width = inference.width(0.95) * math.sqrt(fitted.variance)
     columns = [x[:, column] for x in (raw.values, fitted.values, rounded, truth)]
@@ -163,7 +163,8 @@ def _poor(
 
 
 def _picture(stage: Stage, seen: list[list[float]], expected: list[list[float]]) -> None:
-    """Errors table by table, before and after, with the standard deviation that was known beforehand."""
+    """Draw the errors table by table, before and after, with the standard deviation that was known
+    beforehand."""
     try:
         import matplotlib
     except ImportError:

@@ -35,7 +35,7 @@ COIN = Binomial(trials=1000, chance=0.5)
 
 
 def run(stage: Stage) -> None:
-    """Thirty columns tested, a stream of a hundred hypotheses, and a change."""
+    """Test thirty columns, then a stream of a hundred hypotheses, then look for a change."""
     _columns(stage)
     trials_by_epsilon = _stream(stage)
     curves = _alarms(stage)

@@ -55,7 +55,7 @@ class Trials:
     found: Floats
 
     def interval(self, values: Floats) -> tuple[float, float]:
-        """Mean and half the width of its 95% interval."""
+        """Return the mean and half the width of its 95% interval."""
         return float(values.mean()), float(1.96 * values.std(ddof=1) / len(values) ** 0.5)
 
     @property
@@ -78,7 +78,7 @@ def online(
     signals: Sequence[int] = SIGNALS,
     alternative: str = "greater",
 ) -> Trials:
-    """Runs of `mechanism` on a stream of hypotheses of which `signals` are false nulls."""
+    """Run `mechanism` on a stream of hypotheses of which `signals` are false nulls."""
     source, entropy = np.random.default_rng(seed), SeededEntropy(seed)
     truth = np.isin(np.arange(hypotheses), signals)
     empty = Memory({}, mechanism.public)

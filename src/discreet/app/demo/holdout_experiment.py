@@ -65,7 +65,7 @@ def science(
     seed: int = 0,
     paper: bool = False,
 ) -> Outcome:
-    """Return the experiment, `runs` times.
+    """Run the experiment `runs` times.
 
     `reusable`: through `holdout_of`; otherwise with exact answers, as a plain holdout gives them.
 
@@ -180,7 +180,8 @@ class _Run:
         return chosen[np.argsort(-np.abs(self.training[chosen]))][:limit]
 
     def _accuracies(self, sizes: tuple[int, ...], means: Floats, centered: bool = True) -> Floats:
-        """Of the votes of the first k, for each k: a block of attributes adds its votes to those before it.
+        """Return the accuracies of the votes of the first k, for each k: a block of attributes adds its votes
+        to those before it.
 
         `means`: of each attribute's vote over these n people, where these are `centered`; else in the
         population.

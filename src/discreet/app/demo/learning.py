@@ -68,7 +68,7 @@ def run(stage: Stage) -> None:
 
 
 def _crash(stage: Stage, data: Digits) -> None:
-    """The same run through a ledger, stopped in the middle of a segment, and resumed."""
+    """Run the same training through a ledger, stop it in the middle of a segment, and resume it."""
     stage.say(
         "\nWhat if the machine stops in the middle? Through a session the whole run is paid for at "
         "its start, and each segment of steps is claimed in "

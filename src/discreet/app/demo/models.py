@@ -20,7 +20,8 @@ ALARM = "#c0392b"
 
 
 def run(stage: Stage) -> None:
-    """Membership (loss, LiRA), with and without privacy; a hidden column; an inverted class."""
+    """Tell membership inference (loss, LiRA), with and without privacy; a hidden column; an inverted
+    class."""
     x, y = _digits()
     stage.say(
         f"{PEOPLE} handwritten digits, each taken as one person's; a fifth has a wrong label, as "
@@ -138,7 +139,7 @@ def _attribute(stage: Stage, x: Any, y: Any) -> None:
 
 
 def _inversion(x: Any, y: Any) -> tuple[Any, Any]:
-    """One person is the only one of their class; descend to what the model finds most typical of it."""
+    """Invert a class with one member: descend to what the model finds most typical of it."""
     from sklearn.linear_model import LogisticRegression
 
     person, rest = x[y == 3][0], y != 3

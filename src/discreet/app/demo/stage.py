@@ -41,15 +41,15 @@ class Stage:
         self.console.print(text, highlight=False, soft_wrap=False)
 
     def plain(self, text: str) -> None:
-        """Text as it is: brackets are no markup, lines are not joined."""
+        """Print text as it is: brackets are no markup, lines are not joined."""
         self.console.print(Text(text), soft_wrap=True)
 
     def aside(self, text: str) -> None:
-        """A remark in small letters, as it is: the brackets of discreet[plots] are no markup."""
+        """Print a remark in small letters, as it is: the brackets of discreet[plots] are no markup."""
         self.console.print(Text(text, style="dim"))
 
     def code(self, sql: str) -> None:
-        """A question in SQL."""
+        """Print a question in SQL."""
         self.console.print(Syntax(sql, "sql", theme="ansi_light", background_color="default"))
 
     def table(self, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -61,8 +61,8 @@ class Stage:
         self.console.print(table)
 
     def bars(self, bars: Sequence[Bar], *, digits: int = 0) -> None:
-        """The chart in the terminal: a bar to the private value, a whisker over its error, a mark at the
-        truth."""
+        """Print the chart in the terminal: a bar to the private value, a whisker over its error, a mark at
+        the truth."""
         labels = max(len(bar.label) for bar in bars)
         width = max(20, min(64, self.console.width - labels - 12))
         top = max(max(bar.value + bar.error, bar.truth or 0) for bar in bars) or 1.0
@@ -84,7 +84,7 @@ class Stage:
         )
 
     def picture(self, name: str, bars: Sequence[Bar], *, title: str, caption: str) -> Path | None:
-        """Return the same chart as a PNG. Without matplotlib, say how to get it, and go on."""
+        """Save the same chart as a PNG. Without matplotlib, say how to get it, and go on."""
         try:
             path = draw(self.out / f"{name}.png", bars, title, caption)
         except MissingExtra as missing:
@@ -112,7 +112,7 @@ def _line(bar: Bar, width: int, top: float) -> Text:
 
 
 def draw(path: Path, bars: Sequence[Bar], title: str, caption: str) -> Path:
-    """Bars with error bars as a PNG."""
+    """Save bars with error bars as a PNG."""
     try:
         import matplotlib
     except ImportError:

@@ -176,7 +176,8 @@ def blt(steps: int, buffers: int = 4, *, minimize: str = "max") -> Buffered:
 
 
 def _decays(place: Floats) -> tuple[Floats, Floats]:
-    """Decays from free parameters: 1 - decay grows along the interlaced order, by factors that exceed one.
+    """Return decays from free parameters: 1 - decay grows along the interlaced order, by factors that exceed
+    one.
 
     The slowest decay comes first, and the last is above zero: with u = sum of softplus, 1 - decay is
     exp(-remaining sum).

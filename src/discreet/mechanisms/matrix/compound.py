@@ -96,7 +96,8 @@ class Union(Workload):
         return sum(part.queries for part in self.parts)
 
     def times(self, x: Any) -> Floats:
-        """The answers, each in its own unit: weights say what an error counts, and do not scale answers."""
+        """Return the answers, each in its own unit: weights say what an error counts, and do not scale
+        answers."""
         return np.concatenate([part.times(x) for part in self.parts])
 
     def transposed(self, y: Any) -> Floats:
@@ -107,7 +108,7 @@ class Union(Workload):
         )
 
     def gram(self) -> Floats:
-        """Of the weighted rows: what the weighted error depends on."""
+        """Return the Gram matrix of the weighted rows: what the weighted error depends on."""
         return np.asarray(
             np.sum([w**2 * part.gram() for w, part in zip(self.weights, self.parts, strict=True)], axis=0)
         )
@@ -297,7 +298,8 @@ def kron_all(parts: Iterable[Floats]) -> Floats:
 
 
 def kron_times(maps: Sequence[Any], sizes: Sequence[int], x: Floats) -> Floats:
-    """(A ⊗ B ⊗ ...) x, one factor after the other: each map turns a vector of its size into another."""
+    """Return (A ⊗ B ⊗ ...) x, one factor after the other: each map turns a vector of its size into
+    another."""
     table = x.reshape([int(s) for s in sizes])
     for axis, f in enumerate(maps):
         moved = np.moveaxis(table, axis, 0)

@@ -157,7 +157,8 @@ def _nuclear_axis(base: Workload) -> bool:
 
 
 def _marginal_bound(workload: Marginals, plain: list[bool]) -> float:
-    """Exact where every base is the identity: the residual strategy attains it.
+    """Return the lower bound for marginals; exact where every base is the identity: the residual strategy
+    attains it.
 
     Otherwise that of the largest table alone.
     """
@@ -231,8 +232,8 @@ def _is_products(workload: Workload) -> bool:
 
 
 def _for_products(workload: Workload, norm: Norm) -> Candidates:
-    """Products are measured cell by cell of all their factors, so they are for domains that can be written
-    out."""
+    """Return strategies for products; they are measured cell by cell of all their factors, so this is for
+    domains that can be written out."""
     if workload.cells > MOST_ENTRIES:
         return
     first = workload.as_union().parts[0] if isinstance(workload, Marginals) else workload
@@ -244,8 +245,8 @@ def _for_products(workload: Workload, norm: Norm) -> Candidates:
 
 
 def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Product:
-    """OPT_⊗ of HDMM: one factor after the other, each for the sum of the parts weighted by what the other
-    factors make of them."""
+    """Optimize by OPT_⊗ of HDMM: one factor after the other, each for the sum of the parts weighted by what
+    the other factors make of them."""
     parts = products(workload, sizes)
     factors: list[Workload] = [Identity(n=n) for n in sizes]
     errors = np.array(

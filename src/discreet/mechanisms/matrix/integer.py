@@ -45,7 +45,7 @@ class Counts:
     counts: Integers
 
     def table(self, attributes: Sequence[int]) -> Integers:
-        """The counts by some attributes, exact."""
+        """Return the exact counts by some attributes."""
         shape = tuple(self.domain[a] for a in attributes)
         out = np.zeros(math.prod(shape), np.int64)
         at = np.zeros(len(self.counts), np.int64)
@@ -74,7 +74,7 @@ class Grid:
     exchange: int | None = None
 
     def moved(self, counts: Sensitivity, norm: Norm, *, exchanged: bool = False) -> Sensitivity:
-        """Return what one unit moves, if it moves the counts by so much.
+        """Return the sensitivity of the measurements, if one unit moves the counts by so much.
 
         Guarantee: a change of l1 length s moves the measurements by at most s times the largest column norm.
         Proof:     norms are convex, see `strategies.sensitivity`. With `exchanged` the change is one count in
@@ -100,11 +100,11 @@ class Grid:
         raise NotImplementedError
 
     def variances(self, workload: Workload) -> Floats:
-        """The variance of each answer for noise of variance 1 in each measurement."""
+        """Return the variance of each answer for noise of variance 1 in each measurement."""
         raise NotImplementedError
 
     def error(self, workload: Workload) -> float:
-        """The sum of the weighted variances: known without writing out the questions."""
+        """Return the sum of the weighted variances: known without writing out the questions."""
         raise NotImplementedError
 
 
@@ -135,8 +135,8 @@ class DenseGrid(Grid):
     """A matrix of integers over all cells."""
 
     def __init__(self, matrix: Integers, bound: tuple[int, int] = (0, 0)) -> None:
-        """With a `bound` on the norms of columns, that is what is claimed: it does not depend on the last
-        bits of floats.
+        """Store an integer matrix. With a `bound` on the norms of columns, that is what is claimed: it does
+        not depend on the last bits of floats.
 
         Entries are below 2**21 and rows below 2**20, so that sums of squares stay within 64 bits.
         """
@@ -165,8 +165,8 @@ class DenseGrid(Grid):
             self.exchange = int((diagonal[:, None] + diagonal[None, :] - 2 * X).max(initial=0))
 
     def measure(self, counts: Counts) -> Integers:
-        """In three parts of 21 bits, so that no product leaves 64 bits: entries are below 2**22, cells at
-        most 2**12."""
+        """Multiply in three parts of 21 bits, so that no product leaves 64 bits: entries are below 2**22,
+        cells at most 2**12."""
         x = counts.table(range(len(counts.domain))).ravel()
         exact = np.zeros(self.rows, dtype=object)
         for shift in (0, _LIMB, 2 * _LIMB):
@@ -189,7 +189,7 @@ class DenseGrid(Grid):
         ).clip(0)
 
     def error(self, workload: Workload) -> float:
-        """Infinite where the strategy does not determine the answers."""
+        """Return the weighted error; infinite where the strategy does not determine the answers."""
         return optimal.trace_ratio(workload.gram(), self._gram)
 
 

@@ -136,7 +136,8 @@ class Residuals(Workload):
         return sum(math.sqrt(math.prod(axes[a].cost for a in s) * c) for s, c in asked.items()) ** 2
 
     def rows(self) -> Iterator[Floats]:
-        """The strategy written out, for small domains: R over the attributes of S, sums over the others."""
+        """Return the strategy written out, for small domains: R over the attributes of S, sums over the
+        others."""
         self._require_small(self.queries * self.cells, "the matrix")
         axes = self.axes()
         for s, variance in self.variances().items():
@@ -215,7 +216,7 @@ class MeasuredMarginals(Workload):
 
 
 def precision(marginals: Marginals, s: Set, weights: dict[Set, float]) -> float:
-    """1 / variance of interaction S, from all tables that have it."""
+    """Return 1 / variance of interaction S, from all tables that have it."""
     size = marginals.size_of(s)
     return sum(w**2 * size / marginals.size_of(t) for t, w in weights.items() if set(s) <= set(t))
 

@@ -153,7 +153,7 @@ class WorkloadAnswer:
         return np.sqrt(self._grid().variances(self.workload)) * self.noise.standard_deviation
 
     def interval(self, confidence: float = 0.95) -> tuple[Floats, Floats]:
-        """For each answer an interval that holds the truth with probability `confidence`."""
+        """Return, for each answer, an interval that holds the truth with probability `confidence`."""
         answers, half = self.answers, width(self.noise, confidence) * self.deviations
         return answers - half, answers + half
 
@@ -167,7 +167,7 @@ class WorkloadAnswer:
         return cells
 
     def non_negative(self) -> Floats:
-        """The answers from the nearest cells that are not negative, in units of the noise.
+        """Return the answers from the nearest cells that are not negative, in units of the noise.
 
         Biased: small counts are too large on average.
         """
@@ -180,7 +180,8 @@ class WorkloadAnswer:
         return self.workload.times(inference.non_negative_measured(matrix / scale, y / scale, 1.0))
 
     def whole(self) -> Floats:
-        """The answers from whole cells that are not negative, with the rounded total of the estimate."""
+        """Return the answers from integer cells that are not negative, with the rounded total of the
+        estimate."""
         cells = inference.non_negative(self.cells)
         return self.workload.times(inference.round_to_total(cells))
 
@@ -282,7 +283,7 @@ class WorkloadMechanism:
 
 
 def moved_by(public: Public, cells: Cells, strategy: Workload, norm: Norm) -> Sensitivity:
-    """Return how far one unit moves the measurements of a strategy."""
+    """Return the sensitivity of the measurements of a strategy."""
     return on_grid(strategy, norm).moved(
         cells.sensitivity(public), norm, exchanged=public.neighbors is REPLACE
     )

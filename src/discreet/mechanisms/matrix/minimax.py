@@ -56,7 +56,7 @@ def optimal_prefix(steps: int, minimize: str = "max", gap: float = 1e-3) -> Tria
 
 
 def _gamma(A: Floats, gap: float, rounds: int = 500) -> Triangle:
-    """gamma_2(A) with its factor.
+    """Return gamma_2(A) with its factor.
 
     Guarantee: `bound <= gamma_2(A) <= error`, and `error <= (1 + gap) bound` unless `rounds` ran out.
     Proof:     for weights u, v that add up to 1, the nuclear norm of D_u^(1/2) A D_v^(1/2) is at most
@@ -85,7 +85,7 @@ def _gamma(A: Floats, gap: float, rounds: int = 500) -> Triangle:
 
 
 def _lower(X: Floats) -> Floats:
-    """Return the lower-triangular C with Cᵀ C = X and a positive diagonal: Cholesky's factor in the reverse "
-    "order."""
+    """Return the lower-triangular C with Cᵀ C = X and a positive diagonal: Cholesky's factor in the reverse
+    order."""
     upper = linalg.cholesky(X[::-1, ::-1], lower=False)
     return np.ascontiguousarray(upper[::-1, ::-1])

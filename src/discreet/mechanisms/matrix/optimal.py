@@ -93,8 +93,8 @@ def p_identity(gram: Floats, p: int, *, restarts: int = 1, rounds: int = 500) ->
 
 
 def _p_identity_error(flat: Floats, *, gram: Floats, p: int) -> tuple[float, Floats]:
-    """trace(S G S M) with S = diag(1 + column sums of Θ), M = (I + Θᵀ Θ)⁻¹ = I - Θᵀ K Θ, K = (I + Θ Θᵀ)⁻¹;
-    and its gradient.
+    """Return trace(S G S M) with S = diag(1 + column sums of Θ), M = (I + Θᵀ Θ)⁻¹ = I - Θᵀ K Θ, K = (I + Θ
+    Θᵀ)⁻¹; and its gradient.
 
     d/dΘ of M's part is -2 Θ M (S G S) M; of S's part, the same for all rows: 2 diag(G S M).
     """
@@ -125,8 +125,8 @@ def svd_bound(gram: Floats) -> float:
 
 
 def trace_ratio(gram: Floats, X: Floats) -> float:
-    """trace(G X⁺), the error of least squares; infinite where the strategy does not see what the workload
-    asks."""
+    """Return trace(G X⁺), the error of least squares; infinite where the strategy does not see what the
+    workload asks."""
     try:
         lower = linalg.cholesky(X, lower=True)
         diagonal = np.diag(lower)

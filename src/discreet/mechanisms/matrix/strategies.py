@@ -273,7 +273,7 @@ class Optimal(Strategy):
         return self.solution().X
 
     def build(self) -> Floats:
-        """Return the upper triangular factor of X = Aᵀ A."""
+        """Compute the upper triangular factor of X = Aᵀ A."""
         return np.asarray(linalg.cholesky(self.solution().X))
 
 

@@ -93,8 +93,8 @@ class TableGrid(Grid):
         return np.concatenate([part.astype(object) for part in parts] if wide else parts)
 
     def tables(self, measured: Any) -> list[inference.Marginal]:
-        """The measured tables in counts, with their variances for unit noise; interactions are turned back
-        and centered."""
+        """Return the measured tables in counts, with their variances for unit noise; interactions are turned
+        back and centered."""
         y, out = np.asarray(measured, dtype=np.float64), []
         for s, weight in self.weights.items():
             shape = self._shape(s)
@@ -127,7 +127,8 @@ class TableGrid(Grid):
         )
 
     def variances(self, workload: Workload) -> Floats:
-        """For each table the sum over its interactions of products of one vector for each attribute."""
+        """Return, for each table, the sum over its interactions of products of one vector for each
+        attribute."""
         marginals = self._same(workload)
         spread = {s: self._spread(s) for s in marginals.closure}
         vectors = [self._vectors(a) for a in range(len(marginals.sizes))]

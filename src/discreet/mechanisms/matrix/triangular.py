@@ -34,7 +34,7 @@ class Triangular:
     __slots__ = ()
 
     def row(self, step: int) -> Matrix:
-        """Row `step` of C from the diagonal backwards: C[t, t], C[t, t-1], ..."""
+        """Return row `step` of C from the diagonal backwards: C[t, t], C[t, t-1], ..."""
         raise NotImplementedError
 
     @property
@@ -43,7 +43,7 @@ class Triangular:
         raise NotImplementedError
 
     def diagonals(self, steps: int) -> Matrix | None:
-        """C[t, t - k] for k < steps, if it is the same for all t; None if C is not Toeplitz."""
+        """Return C[t, t - k] for k < steps, if it is the same for all t; None if C is not Toeplitz."""
         return None
 
     def matrix(self, steps: int) -> Matrix:
@@ -187,8 +187,8 @@ def _falling(values: Matrix) -> bool:
 
 
 def _best(weights: Matrix, separation: int, times: int) -> Matrix:
-    """For each row of non-negative weights [rows, steps]: the largest sum over at most `times` places, any
-    two at least `separation` apart."""
+    """Return, for each row of non-negative weights [rows, steps], the largest sum over at most `times`
+    positions, any two at least `separation` apart."""
     rows, steps = weights.shape
     before = np.zeros((rows, steps + separation))
     for _ in range(min(times, -(-steps // separation))):

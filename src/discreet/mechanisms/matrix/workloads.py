@@ -61,23 +61,23 @@ class Workload:
         return self.queries, self.cells
 
     def times(self, x: Any) -> Floats:
-        """The answers W x."""
+        """Return the answers W x."""
         raise NotImplementedError
 
     def transposed(self, y: Any) -> Floats:
-        """Wᵀ y: one number for each cell."""
+        """Return Wᵀ y: one number for each cell."""
         raise NotImplementedError
 
     def gram(self) -> Floats:
-        """Wᵀ W, written out: cells by cells."""
+        """Return Wᵀ W, written out: cells by cells."""
         raise NotImplementedError
 
     def rows(self) -> Iterator[Floats]:
-        """W in blocks of rows, so that no more than `MOST_ENTRIES` numbers are in memory."""
+        """Yield W in blocks of rows, so that no more than `MOST_ENTRIES` numbers are in memory."""
         raise NotImplementedError
 
     def dense(self) -> Floats:
-        """W written out; refused where it is large."""
+        """Return W written out; refused where it is large."""
         self._require_small(self.queries * self.cells, "the matrix")
         return np.concatenate(list(self.rows()))
 

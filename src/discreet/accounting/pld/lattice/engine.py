@@ -105,8 +105,8 @@ class Wrapped(NamedTuple):
 
 
 def _wrapped(parts: Sequence[Part], theta: float, plan: Plan, window: Window) -> Wrapped:
-    """Chernoff's bound on either side; without an exponent for the lower side, e^(-theta * width) times all
-    of the mass.
+    """Return Chernoff's bound on either side; without an exponent for the lower side, e^(-theta * width)
+    times all of the mass.
 
     A loss S below the window appears at S + j * width, j >= 1, where its weight e^(-theta loss) is e^(-theta
     j width) times its own: untilted, all such mass together is at most e^(-theta width) / (1 - e^(-theta
@@ -145,7 +145,8 @@ def curve(parts: Sequence[Counted], plan: Plan, tail: float) -> Curve:
 
 
 def _read_upper(total: Sum, plan: Plan, window: Window, above: float, infinite: float) -> Curve:
-    """delta(K) = (1 - e^-h) sum over j > K of e^(-h (j-1-K)) P(loss index >= j): positive terms only."""
+    """Return delta(K) = (1 - e^-h) sum over j > K of e^(-h (j-1-K)) P(loss index >= j): positive summands
+    only."""
     h, first = plan.mesh, window.first
     law = total.law[first - total.start :] + total.error
     length = min(len(law), math.ceil(600 / h))
@@ -181,8 +182,8 @@ def tests(parts: Sequence[Counted], plan: Plan, tail: float) -> Tests:
 
 
 def _read_lower(total: Difference, plan: Plan, window: Window, wrapped: Wrapped, rounding: float) -> Tests:
-    """With P(j) the law and D(j) = P(j) - e^(mesh j) Q(j), the sum over j >= K of (1 - e^(K-j)) P(j) +
-    e^(K-j) D(j), in mesh units.
+    """Return, with P(j) the law and D(j) = P(j) - e^(mesh j) Q(j), the sum over j >= K of (1 - e^(K-j)) P(j)
+    + e^(K-j) D(j), in mesh units.
 
     What wraps around counts once against P where it helps; its D is at most as large, since Q is not
     negative, and where D is negative it only hurts. `rounding`, relative to the Q-mass of a test, is for

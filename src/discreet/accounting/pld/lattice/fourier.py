@@ -80,7 +80,7 @@ def unit(precise: bool) -> float:
 
 
 def tilt(part: Part, rate: float, precise: bool = False) -> Tilted:
-    """Re-weight by exp(rate * place), normalise, and bound what rounding did."""
+    """Re-weight by exp(rate * position), normalise, and bound what rounding did."""
     u = unit(precise)
     keep = part.mass > 0
     place, mass = part.place[keep], part.mass[keep].astype(np.longdouble if precise else np.float64)

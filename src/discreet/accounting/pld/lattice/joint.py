@@ -123,7 +123,7 @@ def _composed(laws: Sequence[tuple[_Law, int]], tail: float) -> _Law:
 
 
 def _power(law: _Law, n: int, times: Callable[[_Law, _Law], _Law]) -> _Law:
-    """By squaring."""
+    """Return the convolution power of a law, by squaring."""
     result: _Law | None = None
     while True:
         if n & 1:

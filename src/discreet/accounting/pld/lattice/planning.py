@@ -90,7 +90,7 @@ class Cumulants:
         return [float(self._loss[i]) for i in best]
 
     def shifted(self, offsets: Sequence[float]) -> Cumulants:
-        """Return the same with each part's losses lowered by its offset."""
+        """Return the cumulants with each part's losses lowered by its offset."""
         other = copy.copy(self)
         other._loss = self._loss - np.asarray(offsets)[self._segment]
         other.offset = float(self._times @ np.asarray(offsets))
@@ -252,8 +252,8 @@ def plan(
 
 
 def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0) -> Plan:
-    """Where rare steps with huge loss would dominate the tilted law, a weaker tilt needs a much smaller
-    window."""
+    """Return the plan with the smallest window: where rare steps with huge loss would dominate the tilted
+    law, a weaker tilt needs a much smaller one."""
     first = best = plan(k, theta, mesh, alias)
     rare = k(theta)[2] > _RARE * k(0.7 * theta)[2]
     if best.points < 2**15 and not rare:
@@ -294,14 +294,14 @@ def _mesh(k: Cumulants, theta: float, scale: float, width: float) -> float:
 
 
 def short(mesh: float) -> float:
-    """Rounded down to 20 bits, so that every multiple that occurs is an exact float."""
+    """Round down to 20 bits, so that every multiple that occurs is an exact float."""
     mantissa, exponent = math.frexp(mesh)
     return math.ldexp(math.floor(mantissa * 2**20), exponent - 20)
 
 
 def wide(k: Cumulants, theta: float, factor: float) -> Plan:
-    """Return a first look: mesh wider by `factor`, weaker tilt, and read from far below an estimate that may
-    be much too high."""
+    """Return the plan of a first look: mesh wider by `factor`, weaker tilt, and read from far below an
+    estimate that may be much too high."""
     sd = math.sqrt(max(k(theta)[2], 1e-300))
     wider = plan(k, theta, factor=0.8)
     first = max(min(-k.offset, wider.first), wider.epsilon - 30 * sd)
@@ -309,7 +309,7 @@ def wide(k: Cumulants, theta: float, factor: float) -> Plan:
 
 
 def scaled(plan: Plan, factor: float) -> Plan:
-    """Return the same window with a wider or finer mesh: still a bound."""
+    """Return the plan with the same window and a wider or finer mesh: still a bound."""
     return plan._replace(mesh=short(max(plan.mesh * factor, (plan.high - plan.low) / _MOST)))
 
 
@@ -318,8 +318,8 @@ def _around(theta: float) -> Array:
 
 
 def aimed(plan: Plan, k: Cumulants, seen: tuple[Array, Array] | None = None) -> Plan:
-    """With what tells how much each loss of one step contributes to delta: the curve seen before, or
-    Chernoff's bound on it."""
+    """Return the plan with how much each loss of one step contributes to delta: from the curve seen before,
+    or Chernoff's bound on it."""
     if seen is not None:
         return plan._replace(at=seen[0], log_delta=np.minimum(seen[1], 0.0))
     tilts = _around(plan.theta)

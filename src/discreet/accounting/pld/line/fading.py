@@ -20,8 +20,8 @@ _FIRST, _SECOND = np.triu_indices(_GROUP, 2)  # pairs of cells that are not neig
 def fading(
     pair: SampledGaussian, edges: Array, theta: float, log_total: float, u: Array, enough: float = math.inf
 ) -> Array:
-    """For each interval [u, GROWTH * u] a lower bound on 1 - |phi|, hence on -log |phi|; sought until it is
-    `enough`.
+    """Return, for each interval [u, GROWTH * u], a lower bound on 1 - |phi|, hence on -log |phi|; sought
+    until it is `enough`.
 
     Proof: the noise is cut into groups of cells. Within a group 1 - |phi|² = E[1 - cos u(L - L')] over two
     independent draws, of which only pairs in cells that are not neighbors are counted, at the least value

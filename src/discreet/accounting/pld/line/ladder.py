@@ -98,7 +98,7 @@ def _look(
     precise: bool,
     first: bool,
 ) -> _Seen | None:
-    """With the narrowest kernel that is affordable."""
+    """Read along a line with the narrowest kernel that is affordable."""
     product = near.slope * near.high
     extra = min(max(0.0, -math.log(product)), 15.0) if product > 0 else 15.0
     aim, tail = (
@@ -120,7 +120,7 @@ def _look(
 
 
 def _straight(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: Shape) -> Ladder | None:
-    """One line for all runs."""
+    """Solve with one line for all runs."""
     line = Line(steps, k.logs, aim, shape)
     if line.usable and line._around(aim.epsilon) > math.exp(aim.log_delta - 8.0):
         line = Line(

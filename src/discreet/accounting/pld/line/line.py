@@ -119,14 +119,14 @@ class Line:
         return laws if len(laws) == len(tilted) else None
 
     def _most(self, laws: Sequence[Tilted]) -> float:
-        """log of how much larger jumps make the moment, from above."""
+        """Return the log of how much larger jumps make the moment, from above."""
         odds = zip(self.steps, summed(self.steps, laws, self.theta).odds, strict=True)
         return math.fsum(step.times * math.log1p(one * (1 + wrong)) for step, (one, wrong) in odds) * (
             1 + 1e-9
         )
 
     def _faded(self, laws: Sequence[Tilted], u: Array) -> Array:
-        """log of a bound on the tilted transform over [u, GROWTH * u].
+        """Return the log of a bound on the tilted transform over [u, GROWTH * u].
 
         With jumps: (c + j)^n - c^n grows with c, the transform without a jump, and |j| is at most the odds.
         """
@@ -175,7 +175,7 @@ class Line:
         return float(u[i])
 
     def _terms(self, laws: Sequence[Tilted]) -> None:
-        """The transform over z (z + 1) and that of the density, at every node, with their errors."""
+        """Compute the transform over z (z + 1) and that of the density, at every node, with their errors."""
         kind: Any = np.longdouble if self.precise else np.float64
         total = summed(self.steps, laws, self.theta)
         self.log_scale, self.log_error = total.log, total.error
@@ -196,8 +196,8 @@ class Line:
         ]
 
     def _bounds_around(self) -> bool:
-        """log E exp(tL) at the exponents of Chernoff's bounds, from above; also that of the runs without a
-        jump."""
+        """Compute log E exp(tL) at the exponents of Chernoff's bounds, from above; also that of the runs
+        without a jump."""
         bounds = []
         for t in (self.theta + self.window.up, self.theta - self.window.down):
             laws = self._laws(t) if t > 0 or self.jumps else []
@@ -214,7 +214,7 @@ class Line:
         return True
 
     def _without_jump(self, epsilon: float) -> float:
-        """Chernoff's bound on the runs below the level that exceed epsilon, if they are to be counted
+        """Return Chernoff's bound on the runs below the level that exceed epsilon, if they are to be counted
         here."""
         if self.level.exponent is None:
             return 0.0
@@ -231,7 +231,7 @@ class Line:
         )
 
     def read(self, epsilon: float) -> Reading:
-        """Bounds on delta at epsilon, which counts from the offsets.
+        """Return bounds on delta at epsilon, which counts from the offsets.
 
         Guarantee: the true delta of the composition at epsilon + sum of offsets lies between them.
         Proof:     docs/pld.md, "Along a line" and "Rare huge losses".
@@ -260,8 +260,8 @@ class Line:
 def powers(
     steps: Sequence[Cut], laws: Sequence[Tilted], total: RunMoment, spacing: float, count: int
 ) -> tuple[Complex, Array]:
-    """Return the tilted transform of the whole at every node, c^n or with jumps (c + j)^n - c^n, and a bound
-    on the error of each.
+    """Return the tilted transform of the run at every node, c^n or with jumps (c + j)^n - c^n, and a bound on
+    the error of each.
 
     Proof: a polynomial in c and j with positive coefficients moves at most as much as it does at (|c|, |j|)
     when both grow by their errors. If there c^n = e^A and (1 + |j| / |c|)^n = e^B, and A, B grow by a, b: by

@@ -102,7 +102,7 @@ class Cut:
         return np.linspace(low, high, math.ceil((high - low) / min(1.0, self.pair.sigma)) + 1)
 
     def _noise(self, loss: float) -> float:
-        """About the noise with that loss."""
+        """Return about the noise with that loss."""
         x = self.pair._where(np.array([loss if self.pair.removing else -loss]))[0]
         return float(x[0]) / self.pair.sigma
 
@@ -116,7 +116,7 @@ class Cut:
         return far and Tilted(core, far)
 
     def core(self, theta: float, u: float = 0.0, precise: bool = False) -> Weights | None:
-        """That without a jump."""
+        """Return the part without a jump."""
         return self._weights(self.edges, theta, u, precise)
 
     def _weights(self, edges: Array, theta: float, u: float, precise: bool) -> Weights | None:
@@ -130,7 +130,7 @@ class Cut:
 
 
 class RunMoment(NamedTuple):
-    """log E exp(theta L) of a whole run without a jump, counted from the offsets, and a bound on its error.
+    """Holds log E exp(theta L) of a run without a jump, counted from the offsets, and a bound on its error.
 
     `odds` is, for each kind of step, E exp(theta L) with a jump over that without, and a bound on its
     relative error.
@@ -141,8 +141,8 @@ class RunMoment(NamedTuple):
     odds: list[tuple[float, float]]
 
     def log_above(self, steps: Sequence[Cut]) -> float:
-        """Return the log of the whole moment from above: of the runs with a jump if there are any, of all of
-        them otherwise."""
+        """Return the log of the moment from above: of the runs with a jump if there are any, of all of them
+        otherwise."""
         if not any(odds for odds, _ in self.odds):
             return self.log + self.error
         jumps = math.fsum(
@@ -282,7 +282,8 @@ def ladder(moments: Moments, aim: Aim, offset: float, few: bool) -> list[Level]:
 
 
 def _negligible(moments: Moments, aim: Aim, size: float) -> Level | None:
-    """From the largest loss for which runs without one above it are negligible; None if there is none."""
+    """Return the level from the largest loss for which runs without one above it are negligible; None if
+    there is none."""
     threshold, low, high = None, _LEAST, 1.0
     for _ in range(7):
         share = math.sqrt(low * high)

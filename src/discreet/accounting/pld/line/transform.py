@@ -196,7 +196,7 @@ def symbol(law: Weights, spacing: float, count: int) -> tuple[npt.NDArray[Any], 
 
 
 def _product(law: Weights, spacing: float, count: int) -> tuple[npt.NDArray[Any], float]:
-    """As a matrix product: e^(i(a+b)) - 1 = (e^ia - 1)(e^ib - 1) + (e^ia - 1) + (e^ib - 1).
+    """Compute as a matrix product: e^(i(a+b)) - 1 = (e^ia - 1)(e^ib - 1) + (e^ia - 1) + (e^ib - 1).
 
     Also the longest chain of additions.
     """

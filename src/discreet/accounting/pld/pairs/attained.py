@@ -76,15 +76,15 @@ def _fixed(e: se.SampledWithoutReplacement) -> Event:
 
 
 def _truncated(e: se.TruncatedPoisson) -> Event:
-    """All other units are zero: then the unit is seen with the chance that it is drawn and not dropped, at
-    least rate * P(no overflow)."""
+    """Return the mechanism for which all other units are zero: the unit is seen with the chance that it is
+    drawn and not dropped, at least rate * P(no overflow)."""
     kept = _require.exact(e.rate, "rate") * (1 - Fraction(overflow(e.size - 1, e.rate, e.limit - 1)))
     return ev.PoissonSampled(event=attained(e.event), rate=max(0.0, _round.down(kept)))
 
 
 def _group(e: ev.Group) -> Event:
-    """Return a group moves noise that is added as far as its size says; otherwise one of its members moves
-    and the others do not."""
+    """Return the event of a group that moves added noise as far as its size says; otherwise one of its
+    members moves and the others do not."""
     added = (
         ev.Gaussian,
         ev.Laplace,
@@ -111,8 +111,8 @@ def _explicit(event: Event) -> bool:
 
 
 def _vector(e: ev.VectorDiscreteGaussian) -> Event:
-    """One entry moves by the largest whole number that fits, and as many others as are left by one
-    each."""
+    """Return the vector of which one entry moves by the largest integer that fits, and as many others as are
+    left by one each."""
     first = math.isqrt(e.l2_squared)
     rest = e.l2_squared - first * first
 
@@ -123,7 +123,7 @@ def _vector(e: ev.VectorDiscreteGaussian) -> Event:
 
 
 def _renyi_point(e: ce.RDPPoint) -> Event:
-    """Gaussian noise with order / (2 s²) = epsilon (Mironov 2017, arXiv:1702.07476, Prop. 7)."""
+    """Return Gaussian noise with order / (2 s²) = epsilon (Mironov 2017, arXiv:1702.07476, Prop. 7)."""
     if e.epsilon == 0:
         return ev.NoOp(neighbors=e.neighbors)
     noise = math.sqrt(float(e.order) / (2 * float(e.epsilon))) * (1 + 1e-12)
@@ -131,16 +131,16 @@ def _renyi_point(e: ce.RDPPoint) -> Event:
 
 
 def _selected(e: ce.RepeatAndSelect) -> Event:
-    """All runs have the same score, so that the run shown is one like any other; with Poisson trials there
-    may be none to show."""
+    """Return runs that all have the same score, so that the run shown is one like any other; with Poisson
+    trials there may be none to show."""
     if isinstance(e.trials, ce.NegativeBinomialTrials):
         return attained(e.event)
     return ev.NoOp(neighbors=e.neighbors)
 
 
 def _choice(event: Event, share: float) -> Event:
-    """Exponential mechanisms between two candidates, at the odds that are worst for a loss of about 2 share -
-    1 of the largest."""
+    """Return exponential mechanisms between two candidates, at the odds that are worst for a loss of about 2
+    share - 1 of the largest."""
     if not isinstance(event, ev.ExponentialMechanism) or event.epsilon == 0:
         return event
     epsilon = _round.down(_require.exact(event.epsilon, "epsilon"))
@@ -156,7 +156,8 @@ def _choice(event: Event, share: float) -> Event:
 
 
 def coin(p: float, q: float) -> Atoms:
-    """Heads with chance p or q <= p, both at most 1/2 away from an accurate number."""
+    """Return the pair of a coin that is heads with chance p or q <= p, both at most 1/2 away from an accurate
+    number."""
     loss = np.array([math.log1p(-p) - math.log1p(-q), math.log(p) - math.log(q)])
     return Atoms(
         loss, np.array([1 - p, p]), None, 256 * U * (1 + abs(math.log(q))), 256 * U * (1 + abs(math.log(q)))
@@ -175,8 +176,8 @@ def two_candidates(epsilon: float, share: float) -> Atoms:
 
 
 def _noisy_max(e: ce.NoisyMax) -> Event:
-    """Two candidates whose scores move apart by one each: the first wins if the difference of the noises
-    exceeds m - 1, or m + 1.
+    """Return two candidates whose scores move apart by one each: the first wins if the difference of the
+    noises exceeds m - 1, or m + 1.
 
     Laplace noise of scale b = 2/epsilon: P(difference > x) = e^(-x/b) (1 + x/(2b)) / 2 for x >= 0.
     Permute-and-flip: e^(-epsilon x/2) / 2 (McKenna & Sheldon 2020, arXiv:2010.12603). Gumbel noise is the
@@ -198,7 +199,8 @@ def _noisy_max(e: ce.NoisyMax) -> Event:
 
 
 def _votes(e: ce.GNMax) -> Event:
-    """Two classes; one vote moves their difference by two, under noise N(0, 2 sigma²)."""
+    """Return the comparison of two classes whose difference one vote moves by two, under noise N(0, 2
+    sigma²)."""
     step = 1 / (float(e.sigma) * math.sqrt(2))
     if not 1e-6 < step < 4:
         return ev.NoOp(neighbors=e.neighbors)
@@ -235,8 +237,8 @@ def powers(draws: Sequence[tuple[Array, int]], size: int) -> tuple[Array, float]
 
 
 def both_ways(p: Array, q: Array, error: float | Array, relative: float = 0.0) -> tuple[Atoms, Atoms]:
-    """Removing and adding, for outcomes with these chances up to `error`: one lowered, the other raised, and
-    what is too small left out."""
+    """Return the pairs of removing and adding, for outcomes with these chances up to `error`: one lowered,
+    the other raised, and what is too small left out."""
 
     def way(first: Array, second: Array) -> Atoms:
         low, high = first - error, second + error
@@ -295,8 +297,8 @@ def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Ato
 
 @lru_cache(maxsize=16)
 def allocation_largest(steps: int, selected: int, noise: float) -> tuple[Atoms, Atoms]:
-    """In which of many intervals the largest of all steps lies: nearly all that a pass shows when there is
-    little noise."""
+    """Return in which of many intervals the largest of all steps lies: nearly all that a pass shows when
+    there is little noise."""
     mu = 1 / noise
     cut = np.linspace(-1.0, mu + 9.0, 600)
     with_unit = -np.expm1((steps - selected) * log_ndtr(cut) + selected * log_ndtr(cut - mu))
@@ -306,8 +308,8 @@ def allocation_largest(steps: int, selected: int, noise: float) -> tuple[Atoms, 
 
 
 def _shuffled(e: se.Shuffled) -> Event:
-    """Randomized response with two answers, or with three of which nobody else means either of the two in
-    question."""
+    """Return randomized response with two answers, or with three of which nobody else means either of the two
+    in question."""
     epsilon = _round.down(_require.exact(e.epsilon, "epsilon"))
     if epsilon == 0 or epsilon > 300:
         return ev.NoOp(neighbors=e.neighbors)

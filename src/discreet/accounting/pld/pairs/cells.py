@@ -68,7 +68,7 @@ class Lower(NamedTuple):
 
 
 def upper(pair: Pair, knots: Array, offset: float = 0.0) -> Upper:
-    """Connect the dots: the law on `knots` whose hockey-stick curve meets the pair's at every knot.
+    """Connect the dots: return the law on `knots` whose hockey-stick curve meets the pair's at every knot.
 
     Guarantee: for every n and every other mechanism in the composition, delta(epsilon) only grows.
     Proof:     inside a cell, P-mass A and Q-mass B are kept by putting (A - e^l B) / (1 - e^(l-r)) on the

@@ -99,8 +99,8 @@ class Wedge:
 
 
 def laplace(epsilon: float) -> Wedge:
-    """Laplace noise of scale 1/epsilon, shifted by 1 (Dwork et al. 2006); vectors of l1 norm 1 are dominated
-    by it."""
+    """Return the pair of Laplace noise of scale 1/epsilon, shifted by 1 (Dwork et al. 2006); vectors of l1
+    norm 1 are dominated by it."""
     return Wedge(epsilon, math.exp(-epsilon / 2) / 2, 0.5)
 
 
@@ -235,5 +235,5 @@ class WithoutReplacement:
 
 
 def _only(cells: Cells, real: npt.NDArray[np.bool_]) -> Cells:
-    """Cells that were cut off to nothing hold nothing, not even the rounding error of a difference."""
+    """Set the cells that were cut off to zero: not even the rounding error of a difference stays in them."""
     return Cells(*(np.where(real, column, 0.0) for column in cells))

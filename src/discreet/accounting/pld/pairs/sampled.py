@@ -71,7 +71,7 @@ class SampledGaussian:
         return False
 
     def span(self, tail: float) -> tuple[float, float]:
-        """Where P has all but `tail` on either side."""
+        """Return where P has all but `tail` on either side."""
         z = -float(ndtri(max(tail / 2, 1e-300)))
         if not self.removing:
             return -z * self.sigma, z * self.sigma
