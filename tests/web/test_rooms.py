@@ -32,7 +32,7 @@ LOCAL = {"resume", "as_analyst", "dummy"}
 
 
 def verbs() -> list[str]:
-    public = [n for n, f in vars(Session).items() if callable(f) and not n.startswith("_")]
+    public = [n for n in dir(Session) if callable(getattr(Session, n)) and not n.startswith("_")]
     return sorted(set(public) - LOCAL)
 
 

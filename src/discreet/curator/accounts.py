@@ -250,7 +250,7 @@ class Accounts:
         if self.budget.per is None:
             return totals
         for event, body in charges.spending(self.ledger, self.owner):
-            for name, price in self._prices(event, body, read(body, self.budget)).items():
+            for name, price in self._prices(event, body, periods_read(body, self.budget)).items():
                 totals[name] = totals.get(name, self._rule(name).start()).plus(price)
         return totals
 
@@ -278,14 +278,14 @@ class Accounts:
         writer.append(KIND, body, topic=self._topic(name))
 
 
-def said(budget: Budget, periods: tuple[str, ...]) -> dict[str, Any]:
+def periods_field(budget: Budget, periods: tuple[str, ...]) -> dict[str, Any]:
     """Return the field in which a charge says which periods it read; nothing for the complete table."""
     return (
         {} if budget.per is None or not periods else {"periods": {"by": budget.per.cut, "in": list(periods)}}
     )
 
 
-def read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
+def periods_read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
     """Return the periods that a charge read, if the budget still cuts the table in the same way; none is the
     whole table."""
     periods = body.get("periods")

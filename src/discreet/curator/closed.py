@@ -11,7 +11,8 @@ from typing import Any
 from .._errors import LedgerError
 from .._public import Public
 from . import books
-from .curator import Curator, key_path
+from .budgeted import key_path
+from .curator import Curator
 from .keys import Key
 from .ledger import Ledger
 
@@ -40,7 +41,7 @@ class Books(Curator):
 
     def _part(self, per: Any, periods: tuple[str, ...]) -> Any:
         """Return the source as it is: nothing is read, so no view of the rows is needed."""
-        return self._whole
+        return self._full_source
 
 
 def without_data(path: str | Path) -> Books:

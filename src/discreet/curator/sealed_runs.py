@@ -21,7 +21,7 @@ from .._errors import InvalidInput, LedgerError
 from ..accounting import events
 from ..accounting.caps import asked_of
 from ..mechanisms.protocols import Release, SecretlyStepped, SecretRun, check_source, rehearse
-from .accounts import said
+from .accounts import periods_field
 from .charges import SPENDING
 from .identities import identity_of
 from .ledger import Entry, computing
@@ -127,7 +127,7 @@ def _resumed(curator: Curator, mechanism: SecretlyStepped, number: int, analyst:
     after are alike, which the price of their best is computed for."""
     _require.integer(number=number)
     charge = curator.ledger.entry(number)
-    during = said(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
+    during = periods_field(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
     facts = {"rounds": mechanism.length, "size": mechanism.blob_size, "analyst": analyst, "periods": during}
     same = charge.kind == SPENDING and all(charge.body.get(name) == fact for name, fact in facts.items())
     identity = identity_of(mechanism)

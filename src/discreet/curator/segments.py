@@ -25,7 +25,7 @@ from .._errors import InvalidInput, LedgerError, NotPrivate
 from ..accounting import events
 from ..accounting.caps import asked_of
 from ..mechanisms.protocols import AnySource, Release, Run, Stepped, check_source, rehearse
-from .accounts import said
+from .accounts import periods_field
 from .charges import SPENDING
 from .identities import identity_of
 from .keys import signed_by
@@ -133,7 +133,7 @@ def resume(
             f"the checkpoint {path} is of another model, optimizer or run, or of one with other options "
             f"(entry {charge.seq} of the ledger). Nothing was trained. Give what the run was started with."
         )
-    during = said(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
+    during = periods_field(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
     if charge.body["analyst"] != analyst or charge.body.get("periods") != during:
         raise InvalidInput(
             f"the run of checkpoint {path} was paid for by another analyst, or for other periods. "

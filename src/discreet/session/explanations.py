@@ -17,10 +17,10 @@ from .terms import Terms
 
 if TYPE_CHECKING:
     from ..curator import Account
-    from .session import Session
+    from .questions import Questions
 
 
-def explain_books(session: Session, audience: str, delta: float | None) -> Explanation:
+def explain_books(session: Questions, audience: str, delta: float | None) -> Explanation:
     """Explain what was spent, of the accounts that who asks may see, and what the whole budget would mean."""
     public = session.public
     facts = [("Data", visible(public.table)), ("Unit", _unit(session))]
@@ -29,7 +29,7 @@ def explain_books(session: Session, audience: str, delta: float | None) -> Expla
     return explain_spending(accounts, audience=audience, title=title, facts=facts, delta=delta)
 
 
-def explain_sql(session: Session, text: str, audience: str, options: dict[str, Any]) -> Explanation:
+def explain_sql(session: Questions, text: str, audience: str, options: dict[str, Any]) -> Explanation:
     """Explain a planned question at its price."""
     if not isinstance(text, str):
         raise _require.fail("text", type(text).__name__, "one SELECT as text; of several, preview([...])")
@@ -71,7 +71,7 @@ def _plain(query: Any) -> bool:
 _OTHERS = "(asked by somebody else)"
 
 
-def _spending(session: Session, account: Account) -> Spending:
+def _spending(session: Questions, account: Account) -> Spending:
     """Return the account as numbers, with the running total after each charge that who asks may see."""
     rule, policy = account.rule, session.curator.policy
     own = None if session.analyst == STEWARD or policy.of(session.analyst) is None else session.analyst
@@ -96,6 +96,6 @@ def _spending(session: Session, account: Account) -> Spending:
     )
 
 
-def _unit(session: Session) -> str:
+def _unit(session: Questions) -> str:
     column = session.public.unit.column
     return "a row" if column is None else f"all rows of one {visible(column)}"

@@ -29,7 +29,7 @@ from ..tables import EngineError, Memory, Source, connect, connect_postgres, is_
 from ..tables.engines.spark_files import is_frame
 
 if TYPE_CHECKING:
-    from .session import Session
+    from .base import SessionBase
 
 
 @dataclass(slots=True, repr=False)
@@ -41,12 +41,12 @@ class Stream:
     and cost nothing.
     """
 
-    session: Session
+    session: SessionBase
     counter: Any
     number: int
 
     @classmethod
-    def begin(cls, session: Session, asked: Any) -> Self:
+    def begin(cls, session: SessionBase, asked: Any) -> Self:
         """Pay for a counter (or a learner), and start it."""
         return cls(session, asked, session.curator.start(asked, analyst=session.analyst).number)
 
@@ -219,7 +219,7 @@ class OnlineStream(Stream):
         return f"<OnlineStream {self.number} of {table!r}: {kind}, {rounds}>"
 
 
-def open_learner(session: Session, loss: Any, number: int | None, **options: Any) -> OnlineStream:
+def open_learner(session: SessionBase, loss: Any, number: int | None, **options: Any) -> OnlineStream:
     """Start an online learner, or go on with the one whose charge has this `number`."""
     asked = online_learner(session, loss, **options)
     if number is None:
@@ -228,7 +228,7 @@ def open_learner(session: Session, loss: Any, number: int | None, **options: Any
     return OnlineStream(session, asked, number)
 
 
-def online_learner(session: Session, loss: Any, **options: Any) -> OnlineLearner:
+def online_learner(session: SessionBase, loss: Any, **options: Any) -> OnlineLearner:
     """Return the priced learner of a loss: free, nothing is read or charged."""
     declared = {name: value for name, value in options.items() if value is not None}
     epsilon, rho = declared.get("epsilon"), declared.get("rho")
@@ -250,50 +250,17 @@ def _participations(public: Public) -> InvalidInput:
     )
 
 
-def open_stream(
-    session: Session,
-    text: str,
-    *,
-    epsilon: Real | None = None,
-    delta: float | None = None,
-    rho: Real | None = None,
-    horizon: int | None = None,
-    strategy: str = "auto",
-    participations: int | None = None,
-    clock: str | None = None,
-    rows: int | None = None,
-    groups: int | None = None,
-    number: int | None = None,
-    **options: Any,
-) -> Stream:
-    """Start a stream, or go on with the one whose charge has this `number`.
-
-    `epsilon` (with `delta`, by default the budget's share) or `rho` is the price of all ticks together.
-    `participations`: in how many ticks one unit may count, needed where units are a column; `separation`: how
-    many ticks there are at least between two of them. `rows`, `groups`: what one unit may contribute to one
-    tick. `strategy`, `window`, `decay`, `restart` and `capacity` as in `streaming.ContinualCounter`.
-    """
-    asked = stream_counter(
-        session,
-        text,
-        epsilon=epsilon,
-        delta=delta,
-        rho=rho,
-        horizon=horizon,
-        strategy=strategy,
-        participations=participations,
-        clock=clock,
-        rows=rows,
-        groups=groups,
-        **options,
-    )
+def open_stream(session: SessionBase, text: str, number: int | None = None, **options: Any) -> Stream:
+    """Start a stream with the options of `Session.stream`, or go on with the one whose charge has this
+    `number`."""
+    asked = stream_counter(session, text, **options)
     if number is None:
         return Stream.begin(session, asked)
     session.curator.resume(asked, number, analyst=session.analyst)
     return Stream(session, asked, number)
 
 
-def find_stream(session: Session, number: int | None = None) -> Stream:
+def find_stream(session: SessionBase, number: int | None = None) -> Stream:
     """Go on with a stream of this ledger: the one whose charge has this number, or else the newest."""
     tags = {tag_of(ContinualCounter), tag_of(OnlineLearner)}
     started = [
@@ -315,19 +282,22 @@ def find_stream(session: Session, number: int | None = None) -> Stream:
 
 
 def stream_counter(
-    session: Session,
+    session: SessionBase,
     text: str,
     *,
-    epsilon: Real | None,
-    delta: float | None,
-    rho: Real | None,
-    participations: int | None,
-    clock: str | None,
-    rows: int | None,
-    groups: int | None,
+    epsilon: Real | None = None,
+    delta: float | None = None,
+    rho: Real | None = None,
+    participations: int | None = None,
+    clock: str | None = None,
+    rows: int | None = None,
+    groups: int | None = None,
     **options: Any,
 ) -> ContinualCounter:
-    """Return the priced counter of a SQL text: free, nothing is read or charged."""
+    """Return the priced counter of a SQL text: free, nothing is read or charged.
+
+    Options as in `Session.stream`; those that are None are left to `streaming.counter`.
+    """
     public = session.public
     if epsilon is None and rho is None:
         raise InvalidInput("say what the stream may cost in all: epsilon=1. Nothing was charged.")
@@ -351,5 +321,5 @@ def stream_counter(
         rho=rho,
         clock=clock or grouped_clock,
         participations=1 if participations is None else participations,
-        **options,
+        **{name: value for name, value in options.items() if value is not None},
     )

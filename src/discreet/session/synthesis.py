@@ -22,7 +22,7 @@ from ..synthetic.quality import CopyDistance
 
 if TYPE_CHECKING:
     from ..mechanisms.protocols import Release
-    from .session import Session
+    from .models import Models
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ class SynthesisTerms:
     options: Mapping[str, Any] | None = None
     child: ChildTable | str | None = None
 
-    def mechanism(self, session: Session) -> Any:
+    def mechanism(self, session: Models) -> Any:
         """Return the priced method; nothing is read."""
         public = session.public
         options = method_options(self.options)
@@ -58,12 +58,12 @@ class SynthesisTerms:
             **options,
         )
 
-    def _delta(self, session: Session) -> float:
+    def _delta(self, session: Models) -> float:
         if self.delta is not None:
             return self.delta
         return session._delta(self.epsilon, session.curator.policy)
 
-    def _linked(self, session: Session, public: Any, options: Mapping[str, Any]) -> LinkedSynthesis:
+    def _linked(self, session: Models, public: Any, options: Mapping[str, Any]) -> LinkedSynthesis:
         """Return the priced method for two linked tables."""
         child = self.child
         if isinstance(child, str):
@@ -92,7 +92,7 @@ class SynthesisTerms:
 
 
 def synthesize(
-    session: Session,
+    session: Models,
     terms: SynthesisTerms,
     *,
     rows: int | None,
@@ -116,7 +116,7 @@ def synthesize(
 
 
 def _released(
-    session: Session,
+    session: Models,
     mechanism: Any,
     checkpoint: str | Path | None,
     resume: bool,
@@ -136,7 +136,7 @@ def _released(
 
 
 def compare_copy(
-    session: Session, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
+    session: Models, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
 ) -> Release:
     """Ask, for a price, how far the tables by two columns of a copy are from the data's, on average."""
     instance(SyntheticCopy, copy=copy)

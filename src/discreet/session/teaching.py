@@ -23,7 +23,7 @@ from ..mechanisms.protocols import ExampleSource
 
 if TYPE_CHECKING:
     from ..learning.pate import PrivateTeachers
-    from .session import Session
+    from .base import SessionBase
 
 AGGREGATORS = ("gnmax", "lnmax", "confident", "interactive", "stable", "sampled", "sparse")
 # Options of `teach` that are for some aggregators only.
@@ -188,7 +188,7 @@ def priced(event: Event, delta: float) -> float:
         return float(basic(event)[0])
 
 
-def teach(session: Session, learner: Any, *, number: int | None = None, **options: Any) -> Labeller:
+def teach(session: SessionBase, learner: Any, *, number: int | None = None, **options: Any) -> Labeller:
     """Build the mechanism, charge it and train the teachers; or find one again by its `number`."""
     mechanism, values = built(session, learner, **options)
     curator = session.curator
@@ -228,7 +228,7 @@ class TeachingPreview:
         )
 
 
-def preview(session: Session, learner: Any, **options: Any) -> TeachingPreview:
+def preview(session: SessionBase, learner: Any, **options: Any) -> TeachingPreview:
     """Price a labeller and say how many votes its noise takes."""
     unknown = sorted(set(options) - set(inspect.signature(built).parameters))
     if unknown:
@@ -243,7 +243,7 @@ def preview(session: Session, learner: Any, **options: Any) -> TeachingPreview:
 
 
 def built(
-    session: Session,
+    session: SessionBase,
     learner: Any,
     *,
     teachers: int,
@@ -415,7 +415,7 @@ def _schema(public: Any) -> list[tuple[str, Any]]:
     return list(schema.items() if isinstance(schema, Mapping) else schema)
 
 
-def _delta(session: Session, epsilon: float | None, delta: float | None) -> float:
+def _delta(session: SessionBase, epsilon: float | None, delta: float | None) -> float:
     if delta is not None:
         return delta
     return session._delta(1 if epsilon is None else epsilon, session.curator.policy) or 1e-6

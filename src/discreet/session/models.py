@@ -1,0 +1,226 @@
+"""Models and synthetic copies of a session: training, fitting, teaching (PATE), synthesis."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from .. import _require
+from .._errors import InvalidInput
+from .._require import Real
+from ..curator import segments
+from ..mechanisms.protocols import Release, SecretlyStepped, Stepped
+from .base import SessionBase
+from .room import try_room
+
+if TYPE_CHECKING:
+    from ..synthetic import ChildTable, SyntheticCopy
+    from .teaching import Labeller, TeachingPreview
+
+
+class Models(SessionBase):
+    """The verbs that learn from the table."""
+
+    __slots__ = ()
+
+    @_require.spelled
+    def train(
+        self,
+        trainer: Stepped,
+        *,
+        checkpoint: str | Path | None = None,
+        every: int = 100,
+        text: str | None = None,
+        progress: segments.Watch | None = None,
+    ) -> Release:
+        """Train a model (`learning.Trainer`), charged first.
+
+        With a `checkpoint`, its state is saved there after `every` steps, and `resume` goes on after a crash.
+
+        `progress` is called after each step with public facts: the step, and the number of steps. `text` is
+        for the record.
+        """
+        if checkpoint is not None:
+            try_room(Path(checkpoint), trainer)
+        return segments.train(
+            self.curator, trainer, checkpoint, every=every, analyst=self.analyst, text=text, progress=progress
+        )
+
+    @_require.spelled
+    def resume(
+        self,
+        trainer: Stepped,
+        checkpoint: str | Path,
+        *,
+        every: int | None = None,
+        progress: segments.Watch | None = None,
+    ) -> Release:
+        """Go on with a run from its newest checkpoint, with the trainer it was started with.
+
+        Free: it was paid for at its start.
+        """
+        return segments.resume(
+            self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=progress
+        )
+
+    @_require.spelled
+    def fit(
+        self,
+        estimator: Any,
+        *,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+        checkpoint: str | Path | None = None,
+        every: int = 100,
+        text: str | None = None,
+        progress: segments.Watch | None = None,
+        number: int | None = None,
+    ) -> Any:
+        """Fit an estimator to the table, charged first: classes, bounds and size are those of the schema.
+
+        An estimator has `mechanism(public, target=..., features=..., delta=...)`, which is priced and not run
+        yet, and `adopt(release, mechanism)`. `target` is left out where nothing is predicted (k-means,
+        components). What is trained in steps goes through `train`, with
+        `checkpoint`, `every` and `progress` as there; what runs once goes through `ask`. `features` are by
+        default all columns that can be. `number`, that of its charge, goes on with a `PrivateSearch` that was
+        interrupted, with exactly the same candidates; free.
+        """
+        if not (hasattr(estimator, "adopt") and hasattr(estimator, "mechanism")):
+            raise _require.fail(
+                "estimator",
+                type(estimator).__name__,
+                "one of discreet.learning, such as LogisticRegression(epsilon=1)",
+            )
+        if target is None and not getattr(estimator, "unsupervised", False):
+            raise _require.fail("target", None, "the name of the column to predict")
+        epsilon = getattr(estimator, "epsilon", None)
+        delta = None if epsilon is None else self._delta(epsilon, self.curator.policy)
+        mechanism = estimator.mechanism(self.public, target=target, features=features, delta=delta or None)
+        note = type(estimator).__name__ if target is None else f"{type(estimator).__name__} of {target}"
+        note = note if text is None else text
+        if isinstance(mechanism, SecretlyStepped):
+            released = self.curator.run(
+                mechanism, checkpoint=checkpoint, progress=progress, analyst=self.analyst, text=note,
+                pace=getattr(estimator, "pace", 0.0), number=number,
+            )  # fmt: skip
+        elif number is not None:
+            raise InvalidInput(
+                "number= goes on with a PrivateSearch; what is trained in steps is resumed from its "
+                "checkpoint. Nothing was charged."
+            )
+        elif isinstance(mechanism, Stepped):
+            released = self.train(mechanism, checkpoint=checkpoint, every=every, text=note, progress=progress)
+        elif checkpoint is not None or progress is not None:
+            raise InvalidInput(
+                f"{type(estimator).__name__} is fitted in one step: there is nothing to save or to "
+                f"watch on the way. Nothing was charged. "
+                f"Leave checkpoint= and progress= out."
+            )
+        else:
+            released = self.curator.ask(mechanism, analyst=self.analyst, text=note)
+        return estimator.adopt(released, mechanism)
+
+    @_require.spelled
+    def teach(
+        self,
+        learner: Any,
+        *,
+        teachers: int,
+        target: str | None = None,
+        features: Sequence[str] | None = None,
+        epsilon: float | None = None,
+        delta: float | None = None,
+        queries: int = 500,
+        aggregator: Any = "gnmax",
+        answers: int | None = None,
+        threshold: int | None = None,
+        failures: int | None = None,
+        overlap: int | None = None,
+        classes: int | None = None,
+        sanitize: float | None = None,
+        order: float | None = None,
+        size: int | None = None,
+        workers: int | None = None,
+        progress: Any = None,
+        number: int | None = None,
+    ) -> Labeller:
+        """Train teachers on disjoint parts of the data, charged first, and return a labeller that answers
+        `queries` questions about public inputs (PATE).
+
+        `learner`: a scikit-learn classifier, or `learning.pate.TorchLearner(model)`. `aggregator`: "gnmax",
+        "lnmax", "confident" (with `answers` and `threshold`), "interactive", "stable" (M_stab), "sampled"
+        (M_samp, with `overlap`), "sparse" (M_svec, with `failures`), or one of `mechanisms.votes` with its
+        own noise. `sanitize` is an epsilon, out of the whole, for publishing the data-dependent cost at
+        `order`. `classes` is for examples; `size` the bytes of one teacher in the vault. `number` finds a
+        labeller again.
+        """
+        from .teaching import teach
+
+        options = {
+            name: value for name, value in locals().items() if name not in ("self", "teach", "learner")
+        }
+        return teach(self, learner, **options)
+
+    def preview_teach(self, learner: Any, **options: Any) -> TeachingPreview:
+        """Preview the price of a labeller, the lead in votes that its noise asks for, and how many more of
+        these the budget buys: with the options of `teach`. Free: no data is touched."""
+        from .teaching import preview
+
+        return preview(self, learner, **options)
+
+    @_require.spelled
+    def synthesize(
+        self,
+        rows: int | None = None,
+        *,
+        epsilon: Real,
+        delta: float | None = None,
+        method: str = "auto",
+        columns: Sequence[str] | None = None,
+        bins: Mapping[str, Any] | None = None,
+        missing: Mapping[str, bool] | None = None,
+        rows_per_unit: int | None = None,
+        constraints: Sequence[Any] = (),
+        options: Mapping[str, Any] | None = None,
+        child: ChildTable | str | None = None,
+        seed: int | None = None,
+        checkpoint: str | Path | None = None,
+        resume: bool = False,
+        progress: segments.Watch | None = None,
+        fresh: bool = False,
+    ) -> Any:
+        """Make a synthetic copy of the table, charged first; asking again with the same options is free.
+
+        `rows`: how many to draw, by default as many as a noisy total says. `method`: "auto", "aim", "mst",
+        "mwem", "privbayes" or "independent"; `options` are its own (degree, cells). `bins`, `missing` and
+        `constraints` are public facts, see `synthetic.Domain` and `synthetic.Constraint`. With a `checkpoint`
+        the run is saved after each step, and `resume` goes on after a crash; `progress` is told each step.
+        `child`: a second private table, its name or `synthetic.ChildTable(...)`, whose rows are copied with
+        those of their units; the result is then a `SyntheticPair`, else a `SyntheticCopy`.
+        """
+        from .synthesis import SynthesisTerms, synthesize
+
+        terms = SynthesisTerms(
+            epsilon=epsilon,
+            delta=delta,
+            method=method,
+            columns=columns,
+            bins=bins,
+            missing=missing,
+            rows_per_unit=rows_per_unit,
+            constraints=constraints,
+            options=options,
+            child=child,
+        )
+        run = {"checkpoint": checkpoint, "resume": resume, "progress": progress, "fresh": fresh}
+        return synthesize(self, terms, rows=rows, seed=seed, **run)  # type: ignore[arg-type]
+
+    def compare_copy(
+        self, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
+    ) -> Release:
+        """Ask, for a price, how far a synthetic copy's tables by two columns are from the data's, on
+        average."""
+        from .synthesis import compare_copy
+
+        return compare_copy(self, copy, epsilon=epsilon, rows_per_unit=rows_per_unit)
