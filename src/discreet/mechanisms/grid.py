@@ -58,9 +58,37 @@ def _all_finite(array: Any) -> bool:
     return bool(np.isfinite(array).all())
 
 
+class _GridNoise:
+    """Adds noise on integers to reals rounded to multiples of `step`; a subclass says which noise."""
+
+    __slots__ = ()
+    step: Fraction
+
+    @property
+    def on_integers(self) -> IntegerLaplace | IntegerGaussian:
+        """The noise in steps."""
+        raise NotImplementedError
+
+    @property
+    def event(self) -> Event:
+        return self.on_integers.event
+
+    @property
+    def standard_deviation(self) -> float:
+        """The standard deviation of the noise alone; rounding adds at most half a step."""
+        return float(self.step) * self.on_integers.standard_deviation
+
+    def error(self, confidence: float = 0.95, *, entries: int = 1) -> float:
+        """Return the error of noise and rounding together."""
+        return _with_rounding(self.step, self.on_integers.error(confidence, entries=entries))
+
+    def __call__(self, values: Any, /, *, entropy: Entropy) -> Any:
+        return in_units(self.on_integers(round_to_grid(values, self.step), entropy=entropy), self.step)
+
+
 @described("mechanisms.GridLaplace")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GridLaplace:
+class GridLaplace(_GridNoise):
     """Discrete Laplace noise on reals rounded to multiples of `step`; `sensitivity` is the real l1
     sensitivity.
 
@@ -133,26 +161,10 @@ class GridLaplace:
             moved = min(moved, self.entries * math.ceil(self.linf / self.step))
         return IntegerLaplace(scale=self.scale / self.step, sensitivity=moved, neighbors=self.neighbors)
 
-    @property
-    def event(self) -> Event:
-        return self.on_integers.event
-
-    @property
-    def standard_deviation(self) -> float:
-        """Of the noise alone; rounding adds at most half a step."""
-        return float(self.step) * self.on_integers.standard_deviation
-
-    def error(self, confidence: float = 0.95, *, entries: int = 1) -> float:
-        """Return the error of noise and rounding together."""
-        return _with_rounding(self.step, self.on_integers.error(confidence, entries=entries))
-
-    def __call__(self, values: Any, /, *, entropy: Entropy) -> Any:
-        return in_units(self.on_integers(round_to_grid(values, self.step), entropy=entropy), self.step)
-
 
 @described("mechanisms.GridGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GridGaussian:
+class GridGaussian(_GridNoise):
     """Discrete Gaussian noise on reals rounded to multiples of `step`; `sensitivity` is the real l2
     sensitivity.
 
@@ -243,22 +255,6 @@ class GridGaussian:
             l2_squared=s.l2_squared,
             neighbors=self.neighbors,
         )
-
-    @property
-    def event(self) -> Event:
-        return self.on_integers.event
-
-    @property
-    def standard_deviation(self) -> float:
-        """Of the noise alone; rounding adds at most half a step."""
-        return float(self.step) * self.on_integers.standard_deviation
-
-    def error(self, confidence: float = 0.95, *, entries: int = 1) -> float:
-        """Return the error of noise and rounding together."""
-        return _with_rounding(self.step, self.on_integers.error(confidence, entries=entries))
-
-    def __call__(self, values: Any, /, *, entropy: Entropy) -> Any:
-        return in_units(self.on_integers(round_to_grid(values, self.step), entropy=entropy), self.step)
 
 
 def grid_l1(l1: Fraction, entries: int) -> int:

@@ -108,10 +108,9 @@ class Workload:
             )
 
 
-@described("matrix.Identity")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Identity(Workload):
-    """Each cell by itself: a histogram."""
+class _OneAttribute(Workload):
+    """A workload over the `n` cells of one attribute."""
 
     n: int
 
@@ -121,6 +120,12 @@ class Identity(Workload):
     @property
     def domain(self) -> tuple[int, ...]:
         return (self.n,)
+
+
+@described("matrix.Identity")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity(_OneAttribute):
+    """Each cell by itself: a histogram."""
 
     @property
     def queries(self) -> int:
@@ -147,17 +152,8 @@ class Identity(Workload):
 
 @described("matrix.Total")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Total(Workload):
+class Total(_OneAttribute):
     """The sum of all cells."""
-
-    n: int
-
-    def __post_init__(self) -> None:
-        _require.integer(n=self.n, at_least=1)
-
-    @property
-    def domain(self) -> tuple[int, ...]:
-        return (self.n,)
 
     @property
     def queries(self) -> int:
@@ -183,17 +179,8 @@ class Total(Workload):
 
 @described("matrix.Prefix")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Prefix(Workload):
+class Prefix(_OneAttribute):
     """The sums of the first cell, the first two, ... all n: a cumulative distribution."""
-
-    n: int
-
-    def __post_init__(self) -> None:
-        _require.integer(n=self.n, at_least=1)
-
-    @property
-    def domain(self) -> tuple[int, ...]:
-        return (self.n,)
 
     @property
     def queries(self) -> int:
@@ -221,17 +208,8 @@ class Prefix(Workload):
 
 @described("matrix.AllRanges")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AllRanges(Workload):
+class AllRanges(_OneAttribute):
     """The sums of all n (n + 1) / 2 ranges of cells, by first cell, then by last."""
-
-    n: int
-
-    def __post_init__(self) -> None:
-        _require.integer(n=self.n, at_least=1)
-
-    @property
-    def domain(self) -> tuple[int, ...]:
-        return (self.n,)
 
     @property
     def queries(self) -> int:
