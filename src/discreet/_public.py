@@ -19,7 +19,8 @@ from ._errors import InvalidInput, PrivateFact, WrongRelation
 from ._registry import described, plain
 
 _LARGEST = 2**1022
-_EXACT = 2**53  # from here on whole numbers that differ are one float
+# from here on whole numbers that differ are one float
+_EXACT = 2**53
 
 
 class Neighbors(StrEnum):
@@ -98,7 +99,8 @@ class Bounds:
     def __post_init__(self) -> None:
         _require.ordered(lower=self.lower, upper=self.upper)
         _require.flag(nullable=self.nullable)
-        if self.lower < -_LARGEST or self.upper > _LARGEST:  # the width must fit a float, too
+        # the width must fit a float, too
+        if self.lower < -_LARGEST or self.upper > _LARGEST:
             raise InvalidInput(
                 f"bounds must lie within 2**1022 of zero, got {self.lower!r} and {self.upper!r}."
             )
@@ -120,9 +122,8 @@ class Categories:
             if isinstance(value, int) and abs(value) >= _EXACT:
                 raise _require.fail("a category", value, "within 2**53 of zero, or a string")
         as_read = values if all(isinstance(value, int) for value in values) else tuple(map(str, values))
-        if len(set(as_read)) < len(
-            values
-        ):  # 1 and "1" are one value of a column of text: a row would be in both
+        # 1 and "1" are one value of a column of text: a row would be in both
+        if len(set(as_read)) < len(values):
             raise InvalidInput(f"categories must differ from each other, got {list(values)!r}.")
         object.__setattr__(self, "values", values)
 

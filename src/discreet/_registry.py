@@ -263,7 +263,8 @@ def _object(data: dict[str, Any]) -> Any:
         ) from None
     except DiscreetError:
         raise
-    except Exception as error:  # a constructor reads no data, so its words are about the description
+    except Exception as error:
+        # a constructor reads no data, so its words are about the description
         raise DescriptionError(
             f"{name} cannot be made from the fields {sorted(field_names)}: {error}."
         ) from None

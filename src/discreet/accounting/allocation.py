@@ -49,16 +49,14 @@ def _grid(noise: float, tail: float) -> _Grid | None:
 
     mu = 1 / noise
     mesh = math.sqrt(4e-4 * math.expm1(min(mu * mu, 700.0)))
-    far = mu - NormalDist().inv_cdf(
-        max(tail, 1e-300)
-    )  # z beyond which the pair (with the unit) has mass `tail`
+    # z beyond which the pair (with the unit) has mass `tail`
+    far = mu - NormalDist().inv_cdf(max(tail, 1e-300))
     cells = math.ceil(math.exp(min(mu * far - mu * mu / 2, 600.0)) / mesh)
     if cells > _MOST // 2:
         return None
     z = np.log(mesh * np.arange(1, cells + 1)) / mu + mu / 2
-    without = np.diff(
-        ndtr(z), prepend=0.0
-    )  # mass of each cell under N(0, 1), and of N(mu, 1): the mean of Y there
+    # mass of each cell under N(0, 1), and of N(mu, 1): the mean of Y there
+    without = np.diff(ndtr(z), prepend=0.0)
     within = np.diff(ndtr(z - mu), prepend=0.0)
     rising = np.clip(within / mesh - np.arange(cells) * without, 0.0, without)
     weights = np.zeros(cells + 1)
@@ -97,7 +95,8 @@ class Curve:
             )
         self._steps, self._beyond = int(steps), grid.beyond
         deviation = math.sqrt(steps * math.expm1(1 / noise**2))
-        reach = float(grid.values[-1])  # a heavy upper tail bears no more tilt than a few over its reach
+        # a heavy upper tail bears no more tilt than a few over its reach
+        reach = float(grid.values[-1])
         upwards = sorted(
             {0.0, *(min(k / deviation, 25 / reach) for k in (1.5, 3.0, 5.0)), 8 / reach, 16 / reach}
         )
@@ -177,18 +176,20 @@ class _Side:
         total = float(tilted.sum())
         folded = np.bincount(np.arange(len(tilted)) % size, tilted / total, minlength=size)
         law = np.roll(np.fft.irfft(np.fft.rfft(folded) ** steps, size), -(window.first % size))
+        # sums count from the first cell kept
         base, sums = (
             grid.mesh * window.first,
             grid.mesh * np.arange(size),
-        )  # sums count from the first cell kept
+        )
         exponent = np.clip(steps * math.log(total) - tilt * (base + sums), -700.0, _STEEP)
         scale = np.exp(exponent) * (1 + 8 * _U * (steps * math.log2(len(y)) + float(np.abs(exponent).max())))
         mass = np.maximum(law, 0.0) * scale
         order = slice(None, None, -1) if sign > 0 else slice(None)
 
+        # sums over all cells on the side that counts, from the far end inwards
         def heaped(
             x: _Array,
-        ) -> _Array:  # sums over all cells on the side that counts, from the far end inwards
+        ) -> _Array:
             return np.asarray(np.cumsum(x[order])[order])
 
         self._mass, self._moment = heaped(mass), heaped(mass * sums)
@@ -211,7 +212,8 @@ class _Side:
         )
         if not 0 <= index < cells:
             return lost
-        if self._exponent[index] >= _STEEP:  # the steepest cell that counts: this tilt is of no use here
+        # the steepest cell that counts: this tilt is of no use here
+        if self._exponent[index] >= _STEEP:
             return math.inf
         moment, mass = float(self._moment[index]), float(self._mass[index])
         norm = abs(c) * float(self._norm[index]) + (float(self._norms[index]) if self._sign > 0 else 0.0)

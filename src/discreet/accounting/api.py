@@ -36,7 +36,8 @@ class Accountant:
 
 
 def _pld_epsilon(event: Event, delta: float) -> float:
-    from . import pld  # the room that imports scipy: loaded when first needed
+    # the room that imports scipy: loaded when first needed
+    from . import pld
 
     return pld.epsilon(event, delta)
 
@@ -61,9 +62,8 @@ ACCOUNTANTS: dict[str, Accountant] = {
 }
 TIGHTEST = "tightest"
 _FEW = 8
-_BEST = [
-    a for name, a in ACCOUNTANTS.items() if name not in ("advanced", "basic")
-]  # those are never below "optimal"
+# those are never below "optimal"
+_BEST = [a for name, a in ACCOUNTANTS.items() if name not in ("advanced", "basic")]
 
 
 def _named(accountant: str) -> Accountant:
@@ -148,7 +148,8 @@ def _least(event: Event, price: Callable[[Accountant], float], routes: Iterable[
     many = sum(normal(event).parts.values()) > _FEW
     for accountant in routes:
         if accountant.delta is None and many and epsilons and math.isfinite(min(epsilons)):
-            continue  # the pairs behind the loss distribution know more than the (epsilon, delta) of each
+            # the pairs behind the loss distribution know more than the (epsilon, delta) of each
+            continue
         try:
             epsilons.append(price(accountant))
         except Unsupported:
@@ -172,7 +173,8 @@ def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
     least = _least(event, lambda a: _delta_by(a, event, float(epsilon)), direct)
     if least < 1 or not exact_by_pld(event):
         return least
-    return _delta_by(ACCOUNTANTS["rdp"], event, float(epsilon))  # the grid had nothing to say at this epsilon
+    # the grid had nothing to say at this epsilon
+    return _delta_by(ACCOUNTANTS["rdp"], event, float(epsilon))
 
 
 def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
@@ -182,7 +184,8 @@ def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
         return min(bound, _at_less(event, rule, epsilon)) if normal(event).distance > 0 else bound
     if _epsilon_by(accountant, event, 0.0) <= epsilon:
         return 0.0
-    low, high = math.log(1e-300), 0.0  # logarithms of a delta that is too small, and of one that will do
+    # logarithms of a delta that is too small, and of one that will do
+    low, high = math.log(1e-300), 0.0
     if accountant.epsilon(event, math.exp(low)) <= epsilon:
         return math.exp(low)
     while high - low > 1e-7:

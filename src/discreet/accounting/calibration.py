@@ -134,7 +134,8 @@ def _find_bracket(
     direction = _direction(excess_at, x, excess, low, high)
     is_private, factor = excess <= 0, 2.0 if initial_guess is None else 1.1
     while True:
-        step = factor if (direction > 0) == is_private else 1 / factor  # towards the target
+        # towards the target
+        step = factor if (direction > 0) == is_private else 1 / factor
         y = min(max(x * step, low), high)
         if integer:
             y = float(math.ceil(y)) if step > 1 else float(math.floor(y))
@@ -185,7 +186,8 @@ def _narrow_bracket(excess_at: Callable[[float], float], bracket: _Bracket, tole
         fraction = 0.5
         if iteration % 3 != 2 and math.isfinite(private_excess) and math.isfinite(violating_excess):
             fraction = private_excess / (private_excess - violating_excess)
-            margin = tolerance / (4 * abs(b - a))  # moves the guess to alternate sides of the estimate
+            # moves the guess to alternate sides of the estimate
+            margin = tolerance / (4 * abs(b - a))
             fraction = min(max(fraction - margin if iteration % 2 else fraction + margin, margin), 1 - margin)
         x = math.exp(a + fraction * (b - a))
         if x in (private, violating):

@@ -26,7 +26,8 @@ from .normal import Normal, group_delta, normal
 from .refusal import refuse
 from .solve import with_room
 
-Pairs = list[tuple[float, int]]  # epsilon, how often
+# epsilon, how often
+Pairs = list[tuple[float, int]]
 _UP = 1 + 1e-13
 _SHARES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99)
 
@@ -114,7 +115,8 @@ def _shuffled_point(e: se.Shuffled, delta: float) -> float:
 
 _POINTS: dict[type[Event], Callable[[Any, float], float]] = {
     ev.NonPrivate: lambda e, delta: math.inf,
-    ev.Gaussian: _gaussian_point,  # Balle & Wang 2018, arXiv:1805.06530, Theorem 8
+    # Balle & Wang 2018, arXiv:1805.06530, Theorem 8
+    ev.Gaussian: _gaussian_point,
     # Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Theorem 14 and Prop. 12
     ev.DiscreteGaussian: _zcdp_point,
     ev.VectorDiscreteGaussian: _zcdp_point,
@@ -122,8 +124,10 @@ _POINTS: dict[type[Event], Callable[[Any, float], float]] = {
     ev.PoissonSampled: _sampled_point,
     se.SampledWithoutReplacement: _sampled_point,
     ev.Group: _group_point,
-    se.Shuffled: _shuffled_point,  # Feldman, McMillan & Talwar 2021, arXiv:2012.12803
-    se.RandomAllocation: _allocation_point,  # Feldman & Shenfeld 2025, arXiv:2502.08202
+    # Feldman, McMillan & Talwar 2021, arXiv:2012.12803
+    se.Shuffled: _shuffled_point,
+    # Feldman & Shenfeld 2025, arXiv:2502.08202
+    se.RandomAllocation: _allocation_point,
     ce.RDPPoint: _rdp_point,
     ce.RepeatAndSelect: _rdp_point,
 }

@@ -178,7 +178,8 @@ def mills(x: float) -> float:
     """Return Mills' ratio (1 - Phi(x)) / phi(x)."""
     if x < 12:
         return normal_tail(x) * math.exp(x * x / 2) * 2.5066282746310002
-    value = x  # Laplace's continued fraction, from the inside out
+    # Laplace's continued fraction, from the inside out
+    value = x
     for k in range(40, 0, -1):
         value = x + k / value
     return 1 / value

@@ -45,7 +45,8 @@ def of_pure(epsilon: float) -> float:
 
 _MU: dict[type[Event], Callable[[Any], float]] = {
     ev.NonPrivate: lambda e: math.inf,
-    ev.Gaussian: _of_gaussian,  # Dong, Roth & Su 2022, arXiv:1905.02383, Theorem 2.7
+    # Dong, Roth & Su 2022, arXiv:1905.02383, Theorem 2.7
+    ev.Gaussian: _of_gaussian,
 }
 
 

@@ -16,7 +16,8 @@ from .. import _require
 from .._errors import InvalidInput
 from .gdp import Estimate
 
-LARGEST = 32  # the moments that Abadi et al. tried
+# the moments that Abadi et al. tried
+LARGEST = 32
 
 
 class Moments(NamedTuple):

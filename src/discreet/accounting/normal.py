@@ -197,7 +197,8 @@ def overflow(size: int, rate: Any, limit: int) -> float:
     """Return P[Binomial(size, rate) > limit], rounded up."""
     if limit >= size or rate == 0:
         return 0.0
-    from scipy.special import betainc  # P[B > k] = I_rate(k + 1, n - k)
+    # P[B > k] = I_rate(k + 1, n - k)
+    from scipy.special import betainc
 
     return min(1.0, float(betainc(limit + 1, size - limit, float(rate))) * (1 + 1e-9) + 5e-324)
 

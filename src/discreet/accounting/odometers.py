@@ -105,7 +105,8 @@ class Odometer:
         if not terms:
             return math.inf
         needed = math.log(len(self.orders)) - math.log(self.delta) + 1e-12
-        high = min(total + needed / rate for rate, total in terms)  # there one order reaches it alone
+        # there one order reaches it alone
+        high = min(total + needed / rate for rate, total in terms)
         low = high - needed / min(rate for rate, _ in terms) - 1.0
         for _ in range(200):
             middle = (low + high) / 2

@@ -19,7 +19,8 @@ from .. import _require
 from .conversion import rdp_to_epsilon, rdp_to_epsilon_classic
 
 _NORMAL = NormalDist()
-_LEAST = 2.0**-1000  # chances below this are taken as this: an underflow to 0 would make a query look free
+# chances below this are taken as this: an underflow to 0 would make a query look free
+_LEAST = 2.0**-1000
 ORDERS: tuple[float, ...] = (
     tuple(1 + x / 10 for x in range(1, 100)) + tuple(range(11, 64)) + (80, 100, 128, 192, 256, 384, 512)
 )

@@ -162,7 +162,8 @@ def gaussian_filter(*, epsilon: Real, delta: float, neighbors: Neighbors = ADD_R
     """
     _require.positive(epsilon=epsilon)
     _require.open_probability(delta=delta)
-    limit = float(epsilon)  # the margin of 1e-12 on mu covers the filter's slack: sqrt(1 + 2^-40) is less
+    # the margin of 1e-12 on mu covers the filter's slack: sqrt(1 + 2^-40) is less
+    limit = float(epsilon)
     low, high = 0.0, 1.0
     while gaussian_delta(high * (1 + 1e-12), limit) <= delta:
         low, high = high, 2 * high

@@ -62,18 +62,23 @@ def _of_selected(e: ce.RepeatAndSelect) -> float:
 
 _RULES: dict[type[Event], Callable[[Any], float]] = {
     ev.NoOp: lambda e: 0.0,
-    ev.Laplace: _of_laplace,  # Dwork, McSherry, Nissim & Smith 2006, Prop. 1
-    ev.DiscreteLaplace: lambda e: _round.up(
-        e.sensitivity / _require.exact(e.scale, "scale")
-    ),  # Ghosh et al. 2009
-    ev.RandomizedResponse: lambda e: _round.up(e.epsilon),  # Warner 1965; by the definition
-    ev.ExponentialMechanism: lambda e: _round.up(e.epsilon),  # McSherry & Talwar 2007, Theorem 6
+    # Dwork, McSherry, Nissim & Smith 2006, Prop. 1
+    ev.Laplace: _of_laplace,
+    # Ghosh et al. 2009
+    ev.DiscreteLaplace: lambda e: _round.up(e.sensitivity / _require.exact(e.scale, "scale")),
+    # Warner 1965; by the definition
+    ev.RandomizedResponse: lambda e: _round.up(e.epsilon),
+    # McSherry & Talwar 2007, Theorem 6
+    ev.ExponentialMechanism: lambda e: _round.up(e.epsilon),
     ev.PureDP: lambda e: _round.up(e.epsilon),
-    ce.NoisyMax: lambda e: _round.up(e.epsilon),  # Dwork & Roth 2014, Claim 3.9
+    # Dwork & Roth 2014, Claim 3.9
+    ce.NoisyMax: lambda e: _round.up(e.epsilon),
+    # Lyu, Su & Li 2017, their Algorithm 7
     ce.SparseVector: lambda e: _round.up(
         _require.exact(e.threshold_epsilon, "epsilon") + _require.exact(e.query_epsilon, "epsilon")
-    ),  # Lyu, Su & Li 2017, their Algorithm 7
-    se.Shuffled: lambda e: _round.up(e.epsilon),  # post-processing of the sender's own report
+    ),
+    # post-processing of the sender's own report
+    se.Shuffled: lambda e: _round.up(e.epsilon),
     ev.PoissonSampled: _of_sampled,
     se.SampledWithoutReplacement: _of_sampled,
     ev.Group: _of_group,

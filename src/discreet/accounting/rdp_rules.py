@@ -59,7 +59,8 @@ def pure_dp(epsilon: float) -> Moment:
 def randomized_response(epsilon: float, categories: int) -> Moment:
     def moment(order: float) -> float:
         if order * epsilon > 350:
-            return (order - 1) * epsilon * _UP  # the divergence never exceeds epsilon
+            # the divergence never exceeds epsilon
+            return (order - 1) * epsilon * _UP
         weight = 2 * math.exp(epsilon / 2) / (math.exp(epsilon) + categories - 1)
         return _log1p(weight * gap(order, epsilon))
 
@@ -309,13 +310,15 @@ RULES: dict[type[Event], Callable[[Any], Moment]] = {
     ev.NonPrivate: lambda e: _infinite,
     ev.Gaussian: _gaussian,
     ev.DiscreteGaussian: lambda e: gaussian(_ratio(e.sensitivity**2, e.variance)),
-    ev.VectorDiscreteGaussian: lambda e: gaussian(_ratio(e.l2_squared, e.variance)),  # CKS 2020, Theorem 14
+    # CKS 2020, Theorem 14
+    ev.VectorDiscreteGaussian: lambda e: gaussian(_ratio(e.l2_squared, e.variance)),
     ev.Laplace: lambda e: laplace(float(1 / e.noise_multiplier)) if e.noise_multiplier else _infinite,
     ev.DiscreteLaplace: discrete_laplace,
     ev.RandomizedResponse: lambda e: randomized_response(float(e.epsilon), e.categories),
     ev.PureDP: lambda e: pure_dp(float(e.epsilon)),
     ev.ExponentialMechanism: lambda e: bounded_range(float(e.epsilon)),
-    ev.ZCDP: lambda e: gaussian(2 * float(e.rho)),  # Bun & Steinke 2016, Definition 1.1
+    # Bun & Steinke 2016, Definition 1.1
+    ev.ZCDP: lambda e: gaussian(2 * float(e.rho)),
     ce.RDPPoint: point,
     ev.PoissonSampled: _sampled_poisson,
     sampled.WITHOUT_REPLACEMENT: _sampled_without_replacement,

@@ -18,7 +18,8 @@ from . import sampled_events as se
 
 Moment = Callable[[float], float]
 WITHOUT_REPLACEMENT, ALLOCATION, SHUFFLED = se.SampledWithoutReplacement, se.RandomAllocation, se.Shuffled
-LARGEST = 1 << 14  # orders above need no sum: they are never best where sampling helps
+# orders above need no sum: they are never best where sampling helps
+LARGEST = 1 << 14
 _EPS = 2.0**-52
 _Array = np.ndarray[tuple[int], np.dtype[np.float64]]
 
@@ -165,7 +166,8 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
                 return math.inf
             if mirrored or i == 2:
                 extra = grown + math.log(-math.expm1(-grown)) if grown > 0 else -math.inf
-            else:  # 3 e^g - 1: what the terms with factor 1 of (1-q+q)^n already count is taken off
+            else:
+                # 3 e^g - 1: what the terms with factor 1 of (1-q+q)^n already count is taken off
                 extra = grown + math.log(3 - math.exp(-grown))
             terms[i - 2] = log_c[i] + i * math.log(rate) + (n - i) * math.log1p(-rate) + extra
             size = max(size, grown)

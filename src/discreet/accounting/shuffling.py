@@ -114,7 +114,8 @@ def _average(clones: _Array, values: _Array, local_epsilon: float, reports: int)
     n, p = reports - 1, math.exp(-local_epsilon)
     total = float(values[-1])
     if len(clones) > 1:
-        below = betaincc(clones[1:], n - clones[1:] + 1, p)  # P[Bin(n, p) < c] = 1 - I_p(c, n - c + 1)
+        # P[Bin(n, p) < c] = 1 - I_p(c, n - c + 1)
+        below = betaincc(clones[1:], n - clones[1:] + 1, p)
         total += float(np.sum(below * np.maximum(values[:-1] - values[1:], 0.0)))
     return total * (1 + 1e-10)
 
@@ -128,7 +129,8 @@ def _delta_given(clones: _Array, local_epsilon: float, epsilon: float) -> _Array
     # (e a + m - a) > e^eps (a + e (m - a))
     first = np.clip(np.ceil(m * (grown * e - 1) / ((e - 1) * (1 + grown)) - 1e-9), 0, m + 1)
 
-    def tail(k: _Array) -> _Array:  # P[Bin(clones, 1/2) >= k] = I_{1/2}(k, clones - k + 1)
+    # P[Bin(clones, 1/2) >= k] = I_{1/2}(k, clones - k + 1)
+    def tail(k: _Array) -> _Array:
         inside = betainc(np.clip(k, 1, np.maximum(clones, 1)), np.maximum(clones - k + 1, 1), 0.5)
         return np.where(k <= 0, 1.0, np.where(k > clones, 0.0, inside))
 

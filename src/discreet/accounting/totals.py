@@ -37,16 +37,14 @@ def _gaussian(e: ev.Gaussian) -> float:
 
 
 _ZCDP: dict[type[Event], Callable[[Any], float]] = {
-    ev.Gaussian: _gaussian,  # Bun & Steinke 2016, arXiv:1605.02065, Prop. 1.6
-    ev.DiscreteGaussian: lambda e: _round.up(
-        e.sensitivity**2 / (2 * _exact(e.variance))
-    ),  # as below, one entry
-    ev.VectorDiscreteGaussian: lambda e: _round.up(
-        e.l2_squared / (2 * _exact(e.variance))
-    ),  # CKS 2020, Theorem 14
-    ev.ExponentialMechanism: lambda e: _round.up(
-        _exact(e.epsilon) ** 2 / 8
-    ),  # Cesar & Rogers 2021, Lemma 3.4
+    # Bun & Steinke 2016, arXiv:1605.02065, Prop. 1.6
+    ev.Gaussian: _gaussian,
+    # as below, one entry
+    ev.DiscreteGaussian: lambda e: _round.up(e.sensitivity**2 / (2 * _exact(e.variance))),
+    # CKS 2020, Theorem 14
+    ev.VectorDiscreteGaussian: lambda e: _round.up(e.l2_squared / (2 * _exact(e.variance))),
+    # Cesar & Rogers 2021, Lemma 3.4
+    ev.ExponentialMechanism: lambda e: _round.up(_exact(e.epsilon) ** 2 / 8),
     ev.ZCDP: lambda e: _round.up(e.rho),
 }
 
@@ -101,7 +99,8 @@ def _rho(part: Event) -> float:
         return rule(part)
     one = pure.epsilon_of(part)
     if one is not None:
-        return _round.up(_exact(one) ** 2 / 2)  # Bun & Steinke 2016, Prop. 1.4
+        # Bun & Steinke 2016, Prop. 1.4
+        return _round.up(_exact(one) ** 2 / 2)
     if isinstance(part, ev.Gaussian | ev.Laplace):
         return math.inf
     raise refuse(part, "zcdp", "its Rényi divergence is not bounded by a multiple of the order")

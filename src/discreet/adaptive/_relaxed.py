@@ -55,7 +55,8 @@ class _Earned:
         if size not in self._spectra:
             self._spectra[size] = fft.rfft(self._gamma[: 2 * size], 2 * size)
         levels: Levels = fft.irfft(fft.rfft(paid, 2 * size) * self._spectra[size], 2 * size)[size:]
-        return np.maximum(levels, 0)  # rounding of the transform
+        # rounding of the transform
+        return np.maximum(levels, 0)
 
 
 def decide(
@@ -71,7 +72,8 @@ def decide(
     earned = _Earned(gamma, wealth)
     levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
     at = used = 0
-    due = alpha - wealth  # the first discovery gives back what was lent at the start
+    # the first discovery gives back what was lent at the start
+    due = alpha - wealth
     while at < len(values):
         if used >= earned.end:
             earned.close()

@@ -41,8 +41,10 @@ from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
 
-GRID = 256  # steps of a log-likelihood ratio: 1/256 of a nat
-_MOST = 1_000_000  # times
+# steps of a log-likelihood ratio: 1/256 of a nat
+GRID = 256
+# times
+_MOST = 1_000_000
 
 
 @runtime_checkable

@@ -30,7 +30,8 @@ from ._relaxed import decide
 from .spending import Javanmard, Levels, PowerLaw, Spending
 
 _SLOW, _FAST = PowerLaw(), Javanmard()
-_MOST = 1e6  # wealth that no level can use up; more is let go, which the theorem allows
+# wealth that no level can use up; more is let go, which the theorem allows
+_MOST = 1e6
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +125,8 @@ class _Recent(_Procedure):
     wealth: float = None  # type: ignore[assignment]
     spending: Spending = _SLOW
 
-    _share = 0.5  # of alpha that is there at the start, where the user does not say
+    # of alpha that is there at the start, where the user does not say
+    _share = 0.5
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -397,9 +399,8 @@ class GeneralizedAlphaInvesting(_Procedure):
         levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
         keep, pay = 1 - self.fraction, self.fraction / self.power
         wealth, fraction, power, alpha = self.alpha * (1 - self.alpha), self.fraction, self.power, self.alpha
-        for at, value in enumerate(
-            values.tolist()
-        ):  # each level needs the decision before it: nothing to do at once
+        # each level needs the decision before it: nothing to do at once
+        for at, value in enumerate(values.tolist()):
             cost = wealth * fraction
             level = cost * power / (cost + power)
             levels[at] = level

@@ -26,7 +26,8 @@ from ..accounting import Event, epsilon, zcdp
 from ..accounting.pure import epsilon_of
 
 SampleError = Callable[[float], float]
-_UP = 1 + 1e-12  # of rounding in what follows: a few dozen operations in double precision
+# of rounding in what follows: a few dozen operations in double precision
+_UP = 1 + 1e-12
 
 
 @described("adaptive.Bound")
@@ -161,7 +162,8 @@ def _monitor(epsilon: float, delta: float, n: int, failure: float) -> float:
         times = math.ceil(2 ** (power / 2) / failure)
         seen = -math.expm1(times * math.log1p(-failure))
         noise = 2 * math.log(2 * times) / n
-        for scale in (0.5, 0.7, 1.0, 1.4):  # about where e^(epsilon + e) + noise / e is least
+        # about where e^(epsilon + e) + noise / e is least
+        for scale in (0.5, 0.7, 1.0, 1.4):
             e = scale * math.sqrt(noise)
             if epsilon + e < 2:
                 best = min(best, (math.expm1(epsilon + e) + times * delta + noise / e) / seen)

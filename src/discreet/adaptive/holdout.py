@@ -32,7 +32,8 @@ from ..tables import Source
 from ._rounds import Rounds, State
 from .generalization import Bound, best
 
-_MOST = 10**9  # of a budget
+# of a budget
+_MOST = 10**9
 
 
 @described("adaptive.Check")
@@ -346,9 +347,8 @@ class Thresholdout:
             raise InvalidInput(
                 "how far off the answers may be depends on how many there are: declare questions=..."
             )
-        agreed = (
-            self._bar + self.rounds.slack(failure / 2, self.questions) + 1
-        )  # 1: the training mean is rounded
+        # 1: the training mean is rounded
+        agreed = self._bar + self.rounds.slack(failure / 2, self.questions) + 1
         spread = self.rounds.spread(failure / 2, min(self.budget, self.questions))
         return _round.up(max(agreed, spread) * self._grid / self.size)
 

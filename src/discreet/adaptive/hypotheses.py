@@ -25,7 +25,8 @@ from ..mechanisms.protocols import Statistic
 from ..mechanisms.statistics import length_of
 
 Masses = NDArray[np.float64]
-_MOST = 10_000_000  # entries of a law that is written out
+# entries of a law that is written out
+_MOST = 10_000_000
 
 
 @runtime_checkable
@@ -225,7 +226,8 @@ def critical(values: NDArray[np.int64], masses: Masses, noise: Noise, level: flo
         return float(weights @ noise.survival(c - at))
 
     bottom, width = int(at[0]) - 1, 1
-    while chance(bottom) <= allowed:  # only where noise is wider than the law
+    # only where noise is wider than the law
+    while chance(bottom) <= allowed:
         bottom, width = bottom - width, 2 * width
     top, width = int(at[-1]) + 1, 1
     while chance(top) > allowed:

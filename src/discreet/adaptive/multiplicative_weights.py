@@ -267,9 +267,8 @@ class MultiplicativeWeights:
         if self.rule == TEXTBOOK:
             return toward * float(self.alpha) / 2
         spread = self.rounds.spread(self._share, min(self.max_updates, self.questions))
-        off = max(
-            float(self.alpha), (abs(answer - guess) - spread) / self.size
-        )  # the picture is surely off by this
+        # the picture is surely off by this
+        off = max(float(self.alpha), (abs(answer - guess) - spread) / self.size)
         return _logit(guess / self.size + toward * off) - _logit(guess / self.size)
 
     def picture(self, state: State) -> Floats:

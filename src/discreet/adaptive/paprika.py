@@ -55,8 +55,10 @@ from .hypotheses import Hypothesis, Law, OneLaplace, TwoLaplaces, critical, log_
 
 Procedure = AlphaInvesting | LordPlusPlus | Lord3 | GeneralizedAlphaInvesting
 State = dict[str, Any]
-GRID = 1024  # steps of the logarithm of a p-value
-_LEAST = 1e-300  # a level of zero has no threshold: nothing passes this one
+# steps of the logarithm of a p-value
+GRID = 1024
+# a level of zero has no threshold: nothing passes this one
+_LEAST = 1e-300
 _DEFAULT = AlphaInvesting(alpha=0.05)
 
 
@@ -192,9 +194,8 @@ class Paprika:
     def rounds(self) -> Rounds:
         """Shares for the threshold and the tests: 1 : 1 in the paper, nearly that in a monotone round, else
         the sparse vector's own."""
-        nearly = (
-            (499, 501) if self.monotone and self.redraws else None
-        )  # equal scales would need a law of their own
+        # equal scales would need a law of their own
+        nearly = (499, 501) if self.monotone and self.redraws else None
         vector = SparseVector(
             public=self.public,
             threshold=0,
@@ -312,6 +313,7 @@ def _threshold(
     alpha, rejections = kept
     if alpha is None:
         return critical(values, masses, TwoLaplaces(first=first, second=second), level)
-    share = first / (first + second)  # about where what is lost to both is least
+    # about where what is lost to both is least
+    share = first / (first + second)
     lowest = certified.quantile(scales[0], Fraction(share * alpha * (1 - alpha) / rejections)) - 1
     return critical(values, masses, OneLaplace(scale=second), level * (1 - share)) + lowest

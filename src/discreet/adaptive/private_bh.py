@@ -41,7 +41,8 @@ from ..tables import Source
 from .hypotheses import Hypothesis, Law, Masses, log_pvalues, under_null
 from .significance.result import at_most_one, survival
 
-GRID = 1024  # steps of a standard deviation, or of the logarithm of a p-value
+# steps of a standard deviation, or of the logarithm of a p-value
+GRID = 1024
 
 
 @described("adaptive.Discoveries")

@@ -104,7 +104,8 @@ class _Form:
         training = self.parts[at] if self.parts else None
         if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
             if not self.frame:
-                return arrow_columns.numbers(array, str(self.features[at]))  # refuses text
+                # refuses text
+                return arrow_columns.numbers(array, str(self.features[at]))
             instead = None if training is None or not len(training) or _gaps(training) else training[0]
             return np.array(
                 [instead if value is None else value for value in array.to_pylist()], dtype=object

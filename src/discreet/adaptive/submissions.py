@@ -22,7 +22,8 @@ from ..mechanisms.statistics import require_rows
 from ..tables import Source
 
 Bits = npt.NDArray[np.int64]
-_NAME = 100  # characters
+# characters
+_NAME = 100
 
 
 @described("adaptive.Submission")
@@ -97,7 +98,8 @@ def categories(public: Public, target: str) -> tuple[str | int, ...]:
     """Return the labels a column can have, as declared."""
     fact = public.fact(target)
     if isinstance(fact, Boolean):
-        return (0, 1)  # True and False are equal to these
+        # True and False are equal to these
+        return (0, 1)
     if not isinstance(fact, Categories):
         raise InvalidInput(f"the target {target!r} must be declared as Categories([...]) or Boolean().")
     return fact.values
@@ -135,7 +137,8 @@ def _predicted(keys: Any, ids: Any, codes: Bits) -> Bits:
     keys = arrow_columns.unpacked(keys)
     try:
         at = pc.fill_null(pc.index_in(keys, value_set=ids.cast(keys.type), skip_nulls=True), -1)
-    except (pa.ArrowException, NotImplementedError):  # ids of another kind match none
+    except (pa.ArrowException, NotImplementedError):
+        # ids of another kind match none
         return np.full(len(keys), -1, np.int64)
     where = at.to_numpy(zero_copy_only=False).astype(np.int64)
     predicted: Bits = np.append(codes, -1)[where]

@@ -14,7 +14,8 @@ from .demo.stage import ACCENT, INK
 from .plots import GRAY, _dress, _label_ends, _plain_ticks, _pyplot, _save
 
 ALARM, CALM = "#c0392b", "#3c8d53"
-Curve = Sequence[tuple[float, float]]  # false alarms, delay
+# false alarms, delay
+Curve = Sequence[tuple[float, float]]
 
 
 def power(path: Path, trials: Mapping[float, Trials], target: float) -> Path:

@@ -30,7 +30,8 @@ COLORS = {
     "basic": "#9aa5b1",
 }
 Axes = Any
-Line = tuple[str, str, Sequence[float], Sequence[float]]  # label, color, x, y
+# label, color, x, y
+Line = tuple[str, str, Sequence[float], Sequence[float]]
 
 
 def _pyplot() -> Any:

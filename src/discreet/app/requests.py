@@ -25,9 +25,11 @@ from ..query import Answer
 def beside(data: str, suffix: str) -> Path:
     """Return the file that belongs to a data file: its schema, or its ledger."""
     path, _, table = data.partition("::")
-    if tables.is_address(data):  # in the folder one is in, named as the table is
+    # in the folder one is in, named as the table is
+    if tables.is_address(data):
         return Path((table or "table").replace('"', "").replace("/", "-") + suffix)
-    if tables.is_several(path):  # a folder, or the folder that a pattern is in
+    # a folder, or the folder that a pattern is in
+    if tables.is_several(path):
         path = str(tables.stand_in(path))
     return Path(f"{path}.{table}{suffix}" if table else path + suffix)
 

@@ -27,7 +27,8 @@ from .._public import Public
 from ..tables import Engine, Source, connect
 from ..tables.engine import quoted
 
-_CELLS = 200_000_000  # classes times values that an ordered distance may look at
+# classes times values that an ordered distance may look at
+_CELLS = 200_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

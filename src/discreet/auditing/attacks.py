@@ -134,7 +134,8 @@ def _by_histogram(name: str, column: Callable[[Outputs], Floats], first: Outputs
 
     def bins(x: Floats) -> Any:
         place = np.searchsorted(edges, x, side="left" if few else "right")
-        if few:  # a value that was not seen tells nothing: the last bin but one
+        # a value that was not seen tells nothing: the last bin but one
+        if few:
             at = np.minimum(place, max(len(edges) - 1, 0))
             exact = edges[at] == x if len(edges) else np.zeros(len(x), bool)
             place = np.where(exact, place, len(edges))

@@ -37,7 +37,8 @@ from .report import Report
 Run = Callable[[Any], Any]
 THRESHOLDS = 64
 CAUTION = 0.03
-TRIES = 10  # so many runs that all fail, on both tables, are a mistake of the caller's
+# so many runs that all fail, on both tables, are a mistake of the caller's
+TRIES = 10
 
 
 def audit(
@@ -89,9 +90,8 @@ def from_outputs(
     wanted = as_claim(claim, None, None)
     parts = taken_apart(first), taken_apart(second)
     half = min(len(first), len(second)) // 2
-    paths = numeric_paths(
-        [*parts[0][:half], *parts[1][:half]]
-    )  # the other half, which measures, chooses nothing
+    # the other half, which measures, chooses nothing
+    paths = numeric_paths([*parts[0][:half], *parts[1][:half]])
     here, there = (Outputs.of_leaves(runs, paths) for runs in parts)
     measured = [
         _one_direction(a, b, wanted, (1 - confidence) / 2, name)
@@ -140,7 +140,8 @@ def in_turns(
 def _outcome(call: Run, data: Any) -> Any:
     try:
         return call(data)
-    except PublicMismatch:  # a table that is no table of this mechanism's: the caller's mistake
+    except PublicMismatch:
+        # a table that is no table of this mechanism's: the caller's mistake
         raise
     except Exception as problem:
         return Raised(kind=type(problem).__name__, message=str(problem))
@@ -149,7 +150,8 @@ def _outcome(call: Run, data: Any) -> Any:
 def _takes_one(call: Run, data: Any) -> None:
     try:
         inspect.signature(call).bind(data)
-    except ValueError:  # written in C, without a signature
+    except ValueError:
+        # written in C, without a signature
         return
     except TypeError as problem:
         raise InvalidInput(

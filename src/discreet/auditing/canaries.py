@@ -32,7 +32,8 @@ from .report import Report
 from .roc import Floats
 
 Family = Callable[[float], Event]
-_FRACTIONS = (0.3, 0.1, 0.03, 0.01)  # of the canaries that are guessed, in one-run audits
+# of the canaries that are guessed, in one-run audits
+_FRACTIONS = (0.3, 0.1, 0.03, 0.01)
 _FAR = 8
 
 
@@ -189,19 +190,19 @@ def _choose(named: Mapping[str, Floats], inside: Any, level: float, claimed: Lin
     """Return the score and the threshold that beat the claimed curve by most, as three times these canaries
     would have it, or if none does, those with the largest mu."""
     best: tuple[tuple[float, float], str, float] | None = None
-    strict = min(
-        level / 2, 1e-9
-    )  # of eight hundred thresholds, a lucky one would look as if it beat the curve
+    # of eight hundred thresholds, a lucky one would look as if it beat the curve
+    strict = min(level / 2, 1e-9)
     for name, scores in named.items():
         cuts = np.unique(np.quantile(scores, np.linspace(0, 1, 201)))
         p, q = np.sort(scores[inside]), np.sort(scores[~inside])
         hits, wrong = (len(x) - np.searchsorted(x, cuts, side="left") for x in (p, q))
         low, high = at_least(3 * hits, 3 * len(p), strict), at_most(3 * wrong, 3 * len(q), strict)
         beaten = np.maximum([claimed.tradeoff(a) for a in high.tolist()] - (1 - low), 0.0)
+        # far out a lucky few look like much
         low, high = (
             at_least(hits, len(p), 1e-3),
             at_most(wrong, len(q), 1e-3),
-        )  # far out a lucky few look like much
+        )
         mu = special.ndtri(np.clip(low, 1e-300, 1)) - special.ndtri(np.clip(high, 0, 1 - 1e-16))
         place = int(np.lexsort((mu, beaten))[-1])
         rank = (float(beaten[place]), float(mu[place]))

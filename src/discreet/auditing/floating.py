@@ -29,10 +29,11 @@ from .claims import as_claim
 from .outputs import atoms, number
 from .report import Report
 
+# numpy takes ln(2U) for noise below zero and ln(2 - U - U), rounded, above; U is a multiple of 2^-53
 _DOWN, _UP = (
     1 << 52,
     1 << 53,
-)  # numpy takes ln(2U) for noise below zero and ln(2 - U - U), rounded, above; U is a multiple of 2^-53
+)
 
 
 def explained(output: float, value: float, scale: float, *, reach: int = 6) -> bool:

@@ -19,7 +19,8 @@ from .._errors import InvalidInput
 from ..accounting.conversion import gaussian_epsilon
 from .outputs import floats
 
-_ENOUGH = 60  # halvings of [0, 64]: far below any error that matters
+# halvings of [0, 64]: far below any error that matters
+_ENOUGH = 60
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float = 0.0) -> float:
@@ -131,7 +132,8 @@ def curve_refuted(
         if rights <= 0:
             break
         least = least_fpr(rights)
-        if least <= wrongs:  # nothing changes from here on
+        # nothing changes from here on
+        if least <= wrongs:
             break
         rights = min(1.0, rights + count / (guesses - count) * (least - wrongs))
         wrongs = least

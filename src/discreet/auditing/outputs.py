@@ -26,7 +26,8 @@ from ..mechanisms.protocols import Release
 
 Floats = NDArray[np.float64]
 Leaf = tuple[str, Any]
-DEPTH = 16  # objects that hold themselves end here
+# objects that hold themselves end here
+DEPTH = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +90,8 @@ def _object(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
     objects by their attributes."""
     if is_dataclass(output) and not isinstance(output, type):
         return None, ((f".{field.name}", getattr(output, field.name)) for field in fields(output))
-    for method in ("to_pydict", "to_pylist", "to_dict", "tolist", "to_list"):  # Arrow, pandas, torch, polars
+    # Arrow, pandas, torch, polars
+    for method in ("to_pydict", "to_pylist", "to_dict", "tolist", "to_list"):
         if callable(getattr(output, method, None)):
             return None, iter((("", getattr(output, method)()),))
     attributes = getattr(output, "__dict__", None)

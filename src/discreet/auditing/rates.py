@@ -19,7 +19,8 @@ from .. import _require
 from .._errors import InvalidInput
 from ..accounting.conversion import gaussian_epsilon
 
-_SLACK = 1e-9  # scipy's quantiles of the beta law are right to about 1e-12, relatively
+# scipy's quantiles of the beta law are right to about 1e-12, relatively
+_SLACK = 1e-9
 
 
 def at_least(hits: Any, trials: Any, level: float) -> Any:

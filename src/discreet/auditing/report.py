@@ -136,9 +136,8 @@ def draw(report: Report, size: int) -> str:
     def at(x: float, y: float) -> str:
         return f"{pad + span * x:.1f},{size - pad - span * y:.1f}"
 
-    corner = (1 - report.claim.delta) / (
-        1 + math.exp(min(report.claim.epsilon, 700.0))
-    )  # where a pair's two lines meet
+    # where a pair's two lines meet
+    corner = (1 - report.claim.delta) / (1 + math.exp(min(report.claim.epsilon, 700.0)))
     grid = np.unique(np.concatenate([np.geomspace(1e-4, 1, 30), np.linspace(0, 1, 21), [corner]])).tolist()
     claimed = [(x, report.claim.tradeoff(x)) for x in grid]
     floor = " ".join([at(0, 0), *(at(x, y) for x, y in claimed), at(1, 0)])

@@ -124,7 +124,8 @@ class Roc:
         """
         _require.probability(fpr=fpr)
         _require.open_probability(confidence=confidence)
-        mixed = np.random.default_rng(0)  # the scores are sorted: any fixed mixture will do
+        # the scores are sorted: any fixed mixture will do
+        mixed = np.random.default_rng(0)
         inside, outside = mixed.permutation(self.members), mixed.permutation(self.others)
         if min(len(inside), len(outside)) < 2:
             raise InvalidInput(

@@ -16,7 +16,8 @@ from scipy import stats
 from .. import _require
 from .outputs import Floats, atoms, number
 
-_WINDOW = 16  # draws in a row: what else the machine does changes little within so few
+# draws in a row: what else the machine does changes little within so few
+_WINDOW = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,9 +117,8 @@ def _gap(times: Floats, yes: NDArray[np.bool_]) -> tuple[float, bool, float]:
     order = np.argsort(times)
     ranked, group = times[order], yes[order]
     ahead = np.cumsum(~group) / (~group).sum() - np.cumsum(group) / group.sum()
-    ahead = np.where(
-        np.append(ranked[1:] > ranked[:-1], True), ahead, 0.0
-    )  # a threshold lies between different times
+    # a threshold lies between different times
+    ahead = np.where(np.append(ranked[1:] > ranked[:-1], True), ahead, 0.0)
     at = int(np.argmax(np.abs(ahead)))
     return float(abs(ahead[at])), bool(ahead[at] > 0), float(ranked[at])
 

@@ -28,7 +28,8 @@ from .policy import Budget
 
 KIND = "account"
 PERIOD, WHOLE, TOTAL = "period", "whole", "total"
-Name = tuple[str, str]  # (PERIOD, its name), (WHOLE, "") or (TOTAL, "")
+# (PERIOD, its name), (WHOLE, "") or (TOTAL, "")
+Name = tuple[str, str]
 _WHOLE, _TOTAL = (WHOLE, ""), (TOTAL, "")
 
 
@@ -256,9 +257,8 @@ class Accounts:
 
     def _stored(self, name: Name) -> Spent:
         last, policy = self.ledger.last(KIND, self._topic(name)), self.ledger.last("policy")
-        if last is None or (
-            policy is not None and policy.seq > last.seq
-        ):  # a change of budgets writes all that is not zero
+        # a change of budgets writes all that is not zero
+        if last is None or (policy is not None and policy.seq > last.seq):
             return self._rule(name).start()
         spent: Spent = _registry.from_json(last.body["spent"])
         return spent
@@ -267,7 +267,8 @@ class Accounts:
         """Return the periods that were charged by themselves."""
         policy = self.ledger.last("policy")
         topics = self.ledger.topics(KIND, after=0 if policy is None else policy.seq)
-        start = self._topic((PERIOD, ""))[:-2]  # without the closing quote and bracket
+        # without the closing quote and bracket
+        start = self._topic((PERIOD, ""))[:-2]
         return sorted(json.loads(topic)[2] for topic in topics if topic.startswith(start))
 
     def _topic(self, name: Name) -> str:

@@ -86,7 +86,8 @@ def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = 
     for part in (_references, _totals, segments.problems, _others):
         try:
             problems += part(ledger)
-        except Exception as error:  # whatever a strange body does to who reads it
+        except Exception as error:
+            # whatever a strange body does to who reads it
             problems.append(
                 f"the books cannot be read ({type(error).__name__}): an entry is not what its kind holds"
             )

@@ -41,7 +41,8 @@ class BudgetedDataset:
         # Of either kind, a table or examples: a mechanism refuses the kind that it does not read.
         self.source: Any = source
         self.ledger = ledger
-        self.periods: tuple[str, ...] = ()  # all of them
+        # all of them
+        self.periods: tuple[str, ...] = ()
         # how the table was cut into periods when this view was made
         self._period_cut: list[str | None] | None = None
         self._full_source: Any = source
@@ -91,7 +92,8 @@ class BudgetedDataset:
         try:
             ledger = Ledger.create(path, key, body, durable=durable, remote=remote)
         except BaseException:
-            key_path(path).unlink()  # a key without a ledger would be in the way of the next try
+            # a key without a ledger would be in the way of the next try
+            key_path(path).unlink()
             raise
         return cls(source, ledger)
 

@@ -12,8 +12,10 @@ from ..accounting.filters import BudgetFilter
 from ..accounting.lanes import Item, Spent
 from .ledger import Entry, Ledger, Writer
 
-SPENDING = "charge"  # the kind of entry that raises what was spent of the dataset
-SERVED = "served"  # a stored release given to another analyst: counts for them, not for the dataset
+# the kind of entry that raises what was spent of the dataset
+SPENDING = "charge"
+# a stored release given to another analyst: counts for them, not for the dataset
+SERVED = "served"
 
 
 def spending(ledger: Ledger | Writer, analyst: str | None = None) -> Iterator[tuple[Event, dict[str, Any]]]:

@@ -221,7 +221,8 @@ class Curator(BudgetedDataset):
             own = self._accounts_for(writer, analyst, policy)[1:]
             self._write_charge(writer, books.SERVED, body, mechanism.event, policy, own, asked_of(mechanism))
         value, errors = values.decode(stored.body["value"]), stored.body.get("errors")
-        if hasattr(mechanism, "restated"):  # in the words of who asks now, not of who asked first
+        # in the words of who asks now, not of who asked first
+        if hasattr(mechanism, "restated"):
             value = mechanism.restated(value)
         error = error_of_value(value, mechanism) if errors is None else values.recalled(errors)
         return Release(
@@ -240,9 +241,8 @@ class Curator(BudgetedDataset):
             # a trained model, say: it cannot be stored, so it is never served again
             key = None
         else:
-            if release._error != error_of_value(
-                release.value, mechanism
-            ):  # it is about this release, not about all of its kind
+            # it is about this release, not about all of its kind
+            if release._error != error_of_value(release.value, mechanism):
                 body["errors"] = values.tabulated(release._error)
         with self.ledger.writing() as writer:
             writer.append("release", body, topic=key)

@@ -16,7 +16,8 @@ from .._errors import LedgerError
 from .keys import signed_by
 
 GENESIS = bytes(32)
-Row = tuple[Any, ...]  # the columns of the table, in its order
+# the columns of the table, in its order
+Row = tuple[Any, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,4 +187,5 @@ def _hex(text: Any) -> bytes:
     try:
         return bytes.fromhex(str(text))
     except ValueError:
-        return b""  # no key at all: no signature will fit it
+        # no key at all: no signature will fit it
+        return b""

@@ -22,7 +22,8 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from .._errors import LedgerError
 
 _HEADER = "discreet ledger key 1\n"
-_LONGEST = 1000  # characters; a key file has fewer
+# characters; a key file has fewer
+_LONGEST = 1000
 
 
 @dataclass(frozen=True, slots=True)

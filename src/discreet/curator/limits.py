@@ -71,6 +71,7 @@ def _length(part: Any, public: Public) -> int | None:
         return None
     try:
         length = part.length(public)
-    except Exception:  # refused elsewhere, in its own words
+    except Exception:
+        # refused elsewhere, in its own words
         return None
     return length if isinstance(length, int) else None

@@ -289,7 +289,8 @@ class InteractiveHandle:
         except (_WouldRead, DiscreetError) as refused:
             if isinstance(refused, DiscreetError):
                 raise
-        except Exception:  # it will fail again, and be counted
+        except Exception:
+            # it will fail again, and be counted
             return
 
     def _ask(
@@ -334,7 +335,8 @@ class InteractiveHandle:
     def _commit(
         self, writer: Writer, state: Any, version: int, shown: dict[str, Any], blobs: Sequence[Staged] = ()
     ) -> None:
-        assert self.ledger.key is not None  # `writing` has seen to it
+        # `writing` has seen to it
+        assert self.ledger.key is not None
         sealed = self.ledger.key.seal(_padded(state), self._context(version))
         body = {"charge": self.number, "version": version, **shown}
         for blob in blobs:

@@ -36,7 +36,8 @@ from .store import COLUMNS, FORMAT, PAGE, WAIT, Held, Tampered, forget, keep
 
 MARK = b"discreet ledger on PostgreSQL\n"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
-_ALONE = 0x64697363  # "disc": the first half of the number that is locked; the second is the schema's own
+# "disc": the first half of the number that is locked; the second is the schema's own
+_ALONE = 0x64697363
 
 
 def split(ledger: str) -> tuple[str, str]:

@@ -35,15 +35,18 @@ from .policy import STEWARD
 if TYPE_CHECKING:
     from .curator import Curator
 
-SEGMENT = "segment"  # the counter of a run was moved: body has charge, from, to
-SAVED = "checkpoint"  # a segment's checkpoint is on disk: body has charge, claim, step
+# the counter of a run was moved: body has charge, from, to
+SEGMENT = "segment"
+# a segment's checkpoint is on disk: body has charge, claim, step
+SAVED = "checkpoint"
 _MAGIC = b"discreet checkpoint 1\n"
 _SIGNATURE = 64
 
 
 # The names under which these were known here.
 Part, Resumable = Run, Stepped
-Watch = Callable[[Any], Any]  # is told, after each step, what may be shown
+# is told, after each step, what may be shown
+Watch = Callable[[Any], Any]
 
 
 class CallbackError(Exception):
@@ -87,7 +90,8 @@ def train(
     """
     _checked(mechanism, curator.source, progress)
     path = None if checkpoint is None else _fresh(Path(checkpoint))
-    if path is None:  # in one piece, then
+    # in one piece, then
+    if path is None:
         every = mechanism.length
     else:
         _multiple(every, mechanism.period)
@@ -209,7 +213,8 @@ class Work:
                     f"{self.charge.seq} of the ledger). Nothing was trained. "
                     f"Going on from it is refused; use the newest file."
                 )
-            if header["claim"] == head.seq != newest:  # saved, and crashed before the ledger heard of it
+            # saved, and crashed before the ledger heard of it
+            if header["claim"] == head.seq != newest:
                 self._record(writer, head)
         return _counter(head), head
 
@@ -237,9 +242,8 @@ class Work:
                         if progress is not None:
                             _tell(progress, part.progress)
                 raw = b"" if self.path is None else part.dump()
-            except (
-                CallbackError
-            ) as stopped:  # the caller's own code, told public facts only: like a crash, and it may say why
+            except CallbackError as stopped:
+                # the caller's own code, told public facts only: like a crash, and it may say why
                 raise stopped.error from None
             except Exception as error:
                 raise self._failed() from (error if self._by_steward else None)
@@ -338,7 +342,8 @@ def _multiple(every: Any, period: int) -> None:
 
 
 def _envelope(ledger: Ledger, header: dict[str, Any], raw: bytes) -> bytes:
-    assert ledger.key is not None  # `writing` is asked for by then
+    # `writing` is asked for by then
+    assert ledger.key is not None
     head = canonical({**header, "ledger": ledger.genesis.hash.hex()}).encode()
     size = len(head).to_bytes(4, "little")
     return _MAGIC + size + head + ledger.key.sign(_message(head, raw)) + raw

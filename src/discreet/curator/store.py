@@ -36,8 +36,10 @@ except ImportError:  # pragma: no cover  (Windows, whose locks are no POSIX lock
     fcntl = None  # type: ignore[assignment]
 
 FORMAT = 1
-WAIT = 60.0  # seconds to wait for other writers before giving up
-PAGE = 1000  # rows read in one go, so that no lock is held while somebody looks at them
+# seconds to wait for other writers before giving up
+WAIT = 60.0
+# rows read in one go, so that no lock is held while somebody looks at them
+PAGE = 1000
 COLUMNS = "seq, time, kind, body, hash, signature, sealed, topic"
 
 # Where SQLite locks a database (https://sqlite.org/fileformat2.html, "The Lock-Byte Page"): pending and
@@ -45,7 +47,8 @@ COLUMNS = "seq, time, kind, body, hash, signature, sealed, topic"
 _PENDING, _ALL = 0x40000000, 512
 _SHARED, _MANY = _PENDING + 2, 510
 _LASTING = fcntl is not None and hasattr(fcntl, "F_OFD_SETLK")
-_APPLICATION = 0x64697363  # "disc": tells a ledger from any other SQLite file
+# "disc": tells a ledger from any other SQLite file
+_APPLICATION = 0x64697363
 # The text of format 1, to the letter: files are compared with it. The indices are there for other readers; no
 # decision rests on them.
 _TABLES = """
@@ -124,7 +127,8 @@ def _after_fork_in_child() -> None:
     _HELD.clear()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+# not on Windows, which does not fork
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
 
 
@@ -476,7 +480,8 @@ class Store:
 
 def _unlock(handle: int | None) -> None:
     if handle is not None:
-        fcntl.flock(handle, fcntl.LOCK_UN)  # also where a child that bypassed our hook still has it open
+        # also where a child that bypassed our hook still has it open
+        fcntl.flock(handle, fcntl.LOCK_UN)
         os.close(handle)
 
 

@@ -150,7 +150,8 @@ class Risk:
         _require.non_negative(without=without)
         if not self.bounded or (self.delta > 0 and worst is None):
             return math.inf if worst is None else float(worst)
-        multiplied = _exp(self.epsilon) * without if without > 0 else 0.0  # not infinity times zero
+        # not infinity times zero
+        multiplied = _exp(self.epsilon) * without if without > 0 else 0.0
         bound = multiplied + self.delta * (worst or 0.0)
         return bound if worst is None else min(float(worst), bound)
 
@@ -220,7 +221,8 @@ def _curve(event: Event, top: float) -> tuple[tuple[float, float], ...]:
 def _true_positive_bound(epsilon: float, delta: float, rate: float) -> float:
     """Return the true-positive rate that (epsilon, delta) allows at a false-positive rate."""
     exp_epsilon = _exp(epsilon)
-    multiplied = exp_epsilon * rate if rate > 0 else 0.0  # not infinity times zero
+    # not infinity times zero
+    multiplied = exp_epsilon * rate if rate > 0 else 0.0
     return min(multiplied + delta, 1 - (1 - delta - rate) / exp_epsilon)
 
 

@@ -132,6 +132,7 @@ def _log_chernoff(a: float) -> float:
 def _variance(question: Floats, product: Floats) -> float:
     """Return the dot product of a question and its covariance product; infinite if a used cell is unknown."""
     used = question != 0
-    if not np.isfinite(product[used]).all():  # also where infinities would cancel to NaN
+    # also where infinities would cancel to NaN
+    if not np.isfinite(product[used]).all():
         return math.inf
     return max(0.0, float(question[used] @ product[used]))

@@ -111,7 +111,8 @@ class _UpwardPass:
     s: Floats
     below_z: Floats
     below_s: Floats
-    unknown: NDArray[Any]  # how many children have infinite variance
+    # how many children have infinite variance
+    unknown: NDArray[Any]
 
 
 def _validated(tree: Tree, values: Any, variances: Any) -> tuple[Floats, Floats]:

@@ -25,9 +25,12 @@ Method = Literal["auto", "direct", "iterative"]
 
 # singular values below this, relative to the largest, of a matrix with rows of length one, count as zero
 RANK = 1e-10
-RELATIVE_TOLERANCE = 1e-9  # constraints that differ by no more than this, relative to their terms, agree
-TOLERANCE = 1e-12  # of LSMR
-DIRECT = 2_000_000  # entries of a matrix that is still solved directly
+# constraints that differ by no more than this, relative to their terms, agree
+RELATIVE_TOLERANCE = 1e-9
+# of LSMR
+TOLERANCE = 1e-12
+# entries of a matrix that is still solved directly
+DIRECT = 2_000_000
 
 
 def least_squares(
@@ -249,9 +252,8 @@ def _measured_iteratively(A: Any, y: Floats, v: Floats) -> tuple[Estimate, Any]:
     B = sparse.csr_array(sparse.diags_array(1 / np.sqrt(v)) @ A)
     norms = np.sqrt(np.asarray(B.multiply(B).sum(axis=0)).ravel())
     columns = np.where(norms > 0, norms, 1.0)
-    B = sparse.csr_array(
-        B @ sparse.diags_array(1 / columns)
-    )  # columns of length one: the usual preconditioner
+    # columns of length one: the usual preconditioner
+    B = sparse.csr_array(B @ sparse.diags_array(1 / columns))
     x = _lsmr(B, y / np.sqrt(v)) / columns
     # A random truth, measured without noise and recovered: what does not come back is what the answers cannot
     # see (almost surely).

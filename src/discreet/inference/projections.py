@@ -19,7 +19,8 @@ from . import _check
 from ._check import NOTHING_COMPUTED, Floats, Ints
 from .least_squares import RELATIVE_TOLERANCE, least_squares
 
-_ROUNDS = 500  # of Newton's method; ten are usual
+# of Newton's method; ten are usual
+_ROUNDS = 500
 
 
 def isotonic(
@@ -82,7 +83,8 @@ def non_negative(values: Any, variances: Any = 1.0, constraints: Any = None, tot
     C = _check.matrix("constraints", constraints, columns=len(y))
     C = C if isinstance(C, np.ndarray) else C.toarray()
     d = _check.for_each("totals", totals, len(C), "constraints")
-    start = least_squares(y, v, C, d, method="direct").values  # also refuses contradictions
+    # also refuses contradictions
+    start = least_squares(y, v, C, d, method="direct").values
     if (start >= 0).all():
         return start
     return _dual_newton(y, v, C, d)
@@ -166,7 +168,8 @@ def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
         u = np.maximum(start + B.T @ multiplier, 0.0)
         gap = B @ u - right
         worst = float((np.abs(gap) / scale).max(initial=0.0))
-        if worst <= 1e-14 or best <= worst <= 1e-11:  # exact, or as exact as rounding allows
+        # exact, or as exact as rounding allows
+        if worst <= 1e-14 or best <= worst <= 1e-11:
             break
         best = worst
         active = B[:, u > 0]

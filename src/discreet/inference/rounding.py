@@ -17,7 +17,8 @@ from . import _check
 from ._check import NOTHING_COMPUTED, Floats, Ints
 from .tree import Tree
 
-EXACT = 2**52  # beyond this a float no longer tells an integer from its neighbors' halves
+# beyond this a float no longer tells an integer from its neighbors' halves
+EXACT = 2**52
 
 
 def round_to_total(values: Any, total: int | None = None) -> Ints:
@@ -118,7 +119,8 @@ def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
             f"total first: with_total for counts, least_squares otherwise."
         )
     family = np.repeat(np.arange(len(first)), size)
-    order = np.lexsort((base - x, family))  # stable: ties stay in the order given
+    # stable: ties stay in the order given
+    order = np.lexsort((base - x, family))
     rank = np.empty(len(x), np.int64)
     rank[order] = np.arange(len(x)) - np.repeat(first, size)
     rounded: Ints = base + (rank < missing[family])

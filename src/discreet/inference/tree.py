@@ -26,8 +26,10 @@ class Families:
 
     parents: Ints
     children: slice
-    first: Ints  # where each parent's children begin, counted within `children`
-    of: Ints  # for each child its place in `parents`
+    # where each parent's children begin, counted within `children`
+    first: Ints
+    # for each child its place in `parents`
+    of: Ints
 
 
 @dataclass(frozen=True, slots=True, eq=False, init=False)
@@ -39,9 +41,12 @@ class Tree:
     """
 
     parents: Ints
-    order: Ints = field(repr=False)  # nodes by depth, brothers and sisters side by side
-    starts: tuple[int, ...] = field(repr=False)  # where each level begins in `order`, and the end
-    _counts: Ints = field(repr=False)  # children of each node, in order of depth
+    # nodes by depth, brothers and sisters side by side
+    order: Ints = field(repr=False)
+    # where each level begins in `order`, and the end
+    starts: tuple[int, ...] = field(repr=False)
+    # children of each node, in order of depth
+    _counts: Ints = field(repr=False)
 
     def __init__(self, parents: Any) -> None:
         parent_array = np.asarray(parents)

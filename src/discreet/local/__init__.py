@@ -29,7 +29,8 @@ from .sets import KeyValueResponse, SetResponse
 from .shuffle import Shuffler, blend
 from .vectors import PrivUnit
 
-SCRIPT = Path(__file__).parent / "js" / "discreet-local.mjs"  # the client for browsers
+# the client for browsers
+SCRIPT = Path(__file__).parent / "js" / "discreet-local.mjs"
 
 __all__ = [
     "ClientBudget",

@@ -36,7 +36,8 @@ class ReportBatch:
 
     data: NDArray[Any]
     event: Event
-    randomizer: Any = None  # whose reports they are
+    # whose reports they are
+    randomizer: Any = None
 
     def __len__(self) -> int:
         return len(self.data)

@@ -20,13 +20,17 @@ from numpy.typing import NDArray
 from .. import _require
 from ..sampling import Entropy, exp_neg
 
-LIMIT = 1 << 52  # no bound is larger: a browser counts exactly up to 2**53
-COIN = 1 << 32  # the denominator of `coins`
+# no bound is larger: a browser counts exactly up to 2**53
+LIMIT = 1 << 52
+# the denominator of `coins`
+COIN = 1 << 32
 Codes = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-_DIGITS = 160  # bits of exp(-epsilon) that odds are computed from
-_LARGEST = 60  # beyond it no odds within LIMIT come near exp(epsilon)
+# bits of exp(-epsilon) that odds are computed from
+_DIGITS = 160
+# beyond it no odds within LIMIT come near exp(epsilon)
+_LARGEST = 60
 
 
 def below(bound: int, n: int, entropy: Entropy) -> Codes:
@@ -125,7 +129,8 @@ def positive_epsilon(epsilon: Any) -> Fraction:
 def within(ratio: Fraction, epsilon: Any) -> bool:
     """Return whether ratio <= exp(epsilon), certified: False also where 160 bits cannot tell."""
     exact = _require.exact(epsilon, "epsilon")
-    exponent = int(exact)  # exp(-epsilon) in two factors, so that large ones keep their digits
+    # exp(-epsilon) in two factors, so that large ones keep their digits
+    exponent = int(exact)
     first, rest = (
         exp_neg(Fraction(1), _DIGITS)[1] if exponent else 1 << _DIGITS,
         exp_neg(exact - exponent, _DIGITS)[1],

@@ -22,7 +22,8 @@ ORACLES: dict[str, Callable[..., FrequencyOracle]] = {
     "hadamard": HadamardResponse,
     "subset": SubsetSelection,
 }
-_TIE = 1e-9  # relative: of errors that differ by rounding alone the shorter report wins
+# relative: of errors that differ by rounding alone the shorter report wins
+_TIE = 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

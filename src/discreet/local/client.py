@@ -74,9 +74,8 @@ class ClientBudget:
                     self._answers[key] = (randomizer.start if lasting else randomizer.respond)(
                         value, entropy=entropy
                     )
-                except (
-                    InvalidInput
-                ):  # refused before anything was drawn (tests/contracts/test_randomizers.py)
+                except InvalidInput:
+                    # refused before anything was drawn (tests/contracts/test_randomizers.py)
                     self._spent = before
                     raise
             stored = self._answers[key]

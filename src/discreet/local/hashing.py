@@ -27,7 +27,8 @@ from ._base import Floats, check_range, codes_below, require_parameters, spec
 from ._draws import Codes
 from .oracles import FrequencyOracle
 
-_LONGEST = 24  # bits of a domain that is transformed whole; 2**24 floats are 128 MB
+# bits of a domain that is transformed whole; 2**24 floats are 128 MB
+_LONGEST = 24
 _CELLS = 1 << 22
 
 
@@ -179,7 +180,8 @@ class LocalHashing(FrequencyOracle):
         if self.buckets > self.domain:
             return self._counts_of(data, np.arange(self.domain))
         weights = np.zeros(1 << self._length, np.int64)
-        weights[0] = len(data)  # c = 0
+        # c = 0
+        weights[0] = len(data)
         masks, y = data[:, :-1], data[:, -1]
         for c in range(1, self.buckets):
             combined = np.zeros(len(data), np.int64)

@@ -25,7 +25,8 @@ from . import _draws
 from ._base import Floats, LocalRandomizer, check_range, codes_below, released, spec
 from ._draws import Codes
 
-_MOST_PLACES = 400  # the exact ratio looks at every pair of places for every report
+# the exact ratio looks at every pair of places for every report
+_MOST_PLACES = 400
 _WEIGHT_BITS = 36
 
 

@@ -29,7 +29,8 @@ from . import _draws
 from ._base import LocalRandomizer, check_range, released, require_span, spec
 from ._draws import Codes
 
-_ROUNDING = 1 << 32  # the resolution of rounding a value to the grid; it touches no probability of a report
+# the resolution of rounding a value to the grid; it touches no probability of a report
+_ROUNDING = 1 << 32
 _MOST_STEPS = 1 << 16
 
 

@@ -27,7 +27,8 @@ from . import _draws
 from ._base import Floats, LocalRandomizer, check_range, codes_below, released, require_parameters, spec
 from ._draws import Codes
 
-_CELLS = 1 << 22  # entries of a table of coins handled at once
+# entries of a table of coins handled at once
+_CELLS = 1 << 22
 
 
 class FrequencyOracle(LocalRandomizer):
@@ -398,7 +399,8 @@ class SubsetSelection(FrequencyOracle):
         rows = np.arange(n)
         for step in range(k):
             if step == k - 1:
-                rows = np.flatnonzero(~inside)  # whose last place is not the truth's
+                # whose last place is not the truth's
+                rows = np.flatnonzero(~inside)
             place = step + _draws.below(self.domain - 1 - step, len(rows), entropy)
             urn[rows, step], urn[rows, place] = urn[rows, place], urn[rows, step].copy()
         chosen = urn[:, :k]

@@ -226,9 +226,8 @@ class KeyValueResponse(_Padded):
         place = self._place(len(value), entropy)
         key, number = value[place] if place < len(value) else (self.keys, float(self.low))
         level = (number - float(self.low)) / (float(self.high) - float(self.low))
-        up = bool(
-            _draws.coin(int(level * _draws.COIN), _draws.COIN, 1, entropy)[0]
-        )  # also for nothing: one draw for all
+        # also for nothing: one draw for all
+        up = bool(_draws.coin(int(level * _draws.COIN), _draws.COIN, 1, entropy)[0])
         return 2 * self.keys if place >= len(value) else 2 * key + up
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:

@@ -42,7 +42,8 @@ from ..tables import Source
 from . import arrow_columns
 
 Ints = NDArray[np.int64]
-_BLOCK = 8  # so few windows are compared at once without splitting
+# so few windows are compared at once without splitting
+_BLOCK = 8
 
 
 @dataclass(frozen=True, slots=True)

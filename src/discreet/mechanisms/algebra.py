@@ -232,7 +232,8 @@ class Part:
             yield self._cut(batch.select(names), inside)
 
     def _cut(self, batch: pa.RecordBatch, inside: Any) -> pa.RecordBatch:
-        import pyarrow.compute as pc  # slow to load
+        # slow to load
+        import pyarrow.compute as pc
 
         if self._public.neighbors is ADD_REMOVE:
             return batch.filter(inside)

@@ -23,7 +23,8 @@ from .._public import Bounds, Public
 from ..tables import Source
 
 Ints = npt.NDArray[np.int64]
-LIMIT = 1 << 62  # one contribution in grid units stays below this, so that int64 never wraps on the way
+# one contribution in grid units stays below this, so that int64 never wraps on the way
+LIMIT = 1 << 62
 
 
 def one_name_each(names: Any) -> Any:
@@ -32,7 +33,8 @@ def one_name_each(names: Any) -> Any:
     The two zeros are one person, and so are all bit patterns of NaN, as they are to SQL. A dictionary is
     unpacked: it may list a name twice.
     """
-    import pyarrow.compute as pc  # slow to load
+    # slow to load
+    import pyarrow.compute as pc
 
     if pa.types.is_dictionary(names.type):
         names = names.dictionary_decode()
@@ -59,7 +61,8 @@ def unpacked(array: Any) -> Any:
 
 def present(array: Any) -> npt.NDArray[np.bool_]:
     """Return True where there is a value: not NULL, and for floats neither NaN nor infinite."""
-    import pyarrow.compute as pc  # slow to load
+    # slow to load
+    import pyarrow.compute as pc
 
     valid = pc.is_valid(array)
     if pa.types.is_floating(array.type):
@@ -69,7 +72,8 @@ def present(array: Any) -> npt.NDArray[np.bool_]:
 
 def numbers(array: Any, column: str) -> npt.NDArray[Any]:
     """Return int64, uint64 or float64 with an arbitrary finite value where nothing is present."""
-    import pyarrow.compute as pc  # slow to load
+    # slow to load
+    import pyarrow.compute as pc
 
     kind = array.type
     if pa.types.is_null(kind):
@@ -89,7 +93,8 @@ def numbers(array: Any, column: str) -> npt.NDArray[Any]:
 
 def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
     """Return, for each row, the number of its category, or -1."""
-    import pyarrow.compute as pc  # slow to load
+    # slow to load
+    import pyarrow.compute as pc
 
     kind = array.type
     if pa.types.is_null(kind):
@@ -152,12 +157,14 @@ class Grid:
 
     def __call__(self, values: npt.NDArray[Any]) -> Ints:
         num, den = self.step.numerator, self.step.denominator
-        reach = max(abs(self.low), abs(self.high)) + 1  # in steps; what lies further is clipped anyway
+        # in steps; what lies further is clipped anyway
+        reach = max(abs(self.low), abs(self.high)) + 1
         if values.dtype.kind != "f" and (reach + 1) * num + den < 1 << 63:
             limit = reach * num // den + 1
             near = (den * np.clip(_signed(values), -limit, limit) + num // 2) // num
         else:
-            with np.errstate(over="ignore"):  # a warning would tell of the data; infinities are clipped below
+            # a warning would tell of the data; infinities are clipped below
+            with np.errstate(over="ignore"):
                 rounded = np.floor(values.astype(np.float64) * _float(1 / self.step) + 0.5)
             near = np.clip(rounded, float(self.low), float(self.high)).astype(np.int64)
         return np.clip(near, self.low, self.high)

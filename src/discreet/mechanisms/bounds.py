@@ -154,8 +154,10 @@ class BinarySearchBounds:
             )[:-1]
         high = self._search(upto, total, entropy)
         low = len(edges) - 1 - self._search((total - below)[::-1], total, entropy)
-        low, high = min(low, high), max(low, high)  # noise may cross them
-        low -= low == high  # `high` is never the lowest edge
+        # noise may cross them
+        low, high = min(low, high), max(low, high)
+        # `high` is never the lowest edge
+        low -= low == high
         value = Bounds(float(edges[low]), float(edges[high]))
         return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 

@@ -24,8 +24,10 @@ from .._errors import InvalidInput
 from .._require import Real
 
 _DIGITS = 50
-_TOLERANCE = 1e-7  # relative, of the variance found; the bar is 1e-6
-_WIDEST_SUM = 1 << 12  # beyond this sigma the sum over integers is bounded by an integral
+# relative, of the variance found; the bar is 1e-6
+_TOLERANCE = 1e-7
+# beyond this sigma the sum over integers is bounded by an integral
+_WIDEST_SUM = 1 << 12
 
 
 def classical_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> float:
@@ -145,14 +147,16 @@ def zcdp_delta(rho: Real, epsilon: Real) -> float:
     _require.non_negative(epsilon=epsilon)
     r, e = _round.up(rho), _round.down(epsilon)
 
-    def log_delta(x: float) -> float:  # a = 1 + exp(x)
+    # a = 1 + exp(x)
+    def log_delta(x: float) -> float:
         order = 1 + math.exp(x)
         if order == 1:
             return 0.0
         return (order - 1) * (order * r - e) - x + order * math.log1p(-1 / order)
 
     low, high = math.log(1e-6), math.log(max(10.0, 10 * (e + 1) / r))
-    for _ in range(200):  # golden section; convex in the order, so unimodal in its logarithm
+    # golden section; convex in the order, so unimodal in its logarithm
+    for _ in range(200):
         left, right = low + 0.382 * (high - low), low + 0.618 * (high - low)
         low, high = (low, right) if log_delta(left) <= log_delta(right) else (left, high)
     best = log_delta((low + high) / 2)
@@ -200,7 +204,8 @@ def _summed_delta(v: Fraction, d: int, y0: Fraction) -> float:
     first = math.floor(y0) + 1
     sigma = math.sqrt(v)
     start = float(first - y0)
-    base = max(first, 0)  # exponents are taken relative to the largest weight in the sum
+    # exponents are taken relative to the largest weight in the sum
+    base = max(first, 0)
     count = int(12 * sigma + 40) + max(0, -first)
     k = np.arange(count, dtype=np.float64)
     y = first + k

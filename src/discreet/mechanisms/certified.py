@@ -14,7 +14,8 @@ from functools import lru_cache
 from .. import _require
 
 _BITS = 128
-_LARGEST = 20_000  # exp of more than this is never needed: tails beyond it are bounded by exp(-20000)
+# exp of more than this is never needed: tails beyond it are bounded by exp(-20000)
+_LARGEST = 20_000
 
 
 @lru_cache(maxsize=1024)

@@ -88,7 +88,8 @@ class _Chooser:
         _require.open_probability(confidence=confidence)
         if candidates == 1:
             return 0
-        allowed = (1 - confidence) * (1 - 1e-9)  # for the rounding in `tail`
+        # for the rounding in `tail`
+        allowed = (1 - confidence) * (1 - 1e-9)
         return _first(lambda c: self.tail(candidates, c) <= allowed) - 1
 
 
@@ -337,7 +338,8 @@ def _difference_tail(scale: Fraction, m: int) -> float:
     """
     x = float(1 / scale)
     p, rest = math.exp(-x), -math.expm1(-x)
-    grown = m * rest if m < 1 << 1000 else float(m / scale)  # 1 - p <= 1 / scale
+    # 1 - p <= 1 / scale
+    grown = m * rest if m < 1 << 1000 else float(m / scale)
     return _exp_neg(m / scale) * (grown + (1 + p * p) / (1 + p) + p) / (1 + p) ** 2
 
 

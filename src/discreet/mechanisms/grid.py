@@ -265,7 +265,8 @@ def grid_l1(l1: Fraction, entries: int) -> int:
 def grid_l2(l2: Fraction, entries: int, linf: Fraction | None = None) -> Sensitivity:
     """Return all norms in whole steps, from the real l2 (and l-infinity) sensitivity in steps: see
     `GridGaussian`."""
-    grown = l2**2 + entries + noise_tails.sqrt_up(4 * l2**2 * entries)  # (l2 + sqrt(entries))²
+    # (l2 + sqrt(entries))²
+    grown = l2**2 + entries + noise_tails.sqrt_up(4 * l2**2 * entries)
     widest = math.ceil(l2 if linf is None else min(l2, linf))
     return Sensitivity(linf=widest, l0=entries, l2_squared=math.floor(grown))
 

@@ -49,7 +49,8 @@ class InputPerturbation:
 
     public: Public
     column: str
-    scale: Fraction  # of the noise on each row, in steps
+    # of the noise on each row, in steps
+    scale: Fraction
     step: Fraction = Fraction(1)
     release_as: Literal["sum", "mean"] = "sum"
 
@@ -112,7 +113,8 @@ class InputPerturbation:
         for part in contributions(Sum(self.column, self.step), source):
             total += arrow_columns.exact_sum(part)
         left = self.public.declared_size("input perturbation")
-        while left > 0:  # the noise of a row is independent of its value, so it may be drawn and added apart
+        # the noise of a row is independent of its value, so it may be drawn and added apart
+        while left > 0:
             draws = sampling.discrete_laplace(self.scale, min(left, 1 << 16), entropy)
             total += sum(draws.tolist())
             left -= len(draws)

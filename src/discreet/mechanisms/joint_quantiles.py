@@ -30,7 +30,8 @@ from .quantiles import as_quantiles, grid_of, indices, number, swaps
 from .statistics import require_rows
 
 _MOST_POINTS = 512
-_MOST_SEQUENCE = 10**6  # points squared times quantiles stays below 64 of these: seconds, not hours
+# points squared times quantiles stays below 64 of these: seconds, not hours
+_MOST_SEQUENCE = 10**6
 _BITS = 96
 
 
@@ -142,9 +143,8 @@ class _Tables:
         self.aims = [width * up_to[-1] for width in widths]
         self._exps: dict[int, tuple[int, int]] = {}
         points = range(len(up_to))
-        self.best = [
-            [self._misfit(up_to[-1] - up_to[t], -1) for t in points]
-        ]  # from the last answer to the end
+        # from the last answer to the end
+        self.best = [[self._misfit(up_to[-1] - up_to[t], -1) for t in points]]
         one = 1 << bits
         self.low, self.high = [[one] * len(up_to)], [[one] * len(up_to)]
         for j in range(len(widths) - 2, 0, -1):

@@ -242,7 +242,8 @@ class Channel(Lottery):
                     f"covers that. "
                     f"Give every truth a positive probability of it."
                 )
-        self._weights()  # refuses rows that depend on each other
+        # refuses rows that depend on each other
+        self._weights()
 
     @property
     def _exact(self) -> list[list[Fraction]]:

@@ -33,7 +33,8 @@ from .protocols import Release, check_source, release
 from .statistics import require_rows, row_contribution
 
 _LARGEST = Fraction(sys.float_info.max)
-_MOST_CELLS = 1 << 30  # squares stay below 2**60
+# squares stay below 2**60
+_MOST_CELLS = 1 << 30
 Span = tuple[Fraction, Fraction]
 
 
@@ -278,7 +279,8 @@ def mean_span(count: Span, total: Span, squares: Span | None, scale: Scale) -> S
 def variance_span(count: Span, total: Span, squares: Span | None, scale: Scale) -> Span:
     """Return where the variance lies: mean square about the middle less squared distance of the mean from
     it."""
-    assert squares is not None  # the variance is always measured with squares
+    # the variance is always measured with squares
+    assert squares is not None
     half, top = scale.largest_square // 2, scale.largest_square
     square_low, square_high = (half + end for end in _quotient(squares, count, -half, top - half))
     low, high = _quotient(total, count, -scale.middle, scale.cells - scale.middle)
@@ -316,9 +318,8 @@ def _answer(noisy: Noisy, spans: Spans, scale: Scale, *, event: Event, entropy: 
             parts.append((Fraction(low), Fraction(high)))
         return spans(parts[0], parts[1], parts[2] if len(parts) > 2 else None, scale)
 
-    value = min(
-        at(None)[0], _LARGEST
-    )  # bounds near the end of floats have squares beyond it: no answer may fail because of its noise
+    # bounds near the end of floats have squares beyond it: no answer may fail because of its noise
+    value = min(at(None)[0], _LARGEST)
 
     def error(confidence: float) -> float:
         low, high = at(confidence)

@@ -261,7 +261,8 @@ def as_sensitivity(sensitivity: int | Sensitivity) -> Sensitivity:
 
 
 def _known(norm: int | None) -> int:
-    assert norm is not None  # Sensitivity fills it in
+    # Sensitivity fills it in
+    assert norm is not None
     return norm
 
 

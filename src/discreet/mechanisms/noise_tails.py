@@ -11,8 +11,10 @@ import numpy as np
 
 from .. import _require
 
-_DIGITS = 50  # working precision of mpmath; what leaves is an integer or a float
-_SUMMED = 64  # up to this sigma the discrete Gaussian is summed term by term
+# working precision of mpmath; what leaves is an integer or a float
+_DIGITS = 50
+# up to this sigma the discrete Gaussian is summed term by term
+_SUMMED = 64
 
 
 def share(confidence: float, entries: int) -> mpmath.mpf:
@@ -51,12 +53,13 @@ def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
     s = float(scale)
     budget = math.log(2 / failure)
     best = math.inf
-    for i in range(
-        1, 600
-    ):  # from 0.95 / scale down by 5% each: whatever the number of terms, one is close to the best
+    # from 0.95 / scale down by 5% each: whatever the number of terms, one is close to the best
+    for i in range(1, 600):
         x = 0.95**i / s
-        ratio = math.exp((x - 1 / s) / 2) * math.expm1(-x) / math.expm1(-1 / s)  # sinh(x / 2) / sinh(1 / 2s)
-        growth = -math.log1p(-(ratio**2))  # ln E exp(x X), rewritten without cancellation
+        # sinh(x / 2) / sinh(1 / 2s)
+        ratio = math.exp((x - 1 / s) / 2) * math.expm1(-x) / math.expm1(-1 / s)
+        # ln E exp(x X), rewritten without cancellation
+        growth = -math.log1p(-(ratio**2))
         best = min(best, (terms * growth + budget) / x)
     return math.ceil(best * (1 + 1e-9))
 
@@ -88,7 +91,8 @@ def gaussian_tail(variance: Fraction, t: int) -> float:
     if t < 0:
         return 1.0
     if variance <= _SUMMED**2:
-        return _summed_tail(max(float(variance), 1e-300), t)  # a wider law has the larger tail
+        # a wider law has the larger tail
+        return _summed_tail(max(float(variance), 1e-300), t)
     with mpmath.workdps(_DIGITS):
         sigma, m = mpmath.sqrt(_mpf(variance)), t + 1
         near = m - mpmath.mpf(1) / 2 if m - mpmath.mpf(1) / 2 >= sigma else mpmath.mpf(m - 1)

@@ -24,7 +24,8 @@ from ..accounting import Event, NonPrivate
 from ..sampling import Entropy
 from ..tables import Source
 
-Integers = NDArray[Any]  # int64, or Python ints in an object array where 64 bits would not hold them
+# int64, or Python ints in an object array where 64 bits would not hold them
+Integers = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +43,8 @@ class Sensitivity:
 
     def __post_init__(self) -> None:
         _require.integer(linf=self.linf, l0=self.l0, at_least=0)
-        object.__setattr__(self, "linf", int(self.linf))  # numpy's integers would wrap in the squares below
+        # numpy's integers would wrap in the squares below
+        object.__setattr__(self, "linf", int(self.linf))
         object.__setattr__(self, "l0", int(self.l0))
         derived_l1, derived_l2 = self.l0 * self.linf, self.l0 * self.linf**2
         for name, derived in (("l1", derived_l1), ("l2_squared", derived_l2)):

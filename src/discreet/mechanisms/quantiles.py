@@ -32,7 +32,8 @@ from .choosers import ExponentialMechanism
 from .protocols import Release, check_source, release
 from .statistics import require_rows
 
-_FINEST = 10**6  # denominator of a quantile: costs are ranks times this, and must stay in 64 bits
+# denominator of a quantile: costs are ranks times this, and must stay in 64 bits
+_FINEST = 10**6
 
 
 class _Runs(NamedTuple):
@@ -156,9 +157,8 @@ class MinMax:
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         grid, rate = grid_of(self), self._chooser().rate
-        target = min(
-            int(self.outside or 0), 1 << 60
-        )  # beyond the number of rows a rank orders the points as any other there
+        # beyond the number of rows a rank orders the points as any other there
+        target = min(int(self.outside or 0), 1 << 60)
         runs = _runs(indices(source, self.column, grid), grid.low, grid.high)
         ends = [
             _draw(runs, np.maximum(np.maximum(side - target, target - side - runs.equal), 0), rate, entropy)
@@ -203,9 +203,8 @@ class ApproximateQuantiles:
     def __post_init__(self) -> None:
         require_rows(self.public)
         exact = as_quantiles(self.qs)
-        if (
-            common := math.lcm(*(q.denominator for q in exact))
-        ) > _FINEST:  # costs of a part are in units of up to 1 / common
+        # costs of a part are in units of up to 1 / common
+        if (common := math.lcm(*(q.denominator for q in exact))) > _FINEST:
             raise _require.fail(
                 "qs", self.qs, f"fractions with a common denominator of at most {_FINEST}, not {common}"
             )

@@ -114,9 +114,8 @@ class RandomizedResponse:
 
     @property
     def event(self) -> Event:
-        if (
-            self.epsilon is not None
-        ):  # the odds were rounded below exp(epsilon): less is spent than is charged
+        # the odds were rounded below exp(epsilon): less is spent than is charged
+        if self.epsilon is not None:
             return RandomizedResponseEvent(
                 epsilon=self.epsilon, categories=len(self.labels), neighbors=self.public.neighbors
             )

@@ -48,7 +48,8 @@ class PartMean:
     column: str
 
     def __call__(self, part: Any) -> float | None:
-        import pyarrow.compute as pc  # slow to load
+        # slow to load
+        import pyarrow.compute as pc
 
         mean = pc.mean(part.column(self.column)).as_py()
         return None if mean is None else float(mean)
@@ -65,7 +66,8 @@ class PartMode:
     column: str
 
     def __call__(self, part: Any) -> Hashable:
-        import pyarrow.compute as pc  # slow to load
+        # slow to load
+        import pyarrow.compute as pc
 
         counts = pc.value_counts(pc.drop_null(part.column(self.column))).to_pylist()
         return (
@@ -273,7 +275,8 @@ class SubsampleAggregateStable:
         if self.public.neighbors is REPLACE:
             return Fraction(0)
         rate, count = self.exact_rate, self.count
-        chernoff = rate * count * Fraction(386_294_361, 10**9)  # 2 ln 2 - 1 = 0.38629436111...
+        # 2 ln 2 - 1 = 0.38629436111...
+        chernoff = rate * count * Fraction(386_294_361, 10**9)
         return 1 / certified.exp_bounds(min(max(2 * rate**2 * count, chernoff), Fraction(10_000)))[0]
 
     @property
@@ -353,10 +356,12 @@ def read_units(source: Source, columns: tuple[str, ...]) -> tuple[Any, Ints, lis
 
 
 def _names(column: Any) -> tuple[list[Any], Ints]:
-    import pyarrow.compute as pc  # slow to load
+    # slow to load
+    import pyarrow.compute as pc
 
     encoded = arrow_columns.one_name_each(column.combine_chunks()).dictionary_encode()
-    names = [*encoded.dictionary.to_pylist(), None]  # rows without a name are one unit
+    # rows without a name are one unit
+    names = [*encoded.dictionary.to_pylist(), None]
     codes = pc.fill_null(encoded.indices.cast(pa.int64()), len(names) - 1).to_numpy(zero_copy_only=False)
     return names, codes.astype(np.int64)
 

@@ -62,7 +62,8 @@ class RealScores:
 
     def sensitivity(self, public: Public) -> Sensitivity:
         ratio = _require.exact(self.claimed, "claimed") / _require.exact(self.step, "step")
-        return Sensitivity(linf=math.ceil(ratio), l0=1 << 62)  # every score may move
+        # every score may move
+        return Sensitivity(linf=math.ceil(ratio), l0=1 << 62)
 
     def __call__(self, source: Source) -> Integers:
         scores = np.asarray(self.function(source), dtype=np.float64)

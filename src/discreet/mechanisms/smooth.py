@@ -24,8 +24,10 @@ from . import _order, arrow_columns, certified
 from .protocols import Release, check_source, release
 from .statistics import require_rows
 
-_FLOOR = 2.0**-10  # smooth sensitivities below this many grid steps are raised to it: a constant is smooth
-_ROUNDING = 4e-12  # ln of how far a computed smooth sensitivity may be above the true one
+# smooth sensitivities below this many grid steps are raised to it: a constant is smooth
+_FLOOR = 2.0**-10
+# ln of how far a computed smooth sensitivity may be above the true one
+_ROUNDING = 4e-12
 
 
 def polynomial_noise(scale: Fraction, power: int, entropy: Entropy) -> int:

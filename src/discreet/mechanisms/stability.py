@@ -213,7 +213,8 @@ class DistanceToInstability:
             stated(self.function, value) if passed else None,
             event=self.event,
             entropy=entropy,
-            error=(lambda confidence: 0) if passed else None,  # what is released is exact
+            # what is released is exact
+            error=(lambda confidence: 0) if passed else None,
         )
 
 

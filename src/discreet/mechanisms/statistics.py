@@ -371,7 +371,8 @@ class Trusted(_OneRow):
     function: Callable[[Source], Any]
     claimed: Sensitivity
     name: str = "trusted"
-    entries: int | None = None  # how many integers it returns; None for a single one
+    # how many integers it returns; None for a single one
+    entries: int | None = None
 
     def length(self, public: Public) -> int | None:
         return self.entries

@@ -121,7 +121,8 @@ class Thresholds:
     questions: int | None
     monotone: bool
     gap: bool
-    redraws: ClassVar[bool] = False  # whether each positive gets a new noisy threshold
+    # whether each positive gets a new noisy threshold
+    redraws: ClassVar[bool] = False
     # Each question may be asked of another version of the table (`SparseVector`, "Versions").
     any_version: ClassVar[bool] = True
 

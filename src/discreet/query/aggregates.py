@@ -14,7 +14,8 @@ from .domain import Domain, Kind, number
 from .errors import Node, refuse
 from .nodes import Expr, Literal, key, make
 
-EXTREME = Fraction(1, 100)  # MIN and MAX are this quantile and its mirror image
+# MIN and MAX are this quantile and its mirror image
+EXTREME = Fraction(1, 100)
 
 
 @dataclass(frozen=True, slots=True)

@@ -151,7 +151,8 @@ _MOVES = {
     "QUARTER": ("months", 3),
     "YEAR": ("months", 12),
 }
-SCHEMAS = ("main", "public")  # what may stand before the name of a table: there is one schema only
+# what may stand before the name of a table: there is one schema only
+SCHEMAS = ("main", "public")
 _ORDERED = {"<", "<=", ">", ">="}
 _NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")
 
@@ -222,7 +223,8 @@ class Binder:
             like = make(op, a, _pattern(b))
             return make("not", like) if node.args.get("negate") else like
         if op == "//" and not (a.domain.integer and b.domain.integer):
-            op = "/"  # as in DuckDB, where only integers are cut off
+            # as in DuckDB, where only integers are cut off
+            op = "/"
         return make(op, a, b)
 
     def _moved(self, day: Expr, interval: exp.Interval, op: str) -> Expr:

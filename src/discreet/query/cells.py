@@ -315,7 +315,8 @@ class Explicit:
     row of the matrix counts."""
 
     matrix: Any
-    cell: Any  # for each raw combination its merged cell, or -1
+    # for each raw combination its merged cell, or -1
+    cell: Any
 
 
 def explicit(compilation: Compiled) -> Explicit:

@@ -405,7 +405,8 @@ def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
 def _clipped_integer(x: Node, fact: Bounds) -> Node:
     """Clip whole numbers, which stay whole and are then small enough to be multiplied."""
     low, high = integer_literal(int(fact.lower)), integer_literal(int(fact.upper))
-    inside = convert(_least(_greatest(x.copy(), low), high), "bigint")  # a missing one counts as the least
+    # a missing one counts as the least
+    inside = convert(_least(_greatest(x.copy(), low), high), "bigint")
     return if_(exp.Not(this=exp.Is(this=x, expression=exp.Null())), inside) if fact.nullable else inside
 
 

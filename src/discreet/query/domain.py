@@ -17,8 +17,10 @@ from typing import Any
 from .._public import Boolean, Bounds, Categories, Dates, Fact
 from .errors import Refusal
 
-HUGE = 1e150  # beyond it a range counts as unbounded: products stay finite in floats
-EXACT = 2**53  # below it the engine's floats tell whole numbers apart
+# beyond it a range counts as unbounded: products stay finite in floats
+HUGE = 1e150
+# below it the engine's floats tell whole numbers apart
+EXACT = 2**53
 
 
 class Kind(StrEnum):

@@ -26,7 +26,8 @@ class Refusal(Exception):
     it."""
 
 
-Node = Any  # a node of sqlglot's syntax tree, whose classes have moved between its versions
+# a node of sqlglot's syntax tree, whose classes have moved between its versions
+Node = Any
 
 
 def refuse(node: Node | None, fact: str, advice: str = "") -> QueryError:

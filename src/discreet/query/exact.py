@@ -38,7 +38,8 @@ class Exact:
     keys: list[tuple[Any, ...]]
     measures: list[Any]
     scores: list[Any]
-    units: Any = field(default=None)  # how many units each group has; only where the groups are not public
+    # how many units each group has; only where the groups are not public
+    units: Any = field(default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,12 @@ from .domain import Domain
 from .nodes import Expr, Literal, make
 from .plan import Plan
 
-STEPS = 1 << 20  # a range is divided into about this many steps
-PAIRED = ("covar_pop", "covar_samp", "corr")  # aggregates of two numbers
-MOST_ROWS = 100_000  # also of groups; the engine keeps lists of this length
+# a range is divided into about this many steps
+STEPS = 1 << 20
+# aggregates of two numbers
+PAIRED = ("covar_pop", "covar_samp", "corr")
+# also of groups; the engine keeps lists of this length
+MOST_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,7 +97,8 @@ class Choice:
     """A value chosen for every group: a quantile from a grid of `points` candidates, or the most common of
     `values`."""
 
-    kind: str  # quantile, mode or top
+    # quantile, mode or top
+    kind: str
     expression: Expr
     parameter: Fraction
     first: Fraction = Fraction(0)
@@ -120,7 +124,8 @@ class Recipe:
 def grid(domain: Domain) -> tuple[Fraction, int, int]:
     """Return the step for a range, and its ends in whole steps: 1 for whole numbers, else a power of two."""
     magnitude = max(abs(domain.low), abs(domain.high))
-    if domain.integral and magnitude <= 1 << 30:  # a square still fits 64 bits
+    # a square still fits 64 bits
+    if domain.integral and magnitude <= 1 << 30:
         step = Fraction(1)
     else:
         step = Fraction(2) ** (math.frexp(magnitude / STEPS)[1])
@@ -150,7 +155,8 @@ class Recipes:
         self.measures: list[Measure] = []
         self.choices: list[Choice] = []
         self.recipes = [self._recipe(aggregate) for aggregate in plan.aggregates]
-        self.written: dict[Any, Any] = {}  # the engine's queries, once they are needed
+        # the engine's queries, once they are needed
+        self.written: dict[Any, Any] = {}
 
     def _recipe(self, aggregate: Aggregate) -> Recipe:
         function, x = aggregate.function, aggregate.argument

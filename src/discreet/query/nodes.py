@@ -22,7 +22,8 @@ from .domain import Domain, Kind, constant
 from .errors import Node, Refusal
 from .operators import OPERATORS, double
 
-MAX_SQL_SIZE = 20_000  # nodes of the SQL that an expression becomes
+# nodes of the SQL that an expression becomes
+MAX_SQL_SIZE = 20_000
 MAX_DEPTH = 64
 # How many times the SQL of each operator repeats its argument.
 REPEATS = {"clamp": 8, "sqrt": 2, "ln": 2, "log2": 2, "log10": 2, "finite": 2, "exactly whole": 3}
@@ -63,7 +64,8 @@ class Column:
 class Literal:
     """Holds a constant of the query; 1, 1.0 and True are different literals."""
 
-    content: Any  # None, bool, int, float, str or date
+    # None, bool, int, float, str or date
+    content: Any
 
     @property
     def domain(self) -> Domain:
@@ -190,7 +192,8 @@ def value(node: Expr, keys: list[Any], aggregates: list[Any]) -> Any:
         return _plain(node.content)
     assert isinstance(node, Call)
     function = OPERATORS[node.op].value
-    assert function is not None  # checked by the binder
+    # checked by the binder
+    assert function is not None
     return function(*(value(arg, keys, aggregates) for arg in node.args))
 
 

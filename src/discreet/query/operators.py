@@ -31,7 +31,8 @@ Rule = Callable[..., Domain]
 class Operator:
     domain: Rule
     sql: Callable[..., Node]
-    value: Callable[..., Any] | None = None  # on numpy arrays of released numbers; NaN is NULL
+    # on numpy arrays of released numbers; NaN is NULL
+    value: Callable[..., Any] | None = None
 
 
 def double(value: float) -> Node:

@@ -14,8 +14,10 @@ from .._require import meant
 from .advice import FUNCTIONS
 from .errors import Node, QueryError, refuse
 
-LONGEST = 20_000  # characters
-DEEPEST = 60  # levels of nesting
+# characters
+LONGEST = 20_000
+# levels of nesting
+DEEPEST = 60
 
 
 def parse(text: str) -> exp.Select:

@@ -17,7 +17,8 @@ from .. import _require, sampling
 from .._errors import InvalidInput
 from ..sampling import Entropy
 
-_BITS = 128  # chances are multiples of 2**-128
+# chances are multiples of 2**-128
+_BITS = 128
 LONGEST = 1_000_000
 
 
@@ -50,12 +51,14 @@ def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
     if not (epsilon > 0 and 0 < delta < 1):
         raise InvalidInput("groups that nobody declared need an epsilon and a delta above zero.")
     one = 1 << _BITS
-    factor, step = int(exp_below(epsilon) * one), int(delta * one)  # both rounded down
+    # both rounded down
+    factor, step = int(exp_below(epsilon) * one), int(delta * one)
     entries = [0]
     while entries[-1] < one:
         p = entries[-1]
         up = (factor * p >> _BITS) + step
-        down = one + ((p + step - one) << _BITS) // factor  # 1 - (1 - p - delta) / factor, rounded down
+        # 1 - (1 - p - delta) / factor, rounded down
+        down = one + ((p + step - one) << _BITS) // factor
         entries.append(min(up, down, one))
         if len(entries) > LONGEST or entries[-1] <= p:
             raise InvalidInput(

@@ -51,7 +51,8 @@ class Plan:
     aggregates: tuple[Aggregate, ...]
     outputs: tuple[tuple[str, Expr], ...]
     having: Expr | None = None
-    order: tuple[tuple[Expr, bool], ...] = ()  # expression, descending
+    # expression, descending
+    order: tuple[tuple[Expr, bool], ...] = ()
     limit: int | None = None
     offset: int = 0
 
@@ -110,7 +111,8 @@ def _planned(text: str, public: Public, spelling: str) -> Plan:
         IndexError,
         KeyError,
         TypeError,
-    ):  # a shape of syntax tree that no rule expects
+    ):
+        # a shape of syntax tree that no rule expects
         raise refuse(
             select, "this query is put in a way that is not understood", "See docs/sql.md."
         ) from None
@@ -156,7 +158,8 @@ class _Planner:
         self.unit: str = relation.unit
         self.scope: Scope = scope
         self.row = Binder(scope)
-        self.grouped: list[Expr] = []  # the keys as they were written
+        # the keys as they were written
+        self.grouped: list[Expr] = []
         self.keys = self._keys()
         self.asked_for = Aggregates(self.row, relation.whose, relation.perhaps)
         self.aggregates: list[Aggregate] = []
@@ -208,7 +211,8 @@ class _Planner:
             return []
         only(group, {"expressions", "all"}, "in GROUP BY")
         key_nodes = group.expressions
-        if group.args.get("all"):  # by all that is no aggregate
+        # by all that is no aggregate
+        if group.args.get("all"):
             items = [named(item)[1] for item in self.select.expressions]
             key_nodes = [item for item in items if not any(True for _ in item.find_all(exp.AggFunc))]
         return [self._key(by_position(node, self.select)) for node in key_nodes]

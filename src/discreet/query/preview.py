@@ -17,8 +17,10 @@ from .plan import Plan
 from .price import Allocation, Chooser
 from .release import direct
 
-PROMISED = 0.95  # the confidence of what is said in words
-USELESS = 10  # a chosen value that is off by a tenth of all rows, or more, says nothing
+# the confidence of what is said in words
+PROMISED = 0.95
+# a chosen value that is off by a tenth of all rows, or more, says nothing
+USELESS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,8 @@ def _error(
     half = max(abs(recipes.measures[total].low), abs(recipes.measures[total].high)) * float(
         recipes.measures[total].step
     )
-    split = (1 + confidence) / 2  # each of the two within its bound
+    # each of the two within its bound
+    split = (1 + confidence) / 2
     noise = float(allocation.noises[total].error(split) * recipes.measures[total].worth)
     return (noise + half * float(allocation.noises[count].error(split))) / public.size
 

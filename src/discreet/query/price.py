@@ -46,7 +46,8 @@ class Allocation:
 
     noises: tuple[Noise, ...]
     choosers: tuple[Chooser, ...]
-    selection: tuple[Fraction, Fraction] | None  # epsilon and delta of the decision about one group
+    # epsilon and delta of the decision about one group
+    selection: tuple[Fraction, Fraction] | None
     event: Event
 
 
@@ -57,7 +58,8 @@ class Shape:
 
     sensitivities: tuple[Sensitivity, ...]
     choices: tuple[Choice, ...]
-    weights: tuple[Fraction, ...]  # measures, then choices, then selection
+    # measures, then choices, then selection
+    weights: tuple[Fraction, ...]
     moved: int
     bounding: Bounding
     known_keys: bool
@@ -75,7 +77,8 @@ def shape_of(
     """Return what pricing needs to know of a plan; `other` says that small groups are added up into one
     bucket."""
     sensitivities = [m.sensitivity(bounding, neighbors, plan.groups) for m in recipes.measures]
-    if other:  # all groups of a unit may fall into the one bucket
+    # all groups of a unit may fall into the one bucket
+    if other:
         sensitivities = [_gathered(s) for s in sensitivities]
     moved = bounding.groups if neighbors is ADD_REMOVE else 2 * bounding.groups
     if plan.groups is not None:
@@ -193,9 +196,8 @@ def _require_target(shape: Shape, target: Target) -> None:
 def _by_epsilon(shape: Shape, target: Target, *, gaussian: bool) -> Allocation:
     assert target.epsilon is not None
     total, count = sum(shape.weights), len(shape.sensitivities)
-    room = (
-        1 if len(shape.weights) == 1 else SLACK
-    )  # so that float totals, which round up, stay within what was asked
+    # so that float totals, which round up, stay within what was asked
+    room = 1 if len(shape.weights) == 1 else SLACK
     shares = [Fraction(_round.down(target.epsilon * room * w / total)) for w in shape.weights]
     delta = target.delta if shape.known_keys or not gaussian else target.delta / 2
     if gaussian:

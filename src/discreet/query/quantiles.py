@@ -14,7 +14,8 @@ from .counts import Counts
 from .measures import Choice
 from .price import Chooser
 
-_SAFE = 1 << 62  # scores below it are computed in 64 bits
+# scores below it are computed in 64 bits
+_SAFE = 1 << 62
 
 
 def scores(counts: Any, q: Fraction) -> Any:
@@ -26,7 +27,8 @@ def scores(counts: Any, q: Fraction) -> Any:
     """
     a, b = q.numerator, q.denominator
     total = counts.sum(axis=-1, keepdims=True)
-    if counts.size and int(total.max()) >= _SAFE // b:  # far beyond any table; Python's integers cannot wrap
+    # far beyond any table; Python's integers cannot wrap
+    if counts.size and int(total.max()) >= _SAFE // b:
         counts = counts.astype(object)
         total = total.astype(object)
     upto = np.cumsum(counts, axis=-1)

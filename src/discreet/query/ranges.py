@@ -25,7 +25,8 @@ from .release import limits_of
 Noise = IntegerLaplace | IntegerGaussian
 Formula = tuple[Any, ...]
 _COUNTS = ("rows", "present", "units", "distinct")
-_SLACK = 1e-12  # far more than the roundings of an expression add up to
+# far more than the roundings of an expression add up to
+_SLACK = 1e-12
 
 
 @described("query.Range")
@@ -129,7 +130,8 @@ def _enclosed(formula: Formula, boxes: list[tuple[int, int]], row: int) -> Domai
         return _number(max(low, 0) if what == "count" else low, max(high, 0) if what == "count" else high)
     if what in OPERATORS:
         parts = [_enclosed(part, boxes, row) for part in rest]
-        if what in ("/", "//", "%") and _counts(rest[1]):  # by zero there is no value
+        # by zero there is no value
+        if what in ("/", "//", "%") and _counts(rest[1]):
             parts[1] = _number(max(parts[1].low, 1.0), max(parts[1].high, 1.0))
         return OPERATORS[what].domain(*parts)
     if what in PAIRED:

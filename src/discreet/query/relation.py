@@ -24,7 +24,8 @@ from .sources import Filtered, Joined, Projected, Relation, Scan, columns_of
 from .subqueries import Marks, conjuncts, holds_query, resolves
 
 MOST_TABLES = 16
-Tables = dict[str, dict[str, Expr]]  # the columns of each table, by its alias
+# the columns of each table, by its alias
+Tables = dict[str, dict[str, Expr]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +232,8 @@ class Relations:
         on += tuple(part for c in conditions for part in _conjuncts(Binder(scope).condition(c)))
         if kind == "inner":
             self.equal.update(pair for c in on for pair in _equated(c))
-        if kind == "right" or (kind == "inner" and left.unit is None):  # the same, read from the other side
+        # the same, read from the other side
+        if kind == "right" or (kind == "inner" and left.unit is None):
             left, right = right, left
         if kind != "inner" and left.unit is None and right.unit is not None:
             raise refuse(

@@ -21,7 +21,8 @@ from .plan import Plan
 from .price import Noise
 
 DRAWS = 400
-CHUNK = 10_000  # groups at a time
+# groups at a time
+CHUNK = 10_000
 
 
 def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[Any]) -> list[Any]:
@@ -166,7 +167,8 @@ def _kept(plan: Plan, keys: list[Any], values: list[Any], size: int) -> list[int
     if plan.having is not None:
         passes = _broadcast(value(plan.having, keys, values), size) == 1.0
         rows = [r for r in rows if passes[r]]
-    for expression, descending in reversed(plan.order):  # sorts are stable: the first key decides last
+    # sorts are stable: the first key decides last
+    for expression, descending in reversed(plan.order):
         by = _broadcast(value(expression, keys, values), size)
         present = [r for r in rows if not _absent(by[r])]
         absent = [r for r in rows if _absent(by[r])]
@@ -240,7 +242,8 @@ def _simulated(
     measures."""
     if not outputs or size == 0:
         return [np.zeros(size) for _ in outputs]
-    random = np.random.default_rng(0)  # a fixed stream: the same answer always shows the same deviations
+    # a fixed stream: the same answer always shows the same deviations
+    random = np.random.default_rng(0)
     samples: list[list[Any]] = [[] for _ in outputs]
     for start in range(0, size, CHUNK):
         part = slice(start, start + CHUNK)

@@ -20,7 +20,8 @@ Rule = Callable[..., Domain]
 LONGEST = 10_000
 # characters of what REPLACE puts in: a text of LONGEST characters grows to a megabyte at most
 LONGEST_REPLACEMENT = 100
-MOST_DAYS = 400_000  # between the declared bounds of a date whose months or texts are listed
+# between the declared bounds of a date whose months or texts are listed
+MOST_DAYS = 400_000
 
 
 def any_null(*args: Domain) -> bool:
@@ -175,7 +176,8 @@ def clamp(a: Domain, low: Domain, high: Domain) -> Domain:
         integral=a.integral and low.integral and high.integral,
         nullable=a.nullable or not a.finite,
     )
-    if inner.low > inner.high:  # all of it lies beyond one end
+    # all of it lies beyond one end
+    if inner.low > inner.high:
         end = low.low if a.high < low.low else high.low
         return replace(inner, low=end, high=end)
     return inner
@@ -187,7 +189,8 @@ def extreme(pick: Callable[..., float]) -> Rule:
         joined = union(list(args), nullable=nullable)
         if joined.kind not in (Kind.NUMBER, Kind.DATE):
             raise Refusal("LEAST and GREATEST are for numbers and dates")
-        if any_null(*args):  # a missing one is skipped, so another's far end can come through
+        # a missing one is skipped, so another's far end can come through
+        if any_null(*args):
             low, high = min(a.low for a in args), max(a.high for a in args)
             sure = [a for a in args if not a.nullable]
             if pick is min and sure:

@@ -88,9 +88,8 @@ def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
         return raw_columns(node.child, kinds)
     if isinstance(node, Joined):
         right = raw_columns(node.right, kinds)
-        if (
-            node.kind == "left"
-        ):  # a row without a partner is missing, whatever its column counts a missing value as
+        # a row without a partner is missing, whatever its column counts a missing value as
+        if node.kind == "left":
             right = {alias: (fact, kind) for alias, (fact, kind) in right.items() if not _filled(fact)}
         return {**raw_columns(node.left, kinds), **right}
     return {}

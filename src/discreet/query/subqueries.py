@@ -97,7 +97,8 @@ class Marks:
                 )
             pairs.append((here(own[0]), inside(inner[0])))
         for own_side, inner_side in pairs:
-            make("=", own_side, inner_side)  # kinds that cannot be compared are refused
+            # kinds that cannot be compared are refused
+            make("=", own_side, inner_side)
         mark = self._mark(node, right, tuple(pairs))
         return make("coalesce", mark, Literal(False))
 
@@ -111,9 +112,8 @@ class Marks:
         (inner,) = right.columns.values()
         make("=", x, inner)
         mark = self._mark(node, right, ((x, inner),), counted=right.unit is None)
-        if (
-            right.unit is not None
-        ):  # inside, the unit is never missing; outside, it is where an outer join had no partner
+        # inside, the unit is never missing; outside, it is where an outer join had no partner
+        if right.unit is not None:
             listed = make("coalesce", mark, Literal(False))
             return (
                 listed if x in self.relation.whose else make("case", make("null?", x), Literal(None), listed)

@@ -347,7 +347,8 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
         return None
     try:
         workload = WorkloadQuery(queries=(text,), public=public, **options)
-    except QueryError:  # too many cells: each count by itself then
+    except QueryError:
+        # too many cells: each count by itself then
         return None
     alone = workload._alone()
     return workload if alone is not None and workload.rmse**2 < GAIN * alone else None

@@ -142,7 +142,8 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
     _require.integer(size=size, at_least=0)
     size = draws(size, entropy)
     low, high = digits(16)
-    if low == 1 << 16 or high == 0:  # certain
+    # certain
+    if low == 1 << 16 or high == 0:
         return np.arange(size if high else 0, dtype=np.int64)
     parts = (
         _kept(digits, low, high, start, min(_CHUNK, size - start), entropy)
@@ -180,7 +181,8 @@ def _kept(
 def _coins(digits: _bounds.Digits, n: int, entropy: Entropy) -> Bools:
     """Toss n coins of the probability that `digits` describes."""
     low, high = digits(16)
-    if low == 1 << 16 or high == 0:  # certain
+    # certain
+    if low == 1 << 16 or high == 0:
         return np.full(n, high > 0)
     result = np.empty(n, bool)
     for start in range(0, n, _CHUNK):

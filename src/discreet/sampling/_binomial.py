@@ -13,9 +13,11 @@ from .. import _require
 from ._entropy import Entropy, draws
 from ._table import Law, Table, Weights
 
-_BLOCKS = (1 << 20, 1 << 26)  # trials per table: of the smaller, some ten thousand outcomes matter
+# trials per table: of the smaller, some ten thousand outcomes matter
+_BLOCKS = (1 << 20, 1 << 26)
 _MOST = 1 << 40
-_NEGLIGIBLE = 1 << 8  # in units of the last bit asked for
+# in units of the last bit asked for
+_NEGLIGIBLE = 1 << 8
 _CHUNK = 1 << 13
 
 

@@ -16,7 +16,8 @@ from ._entropy import Entropy
 
 Digits = Callable[[int], tuple[int, int]]
 
-_SPARE = 40  # mpmath works with this many bits more than we use: its last 30 may be wrong
+# mpmath works with this many bits more than we use: its last 30 may be wrong
+_SPARE = 40
 
 
 def exp_neg(x: Fraction, bits: int) -> tuple[int, int]:
@@ -28,7 +29,8 @@ def exp_neg(x: Fraction, bits: int) -> tuple[int, int]:
     """
     if x == 0:
         return 1 << bits, 1 << bits
-    if x > bits:  # exp(-x) < 2**-bits
+    # exp(-x) < 2**-bits
+    if x > bits:
         return 0, 1
     working = bits + _SPARE + bits.bit_length()
     argument = libmp.from_rational(-x.numerator, x.denominator, working)

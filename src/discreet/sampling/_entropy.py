@@ -21,10 +21,13 @@ from cryptography.hazmat.primitives.ciphers.modes import CTR, GCM
 
 from .. import _require
 
-_BLOCK = 1 << 18  # bytes encrypted per call: few calls, within the caches
+# bytes encrypted per call: few calls, within the caches
+_BLOCK = 1 << 18
 _ZEROS = memoryview(bytes(_BLOCK))
-_REKEY_AFTER = 1 << 32  # bytes under one key; far below where AES-CTR is distinguishable from uniform
-_SLACK = 15  # update_into wants room for one more AES block
+# bytes under one key; far below where AES-CTR is distinguishable from uniform
+_REKEY_AFTER = 1 << 32
+# update_into wants room for one more AES block
+_SLACK = 15
 
 
 class Entropy:
@@ -107,7 +110,8 @@ class Entropy:
         """Write the next `size` bytes to the front of the buffer; where it ends too soon after them, the last
         few come by way of a copy."""
         with self._lock:
-            if self._pid != os.getpid():  # a fork that bypassed Python's hooks
+            # a fork that bypassed Python's hooks
+            if self._pid != os.getpid():
                 self._forked()
             for start in range(0, size, _BLOCK):
                 length = min(_BLOCK, size - start)
@@ -198,7 +202,8 @@ class Stream(Entropy):
         self._use(self._source.bytes(32))
 
     def _forked(self) -> None:
-        if self.private:  # else it repeats itself by design
+        # else it repeats itself by design
+        if self.private:
             self._use(os.urandom(32))
         self._pid = os.getpid()
 
@@ -206,7 +211,8 @@ class Stream(Entropy):
         self._stream, self._spent = Cipher(AES(key), GCM(bytes(12))).encryptor(), 0
 
 
-_MOST_DRAWS = 1 << 40  # more fit no memory
+# more fit no memory
+_MOST_DRAWS = 1 << 40
 
 
 def draws(n: int, entropy: Entropy) -> int:
@@ -236,7 +242,8 @@ _ALIVE: weakref.WeakSet[Entropy] = weakref.WeakSet()
 def _after_fork_in_child() -> None:
     alive = list(_ALIVE)
     for entropy in alive:
-        entropy._lock = threading.Lock()  # another thread of the parent may have held the old one
+        # another thread of the parent may have held the old one
+        entropy._lock = threading.Lock()
         # not yet this process's: whatever fails below, nothing is drawn from an inherited stream
         entropy._pid = None
     for entropy in alive:
@@ -246,5 +253,6 @@ def _after_fork_in_child() -> None:
             entropy._forked()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+# not on Windows, which does not fork
+if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -16,10 +16,12 @@ from functools import lru_cache
 from . import _bounds
 
 DIGIT = 30
-MARGIN = 2  # leading bits that stay zero, so that sums have no digit more than their terms
+# leading bits that stay zero, so that sums have no digit more than their terms
+MARGIN = 2
 # the series is around 1 - 2**-8: far enough from 1 that its variable has no leading digit of zeros
 _INNER = 8
-_SERIES_ERROR = 7  # units; see `enclose`
+# units; see `enclose`
+_SERIES_ERROR = 7
 
 
 def round_up(bits: int) -> int:
@@ -33,12 +35,16 @@ class Logarithm:
     2**-bits."""
 
     bits: int
-    center: int  # c / 4 for c = 1 - 2**-8
+    # c / 4 for c = 1 - 2**-8
+    center: int
     log_two: int
-    turns: int  # a power of two above `bits`
-    top: int  # -ln(c), and what rounding may hide
+    # a power of two above `bits`
+    turns: int
+    # -ln(c), and what rounding may hide
+    top: int
     spread: int
-    coefficients: tuple[int, ...]  # 1/(2i + 1) for the last i first
+    # 1/(2i + 1) for the last i first
+    coefficients: tuple[int, ...]
 
     @property
     def lift(self) -> int:
@@ -60,7 +66,8 @@ class Logarithm:
                2**(j + 2) units, written below as the difference of two numbers of full length.
         """
         shift = self.bits - 1 - prefix.bit_length()
-        mantissa = prefix << shift  # m / 4
+        # m / 4
+        mantissa = prefix << shift
         lower, upper = prefix << shift + MARGIN, (prefix + 1) << shift + MARGIN
         z = ((mantissa - self.center) << self.bits) // (mantissa + self.center)
         square = z * z >> self.bits

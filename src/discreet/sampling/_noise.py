@@ -30,18 +30,25 @@ from ._table import Law, Table, Weights
 
 Integers = npt.NDArray[Any]
 
-_CHUNK = 1 << 14  # words handled at once: the buffers stay in the second-level cache
-_PLACE_BITS = 31  # bits of a word that tell the place in a cell
+# words handled at once: the buffers stay in the second-level cache
+_CHUNK = 1 << 14
+# bits of a word that tell the place in a cell
+_PLACE_BITS = 31
+# beyond either, values are Python integers; within both, below 2**62
 _NATIVE_SHIFT, _NATIVE_CELLS = (
     42,
     1 << 20,
-)  # beyond either, values are Python integers; within both, below 2**62
-_FEW = 4  # up to so many draws are made one by one
-_ALL = 256  # up to so many draws are all looked at twice
-_RARE = 28.0  # more draws stay open than there are second looks with probability below exp(-28) = 7e-13
+)
+# up to so many draws are made one by one
+_FEW = 4
+# up to so many draws are all looked at twice
+_ALL = 256
+# more draws stay open than there are second looks with probability below exp(-28) = 7e-13
+_RARE = 28.0
 _CELL = np.uint64(0xFFFF << 48)
 _COIN = np.uint64(0xFFFF << 32)
-_OPEN = -(1 << 31)  # in place of a value that 16 bits do not decide
+# in place of a value that 16 bits do not decide
+_OPEN = -(1 << 31)
 
 
 def geometric(x: Any, n: int, entropy: Entropy) -> Integers:
@@ -275,7 +282,8 @@ class _Wide:
         hard, words = self._fill(out, entropy)
         while len(hard):
             values, heads = self._settle(words, entropy)
-            if values.dtype == object:  # always for huge scales; else for a value of more than 62 bits
+            # always for huge scales; else for a value of more than 62 bits
+            if values.dtype == object:
                 out = out.astype(object, copy=False)
             out[hard] = values
             hard = hard[~heads]

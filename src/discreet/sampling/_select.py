@@ -121,7 +121,8 @@ def top_k_gumbel_rows(
 def _by_intervals(low: Floats, high: Floats, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
     """Return the k largest by their lower ends, row by row, and whether the intervals leave no doubt about
     them."""
-    if k > 8:  # one sort of each row costs less than so many passes
+    # one sort of each row costs less than so many passes
+    if k > 8:
         order = np.argsort(-low, axis=1, kind="stable")
         ends = np.take_along_axis(high, order, axis=1)[:, ::-1]
         after = np.maximum.accumulate(ends, axis=1)[:, ::-1][:, 1 : k + 1]

@@ -31,7 +31,8 @@ class _Floor:
     down."""
 
     log: Logarithm
-    slope: int  # slope <= 2**(shift - bits) / x <= slope + 1
+    # slope <= 2**(shift - bits) / x <= slope + 1
+    slope: int
     shift: int
     low_offset: int
     high_offset: int

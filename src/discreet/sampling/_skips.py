@@ -19,10 +19,10 @@ Indices = npt.NDArray[np.int64]
 
 # Above these rates a coin for each is as cheap; below, floats say little about a gap.
 _SPARSE = Fraction(1, 1 << 40), Fraction(1, 16)
-_GAPS = 1 << 14  # drawn at a time
-_FLOAT_ERROR = (
-    2.0**-44
-)  # relative, of numpy's log (2**-46, see docs/sampling.md) and of the few operations around it
+# drawn at a time
+_GAPS = 1 << 14
+# relative, of numpy's log (2**-46, see docs/sampling.md) and of the few operations around it
+_FLOAT_ERROR = 2.0**-44
 
 
 def poisson_subsets(size: int, rate: Any, n: int, entropy: Entropy) -> list[Indices]:

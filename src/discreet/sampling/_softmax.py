@@ -40,9 +40,8 @@ def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction,
     stream(entropy)
     best = int(costs.min())
     prefix = entropy.integer(53)
-    capped = min(
-        _require.float_or_inf(rate), 1e250
-    )  # beyond it every cost but 0 is beyond _UNDERFLOW all the same
+    # beyond it every cost but 0 is beyond _UNDERFLOW all the same
+    capped = min(_require.float_or_inf(rate), 1e250)
     index = _by_floats((costs - best).astype(np.float64), weights.astype(np.float64), capped, prefix)
     return _by_integers(costs, best, weights, rate, prefix, entropy) if index is None else index
 
@@ -99,7 +98,8 @@ def _by_integers(
 def decide(prefix: int, length: int, low_ends: Sequence[int], high_ends: Sequence[int]) -> int | None:
     """Return where U * total falls, for U in [prefix, prefix + 1) / 2**length, if the certified cumulated
     summands tell."""
-    low, high = prefix * low_ends[-1], (prefix + 1) * high_ends[-1]  # 2**length * U * total lies between
+    # 2**length * U * total lies between
+    low, high = prefix * low_ends[-1], (prefix + 1) * high_ends[-1]
     last = len(low_ends) - 1
     for at in range(last + 1):
         inside_right = at == last or high <= low_ends[at] << length

@@ -27,10 +27,12 @@ class Weights(NamedTuple):
     low: list[int]
     high: list[int]
     tail: int
-    ends: bool  # whether the listed outcomes are all there are
+    # whether the listed outcomes are all there are
+    ends: bool
 
 
-Law = Callable[[int], Weights]  # more bits: narrower intervals, smaller tail
+# more bits: narrower intervals, smaller tail
+Law = Callable[[int], Weights]
 
 
 class Table:
@@ -51,7 +53,8 @@ class Table:
         steps = [1 << k for k in reversed(range(len(lows).bit_length()))]
         filled = np.array(lows + [_LAST] * (sum(steps) - len(lows)), dtype=np.uint64)
         self._steps = [(np.int64(step), filled[step - 1 :]) for step in steps]
-        self._last = np.array([0, *highs], dtype=np.uint64)  # the high of the last low that is counted
+        # the high of the last low that is counted
+        self._last = np.array([0, *highs], dtype=np.uint64)
 
     def guide(self) -> npt.NDArray[np.int64]:
         """Return, for each pattern of the first 16 bits, the outcome number it decides, or -1 where a

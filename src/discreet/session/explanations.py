@@ -83,7 +83,8 @@ def _spending(session: Questions, account: Account) -> Spending:
             mine = session.analyst in (STEWARD, body.get("analyst"))
             text = visible(str(body.get("text") or type(event).__name__)) if mine else _OTHERS
             if steps and text == steps[-1][0] == _OTHERS:
-                steps.pop()  # how often others have asked in between, and for how much each, is theirs
+                # how often others have asked in between, and for how much each, is theirs
+                steps.pop()
             steps.append((text, rule.used(spent)))
     return Spending(
         of=account.of,

@@ -35,7 +35,8 @@ from ..tables.engines.spark_files import frame_name, is_frame, is_several
 from .changes import warn_of_changes
 from .session import Session
 
-TRIAL = ":memory:"  # a ledger that is forgotten with the session
+# a ledger that is forgotten with the session
+TRIAL = ":memory:"
 
 
 @_require.spelled
@@ -287,7 +288,8 @@ def _path(data: Any) -> Path | None:
         return Path(data.path)
     if is_address(data):
         return None
-    if is_several(data):  # the folder of a pattern, which has a name
+    # the folder of a pattern, which has a name
+    if is_several(data):
         return stand_in(data)
     return Path(data) if isinstance(data, str | Path) else None
 

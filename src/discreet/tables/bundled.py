@@ -46,11 +46,11 @@ def rand_hie(*, year: int | None = None, neighbors: Neighbors = ADD_REMOVE) -> M
     import pyarrow.parquet as pq
 
     file = resources.files("discreet").joinpath("data/rand_hie.parquet")
-    with (
-        file.open("rb") as stream
-    ):  # one thread: Arrow's pool can abort the interpreter at exit if it is busy for the first time then
+    # one thread: Arrow's pool can abort the interpreter at exit if it is busy for the first time then
+    with file.open("rb") as stream:
         table: pa.Table = pq.read_table(stream, use_threads=False, pre_buffer=False)
-    unit = Unit("person", rows=5)  # the study lasted at most five years
+    # the study lasted at most five years
+    unit = Unit("person", rows=5)
     if year is not None:
         _require.integer(year=year, at_least=1)
         if year > 5:

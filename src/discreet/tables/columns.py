@@ -17,7 +17,8 @@ import pyarrow as pa
 from .._errors import InvalidInput
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 
-KINDS = ("integer", "number", "text", "boolean", "date")  # what queries know
+# what queries know
+KINDS = ("integer", "number", "text", "boolean", "date")
 # Bytes of a text; a longer one is missing, on every engine. Without an end to it one row could decide whether
 # a query fails: engines give up on texts of some megabytes, each at another number.
 LONGEST_TEXT = 1 << 20
@@ -105,7 +106,8 @@ def arrow_kind(type_: pa.DataType) -> str:
     if is_.is_decimal(type_):
         return "decimal" if type_.precision > 38 else "number"
     rules = (
-        (is_.is_null, "text"),  # nothing in it: text that is missing
+        # nothing in it: text that is missing
+        (is_.is_null, "text"),
         (is_.is_boolean, "boolean"),
         (is_.is_uint64, "number"),
         (is_.is_integer, "integer"),
@@ -165,9 +167,8 @@ def converted_to(fact: Fact, kind: str) -> str | None:
     """Return the type in the engine as which a column is handed on, where it is not of the declared kind
     itself; else None."""
     if isinstance(fact, Categories):
-        if all(
-            isinstance(value, int) for value in fact.values
-        ):  # as doubles: "1.7" is no category, and must not become one
+        # as doubles: "1.7" is no category, and must not become one
+        if all(isinstance(value, int) for value in fact.values):
             return None if kind == "integer" else "DOUBLE"
         return None if kind == "text" else "VARCHAR"
     to = {Bounds: "DOUBLE", Boolean: "BOOLEAN", Dates: "DATE"}.get(type(fact))
@@ -332,7 +333,8 @@ def to_arrow(name: str, column: Any) -> pa.Array | pa.ChunkedArray:
         # A copy: Arrow would share the memory of numbers, and who changes the data frame would change the
         # table behind the curator's back.
         return pa.array(column.copy() if hasattr(column, "copy") else column, from_pandas=True)
-    except (pa.ArrowException, OverflowError, TypeError, ValueError):  # its text would quote a value
+    except (pa.ArrowException, OverflowError, TypeError, ValueError):
+        # its text would quote a value
         raise InvalidInput(
             f"column {name!r} does not hold values of one kind (numbers, text, dates, true or "
             f"false). Nothing was opened. Convert it "

@@ -18,7 +18,8 @@ from .engine import literal, quoted
 from .engines.duckdb import DuckDB, engine_of
 from .source import Source
 
-Part = tuple[date, date] | str | int  # days from the first up to, not including, the second; or one value
+# days from the first up to, not including, the second; or one value
+Part = tuple[date, date] | str | int
 
 
 class Within(DuckDB):

@@ -243,9 +243,8 @@ def _value(value: Any) -> str:
 
 
 def _text(value: str) -> str:
-    return json.dumps(value, ensure_ascii=False).replace(
-        "\x7f", "\\u007f"
-    )  # a JSON string is a TOML basic string
+    # a JSON string is a TOML basic string
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def _key(name: str) -> str:

@@ -46,7 +46,8 @@ class Memory:
         self._public = Public() if public is None else public
         check_names(self._public.table, self._table.column_names)
         self._batch_rows = batch_rows
-        self._discreet_engine: Any = None  # made when the first query comes
+        # made when the first query comes
+        self._discreet_engine: Any = None
         missing = [name for name, _ in self._public.schema if name not in self._table.column_names]
         if missing:
             near = _require.meant(missing[0], self._table.column_names)
@@ -78,7 +79,8 @@ class Memory:
             )
         facts = dict(self._public.schema)
         if any(name in facts and converted_to(facts[name], self._kinds[name]) for name in columns):
-            from .engines.duckdb import engine_of  # which is made of this
+            # which is made of this
+            from .engines.duckdb import engine_of
 
             yield from engine_of(self).batches(columns)
         else:
@@ -102,7 +104,8 @@ class Memory:
                 f"but the table has {self._table.num_rows} rows."
             )
 
-    def __repr__(self) -> str:  # no values, and no count of rows: under add_remove the size is private
+    # no values, and no count of rows: under add_remove the size is private
+    def __repr__(self) -> str:
         return f"Memory(table={self._public.table!r}, columns={self._table.column_names})"
 
 

@@ -22,9 +22,8 @@ except ImportError:  # pragma: no cover  (Windows)
 
 PREFIX = "discreet-spill-"
 _LOCK = "in-use"
-_GRACE = (
-    24 * 3600.0
-)  # seconds after which a folder without a lock, of an earlier version or half made, is taken for left
+# seconds after which a folder without a lock, of an earlier version or half made, is taken for left
+_GRACE = 24 * 3600.0
 
 
 class Spill:

@@ -37,14 +37,16 @@ from .pairs.sampled import SampledGaussian
 from .solve import Composition
 
 _ATOMS = 2**15
+# exponential mechanisms up to this many are priced both ways; by the block up to this epsilon
 _FEW, _LARGE = (
     16,
     8,
-)  # exponential mechanisms up to this many are priced both ways; by the block up to this epsilon
+)
+# in units of the usual tail, 1e-8 of delta: what a grid of a pass may count as infinite loss
 _GIVEN_AWAY = (
     1e3,
     1e5,
-)  # in units of the usual tail, 1e-8 of delta: what a grid of a pass may count as infinite loss
+)
 _GAUSSIAN_ATOMS = 2_000_000
 
 

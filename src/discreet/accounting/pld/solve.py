@@ -22,16 +22,22 @@ from .pairs.cells import Pair
 from .pairs.crossing import ROUNDED
 from .pairs.sampled import SampledGaussian
 
-_TAIL = 2e-6  # share of delta that truncated tails may cost
+# share of delta that truncated tails may cost
+_TAIL = 2e-6
 _COARSER = 8.0
 _PASSES = 7
-_FINER = 0.3  # mesh for delta, which is more sensitive than epsilon
-_ACCEPTED = 6e-5  # relative error of epsilon, estimated from two meshes, above which a finer mesh is tried
+# mesh for delta, which is more sensitive than epsilon
+_FINER = 0.3
+# relative error of epsilon, estimated from two meshes, above which a finer mesh is tried
+_ACCEPTED = 6e-5
 _LARGEST = 2**20
-_MANY = 64  # steps from which on the integral along a line is tried before the lattice
+# steps from which on the integral along a line is tried before the lattice
+_MANY = 64
 _LOOSE = 5e-4
-_LONG = 2**17  # lattice points from which on a line is tried first
-_TIGHT = 8e-5  # relative width of its interval that makes the lattice superfluous
+# lattice points from which on a line is tried first
+_LONG = 2**17
+# relative width of its interval that makes the lattice superfluous
+_TIGHT = 8e-5
 
 
 class Composition(NamedTuple):
@@ -60,7 +66,8 @@ class Solver:
         self.theta = planning.tilt_for_delta(k, delta)
         self.mesh = _lattice(composition.parts)
         if self.mesh is not None and self.mesh < 0.5 * planning.plan(k, self.theta).mesh:
-            self.mesh = None  # so fine that a wider mesh will do
+            # so fine that a wider mesh will do
+            self.mesh = None
         offsets = k.center(self.theta)
         if self.mesh is not None:
             offsets = [pair.lattice[1] if pair.lattice else 0.0 for pair, _ in composition.parts]

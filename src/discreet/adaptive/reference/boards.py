@@ -30,7 +30,8 @@ from ..leaderboard import Standing
 from ..submissions import Bits, Submission, check_columns, losses
 
 State = dict[str, Any]
-_ANY = 10**9  # improvements are not counted here
+# improvements are not counted here
+_ANY = 10**9
 
 
 class _Reference:

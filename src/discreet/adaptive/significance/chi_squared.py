@@ -31,7 +31,8 @@ from .result import FAILURE_PROBABILITY, Floats, TestResult
 
 _MOST_CELLS = 10_000
 _MOST_PEOPLE = 10**12
-_EXPECTED = 5.0  # of every cell, below which the simulation with estimated shares is not to be trusted
+# of every cell, below which the simulation with estimated shares is not to be trusted
+_EXPECTED = 5.0
 # Counts drawn for one p-value, at 0.5 us each (measured on a busy machine), so 5 s; above, not all numbers of
 # people are gone through.
 _MOST_DRAWS = 10**7

@@ -26,8 +26,10 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-_MOST_STEPS = 1 << 30  # squares stay below 2**60
-_SHARES = (2, 3, 3)  # of epsilon: counts, sums, squares
+# squares stay below 2**60
+_MOST_STEPS = 1 << 30
+# of epsilon: counts, sums, squares
+_SHARES = (2, 3, 3)
 # Rows in each group below which the p-value is 1, and rows at the far end that a group may hide: see the
 # p-values of the test.
 _FEWEST = 30
@@ -109,7 +111,8 @@ class _Measured(NamedTuple):
     sums: Floats
     squares: Floats
     slack: tuple[int, int, int]
-    half: int  # the largest distance from the middle
+    # the largest distance from the middle
+    half: int
 
 
 @described("adaptive.TwoSampleMeanTest")

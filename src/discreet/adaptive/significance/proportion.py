@@ -33,8 +33,10 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-_UNIFORM_STEPS = 1 << 32  # steps of the uniform part
-_MAX_TRIALS = 10**9  # rows
+# steps of the uniform part
+_UNIFORM_STEPS = 1 << 32
+# rows
+_MAX_TRIALS = 10**9
 
 
 @described("adaptive.YesNo")

@@ -37,7 +37,8 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-_SIZES = Fraction(1, 6)  # of epsilon, for how many rows there are
+# of epsilon, for how many rows there are
+_SIZES = Fraction(1, 6)
 _MOST = 10**9
 # rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value
 # is 1
@@ -179,8 +180,10 @@ class _Grouped(_Signs):
         count = len(self.compared)
         ordered = np.sort(values)
         less, more = np.searchsorted(ordered, values, "left"), np.searchsorted(ordered, values, "right")
-        signs = less + more - len(values)  # for each row: how many lie below it, less how many above
-        totals = [int(signs[groups == g].sum()) for g in range(count)]  # pairs within a group cancel
+        # for each row: how many lie below it, less how many above
+        signs = less + more - len(values)
+        # pairs within a group cancel
+        totals = [int(signs[groups == g].sum()) for g in range(count)]
         return np.bincount(groups, minlength=count).tolist(), self.combined(totals)
 
     def combined(self, totals: list[int]) -> int:

@@ -26,7 +26,8 @@ Floats = NDArray[np.float64]
 SIDES = ("two-sided", "greater", "less")
 # The chance that noise was larger than a p-value allows for; added to the p-value.
 FAILURE_PROBABILITY = 1e-6
-_FLOATS = 1e-9  # relative: what sums of floats may be off by, with much to spare
+# relative: what sums of floats may be off by, with much to spare
+_FLOATS = 1e-9
 
 
 @described("adaptive.TestResult")
@@ -41,7 +42,8 @@ class TestResult:
     pvalue: float
     people: int | None = None
 
-    __test__: ClassVar[bool] = False  # its name begins as pytest's own classes do
+    # its name begins as pytest's own classes do
+    __test__: ClassVar[bool] = False
 
 
 def check_epsilon(public: Any, epsilon: Any) -> None:

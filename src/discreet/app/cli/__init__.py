@@ -245,7 +245,8 @@ def _run() -> None:
         app()
     except DiscreetError:
         raise
-    except BrokenPipeError:  # whoever read us has gone
+    except BrokenPipeError:
+        # whoever read us has gone
         sys.stderr.close()
         sys.exit(1)
     except _RAW as error:

@@ -96,12 +96,14 @@ def _function(target: str) -> Callable[[Any], Any]:
     if not module or not name:
         raise InvalidInput(f"give module:function, got {target!r}. Nothing was run.")
     if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())  # as `python -m` does
+        # as `python -m` does
+        sys.path.insert(0, os.getcwd())
     try:
         value: Any = importlib.import_module(module)
         for part in name.split("."):
             value = getattr(value, part)
-    except Exception as problem:  # whatever somebody's module does while it is loaded
+    except Exception as problem:
+        # whatever somebody's module does while it is loaded
         raise InvalidInput(
             f"{target!r} cannot be loaded: {type(problem).__name__}: {problem}. Nothing was run."
         ) from None

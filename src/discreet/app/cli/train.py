@@ -27,7 +27,8 @@ from .train_tabular import card_path, refuse_mixture, train_tabular
 if TYPE_CHECKING:
     from ...learning import Trainer
 
-_MARKS = 20  # points of the curves
+# points of the curves
+_MARKS = 20
 
 
 def train(

@@ -16,7 +16,8 @@ from .stage import ACCENT, INK, PALE, Stage
 
 TITLE = "Looks anonymous: one value for all, two releases, two counts, a few films"
 
-KNOWN = ("age", "sex", "site", "education")  # what a neighbor knows
+# what a neighbor knows
+KNOWN = ("age", "sex", "site", "education")
 SIZES = (2, 5, 10, 20)
 PEOPLE, EPSILON, FILMS = 200, 1, (2, 4, 6, 8)
 ALARM = "#c0392b"

@@ -17,7 +17,8 @@ from .stage import ACCENT, INK, Stage
 TITLE = "What leaks without it: attacks, and what resists them"
 
 PEOPLE, EPSILON = 150, 1
-KNOWN = ("age", "sex", "site", "education")  # what a neighbor knows
+# what a neighbor knows
+KNOWN = ("age", "sex", "site", "education")
 ALARM = "#c0392b"
 
 

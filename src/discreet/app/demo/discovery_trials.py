@@ -25,10 +25,10 @@ from ...sampling import SeededEntropy
 from ...tables import Memory, Source
 
 Floats = NDArray[np.float64]
-Draw = Callable[
-    [np.random.Generator, NDArray[np.bool_]], Any
-]  # the statistic of each hypothesis; True: a signal
-SIGNALS = (3, 11, 24, 37, 50, 63, 77, 90)  # of a hundred
+# the statistic of each hypothesis; True: a signal
+Draw = Callable[[np.random.Generator, NDArray[np.bool_]], Any]
+# of a hundred
+SIGNALS = (3, 11, 24, 37, 50, 63, 77, 90)
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,9 +29,12 @@ from ...sampling import Entropy, SeededEntropy
 from ...tables import Source
 
 Floats = npt.NDArray[np.float64]
-SIZES = (10, 20, 30, 45, 70, 100, 150, 200, 250, 300, 400, 500)  # k, as in the paper's figure
-SIGNAL = 20  # attributes that know something, in the paper
-REACH, STEP = 8, Fraction(1, 1024)  # attributes are taken within +-8; rows on a grid of 1/1024
+# k, as in the paper's figure
+SIZES = (10, 20, 30, 45, 70, 100, 150, 200, 250, 300, 400, 500)
+# attributes that know something, in the paper
+SIGNAL = 20
+# attributes are taken within +-8; rows on a grid of 1/1024
+REACH, STEP = 8, Fraction(1, 1024)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +104,8 @@ def holdout_of(n: int, d: int, *, paper: bool = False) -> Thresholdout:
         public=Public(neighbors=REPLACE, size=n),
         threshold=times / root,
         sigma=1
-        / (root * Fraction(5657, 1000)),  # 4 sigma is the scale of the comparison, sqrt(2) scales a deviation
+        # 4 sigma is the scale of the comparison, sqrt(2) scales a deviation
+        / (root * Fraction(5657, 1000)),
         budget=n,
         lower=-REACH,
         upper=REACH,

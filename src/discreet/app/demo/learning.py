@@ -49,9 +49,8 @@ def run(stage: Stage) -> None:
     )
     plain = data.plain()
     accuracies = [(epsilon, *data.private(epsilon)) for epsilon in EPSILONS]
-    width = max(
-        8, min(40, stage.console.width - 52)
-    )  # what the other columns leave: a bar that is cut says nothing
+    # what the other columns leave: a bar that is cut says nothing
+    width = max(8, min(40, stage.console.width - 52))
     rows = [
         [f"{epsilon:g}", f"{noise:.2f}", f"{accuracy:.1%}", _bar(accuracy, width)]
         for epsilon, noise, accuracy in accuracies
@@ -146,7 +145,8 @@ def _draw(path: Path, accuracies: list[tuple[float, float]], plain: float) -> Pa
     )
     axes.plot(*zip(*accuracies, strict=True), color=ACCENT, marker="o", linewidth=2.2, zorder=3)
     for epsilon, accuracy in accuracies:
-        axes.annotate(  # to the right of a curve that rises
+        # to the right of a curve that rises
+        axes.annotate(
             f"{accuracy:.0%}",
             (epsilon, accuracy),
             xytext=(7, -15),

@@ -74,7 +74,8 @@ def _network(x: Any, y: Any) -> Any:
     from sklearn.neural_network import MLPClassifier
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it need not converge
+        # it need not converge
+        warnings.simplefilter("ignore")
         return MLPClassifier((64,), solver="lbfgs", alpha=1e-6, max_iter=60, random_state=0).fit(x, y)
 
 
@@ -168,7 +169,8 @@ def _picture(stage: Stage, curves: dict[str, auditing.Roc], person: Any, drawn: 
     for (name, roc), color in zip(curves.items(), (PALE, ALARM, ACCENT), strict=True):
         fpr, tpr = roc.curve()
         axis.plot(fpr, tpr, color=color, lw=2, label=name)
-        if color != PALE:  # many are equally sure to all digits: nothing lies between their thresholds
+        # many are equally sure to all digits: nothing lies between their thresholds
+        if color != PALE:
             _, low, high = roc.band(0.95)
             axis.fill_between(fpr, low, high, color=color, alpha=0.2, lw=0)
     grid = np.geomspace(1e-3, 1, 200)

@@ -138,7 +138,8 @@ def draw(path: Path, bars: Sequence[Bar], title: str, caption: str) -> Path:
     axes.yaxis.grid(visible=True, color="#e4e7eb", zorder=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
     axes.tick_params(length=0)
-    figure.legend(frameon=False, loc="outside lower right", ncols=3)  # outside: it never covers a bar
+    # outside: it never covers a bar
+    figure.legend(frameon=False, loc="outside lower right", ncols=3)
     figure.savefig(path, dpi=150)
     pyplot.close(figure)
     return path

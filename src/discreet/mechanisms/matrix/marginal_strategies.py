@@ -57,7 +57,8 @@ def axis_of(base: Workload, centered: bool = False) -> Axis:
     center = np.eye(n) - 1 / n
     outside = float(G.sum()) / n**2
     asked = float(np.trace(center @ G @ center))
-    if asked <= 1e-12 * float(np.trace(G)):  # only the total is asked for
+    # only the total is asked for
+    if asked <= 1e-12 * float(np.trace(G)):
         return Axis(np.empty((0, 0)), 0.0, outside, 0.0, True)
     if centered:
         return Axis(np.empty((0, 0)), asked, outside, 1 - 1 / n, True)

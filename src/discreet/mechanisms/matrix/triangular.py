@@ -116,7 +116,8 @@ class Dense(Triangular):
         return np.array(self.rows[step][::-1])
 
 
-IDENTITY = Toeplitz(coefficients=(1.0,))  # independent noise in every step
+# independent noise in every step
+IDENTITY = Toeplitz(coefficients=(1.0,))
 
 
 def square_root(steps: int, bands: int | None = None) -> Toeplitz:

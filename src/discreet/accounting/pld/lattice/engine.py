@@ -30,7 +30,8 @@ class Counted(NamedTuple):
     offset: float = 0.0
 
 
-_TINY = 1e-305  # nothing that is rounded up may underflow to zero
+# nothing that is rounded up may underflow to zero
+_TINY = 1e-305
 
 
 class Curve(NamedTuple):
@@ -152,9 +153,8 @@ def _read_upper(total: Sum, plan: Plan, window: Window, above: float, infinite: 
     length = min(len(law), math.ceil(600 / h))
     offset = h * np.arange(len(law))
     weight = np.maximum(law, 0.0) * np.exp(-plan.theta * offset) + _TINY
-    beyond = above * math.exp(-plan.theta * (offset[-1] + h)) + float(
-        weight[length:].sum()
-    )  # counted as infinite
+    # counted as infinite
+    beyond = above * math.exp(-plan.theta * (offset[-1] + h)) + float(weight[length:].sum())
     weight, offset = weight[:length], offset[:length]
     tail = np.cumsum(weight[::-1])[::-1] + beyond
     shifted = np.append(tail[1:], beyond) * np.exp(-offset)
@@ -213,7 +213,8 @@ def _read_lower(total: Difference, plan: Plan, window: Window, wrapped: Wrapped,
         discounted((np.abs(gain) + total.gain_error) * weight),
     )
     better = spread * (1 - slack - 1e-11) + gained - (slack + 1e-11) * size - 2 * beyond
-    either = total.p.error + total.gain_error  # Q = P - D
+    # Q = P - D
+    either = total.p.error + total.gain_error
     wrong = 2 * beyond + (slack + 1e-11) * (
         size + discounted((np.maximum(law, 0.0) + total.p.error) * weight)
     )
@@ -266,7 +267,8 @@ def delta_above(c: Curve, epsilon: float) -> float:
     i = math.floor((epsilon - 1e-13 * abs(epsilon)) / c.mesh) - c.start
     if i < 0:
         return 1.0
-    i = min(i, len(c.value) - 2)  # beyond the window delta is at most what it is at the window's end
+    # beyond the window delta is at most what it is at the window's end
+    i = min(i, len(c.value) - 2)
     share = min(
         1.0, math.expm1(min(epsilon - c.mesh * (c.start + i), c.mesh)) / math.expm1(c.mesh) * (1 - 1e-12)
     )

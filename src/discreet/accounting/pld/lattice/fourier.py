@@ -18,7 +18,8 @@ from scipy import fft
 
 from ..pairs.arrays import Array, Index, U
 
-_NEGLIGIBLE = -80.0  # log of a Fourier coefficient that is bounded instead of computed
+# log of a Fourier coefficient that is bounded instead of computed
+_NEGLIGIBLE = -80.0
 # roundings: a butterfly is a complex product and a sum; the bound is componentwise against the 1-norm
 _PER_LEVEL = 8
 
@@ -69,7 +70,8 @@ class Tilted(NamedTuple):
     mode: int
     log_total: float
     log_error: float
-    residual: float  # mass away from the mode
+    # mass away from the mode
+    residual: float
     input_error: float
 
 
@@ -226,9 +228,8 @@ class _Powers:
         self.apart = self.apart + n * np.where(near, np.log1p(-ratio), np.log(rest) - (log + 1j * angle))
         wrong = wrong_g + np.minimum(np.abs(ratio) + ~near, 1.0) * (error + 16 * u * np.abs(phi))
         self.apart_error += (n * np.log1p(wrong / np.abs(rest))).astype(np.float64)
-        alone = (
-            wrong_g + error + 16 * u * np.abs(phi)
-        )  # of phi - g by itself, where phi^n is no common factor
+        # of phi - g by itself, where phi^n is no common factor
+        alone = wrong_g + error + 16 * u * np.abs(phi)
         self.rest_error += (n * np.log1p(alone / np.abs(rest))).astype(np.float64)
         self.near &= near
         self.log, self.angle = self.log + n * log, self.angle + n * angle

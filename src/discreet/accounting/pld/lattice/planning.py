@@ -17,17 +17,18 @@ from scipy.special import erfcx
 from ..pairs.arrays import Array, Index
 from ..pairs.cells import Nodes
 
-INFLATION = 6e-5  # relative error of epsilon that the mesh may cause
+# relative error of epsilon that the mesh may cause
+INFLATION = 6e-5
 _MOST = 2**22
 _COARSE = 0.01
-_ALL = 2**14  # lattice points that are all used as knots
+# lattice points that are all used as knots
+_ALL = 2**14
 _STEEPEST = 40.0
 _RARE = 3.0
 _BLURRED = math.log(3e-6)
 _MOST_PRECISE = 2**21
-_PRECISE = math.log(
-    3e-5
-)  # relative rounding error of delta above which the widest floating-point type is used
+# relative rounding error of delta above which the widest floating-point type is used
+_PRECISE = math.log(3e-5)
 
 
 class Plan(NamedTuple):
@@ -48,9 +49,8 @@ class Plan(NamedTuple):
     up: float
     down: float | None
     precise: bool
-    at: Array = np.zeros(
-        1
-    )  # a rough log delta of the whole at ascending losses: what the other steps make of one step's loss
+    # a rough log delta of the whole at ascending losses: what the other steps make of one step's loss
+    at: Array = np.zeros(1)
     log_delta: Array = np.zeros(1)
 
     def others(self, loss: Array) -> Array:
@@ -75,7 +75,8 @@ class Cumulants:
         self._times = np.array([float(n) for _, n in parts])
         self.steps = float(self._times.sum())
         self.offset = 0.0
-        self.log_goal: float | None = None  # log of the delta that is looked for, if known
+        # log of the delta that is looked for, if known
+        self.log_goal: float | None = None
 
     def center(self, t: float) -> list[float]:
         """Return a typical loss of each part when the sum is near the mean of the law tilted by t: the one
@@ -191,7 +192,8 @@ def tilt_for_epsilon(k: Cumulants, epsilon: float) -> float:
     sd = math.sqrt(max(spread, 1e-300))
     target = max(epsilon, mean + 0.5 * sd)
     root = _root(lambda t: (target - k(t)[1]) / sd, 1.0 / sd, 1000.0 / sd, 0.02)
-    return root if target == epsilon else min(root, 1.0 / sd)  # the largest loss may be nearer than that
+    # the largest loss may be nearer than that
+    return root if target == epsilon else min(root, 1.0 / sd)
 
 
 def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tuple[float, float]:
@@ -219,7 +221,8 @@ def plan(
     sd = math.sqrt(max(spread, 1e-300))
     t = factor * theta
     log_delta = k.log_delta(theta) if k.log_goal is None else k.log_goal
-    lost = log_delta - (k(t)[0] - t * epsilon)  # log of delta in units of the tilted law
+    # log of delta in units of the tilted law
+    lost = log_delta - (k(t)[0] - t * epsilon)
     alias = alias + max(0.0, -lost - 3.0)
     up, high = _edge(k, t, 1, sd, alias)
     first = epsilon - 3.0 / max(theta, 1e-3 / sd)
@@ -228,12 +231,12 @@ def plan(
     down, low = (None, first) if width < 1.5 * (high - first) else _edge(k, t, -1, sd, alias)
     high = max(high, first + width) if down is None else high
     step = mesh or _mesh(k, theta, max(epsilon + k.offset, 0.02 * sd), high - low)
-    if t * step > _STEEPEST:  # so steep a tilt only separates two lattice points; weights must not underflow
+    # so steep a tilt only separates two lattice points; weights must not underflow
+    if t * step > _STEEPEST:
         return plan(k, theta, step, alias, 0.99 * _STEEPEST / (theta * step))
     low = min(first, low)
-    tail = lost + math.log1p(
-        theta
-    )  # P(loss >= epsilon) is about (theta + 1) delta: what rounding is compared with
+    # P(loss >= epsilon) is about (theta + 1) delta: what rounding is compared with
+    tail = lost + math.log1p(theta)
     precise = math.log(k.steps * 4e-14) - tail > _PRECISE
     if precise and mesh is None:
         step = short(max(step, (high - low) / _MOST_PRECISE))

@@ -14,7 +14,8 @@ from . import transform
 GROWTH = 1.3
 _GROUP = 8
 _CELL = 1 / 32
-_FIRST, _SECOND = np.triu_indices(_GROUP, 2)  # pairs of cells that are not neighbors
+# pairs of cells that are not neighbors
+_FIRST, _SECOND = np.triu_indices(_GROUP, 2)
 
 
 def fading(

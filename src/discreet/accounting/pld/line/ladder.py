@@ -20,7 +20,8 @@ from .line import Line, Reading, Shape
 from .steps import ALL, Aim, Cut, Moments, Step
 
 _PASSES = 4
-_ENOUGH = 8e-5  # relative width of the interval with which we are content
+# relative width of the interval with which we are content
+_ENOUGH = 8e-5
 _TAIL = 2e-6
 _WORK_PRECISE = 2.5e7
 _FIRST = 3e-3
@@ -50,9 +51,8 @@ def solve(
     result.
     """
     spread = math.sqrt(max(k(0.0)[2], 1e-300))
-    theta = (
-        theta if theta * spread > 1e-6 else 0.3 / spread
-    )  # near the mean hardly any tilt is left to start from
+    # near the mean hardly any tilt is left to start from
+    theta = theta if theta * spread > 1e-6 else 0.3 / spread
     interval, precise = near or Interval(0.0, k(theta)[1] + k.offset, theta), False
     result: Interval | None = None
     for _ in range(_PASSES):
@@ -123,9 +123,8 @@ def _straight(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: Shape) -> La
     """Solve with one line for all runs."""
     line = Line(steps, k.logs, aim, shape)
     if line.usable and line._around(aim.epsilon) > math.exp(aim.log_delta - 8.0):
-        line = Line(
-            steps, Moments([Cut(step, shape.tail) for step in steps]).logs, aim, shape
-        )  # `k` has shorter tails
+        # `k` has shorter tails
+        line = Line(steps, Moments([Cut(step, shape.tail) for step in steps]).logs, aim, shape)
     return Ladder([line]) if line.usable else None
 
 

@@ -27,7 +27,8 @@ from .steps import ALL, Aim, Cut, Level, RunMoment, Step, Tilted, summed
 
 Complex = npt.NDArray[Any]
 
-_LOST = 25.0  # log of how much larger than delta the terms may be
+# log of how much larger than delta the terms may be
+_LOST = 25.0
 
 
 class Window(NamedTuple):
@@ -44,9 +45,8 @@ def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> Window | Non
     """Return the tilt with the shortest period for which what comes round is e^-alias of delta, without
     losing too many digits."""
     t = np.concatenate(([0.0], aim.theta * np.geomspace(1 / 40, 40, 81)))
-    log = (
-        logs(t) + 0.5 * tau * tau * t * (t + 1) - t * aim.epsilon
-    )  # log of Chernoff's bound on delta, kernel and all
+    # log of Chernoff's bound on delta, kernel and all
+    log = logs(t) + 0.5 * tau * tau * t * (t + 1) - t * aim.epsilon
     gap = t[None, :] - t[1:, None]
     room = np.maximum(log[None, :] - aim.log_delta + aim.alias, 0.5)
     with np.errstate(divide="ignore"):

@@ -21,9 +21,11 @@ from ..pairs.sampled import SampledGaussian
 from . import transform
 from .transform import Panels, Weights
 
-Step = tuple[SampledGaussian, int, float]  # the pair, how often, and the offset its losses are counted from
+# the pair, how often, and the offset its losses are counted from
+Step = tuple[SampledGaussian, int, float]
 
-_QUADRATURE = -50.0  # log of the error of each panel, relative to the whole
+# log of the error of each panel, relative to the whole
+_QUADRATURE = -50.0
 
 
 class Aim(NamedTuple):
@@ -90,7 +92,8 @@ class Cut:
         if level.low > -math.inf and self.sound:
             at = self._noise(level.low)
             core, far = ((low, at), (at, high)) if self.pair.removing else ((at, high), (low, at))
-            self.sound = core[0] < core[1]  # else every loss would be a jump
+            # else every loss would be a jump
+            self.sound = core[0] < core[1]
             if self.sound and far[0] < far[1]:
                 self.far = self._panels(*far)
             elif self.sound:
@@ -248,11 +251,13 @@ def _log_sum(t: Array, loss: Array, log: Array) -> Array:
     return np.asarray(peak + np.log(np.exp(exponent - peak[:, None]).sum(axis=1)))
 
 
-_RARE = 8.0  # log of how much larger than delta Chernoff's best bound on it is where jumps are kept apart
+# log of how much larger than delta Chernoff's best bound on it is where jumps are kept apart
+_RARE = 8.0
+# shares of epsilon at which a jump may begin if runs without one are negligible, and if not
 _LEAST, _MIDDLE = (
     0.02,
     0.2,
-)  # shares of epsilon at which a jump may begin if runs without one are negligible, and if not
+)
 _RUNG = 8.0
 
 

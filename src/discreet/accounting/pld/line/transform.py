@@ -136,11 +136,16 @@ class Weights(NamedTuple):
 
     loss: Real
     weight: Real
-    log_total: float  # log M(theta), losses not shifted
-    log_error: float  # of log_total
-    relative: Array  # of each weight
-    absolute: Array  # of each loss
-    quadrature: float  # relative to M(theta)
+    # log M(theta), losses not shifted
+    log_total: float
+    # of log_total
+    log_error: float
+    # of each weight
+    relative: Array
+    # of each loss
+    absolute: Array
+    # relative to M(theta)
+    quadrature: float
 
 
 def weights(

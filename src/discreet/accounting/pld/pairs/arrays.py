@@ -14,7 +14,8 @@ from scipy.special import ndtr
 Array = npt.NDArray[np.float64]
 Index = npt.NDArray[np.int64]
 
-U = 2.0**-53  # half the distance from 1 to the next float
+# half the distance from 1 to the next float
+U = 2.0**-53
 
 
 def tail_error(z: Array, tail: Array) -> Array:

@@ -244,7 +244,8 @@ def both_ways(p: Array, q: Array, error: float | Array, relative: float = 0.0) -
         low, high = first - error, second + error
         real = (low > 100 * error) & (high > 0)
         if not real.any():
-            return Atoms(np.zeros(1), np.ones(1))  # nothing is seen
+            # nothing is seen
+            return Atoms(np.zeros(1), np.ones(1))
         low, high = low[real], high[real]
         loss = np.log(low / high)
         order = np.argsort(loss, kind="stable")
@@ -332,7 +333,8 @@ def shuffled_response(epsilon: float, reports: int) -> Atoms:
     k = np.arange(
         max(0, math.floor(n * yes) - spread), min(reports, math.ceil(n * yes) + spread) + 1, dtype=np.float64
     )
-    before = k / np.maximum(n - k + 1, 1) * math.exp(epsilon)  # f(k-1) / f(k)
+    # f(k-1) / f(k)
+    before = k / np.maximum(n - k + 1, 1) * math.exp(epsilon)
     log = (
         gammaln(n + 1)
         - gammaln(k + 1)
@@ -340,7 +342,8 @@ def shuffled_response(epsilon: float, reports: int) -> Atoms:
         + k * math.log(yes)
         + (n - k) * math.log(p)
     )
-    last = k > n  # nobody is left to say no: only the first term
+    # nobody is left to say no: only the first term
+    last = k > n
     f = np.exp(np.where(last, n * math.log(yes), log))
     ratio = np.where(last, math.exp(epsilon), (p * before + yes) / (yes * before + p))
     mass = np.where(last, p * f, f * (p * before + yes))
@@ -377,5 +380,6 @@ _RULES: dict[type[Event], Callable[[Any], Event]] = {
     ce.NoisyMax: _noisy_max,
     ce.GNMax: _votes,
     ce.SparseVector: lambda e: ev.NoOp(neighbors=e.neighbors),
-    ce.Thresholded: lambda e: attained(e.event),  # a group far above the threshold in both tables
+    # a group far above the threshold in both tables
+    ce.Thresholded: lambda e: attained(e.event),
 }

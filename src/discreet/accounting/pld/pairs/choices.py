@@ -21,7 +21,8 @@ _BLOCK = 128
 _FINE = 32
 _LEAST = 1e-24
 _FARTHEST = 300.0
-_UP = 1 + 1e-10  # a step: rounding of positive terms, and of the place of the maximum (which counts squared)
+# a step: rounding of positive terms, and of the place of the maximum (which counts squared)
+_UP = 1 + 1e-10
 
 
 def blocks(epsilon: float, times: int) -> list[tuple[int, int]]:
@@ -71,11 +72,13 @@ def _step(value: Array, half: Array, epsilon: float, fine: int) -> Array:
     extended = np.concatenate(
         (_below(value[1 : 2 * fine + 1], half[1 : 2 * fine + 1]), value, np.full(fine + 1, value[-1]))
     )
-    first = min(2 * fine, len(value) - 1)  # the place of loss 0 in `extended`
+    # the place of loss 0 in `extended`
+    first = min(2 * fine, len(value) - 1)
     mesh, size = epsilon / fine, len(value)
     s, grown = np.exp(half), math.exp(epsilon)
     best = np.zeros(size)
-    for i in range(fine):  # t between i and i + 1 cells
+    # t between i and i + 1 cells
+    for i in range(fine):
         low, high = first - i - 1, first - i - 1 + fine
         a = _Line(
             extended[low : low + size],
@@ -84,7 +87,8 @@ def _step(value: Array, half: Array, epsilon: float, fine: int) -> Array:
             math.exp(mesh),
         )
         b = _Line(extended[high : high + size], extended[high + 1 : high + 1 + size], a.left * grown, a.ratio)
-        bend, slope = s * grown * (b.slope - a.slope), a.start - b.start  # -C and -B
+        # -C and -B
+        bend, slope = s * grown * (b.slope - a.slope), a.start - b.start
         with np.errstate(divide="ignore", invalid="ignore"):
             w = np.sqrt(np.maximum(np.where(slope > 0, bend / slope, 1.0), 1.0))
         w = np.clip(w, math.exp(i * mesh), math.exp((i + 1) * mesh))

@@ -27,7 +27,8 @@ def zcdp_curve(rho: float, epsilon: Array) -> Array:
     sqrt(rho/2).
     """
     likely = np.maximum((epsilon - rho) / (2 * rho), 1e-3 / math.sqrt(rho) + 1e-3)
-    excess = np.multiply.outer(likely, np.geomspace(0.05, 20.0, 121))  # a - 1
+    # a - 1
+    excess = np.multiply.outer(likely, np.geomspace(0.05, 20.0, 121))
     order = 1 + excess
     log = excess * (order * rho - epsilon[:, None]) + order * np.log1p(-1 / order) - np.log(excess)
     bound = np.exp(np.minimum(log.min(axis=1), 0.0)) * (1 + 1e-11)
@@ -106,7 +107,8 @@ def renyi_atoms(
     logs = np.array([moment(1.0 + float(e)) for e in excess])
     usable = np.isfinite(logs)
     if not usable.any():
-        return Atoms(np.zeros(1), np.ones(1)), 1.0  # nothing is known
+        # nothing is known
+        return Atoms(np.zeros(1), np.ones(1)), 1.0
     excess, logs = excess[usable], logs[usable]
     constant = logs + (1 + excess) * np.log1p(-1 / (1 + excess)) - np.log(excess)
     far = float(np.min((constant - math.log(tail)) / excess))
@@ -119,7 +121,8 @@ def renyi_atoms(
 
     if also is None:
         half = np.linspace(0.0, far, _KNOTS)
-    else:  # an exact curve may fall within a small part of what the Rényi bound alone would need
+    else:
+        # an exact curve may fall within a small part of what the Rényi bound alone would need
         half = _spaced(lambda x: float(at(np.array([x]))[0]), far, 1e-5, _KNOTS // 2, _KNOTS // 2)
     right = at(half)
     return mirrored(half, right)

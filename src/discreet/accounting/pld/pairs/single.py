@@ -15,7 +15,8 @@ _FAR = 600.0
 
 def delta(pair: Pair, epsilon: float) -> tuple[float, float]:
     """Return a lower and an upper bound on delta of the pair at epsilon, from the tail of the loss alone."""
-    if epsilon > _FAR:  # delta falls with epsilon; e^epsilon must not overflow
+    # delta falls with epsilon; e^epsilon must not overflow
+    if epsilon > _FAR:
         return 0.0, delta(pair, _FAR)[1]
     cells = pair.measure(np.array([-np.inf, epsilon, np.inf]), np.array([epsilon, epsilon]))
     value, error = float(cells.excess[1]), float(cells.excess_error[1])
