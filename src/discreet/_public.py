@@ -18,6 +18,7 @@ from . import _require
 from ._errors import InvalidInput, PrivateFact, WrongRelation
 from ._registry import described, plain
 
+# Bounds of a column: their width, up to twice this, must fit a float.
 _LARGEST = 2**1022
 # from here on whole numbers that differ are one float
 _EXACT = 2**53

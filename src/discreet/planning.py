@@ -21,6 +21,8 @@ from . import _require
 from ._errors import BudgetExceeded, InvalidInput
 from .query import Query, QueryError, WorkloadQuery
 
+# Rounds of refining the shares with the errors predicted at them: the split is near its fixed point, and any
+# split is valid.
 ROUNDS = 5
 # Shares are rounded down to this many digits, so that their sum stays within what was asked.
 _DIGITS = 6
@@ -155,6 +157,7 @@ class BudgetPlan:
         return tuple(item.work.run(self.session, item.epsilon) for item in self.items)
 
 
+# The least epsilon that is split: below it all errors are as good as infinite.
 _LEAST = 1e-9
 
 

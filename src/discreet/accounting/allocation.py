@@ -23,8 +23,12 @@ from .._errors import Unsupported
 from .conversion import normal_tail
 
 _Array = np.ndarray[Any, np.dtype[np.float64]]
+# The unit roundoff of doubles: bounds on rounding errors are multiples of it.
 _U = 2.0**-53
+# Cells of a grid, and of its transforms, up to which a pass is computed exactly; beyond it memory and time
+# grow with them, and the Rényi bound is used.
 _MOST = 1 << 20
+# Exponents are clipped here: e^300 times a probability stays far from the largest float.
 _STEEP = 300.0
 
 

@@ -61,8 +61,10 @@ ACCOUNTANTS: dict[str, Accountant] = {
     )
 }
 TIGHTEST = "tightest"
+# Up to this many parts the accountants of composition are tried beside the others; with more parts they take
+# long, and the pairs behind the loss distribution know more.
 _FEW = 8
-# those are never below "optimal"
+# "advanced" and "basic" are never below "optimal"
 _BEST = [a for name, a in ACCOUNTANTS.items() if name not in ("advanced", "basic")]
 
 
@@ -251,6 +253,8 @@ def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float
     return _best_line(lambda d: epsilon(event, delta=d, accountant=accountant), float(alpha))
 
 
+# False-positive levels at which the trade-off is looked for first; the best of them is refined, so that more
+# of them cost time and change little.
 _LOOKS = (1e-10, 1e-8, 1e-6, 1e-5, 1e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.2, 0.35, 0.5, 0.75)
 
 

@@ -291,6 +291,8 @@ def rounding(pairs: Iterable[tuple[float, int]]) -> float:
     )
 
 
+# Cells of the grid of the total loss, and mechanisms up to which different epsilons are composed on it: both
+# bound time and memory; a coarser grid only raises the bound.
 _CELLS, _MANY = 1 << 17, 50_000
 
 

@@ -12,6 +12,7 @@ import math
 
 from .. import _require
 
+# Covers the rounding of the few operations in each formula: 4e-15 is 18 units in the last place.
 _UP = 1 + 4e-15
 
 

@@ -26,7 +26,7 @@ from .events import ApproximateDP, Event
 from .lanes import Capped, Exact, Item, Spent, capped_prices, event_of, lane_prices, on_grid, split
 
 SLACK = Fraction(1, 2**40)
-# of epsilon; see default_orders
+# parts of epsilon; see default_orders
 _PARTS = (0.15, 0.3, 0.5)
 
 

@@ -19,6 +19,8 @@ from .choice_events import RDPPoint
 from .events import ZCDP, Event
 
 _Array = np.ndarray[Any, Any]
+# Covers the rounding of a cost: far more than the few operations lose, and nothing that a budget would
+# notice.
 _UP = 1 + 1e-12
 
 

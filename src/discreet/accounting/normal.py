@@ -78,6 +78,7 @@ def normal(event: Event) -> Normal:
 
 
 _Piece = tuple[Event, int, Fraction, Fraction]
+# No own delta, no distance.
 _NONE = Fraction(0)
 
 

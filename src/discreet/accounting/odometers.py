@@ -20,6 +20,8 @@ from .events import Event
 from .lanes import Spent, lane_prices, on_grid, split
 from .refusal import refuse
 
+# Orders of the mixture, from 1.25 to 513: the bound holds for any list, and a factor of two between neighbors
+# loses little.
 _ORDERS = tuple(1.0 + 2.0**k for k in range(-2, 10))
 
 
@@ -105,7 +107,7 @@ class Odometer:
         if not terms:
             return math.inf
         needed = math.log(len(self.orders)) - math.log(self.delta) + 1e-12
-        # there one order reaches it alone
+        # at this loss one order reaches the bound alone
         high = min(total + needed / rate for rate, total in terms)
         low = high - needed / min(rate for rate, _ in terms) - 1.0
         for _ in range(200):

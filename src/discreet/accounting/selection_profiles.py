@@ -19,6 +19,7 @@ from .choice_events import NegativeBinomialTrials, PoissonTrials, RepeatAndSelec
 from .events import Event
 from .rdp_rules import _log_mean
 
+# Covers the rounding of a delta and of its interpolation.
 _UP = 1 + 1e-9
 # Epsilons that the profile of a run is computed at: between them it is bounded by chords, so that more of
 # them change the third digit only.

@@ -17,6 +17,7 @@ from scipy import fft
 
 from .spending import Levels
 
+# Tests that are decided one by one before what was earned is convolved at once: it sets time alone.
 BLOCK = 256
 
 

@@ -125,7 +125,7 @@ class _Recent(_Procedure):
     wealth: float = None  # type: ignore[assignment]
     spending: Spending = _SLOW
 
-    # of alpha that is there at the start, where the user does not say
+    # the share of alpha that is there at the start, where the user does not say
     _share = 0.5
 
     def __post_init__(self) -> None:

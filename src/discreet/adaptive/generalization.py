@@ -26,7 +26,7 @@ from ..accounting import Event, epsilon, zcdp
 from ..accounting.pure import epsilon_of
 
 SampleError = Callable[[float], float]
-# of rounding in what follows: a few dozen operations in double precision
+# covers the rounding of a few dozen operations in double precision
 _UP = 1 + 1e-12
 
 
@@ -203,6 +203,7 @@ def fresh(*, n: int, answers: int, failure: float) -> float:
     return min(1.0, math.sqrt(math.log(2 * answers / failure) / (2 * n)) * _UP)
 
 
+# Deltas at which a curve of (epsilon, delta) is tried: every one gives a valid radius, the least counts.
 _DELTAS = (1e-4, 1e-6, 1e-8, 1e-10)
 
 

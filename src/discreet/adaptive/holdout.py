@@ -32,7 +32,7 @@ from ..tables import Source
 from ._rounds import Rounds, State
 from .generalization import Bound, best
 
-# of a budget
+# the largest budget of overfitting questions
 _MOST = 10**9
 
 

@@ -33,8 +33,10 @@ from ._rounds import Rounds, State
 from .generalization import Bound, best
 
 Floats = npt.NDArray[np.float64]
+# Cells of the synthetic histogram, which is held in memory.
 MOST_CELLS = 1 << 22
 EXACT, TEXTBOOK = "exact", "hardt-rothblum"
+# Updates, each of which is in the stored state.
 _MOST_UPDATES = 10**6
 
 

@@ -35,7 +35,11 @@ from .rates import Guesses, at_least, at_most, epsilon_of_limits
 from .report import Report
 
 Run = Callable[[Any], Any]
+# Thresholds that are tried on the first part of the runs: the measuring runs are not touched, so more cost
+# time alone.
 THRESHOLDS = 64
+# The level at which rates on the first part are taken at their worst: a larger one trusts them more. It
+# changes the power of an audit, never its validity.
 CAUTION = 0.03
 # so many runs that all fail, on both tables, are a mistake of the caller's
 TRIES = 10

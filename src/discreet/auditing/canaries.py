@@ -32,7 +32,7 @@ from .report import Report
 from .roc import Floats
 
 Family = Callable[[float], Event]
-# of the canaries that are guessed, in one-run audits
+# the shares of the canaries that are guessed, in one-run audits
 _FRACTIONS = (0.3, 0.1, 0.03, 0.01)
 _FAR = 8
 

@@ -25,6 +25,7 @@ from .outputs import floats
 from .roc import Floats, Roc
 
 Train = Callable[[NDArray[np.int64]], Any]
+# Confidences are kept this far from 0 and 1, so that their logit is finite.
 _TINY = 1e-12
 
 

@@ -41,7 +41,7 @@ class BudgetedDataset:
         # Of either kind, a table or examples: a mechanism refuses the kind that it does not read.
         self.source: Any = source
         self.ledger = ledger
-        # all of them
+
         self.periods: tuple[str, ...] = ()
         # how the table was cut into periods when this view was made
         self._period_cut: list[str | None] | None = None

@@ -164,4 +164,6 @@ def _small_enough(budget: Budget, public: Public, large_delta: bool) -> None:
 
 
 STEWARD = "steward"
+# A delta above it is refused where no size of the table is declared: with a thousand people it may give one
+# away.
 LARGEST_DELTA = 1e-3

@@ -35,6 +35,7 @@ try:
 except ImportError:  # pragma: no cover  (Windows, whose locks are no POSIX locks: SQLite's own do)
     fcntl = None  # type: ignore[assignment]
 
+# The format of the file, in its header: raised when old versions could no longer read it.
 FORMAT = 1
 # seconds to wait for other writers before giving up
 WAIT = 60.0

@@ -13,6 +13,7 @@ import pyarrow as pa
 from .. import _registry
 from .._errors import DescriptionError, DiscreetError, InvalidInput
 
+# Confidences at which the error of a release is stored; one in between is answered by the next larger one.
 _CONFIDENCES = (0.5, 0.8, 0.9, 0.95, 0.99, 0.999, 0.999999)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 INK, ACCENT, PALE, GRID = "#1f2933", "#0b6e99", "#9aa5b1", "#e4e7eb"
 _COLORS = (ACCENT, "#b3541e", "#5b7553", "#7a5195")
 _DASH, _ROW = ' stroke-dasharray="5 4"', 14
+# The layout of a picture, in pixels.
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 560, 300, 62, 48, 30, 16
 
 

@@ -22,6 +22,7 @@ from ._check import Floats
 
 Noise = Literal["gaussian", "laplace", "any"]
 
+# Variances that are computed unasked: each takes a solution of the normal equations.
 MAX_VARIANCES = 5_000
 
 

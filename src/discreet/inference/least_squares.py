@@ -27,7 +27,7 @@ Method = Literal["auto", "direct", "iterative"]
 RANK = 1e-10
 # constraints that differ by no more than this, relative to their terms, agree
 RELATIVE_TOLERANCE = 1e-9
-# of LSMR
+# iterations of LSMR
 TOLERANCE = 1e-12
 # entries of a matrix that is still solved directly
 DIRECT = 2_000_000

@@ -19,7 +19,7 @@ from . import _check
 from ._check import NOTHING_COMPUTED, Floats, Ints
 from .least_squares import RELATIVE_TOLERANCE, least_squares
 
-# of Newton's method; ten are usual
+# iterations of Newton's method; ten are usual
 _ROUNDS = 500
 
 

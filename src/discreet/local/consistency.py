@@ -20,6 +20,7 @@ from .location import DistanceResponse
 from .oracles import FrequencyOracle, _Unary
 
 METHODS = ("norm_sub", "norm_mul", "clip")
+# Entries of the table of likelihoods, reports times values, which is held in memory.
 _CELLS = 1 << 24
 
 

@@ -26,6 +26,7 @@ from . import _draws
 from ._base import Floats, LocalRandomizer, check_range, released
 from ._draws import Codes
 
+# Nodes of the integral over one coordinate, in eighths.
 _NODES = 4000
 
 

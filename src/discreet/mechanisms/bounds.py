@@ -26,6 +26,7 @@ from .noise import IntegerLaplace
 from .protocols import Release, check_source, release
 from .statistics import require_rows
 
+# Levels of a logarithmic grid: more than floats have powers of two on either side.
 _MOST_LEVELS = 1000
 
 

@@ -23,6 +23,7 @@ from .. import _require, _round
 from .._errors import InvalidInput
 from .._require import Real
 
+# Decimal digits of mpmath: what leaves is rounded once, towards more noise.
 _DIGITS = 50
 # relative, of the variance found; the bar is 1e-6
 _TOLERANCE = 1e-7

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from .. import _require
 
+# Bits of the certified bounds: their ratio is below 1 + 2**-100.
 _BITS = 128
 # exp of more than this is never needed: tails beyond it are bounded by exp(-20000)
 _LARGEST = 20_000

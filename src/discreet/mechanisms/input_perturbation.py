@@ -49,7 +49,7 @@ class InputPerturbation:
 
     public: Public
     column: str
-    # of the noise on each row, in steps
+    # the scale of the noise on each row, in steps
     scale: Fraction
     step: Fraction = Fraction(1)
     release_as: Literal["sum", "mean"] = "sum"

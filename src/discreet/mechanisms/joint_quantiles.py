@@ -29,6 +29,7 @@ from .protocols import Release, check_source, release
 from .quantiles import as_quantiles, grid_of, indices, number, swaps
 from .statistics import require_rows
 
+# Points of the grid: the time grows with their square.
 _MOST_POINTS = 512
 # points squared times quantiles stays below 64 of these: seconds, not hours
 _MOST_SEQUENCE = 10**6

@@ -28,6 +28,7 @@ from ..sampling import Entropy
 from . import certified
 
 Codes = NDArray[np.int64]
+# Beyond it the odds of a lie are below e^-500, and their integers would be needlessly long.
 _LARGEST_EPSILON = 500
 
 

@@ -10,6 +10,8 @@ from .._errors import InvalidInput
 from .._public import Public
 from .mechanism import Query
 
+# Prices between which the least epsilon for an accuracy is searched: nobody should pay more, and less buys no
+# answer.
 MOST_EPSILON = 1000.0
 LEAST_EPSILON = 1e-9
 

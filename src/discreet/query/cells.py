@@ -24,8 +24,11 @@ from .nodes import Call, Column, Expr, Literal, Output, computable, make, value,
 from .plan import Plan
 from .sources import Filtered, From, source_key
 
+# Combinations of classes, and values of a column, that are written out: beyond them queries are refused as a
+# workload, and asked one by one.
 MOST_RAW = 1 << 16
 MOST_MEMBERS = 4096
+# The classes of a condition, in the three-valued logic of SQL.
 TRUE, FALSE, MISSING = 1, 0, 2
 
 

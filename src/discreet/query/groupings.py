@@ -15,6 +15,7 @@ from .errors import Node, refuse
 from .parse import parse
 from .plan import Plan
 
+# Groupings of one statement: CUBE over ten columns. Each is a query of its own.
 MOST_SETS = 1 << 10
 
 

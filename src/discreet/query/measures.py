@@ -24,7 +24,7 @@ from .plan import Plan
 STEPS = 1 << 20
 # aggregates of two numbers
 PAIRED = ("covar_pop", "covar_samp", "corr")
-# also of groups; the engine keeps lists of this length
+# rows, and groups, that one unit may contribute; the engine keeps lists of this length
 MOST_ROWS = 100_000
 
 

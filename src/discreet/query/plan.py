@@ -27,6 +27,7 @@ from .relation import Relations
 from .sources import From, Relation, source_key
 from .spelling import hinted
 
+# Public groups that are written out (each is in the answer, empty or not), and aggregates of one query.
 MOST_GROUPS = 1 << 20
 MOST_AGGREGATES = 100
 
@@ -211,7 +212,7 @@ class _Planner:
             return []
         only(group, {"expressions", "all"}, "in GROUP BY")
         key_nodes = group.expressions
-        # by all that is no aggregate
+        # GROUP BY ALL: by every item that is no aggregate
         if group.args.get("all"):
             items = [named(item)[1] for item in self.select.expressions]
             key_nodes = [item for item in items if not any(True for _ in item.find_all(exp.AggFunc))]

@@ -130,7 +130,7 @@ def _enclosed(formula: Formula, boxes: list[tuple[int, int]], row: int) -> Domai
         return _number(max(low, 0) if what == "count" else low, max(high, 0) if what == "count" else high)
     if what in OPERATORS:
         parts = [_enclosed(part, boxes, row) for part in rest]
-        # by zero there is no value
+        # divided by zero there is no value
         if what in ("/", "//", "%") and _counts(rest[1]):
             parts[1] = _number(max(parts[1].low, 1.0), max(parts[1].high, 1.0))
         return OPERATORS[what].domain(*parts)

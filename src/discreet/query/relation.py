@@ -23,6 +23,7 @@ from .per_unit import PerUnitBinder
 from .sources import Filtered, Joined, Projected, Relation, Scan, columns_of
 from .subqueries import Marks, conjuncts, holds_query, resolves
 
+# Tables and sub-queries of one statement: it bounds the time of planning and of the join.
 MOST_TABLES = 16
 # the columns of each table, by its alias
 Tables = dict[str, dict[str, Expr]]

@@ -20,6 +20,7 @@ from .nodes import Output, value
 from .plan import Plan
 from .price import Noise
 
+# Draws of noise from which deviations are estimated: to about 4 percent, as 1 / sqrt(2 * 400).
 DRAWS = 400
 # groups at a time
 CHUNK = 10_000

@@ -54,6 +54,7 @@ from .preview import Preview, aggregated, not_whole
 from .release import direct, rows_of
 from .spelling import hinted
 
+# Queries of one workload, each of which is planned.
 MOST_QUERIES = 1000
 # What answering the counts of one statement together must save before it is done unasked.
 GAIN = 0.95

@@ -17,6 +17,7 @@ from ._uniform import integers
 
 Bools = npt.NDArray[np.bool_]
 
+# Coins tossed at once: few calls, within the caches.
 _CHUNK = 1 << 15
 # Relative error allowed to numpy's exp and to the few operations around it; tests compare numpy with mpmath.
 _FLOAT_ERROR = 2.0**-46

@@ -15,6 +15,7 @@ from functools import lru_cache
 
 from . import _bounds
 
+# Bits of a digit of a Python integer: lengths are whole digits, so that no operation takes longer for some U.
 DIGIT = 30
 # leading bits that stay zero, so that sums have no digit more than their terms
 MARGIN = 2

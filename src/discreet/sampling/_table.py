@@ -18,6 +18,7 @@ import numpy.typing as npt
 
 from ._entropy import Entropy
 
+# The largest 64-bit prefix: it fills the table up to a power of two.
 _LAST = (1 << 64) - 1
 
 

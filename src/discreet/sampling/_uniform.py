@@ -13,6 +13,7 @@ from ._entropy import Entropy, draws, stream
 
 Integers = npt.NDArray[Any]
 
+# Integers drawn at once: few calls, within the caches.
 _CHUNK = 1 << 13
 
 

@@ -21,6 +21,7 @@ from ..mechanisms.protocols import Integers
 from ..tables import Memory, Source
 
 BLOB = "units"
+# An id that is infinite, or NaN, names nobody.
 _ENDLESS = float("inf")
 _ENTRY = np.dtype([("unit", "S16"), ("count", "<u4"), ("last", "<u4")])
 

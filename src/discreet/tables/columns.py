@@ -17,7 +17,7 @@ import pyarrow as pa
 from .._errors import InvalidInput
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Text
 
-# what queries know
+# the kinds of columns that queries know
 KINDS = ("integer", "number", "text", "boolean", "date")
 # Bytes of a text; a longer one is missing, on every engine. Without an end to it one row could decide whether
 # a query fails: engines give up on texts of some megabytes, each at another number.

@@ -11,6 +11,7 @@ from .engine import literal, quoted
 from .engines.duckdb import DuckDB
 
 _WORDS = ((0.0, "none"), (0.01, "under 1%"), (0.05, "1 to 5%"), (0.2, "5 to 20%"), (0.5, "20 to 50%"))
+# Limits on rows that the steward is shown shares for, beside the declared one.
 _LIMITS = (1, 5, 20, 100)
 
 

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 import numpy as np
 
+# The quote character, and the bytes of a file that are read at once.
 _QUOTE, _CHUNK = ord('"'), 1 << 24
 
 

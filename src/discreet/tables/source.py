@@ -79,7 +79,7 @@ class Memory:
             )
         facts = dict(self._public.schema)
         if any(name in facts and converted_to(facts[name], self._kinds[name]) for name in columns):
-            # which is made of this
+            # imported here: the engine is built from this module
             from .engines.duckdb import engine_of
 
             yield from engine_of(self).batches(columns)

@@ -22,6 +22,8 @@ from .solve import Composition, Solver
 
 __all__ = ["RULES", "Rule", "bounds", "delta", "delta_bounds", "epsilon", "reason", "supports"]
 
+# The share of delta that cut-off tails of single steps may cost: far below the width of the interval that is
+# returned.
 _TAIL = 1e-8
 
 

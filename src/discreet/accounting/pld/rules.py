@@ -36,6 +36,7 @@ from .pairs.laws import Atoms, Mixed, WithoutReplacement, bounded_range, laplace
 from .pairs.sampled import SampledGaussian
 from .solve import Composition
 
+# Atoms of a discrete Laplace pair; beyond it neighbors are joined into blocks at the larger loss.
 _ATOMS = 2**15
 # exponential mechanisms up to this many are priced both ways; by the block up to this epsilon
 _FEW, _LARGE = (

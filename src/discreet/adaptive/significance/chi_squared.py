@@ -29,9 +29,11 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
+# Cells of a table of counts; each is simulated in every run.
 _MOST_CELLS = 10_000
+# People up to which counts are simulated: numpy draws multinomials of 64-bit integers.
 _MOST_PEOPLE = 10**12
-# of every cell, below which the simulation with estimated shares is not to be trusted
+# the expected count of every cell, below which the simulation with estimated shares is not to be trusted
 _EXPECTED = 5.0
 # Counts drawn for one p-value, at 0.5 us each (measured on a busy machine), so 5 s; above, not all numbers of
 # people are gone through.

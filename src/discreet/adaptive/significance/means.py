@@ -28,7 +28,7 @@ from .result import FAILURE_PROBABILITY, Floats, TestResult
 
 # squares stay below 2**60
 _MOST_STEPS = 1 << 30
-# of epsilon: counts, sums, squares
+# shares of epsilon: counts, sums, squares
 _SHARES = (2, 3, 3)
 # Rows in each group below which the p-value is 1, and rows at the far end that a group may hide: see the
 # p-values of the test.

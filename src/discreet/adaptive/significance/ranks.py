@@ -37,7 +37,7 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-# of epsilon, for how many rows there are
+# the share of epsilon for the noisy numbers of rows
 _SIZES = Fraction(1, 6)
 _MOST = 10**9
 # rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value

@@ -74,7 +74,7 @@ def show(
     table = Table(box=None, pad_edge=False, header_style="dim")
     for name in ("entry", "when (UTC)", "who", "what", "price"):
         table.add_column(name, justify="right" if name == "entry" else "left", overflow="fold")
-    # at which prices without a pure epsilon are told
+    # the delta at which prices without a pure epsilon are shown
     delta = books.policy_of(opened).budget.delta
     for entry in entries:
         body, when = entry.body, entry.time[:19].replace("T", " ")

@@ -102,7 +102,7 @@ def _estimator(
             )
         name = LEARNERS[method] if classes else REGRESSORS[method]
         return getattr(learning, name)(epsilon=epsilon, delta=delta, n=n)
-    # of a number, second moments by default: one release serves every penalty
+    # for a numeric target, second moments by default: one release serves every penalty
     if not classes and method in ("auto", "moments"):
         return Ridge(epsilon=epsilon, delta=delta)
     kind = LogisticRegression if classes else HuberRegressor

@@ -27,7 +27,7 @@ from ...tables import Memory, Source
 Floats = NDArray[np.float64]
 # the statistic of each hypothesis; True: a signal
 Draw = Callable[[np.random.Generator, NDArray[np.bool_]], Any]
-# of a hundred
+# signals among a hundred hypotheses
 SIGNALS = (3, 11, 24, 37, 50, 63, 77, 90)
 
 

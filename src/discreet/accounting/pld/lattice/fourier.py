@@ -228,7 +228,7 @@ class _Powers:
         self.apart = self.apart + n * np.where(near, np.log1p(-ratio), np.log(rest) - (log + 1j * angle))
         wrong = wrong_g + np.minimum(np.abs(ratio) + ~near, 1.0) * (error + 16 * u * np.abs(phi))
         self.apart_error += (n * np.log1p(wrong / np.abs(rest))).astype(np.float64)
-        # of phi - g by itself, where phi^n is no common factor
+        # the error of phi - g by itself, where phi^n is no common factor
         alone = wrong_g + error + 16 * u * np.abs(phi)
         self.rest_error += (n * np.log1p(alone / np.abs(rest))).astype(np.float64)
         self.near &= near

@@ -22,6 +22,8 @@ from ..pairs.laws import Atoms
 from . import planning
 from .planning import Cumulants
 
+# Lattice points for what is likely under a composition that is sampled: more make its pair tighter, and
+# everything after it slower.
 _POINTS = 4096
 
 

@@ -11,8 +11,13 @@ from ..pairs.arrays import Array
 from ..pairs.sampled import SampledGaussian
 from . import transform
 
+# The ratio of the frequencies at the ends of an interval: smaller ones bound the transform more tightly, and
+# there are more of them.
 GROWTH = 1.3
+# Cells that are compared pair by pair: all pairs of a group contribute to the bound, and their number grows
+# with its square.
 _GROUP = 8
+# The width of a cell, in standard deviations of the noise.
 _CELL = 1 / 32
 # pairs of cells that are not neighbors
 _FIRST, _SECOND = np.triu_indices(_GROUP, 2)

@@ -19,6 +19,7 @@ from . import steps as steps_module
 from .line import Line, Reading, Shape
 from .steps import ALL, Aim, Cut, Moments, Step
 
+# Passes that narrow the interval; it is certified after each, so fewer only leave it wider.
 _PASSES = 4
 # relative width of the interval with which we are content
 _ENOUGH = 8e-5

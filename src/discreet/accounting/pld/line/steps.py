@@ -92,7 +92,7 @@ class Cut:
         if level.low > -math.inf and self.sound:
             at = self._noise(level.low)
             core, far = ((low, at), (at, high)) if self.pair.removing else ((at, high), (low, at))
-            # else every loss would be a jump
+            # otherwise every loss would be a jump
             self.sound = core[0] < core[1]
             if self.sound and far[0] < far[1]:
                 self.far = self._panels(*far)

@@ -22,10 +22,15 @@ from ..pairs.sampled import SampledGaussian
 
 Real = npt.NDArray[np.floating[Any]]
 
+# Gauss-Legendre nodes per panel: the error of a panel falls as rho^-64.
 _NODES = 32
+# Ellipses tried for the bound on the error of a panel: any of them is valid, the best is used.
 _ELLIPSES = (1.5, 2.0, 3.0, 4.0, 6.0, 9.0, 14.0)
+# Halvings of panels before the integral is given up.
 _ROUNDS = 24
+# Frequencies that are computed by one matrix product.
 _CHUNK = 64
+# Nodes beyond which the lattice is expected to be quicker, and the line is given up.
 _MOST_NODES = 50_000
 
 
@@ -138,13 +143,13 @@ class Weights(NamedTuple):
     weight: Real
     # log M(theta), losses not shifted
     log_total: float
-    # of log_total
+    # a bound on the error of log_total
     log_error: float
-    # of each weight
+    # a bound on the relative error of each weight
     relative: Array
-    # of each loss
+    # a bound on the absolute error of each loss
     absolute: Array
-    # relative to M(theta)
+    # a bound on the quadrature error, relative to M(theta)
     quadrature: float
 
 

@@ -210,7 +210,11 @@ def _votes(e: ce.GNMax) -> Event:
 
 # --- sums of many: laws by Fourier transform, with the error of every entry ---------------------------------
 
+# Cells of a transform, and steps, up to which an attained pair is computed: it is for lower bounds only,
+# which are looser without it.
 _LARGEST = 2**18
+# Reports beyond which the pair of binary randomized response, with an atom per number of answers, is left
+# out.
 _MANY = 10**8
 
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from .arrays import Array, U
 
+# A cell in which Q exceeds P by this factor is given up: its transform would drown all others in rounding.
 _SWAMPED = 1e3
 
 

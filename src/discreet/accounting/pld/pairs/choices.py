@@ -17,9 +17,14 @@ from .arrays import Array
 from .laws import Atoms
 from .profile import mirrored
 
+# Mechanisms that are composed adaptively as one block: larger blocks are tighter, and their time grows with
+# the square.
 _BLOCK = 128
+# Mesh cells per epsilon; a coarser mesh only raises the curve.
 _FINE = 32
+# Added to the curve where it is positive, so that nothing that was rounded becomes zero.
 _LEAST = 1e-24
+# The largest loss of a block: e^300 stays far from the largest float.
 _FARTHEST = 300.0
 # a step: rounding of positive terms, and of the place of the maximum (which counts squared)
 _UP = 1 + 1e-10

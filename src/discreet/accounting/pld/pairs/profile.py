@@ -16,6 +16,7 @@ import numpy as np
 from .arrays import Array, U
 from .laws import Atoms
 
+# Knots of a curve that is joined by lines from above: more lie closer to it, and each costs an evaluation.
 _KNOTS = 801
 
 

@@ -15,6 +15,7 @@ from scipy.special import ndtri
 from .arrays import Array, U, between
 from .cells import Cells, Nodes
 
+# Points at which the law of the loss is sketched, for planning: certified bounds are measured on cells.
 _NODES = 400
 
 

@@ -10,6 +10,7 @@ import numpy as np
 from .cells import Pair
 from .crossing import ROUNDED, crossing
 
+# An epsilon beyond which delta is bounded by its value here: e^600 is still a float.
 _FAR = 600.0
 
 
