@@ -74,10 +74,10 @@ class Leaderboard:
         Read from the ledger, free.
         """
         entries = self.live.ledger.entries(kind="state")
-        mine = [
+        answered = [
             entry.body for entry in entries if entry.body["charge"] == self.number and "value" in entry.body
         ]
-        return [(body["question"]["name"], values.decode(body["value"])) for body in mine]
+        return [(body["question"]["name"], values.decode(body["value"])) for body in answered]
 
 
 def _is_board(body: dict[str, Any]) -> bool:

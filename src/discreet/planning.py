@@ -55,7 +55,7 @@ class Question:
         return " ".join(self.sql.split())
 
     def error(self, session: Any, epsilon: float) -> float | None:
-        query = session._asked(self.sql, **dict(self.options), epsilon=epsilon)
+        query = session._priced_query(self.sql, **dict(self.options), epsilon=epsilon)
         if isinstance(query, WorkloadQuery):
             return query.rmse
         assert isinstance(query, Query)
@@ -65,7 +65,7 @@ class Question:
 
     def least(self, session: Any, within: float) -> float:
         """Return the least epsilon that promises an error."""
-        query = session._asked(self.sql, **dict(self.options), within=within)
+        query = session._priced_query(self.sql, **dict(self.options), within=within)
         return float(query.epsilon)
 
     def run(self, session: Any, epsilon: float) -> Any:

@@ -110,12 +110,15 @@ class Curve:
     def delta(self, epsilon: float) -> float:
         """Return the delta at an epsilon, the larger of both directions."""
         _require.non_negative(epsilon=epsilon)
-        grown = math.exp(min(epsilon, 700.0))
+        exp_epsilon = math.exp(min(epsilon, 700.0))
         # (x - e^eps)+ with x = sum / t, and (1 - e^eps x)+ = e^eps (e^-eps - x)+
         removing = (
-            min(side.excess(grown * self._steps) for side in self._removing) / self._steps + self._beyond
+            min(side.excess(exp_epsilon * self._steps) for side in self._removing) / self._steps
+            + self._beyond
         )
-        adding = min(side.excess(self._steps / grown) for side in self._adding) * grown / self._steps
+        adding = (
+            min(side.excess(self._steps / exp_epsilon) for side in self._adding) * exp_epsilon / self._steps
+        )
         return min(1.0, max(removing, adding) * (1 + 1e-12))
 
 

@@ -347,8 +347,8 @@ def _price(item: Item, orders: tuple[float, ...], total: Fraction) -> Spent:
             )
         own += Fraction(item.delta)
     if distance > 0:
-        grown = math.exp(min(_round.up(total), 700.0)) * (1 + 1e-12)
-        own = Fraction(1) if total > 700 else own + (1 + Fraction(grown)) * distance
+        factor = math.exp(min(_round.up(total), 700.0)) * (1 + 1e-12)
+        own = Fraction(1) if total > 700 else own + (1 + Fraction(factor)) * distance
     sums = capped_prices(item, orders) if isinstance(item, Capped) else lane_prices(bare, orders)
     return replace(sums, delta=on_grid(min(own, Fraction(1))))
 

@@ -272,8 +272,8 @@ def group_delta(epsilon: float, delta: float, size: int) -> float:
         return 0.0
     # Beyond that the sum is above any delta's inverse.
     terms = size if epsilon == 0 else min(size, 1 + int(800 / epsilon))
-    grown = math.fsum(math.exp(min(i * epsilon, 700.0)) for i in range(terms)) * delta * (1 + 1e-12)
-    return min(1.0, grown) if terms == size else 1.0
+    total = math.fsum(math.exp(min(i * epsilon, 700.0)) for i in range(terms)) * delta * (1 + 1e-12)
+    return min(1.0, total) if terms == size else 1.0
 
 
 def _pure_group(e: Any, size: int) -> Event:
@@ -292,9 +292,9 @@ def _pure_group(e: Any, size: int) -> Event:
 
 
 def _approximate_group(e: ev.ApproximateDP, size: int) -> Event:
-    grown = group_delta(_round.up(e.epsilon), e.delta, size)
+    group_total = group_delta(_round.up(e.epsilon), e.delta, size)
     total = _require.exact(_round.up(e.epsilon), "epsilon") * size
-    return ev.ApproximateDP(epsilon=total, delta=grown, neighbors=e.neighbors)
+    return ev.ApproximateDP(epsilon=total, delta=group_total, neighbors=e.neighbors)
 
 
 _STEPS: dict[type[Event], Callable[[Any], _Step]] = {

@@ -157,19 +157,19 @@ def smooth_sensitivity(
     _require.integer(distance=distance, at_least=0)
     if not order > 1:
         raise _require.fail("order", order, "above 1")
-    places = Counter((len(votes), _place(votes, sigma)) for votes in queries)
-    worst = order / (sigma * sigma) * (1 + 1e-12) * sum(places.values())
+    cells = Counter((len(votes), _place(votes, sigma)) for votes in queries)
+    worst = order / (sigma * sigma) * (1 + 1e-12) * sum(cells.values())
     best = math.exp(-beta * (distance + 1)) * worst
-    peaks = dict.fromkeys(places, 0.0)
+    peaks = dict.fromkeys(cells, 0.0)
     for d in range(distance + 1):
         if math.exp(-beta * d) * worst <= best:
             break
-        for classes, at in places:
+        for classes, at in cells:
             grid = _Grid(order, sigma, classes)
             peaks[classes, at] = max(
                 peaks[classes, at], *(_bound(grid, cell) for cell in _ring(at, d, grid.lowest))
             )
-        total = math.fsum(n * peaks[place] for place, n in places.items())
+        total = math.fsum(n * peaks[key] for key, n in cells.items())
         best = max(best, math.exp(-beta * d) * min(total, worst))
     return best * (1 + 1e-9)
 

@@ -27,10 +27,10 @@ def amplified(epsilon: float, rate: Any) -> float:
     if q >= 1 or math.isinf(epsilon):
         return epsilon
     if epsilon > 50:
-        grown = epsilon + math.log(q) + math.log1p((1 - q) / q * math.exp(-epsilon))
+        result = epsilon + math.log(q) + math.log1p((1 - q) / q * math.exp(-epsilon))
     else:
-        grown = math.log1p(q * math.expm1(epsilon))
-    return min(epsilon, grown * (1 + 1e-14) + 1e-300)
+        result = math.log1p(q * math.expm1(epsilon))
+    return min(epsilon, result * (1 + 1e-14) + 1e-300)
 
 
 def _of_laplace(e: Any) -> float:

@@ -241,10 +241,10 @@ def _poisson_trials(inner: Moment, mean: float) -> Moment:
 
     def moment(order: float) -> float:
         epsilon = math.log1p(1 / (order - 1)) * (1 - 1e-14)
-        grown = (inner(order) + (order - 1) * mean * best_delta(inner, epsilon)) * _UP
-        if grown + math.log(mean) > 30:
-            return sampled.log1p_exp(grown + math.log(mean)) * _UP
-        return _log1p((idle + mean * math.expm1(grown)) * _UP)
+        log_moment = (inner(order) + (order - 1) * mean * best_delta(inner, epsilon)) * _UP
+        if log_moment + math.log(mean) > 30:
+            return sampled.log1p_exp(log_moment + math.log(mean)) * _UP
+        return _log1p((idle + mean * math.expm1(log_moment)) * _UP)
 
     return moment
 

@@ -161,16 +161,16 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
         terms = np.empty(n - 1)
         size = float(_table()[n]) * 3 + n * abs(math.log(rate))
         for i in range(2, n + 1):
-            grown = moment_at(i)
-            if math.isinf(grown):
+            log_moment = moment_at(i)
+            if math.isinf(log_moment):
                 return math.inf
             if mirrored or i == 2:
-                extra = grown + math.log(-math.expm1(-grown)) if grown > 0 else -math.inf
+                extra = log_moment + math.log(-math.expm1(-log_moment)) if log_moment > 0 else -math.inf
             else:
                 # 3 e^g - 1: what the terms with factor 1 of (1-q+q)^n already count is taken off
-                extra = grown + math.log(3 - math.exp(-grown))
+                extra = log_moment + math.log(3 - math.exp(-log_moment))
             terms[i - 2] = log_c[i] + i * math.log(rate) + (n - i) * math.log1p(-rate) + extra
-            size = max(size, grown)
+            size = max(size, log_moment)
         return log1p_exp(log_sum(terms, size)) if np.max(terms) > -math.inf else 0.0
 
     return _limited(chord(at), 1024)
@@ -212,14 +212,14 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
         terms = np.empty(n - 1)
         size = float(_table()[n]) * 3 + n * abs(math.log(rate))
         for j in range(2, n + 1):
-            grown = moment_at(j)
-            if math.isinf(grown):
+            log_moment = moment_at(j)
+            if math.isinf(log_moment):
                 return math.inf
-            extra = grown + min(two, j * worst)
-            if j == 2 and grown > 0:
-                extra = min(extra, math.log(4) + grown + math.log(-math.expm1(-grown)))
-            terms[j - 2] = j * math.log(rate) + log_c[j] + (extra if grown > 0 else -math.inf)
-            size = max(size, grown)
+            extra = log_moment + min(two, j * worst)
+            if j == 2 and log_moment > 0:
+                extra = min(extra, math.log(4) + log_moment + math.log(-math.expm1(-log_moment)))
+            terms[j - 2] = j * math.log(rate) + log_c[j] + (extra if log_moment > 0 else -math.inf)
+            size = max(size, log_moment)
         return log1p_exp(log_sum(terms, size)) if np.max(terms) > -math.inf else 0.0
 
     return _limited(chord(at), 1024)
@@ -242,12 +242,16 @@ def gaussian_without_replacement(rate: float, noise: float) -> Moment:
     def at(order: float) -> float:
         n = int(order)
         j = np.arange(2, n + 1, dtype=np.float64)
-        grown = j * (j - 1) / 2 * mu * mu
+        log_moments = j * (j - 1) / 2 * mu * mu
         halves = np.array([0.5 * (even(2 * (i // 2)) + even(2 * ((i + 1) // 2))) for i in range(2, n + 1)])
         terms = (
-            log_binomials(n)[2:] + j * math.log(rate) + np.minimum(math.log(4) + halves, math.log(2) + grown)
+            log_binomials(n)[2:]
+            + j * math.log(rate)
+            + np.minimum(math.log(4) + halves, math.log(2) + log_moments)
         )
-        return log1p_exp(log_sum(terms, float(_table()[n]) * 3 + n * abs(math.log(rate)) + float(grown[-1])))
+        return log1p_exp(
+            log_sum(terms, float(_table()[n]) * 3 + n * abs(math.log(rate)) + float(log_moments[-1]))
+        )
 
     sharp = _limited(chord(at), 512)
     return lambda order: min(plain(order), sharp(order))

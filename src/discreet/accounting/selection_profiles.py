@@ -37,12 +37,12 @@ class _Profile:
     def __call__(self, epsilon: float) -> float:
         if epsilon < 0:
             return 1.0
-        place = bisect.bisect_right(self.epsilons, epsilon)
-        if place == len(self.epsilons):
+        index = bisect.bisect_right(self.epsilons, epsilon)
+        if index == len(self.epsilons):
             return self.deltas[-1]
-        low, high = self.epsilons[place - 1], self.epsilons[place]
+        low, high = self.epsilons[index - 1], self.epsilons[index]
         share = math.expm1(epsilon - low) / math.expm1(high - low)
-        return self.deltas[place - 1] * (1 - share) + self.deltas[place] * share
+        return self.deltas[index - 1] * (1 - share) + self.deltas[index] * share
 
 
 @lru_cache(maxsize=16)
@@ -80,8 +80,8 @@ def selection_delta(event: RepeatAndSelect, *, epsilon: float) -> float:
         else:
             assert isinstance(trials, NegativeBinomialTrials)
             shape, gamma = float(trials.shape), float(trials.gamma)
-            grown = math.log1p(math.expm1(min(inner, 600.0)) + (1 - gamma) / gamma * failure)
-            log_factor, log_mean = (1 + shape) * grown, _log_mean(shape, gamma)
+            grown_epsilon = math.log1p(math.expm1(min(inner, 600.0)) + (1 - gamma) / gamma * failure)
+            log_factor, log_mean = (1 + shape) * grown_epsilon, _log_mean(shape, gamma)
         left = epsilon - log_factor * (1 + 1e-12)
         if left >= 0:
             best = min(best, math.exp(log_mean) * profile(left) * _UP)

@@ -70,8 +70,8 @@ def closed_form(local_epsilon: float, reports: int, delta: float) -> float:
     _require.open_probability(delta=delta)
     if local_epsilon > math.log(reports / (16 * math.log(4 / delta))):
         return float(local_epsilon)
-    grown = math.exp(local_epsilon)
-    spread = 8 * math.sqrt(grown * math.log(4 / delta) / reports) + 8 * grown / reports
+    exp_local = math.exp(local_epsilon)
+    spread = 8 * math.sqrt(exp_local * math.log(4 / delta) / reports) + 8 * exp_local / reports
     first = math.log1p(spread)
     weight = -math.expm1(-local_epsilon) / (1 + math.exp(-local_epsilon - first))
     return min(float(local_epsilon), math.log1p(weight * spread) * (1 + 1e-14))
@@ -124,10 +124,10 @@ def _delta_given(clones: _Array, local_epsilon: float, epsilon: float) -> _Array
     """Return P(a >= k) - e^eps Q(a >= k), where k is the first count at which P(a) > e^eps Q(a)."""
     from scipy.special import betainc
 
-    e, grown = math.exp(local_epsilon), math.exp(epsilon)
+    e, exp_epsilon = math.exp(local_epsilon), math.exp(epsilon)
     m = clones + 1
     # (e a + m - a) > e^eps (a + e (m - a))
-    first = np.clip(np.ceil(m * (grown * e - 1) / ((e - 1) * (1 + grown)) - 1e-9), 0, m + 1)
+    first = np.clip(np.ceil(m * (exp_epsilon * e - 1) / ((e - 1) * (1 + exp_epsilon)) - 1e-9), 0, m + 1)
 
     # P[Bin(clones, 1/2) >= k] = I_{1/2}(k, clones - k + 1)
     def tail(k: _Array) -> _Array:
@@ -138,7 +138,7 @@ def _delta_given(clones: _Array, local_epsilon: float, epsilon: float) -> _Array
     b = e / (1 + e)
     plus = b * with_one + (1 - b) * without
     minus = b * without + (1 - b) * with_one
-    return np.asarray(np.maximum(plus - grown * minus, 0.0) + 1e-12 * plus)
+    return np.asarray(np.maximum(plus - exp_epsilon * minus, 0.0) + 1e-12 * plus)
 
 
 def _losses(clones: int, local_epsilon: float) -> tuple[_Array, _Array]:

@@ -280,8 +280,8 @@ class Thresholdout:
     ) -> tuple[float, ...]:
         """Return the training values where these agree, noisy means where not; all within the bounds of a
         mean."""
-        worth, low, high = float(self._grid / self.size), float(self.lower), float(self.upper)
-        means = (answers[i] * worth if i in answers else float(training[i]) for i in range(len(overfit)))
+        scale, low, high = float(self._grid / self.size), float(self.lower), float(self.upper)
+        means = (answers[i] * scale if i in answers else float(training[i]) for i in range(len(overfit)))
         return tuple(min(max(mean, low), high) for mean in means)
 
     def _accepted(self, question: Any, asked: int) -> tuple[list[int], int]:
@@ -309,10 +309,10 @@ class Thresholdout:
                 f"{self.questions} are left. "
                 f"Nothing was drawn or released."
             )
-        factor = (worth := self._worth(question.statistic)) / self._grid
+        factor = (step := self._worth(question.statistic)) / self._grid
         if factor.denominator != 1:
             raise InvalidInput(
-                f"the statistic's step {worth} is no multiple of the holdout's, {self.step}. Nothing "
+                f"the statistic's step {step} is no multiple of the holdout's, {self.step}. Nothing "
                 f"was drawn."
             )
         moved = question.statistic.sensitivity(self.public).linf * int(factor)

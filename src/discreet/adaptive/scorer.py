@@ -106,10 +106,8 @@ class _Form:
             if not self.frame:
                 # refuses text
                 return arrow_columns.numbers(array, str(self.features[at]))
-            instead = None if training is None or not len(training) or _gaps(training) else training[0]
-            return np.array(
-                [instead if value is None else value for value in array.to_pylist()], dtype=object
-            )
+            filler = None if training is None or not len(training) or _gaps(training) else training[0]
+            return np.array([filler if value is None else value for value in array.to_pylist()], dtype=object)
         values = arrow_columns.numbers(array, str(self.features[at]))
         if training is not None and _gaps(training):
             values = np.where(arrow_columns.present(array), values, np.nan)

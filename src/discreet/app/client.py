@@ -51,10 +51,10 @@ class Server:
             import httpx
         except ImportError:
             raise MissingExtra.of("server", "dp.connect needs httpx") from None
-        place = urlsplit(url)
-        if place.scheme not in ("http", "https") or not place.hostname:
+        address = urlsplit(url)
+        if address.scheme not in ("http", "https") or not address.hostname:
             raise InvalidInput(f"{url!r} is not the address of a server, such as https://data.example.org.")
-        if place.scheme == "http" and place.hostname not in _LOCAL:
+        if address.scheme == "http" and address.hostname not in _LOCAL:
             raise InvalidInput(
                 f"{url!r} is without TLS: the token could be read on the way. Nothing was sent. Use https."
             )

@@ -24,13 +24,13 @@ def own_entries(opened: Ledger, analyst: str) -> list[Entry]:
     for entry in opened.entries():
         body = entry.body
         if "analyst" in body:
-            mine = body["analyst"] == analyst
+            is_own = body["analyst"] == analyst
         else:
             about = body.get("charge", body.get("release"))
-            mine = (
+            is_own = (
                 isinstance(about, int) and about in own and (entry.kind != "account" or body["of"] == owner)
             )
-        if mine:
+        if is_own:
             own[entry.seq] = entry
     return list(own.values())
 

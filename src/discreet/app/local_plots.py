@@ -71,14 +71,14 @@ def against_central(
     )
     axes.set_xscale("log")
     axes.set_yscale("log")
-    grown = math.exp(epsilon)
+    exp_epsilon = math.exp(epsilon)
     lines = []
     for name, curve in curves.items():
         axes.plot(counts, curve, "o", color=COLORS[name], markersize=6)
         lines.append((f"{name}, measured", COLORS[name], list(counts), list(curve)))
     reference = {
-        "local": [math.sqrt(n * grown) / (grown - 1) for n in counts],
-        "central": [math.sqrt(2 / grown) / (1 - 1 / grown)] * len(counts),
+        "local": [math.sqrt(n * exp_epsilon) / (exp_epsilon - 1) for n in counts],
+        "central": [math.sqrt(2 / exp_epsilon) / (1 - 1 / exp_epsilon)] * len(counts),
     }
     for name, curve in reference.items():
         axes.plot(counts, curve, color=COLORS[name], linewidth=1.2, linestyle="--")

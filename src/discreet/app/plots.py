@@ -74,16 +74,16 @@ def _label_ends(axes: Axes, lines: Iterable[Line]) -> None:
     """Put each label beside the end of its line, moved apart where they would overlap."""
     ends = sorted((_height(axes, y[-1]), label, color) for label, color, _, y in lines if len(y))
     gap = 0.06
-    places = [height for height, _, _ in ends]
-    for k in range(1, len(places)):
-        places[k] = max(places[k], places[k - 1] + gap)
+    heights = [height for height, _, _ in ends]
+    for k in range(1, len(heights)):
+        heights[k] = max(heights[k], heights[k - 1] + gap)
     ceiling = 1.0 + gap
-    for k in reversed(range(len(places))):
-        places[k] = ceiling = min(places[k], ceiling - gap)
-    for place, (_, label, color) in zip(places, ends, strict=True):
+    for k in reversed(range(len(heights))):
+        heights[k] = ceiling = min(heights[k], ceiling - gap)
+    for label_height, (_, label, color) in zip(heights, ends, strict=True):
         axes.annotate(
             label,
-            (1.015, place),
+            (1.015, label_height),
             xycoords="axes fraction",
             color=color,
             fontsize=9,
@@ -370,9 +370,9 @@ def draw_profile(
         f"delta = {delta:g}", (0.0, delta), (4, 4), textcoords="offset points", fontsize=9, color=INK
     )
     _dress(axes, "Privacy profile", "epsilon", "delta")
-    for place, (label, color, _, _) in enumerate(lines):
+    for row, (label, color, _, _) in enumerate(lines):
         axes.text(
-            0.985, 0.95 - 0.065 * place, label, color=color, fontsize=10, ha="right", transform=axes.transAxes
+            0.985, 0.95 - 0.065 * row, label, color=color, fontsize=10, ha="right", transform=axes.transAxes
         )
 
 

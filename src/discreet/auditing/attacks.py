@@ -135,13 +135,13 @@ def _by_histogram(name: str, column: Callable[[Outputs], Floats], first: Outputs
     )
 
     def bins(x: Floats) -> Any:
-        place = np.searchsorted(edges, x, side="left" if few else "right")
+        index = np.searchsorted(edges, x, side="left" if few else "right")
         # a value that was not seen tells nothing: the last bin but one
         if few:
-            at = np.minimum(place, max(len(edges) - 1, 0))
+            at = np.minimum(index, max(len(edges) - 1, 0))
             exact = edges[at] == x if len(edges) else np.zeros(len(x), bool)
-            place = np.where(exact, place, len(edges))
-        return np.where(np.isnan(x), len(edges) + 1, place)
+            index = np.where(exact, index, len(edges))
+        return np.where(np.isnan(x), len(edges) + 1, index)
 
     size = len(edges) + 2
     ratio = np.log((np.bincount(bins(p), minlength=size) + 1) / (np.bincount(bins(q), minlength=size) + 1))

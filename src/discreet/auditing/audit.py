@@ -233,9 +233,9 @@ def choose(
         low = at_least(at_least(hits, len(p), CAUTION) * later, later, level / 2)
         high = at_most(np.minimum(at_most(wrong, len(q), CAUTION) * later, later), later, level / 2)
         shown = _strength(low, high, claim)
-        place = int(np.argmax(shown))
-        if best is None or shown[place] > best[0]:
-            best = (float(shown[place]), attack, float(cuts[place]))
+        best_index = int(np.argmax(shown))
+        if best is None or shown[best_index] > best[0]:
+            best = (float(shown[best_index]), attack, float(cuts[best_index]))
     assert best is not None
     return best[1], best[2]
 

@@ -204,20 +204,20 @@ def _choose(named: Mapping[str, Floats], inside: Any, level: float, claimed: Lin
             at_most(wrong, len(q), 1e-3),
         )
         mu = special.ndtri(np.clip(low, 1e-300, 1)) - special.ndtri(np.clip(high, 0, 1 - 1e-16))
-        place = int(np.lexsort((mu, beaten))[-1])
-        rank = (float(beaten[place]), float(mu[place]))
+        best_index = int(np.lexsort((mu, beaten))[-1])
+        rank = (float(beaten[best_index]), float(mu[best_index]))
         if best is None or rank > best[0]:
-            best = (rank, name, float(cuts[place]))
+            best = (rank, name, float(cuts[best_index]))
     assert best is not None
     return best[1], best[2]
 
 
 def _count(scores: Floats, inside: Any, threshold: float) -> Guesses:
-    said = scores >= threshold
+    guessed_in = scores >= threshold
     return Guesses(
-        hits=int(said[inside].sum()),
+        hits=int(guessed_in[inside].sum()),
         first=int(inside.sum()),
-        false_hits=int(said[~inside].sum()),
+        false_hits=int(guessed_in[~inside].sum()),
         second=int((~inside).sum()),
     )
 
@@ -227,9 +227,9 @@ def _tangent(low: float, high: float) -> Any:
     for curves like it."""
     if low <= 0 or high >= 1:
         return 0.0
-    place = -special.ndtri(high)
-    mu = special.ndtri(low) + place
-    return np.clip(mu * place - mu**2 / 2, -20.0, 20.0)
+    quantile = -special.ndtri(high)
+    mu = special.ndtri(low) + quantile
+    return np.clip(mu * quantile - mu**2 / 2, -20.0, 20.0)
 
 
 def _least_refuted(refuted: Callable[[float], bool], claimed: float) -> float:

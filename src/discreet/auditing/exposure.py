@@ -64,9 +64,9 @@ def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Expo
             "to fit a law, twenty finite surprises at least are needed, and not all of them alike. "
             "With few candidates use `exposure`."
         )
-    shape, place, scale = stats.skewnorm.fit(rest)
+    shape, location, scale = stats.skewnorm.fit(rest)
     most_bits = math.log2(candidates)
-    bits = min(most_bits, -float(stats.skewnorm.logcdf(surprise, shape, place, scale)) / math.log(2))
+    bits = min(most_bits, -float(stats.skewnorm.logcdf(surprise, shape, location, scale)) / math.log(2))
     return Exposure(bits=bits, most=most_bits, rank=2 ** (most_bits - bits))
 
 

@@ -115,7 +115,7 @@ def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int = 
     *all* examples, [examples] or [examples, queries], or a function without arguments that does.
     """
     included = halves(models, examples, seed=seed)
-    said = []
+    model_scores = []
     for row in included:
         answer = train(np.flatnonzero(row))
         scores = floats(scores=answer() if callable(answer) else answer)
@@ -125,8 +125,8 @@ def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int = 
                 f"and the others: scores of shape "
                 f"({examples},) or ({examples}, queries) are needed, got {scores.shape}."
             )
-        said.append(scores)
-    return Shadows(np.stack(said), included)
+        model_scores.append(scores)
+    return Shadows(np.stack(model_scores), included)
 
 
 def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: bool = False) -> Floats:
@@ -164,7 +164,7 @@ def _normal(shadows: Shadows, side: bool, fixed: bool) -> tuple[Floats, Floats]:
     if (count < (1 if fixed else 2)).any():
         raise InvalidInput(
             "some example was in (or out of) too few shadow models to fit a normal law: train more "
-            "of them, or use `halves`. Two a side are "
+            "of them, or use `halves`. Two per side are "
             "needed, one with fixed_variance=True."
         )
     mean = np.where(used, shadows.scores, 0.0).sum(axis=0) / count
@@ -204,23 +204,28 @@ def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: in
 
     `target` is [examples, classes], the probabilities that the target model gives; `labels` the true classes;
     `vectors` [models, examples, classes] and `included` [models, examples] those of the shadow models. One
-    logistic regression a class, on the confidence in the true class and the `top` largest ones, all scaled by
-    `logit_scaled`. Returns scores, larger for members.
+    logistic regression is fitted per class, on the confidence in the true class and the `top` largest ones,
+    all scaled by `logit_scaled`. Returns scores, larger for members.
     """
     p, y, inside = np.asarray(vectors, dtype=float), np.asarray(labels), np.asarray(included, dtype=bool)
-    mine = np.asarray(target, dtype=float)
-    if p.ndim != 3 or mine.shape != p.shape[1:] or inside.shape != p.shape[:2] or y.shape != p.shape[1:2]:
+    target_vectors = np.asarray(target, dtype=float)
+    if (
+        p.ndim != 3
+        or target_vectors.shape != p.shape[1:]
+        or inside.shape != p.shape[:2]
+        or y.shape != p.shape[1:2]
+    ):
         raise InvalidInput(
             "shadow attack: target [examples, classes], labels [examples], vectors [models, "
             "examples, classes], included [models, examples]."
         )
     _require.integer(top=top, at_least=1)
-    scores = np.zeros(len(mine))
+    scores = np.zeros(len(target_vectors))
     for value in np.unique(y):
         rows = np.flatnonzero(y == value)
         seen = np.concatenate([_features(one[rows], y[rows], top) for one in p])
         weights = _logistic(seen, inside[:, rows].ravel())
-        own = _features(mine[rows], y[rows], top)
+        own = _features(target_vectors[rows], y[rows], top)
         scores[rows] = own @ weights[:-1] + weights[-1]
     return scores
 
@@ -236,10 +241,10 @@ def _logistic(features: Floats, truth: Any, ridge: float = 1.0) -> Floats:
     features as they came in, intercept last."""
     center, scale = features.mean(axis=0), np.maximum(features.std(axis=0), 1e-9)
     design = np.hstack([(features - center) / scale, np.ones((len(features), 1))])
-    weights, goal = np.zeros(design.shape[1]), np.asarray(truth, dtype=float)
+    weights, labels = np.zeros(design.shape[1]), np.asarray(truth, dtype=float)
     for _ in range(12):
         chance = special.expit(design @ weights)
-        gradient = design.T @ (goal - chance) - ridge * weights
+        gradient = design.T @ (labels - chance) - ridge * weights
         hessian = (design * (chance * (1 - chance))[:, None]).T @ design + ridge * np.eye(len(weights))
         weights = weights + np.linalg.solve(hessian, gradient)
     slopes = weights[:-1] / scale
@@ -290,11 +295,11 @@ def _quantile(x: Floats, y: Floats, level: float) -> Floats:
     return np.asarray(-solution.eqlin.marginals, dtype=float)
 
 
-def _on_normal_scale(seen: Floats, quantiles: Floats, places: Floats) -> Floats:
+def _on_normal_scale(seen: Floats, quantiles: Floats, positions: Floats) -> Floats:
     """Interpolate linearly through the pairs (quantile, position), continued along the line between the outer
     ones."""
     gap = np.maximum(np.diff(quantiles, axis=1), 1e-9)
     part = np.clip((quantiles[:, 1:-1] < seen[:, None]).sum(axis=1), 0, gap.shape[1] - 1)
     rows = np.arange(len(seen))
-    slope = np.diff(places)[part] / gap[rows, part]
-    return np.asarray(places[part] + (seen - quantiles[rows, part]) * slope, dtype=float)
+    slope = np.diff(positions)[part] / gap[rows, part]
+    return np.asarray(positions[part] + (seen - quantiles[rows, part]) * slope, dtype=float)

@@ -173,7 +173,7 @@ def draw(report: Report, size: int) -> str:
     )
 
 
-def _found(report: Report) -> str:
+def _lower_bound_words(report: Report) -> str:
     if report.epsilon > 0:
         at = f" at delta {report.claim.delta:g}" if report.claim.delta else ""
         words = (
@@ -193,7 +193,7 @@ def _found(report: Report) -> str:
 
 def page(report: Report) -> str:
     verdict = "The claim is refuted." if report.refuted else "The claim is not refuted."
-    words = _found(report)
+    words = _lower_bound_words(report)
     rows = {
         "claimed": str(report.claim),
         "epsilon, at least": f"{report.epsilon:.5g}",

@@ -28,7 +28,7 @@ RIGHTS = ("SELECT", "INSERT", "DELETE")
 
 
 class Blobs(Protocol):
-    """Sealed bytes under names that are made here.
+    """Stores sealed bytes under names that are made here.
 
     `writing` stores a new one, durably, and holds it while its block runs; `read` gives None for one that is
     not there; `free` says whether nobody holds one, and keeps it so while its block runs.
@@ -49,7 +49,7 @@ class Blobs(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FileBlobs:
-    """Each in a file of its own, which only its owner can read."""
+    """Stores each blob in a file of its own, which only its owner can read."""
 
     folder: Path
     durable: bool = True
@@ -99,8 +99,8 @@ class FileBlobs:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseBlobs:
-    """Each in rows of the table `blob`; held by a lock of its writer's connection, which the server gives up
-    when the writer is gone.
+    """Stores each blob in rows of the table `blob`; held by a lock of its writer's connection, which the
+    server gives up when the writer is gone.
 
     A ledger that an older version made has its blobs in files: these are read still, by the machine that has
     them, which brings them to the database when it next opens the ledger (`adopt`).
@@ -170,8 +170,8 @@ def _write(handle: int, data: bytes, folder: Path, *, durable: bool) -> None:
         if durable:
             os.fsync(file.fileno())
     if durable:
-        place = os.open(folder, os.O_RDONLY)
+        directory = os.open(folder, os.O_RDONLY)
         try:
-            os.fsync(place)
+            os.fsync(directory)
         finally:
-            os.close(place)
+            os.close(directory)

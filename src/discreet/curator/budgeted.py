@@ -169,14 +169,14 @@ class BudgetedDataset:
 
     @property
     def spent(self) -> Spent:
-        """What the dataset has spent, in the lanes of its filter; with a budget per period, where most is
-        gone."""
+        """What the dataset has spent, in the lanes of its filter; with a budget per period, of the period
+        that has spent most."""
         return self.account().spent
 
     @property
     def used(self) -> float:
-        """How much of the dataset's budget is gone, in the budget's own unit; with a budget per period, where
-        most is gone."""
+        """How much of the dataset's budget is gone, in the budget's own unit; with a budget per period, of
+        the period that has spent most."""
         return self.account().used
 
     @property

@@ -179,13 +179,13 @@ class Curator(BudgetedDataset):
         Assumes:   versions have different names, and when one arrives does not depend on the data.
         """
         if not hasattr(interactive, "feed"):
-            instead = (
+            advice = (
                 "resume it over the new version"
                 if getattr(interactive, "any_version", False)
                 else "start a new one"
             )
             raise InvalidInput(
-                f"{type(interactive).__name__} is not fed with batches or versions: {instead}. "
+                f"{type(interactive).__name__} is not fed with batches or versions: {advice}. "
                 f"Nothing was read or released."
             )
         return self.resume(interactive, number, analyst=analyst).feed(batch=batch)

@@ -258,8 +258,8 @@ class History:
         """Return the row, if it is the one that was seen to be part of the chain; of what is newer, if it was
         written by this transaction."""
         if self.public is not None and isinstance(row[0], int) and row[0] <= self.head.seq:
-            place = 32 * row[0]
-            before, own = bytes(self._hashes[place - 32 : place]), self._hashes[place : place + 32]
+            start = 32 * row[0]
+            before, own = bytes(self._hashes[start - 32 : start]), self._hashes[start : start + 32]
             if not chains.well_formed(row) or row[4] != own or chained(before, row) != own:
                 raise _changed(row[0])
         return row

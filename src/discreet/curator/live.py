@@ -41,12 +41,12 @@ _LEAST_ROOM, _DIGITS = 4096, 32
 
 
 class _WouldRead(BaseException):
-    """The data would be read now. No mechanism's own handlers catch it."""
+    """Signals that the data would be read now. No mechanism's own handlers catch it."""
 
 
 @dataclass(frozen=True, slots=True)
 class _NotRead:
-    """A table that is not there."""
+    """Stands for a table that is not there."""
 
     public: Public
 
@@ -57,14 +57,15 @@ class _NotRead:
 @_registry.described("curator.Feed")
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """Not a question: the mechanism is given this version of the table."""
+    """Stands for the table in place of a question: the mechanism is fed this version of it."""
 
     version: str
 
 
 @dataclass(frozen=True, slots=True)
 class InteractiveHandle:
-    """Ask it with `answer`; `number` finds it again after a restart."""
+    """Answers questions to a started interactive mechanism with `answer`; `number` finds it again after a
+    restart."""
 
     ledger: Ledger
     source: Source = field(repr=False)

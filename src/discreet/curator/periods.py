@@ -36,8 +36,8 @@ _FORMS = {
 @described("curator.Period")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Period:
-    """Rows are told apart by `column`: a date, cut into stretches by `every` (day, week, month, quarter,
-    year), or a label without it.
+    """Cuts a table into periods by `column`: a date, cut by `every` (day, week, month, quarter, year), or a
+    label without it.
 
     `total` is about people who have rows in many periods, and must be said where the unit is a person: a
     `Budget` for all periods together, or "unlimited": then what is promised is about a person's rows within
@@ -120,7 +120,7 @@ class Period:
         integral = isinstance(fact, Bounds) or (
             isinstance(fact, Categories) and isinstance(fact.values[0], int)
         )
-        name = _whole(period, self.column) if integral else period
+        name = _integer_name(period, self.column) if integral else period
         if not isinstance(name, str) or not name.isprintable() or not name:
             raise _require.fail("period", period, f"a value of column {self.column!r}")
         if isinstance(fact, Categories) and (int(name) if integral else name) not in fact.values:
@@ -158,7 +158,7 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(names) if plain else json.dumps(names)
 
 
-def _whole(period: Any, column: str) -> str:
+def _integer_name(period: Any, column: str) -> str:
     try:
         number = int(period) if isinstance(period, int | str) and not isinstance(period, bool) else None
     except ValueError:

@@ -64,7 +64,7 @@ def is_pointer(path: Path) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class PostgresTransaction:
-    """What is written in one go, and where."""
+    """Writes in one transaction of the database."""
 
     store: PostgresStore
     db: Any
@@ -173,7 +173,7 @@ class PostgresStore:
         with self.reading(strict=False) as db:
             if layout_of(db, self.name) != 1:
                 return
-        with self._told("migrated"), self._connected() as db:
+        with self._translated_errors("migrated"), self._connected() as db:
             self._lock(db)
             db.execute("BEGIN ISOLATION LEVEL SERIALIZABLE READ WRITE")
             # another process may have done it while this one waited
@@ -187,7 +187,7 @@ class PostgresStore:
     @contextmanager
     def reading(self, *, strict: bool = True) -> Iterator[Any]:
         """Open one snapshot of the ledger for a moment. Not `strict`: whatever the schema is."""
-        with self._told("read"), self._connected() as db:
+        with self._translated_errors("read"), self._connected() as db:
             db.execute(
                 f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; SET LOCAL search_path = {self.name}"
             )
@@ -199,7 +199,7 @@ class PostgresStore:
     def writing(self) -> Iterator[PostgresTransaction]:
         """Open one transaction, alone among all writers; on the server's disk when the block ends, undone if
         it raises."""
-        with self._told("written"), self._connected() as db:
+        with self._translated_errors("written"), self._connected() as db:
             self._lock(db)
             wait = "on" if self.durable else "off"
             db.execute(
@@ -227,7 +227,7 @@ class PostgresStore:
     @contextmanager
     def blobs(self) -> Iterator[Any]:
         """Open one transaction on the table of blobs; undone if the block raises."""
-        with self._told("used for blobs"), self._connected() as db:
+        with self._translated_errors("used for blobs"), self._connected() as db:
             wait = "on" if self.durable else "off"
             db.execute(f"BEGIN; SET LOCAL synchronous_commit = {wait}; SET LOCAL search_path = {self.name}")
             layout = layout_of(db, self.name)
@@ -245,7 +245,7 @@ class PostgresStore:
     def hold(self, name: str) -> Held | None:
         """Take a lock of the server that lasts as long as this process and its connection, or until it is
         given up; None if somebody has it."""
-        with self._told("locked"):
+        with self._translated_errors("locked"):
             db = self._opened()
             held = keep(Held(None, db))
             if not db.execute("SELECT pg_try_advisory_lock(%s)", (self._number(name),)).fetchone()[0]:
@@ -272,7 +272,7 @@ class PostgresStore:
 
     def wait(self, name: str) -> None:
         """Wait until nobody has a lock, however long that takes."""
-        with self._told("waited for"), self._connected() as db:
+        with self._translated_errors("waited for"), self._connected() as db:
             db.execute("SELECT pg_advisory_lock_shared(%s)", (self._number(name),))
 
     def _number(self, name: str) -> int:
@@ -334,7 +334,7 @@ class PostgresStore:
             ) from None
 
     @contextmanager
-    def _told(self, verb: str) -> Iterator[None]:
+    def _translated_errors(self, verb: str) -> Iterator[None]:
         """Translate the server's errors into ours."""
         psycopg = driver()
         try:

@@ -13,7 +13,7 @@ from ..mechanisms.protocols import AnySource, Mechanism, Release, as_of, check_s
 from .ledger import Entry, canonical
 
 
-def check_mechanism(mechanism: Any, source: AnySource, kind: Any, instead: str) -> None:
+def check_mechanism(mechanism: Any, source: AnySource, kind: Any, advice: str) -> None:
     price, facts = getattr(mechanism, "event", None), getattr(mechanism, "public", None)
     if isinstance(mechanism, type) or not isinstance(price, Event) or not isinstance(facts, Public):
         raise InvalidInput(
@@ -23,7 +23,7 @@ def check_mechanism(mechanism: Any, source: AnySource, kind: Any, instead: str) 
         )
     if not isinstance(mechanism, kind):
         raise InvalidInput(
-            f"{type(mechanism).__name__} is of another kind: {instead}. Nothing was charged or read."
+            f"{type(mechanism).__name__} is of another kind: {advice}. Nothing was charged or read."
         )
     check_source(facts, source, examples=True)
     rehearse(mechanism, source)

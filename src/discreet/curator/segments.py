@@ -50,7 +50,7 @@ Watch = Callable[[Any], Any]
 
 
 class CallbackError(Exception):
-    """What `progress` raised."""
+    """Carries what `progress` raised."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -153,7 +153,7 @@ def resume(
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One charge, its counter, its checkpoint file."""
+    """Runs one charge in steps: its counter, its checkpoint file."""
 
     curator: Curator
     mechanism: Stepped
@@ -233,11 +233,11 @@ class Work:
     def go_on(self, part: Run, head: Entry, every: int, progress: Watch | None) -> Release:
         length = int(self.charge.body["steps"])
         while part.taken < length:
-            goal = min(part.taken + every, length)
-            head = self.claim(head, goal)
+            last = min(part.taken + every, length)
+            head = self.claim(head, last)
             try:
                 with part:
-                    while part.taken < goal:
+                    while part.taken < last:
                         part.step()
                         if progress is not None:
                             _tell(progress, part.progress)
@@ -366,11 +366,11 @@ def _read(path: Path, ledger: Ledger) -> tuple[dict[str, Any], bytes]:
         raise InvalidInput(
             f"the checkpoint {path} cannot be read: {error.strerror}. Nothing was trained."
         ) from None
-    place = len(_MAGIC) + 4
-    end = place + int.from_bytes(data[len(_MAGIC) : place], "little")
+    start = len(_MAGIC) + 4
+    end = start + int.from_bytes(data[len(_MAGIC) : start], "little")
     if not data.startswith(_MAGIC) or len(data) < end + _SIGNATURE:
         raise InvalidInput(f"{path} is not a checkpoint of discreet, or was cut. Nothing was trained.")
-    head, signature, raw = data[place:end], data[end : end + _SIGNATURE], data[end + _SIGNATURE :]
+    head, signature, raw = data[start:end], data[end : end + _SIGNATURE], data[end + _SIGNATURE :]
     if ledger.key is None or not signed_by(ledger.key.public, _message(head, raw), signature):
         raise LedgerError(
             f"{path} was changed, or belongs to another ledger than {ledger.path}. Nothing was trained."

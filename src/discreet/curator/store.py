@@ -134,7 +134,7 @@ if hasattr(os, "register_at_fork"):
 
 
 class Writing(Protocol):
-    """What is written in one go, undone if it raises."""
+    """Collects what is written in one transaction, undone if it raises."""
 
     @property
     def store(self) -> LedgerStore: ...
@@ -175,7 +175,7 @@ class LedgerStore(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """What is written in one go, and where."""
+    """Writes in one transaction of the file."""
 
     store: Store
     db: sqlite3.Connection
@@ -262,7 +262,7 @@ class Store:
     def reading(self, *, strict: bool = True) -> Iterator[sqlite3.Connection]:
         """Open a connection for a moment: no transaction runs meanwhile. Not `strict`: whatever the schema
         is."""
-        with self._held(exclusive=False) as held, self._told("read"):
+        with self._held(exclusive=False) as held, self._translated_errors("read"):
             db = self._connect(held, write=False)
             db.execute("BEGIN")
             if strict:
@@ -273,7 +273,7 @@ class Store:
     def writing(self) -> Iterator[Transaction]:
         """Open one transaction, alone among all writers and readers; on disk when the block ends, undone if
         it raises."""
-        with self._held(exclusive=True) as held, self._told("written"):
+        with self._held(exclusive=True) as held, self._translated_errors("written"):
             db = self._connect(held, write=True)
             db.execute("BEGIN IMMEDIATE")
             self.compare(db)
@@ -467,7 +467,7 @@ class Store:
         return False
 
     @contextmanager
-    def _told(self, verb: str) -> Iterator[None]:
+    def _translated_errors(self, verb: str) -> Iterator[None]:
         """Translate SQLite's errors into ours."""
         try:
             yield

@@ -79,21 +79,21 @@ def _column(
 def _halved(error_at: Callable[[float], float | None], epsilon: float, error: float) -> float | None:
     """Return the least price, within one per cent, at which the error is at most half; None if 64 times as
     much is too little (an error that is not noise alone)."""
-    goal = error / 2
+    target = error / 2
     low, high = epsilon, epsilon
-    while high <= 64 * epsilon and not _small(error_at, high, goal):
+    while high <= 64 * epsilon and not _small(error_at, high, target):
         low, high = high, 2 * high
     if high > 64 * epsilon:
         return None
     while high > 1.01 * low:
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if _small(error_at, middle, goal) else (middle, high)
+        low, high = (low, middle) if _small(error_at, middle, target) else (middle, high)
     return high
 
 
-def _small(error_at: Callable[[float], float | None], price: float, goal: float) -> bool:
+def _small(error_at: Callable[[float], float | None], price: float, target: float) -> bool:
     try:
         error = error_at(price)
     except InvalidInput:
         return False
-    return error is not None and error <= goal
+    return error is not None and error <= target

@@ -76,7 +76,7 @@ def explain(
         _require.non_negative(epsilon=subject)
         event = _stated(float(subject), delta or 0.0, as_neighbors(neighbors))
         return explain_event(
-            event, delta=delta or 0.0, audience=audience, title=f"What {_asked(event)} means"
+            event, delta=delta or 0.0, audience=audience, title=f"What {_price_words(event)} means"
         )
     event, own, title, facts = _priced(subject, as_neighbors(neighbors))
     chosen = _delta(event, own) if delta is None else float(delta)
@@ -161,7 +161,7 @@ def _stated(epsilon: float, delta: float, neighbors: Neighbors) -> Event:
     return ApproximateDP(epsilon=epsilon, delta=delta, neighbors=neighbors)
 
 
-def _asked(event: Event) -> str:
+def _price_words(event: Event) -> str:
     more = f" with delta {event.delta:g}" if isinstance(event, ApproximateDP) else ""
     return f"an epsilon of {float(event.epsilon):g}{more}"  # type: ignore[attr-defined]
 

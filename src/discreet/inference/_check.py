@@ -110,5 +110,5 @@ def _no_entry(name: str, array: Floats, bad: NDArray[Any], wanted: str) -> None:
         return
     if array.ndim == 0:
         raise _require.fail(name, float(array), wanted)
-    place = tuple(int(i) for i in np.argwhere(bad)[0])
-    raise _require.fail(f"{name}[{', '.join(map(str, place))}]", float(array[place]), wanted)
+    index = tuple(int(i) for i in np.argwhere(bad)[0])
+    raise _require.fail(f"{name}[{', '.join(map(str, index))}]", float(array[index]), wanted)

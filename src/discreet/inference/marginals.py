@@ -108,10 +108,10 @@ def marginal_matrix(sizes: dict[Hashable, int], attributes: Sequence[Hashable]) 
         )
     names = list(sizes)
     cells = math.prod(sizes.values())
-    places = np.unravel_index(np.arange(cells), tuple(sizes.values()))
+    positions = np.unravel_index(np.arange(cells), tuple(sizes.values()))
     row = np.zeros(cells, np.int64)
     for name in attributes:
-        row = row * sizes[name] + places[names.index(name)]
+        row = row * sizes[name] + positions[names.index(name)]
     rows = math.prod(sizes[name] for name in attributes)
     return sparse.csr_array((np.ones(cells), (row, np.arange(cells))), shape=(rows, cells))
 

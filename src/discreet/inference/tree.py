@@ -87,10 +87,10 @@ class Tree:
 
         A path whose parent is not in the list is a root.
         """
-        place = {tuple(path): i for i, path in enumerate(paths)}
-        if len(place) < len(paths):
+        index_of = {tuple(path): i for i, path in enumerate(paths)}
+        if len(index_of) < len(paths):
             raise InvalidInput(f"paths must differ from each other. {NOTHING_COMPUTED}")
-        return Tree(np.array([place.get(tuple(p)[:-1], -1) if len(p) else -1 for p in paths], np.int64))
+        return Tree(np.array([index_of.get(tuple(p)[:-1], -1) if len(p) else -1 for p in paths], np.int64))
 
     def __len__(self) -> int:
         return len(self.parents)

@@ -141,7 +141,7 @@ class LocalRandomizer:
         if isinstance(reports, str | bytes | dict) or not isinstance(reports, Iterable):
             raise _require.fail("reports", type(reports).__name__, "a ReportBatch or a list of reports")
         rows = list(reports)
-        if any(not _whole(row) for row in rows):
+        if any(not _is_integer(row) for row in rows):
             raise InvalidInput(
                 "reports are integers or lists of integers of one length. Nothing was estimated."
             )
@@ -180,7 +180,7 @@ def _array(value: Any) -> NDArray[Any]:
         ) from None
 
 
-def _whole(row: Any) -> bool:
+def _is_integer(row: Any) -> bool:
     """Return whether a plain report is made of whole numbers and of nothing that merely turns into them
     (True, '1', 1.0).
     """

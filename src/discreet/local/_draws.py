@@ -107,10 +107,10 @@ def small_share(epsilon: Any) -> int:
 
 @lru_cache(maxsize=1024)
 def _odds(exact: Fraction, truth: int, other: int) -> tuple[int, int]:
-    grown = Fraction(1 << _DIGITS, exp_neg(min(exact, Fraction(_LARGEST)), _DIGITS)[1])
-    room = LIMIT / (truth * grown + other)
+    exp_epsilon = Fraction(1 << _DIGITS, exp_neg(min(exact, Fraction(_LARGEST)), _DIGITS)[1])
+    room = LIMIT / (truth * exp_epsilon + other)
     b = 1 << max(int(room).bit_length() - 1, 0)
-    return min(int(b * grown), (LIMIT - other * b) // truth), b
+    return min(int(b * exp_epsilon), (LIMIT - other * b) // truth), b
 
 
 @lru_cache(maxsize=1024)

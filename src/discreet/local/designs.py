@@ -83,9 +83,9 @@ class DesignResponse(LocalRandomizer):
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
         data = np.empty(len(values), np.int64)
         for truth, ends in enumerate(self._ends):
-            mine = np.flatnonzero(values == truth)
-            if len(mine):
-                data[mine] = _draws.choose(ends, len(mine), entropy)
+            members = np.flatnonzero(values == truth)
+            if len(members):
+                data[members] = _draws.choose(ends, len(members), entropy)
         return data
 
     def _check_reports(self, data: NDArray[Any]) -> None:

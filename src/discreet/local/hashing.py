@@ -365,20 +365,20 @@ class HadamardResponse(FrequencyOracle):
         size = self.blocks * block
         own, row = values // (block - 1), 1 + values % (block - 1)
         marked = _draws.coin(half * a, half * a + (size - half) * b, n, entropy)
-        place = np.empty(n, np.int64)
-        place[marked] = _draws.below(half, int(marked.sum()), entropy)
-        place[~marked] = _draws.below(size - half, n - int(marked.sum()), entropy)
-        inside = self._with_parity(np.minimum(place, half - 1), row, (~marked).astype(np.int64))
-        beyond = place - half
+        position = np.empty(n, np.int64)
+        position[marked] = _draws.below(half, int(marked.sum()), entropy)
+        position[~marked] = _draws.below(size - half, n - int(marked.sum()), entropy)
+        inside = self._with_parity(np.minimum(position, half - 1), row, (~marked).astype(np.int64))
+        beyond = position - half
         beyond = beyond + np.where(beyond >= own * block, block, 0)
-        return np.where(place < half, own * block + inside, beyond)
+        return np.where(position < half, own * block + inside, beyond)
 
-    def _with_parity(self, place: Codes, row: Codes, wanted: Codes) -> Codes:
-        """Return the number that has `place` as its bits but one, and in the row's lowest bit what makes the
+    def _with_parity(self, position: Codes, row: Codes, wanted: Codes) -> Codes:
+        """Return the number with `position` as its bits but one, and in the row's lowest bit what makes the
         parity `wanted`.
         """
         low = row & -row
-        spread = (place & (low - 1)) | ((place & -low) << 1)
+        spread = (position & (low - 1)) | ((position & -low) << 1)
         return spread | np.where(parity(spread & row) != wanted, low, 0)
 
     def _check_reports(self, data: NDArray[Any]) -> None:

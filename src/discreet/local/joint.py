@@ -98,13 +98,13 @@ class MarginalResponse(LocalRandomizer):
         data = np.full((len(values), self._width()), -1, np.int64)
         data[:, 0] = which
         for number, (attributes, oracle) in enumerate(zip(self.marginals, self._oracles(), strict=True)):
-            mine = np.flatnonzero(which == number)
-            if len(mine):
-                cells = np.zeros(len(mine), np.int64)
+            members = np.flatnonzero(which == number)
+            if len(members):
+                cells = np.zeros(len(members), np.int64)
                 for i in attributes:
-                    cells = cells * self.sizes[i] + values[mine, i]
+                    cells = cells * self.sizes[i] + values[members, i]
                 drawn = oracle._draw(cells, entropy)
-                data[mine, 1 : 1 + (oracle._width() or 1)] = drawn.reshape(len(mine), -1)
+                data[members, 1 : 1 + (oracle._width() or 1)] = drawn.reshape(len(members), -1)
         return data
 
     def _width(self) -> int:
@@ -232,9 +232,11 @@ class HeavyHitters(LocalRandomizer):
         data = np.empty((len(values), self._width()), np.int64)
         data[:, 0] = levels
         for level, bits in enumerate(self.levels):
-            mine = np.flatnonzero(levels == level)
-            if len(mine):
-                data[mine, 1:] = self._oracle(level)._draw(values[mine] >> (self.length - bits), entropy)
+            members = np.flatnonzero(levels == level)
+            if len(members):
+                data[members, 1:] = self._oracle(level)._draw(
+                    values[members] >> (self.length - bits), entropy
+                )
         return data
 
     def _width(self) -> int:

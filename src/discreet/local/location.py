@@ -121,8 +121,8 @@ class DistanceResponse(LocalRandomizer):
         ends = self._ends
         data = np.empty(len(values), np.int64)
         for place in np.unique(values).tolist():
-            mine = np.flatnonzero(values == place)
-            data[mine] = _draws.choose(ends[place], len(mine), entropy)
+            members = np.flatnonzero(values == place)
+            data[members] = _draws.choose(ends[place], len(members), entropy)
         return data
 
     def _check_reports(self, data: NDArray[Any]) -> None:
@@ -180,27 +180,27 @@ def _table(
     """Return (rate, weights): the largest rate of a bisection whose integer weights are epsilon-DP, in floats
     first and then exactly."""
     distances = _distances(places)
-    goal = float(epsilon)
+    target = float(epsilon)
 
     def spread(rate: float) -> float:
         logs = -rate * distances
         logs = logs - np.log(np.exp(logs).sum(axis=1, keepdims=True))
         return float((logs.max(axis=0) - logs.min(axis=0)).max())
 
-    low = goal / (2 * float(distances.max()))
+    low = target / (2 * float(distances.max()))
     high = 2 * low
-    while spread(high) < goal and high < low * 64:
+    while spread(high) < target and high < low * 64:
         high *= 2
     for _ in range(40):
         middle = (low + high) / 2
-        low, high = (middle, high) if spread(middle) <= goal else (low, middle)
+        low, high = (middle, high) if spread(middle) <= target else (low, middle)
     for back in range(1, 60):
         rate = Fraction(low) * (1 - Fraction(back * back, 2000))
         weights = _weights(distances, rate)
         if _draws.within(_ratio(weights), epsilon):
             return rate, weights
     raise _require.fail(
-        "epsilon", goal, "smaller, or places nearer to each other: weights below 2**-36 are not drawn"
+        "epsilon", target, "smaller, or places nearer to each other: weights below 2**-36 are not drawn"
     )
 
 

@@ -121,12 +121,12 @@ class LongTermResponse(FrequencyOracle):
     def start(self, value: Any, /, *, entropy: Entropy) -> int:
         """Return the permanent answer, for the device to keep secret; each call costs `epsilon`."""
         require_entropy(entropy)
-        return int(_told(self._one(value), self.domain, self._permanent, entropy)[0])
+        return int(_respond(self._one(value), self.domain, self._permanent, entropy)[0])
 
     def report(self, state: Any, /, *, entropy: Entropy) -> int:
         """Return one more noisy copy of the permanent answer, at no further cost."""
         require_entropy(entropy)
-        return int(_told(self._one(state), self.domain, self._again, entropy)[0])
+        return int(_respond(self._one(state), self.domain, self._again, entropy)[0])
 
     def _one(self, value: Any) -> Codes:
         if not self.is_single(value):
@@ -139,7 +139,9 @@ class LongTermResponse(FrequencyOracle):
         )
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        return _told(_told(values, self.domain, self._permanent, entropy), self.domain, self._again, entropy)
+        return _respond(
+            _respond(values, self.domain, self._permanent, entropy), self.domain, self._again, entropy
+        )
 
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, self.domain)
@@ -151,7 +153,7 @@ class LongTermResponse(FrequencyOracle):
         return np.asarray(data[:, None] == np.arange(self.domain))
 
 
-def _told(values: Codes, domain: int, weights: tuple[int, int], entropy: Entropy) -> Codes:
+def _respond(values: Codes, domain: int, weights: tuple[int, int], entropy: Entropy) -> Codes:
     """Respond by k-ary randomized response with these weights."""
     a, b = weights
     honest = _draws.coin(a, a + (domain - 1) * b, len(values), entropy)

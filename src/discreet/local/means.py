@@ -250,11 +250,11 @@ class PiecewiseMean(_MeanRandomizer):
         a, b = self._weights
         window = self.window
         near = _draws.coin(window * a, window * a + self.steps * b, len(grid), entropy)
-        place = np.empty(len(grid), np.int64)
-        place[near] = grid[near] + _draws.below(window, int(near.sum()), entropy)
+        position = np.empty(len(grid), np.int64)
+        position[near] = grid[near] + _draws.below(window, int(near.sum()), entropy)
         far = _draws.below(self.steps, len(grid) - int(near.sum()), entropy)
-        place[~near] = far + np.where(far >= grid[~near], window, 0)
-        return place
+        position[~near] = far + np.where(far >= grid[~near], window, 0)
+        return position
 
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, self.steps + self.window)

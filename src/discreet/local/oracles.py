@@ -401,8 +401,8 @@ class SubsetSelection(FrequencyOracle):
             if step == k - 1:
                 # whose last place is not the truth's
                 rows = np.flatnonzero(~inside)
-            place = step + _draws.below(self.domain - 1 - step, len(rows), entropy)
-            urn[rows, step], urn[rows, place] = urn[rows, place], urn[rows, step].copy()
+            drawn = step + _draws.below(self.domain - 1 - step, len(rows), entropy)
+            urn[rows, step], urn[rows, drawn] = urn[rows, drawn], urn[rows, step].copy()
         chosen = urn[:, :k]
         chosen = chosen + (chosen >= values[:, None])
         chosen[inside, k - 1] = values[inside]

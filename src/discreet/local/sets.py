@@ -144,8 +144,8 @@ class SetResponse(_Padded):
         return sorted(int(i) for i in value)
 
     def _sampled(self, value: list[int], entropy: Entropy) -> int:
-        place = self._place(len(value), entropy)
-        return value[place] if place < len(value) else self.domain
+        position = self._place(len(value), entropy)
+        return value[position] if position < len(value) else self.domain
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         inner = self.frequency_oracle.estimate(data)
@@ -223,12 +223,12 @@ class KeyValueResponse(_Padded):
         return sorted(pairs)
 
     def _sampled(self, value: list[tuple[int, float]], entropy: Entropy) -> int:
-        place = self._place(len(value), entropy)
-        key, number = value[place] if place < len(value) else (self.keys, float(self.low))
+        position = self._place(len(value), entropy)
+        key, number = value[position] if position < len(value) else (self.keys, float(self.low))
         level = (number - float(self.low)) / (float(self.high) - float(self.low))
         # also for nothing: one draw for all
         up = bool(_draws.coin(int(level * _draws.COIN), _draws.COIN, 1, entropy)[0])
-        return 2 * self.keys if place >= len(value) else 2 * key + up
+        return 2 * self.keys if position >= len(value) else 2 * key + up
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         shares = self.frequency_oracle.estimate(data).value[:-1].reshape(self.keys, 2) * self.largest

@@ -339,8 +339,8 @@ def _difference_tail(scale: Fraction, m: int) -> float:
     x = float(1 / scale)
     p, rest = math.exp(-x), -math.expm1(-x)
     # 1 - p <= 1 / scale
-    grown = m * rest if m < 1 << 1000 else float(m / scale)
-    return _exp_neg(m / scale) * (grown + (1 + p * p) / (1 + p) + p) / (1 + p) ** 2
+    distance = m * rest if m < 1 << 1000 else float(m / scale)
+    return _exp_neg(m / scale) * (distance + (1 + p * p) / (1 + p) + p) / (1 + p) ** 2
 
 
 def _first(good: Callable[[int], bool]) -> int:

@@ -266,9 +266,9 @@ def grid_l2(l2: Fraction, entries: int, linf: Fraction | None = None) -> Sensiti
     """Return all norms in whole steps, from the real l2 (and l-infinity) sensitivity in steps: see
     `GridGaussian`."""
     # (l2 + sqrt(entries))²
-    grown = l2**2 + entries + noise_tails.sqrt_up(4 * l2**2 * entries)
+    l2_squared = l2**2 + entries + noise_tails.sqrt_up(4 * l2**2 * entries)
     widest = math.ceil(l2 if linf is None else min(l2, linf))
-    return Sensitivity(linf=widest, l0=entries, l2_squared=math.floor(grown))
+    return Sensitivity(linf=widest, l0=entries, l2_squared=math.floor(l2_squared))
 
 
 def _settle(noise: Any, *names: str) -> None:

@@ -267,9 +267,9 @@ class Channel(Lottery):
         truths = self._check_codes(codes)
         reported = np.empty(len(truths), np.int64)
         for truth, row in enumerate(self._exact):
-            mine = np.flatnonzero(truths == truth)
+            members = np.flatnonzero(truths == truth)
             common = math.lcm(*(p.denominator for p in row))
-            reported[mine] = sampling.categorical([int(p * common) for p in row], len(mine), entropy)
+            reported[members] = sampling.categorical([int(p * common) for p in row], len(members), entropy)
         return reported
 
     def estimate(self, counts: Sequence[int]) -> tuple[Fraction, ...]:

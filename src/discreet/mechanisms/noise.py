@@ -135,7 +135,7 @@ class IntegerLaplace:
 
     def covers(self, sensitivity: Sensitivity) -> bool:
         """Return whether the price is right for a statistic of this sensitivity."""
-        return _known(sensitivity.l1) <= self.sensitivity
+        return _norm(sensitivity.l1) <= self.sensitivity
 
     @property
     def mean_squared_error(self) -> float:
@@ -212,13 +212,13 @@ class IntegerGaussian:
         s = as_sensitivity(sensitivity)
         _moving(s.l2_squared)
         variance = calibration.discrete_gaussian(
-            epsilon, delta, linf=s.linf, l0=s.l0, l2_squared=_known(s.l2_squared)
+            epsilon, delta, linf=s.linf, l0=s.l0, l2_squared=_norm(s.l2_squared)
         )
         return cls(variance=variance, linf=s.linf, l0=s.l0, l2_squared=s.l2_squared, neighbors=neighbors)
 
     @property
     def event(self) -> Event:
-        l2_squared = _known(self.l2_squared)
+        l2_squared = _norm(self.l2_squared)
         if self.l0 == 1:
             moved = min(self.linf, math.isqrt(l2_squared))
             return DiscreteGaussian(variance=self.variance, sensitivity=moved, neighbors=self.neighbors)
@@ -229,7 +229,7 @@ class IntegerGaussian:
 
     def covers(self, sensitivity: Sensitivity) -> bool:
         """Return whether the price is right for a statistic of this sensitivity."""
-        if _known(sensitivity.l2_squared) > _known(self.l2_squared):
+        if _norm(sensitivity.l2_squared) > _norm(self.l2_squared):
             return False
         only_l2 = isinstance(self.event, VectorDiscreteGaussian)
         return only_l2 or (sensitivity.l0 <= self.l0 and sensitivity.linf <= self.linf)
@@ -260,7 +260,7 @@ def as_sensitivity(sensitivity: int | Sensitivity) -> Sensitivity:
     return sensitivity if isinstance(sensitivity, Sensitivity) else Sensitivity(linf=sensitivity)
 
 
-def _known(norm: int | None) -> int:
+def _norm(norm: int | None) -> int:
     # Sensitivity fills it in
     assert norm is not None
     return norm

@@ -253,8 +253,10 @@ class ApproximateQuantiles:
         check_source(self.public, source)
         grid = grid_of(self)
         rows = indices(source, self.column, grid)
-        fine = (rows << self.jitter_bits) + sampling.uniform_below(1 << self.jitter_bits, len(rows), entropy)
-        quantiles = self._recurse(np.sort(fine), self._exact(), *self._ends(), entropy)
+        jittered = (rows << self.jitter_bits) + sampling.uniform_below(
+            1 << self.jitter_bits, len(rows), entropy
+        )
+        quantiles = self._recurse(np.sort(jittered), self._exact(), *self._ends(), entropy)
         value = tuple(number((at >> self.jitter_bits) * grid.step) for at in quantiles)
         return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 

@@ -184,8 +184,8 @@ class SampleAndAggregate:
         digests = (hashlib.blake2b(repr(name).encode(), key=key, digest_size=16).digest() for name in names)
         return np.array([int.from_bytes(digest, "little") % self.parts for digest in digests], np.int64)
 
-    def _answer(self, table: Any, mine: NDArray[np.bool_]) -> float:
-        answer = quietly(self.function, table.take(pa.array(np.flatnonzero(mine))))
+    def _answer(self, table: Any, members: NDArray[np.bool_]) -> float:
+        answer = quietly(self.function, table.take(pa.array(np.flatnonzero(members))))
         try:
             return float(answer)
         except (TypeError, ValueError, OverflowError):

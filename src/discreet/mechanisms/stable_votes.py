@@ -110,7 +110,7 @@ class StableVotes:
     ) -> tuple[State, Vote]:
         check_open(self, state)
         passed = distance(counts) + draw(_require.exact(self.scale, "scale"), entropy) >= self.reach
-        return _told(state, counts, passed)
+        return _answered(state, counts, passed)
 
 
 @described("mechanisms.SampledVotes")
@@ -172,7 +172,7 @@ class SampledVotes:
         check_open(self, state)
         quotient = distance(counts) // int(self.overlap)
         passed = quotient + draw(_require.exact(self.scale, "scale"), entropy) >= self.reach
-        return _told(state, counts, passed)
+        return _answered(state, counts, passed)
 
 
 @described("mechanisms.SparseVotes")
@@ -248,10 +248,10 @@ class SparseVotes:
         fresh = _spelled(vector.threshold + draw(vector.scales[0], entropy))
         if not passed and self.constants is not None:
             state = {**state, "secret": fresh}
-        return _told(state, counts, passed)
+        return _answered(state, counts, passed)
 
 
-def _told(state: State, counts: Counts, passed: bool) -> tuple[State, Vote]:
+def _answered(state: State, counts: Counts, passed: bool) -> tuple[State, Vote]:
     after = {**state, "asked": state["asked"] + 1, "answered": state["answered"] + int(passed)}
     return after, Vote(int(np.argmax(counts)) if passed else None)
 

@@ -29,8 +29,8 @@ Value = str | int | float | bool | None
 @described("query.Answer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """`rows` and `deviations` have one entry per column; a deviation is None for keys and for chosen values
-    (quantiles, modes).
+    """Holds a private answer. `rows` and `deviations` have one entry per column; a deviation is None for keys
+    and for chosen values (quantiles, modes).
 
     `noises`: for columns that are one noisy number each, the noise and what one step of it is worth: their
     intervals are exact. `means`, `ranges`: for columns of averages, and of deviations and expressions, what

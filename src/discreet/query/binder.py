@@ -399,13 +399,13 @@ class Binder:
     def extract(self, node: Node) -> Expr:
         part = str(node.this.name).lower()
         part = {"dayofweek": "dow", "dayofyear": "doy", "dayofmonth": "day"}.get(part, part)
-        return self._known(f"part:{part}", f"EXTRACT({part.upper()})", node, node.expression)
+        return self._call(f"part:{part}", f"EXTRACT({part.upper()})", node, node.expression)
 
     def truncate(self, node: Node) -> Expr:
         unit = str(node.args["unit"].name).lower()
-        return self._known(f"start:{unit}", f"DATE_TRUNC to {unit.upper()}", node, node.this)
+        return self._call(f"start:{unit}", f"DATE_TRUNC to {unit.upper()}", node, node.this)
 
-    def _known(self, op: str, what: str, node: Node, argument: Node) -> Expr:
+    def _call(self, op: str, what: str, node: Node, argument: Node) -> Expr:
         if op not in OPERATORS:
             raise refuse(
                 node,

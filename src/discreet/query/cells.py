@@ -51,9 +51,9 @@ class Mark:
             return np.where(np.isnan(numbers), MISSING, np.where(numbers == 1.0, TRUE, FALSE)).astype(
                 np.int64
             )
-        place = {_plain(v): i for i, v in enumerate(self.values)}
+        index_of = {_plain(v): i for i, v in enumerate(self.values)}
         return np.array(
-            [place.get(_plain(r), len(self.values)) for r in np.ravel(results).tolist()], np.int64
+            [index_of.get(_plain(r), len(self.values)) for r in np.ravel(results).tolist()], np.int64
         )
 
 
@@ -70,7 +70,8 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """`groups`: marks that were looked at together, each with the combinations of classes that can occur."""
+    """Holds the marks and counts of several queries; `groups` are marks of one column, each with the
+    combinations of classes that can occur."""
 
     source: From
     unit: str
@@ -119,9 +120,9 @@ def compiled(plans: list[Plan]) -> Compiled:
     )
 
 
-def _refused(why: str, instead: str) -> QueryError:
+def _refused(why: str, advice: str) -> QueryError:
     return QueryError(
-        f"these queries cannot be answered together: {why}. Nothing was read or charged. {instead}"
+        f"these queries cannot be answered together: {why}. Nothing was read or charged. {advice}"
     )
 
 
@@ -337,9 +338,9 @@ def explicit(compilation: Compiled) -> Explicit:
             f"they tell {raw:,} classes of rows apart in {rows:,} numbers",
             "Ask fewer together, or groups without conditions.",
         )
-    place = np.unravel_index(np.arange(raw), tuple(sizes)) if sizes else ()
+    positions = np.unravel_index(np.arange(raw), tuple(sizes)) if sizes else ()
     classes: dict[int, Any] = {}
-    for (members, combinations), at in zip(compilation.groups, place, strict=True):
+    for (members, combinations), at in zip(compilation.groups, positions, strict=True):
         table = np.array(combinations, np.int64)
         for column, mark in enumerate(members):
             classes[mark] = table[at, column]

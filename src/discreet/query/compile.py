@@ -54,7 +54,7 @@ from .sources import columns_of
 
 
 class Argument(NamedTuple):
-    """What is summed, and how many steps of the grid one of it is."""
+    """Describes what is summed, and how many steps of the grid one unit of it is."""
 
     node: Node
     times: int

@@ -59,7 +59,7 @@ def consistent(answers: Sequence[Answer], column: str, *, counts: bool = False) 
         raise InvalidInput("there is nothing to make consistent: give at least one answer.")
     tables = [_table(answer, column) for answer in answers]
     if counts:
-        return _whole(tables)
+        return _as_counts(tables)
     measured = [inference.Marginal(attributes=t.names, values=_array(t), variance=t.variance) for t in tables]
     estimate = inference.consistent_marginals(measured)
     laplace = any(isinstance(t.answer.noises[t.value][0], IntegerLaplace) for t in tables)  # type: ignore[index]
@@ -112,16 +112,16 @@ def _with(table: _Table, values: Any, deviation: float | None) -> Answer:
     return replace(answer, rows=rows, deviations=deviations, noises=noises, plan=(*answer.plan, note))
 
 
-def _whole(tables: list[_Table]) -> tuple[Answer, ...]:
+def _as_counts(tables: list[_Table]) -> tuple[Answer, ...]:
     order = sorted(range(len(tables)), key=lambda i: len(tables[i].keys))
     nodes: dict[tuple[int, tuple[Any, ...]], int] = {}
     parents: list[int] = []
-    for place, i in enumerate(order):
+    for level, i in enumerate(order):
         for key in itertools.product(*tables[i].levels):
             parents.append(
                 -1
-                if place == 0
-                else nodes[order[place - 1], _above(tables[order[place - 1]], tables[i], key)]
+                if level == 0
+                else nodes[order[level - 1], _above(tables[order[level - 1]], tables[i], key)]
             )
             nodes[i, key] = len(parents) - 1
     values = [tables[i].cells[key] for i, key in nodes]

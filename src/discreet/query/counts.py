@@ -48,8 +48,8 @@ class Counts:
 
     def taken(self, rows: Any) -> Counts:
         """Return only some groups, in another order."""
-        place = np.full(self.shape[0], -1, np.int64)
-        place[rows] = np.arange(len(rows))
-        group = place[self.group]
+        index_of = np.full(self.shape[0], -1, np.int64)
+        index_of[rows] = np.arange(len(rows))
+        group = index_of[self.group]
         kept = group >= 0
         return Counts.of(group[kept], self.candidate[kept], self.count[kept], (len(rows), self.shape[1]))

@@ -30,7 +30,7 @@ PLACEHOLDER = secrets.randbits(62) | 1 << 62
 
 @dataclass(slots=True)
 class Exact:
-    """`keys`: one tuple of key values a group.
+    """Holds the exact numbers of a query before noise; `keys` has one tuple of key values per group.
 
     `measures`: one integer array a measure. `scores`: counts by group and candidate.
     """
@@ -44,7 +44,7 @@ class Exact:
 
 @dataclass(frozen=True, slots=True)
 class Statements:
-    """The engine's queries of one plan, with a placeholder where the key of a run goes."""
+    """Holds the engine's queries of one plan, with a placeholder where the key of a run goes."""
 
     additive: str | None
     additive_measures: tuple[Measure, ...]
@@ -113,7 +113,7 @@ def _measured(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, 
         )
     else:
         assert table is not None
-        keys, index = _found_keys(plan, table)
+        keys, index = _occurring_keys(plan, table)
         size = len(keys)
         columns = [integers(table.column(f"m{i}")) for i in range(len(written.additive_measures))]
     by_name = dict(zip(written.additive_measures, columns, strict=True))
@@ -135,7 +135,7 @@ def public_keys(plan: Plan) -> list[tuple[Any, ...]]:
     return keys
 
 
-def _found_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]], dict[int, int]]:
+def _occurring_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]], dict[int, int]]:
     """Return the groups that the engine found, and where each index is in the list."""
     columns = []
     for i, k in enumerate(plan.keys):

@@ -21,8 +21,8 @@ MOST_SETS = 1 << 10
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One plain query; `columns` are those of the whole statement, of which this one has some (`own`), the
-    others being NULL."""
+    """Holds one plain query; `columns` are those of the complete statement, of which this one has some
+    (`own`), the others being NULL."""
 
     text: str
     columns: tuple[str, ...] = ()

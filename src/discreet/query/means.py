@@ -19,8 +19,8 @@ Noise = IntegerLaplace | IntegerGaussian
 @described("query.Mean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mean:
-    """A column of averages: the released count and sum of each row (in steps of `step`, less `shift` a value)
-    and their noises.
+    """Holds a column of averages: the released count and sum of each row (in steps of `step`, less `shift`
+    per value) and their noises.
 
     Guarantee: `interval` holds the average of the bounded data, where there is one, with probability
                `confidence` or more.
@@ -41,13 +41,13 @@ class Mean:
 
     def interval(self, row: int, confidence: float) -> tuple[float, float]:
         each = (1 + confidence) / 2
-        around, beside = self.noise_of_count.error(each), self.noise_of_sum.error(each)
+        count_error, sum_error = self.noise_of_count.error(each), self.noise_of_sum.error(each)
         count, total = self.counts[row], self.sums[row]
-        largest = count + around
+        largest = count + count_error
         if largest < 1:
             return self.low, self.high
-        smallest = max(1, count - around)
-        bottom, top = total - beside, total + beside
+        smallest = max(1, count - count_error)
+        bottom, top = total - sum_error, total + sum_error
         ends = (
             Fraction(bottom, smallest if bottom < 0 else largest),
             Fraction(top, smallest if top > 0 else largest),

@@ -30,7 +30,7 @@ MOST_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounding:
-    """Of one unit at most `rows` rows count in a group, and it counts in at most `groups` groups."""
+    """Limits what one unit contributes: at most `rows` rows in a group, and at most `groups` groups."""
 
     rows: int
     groups: int
@@ -38,7 +38,7 @@ class Bounding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measure:
-    """One exact integer for every group.
+    """Describes one exact integer for every group.
 
     `kind`: rows, present (not NULL), units, distinct, sum, or square. One row adds an integer in [low, high]
     (in steps, less `center`), one unit at most `rows` times that. `scaled`: a unit with more rows counts each
@@ -94,8 +94,8 @@ class Measure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A value chosen for every group: a quantile from a grid of `points` candidates, or the most common of
-    `values`."""
+    """Describes a value chosen for every group: a quantile from a grid of `points` candidates, or the most
+    common of `values`."""
 
     # quantile, mode or top
     kind: str
@@ -114,7 +114,8 @@ class Choice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """How an aggregate is made: `function` of measures number `measures`, or choice number `choice`."""
+    """Describes how an aggregate is computed: `function` of measures number `measures`, or choice number
+    `choice`."""
 
     function: str
     measures: tuple[int, ...] = ()

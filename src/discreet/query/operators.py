@@ -150,12 +150,12 @@ def _to_decimal(a: Node, width: Node, scale: Node) -> Node:
 
 def _half_away(a: Any, digits: Any = 0) -> Any:
     """Round as DuckDB computes ROUND on a DOUBLE."""
-    places = int(np.ravel(digits)[0])
-    unit = 10.0 ** abs(places)
-    scaled = a * unit if places >= 0 else a / unit
+    decimals = int(np.ravel(digits)[0])
+    unit = 10.0 ** abs(decimals)
+    scaled = a * unit if decimals >= 0 else a / unit
     cut = np.trunc(scaled)
     rounded = cut + np.where(np.abs(scaled - cut) >= 0.5, np.sign(scaled), 0.0)
-    result = rounded / unit if places >= 0 else rounded * unit
+    result = rounded / unit if decimals >= 0 else rounded * unit
     return np.where(np.isfinite(result), result, a)
 
 

@@ -18,7 +18,7 @@ from .sources import Filtered, From, PerUnit, Relation
 
 
 class PerUnitBinder:
-    """GROUP BY the unit inside a sub-query.
+    """Binds a sub-query that groups by the unit.
 
     `relation` is what it reads; the result has one row per unit and combination of keys.
     """

@@ -49,16 +49,16 @@ def plain_select(text: str, table: str) -> str:
     _check_names(statement, table)
     for node in statement.find_all(exp.Func, exp.Column, exp.Parameter, exp.SessionParameter):
         word = isinstance(node, exp.Column)
-        if _is_told(node) if isinstance(node, exp.Column) else type(node).__name__ not in _FUNCTIONS:
-            said = node.name if word or isinstance(node, exp.Anonymous) else type(node).__name__
+        if _is_pseudo_column(node) if isinstance(node, exp.Column) else type(node).__name__ not in _FUNCTIONS:
+            function = node.name if word or isinstance(node, exp.Anonymous) else type(node).__name__
             raise QueryError(
-                f"the function {said[:40]!r} is not known here: it could tell about the server. Nothing "
+                f"the function {function[:40]!r} is not known here: it could tell about the server. Nothing "
                 f"was read. Download the copy, and ask it with an engine of your own."
             )
     return statement.sql(dialect="duckdb")
 
 
-def _is_told(column: exp.Column) -> bool:
+def _is_pseudo_column(column: exp.Column) -> bool:
     """Return whether an engine would answer a name by itself where no column is called so."""
     return not column.table and not column.this.args.get("quoted") and column.name.lower() in _WORDS
 

@@ -34,7 +34,8 @@ MOST_AGGREGATES = 100
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A column of GROUP BY, with all values it can have where these are public; `written`: as in the text."""
+    """Holds a column of GROUP BY, with all values it can have where these are public; `written`: as in the
+    text."""
 
     expression: Expr
     values: tuple[object, ...] | None
@@ -43,7 +44,8 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`unit`: the raw column that says whose a row is; `many`: whether one unit may have several rows."""
+    """Describes one checked query. `unit`: the raw column that says whose a row is; `many`: whether one unit
+    may have several rows."""
 
     source: From
     unit: str
@@ -162,7 +164,7 @@ class _Planner:
         # the keys as they were written
         self.grouped: list[Expr] = []
         self.keys = self._keys()
-        self.asked_for = Aggregates(self.row, relation.whose, relation.perhaps)
+        self.find_aggregate = Aggregates(self.row, relation.whose, relation.perhaps)
         self.aggregates: list[Aggregate] = []
         self.post = Binder(self._loose_column, self._special)
         self.outputs: list[tuple[str, Expr]] = []
@@ -180,7 +182,7 @@ class _Planner:
         having = self.select.args.get("having")
         condition = None if having is None else self._condition(having.this)
         order = tuple(self._order())
-        limit, offset = (self._whole(clause) for clause in ("limit", "offset"))
+        limit, offset = (self._row_limit(clause) for clause in ("limit", "offset"))
         if len(self.aggregates) > MOST_AGGREGATES:
             raise refuse(
                 self.select,
@@ -282,7 +284,7 @@ class _Planner:
             keys.append((bound, bool(item.args.get("desc"))))
         return keys
 
-    def _whole(self, clause: str) -> int | None:
+    def _row_limit(self, clause: str) -> int | None:
         node = self.select.args.get(clause)
         if node is None:
             return None
@@ -309,7 +311,7 @@ class _Planner:
 
     def _special(self, node: Node) -> Expr | None:
         """Bind aggregates and group keys, as they appear in SELECT, HAVING and ORDER BY."""
-        aggregate = self.asked_for(node)
+        aggregate = self.find_aggregate(node)
         if aggregate is not None:
             if aggregate not in self.aggregates:
                 self.aggregates.append(aggregate)
@@ -322,14 +324,16 @@ class _Planner:
             for name, bound in self.outputs:
                 if name.lower() == node.name.lower() and name.lower() not in self.scope_names():
                     return bound
-        if any(isinstance(part, exp.Column) for part in node.find_all(exp.Column)) and self._all_known(node):
+        if any(isinstance(part, exp.Column) for part in node.find_all(exp.Column)) and self._all_in_scope(
+            node
+        ):
             bound = self.row(node)
             if bound in self.grouped:
                 index = self.grouped.index(bound)
                 return Output("key", index, self.keys[index].expression.domain)
         return None
 
-    def _all_known(self, node: Node) -> bool:
+    def _all_in_scope(self, node: Node) -> bool:
         names = self.scope_names()
         return all(column.name.lower() in names for column in node.find_all(exp.Column))
 

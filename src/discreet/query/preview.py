@@ -73,12 +73,12 @@ def chosen(plan: Plan, recipes: Recipes) -> tuple[str, ...]:
 
 
 def _choices_in(expression: Expr, recipes: Recipes) -> list[Choice]:
-    places = [
+    numbers = [
         recipes.recipes[node.index].choice
         for node in walk(expression)
         if isinstance(node, Output) and node.kind == "aggregate"
     ]
-    return [recipes.choices[place] for place in places if place is not None]
+    return [recipes.choices[number] for number in numbers if number is not None]
 
 
 def aggregated(expression: Expr) -> bool:

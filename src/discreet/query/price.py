@@ -31,7 +31,7 @@ Chooser = ExponentialMechanism | TopK
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """What may be spent: epsilon with delta, or zCDP's rho."""
+    """Says what may be spent: epsilon with delta, or zCDP's rho."""
 
     epsilon: Fraction | None = None
     delta: float = 0.0
@@ -41,8 +41,8 @@ class Target:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """The noise of each measure, the chooser of each choice (for one group), and the selection of groups,
-    with their events."""
+    """Holds the noise of each measure, the chooser of each choice (for one group), and the selection of
+    groups, with their events."""
 
     noises: tuple[Noise, ...]
     choosers: tuple[Chooser, ...]
@@ -53,8 +53,8 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """All that pricing needs to know of a query: sensitivities, choices, weights, how many groups one unit
-    can move."""
+    """Holds all that pricing needs to know of a query: sensitivities, choices, weights, how many groups one
+    unit can move."""
 
     sensitivities: tuple[Sensitivity, ...]
     choices: tuple[Choice, ...]
@@ -139,7 +139,7 @@ def _gaussian_badness(shape: Shape, target: Target) -> tuple[float, float]:
     rho = (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
     weights = [float(w / sum(shape.weights[:count])) for w in shape.weights[:count]]
     pairs = [
-        (_known(s.l2_squared) / w, max(s.linf, 1) ** 2)
+        (_norm(s.l2_squared) / w, max(s.linf, 1) ** 2)
         for s, w in zip(shape.sensitivities, weights, strict=True)
     ]
     high = sum(moved / (2 * rho) / unit for moved, unit in pairs) if rho > 0 else math.inf
@@ -173,7 +173,7 @@ def _upper_tail(x: float) -> float:
     return 0.5 * math.erfc(x / math.sqrt(2))
 
 
-def _known(value: int | None) -> int:
+def _norm(value: int | None) -> int:
     assert value is not None
     return value
 
@@ -276,7 +276,7 @@ def _chooser(shape: Shape, choice: Choice, epsilon: Fraction) -> Chooser:
 
     Quantile q = a/b: score -max(b below - a n, a n - b (below + at), 0), an integer. A row that comes or goes
     moves it by at most max(a, b - a); a swap is one of each. Most common value: the count itself moves by at
-    most 1 a row, and under add_remove all counts move the same way.
+    most 1 per row, and under add_remove all counts move the same way.
     """
     added = shape.neighbors is ADD_REMOVE
     rows = shape.bounding.rows

@@ -32,8 +32,8 @@ _SLACK = 1e-12
 @described("query.Range")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Range:
-    """A column that is computed from noisy numbers: `formula`, the numbers of each row as `released`, in
-    steps, and their noises.
+    """Holds a column that is computed from noisy numbers: `formula`, the numbers of each row as `released`,
+    in steps, and their noises.
 
     A formula is ("literal", x), ("key", values by row), (operator, formulas...), or an aggregate: ("count" |
     "sum", which number, worth), or (function, which numbers, their worths, shift, low, high) for averages and
@@ -146,7 +146,7 @@ def _counts(formula: Formula) -> bool:
 def _moments(
     function: str,
     boxes: list[tuple[int, int]],
-    worths: tuple[Fraction, ...],
+    steps: tuple[Fraction, ...],
     shift: Fraction,
     low: float,
     high: float,
@@ -162,14 +162,14 @@ def _moments(
             else _number(0, math.sqrt(2 * widest) if "std" in function else 2 * widest)
         )
     smallest = max(boxes[0][0], 1)
-    bottom, top = (end * worths[1] for end in boxes[1])
+    bottom, top = (end * steps[1] for end in boxes[1])
     mean = (
         Fraction(bottom) / (smallest if bottom < 0 else largest),
         Fraction(top) / (smallest if top > 0 else largest),
     )
     if function == "avg":
         return _number(*(min(max(float(end + shift), low), high) for end in mean))
-    squares = [max(Fraction(0), end * worths[2]) for end in boxes[2]]
+    squares = [max(Fraction(0), end * steps[2]) for end in boxes[2]]
     ends = [Fraction(bottom) ** 2, Fraction(top) ** 2]
     nearest = Fraction(0) if bottom < 0 < top else min(ends)
     variance = [
@@ -188,7 +188,7 @@ def _moments(
 def _pairs(
     function: str,
     boxes: list[tuple[int, int]],
-    worths: tuple[Fraction, ...],
+    steps: tuple[Fraction, ...],
     shifts: tuple[Fraction, ...],
     most_x: float,
     most_y: float,
@@ -206,7 +206,7 @@ def _pairs(
         return _number(-limit, limit)
 
     def mean(at: int) -> tuple[Fraction, Fraction]:
-        bottom, top = (end * worths[at] for end in boxes[at])
+        bottom, top = (end * steps[at] for end in boxes[at])
         return Fraction(bottom) / (lower if bottom < 0 else upper), Fraction(top) / (
             lower if top > 0 else upper
         )
@@ -222,7 +222,7 @@ def _pairs(
         return _number(*covariance)
     spreads = [
         _moments(
-            "var_pop", [boxes[0], boxes[i], boxes[j]], (worths[0], worths[i], worths[j]), Fraction(0), -m, m
+            "var_pop", [boxes[0], boxes[i], boxes[j]], (steps[0], steps[i], steps[j]), Fraction(0), -m, m
         )
         for i, j, m in ((1, 4, most_x), (2, 5, most_y))
     ]

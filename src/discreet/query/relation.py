@@ -301,8 +301,8 @@ class Relations:
         for condition in on:
             if isinstance(condition, Call) and condition.op == "=":
                 a, b = condition.args
-                mine, others = left.whose | left.perhaps, right.whose | right.perhaps
-                if (a in mine and b in others) or (b in mine and a in others):
+                left_units, right_units = left.whose | left.perhaps, right.whose | right.perhaps
+                if (a in left_units and b in right_units) or (b in left_units and a in right_units):
                     return
         unit = self.public.unit.column
         raise refuse(

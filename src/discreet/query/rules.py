@@ -465,13 +465,13 @@ def to_float(a: Domain) -> Domain:
 def truncated_number(a: Domain, digits: Domain | None = None) -> Domain:
     """Return the domain of TRUNC: towards zero."""
     numbers("TRUNC", a)
-    places = 0 if digits is None else digits.low
-    if digits is not None and not (digits.low == digits.high and 0 <= places <= 12 and digits.integral):
+    decimals = 0 if digits is None else digits.low
+    if digits is not None and not (digits.low == digits.high and 0 <= decimals <= 12 and digits.integral):
         raise Refusal("TRUNC needs a fixed number of digits between 0 and 12")
-    if places == 0:
+    if decimals == 0:
         return monotone(math.trunc, "TRUNC", integral=True)(a)
     return number(
-        min(a.low, 0.0) if a.low < 0 else max(0.0, a.low - 10.0**-places),
+        min(a.low, 0.0) if a.low < 0 else max(0.0, a.low - 10.0**-decimals),
         max(a.high, 0.0),
         nullable=a.nullable,
     )
@@ -499,15 +499,15 @@ def add_months(day: date, n: int) -> date:
 
 def round_rule(a: Domain, digits: Domain | None = None) -> Domain:
     numbers("ROUND", a)
-    places = 0 if digits is None else digits.low
-    if digits is not None and not (digits.low == digits.high and -12 <= places <= 12 and digits.integral):
+    decimals = 0 if digits is None else digits.low
+    if digits is not None and not (digits.low == digits.high and -12 <= decimals <= 12 and digits.integral):
         raise Refusal("ROUND needs a fixed number of digits between -12 and 12")
-    half = 0.5 * 10.0**-places
-    if a.integral and places >= 0:
+    half = 0.5 * 10.0**-decimals
+    if a.integral and decimals >= 0:
         return replace(a, values=None)
-    ends = (away(a.low), away(a.high)) if places == 0 else (a.low - half, a.high + half)
-    result = number(*ends, integral=places <= 0, nullable=a.nullable)
-    return result if places >= 0 or not a.bounded else _tens(a, result, 10 ** int(-places))
+    ends = (away(a.low), away(a.high)) if decimals == 0 else (a.low - half, a.high + half)
+    result = number(*ends, integral=decimals <= 0, nullable=a.nullable)
+    return result if decimals >= 0 or not a.bounded else _tens(a, result, 10 ** int(-decimals))
 
 
 def _tens(a: Domain, rounded: Domain, unit: int) -> Domain:

@@ -1,5 +1,5 @@
-"""Describes what a plan reads, as a tree: scans of tables, filters, joins, one-row-a-unit sub-queries and
-computed columns.
+"""Describes what a plan reads, as a tree: scans of tables, filters, joins, computed columns, and sub-queries
+with one row per unit.
 
 A `Relation` is such a tree with the names of its columns and with whose its rows are."""
 
@@ -13,7 +13,7 @@ from .nodes import Column, Expr, key, walk
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """A table; `prefix` tells its columns from those of others.
+    """Reads a table; `prefix` tells its columns from those of others.
 
     `unit`: the column that says whose a row is; None: the row's own number.
     """
@@ -32,13 +32,15 @@ class Scan:
 
 @dataclass(frozen=True, slots=True)
 class Filtered:
+    """Keeps the rows for which `condition` is true."""
+
     child: From
     condition: Expr
 
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """`kind`: inner or left; all of `on` must hold."""
+    """Joins two relations; `kind`: inner or left; all of `on` must hold."""
 
     left: From
     right: From
@@ -48,7 +50,7 @@ class Joined:
 
 @dataclass(frozen=True, slots=True)
 class PerUnit:
-    """Rows of each unit (and each combination of `keys`) made one.
+    """Aggregates the rows of each unit (and each combination of `keys`) to one row.
 
     Computed exactly for every unit by itself.
     """
@@ -62,7 +64,7 @@ class PerUnit:
 
 @dataclass(frozen=True, slots=True)
 class Projected:
-    """Computed columns, fixed before a LEFT JOIN may fill what they are computed from with NULLs."""
+    """Adds computed columns, fixed before a LEFT JOIN may fill what they are computed from with NULLs."""
 
     child: From
     prefix: str
@@ -71,8 +73,8 @@ class Projected:
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """Rows with a mark: whether `right` has a row whose inner expressions equal the row's own, for all
-    `pairs` of (own, inner).
+    """Marks rows: whether `right` has a row whose inner expressions equal the row's own, for all `pairs` of
+    (own, inner).
 
     A mark adds no rows. Column `{prefix}m` is true or NULL; with `counted`, `{prefix}n` and `{prefix}c` are
     how many rows `right` has, and in how many of them the inner expression of the first pair is not NULL.
@@ -90,7 +92,7 @@ From = Scan | Filtered | Joined | PerUnit | Projected | Marked
 
 @dataclass(frozen=True, slots=True)
 class Relation:
-    """A bound FROM item. `unit`: the raw column that says whose a row is, None if public.
+    """Holds a bound FROM item. `unit`: the raw column that says whose a row is, None if public.
 
     `whose`: expressions equal to the unit.
 

@@ -201,12 +201,12 @@ class WorkloadQuery:
         for part, at in zip(parts, numbers, strict=True):
             planned, recipes = built.compilation.plans[at], built.compilation.recipes[at]
             families = [f for f, family in enumerate(built.compilation.families) if family.plan == at]
-            for i, place in enumerate(part.own):
-                measured |= {place} if aggregated(planned.outputs[i][1]) else set()
+            for i, column in enumerate(part.own):
+                measured |= {column} if aggregated(planned.outputs[i][1]) else set()
                 m = direct(planned, recipes, i)
                 if m is not None:
                     own = half * float(built.of_family(families[m], built.deviations).max())
-                    widest[place] = max(own, widest[place] or 0.0)
+                    widest[column] = max(own, widest[column] or 0.0)
         return Preview(
             columns=parts[0].columns,
             event=self.event,
@@ -218,7 +218,7 @@ class WorkloadQuery:
             groups=sum(p.groups or 1 for p in built.compilation.plans),
             plan=tuple(str(self.preview(confidence)).splitlines()[-2:]),
             notes=self._notes(0),
-            keys=tuple(name for place, name in enumerate(parts[0].columns) if place not in measured),
+            keys=tuple(name for column, name in enumerate(parts[0].columns) if column not in measured),
         )
 
     @property
@@ -426,9 +426,9 @@ _KEY = (1 << 62) + 7_021_961
 
 def _positions(combinations: tuple[tuple[int, ...], ...], codes: list[Any]) -> Any:
     """Return where each row's classes are in the list of those that can occur; -1 for none."""
-    place = {c: i for i, c in enumerate(combinations)}
+    index_of = {c: i for i, c in enumerate(combinations)}
     rows = zip(*(c.tolist() for c in codes), strict=True)
-    return np.array([place.get(r, -1) for r in rows], np.int64)
+    return np.array([index_of.get(r, -1) for r in rows], np.int64)
 
 
 def _expanded(text: str, public: Public) -> list[Part]:

@@ -296,9 +296,9 @@ class _Wide:
     def _fill(self, out: Integers, entropy: Entropy) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
         """Write proposals to all of `out`; return which of them are looked at again, and their words.
 
-        One word a draw: 16 bits for the cell, 16 for the coin, 1 for the sign, up to 31 for the place. Those
-        that these settle are settled the same way when looked at again: more bits of cell and coin change
-        neither.
+        One word per draw: 16 bits for the cell, 16 for the coin, 1 for the sign, up to 31 for the position in
+        the cell. Those that these settle are settled the same way when looked at again: more bits of cell and
+        coin change neither.
         """
         indices, kept = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
         for start in range(0, len(out), _CHUNK):
@@ -320,10 +320,10 @@ class _Wide:
         more = entropy.words(2 * len(words))
         prefixes = words & _CELL | more[: len(words)] >> np.uint64(16)
         cells = self.table.resolve(prefixes, entropy)
-        place = (words & np.uint64((1 << self.place_bits) - 1)).view(np.int64)
+        position = (words & np.uint64((1 << self.place_bits) - 1)).view(np.int64)
         if self.shift > _NATIVE_SHIFT or int(cells.max()) >= _NATIVE_CELLS:
             cells = cells.astype(object)
-        k = self._lengthen((cells << self.place_bits) + place, entropy)
+        k = self._lengthen((cells << self.place_bits) + position, entropy)
         sign = (words >> np.uint64(31) & np.uint64(1)).view(np.int64) * self.shape.signed
         coins = (words & _COIN) << np.uint64(5) | more[len(words) :] >> np.uint64(27)
 

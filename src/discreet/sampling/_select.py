@@ -133,9 +133,9 @@ def _by_intervals(low: Floats, high: Floats, k: int) -> tuple[npt.NDArray[np.int
     clear = np.ones(len(low), bool)
     high = high.copy()
     left = low.copy()
-    for place in range(k):
+    for rank in range(k):
         top = left.argmax(axis=1)
-        order[:, place] = top
+        order[:, rank] = top
         high[rows, top] = -np.inf
         clear &= low[rows, top] > high.max(axis=1, initial=-np.inf)
         left[rows, top] = -np.inf

@@ -80,8 +80,8 @@ def _spending(session: Questions, account: Account) -> Spending:
         spent = rule.start()
         for event, body in charges.spending(session.ledger, own):
             spent = spent.plus(rule.price(charges.priced(event, body, charges.cap_name(own))))
-            mine = session.analyst in (STEWARD, body.get("analyst"))
-            text = visible(str(body.get("text") or type(event).__name__)) if mine else _OTHERS
+            is_own = session.analyst in (STEWARD, body.get("analyst"))
+            text = visible(str(body.get("text") or type(event).__name__)) if is_own else _OTHERS
             if steps and text == steps[-1][0] == _OTHERS:
                 # how often others have asked in between, and for how much each, is theirs
                 steps.pop()

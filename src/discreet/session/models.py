@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class Models(SessionBase):
-    """The verbs that learn from the table."""
+    """Adds the verbs that learn from the table."""
 
     __slots__ = ()
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class OpenMechanisms(SessionBase):
-    """The verbs that pay once and answer many times."""
+    """Adds the verbs that pay once and answer many times."""
 
     __slots__ = ()
 

@@ -257,9 +257,9 @@ def _named(data: str, table: str | None, schema: Any) -> str | None:
 def _agreed(public: Public, unit: Unit | str | None, size: int | None, table: str | None) -> Public:
     """Refuse what is said beside a complete schema and is not the same: whom it protects must not depend on
     which of the two is read."""
-    said = {"unit": Unit(unit) if isinstance(unit, str) else unit, "size": size, "table": table}
+    declared = {"unit": Unit(unit) if isinstance(unit, str) else unit, "size": size, "table": table}
     own = {"unit": public.unit, "size": public.size, "table": public.table}
-    for name, value in said.items():
+    for name, value in declared.items():
         same = value == own[name] or (isinstance(unit, str) and name == "unit" and unit == public.unit.column)
         if value is not None and not same:
             raise InvalidInput(

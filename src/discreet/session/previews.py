@@ -50,8 +50,8 @@ class QueryPreview:
 
 @dataclass(frozen=True, slots=True)
 class Watch:
-    """Any number of questions of the form "are there at least so many?"; only those answered with yes are
-    paid for, and beforehand.
+    """Asks any number of questions of the form "are there at least so many?"; only those answered with yes
+    are paid for, and beforehand.
 
     `number` finds it again after a restart: `session.watch(..., number=...)` with the same terms.
     """

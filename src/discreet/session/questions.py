@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Questions(SessionBase):
-    """The verbs that ask in SQL."""
+    """Adds the verbs that ask in SQL."""
 
     __slots__ = ()
 
@@ -175,7 +175,7 @@ class Questions(SessionBase):
             self, text, audience or "engineer", options | ({} if delta is None else {"delta": delta})
         )
 
-    def _asked(self, text: str, **options: Any) -> Query | WorkloadQuery:
+    def _priced_query(self, text: str, **options: Any) -> Query | WorkloadQuery:
         """Return the priced question, with options as in `sql`."""
         return self._query(text, Terms(**options))
 

@@ -73,16 +73,16 @@ def error_factors(
     """
     _require.integer(steps=steps, at_least=1)
     if isinstance(strategy, str):
-        goal = MINIMIZES.get(strategy, minimize)
+        minimized = MINIMIZES.get(strategy, minimize)
         strategy = named(strategy, steps, minimize=minimize, buffers=buffers, bands=bands)
     else:
-        goal = "unknown"
+        minimized = "unknown"
     if isinstance(strategy, Buffered):
-        return ErrorFactors(*buffered.factors(strategy, steps), goal)
+        return ErrorFactors(*buffered.factors(strategy, steps), minimized)
     variances = prefix_variances(strategy, steps)
     column = column_length(strategy, steps)
     return ErrorFactors(
-        column * math.sqrt(float(variances.max())), column * math.sqrt(float(variances.mean())), goal
+        column * math.sqrt(float(variances.max())), column * math.sqrt(float(variances.mean())), minimized
     )
 
 

@@ -86,8 +86,8 @@ class DyadicCounts:
     def quantile(self, released: Any, *shares: float) -> list[float]:
         """Return the upper edges of the bins in which these shares of the released counts are reached."""
         below = self.cumulative(released)
-        places = [int(np.searchsorted(below, share * below[-1])) for share in shares]
-        return [float(self.edges[min(place, len(below) - 1) + 1]) for place in places]
+        bins = [int(np.searchsorted(below, share * below[-1])) for share in shares]
+        return [float(self.edges[min(bin_index, len(below) - 1) + 1]) for bin_index in bins]
 
 
 @described("streaming.HashedBits")
@@ -225,16 +225,16 @@ class PerUnit:
                 own.setdefault(unit, []).append(i)
         return [
             i
-            for unit, places in own.items()
-            for i in (places if len(places) <= self.rows else self._chosen(unit, places, values))
+            for unit, positions in own.items()
+            for i in (positions if len(positions) <= self.rows else self._chosen(unit, positions, values))
         ]
 
-    def _chosen(self, unit: Any, places: list[int], values: list[Any]) -> list[int]:
+    def _chosen(self, unit: Any, positions: list[int], values: list[Any]) -> list[int]:
         # The two zeros are one unit, whichever of them comes first.
         name = unit + 0.0 if isinstance(unit, float) else unit
         equals: Counter[str] = Counter()
         lots = []
-        for i in places:
+        for i in positions:
             value = repr(values[i])
             equals[value] += 1
             text = repr((name, value, equals[value])).encode("utf-8", "surrogatepass")

@@ -145,7 +145,7 @@ def _unit_of(relation: str) -> Any:
 
 def _of_parents(query: exp.Select, names: list[str], prefix: str) -> exp.Select:
     own, other = _unit_of(f"{prefix}chosen"), _unit_of(f"{prefix}child_numbers")
-    number = exp.Coalesce(this=_name("k"), expressions=[_whole(0)])
+    number = exp.Coalesce(this=_name("k"), expressions=[_integer(0)])
     joined = exp.select(*map(_name, names), _alias(number, "k")).from_(f"{prefix}chosen")
     same = exp.EQ(this=own, expression=other)
     joined = joined.join(f"{prefix}child_numbers", on=same, join_type="left")
@@ -201,13 +201,13 @@ def _chosen(query: exp.Select, names: list[str], rows: int, key: int, prefix: st
     numbered = exp.select(_name("u"), *map(_name, names), _alias(number, "o")).from_(f"{prefix}coded")
     hashed = semantics.KeyedHash(key=key, expressions=[_name("u"), *map(_name, names), _name("o")])
     order = [hashed, *map(_name, names), _name("o")]
-    place = exp.Window(
+    rank = exp.Window(
         this=exp.RowNumber(),
         partition_by=[_name("u")],
         order=exp.Order(expressions=[exp.Ordered(this=one) for one in order]),
     )
-    ranked = exp.select(_name("u"), *map(_name, names), _alias(place, "r")).from_(f"{prefix}numbered")
-    few = exp.LTE(this=_name("r"), expression=_whole(rows))
+    ranked = exp.select(_name("u"), *map(_name, names), _alias(rank, "r")).from_(f"{prefix}numbered")
+    few = exp.LTE(this=_name("r"), expression=_integer(rows))
     chosen = exp.select(_name("u"), *map(_name, names)).from_(f"{prefix}ranked").where(few)
     query = query.with_(f"{prefix}numbered", as_=numbered)
     return query.with_(f"{prefix}ranked", as_=ranked).with_(f"{prefix}chosen", as_=chosen)
@@ -215,13 +215,13 @@ def _chosen(query: exp.Select, names: list[str], rows: int, key: int, prefix: st
 
 def code_of(column: Any, coding: Coding, kind: str) -> Any:
     """Return the code of a column's value, in nodes that cannot fail on any row and are never NULL."""
-    fact, other = coding.fact, _whole(coding.size - 1 if coding.missing else 0)
+    fact, other = coding.fact, _integer(coding.size - 1 if coding.missing else 0)
     if isinstance(fact, Categories):
         return _listed(column, fact, kind, other)
     if isinstance(fact, Boolean):
         truth = _as("boolean", column, kind in ("boolean", "integer"))
         cases = [(exp.Not(this=exp.Paren(this=truth)), 0), (truth.copy(), 1)]
-        return exp.Case(ifs=[exp.If(this=c, true=_whole(i)) for c, i in cases], default=other)
+        return exp.Case(ifs=[exp.If(this=c, true=_integer(i)) for c, i in cases], default=other)
     if isinstance(fact, Text):
         raise Unsupported(
             f"column {coding.column!r} is text, whose possible values are not public. Nothing was read. "
@@ -232,8 +232,8 @@ def code_of(column: Any, coding: Coding, kind: str) -> Any:
     ifs = [exp.If(this=nothing, true=other)]
     for i, edge in enumerate(coding.edges[1:-1]):
         below = exp.LT(this=number.copy(), expression=semantics.Number(this=repr(float(edge))))
-        ifs.append(exp.If(this=below, true=_whole(i)))
-    return exp.Case(ifs=ifs, default=_whole(max(0, len(coding.edges) - 2)))
+        ifs.append(exp.If(this=below, true=_integer(i)))
+    return exp.Case(ifs=ifs, default=_integer(max(0, len(coding.edges) - 2)))
 
 
 def _listed(column: Any, fact: Categories, kind: str, other: Any) -> Any:
@@ -244,7 +244,7 @@ def _listed(column: Any, fact: Categories, kind: str, other: Any) -> Any:
         number = column if kind == "text" else semantics.Convert(this=column, to="text")
         values = [exp.Literal.string(str(value)) for value in fact.values]
     ifs = [
-        exp.If(this=exp.EQ(this=number.copy(), expression=value), true=_whole(i))
+        exp.If(this=exp.EQ(this=number.copy(), expression=value), true=_integer(i))
         for i, value in enumerate(values)
     ]
     return exp.Case(ifs=ifs, default=other)
@@ -274,5 +274,5 @@ def _alias(node: Any, alias: str) -> Any:
     return exp.alias_(node, exp.to_identifier(alias, quoted=True))
 
 
-def _whole(value: int) -> Any:
+def _integer(value: int) -> Any:
     return exp.Literal.number(value)

@@ -233,9 +233,9 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
         return column
     chunks = []
     for chunk in column.chunks:
-        places = chunk.indices.cast(pa.int64(), safe=False)
-        valid = pc.and_(pc.greater_equal(places, 0), pc.less(places, len(chunk.dictionary)))
-        chunks += _sound(chunk.dictionary).take(pc.if_else(valid, places, None)).chunks
+        indices = chunk.indices.cast(pa.int64(), safe=False)
+        valid = pc.and_(pc.greater_equal(indices, 0), pc.less(indices, len(chunk.dictionary)))
+        chunks += _sound(chunk.dictionary).take(pc.if_else(valid, indices, None)).chunks
     return pa.chunked_array(chunks, column.type.value_type)
 
 

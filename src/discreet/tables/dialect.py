@@ -138,7 +138,7 @@ class _Closed:
             cls = type(expression)
             writer = self.writers.get(cls)  # type: ignore[arg-type]
             if writer is not None:
-                if not _whole(expression):
+                if not _is_complete(expression):
                     raise _unwritten(self.called, f"{cls.__name__} with parts that it lacks or does not know")
                 return writer(self, expression)  # type: ignore[arg-type]
             allowed = PLAIN.get(cls)
@@ -151,7 +151,7 @@ class _Closed:
         return text
 
 
-def _whole(node: exp.Expr) -> bool:
+def _is_complete(node: exp.Expr) -> bool:
     """Return whether a node of ours has all that it must have, and nothing else."""
     declared, args = node.arg_types, node.args
     lacking = (

@@ -114,8 +114,8 @@ def _checked(paths: Iterable[Path], what: str, meant: Any) -> Files:
     if gone := [path for path in listed if not path.is_file()]:
         raise InvalidInput(f"there is no file {str(gone[0])!r}. Nothing was opened.")
     # By what they are on the disk: links, hard ones too, are the same file.
-    places = [path.stat() for path in listed]
-    if len({(place.st_dev, place.st_ino) for place in places}) < len(listed):
+    stats = [path.stat() for path in listed]
+    if len({(stat.st_dev, stat.st_ino) for stat in stats}) < len(listed):
         raise InvalidInput(
             f"a file is named twice in {what}: its rows would count twice. Nothing was opened."
         )

@@ -27,7 +27,7 @@ FIELDS = {"delimiter", "decimal", "thousands", "dates"}
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """`delimiter` None: a comma, or a tab for .tsv.
+    """Describes how a CSV file is written; `delimiter` None: a comma, or a tab for .tsv.
 
     `dates`: formats of strptime, tried in this order; ISO only where none is given.
     """

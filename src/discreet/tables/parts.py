@@ -23,7 +23,7 @@ Part = tuple[date, date] | str | int
 
 
 class Within(DuckDB):
-    """What `within` makes: the same engine, limits and lock, and every connection sees the part only."""
+    """Reads a part of a table: the same engine, limits and lock, and every connection sees the part only."""
 
     def __init__(self, table: DuckDB, public: Public, condition: str) -> None:
         self.__dict__.update(table.__dict__)

@@ -56,7 +56,7 @@ def load(text: str | Path) -> Public:
         raise InvalidInput(
             f"the schema is not valid TOML: {error}.{_place(text, str(error))} Nothing was opened."
         ) from None
-    _known("the schema", data, _TOP)
+    _check_entries("the schema", data, _TOP)
     facts = {key: data[key] for key in ("table", "version", "neighbors", "size") if key in data}
     tables = tuple(_related(name, body) for name, body in _section(data, "tables").items())
     columns = _columns(_section(data, "columns"))
@@ -140,12 +140,12 @@ def _unit(data: dict[str, Any]) -> Unit:
         )
     if unit == "row":
         return Unit()
-    _known("[unit]", unit, {"column", "rows", "groups"})
+    _check_entries("[unit]", unit, {"column", "rows", "groups"})
     return Unit(**unit)
 
 
 def _related(name: str, body: Any) -> Related:
-    _known(f"[tables.{name}]", body, {"data", "private", "unit", "key", "columns"})
+    _check_entries(f"[tables.{name}]", body, {"data", "private", "unit", "key", "columns"})
     rest = {key: body[key] for key in ("private", "unit", "key") if key in body}
     return Related(name=name, schema=_columns(_section(body, "columns")), **rest)
 
@@ -161,7 +161,7 @@ def _fact(name: str, body: Any) -> Fact:
             f"column {name!r} needs type = one of {', '.join(_FIELDS)}; got {kind!r}. Nothing was opened."
         )
     needed, beside = _FIELDS[kind]
-    _known(f"column {name!r}", body, {"type"} | needed | beside)
+    _check_entries(f"column {name!r}", body, {"type"} | needed | beside)
     if missing := sorted(needed - body.keys()):
         raise InvalidInput(
             f"column {name!r} of type {kind!r} needs {', '.join(missing)}: declare what is known "
@@ -201,7 +201,7 @@ def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
     return section
 
 
-def _known(where: str, body: Any, allowed: set[str]) -> None:
+def _check_entries(where: str, body: Any, allowed: set[str]) -> None:
     if not isinstance(body, dict):
         raise InvalidInput(f"{where} must be a table, got {type(body).__name__}. Nothing was opened.")
     if unknown := sorted(set(body) - allowed):
@@ -329,10 +329,10 @@ def drafted(
         "# rows =",
         "# groups =",
         *_written(written),
-        *_asked("columns", columns),
+        *_column_questions("columns", columns),
     ]
     for name, (data, own) in (related or {}).items():
-        lines += [*_other(name, data, own), *_asked(f"tables.{_key(name)}.columns", own)]
+        lines += [*_other(name, data, own), *_column_questions(f"tables.{_key(name)}.columns", own)]
     return "\n".join(lines) + "\n"
 
 
@@ -396,7 +396,7 @@ def _example(name: str) -> str:
     return next((f" For example, {text}." for form, text in _EXAMPLES if re.search(form, words)), "")
 
 
-def _asked(section: str, columns: dict[str, str]) -> list[str]:
+def _column_questions(section: str, columns: dict[str, str]) -> list[str]:
     """Return the questions about columns."""
     lines: list[str] = []
     for name, kind in columns.items():

@@ -164,12 +164,12 @@ class TwoSampleMeanTest:
         step = as_step(self.step)
         grid = arrow_columns.Grid(self.public.bounds(self.column), step, self.column)
         groups = tuple(shared.check_groups(self.public, self.group, self.groups, 2, 2))
-        place: dict[str, Any] = {"column": self.column, "group": self.group, "groups": groups, "step": step}
+        options: dict[str, Any] = {"column": self.column, "group": self.group, "groups": groups, "step": step}
         center = (grid.low + grid.high) // 2
         return (
-            GroupSums(**place, power=0),
-            GroupSums(**place, center=center),
-            GroupSums(**place, power=2, center=center),
+            GroupSums(**options, power=0),
+            GroupSums(**options, center=center),
+            GroupSums(**options, power=2, center=center),
         )
 
     @property

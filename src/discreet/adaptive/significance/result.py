@@ -118,8 +118,8 @@ def groups_in(batch: Any, at: int, column: str, public: Public, groups: tuple[An
     """Return, for each row, the index of its category among `groups`, or -1."""
     values = public.categories(column).values
     codes = arrow_columns.categories(arrow_columns.unpacked(batch.column(at)), values, column)
-    place = np.array([*(groups.index(v) if v in groups else -1 for v in values), -1], dtype=np.int64)
-    named: NDArray[np.int64] = place[codes]
+    index_of = np.array([*(groups.index(v) if v in groups else -1 for v in values), -1], dtype=np.int64)
+    named: NDArray[np.int64] = index_of[codes]
     return named
 
 

@@ -81,7 +81,7 @@ def epsilon(
     [dim]discreet epsilon dpsgd --n 60000 --batch 256 --epochs 60 --noise-multiplier 1.1 --delta 1e-5[/]
     [dim]discreet epsilon laplace --noise-multiplier 10 --times 100 --delta 1e-6 --compare[/]
     """
-    asked = _asked(locals())
+    asked = _event_options(locals())
     plot = outputs.picture(plot)
     outputs.check(plot, force=force, data=[] if event in (None, "-") else [event], makes_folder=True)
     priced = _event(kind, event, asked)
@@ -143,7 +143,7 @@ def calibrate(
     """
     if kind is None:
         raise InvalidInput(f"say what to calibrate: one of {', '.join(forms.KINDS)}.")
-    asked = forms.settle(kind, _asked(locals()))
+    asked = forms.settle(kind, _event_options(locals()))
     option = _unknown(kind, find)
     target = {"epsilon": epsilon, "delta": delta, "advantage": advantage, "tpr": tpr, "fpr": fpr}
     solution = _solve(kind, asked, option, accountant, target)
@@ -161,7 +161,7 @@ def calibrate(
     )
 
 
-def _asked(options: dict[str, Any]) -> EventOptions:
+def _event_options(options: dict[str, Any]) -> EventOptions:
     numbers = ("noise_multiplier", "scale", "variance", "each", "rate", "epochs")
     parsed: dict[str, Any] = {
         name: forms.exact(options[name], f"--{name.replace('_', '-')}") for name in numbers
@@ -195,18 +195,18 @@ def _meaning(value: float, delta: float, accountant: str, lower: float | None) -
     by = "" if accountant == "tightest" else f" by the {accountant} accountant"
     if math.isinf(value):
         return f"[bold]epsilon is infinite[/] at delta = {delta:g}{by}: no finite bound holds."
-    grown = f"{math.exp(value):.3g}" if value < 20 else f"e^{value:.3g}"
+    factor = f"{math.exp(value):.3g}" if value < 20 else f"e^{value:.3g}"
     tight = f" No accountant can prove less than {_six_digits(lower, up=False):.6g}." if lower else ""
     head = f"[bold]epsilon = {_six_digits(value, up=True):.6g}[/] at delta = {delta:g}{by}: "
     if delta == 0:
         return head + (
             f"whatever an onlooker thinks the odds are that one unit is in the data, all releases together "
             f"move "
-            f"these odds by at most a factor of {grown}.{tight}"
+            f"these odds by at most a factor of {factor}.{tight}"
         )
     # Not the odds: with a delta these may leave e^epsilon more often than delta (docs/explain.md).
     return head + (
-        f"whoever points at a unit wrongly with chance x points at it rightly with chance {grown} x + "
+        f"whoever points at a unit wrongly with chance x points at it rightly with chance {factor} x + "
         f"{delta:g} at "
         f"most, after all releases together.{tight}"
     )

@@ -62,10 +62,10 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
             ),
             soft_wrap=True,
         )
-    said = "is noted in the ledger" if noted else "is noted nowhere: there is no ledger yet"
+    noted_words = "is noted in the ledger" if noted else "is noted nowhere: there is no ledger yet"
     note = (
         f"For the steward only: these shares are exact facts about the data, made coarse, not private "
-        f"ones. That you looked {said}."
+        f"ones. That you looked {noted_words}."
     )
     Console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)
 

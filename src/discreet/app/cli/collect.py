@@ -252,8 +252,8 @@ def _coded(lines: list[str], labels: list[str] | None) -> Any:
             return np.array([float(line) for line in lines])
         except ValueError:
             raise InvalidInput("some lines are no numbers. Nothing was drawn.") from None
-    places = {label: i for i, label in enumerate(labels)}
-    codes = [places.get(line.strip(), -1) for line in lines]
+    index_of = {label: i for i, label in enumerate(labels)}
+    codes = [index_of.get(line.strip(), -1) for line in lines]
     if -1 in codes:
         raise InvalidInput(
             "some lines are none of the categories. Nothing was drawn. Add a category such as other, "

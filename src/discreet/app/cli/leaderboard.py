@@ -144,7 +144,7 @@ def read(path: Path, public: Public, target: str) -> dict[Any, Any]:
             f"was scored."
         )
     ids: list[Any] = [row[0].strip() for row in rows[1:]]
-    if all(_whole(text) for text in ids):
+    if all(_is_integer(text) for text in ids):
         ids = [int(text) for text in ids]
     if len(set(ids)) < len(ids):
         raise InvalidInput(f"an id occurs twice in {str(path)!r}. Nothing was scored.")
@@ -153,12 +153,12 @@ def read(path: Path, public: Public, target: str) -> dict[Any, Any]:
 
 def _label(text: str, public: Public, target: str) -> Any:
     if isinstance(public.fact(target), Boolean):
-        return {"true": 1, "false": 0}.get(text.lower(), int(text) if _whole(text) else text)
+        return {"true": 1, "false": 0}.get(text.lower(), int(text) if _is_integer(text) else text)
     numeric = all(isinstance(value, int) for value in public.categories(target).values)
-    return int(text) if numeric and _whole(text) else text
+    return int(text) if numeric and _is_integer(text) else text
 
 
-def _whole(text: str) -> bool:
+def _is_integer(text: str) -> bool:
     digits = text.removeprefix("-")
     return digits.isascii() and digits.isdigit() and len(digits) < 19
 

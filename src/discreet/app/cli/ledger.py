@@ -262,11 +262,11 @@ def budget(
         table.add_row(*cells, f"{row['delta']:g}", *buys)
     Console().print(table)
     for who, (times, alone) in askers.items():
-        said = (
+        summary = (
             f"charged for {who}: {times:,} time{'' if times == 1 else 's'}, alone worth "
             f"{rows[0]['unit']} {alone:.4g}"
         )
-        Console().print(_plainly(said), style="dim")
+        Console().print(_plainly(summary), style="dim")
     if total is not None:
         line = (
             f"odometer: all of it together cost at most epsilon {total.epsilon:.4g} (delta "

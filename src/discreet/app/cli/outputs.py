@@ -75,7 +75,7 @@ def _marked(path: str) -> bool:
             start = file.read(64)
     except OSError:
         return False
-    return any(start[place:].startswith(mark) for place, mark in _PRECIOUS)
+    return any(start[offset:].startswith(mark) for offset, mark in _PRECIOUS)
 
 
 def _same(first: Path, second: Path) -> bool:

@@ -68,12 +68,12 @@ def _head(draft: str) -> str:
 def _columns(draft: str) -> Iterator[tuple[str, str, str]]:
     """Yield the name of each column as TOML has it, what it seems to be, and an example of bounds."""
     lines = draft.splitlines()
-    for place, line in enumerate(lines):
+    for index, line in enumerate(lines):
         match = _COLUMN.match(line)
         if match is None:
             continue
-        kind = next((m["type"] for m in map(_TYPE.match, lines[place + 1 : place + 3]) if m), "text")
-        example = _EXAMPLE.search(lines[place - 1]) if place else None
+        kind = next((m["type"] for m in map(_TYPE.match, lines[index + 1 : index + 3]) if m), "text")
+        example = _EXAMPLE.search(lines[index - 1]) if index else None
         yield match["name"], kind, "" if example is None else example["text"]
 
 

@@ -102,7 +102,7 @@ def _two_counts(stage: Stage, health: Any) -> tuple[list[tuple[str, float]], flo
     always = float(max(secret.mean(), 1 - secret.mean()))
     stage.say(
         f"Only counts, then: how many of {PEOPLE} people are in fair or poor health, and how many "
-        f"without this one ([bold]differencing[/], two questions a "
+        f"without this one ([bold]differencing[/], two questions per "
         f"person)? Guessing “healthy” for all is right for {always:.0%}.\n"
     )
     stage.table(["counts", "people guessed right"], [[name, f"{share:.0%}"] for name, share in shares])
@@ -137,15 +137,15 @@ def _picture(stage: Stage, classes: Any, together: Any, counts: Any, films: Any)
     from matplotlib import pyplot
 
     figure, ((a, b), (c, d)) = pyplot.subplots(2, 2, figsize=(10, 7), layout="constrained")
-    places = np.arange(len(classes))
-    a.bar(places - 0.2, [x[1] for x in classes], 0.38, color=PALE, label="class alone")
-    a.bar(places + 0.2, [x[2] for x in classes], 0.38, color=ALARM, label="and one thing known")
-    a.set_xticks(places, [f"k = {x[0]}" for x in classes])
+    positions = np.arange(len(classes))
+    a.bar(positions - 0.2, [x[1] for x in classes], 0.38, color=PALE, label="class alone")
+    a.bar(positions + 0.2, [x[2] for x in classes], 0.38, color=ALARM, label="and one thing known")
+    a.set_xticks(positions, [f"k = {x[0]}" for x in classes])
     a.set_title("k-anonymity: health given away", loc="left", color=INK)
     a.legend(frameon=False)
     for axis, bars, title in (
         (b, together, "two releases"),
-        (c, counts[0], "two counts a person: guessed right"),
+        (c, counts[0], "two counts per person: guessed right"),
     ):
         colors = [ALARM if i == (len(bars) - 1 if axis is b else 0) else PALE for i in range(len(bars))]
         if axis is c:

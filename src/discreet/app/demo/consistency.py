@@ -37,7 +37,7 @@ def run(stage: Stage) -> None:
     raw = [_ask(people, attributes, noise) for attributes in NAMES]
     truth = [_exact(people, attributes) for attributes in NAMES]
     fitted = inference.consistent_marginals(raw)
-    rounded = _whole(raw)
+    rounded = _rounded(raw)
 
     stage.say(
         f"Six cities, four states of health: an office publishes the cross table, both margins and "
@@ -53,7 +53,7 @@ def run(stage: Stage) -> None:
         "numbers, so it costs nothing, and the "
         "errors to expect shrink, by amounts known beforehand:\n"
     )
-    errors_seen = [_seen(r, f, w, t) for r, f, w, t in zip(raw, fitted, rounded, truth, strict=True)]
+    errors_seen = [_errors(r, f, w, t) for r, f, w, t in zip(raw, fitted, rounded, truth, strict=True)]
     expected = [[math.sqrt(r.variance), math.sqrt(f.variance)] for r, f in zip(raw, fitted, strict=True)]
     stage.table(
         ["table", "noise", "after", "error seen", "after", "whole numbers"],
@@ -68,7 +68,7 @@ def run(stage: Stage) -> None:
         f"number may lose now and then; together they "
         f"never do, whatever the noise: a projection on what is true cannot lead away from the truth."
     )
-    _poor(stage, raw[0], fitted[0], rounded[0], truth[0])
+    _smallest_group(stage, raw[0], fitted[0], rounded[0], truth[0])
     _picture(stage, errors_seen, expected)
 
 
@@ -110,7 +110,7 @@ def _ask(people: Memory, attributes: tuple[str, ...], noise: mechanisms.IntegerL
     )
 
 
-def _whole(raw: list[inference.Marginal]) -> list[Any]:
+def _rounded(raw: list[inference.Marginal]) -> list[Any]:
     """Return the non-negative integer cells that fit all four tables best, and their sums."""
     matrix = np.vstack([inference.marginal_matrix(SIZES, m.attributes).toarray() for m in raw])
     answers = np.concatenate([m.values.ravel() for m in raw])
@@ -130,12 +130,12 @@ def _squares(tables: Any, truth: list[Any]) -> float:
     return float(sum(((table.values - true) ** 2).sum() for table, true in zip(tables, truth, strict=True)))
 
 
-def _seen(raw: inference.Marginal, fitted: inference.Marginal, rounded: Any, truth: Any) -> list[float]:
+def _errors(raw: inference.Marginal, fitted: inference.Marginal, rounded: Any, truth: Any) -> list[float]:
     """Return the root mean square errors: possible only because this old table is public."""
     return [math.sqrt(np.mean((x - truth) ** 2)) for x in (raw.values, fitted.values, rounded)]
 
 
-def _poor(
+def _smallest_group(
     stage: Stage, raw: inference.Marginal, fitted: inference.Marginal, rounded: Any, truth: Any
 ) -> None:
     """Show the smallest group, where a count may come out negative."""

@@ -89,7 +89,9 @@ def _crash(stage: Stage, data: Digits) -> None:
             people.train(trainer, checkpoint=file, every=every, progress=stop)
         spent = people.spent
         model = people.resume(trainer, file).value
-        rows = [[str(entry.seq), _told(entry)] for entry in people.ledger.entries() if entry.kind != "open"]
+        rows = [
+            [str(entry.seq), _entry_words(entry)] for entry in people.ledger.entries() if entry.kind != "open"
+        ]
         free = people.spent == spent
     stage.table(["entry", " "], rows)
     stage.say(
@@ -99,7 +101,7 @@ def _crash(stage: Stage, data: Digits) -> None:
     )
 
 
-def _told(entry: Entry) -> str:
+def _entry_words(entry: Entry) -> str:
     body = entry.body
     if entry.kind == segments.SEGMENT:
         return f"steps {body['from'] + 1} to {body['to']} begin"

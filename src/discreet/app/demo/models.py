@@ -145,11 +145,11 @@ def _inversion(x: Any, y: Any) -> tuple[Any, Any]:
 
     person, rest = x[y == 3][0], y != 3
     model = LogisticRegression(max_iter=300).fit(np.vstack([x[rest], person]), np.append(y[rest], 3))
-    place = list(model.classes_).index(3)
+    index = list(model.classes_).index(3)
 
     def objective(picture: Any) -> tuple[float, Any]:
         chances = model.predict_proba(picture[None])[0]
-        return -float(np.log(chances[place])), -(model.coef_[place] - chances @ model.coef_)
+        return -float(np.log(chances[index])), -(model.coef_[index] - chances @ model.coef_)
 
     return person, auditing.invert(objective, np.full(64, 0.5), steps=200)
 

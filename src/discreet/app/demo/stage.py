@@ -129,7 +129,9 @@ def draw(path: Path, bars: Sequence[Bar], title: str, caption: str) -> Path:
         positions, [bar.value for bar in bars], yerr=[bar.error for bar in bars],
         fmt="none", ecolor=INK, elinewidth=1.6, capsize=7, capthick=1.6, label="95% interval", zorder=3,
     )  # fmt: skip
-    truths = [(place, bar.truth) for place, bar in zip(positions, bars, strict=True) if bar.truth is not None]
+    truths = [
+        (position, bar.truth) for position, bar in zip(positions, bars, strict=True) if bar.truth is not None
+    ]
     if truths:
         axes.scatter(*zip(*truths, strict=True), marker="D", s=34, color=ACCENT, label="truth", zorder=4)
     axes.set_xticks(list(positions), [bar.label for bar in bars])

@@ -157,8 +157,8 @@ def blt(steps: int, buffers: int = 4, *, minimize: str = "max") -> Buffered:
     slowest = max(_SLOWEST, 1e-3 / steps)
     which = 0 if minimize == "max" else 1
 
-    def loss(place: Floats) -> float:
-        decays, inverse = _decays(place)
+    def loss(parameters: Floats) -> float:
+        decays, inverse = _decays(parameters)
         with np.errstate(all="ignore"):
             value = _factors(decays, inverse, steps)[which] if decays[0] < 1 - slowest else math.inf
         return math.log(value) if math.isfinite(value) and value > 0 else 1e6
@@ -175,13 +175,13 @@ def blt(steps: int, buffers: int = 4, *, minimize: str = "max") -> Buffered:
     return Buffered(decays=tuple(decays.tolist()), inverse_decays=tuple(inverse.tolist()))
 
 
-def _decays(place: Floats) -> tuple[Floats, Floats]:
+def _decays(parameters: Floats) -> tuple[Floats, Floats]:
     """Return decays from free parameters: 1 - decay grows along the interlaced order, by factors that exceed
     one.
 
     The slowest decay comes first, and the last is above zero: with u = sum of softplus, 1 - decay is
     exp(-remaining sum).
     """
-    gaps = np.logaddexp(0.0, place[::-1])
+    gaps = np.logaddexp(0.0, parameters[::-1])
     distances = np.exp(-np.cumsum(gaps))[::-1]
     return 1 - distances[0::2], 1 - distances[1::2]

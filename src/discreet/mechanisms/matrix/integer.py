@@ -41,7 +41,7 @@ class Counts:
     count."""
 
     domain: tuple[int, ...]
-    places: tuple[Integers, ...]
+    positions: tuple[Integers, ...]
     counts: Integers
 
     def table(self, attributes: Sequence[int]) -> Integers:
@@ -50,7 +50,7 @@ class Counts:
         out = np.zeros(math.prod(shape), np.int64)
         at = np.zeros(len(self.counts), np.int64)
         for a, size in zip(attributes, shape, strict=True):
-            at = at * size + self.places[a]
+            at = at * size + self.positions[a]
         np.add.at(out, at, self.counts)
         return out.reshape(shape)
 

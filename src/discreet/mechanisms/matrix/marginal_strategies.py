@@ -228,9 +228,9 @@ def _table_weights(marginals: Marginals) -> tuple[tuple[Set, float], ...]:
     axes = [axis_of(base, True) for base in marginals.bases]
     asked = importance(marginals, axes)
     c = np.array([asked[s] for s in sets])
-    place = {s: i for i, s in enumerate(sets)}
+    index_of = {s: i for i, s in enumerate(sets)}
     triples = [
-        (place[sub], place[t], marginals.size_of(sub) / marginals.size_of(t))
+        (index_of[sub], index_of[t], marginals.size_of(sub) / marginals.size_of(t))
         for t in sets
         for sub in (tuple(a for k, a in enumerate(t) if bits >> k & 1) for bits in range(1 << len(t)))
     ]

@@ -108,15 +108,15 @@ class Cells:
         domain = self.domain(public)
         bins = [Histogram(column=a.column, edges=a.edges) for a in self.attributes]
         names = list(dict.fromkeys(a.column for a in self.attributes))
-        places: list[list[Any]] = [[] for _ in bins]
+        coded: list[list[Any]] = [[] for _ in bins]
         # One pass over all columns: two passes need not give the rows in one order.
         for batch in source.batches(names):
             columns = {name: unpacked(batch.column(i)) for i, name in enumerate(names)}
             codes = [h._bins(columns[h.column], public) for h in bins]
             inside = np.all([c >= 0 for c in codes], axis=0)
-            for kept, code in zip(places, codes, strict=True):
+            for kept, code in zip(coded, codes, strict=True):
                 kept.append(code[inside])
-        joined = tuple(np.concatenate(p) if p else np.zeros(0, np.int64) for p in places)
+        joined = tuple(np.concatenate(p) if p else np.zeros(0, np.int64) for p in coded)
         return Counts(domain, joined, np.ones(len(joined[0]), np.int64))
 
     def __call__(self, source: Source) -> Integers:

@@ -105,10 +105,10 @@ class Hierarchical(Strategy):
     def build(self) -> Floats:
         _require_cells(self.n)
         levels = tree_levels(self.n, self.branching)
-        place = np.arange(self.n)
+        cells = np.arange(self.n)
         blocks = []
         for width, weight in zip(levels, self.weights, strict=True):
-            nodes = place // width
+            nodes = cells // width
             blocks.append(weight * (nodes == np.arange(nodes[-1] + 1)[:, None]))
         return np.concatenate(blocks)
 
@@ -146,11 +146,11 @@ class Haar(Strategy):
 
     def build(self) -> Floats:
         _require_cells(self.n)
-        place = np.arange(self.n)
+        cells = np.arange(self.n)
         blocks = [np.ones((1, self.n))]
         for width in tree_levels(self.n, 2)[:-1]:
-            nodes = place // width
-            side = np.where(place % width < width // 2, 1.0, -1.0)
+            nodes = cells // width
+            side = np.where(cells % width < width // 2, 1.0, -1.0)
             blocks.append(side * (nodes == np.arange(nodes[-1] + 1)[:, None]))
         return np.concatenate(blocks)
 

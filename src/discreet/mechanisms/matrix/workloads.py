@@ -194,8 +194,8 @@ class Prefix(_OneAttribute):
 
     def gram(self) -> Floats:
         self._require_small(self.n**2, "the Gram matrix")
-        place = np.arange(self.n)
-        return (self.n - np.maximum.outer(place, place)).astype(np.float64)
+        cells = np.arange(self.n)
+        return (self.n - np.maximum.outer(cells, cells)).astype(np.float64)
 
     @property
     def frobenius(self) -> float:
@@ -228,8 +228,8 @@ class AllRanges(_OneAttribute):
 
     def gram(self) -> Floats:
         self._require_small(self.n**2, "the Gram matrix")
-        place = np.arange(self.n, dtype=np.float64)
-        return np.asarray((np.minimum.outer(place, place) + 1) * (self.n - np.maximum.outer(place, place)))
+        cells = np.arange(self.n, dtype=np.float64)
+        return np.asarray((np.minimum.outer(cells, cells) + 1) * (self.n - np.maximum.outer(cells, cells)))
 
     @property
     def frobenius(self) -> float:
@@ -237,9 +237,9 @@ class AllRanges(_OneAttribute):
 
     def rows(self) -> Iterator[Floats]:
         first, last = np.triu_indices(self.n)
-        place = np.arange(self.n)
+        cells = np.arange(self.n)
         for at in _blocks(self.queries, self.n):
-            yield ((place >= first[at, None]) & (place <= last[at, None])).astype(np.float64)
+            yield ((cells >= first[at, None]) & (cells <= last[at, None])).astype(np.float64)
 
 
 @described("matrix.Explicit")

@@ -74,8 +74,8 @@ def _knots(part: Counted, plan: Plan, tail: float) -> Index:
     return planning.beside(nodes.loss, plan.mesh) if part.pair.discrete else planning.graded(nodes, plan)
 
 
-def _losses(place: Index, plan: Plan) -> Array:
-    return place.astype(np.float64) * plan.mesh
+def _losses(index: Index, plan: Plan) -> Array:
+    return index.astype(np.float64) * plan.mesh
 
 
 class Window(NamedTuple):
@@ -173,7 +173,7 @@ def tests(parts: Sequence[Counted], plan: Plan, tail: float) -> Tests:
         knots = _knots(part, plan, tail)
         merged = cells.lower(part.pair, _losses(knots, plan), part.offset)
         built.append(Gaining(knots, merged.p, merged.gain, part.times))
-    ps = [Part(part.place, part.mass, part.times) for part in built]
+    ps = [Part(part.indices, part.mass, part.times) for part in built]
     plan = _centered(ps, plan)
     window = _window(plan)
     total = fourier.difference(built, plan.theta, plan.mesh, window.size, window.start, plan.precise)
@@ -225,7 +225,7 @@ def _read_lower(total: Difference, plan: Plan, window: Window, wrapped: Wrapped,
 def _centered(parts: Sequence[Part], plan: Plan) -> Plan:
     """Return the window stretched to where the merged indices are: a crowd of losses much smaller than the
     mesh all count as zero."""
-    merged = Cumulants([(Nodes(_losses(part.place, plan), part.mass), part.times) for part in parts])
+    merged = Cumulants([(Nodes(_losses(part.indices, plan), part.mass), part.times) for part in parts])
     moved = merged(plan.theta)[1] - plan.center
     down, up = min(moved, 0.0), max(moved, 0.0)
     return plan._replace(first=plan.first + down, low=plan.low + down, high=plan.high + up)
@@ -246,15 +246,15 @@ def epsilon_above(c: Curve, delta: float, offset: float) -> Found:
     left = delta * (1 - 1e-12) - c.infinite
     if left <= 0:
         return Found(math.inf, 0.0)
-    goal = math.exp(min(math.log(left) - c.log_scale, 700.0))
-    good = np.flatnonzero(c.value <= goal)
+    target = math.exp(min(math.log(left) - c.log_scale, 700.0))
+    good = np.flatnonzero(c.value <= target)
     if good.size == 0:
         return Found(math.inf, 0.0)
     i = int(good[0])
     epsilon, slope = c.mesh * (c.start + i), 1.0 / c.mesh
     if i > 0:
         before, after = float(c.value[i - 1]), float(c.value[i])
-        share = (before - goal) / (before - after)
+        share = (before - target) / (before - after)
         slope = math.log(before / after) / c.mesh if after > 0 else slope
         epsilon += math.log1p((share - 1) * -math.expm1(-c.mesh))
     size = abs(epsilon) + abs(offset)
@@ -281,14 +281,14 @@ def epsilon_below(t: Tests, delta: float, offset: float) -> float:
 
     At epsilon = mesh K + x the test K has gain - (e^x - 1) e^(mesh K) Q; solved for x.
     """
-    goal = delta * math.exp(min(-t.log_scale, 700.0)) * (1 + 1e-12)
-    spare = t.gain - goal
+    target = delta * math.exp(min(-t.log_scale, 700.0)) * (1 + 1e-12)
+    spare = t.gain - target
     held = np.where(spare >= 0, t.q_high, t.q_low)
     usable = (held > 0) & (spare > -held)
     if not usable.any():
         return 0.0
-    place = t.mesh * (t.start + np.flatnonzero(usable))
-    value = place + np.log1p(spare[usable] / held[usable])
+    threshold = t.mesh * (t.start + np.flatnonzero(usable))
+    value = threshold + np.log1p(spare[usable] / held[usable])
     best = float(np.max(value))
     return max(0.0, best + offset - 1e-13 * (abs(best) + abs(offset)))
 

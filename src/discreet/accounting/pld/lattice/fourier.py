@@ -27,7 +27,7 @@ _PER_LEVEL = 8
 class Part(NamedTuple):
     """Masses at integer multiples of the mesh, convolved `times` times with itself."""
 
-    place: Index
+    indices: Index
     mass: Array
     times: int
 
@@ -47,9 +47,9 @@ class Sum(NamedTuple):
 
 
 class Gaining(NamedTuple):
-    """A part whose masses are known under both laws: Q-mass e^(mesh * place) is mass - gain."""
+    """A part whose masses are known under both laws: Q-mass e^(mesh * indices) is mass - gain."""
 
-    place: Index
+    indices: Index
     mass: Array
     gain: Array
     times: int
@@ -65,7 +65,7 @@ class Difference(NamedTuple):
 
 
 class Tilted(NamedTuple):
-    place: Index
+    indices: Index
     mass: npt.NDArray[np.floating[Any]]
     mode: int
     log_total: float
@@ -85,8 +85,8 @@ def tilt(part: Part, rate: float, precise: bool = False) -> Tilted:
     """Re-weight by exp(rate * position), normalise, and bound what rounding did."""
     u = unit(precise)
     keep = part.mass > 0
-    place, mass = part.place[keep], part.mass[keep].astype(np.longdouble if precise else np.float64)
-    exponent = rate * place.astype(mass.dtype)
+    index, mass = part.indices[keep], part.mass[keep].astype(np.longdouble if precise else np.float64)
+    exponent = rate * index.astype(mass.dtype)
     if exponent.size == 0:
         raise FloatingPointError("no mass is left that a float could hold")
     if np.max(np.abs(exponent)) < 600:
@@ -105,13 +105,13 @@ def tilt(part: Part, rate: float, precise: bool = False) -> Tilted:
     residual = float(rest.sum())
     input_error = 2 * (float(rest @ relative) + residual * spread) + 1e-290
     log_error = spread + 2 * U * (1 + abs(shift) + abs(math.log(total)))
-    return Tilted(place, weight, mode, math.log(total) + shift, log_error, residual, input_error)
+    return Tilted(index, weight, mode, math.log(total) + shift, log_error, residual, input_error)
 
 
 def _symbol(t: Tilted, size: int, active: Index | None, unit: float) -> tuple[npt.NDArray[Any], float]:
     """Return the Fourier transform of the tilted law minus a unit mass at its mode, and a bound on each
     entry's error."""
-    position = np.mod(t.place - t.place[t.mode], size)
+    position = np.mod(t.indices - t.indices[t.mode], size)
     mass = t.mass.copy()
     mass[t.mode] = 0.0
     mass[t.mode] = -mass.sum()
@@ -216,7 +216,7 @@ class _Powers:
         """Return `gain` at the places of t, relative to the same total; `worst` bounds its relative error."""
         u = self.unit
         row = np.zeros(self.size, dtype=gain.dtype)
-        np.add.at(row, np.mod(t.place - t.place[t.mode], self.size), gain)
+        np.add.at(row, np.mod(t.indices - t.indices[t.mode], self.size), gain)
         g, (z, error) = fft.rfft(row), _symbol(t, self.size, None, u)
         wrong_g = (_PER_LEVEL * u * (math.log2(self.size) + 2) + worst) * float(np.abs(gain).sum()) + 1e-300
         log, angle, slack = log_symbol(z, error, u)
@@ -277,12 +277,12 @@ def difference(
     log_scale: list[float] = []
     log_error, origin = 0.0, 0
     for part in parts:
-        t = tilt(Part(part.place, part.mass, part.times), theta * mesh, precise)
+        t = tilt(Part(part.indices, part.mass, part.times), theta * mesh, precise)
         kept = part.mass > 0
-        steepest = theta * mesh * float(np.abs(t.place).max())
+        steepest = theta * mesh * float(np.abs(t.indices).max())
         worst = unit(precise) * (2500 + 8 * steepest) + 2 * t.log_error
         powers.multiply(t, t.mass * (part.gain[kept] / part.mass[kept]), worst, part.times)
-        origin += part.times * int(t.place[t.mode])
+        origin += part.times * int(t.indices[t.mode])
         log_scale.append(part.times * t.log_total)
         log_error += part.times * t.log_error + 2 * U * abs(part.times * t.log_total)
     law, error, gain, gain_error = powers.invert()
@@ -305,7 +305,7 @@ def compose(
     origin = 0
     for part in parts:
         t = tilt(part, theta * mesh, precise)
-        origin += part.times * int(t.place[t.mode])
+        origin += part.times * int(t.indices[t.mode])
         log_scale.append(part.times * t.log_total)
         log_error += part.times * t.log_error + 2 * U * abs(part.times * t.log_total)
         spectrum.multiply(t, part.times)

@@ -87,16 +87,16 @@ def _knots(pair: Pair, mesh: float, tail: float) -> Array:
 
 
 def _upper(pair: Pair, mesh: float, tail: float) -> _Law:
-    place = _knots(pair, mesh, tail)
-    law = cells.upper(pair, mesh * place)
-    return _Law(int(place[0]), law.mass, None, law.infinite, 0.0)
+    knots = _knots(pair, mesh, tail)
+    law = cells.upper(pair, mesh * knots)
+    return _Law(int(knots[0]), law.mass, None, law.infinite, 0.0)
 
 
 def _lower(pair: Pair, mesh: float, tail: float) -> _Law:
-    place = _knots(pair, mesh, tail)
-    merged = cells.lower(pair, mesh * place)
-    q = np.maximum(merged.p - merged.gain, 0.0) * np.exp(-mesh * place) * (1 + 8 * U)
-    return _Law(int(place[0]), merged.p, q, 0.0, 0.0)
+    knots = _knots(pair, mesh, tail)
+    merged = cells.lower(pair, mesh * knots)
+    q = np.maximum(merged.p - merged.gain, 0.0) * np.exp(-mesh * knots) * (1 + 8 * U)
+    return _Law(int(knots[0]), merged.p, q, 0.0, 0.0)
 
 
 def _times(a: _Law, b: _Law, cut: float) -> _Law:

@@ -181,8 +181,10 @@ def _root(f: Callable[[float], float], start: float, limit: float, tolerance: fl
 
 def tilt_for_delta(k: Cumulants, delta: float) -> float:
     spread = math.sqrt(max(k(0.0)[2], 1e-300))
-    goal = math.log(delta)
-    return _root(lambda t: k.log_delta(t) - goal, 2.0 / spread, 200.0 / spread * math.sqrt(-goal + 1), 0.02)
+    log_target = math.log(delta)
+    return _root(
+        lambda t: k.log_delta(t) - log_target, 2.0 / spread, 200.0 / spread * math.sqrt(-log_target + 1), 0.02
+    )
 
 
 def tilt_for_epsilon(k: Cumulants, epsilon: float) -> float:
@@ -289,9 +291,9 @@ def _mesh(k: Cumulants, theta: float, scale: float, width: float) -> float:
     Moving a loss L to the ends l, r of its cell adds (theta+1)/2 E[(L-l)(r-L)] a step: (theta+1) h²/12 where
     losses are spread out, much less where they cluster at a lattice point.
     """
-    goal = INFLATION * scale / (0.5 * (theta + 1))
-    mesh = math.sqrt(6 * goal / k.steps)
-    while mesh < 0.01 * width and k.spreading(theta, 2 * mesh) < goal:
+    target = INFLATION * scale / (0.5 * (theta + 1))
+    mesh = math.sqrt(6 * target / k.steps)
+    while mesh < 0.01 * width and k.spreading(theta, 2 * mesh) < target:
         mesh *= 2
     return short(max(mesh, width / _MOST))
 
@@ -352,9 +354,9 @@ def graded(nodes: Nodes, plan: Plan) -> Index:
     steep = np.where(np.arange(len(weight)) > np.argmax(weight), max(0.8 * mesh, 0.03 / (theta + 1)), np.inf)
     width = np.minimum(width * mesh, steep)
     steps = np.diff(nodes.loss) * 0.5 * (1 / width[1:] + 1 / width[:-1])
-    place = np.concatenate(([0.0], np.cumsum(steps)))
-    place *= min(1.0, _MOST / 2 / place[-1])
-    loss = np.interp(np.arange(math.floor(place[-1]) + 1.0), place, nodes.loss)
+    position = np.concatenate(([0.0], np.cumsum(steps)))
+    position *= min(1.0, _MOST / 2 / position[-1])
+    loss = np.interp(np.arange(math.floor(position[-1]) + 1.0), position, nodes.loss)
     index = np.concatenate(([first - 1, first, -1, 0, 1], np.rint(loss / mesh), [last, last + 1])).astype(
         np.int64
     )

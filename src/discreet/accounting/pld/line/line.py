@@ -104,7 +104,7 @@ class Line:
         self.steps = [Cut(step, tail, level) for step in steps]
         self.lost = math.fsum(step.lost for step in self.steps) * (1 + 1e-12)
         laws = self._laws(self.theta) if all(step.sound for step in self.steps) else None
-        if laws is None or (self.jumps and not 0 < self._most(laws) < 300):
+        if laws is None or (self.jumps and not 0 < self._log_growth(laws) < 300):
             return
         reach = self._reach(laws, aim)
         self.count = math.ceil(reach / self.spacing) + 2
@@ -118,7 +118,7 @@ class Line:
         laws = [law for law in tilted if law is not None]
         return laws if len(laws) == len(tilted) else None
 
-    def _most(self, laws: Sequence[Tilted]) -> float:
+    def _log_growth(self, laws: Sequence[Tilted]) -> float:
         """Return the log of how much larger jumps make the moment, from above."""
         odds = zip(self.steps, summed(self.steps, laws, self.theta).odds, strict=True)
         return math.fsum(step.times * math.log1p(one * (1 + wrong)) for step, (one, wrong) in odds) * (
@@ -145,7 +145,7 @@ class Line:
         """Return the frequency beyond which everything together is e^-alias of delta; what is left out there
         is kept in `cut` and `cut_density`."""
         tau, theta = self.tau, self.theta
-        goal = aim.log_delta - aim.alias - (summed(self.steps, laws, theta).log - theta * aim.epsilon)
+        log_target = aim.log_delta - aim.alias - (summed(self.steps, laws, theta).log - theta * aim.epsilon)
         spread = math.fsum(
             step.times * float(part.weight @ part.loss**2)
             for step, law in zip(self.steps, laws, strict=True)
@@ -162,14 +162,14 @@ class Line:
         nodes = (u * (GROWTH - 1) + self.spacing) / math.pi
         each, density = np.exp(log) * nodes / u**2, np.exp(log) * nodes
         rest = math.exp(kernel - 0.5 * (tau * u[-1]) ** 2) * (
-            math.expm1(self._most(laws)) if self.jumps else 1.0
+            math.expm1(self._log_growth(laws)) if self.jumps else 1.0
         )
         each[-1], density[-1] = (
             rest * (1 / u[-1] + nodes[-1] / u[-1] ** 2),
             rest * (1 / (tau**2 * u[-1]) + nodes[-1]),
         )
         cut, cut_density = (np.cumsum(x[::-1])[::-1] * (1 + 0.5 * tau * tau) * 1.001 for x in (each, density))
-        fits = (np.log(cut) < goal) & (np.log(cut_density * tau * tau) < goal)
+        fits = (np.log(cut) < log_target) & (np.log(cut_density * tau * tau) < log_target)
         i = int(np.argmax(fits)) if fits.any() else len(u) - 1
         self.cut, self.cut_density = float(cut[i]), float(cut_density[i])
         return float(u[i])
@@ -270,7 +270,12 @@ def powers(
     kind = laws[0].core.weight.dtype
     u = unit(kind != np.float64)
     log, angle, a = np.zeros(count, kind), np.zeros(count, kind), np.zeros(count)
-    grown, turned, largest, b = np.zeros(count, kind), np.zeros(count, kind), np.zeros(count), np.zeros(count)
+    log_ratio, angle_ratio, largest, b = (
+        np.zeros(count, kind),
+        np.zeros(count, kind),
+        np.zeros(count),
+        np.zeros(count),
+    )
     for step, law, odds in zip(steps, laws, total.odds, strict=True):
         n = step.times
         z, error = transform.symbol(law.core, spacing, count)
@@ -279,21 +284,21 @@ def powers(
         a += n * wrong + 4 * u * n * (np.abs(size) + np.abs(turn)).astype(np.float64)
         if law.far is not None:
             size, turn, larger, wrong = _jumping(1 + z, *transform.symbol(law.far, spacing, count), odds, u)
-            grown, turned, largest, b = (
-                grown + n * size,
-                turned + n * turn,
+            log_ratio, angle_ratio, largest, b = (
+                log_ratio + n * size,
+                angle_ratio + n * turn,
                 largest + n * larger,
                 b + n * wrong,
             )
     plain = log.astype(np.float64)
     if not any(law.far for law in laws):
         return np.exp(log) * np.exp(1j * angle), np.asarray(-np.exp(plain + a) * np.expm1(-a))
-    up, down, half = np.maximum(grown, 0), np.minimum(grown, 0), np.sin(turned / 2)
+    up, down, half = np.maximum(log_ratio, 0), np.minimum(log_ratio, 0), np.sin(angle_ratio / 2)
     real = (
-        np.where(grown > 0, -np.expm1(-up), np.expm1(down)) * np.cos(turned),
+        np.where(log_ratio > 0, -np.expm1(-up), np.expm1(down)) * np.cos(angle_ratio),
         -2 * np.exp(-up) * half * half,
     )
-    imag = np.exp(down) * np.sin(turned)
+    imag = np.exp(down) * np.sin(angle_ratio)
     value = np.exp(log + up) * (real[0] + real[1] + 1j * imag) * np.exp(1j * angle)
     rounding = 16 * u * np.exp(log + up) * (np.abs(real[0]) + np.abs(real[1]) + np.abs(imag))
     error = np.exp(plain + a + largest + b) * np.expm1(-a) * np.expm1(-largest - b) - np.exp(
@@ -310,6 +315,8 @@ def _jumping(
     j, size = odds[0] * (1 + far), np.abs(core).astype(np.float64)
     j_size = np.abs(j).astype(np.float64)
     error = (odds[0] * far_error + j_size * odds[1]) * (1 + odds[1]) + 64 * u * (odds[0] + j_size) + 1e-300
-    grown, turned, _ = log_symbol(j / core, 0.0, u)
-    moved = np.log1p(error / (size + j_size)) + 16 * u * (np.abs(grown) + np.abs(turned)).astype(np.float64)
-    return grown, turned, np.log1p(j_size / size) * (1 + 1e-12), moved * (1 + 1e-9)
+    log_ratio, angle_ratio, _ = log_symbol(j / core, 0.0, u)
+    moved = np.log1p(error / (size + j_size)) + 16 * u * (np.abs(log_ratio) + np.abs(angle_ratio)).astype(
+        np.float64
+    )
+    return log_ratio, angle_ratio, np.log1p(j_size / size) * (1 + 1e-12), moved * (1 + 1e-9)

@@ -127,8 +127,8 @@ class Cut:
         if key not in self._rough:
             panels = Panels(edges[:-1], edges[1:], -math.inf)
             self._rough[key] = transform.weights(self.pair, panels, theta, self.offset).log_total
-        goal = self._rough[key] + _QUADRATURE - (8.0 if precise else 0.0)
-        weights = transform.split(self.pair, edges, theta, u, goal)
+        target = self._rough[key] + _QUADRATURE - (8.0 if precise else 0.0)
+        weights = transform.split(self.pair, edges, theta, u, target)
         return weights and transform.weights(self.pair, weights, theta, self.offset, precise)
 
 

@@ -80,7 +80,7 @@ def _step(value: Array, half: Array, epsilon: float, fine: int) -> Array:
     # the place of loss 0 in `extended`
     first = min(2 * fine, len(value) - 1)
     mesh, size = epsilon / fine, len(value)
-    s, grown = np.exp(half), math.exp(epsilon)
+    s, exp_epsilon = np.exp(half), math.exp(epsilon)
     best = np.zeros(size)
     # t between i and i + 1 cells
     for i in range(fine):
@@ -91,13 +91,15 @@ def _step(value: Array, half: Array, epsilon: float, fine: int) -> Array:
             s * math.exp(-(i + 1) * mesh),
             math.exp(mesh),
         )
-        b = _Line(extended[high : high + size], extended[high + 1 : high + 1 + size], a.left * grown, a.ratio)
+        b = _Line(
+            extended[high : high + size], extended[high + 1 : high + 1 + size], a.left * exp_epsilon, a.ratio
+        )
         # -C and -B
-        bend, slope = s * grown * (b.slope - a.slope), a.start - b.start
+        curvature, slope = s * exp_epsilon * (b.slope - a.slope), a.start - b.start
         with np.errstate(divide="ignore", invalid="ignore"):
-            w = np.sqrt(np.maximum(np.where(slope > 0, bend / slope, 1.0), 1.0))
+            w = np.sqrt(np.maximum(np.where(slope > 0, curvature / slope, 1.0), 1.0))
         w = np.clip(w, math.exp(i * mesh), math.exp((i + 1) * mesh))
-        best = np.maximum(best, (grown - w) * a(s / w) + (w - 1) * b(s * grown / w))
+        best = np.maximum(best, (exp_epsilon - w) * a(s / w) + (w - 1) * b(s * exp_epsilon / w))
     return np.asarray(best / math.expm1(epsilon) * _UP + _LEAST * (half < half[-1]))
 
 

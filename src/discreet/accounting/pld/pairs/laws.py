@@ -89,12 +89,12 @@ class Wedge:
         excess = np.where(gap > 0, excess, 0.0)
         size = np.maximum(np.abs(a), np.abs(b)) + np.abs(refs) + 1
         error = 16 * U * (np.abs(excess) + mass * size * (1 + np.exp(np.minimum(refs - a, 700.0))))
-        for place, atom in ((self.epsilon, self.top), (-self.epsilon, self.top * math.exp(-self.epsilon))):
-            i = min(max(int(np.searchsorted(edges, place, side="right")) - 1, 0), len(refs) - 1)
-            above = -math.expm1(min(refs[i] - place, 700.0))
+        for loss, atom in ((self.epsilon, self.top), (-self.epsilon, self.top * math.exp(-self.epsilon))):
+            i = min(max(int(np.searchsorted(edges, loss, side="right")) - 1, 0), len(refs) - 1)
+            above = -math.expm1(min(refs[i] - loss, 700.0))
             mass[i] += atom
             excess[i] += atom * above
-            error[i] += 8 * U * atom * (abs(above) + (2 - above) * (abs(place) + abs(float(refs[i]))))
+            error[i] += 8 * U * atom * (abs(above) + (2 - above) * (abs(loss) + abs(float(refs[i]))))
         return Cells(mass, 16 * U * mass * (1 + self.epsilon), excess, error)
 
 

@@ -24,11 +24,11 @@ def delta(pair: Pair, epsilon: float) -> tuple[float, float]:
     return max(0.0, value - error), min(1.0, max(0.0, value) + error)
 
 
-def interval(pair: Pair, goal: float, near: float, slope: float) -> tuple[float, float] | None:
+def interval(pair: Pair, target_delta: float, near: float, slope: float) -> tuple[float, float] | None:
     """Return a lower and an upper bound on epsilon at delta = goal, the lower also at deltas larger by
     rounding; None if no crossing is found."""
     candidates = []
-    for side, level in ((0, math.log(goal) + ROUNDED), (1, math.log(goal))):
+    for side, level in ((0, math.log(target_delta) + ROUNDED), (1, math.log(target_delta))):
 
         def excess(x: float, side: int = side, level: float = level) -> float:
             return math.log(max(delta(pair, x)[side], 1e-320)) - level
