@@ -85,45 +85,67 @@ def open(
             "names with their budgets, such as {'ann': dp.Budget(epsilon=1), 'bob': None}",
         )
     public = _public(data, schema, unit, neighbors, size, table, version)
-    files = None if is_frame(data) or engine == "spark" else several(data)
-    table_data = files or data
     if isinstance(schema, str | Path):
         related = {**data_of(Path(schema)), **(related or {})} or None
-        table_data = formatted(table_data, Path(schema), public)
     limits: dict[str, Any] = {k: v for k, v in (("seconds", seconds), ("memory", memory)) if v is not None}
     by_spark = _spark_engine(data, engine, key, memory)
-    opened = not is_frame(data) and isinstance(data, Source | ExampleSource)
-    if limits and opened and not related:
-        raise InvalidInput(
-            "this source was connected already: give it a limit there, tables.connect(..., seconds=...)."
-        )
     if is_address(data):
         source: Any = _remote(data, public, table, related, limits)
     elif by_spark:
         declared = not is_frame(data) or version is not None or public.version != Public().version
         source = _on_spark(data, public, related=related, seconds=seconds, key=key, versioned=declared)
     else:
-        source = data if opened and not related else connect(table_data, public, related=related, **limits)
-    if opened and source.public != public:
-        raise InvalidInput("this source has public facts of its own; give none beside them.")
-    requested = remote
-    remote = requested or _address(ledger)
-    path = _ledger(data, ledger) if requested or remote is None else Path(split(remote)[1] + ".ledger")
-    if path.exists() if remote is None else attach(path, remote):
+        source = _connected(data, public, schema, related, limits)
+    return Session(_curator(data, source, public, budget, analysts, ledger, remote, large_delta))
+
+
+def _connected(
+    data: Any, public: Public, schema: Any, related: Mapping[str, Any] | None, limits: Mapping[str, Any]
+) -> Any:
+    """Return the source of local data; one that is a source already stays as it is."""
+    if not is_frame(data) and isinstance(data, Source | ExampleSource):
+        if limits and not related:
+            raise InvalidInput(
+                "this source was connected already: give it a limit there, tables.connect(..., seconds=...)."
+            )
+        source = data if not related else connect(data, public, related=related, **limits)
+        if source.public != public:
+            raise InvalidInput("this source has public facts of its own; give none beside them.")
+        return source
+    table_data = (None if is_frame(data) else several(data)) or data
+    if isinstance(schema, str | Path):
+        table_data = formatted(table_data, Path(schema), public)
+    return connect(table_data, public, related=related, **limits)
+
+
+def _curator(
+    data: Any,
+    source: Any,
+    public: Public,
+    budget: Budget | None,
+    analysts: Mapping[str, Budget | None] | None,
+    ledger: str | Path | None,
+    remote: str | None,
+    large_delta: bool,
+) -> Curator:
+    """Open the ledger of a source, or create one with the budget."""
+    address = remote or _address(ledger)
+    path = _ledger(data, ledger) if remote or address is None else Path(split(address)[1] + ".ledger")
+    if path.exists() if address is None else attach(path, address):
         curator = _existing(path, source, budget, analysts)
         warn_of_changes(_path(data), public, curator.ledger)
-        return Session(curator)
+        return curator
     if budget is None:
         raise LedgerError(
             f"there is no ledger at {path} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
         )
     policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
     curator = Curator.create(
-        path, source, policy, large_delta=large_delta, durable=ledger != TRIAL, remote=remote
+        path, source, policy, large_delta=large_delta, durable=ledger != TRIAL, remote=address
     )
     if ledger == TRIAL:
         weakref.finalize(curator.ledger, shutil.rmtree, path.parent, ignore_errors=True)
-    return Session(curator)
+    return curator
 
 
 def _remote(

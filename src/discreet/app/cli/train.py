@@ -108,12 +108,11 @@ def train(
     outputs.check(checkpoint, force=resume, data=inputs)
     if method != "sgd":
         outputs.check(card_path(path), force=force, data=inputs)
-        names = None if features is None else [name.strip() for name in features.split(",")]
         train_tabular(
             opened,
             method=method,
             target=target,
-            features=names,
+            features=_names(features),
             epsilon=epsilon,
             delta=delta,
             n=n,
@@ -123,28 +122,11 @@ def train(
         return
     if resume and checkpoint is None:
         raise InvalidInput("--resume needs --checkpoint. Nothing was charged or trained.")
-    from ...learning import SGD
-
     estimator = _estimator(opened, target)(
-        epsilon=epsilon,
-        delta=delta,
-        n=n,
-        clip=clip,
-        batch=batch,
-        epochs=epochs,
-        hidden=tuple(hidden),
-        optimizer=SGD(lr=rate, momentum=0.9),
-    )
-    if n is None and opened.public.size is None:
-        raise PrivateFact(
-            "the number of people is private and never read off the data: declare it, --n 1000 or "
-            "size = 1000 in the schema, or buy a noisy count: "
-            "discreet query. Nothing was charged or trained."
-        )
-    names = None if features is None else [name.strip() for name in features.split(",")]
-    trainer = estimator.mechanism(
-        opened.public, target=target, features=names, delta=opened.budget.delta or None
-    )
+        epsilon=epsilon, delta=delta, n=n, clip=clip, batch=batch, epochs=epochs, hidden=tuple(hidden),
+        optimizer=_momentum(rate),
+    )  # fmt: skip
+    trainer = _trainer(opened, estimator, target, features, n)
     watched = _Watched(trainer, trainer.delta, _public_set(public, trainer))
     text = f"{type(estimator).__name__} of {target}"
     steps: dict[str, Any] = {
@@ -163,6 +145,32 @@ def train(
         print(json.dumps({**facts, "public_set": scores or None}))
         return
     _tell(facts, page)
+
+
+def _names(features: str | None) -> list[str] | None:
+    return None if features is None else [name.strip() for name in features.split(",")]
+
+
+def _momentum(rate: float) -> Any:
+    from ...learning import SGD
+
+    return SGD(lr=rate, momentum=0.9)
+
+
+def _trainer(
+    opened: sessions.Session, estimator: Any, target: str, features: str | None, n: int | None
+) -> Trainer:
+    """Return the priced trainer; refused where the number of people is not declared."""
+    if n is None and opened.public.size is None:
+        raise PrivateFact(
+            "the number of people is private and never read off the data: declare it, --n 1000 or "
+            "size = 1000 in the schema, or buy a noisy count: "
+            "discreet query. Nothing was charged or trained."
+        )
+    trainer: Trainer = estimator.mechanism(
+        opened.public, target=target, features=_names(features), delta=opened.budget.delta or None
+    )
+    return trainer
 
 
 def _run(
