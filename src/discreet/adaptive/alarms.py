@@ -36,8 +36,8 @@ State = dict[str, Any]
 @described("adaptive.Alarm")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alarm:
-    """Whether the window that was asked about raised the alarm; if so, the time at which the change seems to
-    have begun."""
+    """Says whether the window that was asked about raised the alarm; if so, the time at which the change
+    seems to have begun."""
 
     raised: bool
     time: int | None = None
@@ -46,7 +46,8 @@ class Alarm:
 @described("adaptive.ChangeWatch")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeWatch:
-    """Asked with a time `now`, looks at the last `window` times up to it; halts for good at the first alarm.
+    """Watches a series for a change: asked with a time `now`, it looks at the last `window` times up to it;
+    halts for good at the first alarm.
 
     `threshold` is in nats of log-likelihood; `alarm_threshold` finds one for a wanted chance of false alarms.
     `paper` takes the paper's scales, 4 A / epsilon for the threshold and 8 A / epsilon for each window, and

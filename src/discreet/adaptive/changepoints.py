@@ -49,7 +49,7 @@ _MOST = 1_000_000
 
 @runtime_checkable
 class Change(Protocol):
-    """What a value says for "after" against "before": a bounded log-likelihood ratio."""
+    """Describes what a value says for "after" against "before": a bounded log-likelihood ratio."""
 
     def ratios(self, values: NDArray[np.float64]) -> NDArray[np.float64]: ...
 
@@ -62,7 +62,8 @@ class Change(Protocol):
 @described("adaptive.BernoulliChange")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BernoulliChange:
-    """Values 0 or 1 (from one half on a value counts as 1), with probability `before` of 1, then `after`."""
+    """Describes values 0 or 1 (from one half on a value counts as 1), with probability `before` of 1, then
+    `after`."""
 
     before: float
     after: float
@@ -100,8 +101,8 @@ class BernoulliChange:
 @described("adaptive.GaussianChange")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianChange:
-    """Values around `before`, then around `after`, with this `deviation`; ratios beyond `most` in either
-    direction are cut off there."""
+    """Describes values around `before`, then around `after`, with this `deviation`; ratios beyond `most` in
+    either direction are cut off there."""
 
     before: float
     after: float
@@ -218,8 +219,8 @@ class _Series:
 @described("adaptive.LikelihoodScores")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelihoodScores(_Series):
-    """For each time k the sum of log-likelihood ratios from k on, in steps of 1/256: how well "changed at k"
-    explains the series.
+    """Scores each time k by the sum of log-likelihood ratios from k on, in steps of 1/256: how well "changed
+    at k" explains the series.
 
     Rows without a time or a value, and those at other times, add nothing; several rows may share a time.
 
@@ -265,8 +266,8 @@ class LikelihoodScores(_Series):
 @described("adaptive.RankScores")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankScores(_Series):
-    """For each time k from `margin` to times - margin: how far values after k lie above, or below, those up
-    to k. No law is assumed.
+    """Scores each time k from `margin` to times - margin by how far values after k lie above, or below, those
+    up to k. No law is assumed.
 
     The score is |sum of sign(x_j - x_i)| over i <= k < j, divided by k (times - k): the Mann-Whitney
     statistic, two-sided. Of several rows at one time the smallest value is taken; times without a row compare
@@ -330,7 +331,8 @@ def _above_less_below(series: NDArray[np.float64]) -> NDArray[np.int64]:
 @described("adaptive.Changepoint")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Changepoint(Select):
-    """The time of a change: `Select` over times, whose error is a number of times (days), not of score units.
+    """Estimates the time of a change: `Select` over times, whose error is a number of times (days), not of
+    score units.
 
     Guarantee: that of `Select`. `error(confidence)` is how many times the answer may be off, if the series
                follows the laws of `change`, with one row or more at each time, independent of each other. By

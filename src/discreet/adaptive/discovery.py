@@ -119,8 +119,7 @@ class _Procedure:
 
 @dataclass(frozen=True, kw_only=True)
 class _Recent(_Procedure):
-    """Levels that add up what each discovery so far has earned, spread over later tests by the spending
-    sequence."""
+    """Spends what each discovery so far has earned, spread over later tests by the spending sequence."""
 
     wealth: float = None  # type: ignore[assignment]
     spending: Spending = _SLOW
@@ -213,8 +212,8 @@ class _RecentStream:
 @described("adaptive.LordPlusPlus")
 @dataclass(frozen=True, kw_only=True)
 class LordPlusPlus(_Recent):
-    """LORD++: each discovery earns alpha (the first alpha minus the initial wealth), paid out over the tests
-    after it.
+    """Tests by LORD++: each discovery earns alpha (the first alpha minus the initial wealth), paid out over
+    the tests after it.
 
     Guarantee: FDR <= alpha for independent p-values. Not private.
     Proof:     Ramdas, Yang, Wainwright & Jordan 2017, arXiv:1710.00499, Section 3 (levels) and Theorem 1.
@@ -228,8 +227,8 @@ class LordPlusPlus(_Recent):
 @described("adaptive.Saffron")
 @dataclass(frozen=True, kw_only=True)
 class Saffron(_Recent):
-    """SAFFRON: like LORD++, but tests whose p-value is below `candidate` use up nothing, since few of them
-    are true nulls.
+    """Tests by SAFFRON: like LORD++, but tests whose p-value is below `candidate` use up nothing, since few
+    of them are true nulls.
 
     Guarantee: FDR <= alpha for independent p-values. Not private.
     Proof:     Ramdas, Zrnic, Wainwright & Jordan 2018, arXiv:1802.09098, Theorem 1 and Algorithm 1.
@@ -251,7 +250,8 @@ class Saffron(_Recent):
 @described("adaptive.Addis")
 @dataclass(frozen=True, kw_only=True)
 class Addis(_Recent):
-    """ADDIS: SAFFRON that also discards p-values above `discard`, so that conservative nulls cost nothing.
+    """Tests by ADDIS: SAFFRON that also discards p-values above `discard`, so that conservative nulls cost
+    nothing.
 
     Guarantee: FDR <= alpha for independent p-values, uniformly conservative under the null. Not private.
     Proof:     Tian & Ramdas 2019, arXiv:1905.11465, Theorem 1 and Algorithm 1.
@@ -280,7 +280,7 @@ class Addis(_Recent):
 @described("adaptive.AlphaInvesting")
 @dataclass(frozen=True, kw_only=True)
 class AlphaInvesting(_Recent):
-    """Alpha-investing with control of the FDR: SAFFRON whose candidates are just the rejected.
+    """Tests by alpha-investing with control of the FDR: SAFFRON whose candidates are just the rejected.
 
     Guarantee: FDR <= alpha for independent p-values. Not private.
     Proof:     Ramdas et al. 2018, arXiv:1802.09098, Section 2.4 (candidate level equal to the test level) and
@@ -297,7 +297,7 @@ class AlphaInvesting(_Recent):
 @described("adaptive.Lord3")
 @dataclass(frozen=True, kw_only=True)
 class Lord3(_Procedure):
-    """LORD 3: levels follow the last discovery and the wealth there was then.
+    """Tests by LORD 3: levels follow the last discovery and the wealth there was then.
 
     Guarantee: FDR <= alpha for independent p-values. Not private.
     Proof:     Javanmard & Montanari 2018, arXiv:1603.09000, Section 3 (LORD 3) and Theorem 3.1.
@@ -365,8 +365,8 @@ class Lord3(_Procedure):
 @described("adaptive.GeneralizedAlphaInvesting")
 @dataclass(frozen=True, kw_only=True)
 class GeneralizedAlphaInvesting(_Procedure):
-    """Generalized alpha-investing: each test costs a `fraction` of the wealth; a discovery pays cost / power
-    + alpha.
+    """Tests by generalized alpha-investing: each test costs a `fraction` of the wealth; a discovery pays cost
+    / power + alpha.
 
     `power` is the most power that a test can have; 1 is always right, and makes it Foster & Stine's
     alpha-investing: cost a / (1 - a) for a test at level a, and a payout of alpha when it rejects.

@@ -39,7 +39,7 @@ _MOST = 10**9
 @described("adaptive.Check")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Check:
-    """A question to the holdout: a sum over its rows, and the mean of the same on the training part.
+    """Asks the holdout for a sum over its rows, with the mean of the same on the training part.
 
     `training` is public, or was bought. With a statistic of many entries, one number for each: they are asked
     one after the other.
@@ -70,7 +70,8 @@ class Check:
 @described("adaptive.Estimate")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldoutEstimate:
-    """What the holdout said: a mean, whether the training value was off, and how many such findings are left.
+    """Holds what the holdout answered: a mean, whether the training value was off, and how many such findings
+    are left.
 
     `within`: with probability 0.95 all answers together are this close to the population; None where the
     number of questions was not declared. For a list of questions `value` and `overfit` are tuples, shorter
@@ -86,7 +87,7 @@ class HoldoutEstimate:
 @described("adaptive.Thresholdout")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Thresholdout:
-    """A reusable holdout of `public.size` rows: up to `budget` findings of overfitting, and any number of
+    """Reuses a holdout of `public.size` rows: up to `budget` findings of overfitting, and any number of
     agreements.
 
     Each row's value lies in [lower, upper], on a grid of `step`. `threshold` (T) and `sigma` are in the unit

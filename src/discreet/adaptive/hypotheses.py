@@ -112,8 +112,8 @@ def _exponential(trials: int, rate: float, bound: float, step: float) -> Masses:
 @described("adaptive.Hypothesis")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hypothesis:
-    """That `statistic` follows `null`; evidence against it is a value that is too large ("greater") or too
-    small ("less")."""
+    """States that `statistic` follows `null`; evidence against it is a value that is too large ("greater") or
+    too small ("less")."""
 
     statistic: Statistic
     null: Law

@@ -34,8 +34,8 @@ from .submissions import Submission, check_columns, losses
 @described("adaptive.Standing")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What a board tells: the best accuracy so far, whether this submission improved it, how many
-    improvements are left to tell.
+    """Holds what a board releases: the best accuracy so far, whether this submission improved it, how many
+    improvements are left.
 
     `within`: with probability 0.95 all scores ever shown are this close to the best true accuracy among the
     submissions so far; None where the number of submissions was not declared.
@@ -48,8 +48,8 @@ class Standing:
 
 
 class _Board:
-    """What private boards share: the public bar, the state {"best": fewest errors shown, and that of
-    `Rounds`}, the error."""
+    """Shares what private boards have in common: the public bar, the state {"best": fewest errors shown, and
+    that of `Rounds`}, the error."""
 
     __slots__ = ()
 
@@ -174,7 +174,8 @@ def _generalization(board: Any, confidence: float) -> Bound:
 @described("adaptive.ShakyLadder")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShakyLadder(_Board):
-    """A leaderboard for (epsilon, delta): shows a noisy score when a submission beats the best one by `step`.
+    """Runs a leaderboard for (epsilon, delta): shows a noisy score when a submission beats the best one by
+    `step`.
 
     `budget` improvements are told, by default 1 / step. `submissions` declares how many come at most: then
     the error is known.
@@ -231,8 +232,8 @@ class ShakyLadder(_Board):
 @described("adaptive.SparseVectorBoard")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVectorBoard(_Board):
-    """A leaderboard for pure epsilon: the score of an improvement is read off the comparison that found it,
-    at no further price.
+    """Runs a leaderboard for pure epsilon: the score of an improvement is read off the comparison that
+    detected it, at no further price.
 
     Guarantee: epsilon-DP for the labels of the test set.
     Proof:     `SparseVector` with gap: one noisy threshold throughout, shares of epsilon as 1 : (2c)^(2/3),

@@ -43,7 +43,7 @@ _MOST_UPDATES = 10**6
 @described("adaptive.Where")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Where:
-    """A counting question: how many rows have, in each named column, one of the values listed for it.
+    """Counts how many rows have, in each named column, one of the values listed for it.
 
     ((column, values), ...)
 
@@ -100,7 +100,8 @@ def labels(public: Public, column: str) -> tuple[str | int, ...]:
 @described("adaptive.Counted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counted:
-    """A count, from the picture or (if `updated`) bought with noise; and how many more can be bought.
+    """Holds a count, from the synthetic distribution or (if `updated`) bought with noise; and how many more
+    can be bought.
 
     `within`: with probability 1 - failure all answers are this close to n times the population's share.
     """

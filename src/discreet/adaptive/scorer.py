@@ -21,7 +21,7 @@ from .holdout import Check, Thresholdout
 
 
 class HoldoutScorer:
-    """A scorer as scikit-learn calls it, scorer(estimator, X, y): the accuracy that the reusable holdout
+    """Scores as scikit-learn calls it, scorer(estimator, X, y): the accuracy that the reusable holdout
     admits.
 
     X and y are the training part (or a fold of it). `live` is a started `Thresholdout`; `features` and
@@ -78,7 +78,7 @@ class HoldoutScorer:
 
 
 class _Form:
-    """What rows look like to the estimator: learned from the training part, which is public."""
+    """Describes what rows look like to the estimator: learned from the training part, which is public."""
 
     def __init__(self, X: Any, features: tuple[Any, ...]) -> None:
         self.features = features

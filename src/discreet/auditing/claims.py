@@ -17,8 +17,8 @@ Curve = Callable[[float], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Claim:
-    """(epsilon, delta)-DP, and with `event` its whole trade-off curve; `pair` says whether the pair is the
-    whole claim."""
+    """Claims (epsilon, delta)-DP, and with `event` a complete trade-off curve; `pair` says whether the pair
+    is all that is claimed."""
 
     epsilon: float
     delta: float

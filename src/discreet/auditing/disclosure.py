@@ -25,7 +25,7 @@ Mask = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Disclosed:
-    """Of `rows` people, `found` have their sensitive value given away."""
+    """Counts the people whose sensitive value is given away: `found` of `rows`."""
 
     rows: int
     found: int

@@ -25,7 +25,8 @@ from .outputs import floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """`bits` of the secret, of at most `most`; `rank` among all candidates, 1 for the least surprising."""
+    """Holds the exposed `bits` of a secret, of at most `most`; `rank` among all candidates, 1 for the least
+    surprising."""
 
     bits: float
     most: float

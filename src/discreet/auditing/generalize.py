@@ -22,7 +22,7 @@ from .anonymity import engine
 
 @dataclass(frozen=True, slots=True)
 class ToInterval:
-    """A number becomes the interval of this width that it lies in, by its lower end."""
+    """Replaces a number by the interval of this width that it lies in, by its lower end."""
 
     width: int | float
 
@@ -35,7 +35,7 @@ class ToInterval:
 
 @dataclass(frozen=True, slots=True)
 class ToPrefix:
-    """A code keeps its first characters."""
+    """Keeps the first characters of a code."""
 
     length: int
 
@@ -48,7 +48,7 @@ class ToPrefix:
 
 @dataclass(frozen=True)
 class Groups:
-    """A value becomes the group it belongs to; what belongs to none becomes `other`."""
+    """Replaces a value by the group it belongs to; what belongs to none becomes `other`."""
 
     of: Mapping[Any, str]
     other: str = "*"

@@ -20,8 +20,8 @@ INK, ACCENT, WARN, PALE, MILD = "#1f2933", "#0b6e99", "#c0392b", "#e4e7eb", "#7b
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """With probability `confidence`: what ran has at least `epsilon` at the claim's delta, and is at best
-    `mu`-GDP.
+    """Reports an audit: with probability `confidence`, what ran has at least `epsilon` at the claim's delta,
+    and is at best `mu`-GDP.
 
     `guesses` are the counts behind it, of the attack named `attack`, which guesses that an output came from
     the table `guessed`; `curve` is that attack's trade-off (FPR, FNR) as seen, for the picture; only the one

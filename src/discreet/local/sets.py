@@ -51,7 +51,8 @@ def oracle_named(name: str, epsilon: Real, domain: int) -> FrequencyOracle:
 
 
 class _Padded(LocalRandomizer):
-    """One of `largest` places of each person's collection, through a frequency oracle."""
+    """Samples one of `largest` positions of each person's collection, and reports it through a frequency
+    oracle."""
 
     __slots__ = ()
     largest: int
@@ -99,8 +100,8 @@ class _Padded(LocalRandomizer):
 @described("local.SetResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SetResponse(_Padded):
-    """Counts how many people have each item, from one report a person: padding and sampling, then a frequency
-    oracle.
+    """Counts how many people have each item, from one report per person: padding and sampling, then a
+    frequency oracle.
 
     A value is a set of items, each numbered from 0 to domain - 1; estimates are shares of people.
 

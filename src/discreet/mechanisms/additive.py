@@ -41,7 +41,7 @@ from .statistics import Count, Histogram, Sum, length_of, step_of
 @described("mechanisms.AddNoise")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddNoise:
-    """The statistic of the source plus noise, in the statistic's own unit.
+    """Adds noise to the statistic of the source, in the statistic's own unit.
 
     Guarantee: the noise's event, under the relation of `public`.
     Proof:     the noise covers the statistic's sensitivity for exactly these public facts, checked when it is

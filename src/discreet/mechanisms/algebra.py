@@ -33,7 +33,7 @@ from .statistics import require_rows
 @described("mechanisms.Sequential")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequential:
-    """Several mechanisms on the same table; the value is the tuple of their values.
+    """Runs several mechanisms on the same table; the value is the tuple of their values.
 
     Guarantee: the composition of their events.
     Proof:     fresh randomness for each; composition of the accountant that reads the event (Dwork & Roth
@@ -81,8 +81,8 @@ class Sequential:
 @described("mechanisms.GroupPrivate")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPrivate:
-    """The same release, priced for `size` units that change together: a household, or a person with up to
-    `size` rows.
+    """Prices a release for `size` units that change together: a household, or a person with up to `size`
+    rows.
 
     Guarantee: epsilon-DP becomes (k epsilon)-DP; (epsilon, delta) becomes (k epsilon, k e^((k-1) epsilon)
                delta) or better; rho-zCDP becomes k² rho. The event is `Group`; accountants know these rules.
@@ -122,7 +122,7 @@ class GroupPrivate:
 @described("mechanisms.Parallel")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parallel:
-    """One mechanism for each of some categories of `column`, each run on the rows of its category only.
+    """Runs one mechanism for each of some categories of `column`, each on the rows of its category only.
 
     `parts` pairs a declared category with a mechanism built for `part_public(public, column, category)`.
     Under add_remove a part holds the rows of its category. Under replace and zero_out, where the number of
@@ -210,8 +210,8 @@ def _nullable(fact: Any) -> Any:
 
 
 class Part:
-    """The source seen by one part of `Parallel`: rows of other categories left out, or blanked where the size
-    is public."""
+    """A source as one part of `Parallel` sees it: rows of other categories left out, or blanked where the
+    size is public."""
 
     def __init__(self, source: Source, column: str, category: str | int) -> None:
         self._source, self._column, self._category = source, column, category

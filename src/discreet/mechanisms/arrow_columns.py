@@ -133,7 +133,7 @@ def _fits(value: str | int, kind: Any, text: bool) -> bool:
 
 
 class Grid:
-    """The integers that values of one column become: v is clipped to its bounds and rounded to a multiple of
+    """Turns the values of one column to integers: v is clipped to its bounds and rounded to a multiple of
     `step`.
 
     Guarantee: every result lies in [low, high], the two bounds rounded exactly by floor(v / step + 1/2).

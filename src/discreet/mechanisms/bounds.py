@@ -33,7 +33,8 @@ _MOST_LEVELS = 1000
 @described("mechanisms.HistogramBounds")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HistogramBounds:
-    """The hull of those doubling ranges that hold visibly many rows: a noisy histogram and a threshold.
+    """Releases the hull of those doubling ranges that hold visibly many rows: a noisy histogram and a
+    threshold.
 
     Guarantee: one discrete Laplace histogram of price epsilon. With probability `confidence` every end of the
                answer is that of a range that holds a row, and every range with more than 2 t rows lies
@@ -92,8 +93,8 @@ class HistogramBounds:
 @described("mechanisms.BinarySearchBounds")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BinarySearchBounds:
-    """The smallest doubling range, on either side, that leaves out about a fraction `tail` of the rows: two
-    noisy binary searches.
+    """Releases the smallest doubling range, on either side, that leaves out about a fraction `tail` of the
+    rows: two noisy binary searches.
 
     Guarantee: 2 ceil(log2(2 levels + 2)) discrete Laplace comparisons that share epsilon. With probability
                `confidence`, on either side at most tail * n + `error` rows are outside, and the next smaller

@@ -34,7 +34,7 @@ from .protocols import Integers
 
 @named("mechanisms.WithGap")
 class WithGap(NamedTuple):
-    """What was chosen, and by how many steps of the noisy score it could have been worse and still be
+    """Holds what was chosen, and by how many steps of the noisy score it could have been worse and still be
     chosen."""
 
     chosen: Any
@@ -43,7 +43,8 @@ class WithGap(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Chooser:
-    """Base: `epsilon` is the pure price of one choice when no score moves by more than `sensitivity`."""
+    """Chooses by integer scores; `epsilon` is the pure price of one choice when no score moves by more than
+    `sensitivity`."""
 
     epsilon: Real
     sensitivity: int = 1
@@ -96,7 +97,7 @@ class _Chooser:
 @described("mechanisms.ExponentialMechanism")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExponentialMechanism(_Chooser):
-    """Candidate i with probability proportional to exp(rate * score i).
+    """Chooses candidate i with probability proportional to exp(rate * score i): the exponential mechanism.
 
     Guarantee: epsilon-DP, and of bounded range epsilon, if no score moves by more than `sensitivity` (and,
                with `monotone`, all move the same way). The law is exact. A choice falls short of the best
@@ -131,8 +132,8 @@ class ExponentialMechanism(_Chooser):
 @described("mechanisms.PermuteAndFlip")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PermuteAndFlip(_Chooser):
-    """Candidates in random order, each taken with probability exp(rate * (its score - the best)), until one
-    is taken.
+    """Goes through candidates in random order, and takes each with probability exp(rate * (its score - the
+    best)), until one is taken: permute-and-flip.
 
     Guarantee: epsilon-DP; expected shortfall never above the exponential mechanism's. It is *not* of bounded
                range epsilon (scores 0, 0 against 1, -1: the log ratios span epsilon + ln(2 - exp(-epsilon))),
@@ -153,7 +154,8 @@ class PermuteAndFlip(_Chooser):
 @described("mechanisms.ReportNoisyMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportNoisyMax(_Chooser):
-    """The candidate whose score is largest after independent noise of scale 1 / rate, drawn for each.
+    """Chooses the candidate whose score is largest after independent noise of scale 1 / rate, drawn for each:
+    report noisy max.
 
     `noise` is "laplace", "exponential" (the law of permute-and-flip) or "gumbel" (that of the exponential
     mechanism).
@@ -197,8 +199,8 @@ class ReportNoisyMax(_Chooser):
 @described("mechanisms.NoisyTopWithGap")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NoisyTopWithGap(_Chooser):
-    """The `k` candidates that are largest after discrete Laplace noise of scale k / rate, in order, each with
-    its free gap.
+    """Chooses the `k` candidates that are largest after discrete Laplace noise of scale k / rate, in order,
+    each with its free gap.
 
     Equal noisy scores rank by position, earlier first. The gap of a chosen candidate is the number of steps
     by which its noisy score could be lower and still stand above the next in that order: their difference,
@@ -246,8 +248,8 @@ class NoisyTopWithGap(_Chooser):
 @described("mechanisms.TopK")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopK(_Chooser):
-    """The best `k`, in order: k exponential mechanisms of price epsilon / k, each without those already taken
-    ("peeling").
+    """Chooses the best `k`, in order: k exponential mechanisms of price epsilon / k, each without those
+    already taken ("peeling").
 
     With `one_shot` Gumbel noise is drawn once and the k largest are taken: the same law, k times faster.
 

@@ -89,7 +89,7 @@ class _GridNoise:
 @described("mechanisms.GridLaplace")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridLaplace(_GridNoise):
-    """Discrete Laplace noise on reals rounded to multiples of `step`; `sensitivity` is the real l1
+    """Adds discrete Laplace noise to reals rounded to multiples of `step`; `sensitivity` is the real l1
     sensitivity.
 
     At most `entries` of the values may move, each by at most `linf` if that is given. `scale` is in the
@@ -165,7 +165,7 @@ class GridLaplace(_GridNoise):
 @described("mechanisms.GridGaussian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GridGaussian(_GridNoise):
-    """Discrete Gaussian noise on reals rounded to multiples of `step`; `sensitivity` is the real l2
+    """Adds discrete Gaussian noise to reals rounded to multiples of `step`; `sensitivity` is the real l2
     sensitivity.
 
     At most `entries` of the values may move, each by at most `linf` if that is given. `variance` is in the

@@ -34,8 +34,8 @@ from .statistics import Sum, contributions
 @described("mechanisms.InputPerturbation")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InputPerturbation:
-    """The sum (or mean) of a bounded column after each row's value, in whole steps, got its own discrete
-    Laplace noise.
+    """Adds discrete Laplace noise to each row's value, in whole steps, and releases their sum (or mean):
+    input perturbation.
 
     Guarantee: each row's noisy value is released (here: only their sum) with event
                `DiscreteLaplace(scale, r)`, r the range of one row's value in steps; the table as a whole has

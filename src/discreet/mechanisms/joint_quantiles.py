@@ -39,7 +39,7 @@ _BITS = 96
 @described("mechanisms.JointQuantiles")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JointQuantiles:
-    """All of `qs` at once, on a grid of at most 512 points.
+    """Chooses all quantiles `qs` at once, on a grid of at most 512 points.
 
     The misfit of answers o_1 <= ... <= o_m is the sum over j of |rows in (o_{j-1}, o_j] - (q_j - q_{j-1}) n|,
     the ends being minus and plus infinity with quantiles 0 and 1; n is the number of rows, all of which are

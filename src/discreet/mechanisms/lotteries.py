@@ -33,7 +33,7 @@ _LARGEST_EPSILON = 500
 
 
 class Lottery:
-    """What `Kary` and `Channel` share: how reports become estimates."""
+    """Shares what `Kary` and `Channel` have in common: how reports become estimates."""
 
     __slots__ = ()
 
@@ -121,7 +121,7 @@ class Lottery:
 @described("mechanisms.Kary")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kary(Lottery):
-    """The truth is `odds` times as likely to be reported as each of the other categories.
+    """Reports the truth `odds` times as likely as each of the other categories: k-ary randomized response.
 
     Guarantee: one report is ln(odds)-DP for the one who gives it. No epsilon-DP report of a category is right
                more often than with odds = exp(epsilon): p = exp(epsilon) / (exp(epsilon) + k - 1), for two
@@ -204,7 +204,7 @@ class Kary(Lottery):
 @described("mechanisms.Design")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel(Lottery):
-    """Any lottery: `rows[i][j]` is the probability that truth i is reported as j.
+    """Reports truth i as j with probability `rows[i][j]`: any lottery.
 
     Guarantee: one report is ln(ratio)-DP, with ratio the largest quotient of two entries of one column.
     Proof:     that quotient is P(report j | truth i) / P(report j | truth i'), by definition.

@@ -39,8 +39,8 @@ Span = tuple[Fraction, Fraction]
 
 
 class Scale(NamedTuple):
-    """The integers a column becomes: 0 to `cells`, one a `step`, from `lower` up; sums are taken from
-    `middle`."""
+    """Describes the integers a column becomes: 0 to `cells`, one per `step`, from `lower` up; sums are taken
+    from `middle`."""
 
     lower: Fraction
     step: Fraction
@@ -142,7 +142,7 @@ def _sums(source: Source, column: str, nullable: bool, scale: Scale, squares: bo
 @described("mechanisms.Mean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mean:
-    """The mean of a bounded column, of values clipped and rounded to `step`.
+    """Releases the mean of a bounded column, of values clipped and rounded to `step`.
 
     `shares` splits epsilon between count and sum.
 
@@ -174,7 +174,7 @@ class Mean:
 @described("mechanisms.Variance")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variance:
-    """The variance (mean squared distance from the mean) of a bounded column.
+    """Releases the variance (mean squared distance from the mean) of a bounded column.
 
     `shares`: of count, sum and squares.
 
@@ -214,8 +214,8 @@ def _run(mechanism: Mean | Variance, spans: Spans, source: Source, entropy: Entr
 @described("mechanisms.MeanWithFoundBounds")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeanWithFoundBounds:
-    """The mean of a column whose bounds nobody declared: `finder` buys them, `epsilon` more pays for the mean
-    inside them.
+    """Releases the mean of a column whose bounds nobody declared: `finder` buys them, `epsilon` more pays for
+    the mean inside them.
 
     The found range is cut into `cells` steps, so that the price is known before the range is. None if no
     bounds were found.

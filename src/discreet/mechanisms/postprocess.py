@@ -52,7 +52,8 @@ class PostFunction:
 @described("mechanisms.Clamp")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clamp(PostFunction):
-    """The nearest point of [lower, upper]; an end may be left open. If the truth lies inside, no error grows.
+    """Clamps to the nearest point of [lower, upper]; an end may be left open. If the truth lies inside, no
+    error grows.
 
     Proof: projection on an interval leaves its points alone and brings no two points further apart.
     """
@@ -78,7 +79,7 @@ class Clamp(PostFunction):
 @described("mechanisms.Fold")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fold(PostFunction):
-    """Reflected at `lower` and `upper` until inside: unlike clamping it piles nothing up at the ends.
+    """Reflects at `lower` and `upper` until inside: unlike clamping it piles nothing up at the ends.
 
     No error grows inside.
     """
@@ -98,7 +99,7 @@ class Fold(PostFunction):
 @described("mechanisms.Round")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Round(PostFunction):
-    """The nearest multiple of `step`, halves up: adds at most half a step of error."""
+    """Rounds to the nearest multiple of `step`, halves up: adds at most half a step of error."""
 
     step: Real = 1
 
@@ -116,7 +117,7 @@ class Round(PostFunction):
 @described("mechanisms.Truncate")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Truncate(PostFunction):
-    """The next multiple of `step` towards zero: adds less than a step of error."""
+    """Truncates to the next multiple of `step` towards zero: adds less than a step of error."""
 
     step: Real = 1
 
@@ -134,7 +135,7 @@ class Truncate(PostFunction):
 @described("mechanisms.PostProcessed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostProcessed:
-    """A mechanism whose released value goes through `function` before anybody sees it.
+    """Passes a mechanism's released value through `function` before anybody sees it.
 
     Guarantee: the mechanism's own event.
     Proof:     post-processing (Dwork & Roth 2014, Prop. 2.1): the function sees the released value and

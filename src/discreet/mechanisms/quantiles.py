@@ -37,8 +37,8 @@ _FINEST = 10**6
 
 
 class _Runs(NamedTuple):
-    """Stretches of grid points with the same ranks: first point, number of points, rows below, at, and above
-    each of them."""
+    """Holds intervals of grid points with the same ranks: first point, number of points, rows below, at, and
+    above each of them."""
 
     first: NDArray[Any]
     points: NDArray[Any]
@@ -50,7 +50,7 @@ class _Runs(NamedTuple):
 @described("mechanisms.Quantile")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantile:
-    """The grid point below which about a fraction `q` of the rows lie.
+    """Chooses the grid point below which about a fraction `q` of the rows lie, by the exponential mechanism.
 
     A float `q` is read as it is written: 0.9 is 9/10.
 
@@ -113,8 +113,8 @@ def Median(*, public: Public, column: str, epsilon: Real, step: Real) -> Quantil
 @described("mechanisms.MinMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinMax:
-    """Where the data begins and ends, as `Bounds`: about `outside` rows lie below the lower end, and as many
-    above the upper.
+    """Releases where the data begins and ends, as `Bounds`: about `outside` rows lie below the lower end, and
+    as many above the upper.
 
     Left out, `outside` is the rank error at 99% confidence, the least for which most answers lie inside the
     data.
@@ -174,8 +174,8 @@ class MinMax:
 @described("mechanisms.ApproximateQuantiles")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApproximateQuantiles:
-    """Many quantiles by recursive splitting: the middle one first, then each side's with the rows on that
-    side.
+    """Chooses many quantiles by recursive splitting: the middle one first, then each side's with the rows on
+    that side.
 
     Rows with equal values are told apart by `jitter_bits` random bits below the grid, as the splitting needs;
     they vanish from the answers.

@@ -54,8 +54,8 @@ class Reports:
 @described("mechanisms.RandomizedResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomizedResponse:
-    """Everyone's value of `column` goes through a lottery; the counts of reports and unbiased estimates are
-    released.
+    """Passes everyone's value of `column` through a lottery; releases the counts of reports and unbiased
+    estimates.
 
     Give `epsilon` for the best lottery over the declared categories, or a `lottery` of your own. With
     `missing`, "none of them" is one more category (the last). Without it, someone without a declared value

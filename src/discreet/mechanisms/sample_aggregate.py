@@ -40,7 +40,7 @@ Ints = NDArray[np.int64]
 @described("mechanisms.PartMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartMean:
-    """The mean of a column in one part; None where it has no value.
+    """Computes the mean of a column in one part; None where it has no value.
 
     A function with a description, for `SampleAndAggregate`.
     """
@@ -58,7 +58,7 @@ class PartMean:
 @described("mechanisms.PartMode")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartMode:
-    """The most frequent value of a column in one part; of several, the smallest.
+    """Computes the most frequent value of a column in one part; of several, the smallest.
 
     For `SubsampleAggregateStable`.
     """
@@ -78,7 +78,8 @@ class PartMode:
 @described("mechanisms.SampleAndAggregate")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleAndAggregate:
-    """A private mean or median of what `function` says of each of `parts` disjoint random parts.
+    """Releases a private mean or median of what `function` returns for each of `parts` disjoint random parts:
+    sample and aggregate.
 
     Answers are clipped to `bounds` and put on a grid of `step`; a part whose answer is missing, NaN or an
     exception counts as the middle of the bounds. `aggregate` is "mean" (discrete Laplace noise) or "median"
@@ -201,7 +202,7 @@ class SampleAndAggregate:
 @described("mechanisms.SubsampleAggregateStable")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubsampleAggregateStable:
-    """The answer most subsamples agree on, exactly, if the majority is clear; else None (M_samp).
+    """Releases the answer most subsamples agree on, exactly, if the majority is clear; else None (M_samp).
 
     Each of n_T = `subsamples` subsamples keeps every unit with probability g = `rate`. By default g = epsilon
     / (32 ln(1/delta)) and n_T = ln(n/delta) / g^2 with the declared size n, the constants of the lectures:

@@ -42,7 +42,7 @@ from .statistics import CountsBelow, Histogram, Trusted, require_rows
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RealScores:
-    """The steward's real-valued scores, put on a grid: each is rounded to a whole number of `step`s, exactly.
+    """Puts the steward's real-valued scores on a grid: each is rounded to a whole number of `step`s, exactly.
 
     Guarantee: if no real score moves by more than `claimed`, no integer moves by more than ceil(claimed /
                step); and if all move the same way, so do the integers.
@@ -121,7 +121,7 @@ class _Cells:
 @described("mechanisms.CellCounts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellCounts(_Cells):
-    """For every cell of a map the number of rows in it: the "uniform" score of a location.
+    """Counts the rows in every cell of a map: the "uniform" score of a location.
 
     Of one person, with the exponential mechanism at epsilon: the true cell exp(epsilon / 2) times as likely
     as each other one, which is randomized response over the cells at epsilon / 2.
@@ -146,7 +146,8 @@ class CellCounts(_Cells):
 @described("mechanisms.CellDistances")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CellDistances(_Cells):
-    """For every cell the negative total of its distances |i - x| + |j - y| to the rows' cells, in cells.
+    """Scores every cell by the negative total of its distances |i - x| + |j - y| to the rows' cells, in
+    cells.
 
     Of one person it makes near cells likelier than far ones; of many its best cell is their median in each
     direction.
@@ -174,7 +175,7 @@ class CellDistances(_Cells):
 @described("mechanisms.Select")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Select:
-    """One of public `candidates` (or several) by the `scores` that a statistic gives them.
+    """Chooses one of public `candidates` (or several) by the `scores` that a statistic gives them.
 
     Guarantee: as the chooser's, whose `sensitivity` must cover the statistic's, for the relation of `public`.
     Proof:     the chooser's. That scores are monotone is believed of statistics that prove it, and of trusted

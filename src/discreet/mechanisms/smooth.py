@@ -86,7 +86,7 @@ def _last(holds: Any) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SmoothNoise:
-    """Noise for a quantity with a smooth bound on its sensitivity: pure (`delta=None`) or approximate.
+    """Adds noise to a quantity with a smooth bound on its sensitivity: pure (`delta=None`) or approximate.
 
     Guarantee: value + noise is epsilon-DP, or (epsilon, delta)-DP, if S is a beta-smooth upper bound of the
                local sensitivity.
@@ -169,7 +169,7 @@ def in_unit(code: int, step: Fraction) -> int | float:
 @described("mechanisms.SmoothSensitivityMedian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SmoothSensitivityMedian:
-    """The (lower) median of a bounded column on a grid of `step`, with noise scaled to its smooth
+    """Releases the (lower) median of a bounded column on a grid of `step`, with noise scaled to its smooth
     sensitivity.
 
     Without `delta` it is purely epsilon-DP, with noise whose tail falls like |x|**-power; with `delta`,

@@ -170,7 +170,7 @@ def check_constants(constants: Any) -> None:
 @described("mechanisms.RedrawnSparseVector")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RedrawnSparseVector(Thresholds):
-    """`SparseVector` with a new noisy threshold after each positive, for (epsilon, delta).
+    """Runs `SparseVector` with a new noisy threshold after each positive, for (epsilon, delta).
 
     `constants` chooses the price of a round: "best" (the default: the pure split for few positives, then
     concentrated and optimal composition as far as a budget of (epsilon, delta) admits it), "optimal" (up to a

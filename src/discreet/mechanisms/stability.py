@@ -51,7 +51,7 @@ class Stable(Protocol):
 @described("mechanisms.StableMode")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableMode:
-    """The most frequent declared category of a column; of several, the first declared.
+    """Computes the most frequent declared category of a column; of several, the first declared.
 
     Guarantee: `distance` is the number of changes that surely leave it the same: exactly so under add_remove
                and replace.
@@ -91,8 +91,8 @@ class StableMode:
 @described("mechanisms.StableMedian")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableMedian:
-    """The (lower) median of a bounded column on a grid of `step`; `value` and `bound` are in steps, what is
-    released is in the column's unit.
+    """Computes the (lower) median of a bounded column on a grid of `step`; `value` and `bound` are in steps,
+    what is released is in the column's unit.
 
     Guarantee: `distance` is a lower bound of the changes needed before one more could move the median by more
                than `bound`, and moves by at most 1 between neighbors, under every relation.
@@ -130,7 +130,7 @@ class StableMedian:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedStable:
-    """The steward's own function and its distance. Has no description.
+    """Computes the steward's own function and its distance. Has no description.
 
     An exception would be an answer of its own, so it is not let out: a value that raises is None, a distance
     that raises is 0.
@@ -161,7 +161,7 @@ class TrustedStable:
 @described("mechanisms.DistanceToInstability")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DistanceToInstability:
-    """The exact value of a stable function if it is far enough from instability, else None (M_stab).
+    """Releases the exact value of a stable function if it is far enough from instability, else None (M_stab).
 
     Guarantee: (epsilon, delta)-DP.
     Proof:     the distance gets discrete Laplace noise of scale 1/epsilon and must reach m, the smallest
@@ -221,8 +221,8 @@ class DistanceToInstability:
 @described("mechanisms.ProposeTestRelease")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposeTestRelease:
-    """A number with noise for a proposed bound on its local sensitivity, if the data pass a private test of
-    that bound; else None.
+    """Releases a number with noise for a proposed bound on its local sensitivity, if the data pass a private
+    test of that bound; else None (propose-test-release).
 
     `bound` is in the integer units of the function; `share` of epsilon pays for the test.
 

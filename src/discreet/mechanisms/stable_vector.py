@@ -33,8 +33,8 @@ from .threshold import SparseVector, State
 @described("mechanisms.StableSparseVector")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StableSparseVector:
-    """Exact values of stable functions, or None; halts at the `failures`-th None, or after `questions`
-    questions.
+    """Releases exact values of stable functions, or None; halts at the `failures`-th None, or after
+    `questions` questions.
 
     With `constants=None` one noisy threshold is kept throughout (Lyu, Su & Li). With "optimal", "zcdp" or
     another of `RedrawnSparseVector` it is drawn again after each failure, as there, with half of delta for

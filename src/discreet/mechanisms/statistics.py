@@ -100,7 +100,7 @@ class _OneRow:
 @described("mechanisms.Count")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Count(_OneRow):
-    """The number of rows.
+    """Counts the rows.
 
     Guarantee: moves by at most 1 under add_remove; under replace the number of rows is public and does not
                move. Under zero_out 1 is charged: whether a source stores a blank row or leaves it out is not
@@ -120,7 +120,7 @@ class Count(_OneRow):
 @described("mechanisms.CountNonNull")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountNonNull(_OneRow):
-    """The number of rows that have a value in `column`; NaN and infinities count as missing.
+    """Counts the rows that have a value in `column`; NaN and infinities count as missing.
 
     Guarantee: one row moves it by at most 1, under every relation.
     Proof:     each row adds 0 or 1.
@@ -142,8 +142,7 @@ class CountNonNull(_OneRow):
 @described("mechanisms.PowerSum")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerSum(_OneRow):
-    """The sum of (g - center)**power over rows, g being the value of `column` in whole steps: an exact
-    integer.
+    """Sums (g - center)**power over rows, g being the value of `column` in whole steps: an exact integer.
 
     `center` is in steps and public. The result is in units of grid**power. A missing value (NULL, NaN,
     infinite) adds nothing, or counts as the lower bound where the column is declared `nullable=False`.
@@ -231,7 +230,7 @@ def SumOfSquares(
 @described("mechanisms.Histogram")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Histogram(_OneRow):
-    """How many rows fall into each declared category of `column`, or into each bin between public `edges`.
+    """Counts the rows in each declared category of `column`, or in each bin between public `edges`.
 
     Bins are [e0, e1), [e1, e2), ..., the last one closed; values are clipped to their declared bounds first,
     and what then lies outside all bins is counted nowhere.
@@ -283,7 +282,7 @@ class Histogram(_OneRow):
 @described("mechanisms.CountsBelow")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CountsBelow(_OneRow):
-    """For each public threshold, the number of rows whose clipped value is below it: a cumulative histogram.
+    """Counts, for each public threshold, the rows whose clipped value is below it: a cumulative histogram.
 
     Guarantee: one row moves each entry by at most 1, under every relation; all entries may move together.
     Proof:     a row adds 0 or 1 to each entry.
@@ -318,7 +317,7 @@ class CountsBelow(_OneRow):
 @described("mechanisms.Stack")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stack(_OneRow):
-    """Several statistics as one vector, in order, to be given noise together. They must share one grid.
+    """Joins several statistics to one vector, in order, to get noise together. They must share one grid.
 
     Guarantee: norms of the parts add up (l0, l1, squared l2); l-infinity is the largest.
     Proof:     the entries are disjoint, and one row may move all parts.
@@ -359,7 +358,7 @@ class Stack(_OneRow):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trusted(_OneRow):
-    """The steward's own Python function of the source, with the sensitivity the steward vouches for.
+    """Runs the steward's own Python function of the source, with the sensitivity the steward vouches for.
 
     Has no description.
 

@@ -39,7 +39,7 @@ State = dict[str, int]
 @described("mechanisms.Answer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdAnswer:
-    """What is told about one question: above or not; where bought, a noisy value; and the free gap above the
+    """Holds the answer to one question: above or not; where bought, a noisy value; and the free gap above the
     noisy threshold."""
 
     above: bool
@@ -50,7 +50,7 @@ class ThresholdAnswer:
 @described("mechanisms.Entry")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Component:
-    """One entry of a vector-valued statistic, as a question of its own: the count of one category, say.
+    """Takes one entry of a vector-valued statistic as a question of its own: the count of one category, say.
 
     Guarantee: moves by at most the l-infinity sensitivity of the whole.
     Proof:     by definition of that norm.
@@ -107,7 +107,7 @@ def moves_up(question: Any, public: Public) -> bool:
 
 
 class Thresholds:
-    """What the three have in common: checks of questions, the comparison, the state.
+    """Shares what the three have in common: checks of questions, the comparison, the state.
 
     The state is {"threshold": noisy threshold (secret), "positives": so far, "asked": so far}: plain JSON,
     nothing else is kept.
@@ -257,7 +257,8 @@ class Thresholds:
 @described("mechanisms.SparseVector")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparseVector(Thresholds):
-    """Tells for each question whether its value is above `threshold`; halts after `positives` that are.
+    """Answers for each question whether its value is above `threshold`; halts after `positives` that are: the
+    sparse vector technique.
 
     Options: `numeric` also releases a noisy value of each positive; `gap` how far the noisy value was above
     the noisy threshold, for free; `monotone` needs half the noise, for counts and the like; `split` gives the
@@ -350,8 +351,8 @@ class SparseVector(Thresholds):
 @described("mechanisms.AboveThreshold")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AboveThreshold:
-    """The textbook's: halts at the first positive; noise 2D/epsilon on the threshold and 4D/epsilon on each
-    value.
+    """Runs the textbook's AboveThreshold: halts at the first positive; noise 2D/epsilon on the threshold and
+    4D/epsilon on each value.
 
     Guarantee: epsilon-DP.
     Proof:     `SparseVector` with one positive and equal shares; Dwork & Roth 2014, Theorem 3.23. (Its

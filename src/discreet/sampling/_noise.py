@@ -210,7 +210,7 @@ def _second_look(open_: npt.NDArray[np.bool_], chance: float) -> npt.NDArray[np.
 
 
 class _Narrow:
-    """Every value from one table, in the order 0, 1, -1, 2, -2, ... (or 0, 1, 2, ...).
+    """Draws every value from one table, in the order 0, 1, -1, 2, -2, ... (or 0, 1, 2, ...).
 
     Proof: `Table` is exact for any list of weights, and these are the weights themselves.
     """
@@ -244,7 +244,8 @@ class _Narrow:
 
 
 class _Wide:
-    """Cells of 2**shift integers, a uniform place in the cell, and a coin for the slope inside it.
+    """Draws from cells of 2**shift integers, a uniform position in the cell, and a coin for the slope inside
+    it.
 
     Proof: with M = 2**shift, propose h >= 0 with weight f(hM), a place L uniform below M, a fair sign bit s,
            and accept with probability f(hM + L + s) / f(hM) <= 1. Then k = hM + L runs over 0, 1, 2, ... and

@@ -105,7 +105,7 @@ def categorical(weights: Sequence[int] | Integers, n: int, entropy: Entropy) -> 
     size.
 
     Guarantee: exactly this law; an index of weight 0 never occurs.
-    Proof:     a uniform integer below the sum falls in i's stretch of the cumulated weights, which holds
+    Proof:     a uniform integer below the sum falls in i's interval of the cumulated weights, which holds
                weights[i].
     Assumes:   `entropy` yields independent uniform bits.
 
@@ -117,9 +117,9 @@ def categorical(weights: Sequence[int] | Integers, n: int, entropy: Entropy) -> 
     exact = integers(weights, "weights")
     if any(w < 0 for w in exact) or not sum(exact):
         raise _require.fail("weights", f"{len(exact)} of them", "zero or above, and not all zero")
-    stretches = np.cumsum(np.array(exact, dtype=object))
-    total = int(stretches[-1])
-    ends = stretches.astype(np.int64) if total <= 1 << 62 else stretches
+    cumulated = np.cumsum(np.array(exact, dtype=object))
+    total = int(cumulated[-1])
+    ends = cumulated.astype(np.int64) if total <= 1 << 62 else cumulated
     codes = np.searchsorted(ends, uniform_below(total, n, entropy).astype(ends.dtype), side="right")
     return codes.astype(np.int64, copy=False)
 

@@ -59,19 +59,19 @@ MOST_STEPS = 1 << 22
 @described("streaming.Advance")
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """The question that closes the next tick of the clock, over the table as it is now."""
+    """Asks to close the next tick of the clock, over the table as it is now."""
 
 
 @described("streaming.Latest")
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The question for the newest release: nothing is read, no noise is drawn."""
+    """Asks for the newest release: nothing is read, no noise is drawn."""
 
 
 @described("streaming.ContinualCounter")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContinualCounter:
-    """The sum of a statistic over all batches fed so far, released after each: continual counting.
+    """Releases the sum of a statistic over all batches fed so far, after each: continual counting.
 
     `feed` is one tick, whatever the batch holds, nothing included. With a `clock`, a column whose ticks are
     declared, only the rows of the tick that is closed now count, so that each version of a growing table can

@@ -162,7 +162,7 @@ def _lowest_bit(step: int) -> int:
 
 
 class RunningEncoder(Encoder):
-    """Fresh noise on the sum so far at every step."""
+    """Encodes the sum so far at every step, with fresh noise."""
 
     def __init__(self, steps: int) -> None:
         self.steps = steps
@@ -191,8 +191,8 @@ class RunningEncoder(Encoder):
 
 
 class RowEncoder(Encoder):
-    """A strategy by its rows, Toeplitz or dense, cut to a grid: keeps as many steps as it has bands, less "
-    "one."""
+    """Encodes a strategy by its rows, Toeplitz or dense, cut to a grid: keeps as many steps as it has bands,
+    less one."""
 
     def __init__(self, strategy: Toeplitz | Dense, steps: int) -> None:
         self.steps, self.scale = steps, 1 if strategy == Toeplitz(coefficients=(1.0,)) else 1 << BITS

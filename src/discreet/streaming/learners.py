@@ -56,8 +56,8 @@ _LEAST = 1e-50
 @described("streaming.OnlineLearner")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OnlineLearner:
-    """Private online learning over a convex set: before each round a decision, after it the noisy sum of all
-    gradients so far, which decides for the next.
+    """Learns online and privately over a convex set: before each round a decision, after it the noisy sum of
+    all gradients so far, which decides for the next.
 
     `learner`: "leader" is follow the approximate leader (Smith & Thakurta 2013) with `parameter` the strong
     convexity H of a round's loss; "mirror" is online mirror descent with lazy steps and "experts" is

@@ -42,8 +42,8 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True)
 class PrivateSums:
-    """Noisy sums of the vectors given so far, each clipped to l2 (or l1) length `bound`: the tree based
-    aggregation of the lecture, or another strategy.
+    """Releases noisy sums of the vectors added so far, each clipped to l2 (or l1) length `bound`: the tree
+    based aggregation of the lecture, or another strategy.
 
     Guarantee: `event`, for streams that differ in one vector (added, removed or zeroed at its step; under
                `replace` twice the bound).

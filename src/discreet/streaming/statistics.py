@@ -171,7 +171,8 @@ class HashedBits:
 @described("streaming.PerUnit")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerUnit:
-    """A statistic of rows where units are a column: at most `rows` rows of each unit count in a batch.
+    """Computes a statistic of rows where units are a column: at most `rows` rows of each unit count in a
+    batch.
 
     Guarantee: one unit moves it by at most `rows` times what a row does.
     Proof:     which rows of a unit count is a function of that unit's own rows as a multiset: those of the
@@ -250,8 +251,8 @@ class PerUnit:
 @described("streaming.Presence")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Presence:
-    """How many units are in a batch: with `participations=1` its continual sum is the number of distinct
-    units so far, each counted on its first tick.
+    """Counts the units in a batch: with `participations=1` its continual sum is the number of distinct units
+    so far, each counted on its first tick.
 
     Guarantee: one unit moves it by at most 1 (a row under add_remove and zero_out, not at all under replace).
     Proof:     by definition; ids that are NULL, NaN or infinite are nobody's and do not count (NaN, which

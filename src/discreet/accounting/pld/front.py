@@ -1,5 +1,5 @@
-"""What the room offers: epsilon and delta from above, both from either side, and whether an event can be
-bounded at all."""
+"""The accountant by privacy loss distributions (PLD), as other modules call it: epsilon and delta from above,
+both from either side, and whether an event can be bounded at all."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _epsilon(event: Event, delta: float, solved: list[Solved] | None) -> float:
     exact = _pure(form)
     if delta >= 1:
         return 0.0
-    if delta == 0 or rules.hopeless(form):
+    if delta == 0 or rules.without_noise(form):
         return exact if delta == 0 and form.delta == 0 == form.distance else math.inf
     return with_room(form, float(delta), lambda room: _above(form, room, solved), exact)
 
@@ -62,9 +62,9 @@ def bounds(event: Event, delta: float) -> tuple[float, float]:
     """
     solved: list[Solved] = []
     upper = _epsilon(event, delta, solved)
-    if delta in (0, 1) or rules.hopeless(normal(event)):
+    if delta in (0, 1) or rules.without_noise(normal(event)):
         return upper, upper
-    failure = _surely_lost(event)
+    failure = _failure_probability(event)
     left = (float(delta) - failure) / (1 - failure) * (1 + 1e-12)
     return (min(_below(normal(attained(event, upper)), left, solved), upper) if left > 0 else upper), upper
 
@@ -78,7 +78,7 @@ def delta(event: Event, epsilon: float) -> float:
     """
     _require.non_negative(epsilon=epsilon)
     form = normal(event)
-    if rules.hopeless(form):
+    if rules.without_noise(form):
         return 1.0
     if _pure(form) <= epsilon and form.delta == 0 == form.distance:
         return 0.0
@@ -90,9 +90,9 @@ def delta_bounds(event: Event, epsilon: float) -> tuple[float, float]:
     this event."""
     upper = delta(event, epsilon)
     form = normal(event)
-    if upper == 0 or rules.hopeless(form):
+    if upper == 0 or rules.without_noise(form):
         return upper, upper
-    failure = _surely_lost(event)
+    failure = _failure_probability(event)
     below = _delta_below(normal(attained(event, epsilon)), float(epsilon))
     return min(upper, failure + (1 - failure) * below * (1 - 1e-15)), upper
 
@@ -117,7 +117,7 @@ def _pure(form: Normal) -> float:
     return math.inf if exact is None else exact
 
 
-def _surely_lost(event: Event) -> float:
+def _failure_probability(event: Event) -> float:
     """Return the failure probability that some mechanism with this event really has: that of approximate
     DP."""
     kept = 1.0
@@ -167,7 +167,7 @@ def _worst(compositions: list[Composition], delta: float, solved: list[Solved] |
 def _below(form: Normal, delta: float, solved: list[Solved]) -> float:
     """Return a lower bound over the directions, the more expensive one first; one whose upper bound is not
     above the best so far is skipped."""
-    if rules.hopeless(form):
+    if rules.without_noise(form):
         return math.inf
     parts = rules.merged(form)
     if not parts:
@@ -206,7 +206,7 @@ def _delta_above(form: Normal, epsilon: float) -> float:
 def _delta_below(form: Normal, epsilon: float) -> float:
     return (
         1.0
-        if rules.hopeless(form)
+        if rules.without_noise(form)
         else _over_directions(form, epsilon, 1, lambda s: s.delta_below(epsilon), 0)
     )
 

@@ -376,7 +376,7 @@ def only_renyi(parts: dict[Event, int]) -> bool:
     return all(isinstance(part, ev.ZCDP) or RULES.get(type(part), (None, ""))[1] is _RENYI for part in parts)
 
 
-def hopeless(form: Normal) -> bool:
+def without_noise(form: Normal) -> bool:
     """Return whether something was released without any noise."""
     return any(map(shows_all, form.parts))
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .lattice import engine, planning
-from .lattice.engine import Counted, Found
+from .lattice.engine import CertifiedEpsilon, Counted
 from .lattice.planning import Plan
 from .line import ladder
 from .line import steps as steps_module
@@ -162,13 +162,13 @@ class Solver:
         self.finest, self.points = plan.mesh, plan.points
         return best
 
-    def _look(self, plan: Plan, delta: float) -> Found:
+    def _look(self, plan: Plan, delta: float) -> CertifiedEpsilon:
         curve = engine.curve(self.parts, plan, self.tail)
         bound = engine.epsilon_above(curve, delta, self.offset)
         self.seen = curve.seen() if math.isfinite(bound.epsilon) else None
         return bound
 
-    def _sensitivity(self, bound: Found) -> float:
+    def _sensitivity(self, bound: CertifiedEpsilon) -> float:
         """Return the log of how much a relative error of delta is magnified in epsilon; what is misplaced
         must be that much less."""
         product = bound.slope * bound.epsilon

@@ -35,7 +35,7 @@ _ANY = 10**9
 
 
 class _Reference:
-    """What the three have in common. No noise is drawn, and nothing is hidden."""
+    """Shares what the three have in common. No noise is drawn, and nothing is hidden."""
 
     __slots__ = ()
 
@@ -81,7 +81,7 @@ def _by_id(ids: list[Any], wrong: Bits) -> Bits:
 @described("adaptive.PlainBoard")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainBoard(_Reference):
-    """Every score exactly: what most competitions do, and what `boosting` breaks."""
+    """Shows every score exactly: what most competitions do, and what `boosting` breaks."""
 
     public: Public
     target: str
@@ -99,8 +99,8 @@ class PlainBoard(_Reference):
 @described("adaptive.Ladder")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ladder(_Reference):
-    """The ladder mechanism: a risk below best - step is shown, rounded to a multiple of the step; otherwise
-    the best is repeated.
+    """Runs the ladder mechanism: a risk below best - step is shown, rounded to a multiple of the step;
+    otherwise the best is repeated.
 
     Proof of its error: `generalization.ladder_error`. No guarantee for privacy.
     """
@@ -125,8 +125,8 @@ class Ladder(_Reference):
 @described("adaptive.ParameterFreeLadder")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterFreeLadder(_Reference):
-    """The ladder whose step is s / sqrt(n), s the standard deviation of the row-wise difference from the best
-    submission's losses.
+    """Runs the ladder whose step is s / sqrt(n), s the standard deviation of the row-wise difference from the
+    best submission's losses.
 
     Blum & Hardt 2015; risks are rounded to 1 / n, which they are anyway. No guarantee for privacy.
     """

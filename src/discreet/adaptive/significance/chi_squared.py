@@ -1,5 +1,5 @@
-"""Do categories follow given shares; do two columns depend on each other? Noisy counts against what the null
-makes of them, noise included.
+"""Chi-squared tests of noisy counts: do categories follow given shares, and do two columns depend on each
+other?
 
 After Gaboardi, Lim, Rogers & Vadhan 2016 (arXiv:1602.03090): the classical chi-squared table is wrong for
 noisy counts, so the law under the null is simulated with the noise in it.
@@ -43,7 +43,7 @@ _MOST_DRAWS = 10**7
 @described("adaptive.CrossCounts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CrossCounts:
-    """How many rows have each pair of declared categories, row by row of the table; a row with one value
+    """Counts the rows with each pair of declared categories, row by row of the table; a row with one value
     missing is in none.
 
     Guarantee: add_remove, zero_out: one row moves one count by 1; replace: two.
@@ -82,7 +82,7 @@ class CrossCounts:
 
 
 class _FromCounts:
-    """Noisy counts of cells; the rest is computed from them."""
+    """Buys noisy counts of cells; the rest is computed from them."""
 
     __slots__ = ()
     public: Public
@@ -134,7 +134,7 @@ class _FromCounts:
 @described("adaptive.GoodnessOfFitTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GoodnessOfFitTest(_FromCounts):
-    """That the categories of `column` have these `shares`, in the order in which they are declared.
+    """Tests whether the categories of `column` have these `shares`, in the order in which they are declared.
 
     The statistic is Pearson's, divided as if each count varied by its expectation and by its noise.
 
@@ -188,7 +188,7 @@ class GoodnessOfFitTest(_FromCounts):
         shares /= shares.sum()
         lower, upper = people
         stride = max(1, int(scale / 4))
-        statistic = float(_apart(counts, shares, upper, scale))
+        statistic = float(_pearson_of_shares(counts, shares, upper, scale))
         tried = range(lower, upper + stride, stride)
         if len(tried) * self.runs * len(shares) > _MOST_DRAWS:
             if lower * shares.min() < _EXPECTED:
@@ -210,22 +210,23 @@ class GoodnessOfFitTest(_FromCounts):
         """Return the p-value if there are so many people."""
         drawn = random.multinomial(people, shares, self.runs) + noise
         return shared.monte_carlo(
-            float(_apart(counts, shares, people, scale)), _apart(drawn, shares, people, scale)
+            float(_pearson_of_shares(counts, shares, people, scale)),
+            _pearson_of_shares(drawn, shares, people, scale),
         )
 
 
-def _apart(tables: Floats, shares: Floats, people: int, scale: float) -> Floats:
+def _pearson_of_shares(tables: Floats, shares: Floats, people: int, scale: float) -> Floats:
     """Return Pearson's statistic of counts against shares of their sum, each divided by its variance, noise
     included."""
-    apart = tables - tables.sum(axis=-1, keepdims=True) * shares
-    statistic: Floats = (apart**2 / (people * shares + 2 * scale**2)).sum(axis=-1)
+    residual = tables - tables.sum(axis=-1, keepdims=True) * shares
+    statistic: Floats = (residual**2 / (people * shares + 2 * scale**2)).sum(axis=-1)
     return statistic
 
 
 @described("adaptive.IndependenceTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndependenceTest(_FromCounts):
-    """That the categories of `first` and of `second` are independent of each other.
+    """Tests whether the categories of `first` and of `second` are independent of each other.
 
     Guarantee: epsilon-DP: the noisy table of pairs.
     Proof:     `CrossCounts`; all else is computed from noisy counts.

@@ -39,7 +39,7 @@ _UNSEEN = 5
 @described("adaptive.GroupSums")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSums:
-    """For each group the sum over its rows of (steps above `center`)**power; power 0 counts them.
+    """Sums, for each group, (steps above `center`)**power over its rows; power 0 counts them.
 
     Guarantee: add_remove, zero_out: one row moves one sum, by at most its largest absolute term. replace:
                also two, by that each.
@@ -118,8 +118,8 @@ class _Measured(NamedTuple):
 @described("adaptive.TwoSampleMeanTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoSampleMeanTest:
-    """That `column` has the same mean in two `groups`, categories of column `group` (by default the two that
-    are declared).
+    """Tests whether `column` has the same mean in two `groups`, categories of column `group` (by default the
+    two that are declared).
 
     "greater": the first has the larger mean. Values are clipped to their bounds and rounded to `step`. The
     statistic is the difference of the noisy means.

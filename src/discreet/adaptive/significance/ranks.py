@@ -47,7 +47,7 @@ _FEWEST = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Signs:
-    """Base: how many rows there are in each group (or in all) is bought, then the sum of signs.
+    """Buys how many rows there are in each group (or in all), then the sum of signs.
 
     Guarantee: add_remove: (epsilon, delta)-DP. Otherwise epsilon-DP.
     Proof:     one row moves one of the sizes (two under replace): discrete Laplace noise for a sixth of
@@ -193,7 +193,7 @@ class _Grouped(_Signs):
 @described("adaptive.MannWhitneyTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MannWhitneyTest(_Grouped):
-    """That values of `column` are equally distributed in two `groups`.
+    """Tests whether values of `column` are equally distributed in two `groups`.
 
     "greater": those of the first tend to be larger.
 
@@ -233,7 +233,8 @@ class MannWhitneyTest(_Grouped):
 @described("adaptive.KruskalWallisTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KruskalWallisTest(_Grouped):
-    """That values of `column` are equally distributed in several `groups` (by default all that are declared).
+    """Tests whether values of `column` are equally distributed in several `groups` (by default all that are
+    declared).
 
     The statistic is the sum over groups of |sum of signs of differences to the rows of the others|: the
     absolute-value variant of Couch et al., times n² / (2 (n - 1)).
@@ -277,7 +278,7 @@ class KruskalWallisTest(_Grouped):
 @described("adaptive.CorrelationTest")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CorrelationTest(_Signs):
-    """That two columns of numbers are independent.
+    """Tests whether two columns of numbers are independent.
 
     "greater": they tend to rise together. Kendall's rank correlation.
 

@@ -61,7 +61,7 @@ class Attribute:
 @described("matrix.Cells")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cells:
-    """How many rows are in each cell of a table by several attributes.
+    """Counts the rows in each cell of a table by several attributes.
 
     Values that nobody declared, and missing ones, are in no cell.
 
@@ -189,7 +189,7 @@ class WorkloadAnswer:
 @described("matrix.WorkloadMechanism")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadMechanism:
-    """A workload of counting questions answered together through a strategy.
+    """Answers a workload of counting questions together through a strategy: the matrix mechanism.
 
     Guarantee: the noise's event, under the relation of `public`.
     Proof:     counts move by `Cells.sensitivity`, measurements by at most that times the largest column norm

@@ -231,25 +231,25 @@ def _centered(parts: Sequence[Part], plan: Plan) -> Plan:
     return plan._replace(first=plan.first + down, low=plan.low + down, high=plan.high + up)
 
 
-class Found(NamedTuple):
+class CertifiedEpsilon(NamedTuple):
     """A certified epsilon, and how fast log delta falls with epsilon there (not certified)."""
 
     epsilon: float
     slope: float
 
 
-def epsilon_above(c: Curve, delta: float, offset: float) -> Found:
+def epsilon_above(c: Curve, delta: float, offset: float) -> CertifiedEpsilon:
     """Return the smallest epsilon at which the curve certifies delta; infinity if none does.
 
     `offset` is added to every loss.
     """
     left = delta * (1 - 1e-12) - c.infinite
     if left <= 0:
-        return Found(math.inf, 0.0)
+        return CertifiedEpsilon(math.inf, 0.0)
     target = math.exp(min(math.log(left) - c.log_scale, 700.0))
     good = np.flatnonzero(c.value <= target)
     if good.size == 0:
-        return Found(math.inf, 0.0)
+        return CertifiedEpsilon(math.inf, 0.0)
     i = int(good[0])
     epsilon, slope = c.mesh * (c.start + i), 1.0 / c.mesh
     if i > 0:
@@ -258,7 +258,7 @@ def epsilon_above(c: Curve, delta: float, offset: float) -> Found:
         slope = math.log(before / after) / c.mesh if after > 0 else slope
         epsilon += math.log1p((share - 1) * -math.expm1(-c.mesh))
     size = abs(epsilon) + abs(offset)
-    return Found(max(0.0, epsilon + offset + 1e-13 * size), slope)
+    return CertifiedEpsilon(max(0.0, epsilon + offset + 1e-13 * size), slope)
 
 
 def delta_above(c: Curve, epsilon: float) -> float:

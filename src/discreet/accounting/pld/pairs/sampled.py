@@ -21,7 +21,8 @@ _NODES = 400
 
 @dataclass(frozen=True, slots=True)
 class SampledGaussian:
-    """`removing` says which of the two directions; with rate 1 they agree."""
+    """Is the pair of a Poisson-sampled Gaussian; `removing` says which of the two directions; with rate 1
+    they agree."""
 
     sigma: float
     rate: float
