@@ -316,10 +316,10 @@ class Thresholdout:
                 f"the statistic's step {step} is no multiple of the holdout's, {self.step}. Nothing "
                 f"was drawn."
             )
-        moved = question.statistic.sensitivity(self.public).linf * int(factor)
-        if moved > self.moved:
+        sensitivity = question.statistic.sensitivity(self.public).linf * int(factor)
+        if sensitivity > self.moved:
             raise InvalidInput(
-                f"one row moves the statistic by {moved} steps, and this was priced for "
+                f"one row moves the statistic by {sensitivity} steps, and this was priced for "
                 f"{self.moved}. Nothing was drawn or released."
             )
         scale = self.size / self._grid

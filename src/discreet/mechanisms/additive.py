@@ -68,10 +68,10 @@ class AddNoise:
                 f"Nothing was read or released. Build the noise with "
                 f"neighbors={self.public.neighbors.value!r}."
             )
-        moved = self.statistic.sensitivity(self.public)
-        if not self.noise.covers(moved):
+        sensitivity = self.statistic.sensitivity(self.public)
+        if not self.noise.covers(sensitivity):
             raise InvalidInput(
-                f"one unit can move this statistic by {moved} under {self.public.neighbors}, more "
+                f"one unit can move this statistic by {sensitivity} under {self.public.neighbors}, more "
                 f"than the noise is priced for: "
                 f"{self.noise}. Nothing was read or released. Give the noise at least that sensitivity."
             )
@@ -124,12 +124,12 @@ def gaussian(
     delta: float | None = None,
 ) -> AddNoise:
     """Return the statistic with discrete Gaussian noise: rho-zCDP, or (epsilon, delta)-DP."""
-    moved = statistic.sensitivity(public)
+    sensitivity = statistic.sensitivity(public)
     if rho is not None and epsilon is None and delta is None:
-        noise = IntegerGaussian.for_rho(rho, sensitivity=moved, neighbors=public.neighbors)
+        noise = IntegerGaussian.for_rho(rho, sensitivity=sensitivity, neighbors=public.neighbors)
     elif rho is None and epsilon is not None and delta is not None:
         noise = IntegerGaussian.for_privacy(
-            epsilon=epsilon, delta=delta, sensitivity=moved, neighbors=public.neighbors
+            epsilon=epsilon, delta=delta, sensitivity=sensitivity, neighbors=public.neighbors
         )
     else:
         raise InvalidInput("give either rho, or both epsilon and delta. Nothing was read or released.")

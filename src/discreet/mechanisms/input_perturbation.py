@@ -77,8 +77,8 @@ class InputPerturbation:
         release_as: Literal["sum", "mean"] = "sum",
     ) -> InputPerturbation:
         """Return the mechanism for which every row's own value is epsilon-DP."""
-        moved = Sum(column, step).sensitivity(public).linf
-        scale = calibration.discrete_laplace(epsilon, moved)
+        sensitivity = Sum(column, step).sensitivity(public).linf
+        scale = calibration.discrete_laplace(epsilon, sensitivity)
         return cls(
             public=public, column=column, scale=scale, step=arrow_columns.as_step(step), release_as=release_as
         )

@@ -258,8 +258,8 @@ class Histogram(_OneRow):
     def sensitivity(self, public: Public) -> Sensitivity:
         require_rows(public)
         nullable = self.edges is None or public.bounds(self.column).nullable
-        moved = implied_sensitivity("histogram", public.neighbors, nullable=nullable)
-        return Sensitivity(linf=1, l0=min(moved, self.length(public)))
+        l1 = implied_sensitivity("histogram", public.neighbors, nullable=nullable)
+        return Sensitivity(linf=1, l0=min(l1, self.length(public)))
 
     def __call__(self, source: Source) -> Integers:
         require_rows(source.public)

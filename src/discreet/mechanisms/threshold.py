@@ -176,10 +176,10 @@ class Thresholds:
                 "a question must have a single number as its value. Nothing was drawn. Ask for one "
                 "Component of it."
             )
-        moved = question.sensitivity(self.public).linf
-        if moved > self.sensitivity:
+        sensitivity = question.sensitivity(self.public).linf
+        if sensitivity > self.sensitivity:
             raise InvalidInput(
-                f"the question's sensitivity is {moved}, and this was priced for {self.sensitivity}. "
+                f"the question's sensitivity is {sensitivity}, and this was priced for {self.sensitivity}. "
                 f"Nothing was drawn or released."
             )
         if monotone and not moves_up(question, self.public):

@@ -94,8 +94,10 @@ class _FromCounts:
 
     @property
     def noise(self) -> IntegerLaplace:
-        moved = self.statistic.sensitivity(self.public)
-        return IntegerLaplace.for_epsilon(self.epsilon, sensitivity=moved, neighbors=self.public.neighbors)
+        sensitivity = self.statistic.sensitivity(self.public)
+        return IntegerLaplace.for_epsilon(
+            self.epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
+        )
 
     @property
     def event(self) -> Event:
