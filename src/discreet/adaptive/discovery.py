@@ -153,7 +153,8 @@ class _Recent(_Procedure):
 
     def restored(self, saved: Any) -> Stream:
         """Return a stream as it was when `saved()` was called."""
-        return _RecentStream(self, **_checked(saved, used=int, found=list))
+        state = _checked(saved, used=int, found=list)
+        return _RecentStream(self, state["used"], state["found"])
 
     def run(self, pvalues: Any) -> Decisions:
         """Take the same decisions as a stream would, all at once."""
@@ -170,14 +171,14 @@ class _RecentStream:
         self._procedure = procedure
         self._gamma = procedure.spending(max(64, used + 1))
         self._used = used
-        self._found = list(discoveries)
+        self._discoveries = list(discoveries)
 
     @property
     def level(self) -> float:
         procedure = self._procedure
         if self._used >= len(self._gamma):
             self._gamma = procedure.spending(2 * len(self._gamma))
-        gamma, discoveries = self._gamma, np.asarray(self._found, dtype=np.intp)
+        gamma, discoveries = self._gamma, np.asarray(self._discoveries, dtype=np.intp)
         earned = gamma[self._used - discoveries]
         total = procedure.wealth * gamma[self._used] + procedure.alpha * earned.sum()
         if len(discoveries):
@@ -202,11 +203,11 @@ class _RecentStream:
     def _take(self, rejected: bool, step: bool) -> None:
         self._used += step
         if rejected:
-            self._found.append(self._used)
+            self._discoveries.append(self._used)
 
     def saved(self) -> dict[str, Any]:
         """Return the state, as plain JSON."""
-        return {"used": self._used, "found": list(self._found)}
+        return {"used": self._used, "found": list(self._discoveries)}
 
 
 @described("adaptive.LordPlusPlus")
