@@ -20,6 +20,7 @@ Moment = Callable[[float], float]
 WITHOUT_REPLACEMENT, ALLOCATION, SHUFFLED = se.SampledWithoutReplacement, se.RandomAllocation, se.Shuffled
 # orders above need no sum: they are never best where sampling helps
 LARGEST = 1 << 14
+# The distance from 1 to the next float: bounds on rounding errors are multiples of it.
 _EPS = 2.0**-52
 _Array = np.ndarray[tuple[int], np.dtype[np.float64]]
 

@@ -24,6 +24,7 @@ _UP = 1 + 1e-9
 # Epsilons that the profile of a run is computed at: between them it is bounded by chords, so that more of
 # them change the third digit only.
 _POINTS = 48
+# The delta at which the profile of a run ends: beyond its epsilon the value there holds.
 _LEAST = 1e-16
 
 

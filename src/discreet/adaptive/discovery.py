@@ -7,7 +7,7 @@ ones stays below `alpha`.
 
     stream = Saffron(alpha=0.05).start()
     stream.level, stream.test(0.003)            # the level of the next test, and whether it is rejected
-    Saffron(alpha=0.05).run(pvalues)            # all at once: about a million decisions a second
+    Saffron(alpha=0.05).run(pvalues)            # all at once: about a million decisions per second
 
 None of them is differentially private: a decision depends sharply on exact p-values, hence on single people.
 Their event is `NonPrivate`, and a curator refuses them on protected data. `Paprika` is the private one.

@@ -34,6 +34,7 @@ from .roc import Floats
 Family = Callable[[float], Event]
 # the shares of the canaries that are guessed, in one-run audits
 _FRACTIONS = (0.3, 0.1, 0.03, 0.01)
+# Noise is searched up to this factor above and below the claimed one.
 _FAR = 8
 
 

@@ -40,6 +40,7 @@ SEGMENT = "segment"
 # a segment's checkpoint is on disk: body has charge, claim, step
 SAVED = "checkpoint"
 _MAGIC = b"discreet checkpoint 1\n"
+# Bytes of an Ed25519 signature.
 _SIGNATURE = 64
 
 

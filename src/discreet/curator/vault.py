@@ -33,6 +33,7 @@ BLOB = "blob"
 LARGEST = 1 << 30
 # Names of blobs of one charge.
 MOST = 1000
+# Bytes of the length in front of a padded blob.
 _LENGTH = 8
 
 
@@ -91,7 +92,7 @@ class Vault:
         return DatabaseBlobs(store, files) if isinstance(store, PostgresStore) else files
 
     @property
-    def place(self) -> str:
+    def location(self) -> str:
         return "the database" if isinstance(self.ledger.store, PostgresStore) else str(self.folder)
 
     def put(self, charge: int, name: str, data: bytes, *, size: int | None = None) -> Entry:
@@ -137,7 +138,7 @@ class Vault:
             # Replaced while we looked for it, or gone.
             if self._newest(charge, name) == entry:
                 raise LedgerError(
-                    f"the blob {name!r} of charge {charge} is missing from {self.place}. "
+                    f"the blob {name!r} of charge {charge} is missing from {self.location}. "
                     f"Nothing was read or released."
                 )
 

@@ -29,6 +29,7 @@ from .oracles import FrequencyOracle
 
 # bits of a domain that is transformed whole; 2**24 floats are 128 MB
 _LONGEST = 24
+# Entries of the table of parities that are computed at once, held in memory.
 _CELLS = 1 << 22
 
 

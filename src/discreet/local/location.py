@@ -27,6 +27,7 @@ from ._draws import Codes
 
 # the exact ratio looks at every pair of places for every report
 _MOST_PLACES = 400
+# Bits of the largest weight: rarer reports are not drawn.
 _WEIGHT_BITS = 36
 
 

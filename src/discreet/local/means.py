@@ -31,6 +31,7 @@ from ._draws import Codes
 
 # the resolution of rounding a value to the grid; it touches no probability of a report
 _ROUNDING = 1 << 32
+# Steps of the grid at most: a value is rounded to one in 65,536 of its range.
 _MOST_STEPS = 1 << 16
 
 

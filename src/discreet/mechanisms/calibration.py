@@ -25,7 +25,7 @@ from .._require import Real
 
 # Decimal digits of mpmath: what leaves is rounded once, towards more noise.
 _DIGITS = 50
-# relative, of the variance found; the bar is 1e-6
+# the relative width of the bracket of a variance: 1e-6 is promised
 _TOLERANCE = 1e-7
 # beyond this sigma the sum over integers is bounded by an integral
 _WIDEST_SUM = 1 << 12
@@ -247,8 +247,8 @@ def _integrated_delta(epsilon: Fraction, v: Fraction, d: int, y0: Fraction) -> f
         slope, tail = d / var, e * width * mpmath.ncdf(-z0 / sigma)
         moment = e * mpmath.exp(-(z0**2) / (2 * var)) if z0 >= 0 else 2 * e
         jump = slope * mpmath.exp(-(_mpf(y0) ** 2) / (2 * var))
-        bend = jump + 3 * slope * (moment + slope * tail) + 2 / var * width * integral + slope**2 * tail
-        return min(1.0, _up(integral + bend / (8 * width)))
+        variation = jump + 3 * slope * (moment + slope * tail) + 2 / var * width * integral + slope**2 * tail
+        return min(1.0, _up(integral + variation / (8 * width)))
 
 
 def _gaussian_delta(epsilon: mpmath.mpf, noise_multiplier: mpmath.mpf) -> mpmath.mpf:

@@ -33,6 +33,7 @@ from .statistics import require_rows
 _MOST_POINTS = 512
 # points squared times quantiles stays below 64 of these: seconds, not hours
 _MOST_SEQUENCE = 10**6
+# Bits by which intervals and uniforms are lengthened where they do not decide yet.
 _BITS = 96
 
 

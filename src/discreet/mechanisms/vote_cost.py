@@ -28,11 +28,14 @@ from .votes import ConfidentGNMax, Counts, GNMax, InteractiveGNMax
 
 # Steps of the grid on which a cost is put before noise is added: fine beside any cost worth telling.
 _STEP = 2.0**-30
+# The largest Rényi order that is accepted.
 _LARGEST_ORDER = 1_000_000
+# The power of the polynomial noise on the cost: the least with a finite variance.
 _POWER = 3
 # Below this variance the tail of discrete noise is not that of continuous noise, moved by one, to within the
 # smallest chance that `accounting.pate` tells from zero: 2 exp(-2 pi^2 64) < 2^-1000 / 10^12.
 _LEAST_VARIANCE = 64
+# Hexadecimal digits of a number in a record, all of one length.
 _DIGITS = 8
 
 

@@ -13,6 +13,7 @@ from .mechanism import Query
 # Prices between which the least epsilon for an accuracy is searched: nobody should pay more, and less buys no
 # answer.
 MOST_EPSILON = 1000.0
+# The least epsilon that is tried.
 LEAST_EPSILON = 1e-9
 
 

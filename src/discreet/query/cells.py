@@ -27,6 +27,7 @@ from .sources import Filtered, From, source_key
 # Combinations of classes, and values of a column, that are written out: beyond them queries are refused as a
 # workload, and asked one by one.
 MOST_RAW = 1 << 16
+# Values of a column that are gone through one by one.
 MOST_MEMBERS = 4096
 # The classes of a condition, in the three-valued logic of SQL.
 TRUE, FALSE, MISSING = 1, 0, 2

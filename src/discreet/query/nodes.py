@@ -24,6 +24,7 @@ from .operators import OPERATORS, double
 
 # nodes of the SQL that an expression becomes
 MAX_SQL_SIZE = 20_000
+# Levels of nesting of an expression: it is walked by recursion.
 MAX_DEPTH = 64
 # How many times the SQL of each operator repeats its argument.
 REPEATS = {"clamp": 8, "sqrt": 2, "ln": 2, "log2": 2, "log10": 2, "finite": 2, "exactly whole": 3}

@@ -17,6 +17,7 @@ from .preview import Preview
 _CELL = 'style="text-align:{};padding:2px 10px"'
 # paler than the text around it, whether the page is light or dark
 _DIM = 'style="opacity:.7;font-size:90%"'
+# Rows that a notebook shows.
 _MOST = 60
 
 

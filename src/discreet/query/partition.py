@@ -19,6 +19,7 @@ from ..sampling import Entropy
 
 # chances are multiples of 2**-128
 _BITS = 128
+# Entries of the table of chances: a group that needs more units to be shown is as good as never shown.
 LONGEST = 1_000_000
 
 

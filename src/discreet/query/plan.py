@@ -29,6 +29,7 @@ from .spelling import hinted
 
 # Public groups that are written out (each is in the answer, empty or not), and aggregates of one query.
 MOST_GROUPS = 1 << 20
+# Aggregates of one query: each gets a share of the price.
 MOST_AGGREGATES = 100
 
 

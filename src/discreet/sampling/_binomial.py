@@ -15,9 +15,11 @@ from ._table import Law, Table, Weights
 
 # trials per table: of the smaller, some ten thousand outcomes matter
 _BLOCKS = (1 << 20, 1 << 26)
+# Trials at most: their blocks are drawn one after the other.
 _MOST = 1 << 40
 # in units of the last bit asked for
 _NEGLIGIBLE = 1 << 8
+# Outcomes drawn at once: few calls, within the caches.
 _CHUNK = 1 << 13
 
 

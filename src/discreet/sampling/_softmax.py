@@ -17,6 +17,7 @@ from ._entropy import Entropy, stream
 # Relative error allowed to one float term weight * exp(-x), x <= 700, numpy's exp included; tests compare
 # with mpmath.
 _TERM_ERROR = 2.0**-40
+# Beyond it exp(-x) is taken as 0; e^-700 is still a normal float.
 _UNDERFLOW = 700.0
 
 

@@ -20,6 +20,7 @@ from .formats import Format
 
 # Lines that are looked at; a column is taken for what all but a twentieth of its values are.
 _LINES = 10_000
+# The share of values that must read as a kind: a few typing errors do not make a column text.
 _SHARE = 0.95
 _POINT = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*")
 _COMMA = re.compile(r"\s*[+-]?(\d{1,3}(\.\d{3})+|\d+)(,\d+)?\s*")

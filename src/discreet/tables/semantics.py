@@ -31,6 +31,7 @@ INTEGERS = {
 }
 # What texts say, for all engines: these are read by RE2, Java's and PostgreSQL's expressions alike.
 BLANK = r"[ \t\n\r\f\v]*"
+# Characters of a text that is read as a number: longer ones are none, on every engine.
 LONGEST_NUMBER = 400
 NUMBER = rf"{BLANK}[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?{BLANK}"
 # Year, month and day between - or /, then nothing more, or a time of day, which is not looked at.

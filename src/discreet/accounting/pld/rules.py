@@ -48,6 +48,7 @@ _GIVEN_AWAY = (
     1e3,
     1e5,
 )
+# Atoms of a discrete Gaussian pair; beyond it the event is priced by its rho.
 _GAUSSIAN_ATOMS = 2_000_000
 
 

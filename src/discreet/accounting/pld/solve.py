@@ -24,15 +24,19 @@ from .pairs.sampled import SampledGaussian
 
 # share of delta that truncated tails may cost
 _TAIL = 2e-6
+# How much wider than planned the mesh of the first look is.
 _COARSER = 8.0
+# Passes at most: each returns a valid bound, and the best is kept.
 _PASSES = 7
 # mesh for delta, which is more sensitive than epsilon
 _FINER = 0.3
 # relative error of epsilon, estimated from two meshes, above which a finer mesh is tried
 _ACCEPTED = 6e-5
+# Lattice points from which on no finer mesh is tried.
 _LARGEST = 2**20
 # steps from which on the integral along a line is tried before the lattice
 _MANY = 64
+# The relative distance from the upper bound at which a lower one is good enough.
 _LOOSE = 5e-4
 # lattice points from which on a line is tried first
 _LONG = 2**17

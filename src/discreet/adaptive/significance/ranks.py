@@ -39,6 +39,7 @@ from .result import FAILURE_PROBABILITY, Floats, TestResult
 
 # the share of epsilon for the noisy numbers of rows
 _SIZES = Fraction(1, 6)
+# Rows of a table: sums of signs over pairs stay within 64 bits.
 _MOST = 10**9
 # rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value
 # is 1

@@ -30,6 +30,7 @@ Floats = NDArray[np.float64]
 
 # One part in a million: the loss of accuracy by cutting off is of that order.
 BITS = 20
+# Bits of each of three parts of a count: their products with entries stay within 64 bits.
 _LIMB = 21
 # Entries of a matrix that `inference.measured` solves by orthogonal factors within seconds.
 DIRECT = 2_000_000

@@ -19,13 +19,19 @@ from ..pairs.cells import Nodes
 
 # relative error of epsilon that the mesh may cause
 INFLATION = 6e-5
+# Lattice points at most, which bounds time and memory; the mesh is widened to it.
 _MOST = 2**22
+# The tail mass at which cells begin to widen; see `graded`.
 _COARSE = 0.01
 # lattice points that are all used as knots
 _ALL = 2**14
+# The steepest tilt over one lattice step, in the exponent: e^40 still leaves digits to both neighbors.
 _STEEPEST = 40.0
+# By how much the variance at the full tilt exceeds that at a weaker one where rare huge losses dominate it.
 _RARE = 3.0
+# The share of P(loss >= epsilon) that rounding may have before the widest floating-point type is used.
 _BLURRED = math.log(3e-6)
+# Lattice points at most in the widest floating-point type, which is slower.
 _MOST_PRECISE = 2**21
 # relative rounding error of delta above which the widest floating-point type is used
 _PRECISE = math.log(3e-5)

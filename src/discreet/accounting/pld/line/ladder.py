@@ -23,8 +23,11 @@ from .steps import ALL, Aim, Cut, Moments, Step
 _PASSES = 4
 # relative width of the interval with which we are content
 _ENOUGH = 8e-5
+# The share of delta that truncated tails may cost.
 _TAIL = 2e-6
+# Nodes times frequencies of a line in the widest floating-point type, which is slower.
 _WORK_PRECISE = 2.5e7
+# The share of epsilon that the kernel may cost in a first look.
 _FIRST = 3e-3
 # what to try in turn: the share of epsilon that the kernel may cost, whether by levels, and the work allowed
 _CHEAP, _LEVELS = (2e-6, False, 6e6), [(2e-6, True, 2.5e7), (8e-6, True, 1e8), (2.5e-5, True, 3e8)]

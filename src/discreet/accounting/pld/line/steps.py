@@ -258,6 +258,7 @@ _LEAST, _MIDDLE = (
     0.02,
     0.2,
 )
+# The ratio of neighboring levels of loss above the first one.
 _RUNG = 8.0
 
 

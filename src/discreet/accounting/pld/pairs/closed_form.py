@@ -12,6 +12,7 @@ from scipy.special import erfcx, ndtr
 
 from .arrays import U
 
+# erfcx takes its argument over the root of two.
 _SQRT2 = math.sqrt(2)
 
 
