@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable
 from datetime import date
 from typing import Any
 
@@ -18,80 +18,8 @@ from .domain import Kind
 from .errors import Node, Refusal, position, refuse
 from .nodes import Column, Expr, Literal, make
 from .operators import OPERATORS
-from .spelling import quoted
 
 Lookup = Callable[[exp.Column], Expr]
-
-
-class Scope:
-    """The columns that names can mean, by table alias."""
-
-    def __init__(
-        self, tables: Mapping[str, Mapping[str, Expr]], equal: Collection[frozenset[Expr]] = frozenset()
-    ) -> None:
-        # pairs of columns that an inner join has made equal: a name that means both means either
-        self.equal = equal
-        self.tables = {
-            alias.lower(): {n.lower(): e for n, e in columns.items()} for alias, columns in tables.items()
-        }
-        # as the steward wrote them, for messages
-        self.aliases = list(tables)
-        self.columns = sorted({name for columns in tables.values() for name in columns})
-
-    def __call__(self, node: exp.Column) -> Expr:
-        name, alias = node.name, node.table
-        if node.args.get("catalog") or (node.args.get("db") and node.text("db").lower() not in SCHEMAS):
-            raise refuse(node, f"{node.sql(dialect='duckdb')} has too many parts", "Write table.column.")
-        if alias:
-            if alias.lower() not in self.tables:
-                advice = f"There is: {', '.join(self.aliases)}.{meant(alias, self.aliases)}"
-                raise refuse(node, f"there is no table {alias!r} in FROM", advice)
-            matches = [
-                columns[name.lower()] for columns in [self.tables[alias.lower()]] if name.lower() in columns
-            ]
-        else:
-            matches = [columns[name.lower()] for columns in self.tables.values() if name.lower() in columns]
-        if len(matches) > 1 and not all(
-            frozenset((matches[0], other)) in self.equal for other in matches[1:]
-        ):
-            raise refuse(node, f"column {name!r} is in several tables", f"Write table.{name}.")
-        if not matches:
-            advice = "Bounds and categories are never read off the data: the steward declares them."
-            near = meant(name, self.columns).strip() or self._longer(name) or self._value(node)
-            raise refuse(
-                _first_mention(node),
-                f"nothing is declared of a column {name!r}",
-                f"{near} Declared: {', '.join(self.columns)}. {advice}".strip(),
-            )
-        return matches[0]
-
-    def _longer(self, name: str) -> str:
-        """Ask whether a longer name was meant, if one begins with this word."""
-        start = re.compile(rf"{re.escape(name)}(?!\w)", re.IGNORECASE)
-        longer = next((column for column in self.columns if start.match(column)), None)
-        return "" if longer is None else f"Did you mean {quoted(longer)}?"
-
-    def _value(self, node: exp.Column) -> str:
-        """Say how a text is written, where a name stands that a column is compared with."""
-        beside = node.parent
-        if not isinstance(beside, exp.EQ | exp.NEQ | exp.In) or beside.this is node or node.table:
-            return ""
-        columns_in_scope = {name for columns in self.tables.values() for name in columns}
-        if not isinstance(beside.this, exp.Column) or beside.this.name.lower() not in columns_in_scope:
-            return ""
-        return f"If it is a text, put it in single quotes: {exp.Literal.string(node.name).sql()}."
-
-
-def _first_mention(node: exp.Column) -> Node:
-    """Return the first place of the text that names this column: clauses are not bound in the order in which
-    they are written."""
-    same = [
-        c
-        for c in node.root().find_all(exp.Column)
-        if c.name.lower() == node.name.lower() and c.table == node.table
-    ]
-    placed = [(position(c), c) for c in same if position(c)[0] is not None]
-    return min(placed, key=lambda pair: pair[0])[1] if placed else node
 
 
 _BINARY: dict[type, str] = {
@@ -151,8 +79,6 @@ _MOVES = {
     "QUARTER": ("months", 3),
     "YEAR": ("months", 12),
 }
-# what may stand before the name of a table: there is one schema only
-SCHEMAS = ("main", "public")
 _ORDERED = {"<", "<=", ">", ">="}
 _NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")
 

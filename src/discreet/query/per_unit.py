@@ -9,11 +9,12 @@ from dataclasses import replace
 from sqlglot import exp
 
 from .._public import Text
-from .binder import Binder, Scope
+from .binder import Binder
 from .clauses import by_position, named, only
 from .domain import Domain, Kind, declared, number
 from .errors import Node, refuse
 from .nodes import Column, Expr, Literal, make
+from .scope import Scope
 from .sources import Filtered, From, PerUnit, Relation
 
 

@@ -17,13 +17,14 @@ from sqlglot import exp
 from .._public import Public
 from .advice import why_not
 from .aggregates import Aggregate, Aggregates, result_of
-from .binder import Binder, Scope
+from .binder import Binder
 from .clauses import by_position, named, only
 from .domain import EXACT, Domain, Kind
 from .errors import Node, QueryError, Refusal, refuse
 from .nodes import Call, Expr, Literal, Output, computable, key, make, walk
 from .parse import parse
 from .relation import Relations
+from .scope import Scope
 from .sources import From, Relation, source_key
 from .spelling import hinted
 

@@ -14,12 +14,13 @@ from sqlglot import exp
 
 from .._public import Public, Text
 from .._require import meant
-from .binder import SCHEMAS, Binder, Scope
+from .binder import Binder
 from .clauses import named, only
 from .domain import Kind, declared
 from .errors import Node, refuse
 from .nodes import Call, Column, Expr, make
 from .per_unit import PerUnitBinder
+from .scope import SCHEMAS, Scope
 from .sources import Filtered, Joined, Projected, Relation, Scan, columns_of
 from .subqueries import Marks, conjuncts, holds_query, resolves
 

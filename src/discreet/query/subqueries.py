@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 from sqlglot import exp
 
-from .binder import Binder, Scope
+from .binder import Binder
 from .clauses import only
 from .domain import boolean, number
 from .errors import Node, refuse
 from .nodes import Column, Expr, Literal, make
+from .scope import Scope
 from .sources import Marked, Relation
 
 if TYPE_CHECKING:
