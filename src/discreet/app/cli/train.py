@@ -159,18 +159,17 @@ def _momentum(rate: float) -> Any:
 
 def _trainer(
     opened: sessions.Session, estimator: Any, target: str, features: str | None, n: int | None
-) -> Trainer:
-    """Return the priced trainer; refused where the number of people is not declared."""
+) -> Any:
+    """Return the priced `learning.Trainer`; refused where the number of people is not declared."""
     if n is None and opened.public.size is None:
         raise PrivateFact(
             "the number of people is private and never read off the data: declare it, --n 1000 or "
             "size = 1000 in the schema, or buy a noisy count: "
             "discreet query. Nothing was charged or trained."
         )
-    trainer: Trainer = estimator.mechanism(
+    return estimator.mechanism(
         opened.public, target=target, features=_names(features), delta=opened.budget.delta or None
     )
-    return trainer
 
 
 def _run(
