@@ -295,7 +295,7 @@ def test_a_part_of_a_part_is_refused():
 def _enter_january(path, results):
     curator = Curator.open(path, Memory(DATA, dp.Public(schema=SCHEMA, table="visits")))
     # as `during` would, without an engine in a forked process
-    curator.periods, curator._cut = ("2026-01",), MONTHS.cut
+    curator.periods, curator._period_cut = ("2026-01",), MONTHS.cut
     paid = 0
     while True:
         try:
