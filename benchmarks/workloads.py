@@ -138,7 +138,7 @@ def adult(report: Report) -> None:
     asked, planning = timed(lambda: matrix.answer(public, cells, workload, rho=0.5))
     source = Memory(table, public)
     answers, answering = timed(lambda: asked(source, entropy=Entropy()).value.answers)
-    axes = [np.asarray(h) for h in cells.counts(source).places]
+    axes = [np.asarray(h) for h in cells.counts(source).positions]
     counts = cells.counts(source)
     truth = np.concatenate([counts.table(s).ravel() for s in workload.sets])
     ratio = float(np.sqrt(np.mean((answers - truth) ** 2))) / asked.rmse
