@@ -217,6 +217,7 @@ def test_composition_never_helps_and_order_is_irrelevant(one, two, times, delta)
     assert both * SLACK >= pld.bounds(two, delta)[0]
 
 
+@pytest.mark.slow
 @settings(max_examples=20, deadline=None)
 @given(st.floats(0.5, 10), st.floats(1e-3, 0.5), st.integers(1, 2000), DELTAS)
 def test_monotone_in_noise_rate_and_steps(sigma, rate, times, delta):

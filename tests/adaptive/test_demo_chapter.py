@@ -15,6 +15,7 @@ from discreet.app.demo import adaptive
 from discreet.app.demo.stage import Stage
 
 
+@pytest.mark.slow
 def test_the_chapter_shows_who_is_fooled_and_who_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -218,6 +218,7 @@ def test_boards_without_a_guarantee_are_refused_on_protected_data(kind: Any, tmp
     assert curator.used == 0
 
 
+@pytest.mark.slow
 def test_boosting_breaks_a_plain_leaderboard_and_not_these() -> None:
     """One fair guess has 0.5 +- 0.016; the attack on a plain board ends seven deviations above, on these
     below five."""

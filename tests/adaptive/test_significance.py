@@ -107,6 +107,7 @@ def test_pvalues_of_true_nulls_are_super_uniform(name):
     assert_super_uniform(pvalues(kinds(FREE, 0.5)[name], 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_pvalues_of_true_nulls_are_super_uniform_where_the_size_is_public(name):
     public = replace(FREE, neighbors=REPLACE, size=N)
@@ -141,7 +142,16 @@ IGNORANT = {  # the p-value as if there were no noise, the epsilon, and the numb
 }
 
 
-@pytest.mark.parametrize("name", IGNORANT)
+# One count, one mean, one rank here; the others in `make test-all`.
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(
+            n, marks=[pytest.mark.slow] * (n not in ("proportion", "two-sample mean", "Mann-Whitney"))
+        )
+        for n in IGNORANT
+    ],
+)
 def test_the_check_has_teeth_pvalues_that_ignore_the_noise_fail_it(name, monkeypatch):
     changes, epsilon, n = IGNORANT[name]
     monkeypatch.setattr(result, "simulated", lambda random, scale, shape: np.zeros(shape))

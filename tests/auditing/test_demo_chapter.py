@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 
+import pytest
 from PIL import Image
 from rich.console import Console
 
@@ -26,6 +27,7 @@ def test_the_chapter_shows_attacks_that_succeed_and_attacks_that_fail(tmp_path):
         assert picture.size[0] >= 1000
 
 
+@pytest.mark.slow
 def test_the_chapter_on_anonymity_tells_four_attacks_and_shows_them(tmp_path):
     console = Console(width=140, record=True, force_terminal=False, file=io.StringIO())
     anonymity.run(Stage(console=console, out=tmp_path))

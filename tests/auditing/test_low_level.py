@@ -264,6 +264,7 @@ def asking(values, sql, sessions=6):
     return lambda: next(turns).sql(sql, epsilon=1, fresh=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("odd", ODD)
 def test_the_time_of_a_query_does_not_tell_whether_an_odd_row_is_there(odd):
     """The same 400 people, and one more whose value is missing or huge.

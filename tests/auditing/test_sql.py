@@ -163,6 +163,7 @@ def test_a_query_that_protects_rows_and_is_sold_as_protecting_people_is_caught()
     assert case.guesses(case.query(epsilon=1.0)).epsilon(confidence=SURE) > 1.0
 
 
+@pytest.mark.slow
 def test_a_query_that_shows_unknown_keys_for_nothing_is_caught() -> None:
     """With a delta of 0.9 the key of a single person is shown often; sold as 0.01."""
     case = CASES["GROUP BY unknown keys"]

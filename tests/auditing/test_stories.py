@@ -24,6 +24,7 @@ def told(name: str, monkeypatch: pytest.MonkeyPatch, *arguments: str) -> dict:
     return runpy.run_path(str(EXAMPLES / name))
 
 
+@pytest.mark.slow
 def test_a_planted_secret_is_memorized_without_privacy_and_gone_with_it(tmp_path, monkeypatch):
     """Bits of a code that was not learned: P[bits >= b] = 2^-b."""
     pytest.importorskip("matplotlib").use("Agg")

@@ -137,6 +137,7 @@ class Shuffled(learning.Poisson):
             yield from np.array_split(rng.permutation(size), self.steps // passes)
 
 
+@pytest.mark.slow
 def test_trainer_that_shuffles_and_claims_poisson_sampling_is_caught() -> None:
     """With little noise nobody can hide in a shuffle; under Poisson sampling one in e takes no part at
     all."""
@@ -157,6 +158,7 @@ def test_trainer_that_shuffles_and_claims_poisson_sampling_is_caught() -> None:
     assert not audit.refuted
 
 
+@pytest.mark.slow
 def test_trainer_with_one_draw_of_noise_for_all_coordinates_is_caught() -> None:
     """A run with hardly any noise of its own, to which each step's one draw is added."""
     noise, canaries = noise_for(1.0), 1000
@@ -170,6 +172,7 @@ def test_trainer_with_one_draw_of_noise_for_all_coordinates_is_caught() -> None:
     caught({"against a control": found["against a control"]}, included, noise)
 
 
+@pytest.mark.slow
 def test_the_noise_that_is_shown_is_rarely_less_than_the_noise_there_is() -> None:
     """Gaussian steps without sampling, 60 audits at 90%: 25 refutations of a true claim or more have chance
     below 1e-9."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
 from discreet import accounting, auditing
 from discreet._errors import Halted, Unsupported
@@ -22,9 +22,20 @@ from .case import Case
 LEVEL = 1e-9 / 400  # per direction and case, so that up to 200 cases stay below 1e-9 together
 
 
+_INTERACTIVE: dict[type, bool] = {}
+
+
+def is_interactive(mechanism: Any) -> TypeGuard[Interactive]:
+    """Whether the mechanism answers questions; looked up once per class, since audits ask thousands of times."""
+    kind = type(mechanism)
+    if kind not in _INTERACTIVE:
+        _INTERACTIVE[kind] = isinstance(mechanism, Interactive)
+    return _INTERACTIVE[kind]
+
+
 def answers(case: Case, source: Any, entropy: Entropy) -> Release | list[Release]:
     """One run: the release, or all answers until the questions end or the mechanism halts."""
-    if not isinstance(case.mechanism, Interactive):
+    if not is_interactive(case.mechanism):
         return case.mechanism(source, entropy=entropy)
     state = case.mechanism.start(source, entropy=entropy)
     given: list[Release] = []

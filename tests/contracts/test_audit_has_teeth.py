@@ -72,7 +72,7 @@ def test_half_the_sensitivity_is_caught() -> None:
     statistic = HalfSensitivity(column="age")
     noise = IntegerLaplace.for_epsilon(1, sensitivity=statistic.sensitivity(public))
     mutant = AddNoise(public=public, statistic=statistic, noise=noise)
-    caught(replace(BY_NAME["sum, add_remove"], mechanism=mutant, outcome=at_least(19), runs=3000))
+    caught(replace(BY_NAME["sum, add_remove"], mechanism=mutant, outcome=at_least(19), runs=2000))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,7 +98,7 @@ def test_the_sensitivity_of_another_relation_is_caught(name: str) -> None:
         low = type(case.source)({"age": [-8, 0, 3, 5, 1, 2], "city": ["rome"] * 6}, honest.public)
         case = replace(case, neighbor=low, outcome=lambda r: (r.value >= 19) + (r.value >= 3))
         assert_private(replace(case, mechanism=honest))
-    caught(replace(case, runs=4000))
+    caught(replace(case, runs=2000))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,7 +122,7 @@ def test_one_draw_for_all_entries_is_caught() -> None:
 def test_the_price_of_one_part_where_two_may_change_is_caught() -> None:
     honest = _parallel(REPLACE, (Fraction(3, 2), Fraction(3, 2)))
     assert_private(parallel_case("honest", honest, runs=500))
-    caught(parallel_case("mutant", Lying(honest, honest.parts[0][1].event), runs=4000))
+    caught(parallel_case("mutant", Lying(honest, honest.parts[0][1].event), runs=3000))
 
 
 def test_the_bound_is_rarely_above_the_truth() -> None:

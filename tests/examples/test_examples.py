@@ -10,9 +10,12 @@ from docs.notebooks import LONG
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
 
-# Those that train or simulate for 20 to 80 seconds are in `make test-all`.
+# Those that train or simulate for more than 4 CPU-seconds are in `make test-all`.
+LATER = {*LONG, "federated", "mnist_dp_sgd", "mnist_pate", "online_learning", "ab_test_stream"}
+
+
 @pytest.mark.parametrize(
-    "path", [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * (p.stem in LONG)) for p in EXAMPLES]
+    "path", [pytest.param(p, id=p.stem, marks=[pytest.mark.slow] * (p.stem in LATER)) for p in EXAMPLES]
 )
 def test_an_example_runs_and_is_short(path, tmp_path):
     assert len(path.read_text().splitlines()) < 100

@@ -93,7 +93,15 @@ def worst_ratio(one, other):
 
 
 @pytest.mark.parametrize("q", QS)
-@pytest.mark.parametrize("rows", [[], [2], [0, 1, 1, 1, 4, 5, 5], [3] * 6])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [],
+        pytest.param([2], marks=pytest.mark.slow),
+        [0, 1, 1, 1, 4, 5, 5],
+        pytest.param([3] * 6, marks=pytest.mark.slow),
+    ],
+)
 def test_a_quantile_follows_the_law_of_its_definition(q, rows):
     public, entropy = facts(), SeededEntropy(7)
     mechanism = Quantile(public=public, column="v", q=q, epsilon=1, step=1)

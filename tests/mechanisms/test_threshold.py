@@ -76,7 +76,7 @@ VARIANTS = [
 
 
 @pytest.mark.parametrize("variant", VARIANTS, ids=str)
-@pytest.mark.parametrize("epsilon", [F(1, 2), 2])
+@pytest.mark.parametrize("epsilon", [pytest.param(F(1, 2), marks=pytest.mark.slow), 2])
 def test_sparse_vector_is_epsilon_private_by_exact_enumeration(variant: dict[str, Any], epsilon: F) -> None:
     mechanism = SparseVector(public=PUBLIC, threshold=0, epsilon=epsilon, **variant)
     length = 3 if mechanism.gap or mechanism.sensitivity > 1 else 4

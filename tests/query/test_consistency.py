@@ -43,6 +43,7 @@ def test_totals_are_sums_of_groups_and_levels_agree():
         assert "at no cost" in after.plan[-1]
 
 
+@pytest.mark.slow
 def test_the_stated_deviation_is_the_simulated_one():
     errors = []
     for seed in range(250):

@@ -86,7 +86,9 @@ CASES: dict[str, tuple[Any, Any, Public, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("name", CASES)
-@pytest.mark.parametrize("price", [{"epsilon": 4}, {"epsilon": 4, "delta": 1e-6}])
+@pytest.mark.parametrize(
+    "price", [pytest.param({"epsilon": 4}, marks=pytest.mark.slow), {"epsilon": 4, "delta": 1e-6}]
+)
 def test_regret_is_near_the_leaders_without_noise_and_below_the_bound(name: str, price: Any) -> None:
     loss, values, public, options = CASES[name]
     exact = learner(public, loss, horizon=ROUNDS, rho=10**12, strategy="item", **options)

@@ -346,7 +346,9 @@ def check_source(public: Public, source: AnySource, *, examples: bool = False) -
             f"{', '.join(differing)} differ. "
             f"Nothing was read or released. Build the mechanism with the source's own `public`."
         )
-    if not examples and isinstance(source, ExampleSource) and not isinstance(source, Source):
+    if examples or not hasattr(source, "take"):
+        return
+    if isinstance(source, ExampleSource) and not isinstance(source, Source):
         raise Unsupported(
             f"{type(source).__name__} are tensors without columns, and this reads columns. Nothing "
             f"was read or released. Train on them with "
