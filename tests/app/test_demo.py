@@ -33,6 +33,7 @@ def test_it_shows_a_price_an_error_and_the_truth(shown):
     assert text.count("±") >= 5
     assert "◆" in text
     assert "3,002" in text  # the true count of people in excellent health
+    assert "same answer: True, spent: 1 of 2" in text
 
 
 def test_the_answers_are_noisy_and_near_the_truth(shown):

@@ -163,3 +163,24 @@ def test_looking_is_for_drafts_of_csv_files(here):
         assert match in str(result.exception)
     with pytest.raises(InvalidInput, match="no file"):
         dp.open("patients-*.csv", schema={"a": dp.Boolean()}, unit=dp.rows(), budget=dp.Budget(epsilon=1))
+
+
+def test_names_that_stand_twice_and_another_encoding_are_told_with_a_way_out(here):
+    """What stopped a walk with a German export: a name that stands twice, lines in Latin-1 below an ASCII header
+    (the engine leaves them out), categories with stray blanks."""
+    Path("twice.csv").write_text("id;note;note\n1;a;b\n", "utf-8")
+    result = runner.invoke(app, ["init", "twice.csv"])
+    assert "'note' stands in columns 2 and 3. Nothing was opened" in str(result.exception)
+    wards = ("Innere", "Gynäkologie", " Innere")
+    Path("stays.csv").write_text("ward\n" + "".join(f"{wards[i % 3]}\n" for i in range(30)), "latin-1")
+    Path("stays.csv.schema.toml").write_text(
+        'table = "stays"\nunit = "row"\n[columns.ward]\ntype = "categories"\nvalues = ["Innere", "Gynäkologie"]\n',
+        "utf-8",
+    )
+    said = " ".join(run("check", "stays.csv").split())
+    assert "not text in UTF-8, and are left out: 20 to 50%" in said
+    assert "iconv -f cp1252 -t utf-8 stays.csv" in said
+    assert "outside, of ward: other texts than those declared" in said
+    assert json.loads(run("check", "stays.csv", "--json"))["not_utf8"] == "20 to 50%"
+    Path("stays.csv").write_text("ward\nInnere\n", "utf-8")
+    assert "UTF-8" not in run("check", "stays.csv")
