@@ -1,5 +1,5 @@
-"""The walk that README describes, from an empty directory, with a file as people have them: the commands are
-README's own."""
+"""The walk that the tour describes, from an empty directory, with a file as people have them: the commands are
+the page's own."""
 
 import json
 import random
@@ -14,15 +14,15 @@ import discreet as dp
 from discreet import InvalidInput
 from discreet.app.cli import app
 
-README = Path(__file__).parents[2] / "README.md"
+TOUR = Path(__file__).parents[2] / "docs" / "tour.md"
 HEADER = "Patienten-Nr;ward;Größe (cm);Tag der Aufnahme;Kosten in €"
 runner = CliRunner()
 
 
 def commands() -> list[list[str]]:
-    """The lines of README's block about a CSV file, as the shell would split them."""
+    """The lines of the tour's block about a CSV file, as the shell would split them."""
     (block,) = [
-        b for b in re.findall(r"```sh\n(.*?)```", README.read_text("utf-8"), re.S) if "init patients.csv" in b
+        b for b in re.findall(r"```sh\n(.*?)```", TOUR.read_text("utf-8"), re.S) if "init patients.csv" in b
     ]
     lines = [part for line in block.splitlines() for part in line.partition("#")[0].split(";")]
     words = [shlex.split(line) for line in lines]
@@ -93,7 +93,7 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("look", [False, True])
-def test_the_walk_of_readme_has_no_stop(here, look):
+def test_the_walk_of_the_tour_has_no_stop(here, look):
     first, *rest = commands()
     assert first == ["init", "patients.csv"]
     assert [c[0] for c in rest] == [
