@@ -1,4 +1,4 @@
-"""`python -m docs.screenshots`: takes console.png, asking.png and books.png of docs again, from the demonstration.
+"""`python -m docs.screenshots`: takes console.png, asking.png and books.png of docs again, from the demo.
 
 Needs the dev extra, and chromium on the path. With a folder as its argument, every page of the console is
 kept there in light, dark and at the width of a phone, to be looked at.
