@@ -109,7 +109,8 @@ LECTURES = {
     "PSL 2024": """
         DP-SGD; amplification by subsampling; privacy loss random variable; moments accountant; PATE; teachers;
         student; noisy arg-max; subsampling stability; perturbation stability; distance to instability; M_stab;
-        propose-test-release; M_samp; n_T; AboveThreshold; sparse vector; M_svec; DP-SGD against PATE""",
+        propose-test-release; M_samp; n_T; AboveThreshold; sparse vector; M_svec; DP-SGD against PATE;
+        strong composition; federated learning; stochastic gradient descent""",
 }
 
 
