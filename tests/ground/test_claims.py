@@ -76,7 +76,7 @@ CLAIMS = [
     ("private before they leave a device (also in the browser)", "tests/local/test_javascript.py::test_javascript_reports_from_its_own_randomness_estimate_the_truth"),
     ("the tests with the newest of every dependency but torch", "Makefile"),
     ("built offline, loads nothing from elsewhere", "tests/ground/test_site.py::test_the_site_is_built_strictly_and_loads_nothing_from_another_host"),
-    ("516 to 528 MB of packages on Linux", "tests/ground/test_wheel.py::test_it_installs_and_answers_on"),
+    ("about 530 MB of packages on Linux", "tests/ground/test_wheel.py::test_it_installs_and_answers_on"),
     ("The pages are installed, too", "tests/ground/test_wheel.py::test_it_holds_the_package_the_data_and_the_pages"),
 ]  # fmt: skip
 
