@@ -92,7 +92,7 @@ def menu(pages: list[str]) -> list[dict[str, Any]]:
 
 
 def _place(page: str) -> tuple[bool, int, str]:
-    """The place in its part of the menu: its index first, the first pages in the order of `FIRST`, then by name."""
+    """The place in its part of the menu: an index first, then the pages in `FIRST`, then by name."""
     name = page.removesuffix(".md")
     return not page.endswith("index.md"), FIRST.index(name) if name in FIRST else len(FIRST), page
 
