@@ -16,15 +16,18 @@ from mkdocs.structure.files import File
 ROOT = Path(__file__).parent.parent
 # folder or pattern of names: title of its part of the menu; what matches nothing is a room's page
 PARTS = (
-    (r"index|explain|promise|api|sharp-edges", "Start"),
-    (r"tutorials/.*|examples/.*", "Tutorials"),
+    (r"index|tour|explain|promise|api|sharp-edges", "Start"),
+    (r"tutorials/.*", "Tutorials"),
     (r"howto/.*", "How to"),
+    (r"examples/.*", "Examples"),
     (r"course/.*", "Course"),
     (r"migrate-.*", "Coming from"),
     (r"reference/.*", "Reference"),
     (r"glossary|references|changelog|decisions/.*", "Words and decisions"),
 )
-ROOMS = "Rooms"
+ROOMS = "In depth"
+# in the order in which a newcomer reads them
+FIRST = ("tour", "explain", "promise", "sharp-edges", "api", "tutorials/steward", "tutorials/analyst")
 OUTSIDE = ("CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "LICENSE")
 
 
@@ -81,15 +84,17 @@ def _plain(match: re.Match[str]) -> str:
 
 def menu(pages: list[str]) -> list[dict[str, Any]]:
     """All pages under the parts of the menu; a page's own heading is its title."""
-    parts: dict[str, list[str]] = {title: [] for _, title in PARTS[:3]} | {ROOMS: []}
-    parts |= {title: [] for _, title in PARTS[3:]}
+    parts: dict[str, list[str]] = {title: [] for _, title in PARTS[:4]} | {ROOMS: []}
+    parts |= {title: [] for _, title in PARTS[4:]}
     for page in sorted(pages, key=_place):
         parts[part_of(page)].append(page)
     return [{title: names} for title, names in parts.items() if names]
 
 
-def _place(page: str) -> tuple[bool, str]:
-    return not page.endswith("index.md"), page
+def _place(page: str) -> tuple[bool, int, str]:
+    """The place in its part of the menu: an index first, then the pages in `FIRST`, then by name."""
+    name = page.removesuffix(".md")
+    return not page.endswith("index.md"), FIRST.index(name) if name in FIRST else len(FIRST), page
 
 
 def part_of(page: str) -> str:

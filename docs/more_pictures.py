@@ -156,54 +156,6 @@ def perfect_generalization() -> Picture:
     )
 
 
-def pate_votes() -> Picture:
-    """The price of votes: 250 teachers of whom 230 agree, Gaussian noise of deviation 40 on each count."""
-    counts = (1, 10, 30, 100, 300, 1000)
-    votes = [230, 20, *[0] * 8]
-    dependent = [acc.pate.vote_cost([votes] * k, 40.0).epsilon_for_steward(1e-5) for k in counts]
-    independent = [acc.epsilon(acc.GNMax(sigma=40).repeated(k), delta=1e-5) for k in counts]
-    laplace = [acc.epsilon(acc.PureDP(epsilon=Fraction(1, 10)).repeated(k), delta=1e-5) for k in counts]
-    x = tuple(map(float, counts))
-    return Picture(
-        title="PATE: epsilon over the number of labels, delta 1e-5",
-        x_label="labels",
-        y_label="epsilon",
-        log_x=True,
-        log_y=True,
-        series=(
-            Series("noisy max of epsilon 0.1 each", x, tuple(laplace)),
-            Series("GNMax, whatever the votes are", x, tuple(independent)),
-            Series("GNMax, 230 of 250 agree", x, tuple(dependent)),
-        ),
-    )
-
-
-def tuning() -> Picture:
-    """The price of trying settings: paid one by one, or with a random number of trials that nobody learns."""
-    base = acc.ZCDP(rho=0.1)
-    means = (2, 5, 10, 20, 50, 100)
-    from discreet.learning.tabular.trial_laws import gamma_of
-
-    each = [acc.epsilon(base.repeated(mean), delta=1e-6) for mean in means]
-    rows = {"all settings paid one by one": each}
-    for name, shape in (("random number, geometric", 1.0), ("random number, logarithmic", 0.0)):
-        laws = [acc.NegativeBinomialTrials(shape=shape, gamma=gamma_of(shape, mean)) for mean in means]
-        rows[name] = [acc.epsilon(acc.RepeatAndSelect(event=base, trials=law), delta=1e-6) for law in laws]
-    x = tuple(map(float, means))
-    one = acc.epsilon(base, delta=1e-6)
-    return Picture(
-        title="Tuning: epsilon over the mean number of trials, delta 1e-6",
-        x_label="mean number of trials",
-        y_label="epsilon",
-        log_x=True,
-        log_y=True,
-        series=(
-            *(Series(name, x, tuple(y)) for name, y in rows.items()),
-            Series("one trial", (x[0], x[-1]), (one, one), dashed=True),
-        ),
-    )
-
-
 def best_of_trials() -> Picture:
     """How good the best of a random number of trials is: its rank among all settings."""
     from discreet.learning.tabular.trial_laws import gamma_of, number_of_trials
@@ -287,8 +239,6 @@ PICTURES = {
     "sample-and-aggregate": sample_and_aggregate,
     "generalization": generalization,
     "perfect-generalization": perfect_generalization,
-    "pate-votes": pate_votes,
-    "tuning": tuning,
     "best-of-trials": best_of_trials,
     "dp-sgd-and-pate": dp_sgd_and_pate,
 }

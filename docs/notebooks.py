@@ -26,7 +26,7 @@ EXAMPLES = ROOT / "examples"
 FOLDER = Path(__file__).parent / "notebooks"
 PAGES = sorted((Path(__file__).parent / "course").glob("exercises*.md"))
 
-# these run for 20 to 80 seconds: a notebook of them may be stored without what it prints
+# these run for 20 to 80 seconds (5 to 15 CPU-seconds): their tests are slow ones
 LONG = {"audit_training", "reusable_holdout", "secret_in_text", "train_and_resume"}
 # the source of a cell, and whether it is code
 Source = tuple[str, bool]

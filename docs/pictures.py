@@ -1,7 +1,7 @@
 """`python -m docs.pictures [name ...]`: measures the course's pictures again and writes them as SVG into
 docs/course/pictures.
 
-About a minute; random numbers are seeded, so that the files change only when the code does. (DP-SGD beside
+About two minutes; random numbers are seeded, so that the files change only when the code does. (DP-SGD beside
 PATE draws from the system's entropy where a labeller is started: that one changes with each run.)
 """
 
@@ -20,10 +20,9 @@ from discreet import accounting as acc
 from discreet import auditing, local, sampling
 from discreet import mechanisms as mech
 from discreet.explaining import Picture, Series
-from discreet.mechanisms import matrix
 from discreet.sampling import SeededEntropy
 
-from . import more_pictures
+from . import measured_pictures, more_pictures
 
 FOLDER = Path(__file__).parent / "course" / "pictures"
 
@@ -191,58 +190,6 @@ def stability() -> Picture:
     )
 
 
-def composition() -> Picture:
-    counts = (1, 3, 10, 30, 100, 300, 1000)
-    series = []
-    for name in ("basic", "advanced", "pld"):
-        y = [acc.epsilon(acc.PureDP(epsilon=0.1).repeated(k), delta=1e-6, accountant=name) for k in counts]
-        series.append(Series(name, tuple(map(float, counts)), tuple(y)))
-    return Picture(
-        title="Epsilon of k releases at 0.1 each, delta 1e-6",
-        x_label="releases",
-        y_label="epsilon",
-        log_x=True,
-        log_y=True,
-        series=tuple(series),
-    )
-
-
-def streams() -> Picture:
-    lengths = (16, 64, 256, 1024)
-    x = tuple(map(float, lengths))
-    tree = tuple(matrix.tree(n, workload=matrix.prefix(n)).rmse for n in lengths)
-    root = tuple(matrix.square_root(n).rmse for n in lengths)
-    plain = tuple(math.sqrt((n + 1) / 2) for n in lengths)
-    series = (
-        Series("noise on every input", x, plain),
-        Series("tree", x, tree),
-        Series("square root", x, root),
-    )
-    return Picture(
-        title="Error of running sums, unit noise",
-        x_label="steps",
-        y_label="root mean squared error",
-        log_x=True,
-        log_y=True,
-        series=series,
-    )
-
-
-def training() -> Picture:
-    epochs = (1, 5, 10, 25, 50, 100, 200)
-    step = acc.Gaussian(noise_multiplier=4).sampled(rate=0.01)
-    x = tuple(map(float, epochs))
-    rows = {
-        "moments accountant": [acc.moments.epsilon(0.01, 4.0, 100 * e, 1e-5) for e in epochs],
-        "Rényi": [acc.epsilon(step.repeated(100 * e), delta=1e-5, accountant="rdp") for e in epochs],
-        "loss distribution": [acc.epsilon(step.repeated(100 * e), delta=1e-5) for e in epochs],
-    }
-    series = tuple(Series(name, x, tuple(y)) for name, y in rows.items())
-    return Picture(
-        title="DP-SGD: rate 0.01, noise 4, delta 1e-5", x_label="epochs", y_label="epsilon", series=series
-    )
-
-
 def local_and_central() -> Picture:
     sizes, repeats, entropy = (100, 1000, 10_000, 100_000), 100, SeededEntropy(7)
     x = tuple(map(float, sizes))
@@ -264,19 +211,20 @@ def local_and_central() -> Picture:
     )
 
 
-PICTURES: dict[str, Callable[[], Picture]] = {
-    "reconstruction": reconstruction,
-    "beliefs": beliefs,
-    "randomized-response": randomized_response,
-    "dimensions": dimensions,
-    "choosers": choosers,
-    "sparse-vector": sparse_vector,
-    "stability": stability,
-    "composition": composition,
-    "streams": streams,
-    "training": training,
-    "local": local_and_central,
-} | more_pictures.PICTURES
+PICTURES: dict[str, Callable[[], Picture]] = (
+    {
+        "reconstruction": reconstruction,
+        "beliefs": beliefs,
+        "randomized-response": randomized_response,
+        "dimensions": dimensions,
+        "choosers": choosers,
+        "sparse-vector": sparse_vector,
+        "stability": stability,
+        "local": local_and_central,
+    }
+    | more_pictures.PICTURES
+    | measured_pictures.PICTURES
+)
 
 
 def main(names: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""`python -m docs.screenshots`: takes docs/console.png and docs/books.png again, from the demonstration.
+"""`python -m docs.screenshots`: takes console.png, asking.png and books.png of docs again, from the demo.
 
 Needs the dev extra, and chromium on the path. With a folder as its argument, every page of the console is
 kept there in light, dark and at the width of a phone, to be looked at.
@@ -80,6 +80,9 @@ def main() -> int:
             _log_in(page, server, "ann")
             _ask(page, server, QUESTION, "0.1")
             page.screenshot(path=DOCS / "console.png", full_page=True)
+            # what README shows: the question, its price, and the bars of its answer
+            clip = {"x": 0, "y": 0, "width": 1280, "height": 1036}
+            page.screenshot(path=DOCS / "asking.png", full_page=True, clip=clip)
             page.context.close()
             page = browser.new_context(**LOOKS["light"]).new_page()
             _log_in(page, server, "steward")

@@ -27,13 +27,13 @@ people = dp.open(
 )
 
 # In one go: what scikit-learn would read off the data comes from the schema.
-model = people.fit(learning.DPClassifier(epsilon=1, hidden=[8], epochs=5), target="ill")
+model = people.fit(learning.DPClassifier(epsilon=1, hidden=[8], batch=400, epochs=5), target="ill")
 chances = model.predict_proba({"age": [10.0, 90.0, 90.0], "ward": ["east", "east", "west"]})[:, 1]
 print(f"ill, of a child and of an old person in the east, of one in the west: {chances.round(2)}")
 print(f"spent {people.spent:.3g} of 4\n")
 
 # The same, stopped after 25 steps: the run goes on from its last checkpoint, with the steps that are left.
-estimator = learning.DPClassifier(epsilon=1, hidden=[8], epochs=5)
+estimator = learning.DPClassifier(epsilon=1, hidden=[8], batch=400, epochs=5)
 trainer = estimator.trainer(people.public, target="ill", delta=1e-6)
 
 
@@ -45,6 +45,7 @@ def stop(progress: learning.Progress) -> None:
 with contextlib.suppress(KeyboardInterrupt):
     people.train(trainer, checkpoint=folder / "run.ckpt", every=20, progress=stop)
 old = (folder / "run.ckpt").read_bytes()
+assert trainer.length > 25, "it was stopped before its end"
 print(f"stopped at step 25 of {trainer.length}; spent {people.spent:.3g}")
 model = estimator.adopt(people.resume(trainer, folder / "run.ckpt"), trainer)
 print(f"resumed from step 20, without the segment that was lost; spent {people.spent:.3g}")

@@ -1,5 +1,5 @@
-"""The walk that README describes, from an empty directory, with a file as people have them: the commands are
-README's own."""
+"""The walk that the tour describes, from an empty directory, with a file as people have them: the commands are
+the page's own."""
 
 import json
 import random
@@ -14,15 +14,15 @@ import discreet as dp
 from discreet import InvalidInput
 from discreet.app.cli import app
 
-README = Path(__file__).parents[2] / "README.md"
+TOUR = Path(__file__).parents[2] / "docs" / "tour.md"
 HEADER = "Patienten-Nr;ward;Größe (cm);Tag der Aufnahme;Kosten in €"
 runner = CliRunner()
 
 
 def commands() -> list[list[str]]:
-    """The lines of README's block about a CSV file, as the shell would split them."""
+    """The lines of the tour's block about a CSV file, as the shell would split them."""
     (block,) = [
-        b for b in re.findall(r"```sh\n(.*?)```", README.read_text("utf-8"), re.S) if "init patients.csv" in b
+        b for b in re.findall(r"```sh\n(.*?)```", TOUR.read_text("utf-8"), re.S) if "init patients.csv" in b
     ]
     lines = [part for line in block.splitlines() for part in line.partition("#")[0].split(";")]
     words = [shlex.split(line) for line in lines]
@@ -93,7 +93,7 @@ def here(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("look", [False, True])
-def test_the_walk_of_readme_has_no_stop(here, look):
+def test_the_walk_of_the_tour_has_no_stop(here, look):
     first, *rest = commands()
     assert first == ["init", "patients.csv"]
     assert [c[0] for c in rest] == [
@@ -163,3 +163,24 @@ def test_looking_is_for_drafts_of_csv_files(here):
         assert match in str(result.exception)
     with pytest.raises(InvalidInput, match="no file"):
         dp.open("patients-*.csv", schema={"a": dp.Boolean()}, unit=dp.rows(), budget=dp.Budget(epsilon=1))
+
+
+def test_names_that_stand_twice_and_another_encoding_are_told_with_a_way_out(here):
+    """What stopped a walk with a German export: a name that stands twice, lines in Latin-1 below an ASCII header
+    (the engine leaves them out), categories with stray blanks."""
+    Path("twice.csv").write_text("id;note;note\n1;a;b\n", "utf-8")
+    result = runner.invoke(app, ["init", "twice.csv"])
+    assert "'note' stands in columns 2 and 3. Nothing was opened" in str(result.exception)
+    wards = ("Innere", "Gynäkologie", " Innere")
+    Path("stays.csv").write_text("ward\n" + "".join(f"{wards[i % 3]}\n" for i in range(30)), "latin-1")
+    Path("stays.csv.schema.toml").write_text(
+        'table = "stays"\nunit = "row"\n[columns.ward]\ntype = "categories"\nvalues = ["Innere", "Gynäkologie"]\n',
+        "utf-8",
+    )
+    said = " ".join(run("check", "stays.csv").split())
+    assert "not text in UTF-8, and are left out: 20 to 50%" in said
+    assert "iconv -f cp1252 -t utf-8 stays.csv" in said
+    assert "outside, of ward: other texts than those declared" in said
+    assert json.loads(run("check", "stays.csv", "--json"))["not_utf8"] == "20 to 50%"
+    Path("stays.csv").write_text("ward\nInnere\n", "utf-8")
+    assert "UTF-8" not in run("check", "stays.csv")

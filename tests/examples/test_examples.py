@@ -24,6 +24,8 @@ def test_an_example_runs_and_is_short(path, tmp_path):
     )
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) >= 3
+    if path.stem == "train_and_resume":
+        assert "\nrefused: " in done.stdout, "an older checkpoint that is put back is refused"
 
 
 def test_there_is_one_for_each_kind_of_use():

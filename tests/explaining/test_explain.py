@@ -170,13 +170,21 @@ def test_numbers_are_rounded_up() -> None:
     assert number(12_340.1) == "12,400"
 
 
-def test_every_deployment_has_a_source() -> None:
-    assert len(DEPLOYMENTS) >= 10
+def test_every_deployment_has_a_source_and_was_read_a_second_time() -> None:
+    assert len(DEPLOYMENTS) >= 15
     for one in DEPLOYMENTS:
         assert one.epsilon > 0
         assert one.source
+        assert one.checked
         assert one.url.startswith("https://")
         assert one.unit
+
+
+def test_the_census_epsilon_is_what_our_accounting_makes_of_its_published_rho() -> None:
+    """A second route to the figure: rho 2.56 at delta 1e-10. The published rho is rounded."""
+    (persons,) = [one for one in DEPLOYMENTS if "persons" in one.what]
+    rho = float(persons.what.split("rho ")[1].rstrip(")"))
+    assert acc.epsilon(acc.ZCDP(rho=rho), delta=persons.delta) == pytest.approx(persons.epsilon, rel=0.005)
 
 
 def test_a_budget_in_rho_is_explained_at_a_delta() -> None:

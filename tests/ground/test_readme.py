@@ -1,4 +1,4 @@
-"""The README is true: its commands exist, its Python runs, its links lead somewhere."""
+"""The README and the tour are true: their commands exist, their Python runs, their links lead somewhere."""
 
 import os
 import re
@@ -11,7 +11,9 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
-PAGES = "".join((ROOT / name).read_text() for name in ("README.md", "docs/curator.md", "docs/sql.md"))
+PAGES = "".join(
+    (ROOT / name).read_text() for name in ("README.md", "docs/tour.md", "docs/curator.md", "docs/sql.md")
+)
 BLOCKS = re.findall(r"```python\n(.*?)```", PAGES, re.S)
 
 
@@ -24,7 +26,15 @@ def test_it_opens_with_two_sentences_and_the_two_commands():
 
 def test_every_make_target_it_names_exists():
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
-    assert set(re.findall(r"`make ([a-z-]+)`", README)) <= targets
+    named = set(re.findall(r"`make ([a-z-]+)`", README + (ROOT / "CONTRIBUTING.md").read_text()))
+    assert {"demo", "test", "lint", "docs"} <= named <= targets
+
+
+def test_it_is_short_and_its_prose_is_wrapped():
+    """A stranger reads it in a few minutes: what is longer stands on the pages of docs/."""
+    lines = README.splitlines()
+    assert len(lines) <= 180
+    assert [line for line in lines if len(line) > 110 and not line.startswith("|")] == []
 
 
 @pytest.mark.parametrize("block", range(len(BLOCKS)))
@@ -39,9 +49,10 @@ def walk(*, own_file: bool) -> str:
     """The commands of README for one's own CSV file, as they stand there: in this environment instead of the
     one that `make` sets up, and with a file of one's own in the place of README's."""
     (block,) = [block for block in re.findall(r"```sh\n(.*?)```", README, re.S) if "<<'END'" in block]
-    left_out = (". .venv/", "python -c ") if own_file else (". .venv/",)
-    assert sum(line.startswith((". .venv/", "python -c ")) for line in block.splitlines()) == 2
-    return "\n".join(line for line in block.splitlines() if not line.startswith(left_out))
+    block, activated = re.subn(r"^\. \.venv/.*\n", "", block, flags=re.M)
+    trial = re.compile(r"^python - > visits\.csv <<'PY'.*?^PY\n", re.M | re.S)
+    assert activated == len(trial.findall(block)) == 1
+    return trial.sub("", block) if own_file else block
 
 
 def ran(script: str, folder: Path) -> subprocess.CompletedProcess[str]:

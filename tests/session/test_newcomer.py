@@ -28,7 +28,8 @@ def opened(**options):
         "analysts": {"ann": dp.Budget(epsilon=1), "bob": None},
         "ledger": ":memory:",
     }
-    return dp.open(DATA, **{**settings, **options})
+    data = options.pop("data", DATA)
+    return dp.open(data, **{**settings, **options})
 
 
 def refused(session, text, **options):
@@ -127,11 +128,15 @@ def test_other_refusals_have_no_hint_about_quotes():
         ("ward = A", "If it is a text, put it in single quotes: 'A'"),
         ('ward <> "A"', "If it is a text, put it in single quotes: 'A'"),
         ("ward IN (A, 'B')", "If it is a text, put it in single quotes: 'A'"),
+        ("Alter > 3", 'If Alter is the column, put it in double quotes, as SQL has that word: "Alter"'),
         ('"Alter" > 3', r"Did you mean \"Alter \(Jahre\)\"\?"),
     ],
 )
 def test_conditions_of_another_habit_are_told_how_to_write_it(condition, fact):
-    assert re.search(fact, refused(opened(), f"{COUNT} WHERE {condition}"))
+    schema = SCHEMA | ({"Alter": dp.Bounds(0, 99)} if condition.startswith("Alter") else {})
+    data = DATA | {"Alter": AGES}
+    session = opened() if schema == SCHEMA else opened(schema=schema, data=data)
+    assert re.search(fact, refused(session, f"{COUNT} WHERE {condition}"))
 
 
 def test_lists_of_numbers_are_no_decimals():

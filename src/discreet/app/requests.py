@@ -148,11 +148,17 @@ def policy_json(policy: Policy) -> dict[str, Any]:
 
 
 def fit_json(
-    columns: dict[str, Any], people: dict[str, str], groups: dict[str, str], *, noted: bool
+    columns: dict[str, Any],
+    people: dict[str, str],
+    groups: dict[str, str],
+    not_utf8: str | None = None,
+    *,
+    noted: bool,
 ) -> dict[str, Any]:
     """Return how well a table fits its schema: exact facts made coarse, for the steward only."""
     shares = {name: dict(kinds) for name, kinds in columns.items()}
-    return {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
+    facts = {"private": False, "columns": shares, "people": people, "groups": groups, "noted": noted}
+    return facts | ({} if not_utf8 is None else {"not_utf8": not_utf8})
 
 
 def period_of(per: str | None, total: str | None, delta: float) -> Period | None:

@@ -11,7 +11,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """One published guarantee. `unit` is what the epsilon is for; `local` says that no curator is trusted."""
+    """One published guarantee. `unit` is what the epsilon is for; `local` says that no curator is trusted.
+
+    `source` is who published the figure, `checked` where it was read again when this list was last gone
+    through (17 November 2026).
+    """
 
     who: str
     what: str
@@ -20,6 +24,7 @@ class Deployment:
     unit: str
     source: str
     url: str
+    checked: str
     local: bool = False
 
     @property
@@ -29,11 +34,11 @@ class Deployment:
 
 
 _LIST = "Desfontaines, A list of real-world uses of differential privacy"
-_APPLE = f"Apple, Differential Privacy Overview; read as user-days by {_LIST}"
-_APPLE_URL = "https://desfontain.es/blog/real-world-differential-privacy.html"
+_LIST_URL = "https://desfontain.es/blog/real-world-differential-privacy.html"
+_REGISTRY = "OpenDP deployments registry, 15 July 2026"
+_APPLE = f"Apple, Differential Privacy Overview, per donation; as user-days in {_LIST}"
 _CENSUS = "Census Bureau Sets Key Parameters to Protect Privacy in 2020 Census Results, 9 June 2021"
 _CENSUS_URL = "https://www.census.gov/newsroom/press-releases/2021/2020-census-key-parameters.html"
-
 _GBOARD = "Google Research, Advances in private training for production on-device language models, 2024"
 _GBOARD_URL = (
     "https://research.google/blog/advances-in-private-training-for-production-on-device-language-models/"
@@ -41,43 +46,77 @@ _GBOARD_URL = (
 
 DEPLOYMENTS = (
     Deployment(
-        "U.S. Census Bureau", "2020 census, redistricting data, persons", 17.14, None,
-        "a person, the whole file", _CENSUS, _CENSUS_URL,
+        "U.S. Census Bureau", "2020 census, redistricting data, persons (rho 2.56)", 17.14, 1e-10,
+        "a person, the whole file", _CENSUS, _CENSUS_URL, checked=_REGISTRY,
     ),
     Deployment(
-        "U.S. Census Bureau", "2020 census, redistricting data, housing units", 2.47, None,
-        "a housing unit, the whole file", _CENSUS, _CENSUS_URL,
+        "U.S. Census Bureau", "2020 census, redistricting data, housing units (rho 0.07)", 2.47, 1e-10,
+        "a housing unit, the whole file", _CENSUS, _CENSUS_URL, checked=_REGISTRY,
     ),
-    Deployment("Apple", "QuickType: new words", 16, None, "a user and day", _APPLE, _APPLE_URL, local=True),
-    Deployment("Apple", "popular emojis", 4, None, "a user and day", _APPLE, _APPLE_URL, local=True),
-    Deployment("Apple", "health types in use", 2, None, "a user and day", _APPLE, _APPLE_URL, local=True),
     Deployment(
-        "Apple", "Safari: domains that crash or drain energy", 8, None, "a user and day", _APPLE, _APPLE_URL,
-        local=True,
+        "Israel, Ministry of Health", "registry of live births of 2014, synthetic copy", 9.98, None,
+        "a birth, the whole file", "Hod & Canetti 2024, arXiv:2405.00267, abstract",
+        "https://arxiv.org/abs/2405.00267", checked=_REGISTRY,
+    ),
+    Deployment(
+        "Wikimedia", "page views by country (rho 0.015)", 1, 1e-7, "a device and day, 10 page views",
+        "Wikimedia, Pageviews Differential Privacy: Current, Privacy parameters (\"roughly\")",
+        "https://analytics.wikimedia.org/published/datasets/country_project_page/00_README.html",
+        checked=_REGISTRY,
+    ),
+    Deployment(
+        "Apple", "QuickType: new words", 16, None, "a user and day", _APPLE, _LIST_URL,
+        checked=_LIST, local=True,
+    ),
+    Deployment(
+        "Apple", "popular emojis", 4, None, "a user and day", _APPLE, _LIST_URL,
+        checked=_REGISTRY, local=True,
+    ),
+    Deployment(
+        "Apple", "health types in use", 2, None, "a user and day", _APPLE, _LIST_URL,
+        checked=_REGISTRY, local=True,
+    ),
+    Deployment(
+        "Apple", "Safari: domains that crash or drain energy", 8, None, "a user and day", _APPLE, _LIST_URL,
+        checked=_LIST, local=True,
+    ),
+    Deployment(
+        "Microsoft", "Windows telemetry: time spent in apps", 1.672, None, "a user and six hours",
+        "Ding, Kulkarni & Yekhanin 2017, Collecting Telemetry Data Privately",
+        "https://www.microsoft.com/en-us/research/publication/collecting-telemetry-data-privately/",
+        checked=_REGISTRY, local=True,
+    ),
+    Deployment(
+        "Google", "COVID-19 community mobility reports", 2.64, None, "a user and day",
+        "Aktay et al. 2020, arXiv:2004.04145", "https://arxiv.org/abs/2004.04145", checked=_REGISTRY,
     ),
     Deployment(
         "Google", "COVID-19 vaccination search insights", 2.19, 1e-5, "a user and day",
-        "arXiv:2107.01179, abstract", "https://arxiv.org/abs/2107.01179",
+        "arXiv:2107.01179, abstract", "https://arxiv.org/abs/2107.01179", checked=_REGISTRY,
     ),
     Deployment(
         "Google", "COVID-19 search trends symptoms", 1.68, None, "a user and day",
-        "arXiv:2009.01265, abstract", "https://arxiv.org/abs/2009.01265",
+        "arXiv:2009.01265, abstract", "https://arxiv.org/abs/2009.01265", checked=_REGISTRY,
     ),
     Deployment(
         "Google", "Gboard language models, the strongest of over 30", 0.994, 1e-10, "a user, one model",
-        _GBOARD, _GBOARD_URL,
+        _GBOARD, _GBOARD_URL, checked="the post's text",
     ),
     Deployment(
         "Google", "Gboard language models, the weakest of over 30", 13.69, 1e-10, "a user, one model",
-        _GBOARD, _GBOARD_URL,
+        _GBOARD, _GBOARD_URL, checked="the post's text",
     ),
     Deployment(
         "LinkedIn", "Audience Engagements API", 34.9, 7e-9, "a member, one analyst and month",
-        "Rogers et al. 2020, arXiv:2002.05839", "https://arxiv.org/abs/2002.05839",
+        "Rogers et al. 2020, arXiv:2002.05839", "https://arxiv.org/abs/2002.05839", checked=_REGISTRY,
+    ),
+    Deployment(
+        "LinkedIn", "labor market insights, top jobs", 4.8, 4e-10, "one hiring, a month",
+        "Rogers et al. 2020, arXiv:2010.13981", "https://arxiv.org/abs/2010.13981", checked=_REGISTRY,
     ),
     Deployment(
         "Facebook", "Full URLs data set, for 96.6% of users", 1.453, 1e-5, "a user, all kinds of action",
-        _LIST, _APPLE_URL,
+        _LIST, _LIST_URL, checked=_REGISTRY,
     ),
 )  # fmt: skip
 

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 
 INK, ACCENT, PALE, GRID = "#1f2933", "#0b6e99", "#9aa5b1", "#e4e7eb"
-_COLORS = (ACCENT, "#b3541e", "#5b7553", "#7a5195")
+_COLORS = (ACCENT, "#b3541e", "#5b7553", "#7a5195", "#a8871a", "#52606d")
 _DASH, _ROW = ' stroke-dasharray="5 4"', 14
 # The layout of a picture, in pixels.
 _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 560, 300, 62, 48, 30, 16
@@ -19,12 +19,18 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 560, 300, 62, 48, 30, 16
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a picture, or one set of bars."""
+    """One line of a picture, or one set of bars. `color` is the place in the palette, by default that of the
+    series in its picture; a series without a name is left out of the legend."""
 
     name: str
     x: tuple[float, ...]
     y: tuple[float, ...]
     dashed: bool = False
+    color: int | None = None
+
+    def stroke(self, number: int) -> str:
+        """Return the color of the series that stands at this place in its picture."""
+        return _COLORS[(number if self.color is None else self.color) % len(_COLORS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +65,8 @@ def _svg(picture: Picture) -> str:
     body = _bars(picture) if picture.labels else _lines(picture)
     middle_x, middle_y = (_LEFT + _WIDTH - _RIGHT) / 2, (_TOP + _HEIGHT - _BOTTOM) / 2
     # the names of several series stand above the picture, where no line crosses them
-    room = _ROW * len(picture.series) + 6 if len(picture.series) > 1 else 0
+    named = sum(bool(one.name) for one in picture.series)
+    room = _ROW * named + 6 if named > 1 else 0
     height = _HEIGHT + room
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {height}" width="{_WIDTH}" '
@@ -99,7 +106,7 @@ def _lines(picture: Picture) -> str:
         points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in zip(one.x, one.y, strict=True))
         dash = _DASH if one.dashed else ""
         parts.append(
-            f'<polyline points="{points}" fill="none" stroke="{_COLORS[number % 4]}" stroke-width="2"{dash}/>'
+            f'<polyline points="{points}" fill="none" stroke="{one.stroke(number)}" stroke-width="2"{dash}/>'
         )
     return "".join(parts)
 
@@ -116,7 +123,7 @@ def _bars(picture: Picture) -> str:
             left, top = _LEFT + i * slot + 0.15 * slot + s * width, up(y)
             parts.append(
                 f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{max(0.0, base - top):.1f}" '
-                f'fill="{_COLORS[s % 4]}"/>'
+                f'fill="{one.stroke(s)}"/>'
             )
             parts.append(_text(left + width / 2, top - 4, _short(y), size=10))
     for i, label in enumerate(picture.labels):
@@ -190,8 +197,10 @@ def _axes(across: _Scale | None, up: _Scale) -> str:
 def _legend(picture: Picture) -> str:
     parts, y = [], _TOP + 2
     for number, one in enumerate(picture.series):
+        if not one.name:
+            continue
         parts.append(
-            f'<line x1="{_LEFT}" x2="{_LEFT + 16}" y1="{y - 4}" y2="{y - 4}" stroke="{_COLORS[number % 4]}" '
+            f'<line x1="{_LEFT}" x2="{_LEFT + 16}" y1="{y - 4}" y2="{y - 4}" stroke="{one.stroke(number)}" '
             f'stroke-width="3"{_DASH if one.dashed else ""}/>'
             + _text(_LEFT + 22, y, one.name, anchor="start", size=10)
         )

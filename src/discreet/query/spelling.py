@@ -25,6 +25,12 @@ def hinted(refusal: QueryError, text: object, public: Public) -> QueryError:
             refusal,
             f"Names of columns go in double quotes, where they are not one plain word: {quoted(name)}.",
         )
+    name = _keyword(refusal, text, [n for n, _ in _declared(public)])
+    if name is not None:
+        return _with(
+            refusal,
+            f"If {name} is the column, put it in double quotes, as SQL has that word: {quoted(name)}.",
+        )
     comma = _decimal_comma(refusal, text)
     if comma is not None:
         return _with(refusal, f"Decimals have a point: {comma[1]}.{comma[2]}.")
@@ -59,12 +65,29 @@ def _misquoted(text: str, names: list[str]) -> str | None:
     return None
 
 
-def _decimal_comma(refusal: QueryError, text: str) -> re.Match[str] | None:
-    """Return the number with a comma at which the text could not be parsed."""
+def _keyword(refusal: QueryError, text: str, names: list[str]) -> str | None:
+    """Return the declared name that is also a word of SQL, such as Alter, Order or Group, at which the text
+    could not be parsed."""
+    place = _place(refusal, text)
+    if place is None or "cannot be parsed" not in str(refusal):
+        return None
+    by_lower = {name.lower(): name for name in names}
+    word = next((m[0] for m in re.finditer(r"[^\W\d]\w*", text) if m.start() <= place < m.end()), "")
+    return by_lower.get(word.lower())
+
+
+def _place(refusal: QueryError, text: str) -> int | None:
     if refusal.line is None or refusal.column is None:
         return None
     lines = text.split("\n")
-    start = sum(len(line) + 1 for line in lines[: refusal.line - 1]) + refusal.column - 1
+    return sum(len(line) + 1 for line in lines[: refusal.line - 1]) + refusal.column - 1
+
+
+def _decimal_comma(refusal: QueryError, text: str) -> re.Match[str] | None:
+    """Return the number with a comma at which the text could not be parsed."""
+    start = _place(refusal, text)
+    if start is None:
+        return None
     return next((m for m in _COMMA.finditer(text) if m.start() <= start <= m.end()), None)
 
 

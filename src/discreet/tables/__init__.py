@@ -9,7 +9,7 @@ from .engines.postgres import UNVERSIONED, PostgreSQL, connect_postgres
 from .engines.postgres_connection import is_address
 from .engines.spark_files import is_several
 from .files import Files, several, stand_in
-from .fit import fit_of
+from .fit import fit_of, not_utf8
 from .formats import Csv, Format, format_of, formatted
 from .parts import within
 from .schema import data_of, dump, load, was_looked
@@ -44,6 +44,7 @@ __all__ = [
     "is_address",
     "is_several",
     "load",
+    "not_utf8",
     "was_looked",
     "rand_hie",
     "several",

@@ -6,9 +6,14 @@ as one of a few words.
 
 from __future__ import annotations
 
+import gzip
+from pathlib import Path
+from typing import Any
+
 from .._public import Boolean, Bounds, Categories, Dates, Fact
 from .engine import literal, quoted
 from .engines.duckdb import DuckDB
+from .files import kind_of_file, several
 
 _WORDS = ((0.0, "none"), (0.01, "under 1%"), (0.05, "1 to 5%"), (0.2, "5 to 20%"), (0.5, "20 to 50%"))
 # Limits on rows that the steward is shown shares for, beside the declared one.
@@ -43,6 +48,31 @@ def fit_of(engine: DuckDB) -> tuple[dict[str, dict[str, str]], dict[str, str], d
             zip(("missing", "unreadable", "outside"), (coarse(c, total) for c in rest), strict=True)
         )
     return columns, _people(engine, table), _groups(engine, table)
+
+
+def not_utf8(data: Any) -> str | None:
+    """Return the coarse share of lines of CSV files that are not text in UTF-8, which the engine leaves out;
+    None for tables that are no CSV files."""
+    files = several(data)
+    paths = files.paths if files is not None else (data,) if isinstance(data, Path) else ()
+    if not paths or any(kind_of_file(path) != "csv" or path.suffix == ".zst" for path in paths):
+        return None
+    lines = broken = 0
+    for path in paths:
+        opener: Any = gzip.open if path.suffix == ".gz" else open
+        with opener(path, "rb") as file:
+            for line in file:
+                lines += 1
+                broken += not _is_utf8(line)
+    return coarse(broken, lines)
+
+
+def _is_utf8(line: bytes) -> bool:
+    try:
+        line.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _people(engine: DuckDB, table: str) -> dict[str, str]:

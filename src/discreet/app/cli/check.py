@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
 from rich.console import Console
@@ -11,7 +12,7 @@ from rich.text import Text
 
 from ... import tables
 from ..._errors import InvalidInput
-from ..._public import Unit
+from ..._public import Categories, Public, Unit
 from ...curator import Curator
 from ..requests import beside, data_of, fit_json
 from .query import DATA, JSON, LEDGER, SCHEMA
@@ -35,19 +36,22 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
         tables.formatted(data_of(data), path, public), public, related=tables.data_of(path) or None
     )
     columns, people, groups = tables.fit_of(engine)
+    broken = tables.not_utf8(data_of(data))
     noted = books.exists()
     if noted:
         Curator.open(books, engine).note(
             "looked", {"what": "discreet check", "columns": [name for name, _ in public.schema]}
         )
     if as_json:
-        print(json.dumps(fit_json(columns, people, groups, noted=noted)))
+        print(json.dumps(fit_json(columns, people, groups, broken, noted=noted)))
         return
     console = Console()
     table = Table("column", "missing", "does not convert", "outside", box=None, header_style="dim")
     for name, shares in columns.items():
         table.add_row(Text(name), *(shares[kind] for kind in ("missing", "unreadable", "outside")))
     console.print(table)
+    for hint in _hints(data, public, columns, broken):
+        console.print(Text(hint, style="yellow"), soft_wrap=True)
     for limit, share in people.items():
         console.print(Text(f"people with more than {limit}: {share}"), soft_wrap=True)
     unit = public.unit
@@ -68,6 +72,23 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
         f"ones. That you looked {noted_words}."
     )
     Console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)
+
+
+def _hints(data: str, public: Public, columns: dict[str, dict[str, str]], broken: str | None) -> list[str]:
+    """Return what a steward may not think of: lines in another encoding, texts that differ by a blank."""
+    hints = []
+    if broken not in (None, "none"):
+        hints.append(
+            f"lines that are not text in UTF-8, and are left out: {broken}. From Windows or in Latin-1, "
+            f"convert the file with: iconv -f cp1252 -t utf-8 {shlex.quote(data)} > new.csv"
+        )
+    listed = [name for name, fact in public.schema if isinstance(fact, Categories)]
+    if off := [name for name in listed if columns[name]["outside"] != "none"]:
+        hints.append(
+            f"outside, of {', '.join(off)}: other texts than those declared. Capital letters and blanks at "
+            "either end make another text."
+        )
+    return hints
 
 
 def _limit(unit: Unit) -> str:

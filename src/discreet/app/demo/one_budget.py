@@ -48,13 +48,13 @@ def run(stage: Stage) -> None:
         "\n[bold]Asked again[/] the same question is free; another one is refused once the budget is gone:\n"
     )
     again = ann.sql(QUESTION.lower(), epsilon=EPSILON, rows=5, groups=1)
-    stage.say(f"same answer: {again == answer}, spent: {people.spent:.3g} of 2")
+    stage.say(f"same answer: {again.rows == answer.rows}, spent: {people.spent:.3g} of 2")
     for text in ("SELECT AVG(spending) AS dollars FROM rand_hie", "SELECT * FROM rand_hie"):
         try:
             ann.sql(text, epsilon=EPSILON, rows=5)
         except (BudgetExceeded, DiscreetError) as refusal:
             stage.plain(f"{text}\n  -> {refusal}")
-    stage.say("\n[bold]The books[/], signed and chained, hold all of it:\n")
+    stage.say("\n[bold]The ledger[/], signed and chained, holds all of it:\n")
     rows = [
         [str(e.seq), e.kind, e.body.get("analyst", ""), e.hash.hex()[:12]] for e in people.ledger.entries()
     ]

@@ -4,7 +4,7 @@ picture."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console
@@ -32,6 +32,8 @@ class Bar:
 class Stage:
     console: Console
     out: Path
+    # remarks that were made already: the same one is not made in every chapter
+    remarks: set[str] = field(default_factory=set)
 
     def title(self, number: int, text: str) -> None:
         self.console.print()
@@ -45,8 +47,10 @@ class Stage:
         self.console.print(Text(text), soft_wrap=True)
 
     def aside(self, text: str) -> None:
-        """Print a remark in small letters, as it is: the brackets of discreet[plots] are no markup."""
-        self.console.print(Text(text, style="dim"))
+        """Print a remark in small letters, once, as it is: the brackets of discreet[plots] are no markup."""
+        if text not in self.remarks:
+            self.console.print(Text(text, style="dim"))
+        self.remarks.add(text)
 
     def code(self, sql: str) -> None:
         """Print a question in SQL."""

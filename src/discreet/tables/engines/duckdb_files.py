@@ -83,7 +83,7 @@ def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Se
             f'charged. Put fields that hold quotes between quotes, and write "" for each inside.'
         )
     if not names or len(set(names)) < len(names):
-        raise InvalidInput(f"the first line of {Path(path).name!r} must name the columns, each once.")
+        raise InvalidInput(_ambiguous(Path(path).name, names))
     check_names(table, [*names, ROW])
     if absent := [name for name in declared if name not in names]:
         raise InvalidInput(_absent(Path(path).name, absent[0], names, mark))
@@ -102,6 +102,19 @@ def _conversion(path: str) -> str:
         return ""
     name = shlex.quote(Path(path).name)
     return f", if it is from Windows or in Latin-1 with: iconv -f cp1252 -t utf-8 {name} > new.csv"
+
+
+def _ambiguous(file: str, names: Sequence[str]) -> str:
+    """Say that the first line of a file does not name each column once: names only, which are public."""
+    nothing = "Nothing was opened or charged."
+    if not names:
+        return f"the first line of {file!r} is empty: it must name the columns, each once. {nothing}"
+    name = next(name for name in names if names.count(name) > 1)
+    places = " and ".join(str(place) for place, other in enumerate(names, start=1) if other == name)
+    return (
+        f"the first line of {file!r} must name the columns, each once: {name!r} stands in columns {places}. "
+        f"{nothing} Give them different names there; those that nobody will ask about need no declaration."
+    )
 
 
 def _absent(file: str, column: str, names: Sequence[str], mark: str) -> str:
