@@ -86,6 +86,30 @@ def test_no_function_fails_only_if_somebody_is_there(call):
         exact(f"SELECT COUNT(*) FROM p WHERE name = 'bob' AND {call} = 'x'")
 
 
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "name IS NOT DISTINCT FROM ROUND(age * 1000) * 0",
+        "NULLIF(0, age) IS DISTINCT FROM name",
+        "COALESCE(name, ROUND(NULL)) = 'bob'",
+        "CASE WHEN age > 5 THEN name ELSE ROUND(age * 1000) * 0 END = 'bob'",
+        "CASE WHEN age > 5 THEN 'old' ELSE NULLIF(0, 1) END = 'old'",
+    ],
+)
+def test_what_is_computed_to_be_zero_is_no_null_that_fits_any_kind(condition):
+    """Compared with a number, the first name that is none made the engine fail: a bit about a person."""
+    with pytest.raises(QueryError, match=r"compared with|of one kind"):
+        exact(f"SELECT COUNT(*) FROM p WHERE {condition}")
+    assert exact("SELECT COUNT(*) FROM p WHERE COALESCE(name, NULL) = 'bob'") == [[1]]
+
+
+def test_ranges_next_to_zero_are_summed():
+    """The step of such a range has no reciprocal among floats, so it is as small as one that has."""
+    assert exact("SELECT SUM(age * 1e-310) AS s FROM p", data={**PEOPLE, "age": [0, 0, 0]}) == [[0]]
+    tiny = {"age": Bounds(0.0, 1e-310)}
+    assert exact("SELECT SUM(age) AS s, MEDIAN(age) AS m FROM p", tiny, {"age": [0.0, 0.0, 0.0]})[0][0] == 0
+
+
 def test_texts_that_are_joined_stay_small():
     notes = {"name": ["bob"], "t": ["x" * 50_000]}
     many = "t"

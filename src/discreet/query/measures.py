@@ -21,6 +21,7 @@ from .nodes import Expr, Literal, make
 from .plan import Plan
 
 STEPS = 1 << 20  # a range is divided into about this many steps
+FINEST = -1000  # the exponent of the smallest step: its reciprocal is a float still
 PAIRED = ("covar_pop", "covar_samp", "corr")  # aggregates of two numbers
 MOST_ROWS = 100_000  # also of groups; the engine keeps lists of this length
 
@@ -123,7 +124,7 @@ def grid(domain: Domain) -> tuple[Fraction, int, int]:
     if domain.whole and most <= 1 << 30:  # a square still fits 64 bits
         step = Fraction(1)
     else:
-        step = Fraction(2) ** (math.frexp(most / STEPS)[1])
+        step = Fraction(2) ** max(math.frexp(most / STEPS)[1], FINEST)
     return step, math.floor(Fraction(domain.low) / step), math.ceil(Fraction(domain.high) / step)
 
 

@@ -238,8 +238,8 @@ def case(*args: Domain) -> Domain:
 
 
 def is_null(domain: Domain) -> bool:
-    """Return the literal NULL fits any kind: its domain is the empty one."""
-    return domain.nullable and domain.low == domain.high == 0.0 and domain.whole and domain.values is None
+    """Return whether this is the literal NULL, which fits any kind."""
+    return domain.null
 
 
 def coalesce(*args: Domain) -> Domain:
