@@ -47,7 +47,17 @@ class Stream:
 
     @classmethod
     def begin(cls, session: Session, asked: Any) -> Self:
-        """Pay for a counter (or a learner), and start it."""
+        """Pay for a counter (or a learner), and start it.
+
+        Batches that are fed are not cut into periods, so a stream of these belongs to no period.
+        """
+        if session.curator.periods and asked.clock is None:
+            raise InvalidInput(
+                f"a stream without a clock is fed with batches, which may hold rows of any period, and this "
+                f"session is about {', '.join(session.curator.periods)} only. Nothing was read or charged. "
+                f"Start it on the whole table, which every period pays for, or give it a clock: GROUP BY a "
+                f"column of days."
+            )
         return cls(session, asked, session.curator.start(asked, analyst=session.analyst).number)
 
     @_require.spelled
