@@ -245,7 +245,7 @@ def online_learner(session: Session, loss: Any, **options: Any) -> OnlineLearner
     if epsilon is None and rho is None:
         raise InvalidInput("say what the learner may cost in all: epsilon=1. Nothing was charged.")
     if epsilon is not None:
-        _require.positive(epsilon=epsilon)
+        _require.price(epsilon=epsilon)
     if session.public.unit.column is not None and "participations" not in given:
         raise _participations(session.public)
     if "delta" not in given and rho is None:
@@ -342,7 +342,7 @@ def stream_counter(
     if epsilon is None and rho is None:
         raise InvalidInput("say what the stream may cost in all: epsilon=1. Nothing was charged.")
     if epsilon is not None:
-        _require.positive(epsilon=epsilon)
+        _require.price(epsilon=epsilon)
     if public.unit.column is not None and participations is None:
         raise _participations(public)
     statistic, grouped_clock = stream_statistic(text, public, rows=rows, groups=groups)
