@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from discreet import Bounds, Categories, Dates, InvalidInput, Public, Related, Text, Unit
+from discreet import Bounds, Categories, Dates, InvalidInput, Public, Related, Text, Unit, Unsupported
 from discreet.query import Query, QueryError
 from discreet.tables import Database, connect
 
@@ -108,6 +108,17 @@ def test_ranges_next_to_zero_are_summed():
     assert exact("SELECT SUM(age * 1e-310) AS s FROM p", data={**PEOPLE, "age": [0, 0, 0]}) == [[0]]
     tiny = {"age": Bounds(0.0, 1e-310)}
     assert exact("SELECT SUM(age) AS s, MEDIAN(age) AS m FROM p", tiny, {"age": [0.0, 0.0, 0.0]})[0][0] == 0
+
+
+@pytest.mark.parametrize("value", ["a\x00b", "\ud800"])
+def test_what_is_no_text_to_the_engine_is_refused_before_the_charge(value):
+    """Declared or asked for, it was charged, and then the engine failed, whatever the table held."""
+    public = Public(schema={"code": Categories(["a", value])}, table="p")
+    query = Query(sql="SELECT code, COUNT(*) FROM p GROUP BY code", public=public, epsilon=1)
+    with pytest.raises(Unsupported, match="no text"):
+        query.rehearse(connect({"code": ["a"]}, public))
+    with pytest.raises(QueryError, match="no text"):
+        exact(f"SELECT COUNT(*) FROM p WHERE code = '{value}'")
 
 
 def test_texts_that_are_joined_stay_small():

@@ -15,6 +15,7 @@ from .._errors import InvalidInput
 from .._public import Public
 from .._registry import from_json, tag_of, to_json
 from .._require import Real
+from .._text import is_text
 from ..curator import Curator
 from ..curator.charges import SPENDING
 from ..curator.ledger import Entry
@@ -83,7 +84,7 @@ class Stream:
                 "released. An empty batch is a tick too."
             )
         name = self._next_name() if tick is None else tick
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name or not is_text(name):
             raise _require.fail("tick", tick, "a name, such as '2026-11-16'")
         source = self._source(rows, replace(self.counter.public, version=name))
         before = self._was_fed(name)
