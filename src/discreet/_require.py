@@ -20,6 +20,8 @@ from ._errors import DiscreetError, InvalidInput, ReleaseFailed, UnknownOption
 # What parameters are declared as: kept exact where that is given as an integer or a fraction.
 Real = int | float | Fraction
 
+_LEAST_PRICE = Fraction(1, 10**100)
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -55,6 +57,18 @@ def positive(**named: Any) -> None:
     for name, value in named.items():
         if not value > 0:
             raise fail(name, value, "above zero")
+
+
+def price(**named: Any) -> None:
+    """Above zero, and such that noise for a part of it is still a float: what a question may cost, or weigh.
+
+    >>> price(epsilon=0.5)
+    """
+    positive(**named)
+    for name, value in named.items():
+        if not _LEAST_PRICE <= value <= 1 / _LEAST_PRICE:
+            shown = value if isinstance(value, float) else type(value).__name__
+            raise fail(name, shown, f"between {float(_LEAST_PRICE):g} and {float(1 / _LEAST_PRICE):g}")
 
 
 def non_negative(**named: Any) -> None:

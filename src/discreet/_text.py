@@ -10,6 +10,20 @@ import unicodedata
 _HIDDEN = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
+def is_text(value: str) -> bool:
+    """Return whether every engine and every file takes this for a text: UTF-8, and no character that ends
+    one.
+
+    >>> is_text("naïve"), is_text("a\\x00b"), is_text("\\ud800")
+    (True, False, False)
+    """
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return "\x00" not in value
+
+
 def visible(text: str, *, keep: str = "") -> str:
     """Return the text with every character that does not show as itself in its escaped form; those in `keep`
     stay.

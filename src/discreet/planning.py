@@ -168,7 +168,9 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: float, together: bool = 
     with `sql`, `queries` or `estimator` and `weight`, `within`, `rows`, `target`, `features`; or any `Work`.
     With `together`, plain counting queries are joined into one workload where that is predicted to be better.
     """
-    _require.positive(epsilon=epsilon)
+    _require.price(epsilon=epsilon)
+    # numpy's short numbers overflow on the way
+    epsilon = float(epsilon)
     if epsilon < _LEAST:
         raise _require.fail(
             "epsilon", epsilon, f"at least {_LEAST:g}: below, all errors are as good as infinite"
@@ -286,7 +288,7 @@ def _from_mapping(work: Mapping[str, Any]) -> tuple[Work, float, float | None]:
     if len(kinds) != 1:
         raise InvalidInput("work is one of sql, queries and estimator. Nothing was charged.")
     weight, within = work.get("weight", 1.0), work.get("within")
-    _require.positive(weight=weight)
+    _require.price(weight=weight)
     if within is not None:
         _require.positive(within=within)
     rows = work.get("rows")

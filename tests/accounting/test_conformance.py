@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from discreet import accounting as acc
 from discreet._errors import Unsupported
 from discreet.accounting.api import ACCOUNTANTS, exact_by_pld
+from discreet.accounting.examples import EXAMPLES
 
 from .zoo import ZOO
 
@@ -214,3 +215,11 @@ def test_own_deltas_can_exhaust_delta(accountant: str) -> None:
         return
     assert price(event, accountant, 5e-6) == math.inf
     assert (price(event, accountant, 2e-5) or 0) < math.inf
+
+
+@pytest.mark.parametrize("name", ["gaussian", "random-allocation", "rdp-point", "repeat-and-select"])
+def test_the_smallest_delta_of_all_has_an_end(name):
+    """Bisection for a Gaussian went on for ever, and a part of such a delta is zero, which has no
+    logarithm."""
+    small, smallest = (acc.epsilon(EXAMPLES[name], delta=d, accountant="pld") for d in (1e-300, 5e-324))
+    assert 0 < small <= smallest

@@ -230,6 +230,40 @@ def test_analysts_may_have_budgets_per_period_too():
         Policy(budget=Budget(epsilon=1), analysts={"ann": own})
 
 
+def test_a_cap_for_one_period_does_not_hold_for_a_table_that_is_cut_in_another_way(tmp_path):
+    """It was certified for one unit; a whole table is seen by a group of two, and the change was refused with
+    words about a release."""
+    total = Budget(epsilon=30, delta=1e-6)
+
+    def budget(every):
+        per = Period(column="day", every=every, total=total)
+        return Budget(epsilon=20, delta=1e-6, per=per)
+
+    visits = dp.open(
+        DATA, schema=SCHEMA, unit="who", budget=budget("month"), ledger=tmp_path / "v.ledger", table="visits"
+    )
+    terms = {"epsilon": 1, "delta": 1e-7, "rows": 2, "noise": "gaussian"}
+    visits.during("2026-01").sql(COUNT, **terms)
+    assert visits.during("2026-01").spent == 1
+    visits.curator.change_policy(Policy(budget=budget("quarter")))
+    charge = next(e for e in visits.ledger.entries(kind="charge"))
+    pair = acc.Group(event=acc.events.from_json(charge.body["event"]), size=2)
+    assert visits.spent >= acc.epsilon(pair, delta=1e-6) > 1
+    assert visits.curator.verify() == []
+
+
+def test_a_stream_of_batches_is_refused_in_a_period_before_it_is_charged():
+    """Its batches are no part of the period, so that it could never have been fed."""
+    visits = opened()
+    january = visits.during("2026-01")
+    with pytest.raises(dp.InvalidInput, match="any period"):
+        january.stream(COUNT, epsilon=0.5, horizon=4)
+    assert january.spent == 0
+    daily = january.stream("SELECT day, COUNT(*) AS n FROM visits GROUP BY day", epsilon=0.5, horizon=4)
+    daily.feed()
+    assert (january.spent, daily.steps) == (0.5, 1)
+
+
 def test_live_answerers_and_earlier_releases_are_charged_to_their_period():
     january = opened().during("2026-01")
     live = january.start(AboveThreshold(public=january.public, threshold=50, epsilon=0.5))

@@ -10,7 +10,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from discreet import Bounds, Categories, Dates, InvalidInput, Public, Related, Text, Unit
+from discreet import Bounds, Categories, Dates, InvalidInput, Public, Related, Text, Unit, Unsupported
 from discreet.query import Query, QueryError
 from discreet.tables import Database, connect
 
@@ -84,6 +84,41 @@ def test_no_function_fails_only_if_somebody_is_there(call):
     """It failed for who is in the table and not for who is not: a bit about a person for any price."""
     with pytest.raises(QueryError, match="up to 10,000"):
         exact(f"SELECT COUNT(*) FROM p WHERE name = 'bob' AND {call} = 'x'")
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        "name IS NOT DISTINCT FROM ROUND(age * 1000) * 0",
+        "NULLIF(0, age) IS DISTINCT FROM name",
+        "COALESCE(name, ROUND(NULL)) = 'bob'",
+        "CASE WHEN age > 5 THEN name ELSE ROUND(age * 1000) * 0 END = 'bob'",
+        "CASE WHEN age > 5 THEN 'old' ELSE NULLIF(0, 1) END = 'old'",
+    ],
+)
+def test_what_is_computed_to_be_zero_is_no_null_that_fits_any_kind(condition):
+    """Compared with a number, the first name that is none made the engine fail: a bit about a person."""
+    with pytest.raises(QueryError, match=r"compared with|of one kind"):
+        exact(f"SELECT COUNT(*) FROM p WHERE {condition}")
+    assert exact("SELECT COUNT(*) FROM p WHERE COALESCE(name, NULL) = 'bob'") == [[1]]
+
+
+def test_ranges_next_to_zero_are_summed():
+    """The step of such a range has no reciprocal among floats, so it is as small as one that has."""
+    assert exact("SELECT SUM(age * 1e-310) AS s FROM p", data={**PEOPLE, "age": [0, 0, 0]}) == [[0]]
+    tiny = {"age": Bounds(0.0, 1e-310)}
+    assert exact("SELECT SUM(age) AS s, MEDIAN(age) AS m FROM p", tiny, {"age": [0.0, 0.0, 0.0]})[0][0] == 0
+
+
+@pytest.mark.parametrize("value", ["a\x00b", "\ud800"])
+def test_what_is_no_text_to_the_engine_is_refused_before_the_charge(value):
+    """Declared or asked for, it was charged, and then the engine failed, whatever the table held."""
+    public = Public(schema={"code": Categories(["a", value])}, table="p")
+    query = Query(sql="SELECT code, COUNT(*) FROM p GROUP BY code", public=public, epsilon=1)
+    with pytest.raises(Unsupported, match="no text"):
+        query.rehearse(connect({"code": ["a"]}, public))
+    with pytest.raises(QueryError, match="no text"):
+        exact(f"SELECT COUNT(*) FROM p WHERE code = '{value}'")
 
 
 def test_texts_that_are_joined_stay_small():

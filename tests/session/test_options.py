@@ -2,8 +2,10 @@
 be."""
 
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 
 import discreet as dp
@@ -327,3 +329,45 @@ def test_what_is_said_beside_a_complete_schema_must_agree_with_it(tmp_path):
         dp.open(DATA, schema=public, unit=dp.rows(), **options)
     with pytest.raises(dp.InvalidInput, match="Say it in one place"):
         dp.open(DATA, schema=public, size=5, **options)
+
+
+TINY, VAST = Fraction(1, 10**400), 10**400
+
+
+@pytest.mark.parametrize("price", [5e-324, 1e-308, 1e308, TINY, VAST, Fraction(VAST)])
+def test_a_price_that_no_float_holds_is_refused_in_words(price):
+    """These were OverflowErrors: noise for a part of such a price has no deviation that can be shown."""
+    people = opened()
+    count, both = COUNT, "SELECT COUNT(*) AS n, SUM(age) AS t FROM people"
+    asks = [
+        lambda: people.sql(count, epsilon=price),
+        lambda: people.sql(count, rho=price),
+        lambda: people.sql(both, epsilon=0.1, weights={"n": price}),
+        lambda: people.workload([count], epsilon=price),
+        lambda: people.plan([count], epsilon=price),
+        lambda: people.plan([{"sql": count, "weight": price}], epsilon=0.1),
+        lambda: people.stream(count, epsilon=price, horizon=4),
+        lambda: people.watch(10, epsilon=price),
+    ]
+    for ask in asks:
+        with pytest.raises(dp.InvalidInput, match="between 1e-100 and 1e\\+100"):
+            ask()
+    assert people.spent == 0
+
+
+def test_other_odd_options_are_refused_in_words():
+    people = opened()
+    count = COUNT
+    for ask in (
+        lambda: people.sql(count, epsilon=0.1, delta=1),
+        lambda: people.workload([count], epsilon=0.1, delta=1),
+        lambda: people.sql(count, epsilon=0.1, weights=3),
+        lambda: people.sql(count, epsilon=0.1, weights=None),
+        lambda: people.sql([1], epsilon=0.1),
+        lambda: people.stream(count, epsilon=0.1, horizon=VAST),
+        lambda: people.stream(count, epsilon=0.1, restart=VAST),
+    ):
+        with pytest.raises(dp.InvalidInput):
+            ask()
+    assert people.spent == 0
+    assert len(people.plan([count], epsilon=np.float16(0.5)).items) == 1

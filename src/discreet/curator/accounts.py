@@ -20,7 +20,7 @@ from .._public import Public
 from ..accounting import Event, Group, NoOp, caps
 from ..accounting.caps import RequestedPrice
 from ..accounting.filters import BudgetFilter, FilterPreview
-from ..accounting.lanes import Item, Spent
+from ..accounting.lanes import Capped, Item, Spent
 from ..accounting.normal import normal
 from . import charges
 from .ledger import Entry, Ledger, Writer, canonical
@@ -233,13 +233,21 @@ class Accounts:
         per = self.budget.per
         if per is None:
             return {}
-        seen = charges.priced(self._seen_by_one(event, periods), body, charges.cap_name(self.owner))
-        price = self.rule.price(seen)
+        price = self.rule.price(self._capped(self._seen_by_one(event, periods), body))
         prices: dict[Name, Spent] = {(PERIOD, p): price for p in periods} or {_WHOLE: price}
         if per.limit is not None:
             total = charges.priced(event, body, charges.cap_name(self.owner, total=True))
             prices[_TOTAL] = self._rule(_TOTAL).price(total)
         return prices
+
+    def _capped(self, seen: Event, body: dict[str, Any]) -> Item:
+        """Return the price as the charge was capped; as it is where the cap does not hold any more.
+
+        A cap is certified for what one unit could see when it was charged. If the table is cut in another way
+        since then, a release of one period counts as one of the whole table, which a group of two sees.
+        """
+        item = charges.priced(seen, body, charges.cap_name(self.owner))
+        return seen if isinstance(item, Capped) and not item.holds else item
 
     def _rule(self, name: Name) -> BudgetFilter:
         per = self.budget.per

@@ -302,7 +302,7 @@ class SparseVector(Thresholds):
 
     def __post_init__(self) -> None:
         self._check_common()
-        _require.positive(epsilon=self.epsilon)
+        _require.price(epsilon=self.epsilon)
         _require.flag(monotone=self.monotone, numeric=self.numeric, gap=self.gap)
         check_positives(self.positives)
         if self.split is not None:

@@ -55,7 +55,7 @@ def ask(
         high *= 2
         if high > MOST_EPSILON:
             raise InvalidInput(
-                f"no epsilon up to {MOST_EPSILON:g} promises an error within {within:g}. Nothing was "
+                f"no epsilon up to {MOST_EPSILON:g} promises an error within {float(within):g}. Nothing was "
                 f"read or charged. "
                 f"Ask for fewer numbers, tighter bounds, or less accuracy."
             )

@@ -38,7 +38,9 @@ class Domain:
 
     `integer`: a number that DuckDB would hold as an integer, going by the declaration (`Bounds(0, 99)`, not
     `Bounds(0.0, 99.0)`): this decides what `//` means, and which numbers are groups. `finite`: false where a
-    row may overflow to an infinity or NaN, which counts as missing wherever it is measured.
+    row may overflow to an infinity or NaN, which counts as missing wherever it is measured. `null`: the
+    literal NULL, which fits any kind. Nothing that is computed is: to the engine it has a type, and a text
+    compared with a number fails on the first row that is no number.
     """
 
     kind: Kind
@@ -49,6 +51,7 @@ class Domain:
     nullable: bool = True
     integer: bool = False
     finite: bool = True
+    null: bool = False
 
     def __post_init__(self) -> None:
         if not -HUGE <= self.low <= HUGE:
@@ -105,7 +108,7 @@ def text(values: tuple[str, ...] | None = None, *, nullable: bool = True) -> Dom
 def constant(value: Any) -> Domain:
     """Return the domain of a literal."""
     if value is None:
-        return Domain(kind=Kind.NUMBER, low=0.0, high=0.0, integral=True)
+        return Domain(kind=Kind.NUMBER, low=0.0, high=0.0, integral=True, null=True)
     if isinstance(value, bool):
         return boolean(nullable=False)
     if isinstance(value, str):

@@ -22,6 +22,8 @@ from .plan import Plan
 
 # a range is divided into about this many steps
 STEPS = 1 << 20
+# the exponent of the smallest step: its reciprocal is still a float
+FINEST = -1000
 # aggregates of two numbers
 PAIRED = ("covar_pop", "covar_samp", "corr")
 # rows, and groups, that one unit may contribute; the engine keeps lists of this length
@@ -129,7 +131,7 @@ def grid(domain: Domain) -> tuple[Fraction, int, int]:
     if domain.integral and magnitude <= 1 << 30:
         step = Fraction(1)
     else:
-        step = Fraction(2) ** (math.frexp(magnitude / STEPS)[1])
+        step = Fraction(2) ** max(math.frexp(magnitude / STEPS)[1], FINEST)
     return step, math.floor(Fraction(domain.low) / step), math.ceil(Fraction(domain.high) / step)
 
 

@@ -158,15 +158,17 @@ class Query:
     def _check(self) -> None:
         for name in ("epsilon", "rho"):
             if getattr(self, name) is not None:
-                _require.positive(**{name: getattr(self, name)})
+                _require.price(**{name: getattr(self, name)})
         _require.probability(delta=self.delta)
+        if self.delta == 1:
+            raise _require.fail("delta", self.delta, "below 1: at 1 it promises nothing")
         for name in ("rows", "groups"):
             if getattr(self, name) is not None:
                 _require.integer(**{name: getattr(self, name)}, at_least=1)
         for pair in self.weights:
             if not (isinstance(pair, tuple) and len(pair) == 2 and isinstance(pair[0], str)):
                 raise _require.fail("weights", self.weights, "pairs of a column's name and its weight")
-            _require.positive(weight=pair[1])
+            _require.price(weight=pair[1])
 
     def _target(self) -> Target:
         epsilon, rho = (None if v is None else _require.exact(v, "price") for v in (self.epsilon, self.rho))

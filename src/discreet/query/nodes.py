@@ -118,7 +118,7 @@ def make(op: str, *args: Expr) -> Call:
 def _result_domain(op: str, args: tuple[Expr, ...]) -> Domain:
     """Return the domain of a call, with the rules common to all operators: whether DuckDB makes an
     integer of it, and whether it can overflow."""
-    domain = OPERATORS[op].domain(*(arg.domain for arg in args))
+    domain = replace(OPERATORS[op].domain(*(arg.domain for arg in args)), null=False)
     if domain.kind is not Kind.NUMBER:
         return domain
     parts = [arg.domain for arg in args if arg.domain.kind is Kind.NUMBER and not _is_null(arg)]

@@ -11,6 +11,7 @@ from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
 from .._require import meant
+from .._text import is_text
 from .advice import FUNCTIONS
 from .errors import Node, QueryError, refuse
 
@@ -24,7 +25,7 @@ def parse(text: str) -> exp.Select:
     """Return the one SELECT that the text holds."""
     if not isinstance(text, str) or not text.strip():
         raise QueryError("the query is empty. Nothing was read or charged. Write SELECT ... FROM ...")
-    if "\x00" in text:
+    if not is_text(text):
         raise QueryError("the query holds a character that is no text. Nothing was read or charged.")
     if len(text) > LONGEST:
         raise QueryError(

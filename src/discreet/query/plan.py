@@ -93,6 +93,8 @@ class Plan:
 
 def plan(text: str, public: Public) -> Plan:
     """Return the checked plan of a query, or a QueryError that says what to write instead."""
+    if not isinstance(text, str):
+        parse(text)
     # 1, 1.0 and True are equal as categories and yet not the same facts: their spelling tells them apart
     try:
         return _planned(text, public, repr(public))

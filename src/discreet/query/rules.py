@@ -241,8 +241,8 @@ def case(*args: Domain) -> Domain:
 
 
 def is_null(domain: Domain) -> bool:
-    """Return whether this is the domain of the literal NULL, which is the empty one and fits any kind."""
-    return domain.nullable and domain.low == domain.high == 0.0 and domain.integral and domain.values is None
+    """Return whether this is the literal NULL, which fits any kind."""
+    return domain.null
 
 
 def coalesce(*args: Domain) -> Domain:

@@ -15,6 +15,7 @@ from .._errors import InvalidInput
 from .._public import Public
 from .._registry import from_json, tag_of, to_json
 from .._require import Real
+from .._text import is_text
 from ..curator import Curator
 from ..curator.charges import SPENDING
 from ..curator.ledger import Entry
@@ -47,7 +48,17 @@ class Stream:
 
     @classmethod
     def begin(cls, session: SessionBase, asked: Any) -> Self:
-        """Pay for a counter (or a learner), and start it."""
+        """Pay for a counter (or a learner), and start it.
+
+        Batches that are fed are not cut into periods, so a stream of these belongs to no period.
+        """
+        if session.curator.periods and asked.clock is None:
+            raise InvalidInput(
+                f"a stream without a clock is fed with batches, which may hold rows of any period, and this "
+                f"session is about {', '.join(session.curator.periods)} only. Nothing was read or charged. "
+                f"Start it on the whole table, which every period pays for, or give it a clock: GROUP BY a "
+                f"column of days."
+            )
         return cls(session, asked, session.curator.start(asked, analyst=session.analyst).number)
 
     @_require.spelled
@@ -73,7 +84,7 @@ class Stream:
                 "released. An empty batch is a tick too."
             )
         name = self._next_name() if tick is None else tick
-        if not isinstance(name, str) or not name:
+        if not isinstance(name, str) or not name or not is_text(name):
             raise _require.fail("tick", tick, "a name, such as '2026-11-16'")
         source = self._source(rows, replace(self.counter.public, version=name))
         before = self._was_fed(name)
@@ -235,7 +246,7 @@ def online_learner(session: SessionBase, loss: Any, **options: Any) -> OnlineLea
     if epsilon is None and rho is None:
         raise InvalidInput("say what the learner may cost in all: epsilon=1. Nothing was charged.")
     if epsilon is not None:
-        _require.positive(epsilon=epsilon)
+        _require.price(epsilon=epsilon)
     if session.public.unit.column is not None and "participations" not in declared:
         raise _participations(session.public)
     if "delta" not in declared and rho is None:
@@ -302,7 +313,7 @@ def stream_counter(
     if epsilon is None and rho is None:
         raise InvalidInput("say what the stream may cost in all: epsilon=1. Nothing was charged.")
     if epsilon is not None:
-        _require.positive(epsilon=epsilon)
+        _require.price(epsilon=epsilon)
     if public.unit.column is not None and participations is None:
         raise _participations(public)
     statistic, grouped_clock = stream_statistic(text, public, rows=rows, groups=groups)

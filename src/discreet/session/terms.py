@@ -52,7 +52,10 @@ class Terms:
             workload = self._together(text, public, own(self.epsilon) if callable(own) else own)
             if workload is not None:
                 return workload
-        weights = tuple(self.weights.items()) if isinstance(self.weights, Mapping) else tuple(self.weights)
+        if isinstance(self.weights, Mapping):
+            weights = tuple(self.weights.items())
+        else:
+            weights = _require.listed(weights=self.weights)
         return ask(
             text,
             public,
@@ -77,7 +80,9 @@ class Terms:
             if self.within is None:
                 raise
             raise BudgetExceeded(
-                str(refused).replace("Ask with less epsilon", f"Ask for a larger error than {self.within:g}")
+                str(refused).replace(
+                    "Ask with less epsilon", f"Ask for a larger error than {float(self.within):g}"
+                )
             ) from None
 
     def _together(self, text: str, public: Public, delta: float) -> WorkloadQuery | None:

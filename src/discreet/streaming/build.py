@@ -12,7 +12,7 @@ from .._require import Real
 from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import Statistic
 from . import factors
-from .counter import ContinualCounter
+from .counter import MOST_STEPS, ContinualCounter
 from .records import ticks_of
 
 # Steps up to which the optimal strategy and the full square root are candidates: their states have as many
@@ -43,13 +43,18 @@ def counter(
         raise _require.fail("public", type(public).__name__, "a Public")
     if (epsilon is None) == (rho is None):
         raise InvalidInput("give either epsilon (with or without delta) or rho. Nothing was read or charged.")
+    _require.price(**({"epsilon": epsilon} if rho is None else {"rho": rho}))
     _require.probability(delta=delta)
     if horizon is None and clock is not None:
         horizon = ticks_of(public, clock)
     if horizon is not None:
         _require.integer(horizon=horizon, at_least=1)
+        if horizon > MOST_STEPS:
+            raise _require.fail("horizon", horizon, f"at most {MOST_STEPS:,}")
     if options.get("restart") is not None:
         _require.integer(restart=options["restart"], at_least=1)
+        if options["restart"] > MOST_STEPS:
+            raise _require.fail("restart", options["restart"], f"at most {MOST_STEPS:,}")
     steps = options.get("restart") or horizon
     names = _candidates(strategy, steps, rho is not None or delta > 0)
     facts = {"public": public, "statistic": statistic, "horizon": horizon, "clock": clock, **options}
@@ -82,7 +87,6 @@ def _priced(
     if rho is not None:
         return [ContinualCounter(**facts, strategy=strategy, rho=rho)]
     assert epsilon is not None
-    _require.positive(epsilon=epsilon)
     asked = (epsilon, float(delta))
     choices = [ContinualCounter(**facts, strategy=strategy, epsilon=epsilon, asked=asked)]
     if delta:

@@ -26,6 +26,7 @@ from sqlglot.errors import SqlglotError
 from sqlglot.generator import Generator
 
 from .._errors import Unsupported
+from .._text import is_text
 from .semantics import NODES
 
 
@@ -196,6 +197,12 @@ class Dialect:
         """Return the tree as this engine's SQL. The tree is used up: nobody else may hold parts of it."""
         generator = self._generator(dialect=self.name, unsupported_level=ErrorLevel.RAISE)
         try:
-            return generator.generate(tree, copy=False)
+            written = generator.generate(tree, copy=False)
         except (SqlglotError, ValueError, LookupError):
             raise _unwritten(self.name, type(tree).__name__) from None
+        if not is_text(written):
+            raise Unsupported(
+                "a declared category, or a text in the query, holds a character that is no text (NUL, or "
+                "half of a pair of surrogates). Nothing was read or charged. Declare the others."
+            )
+        return written

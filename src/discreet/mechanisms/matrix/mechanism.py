@@ -365,8 +365,10 @@ def prices(epsilon: Real | None, delta: float, rho: Real | None) -> tuple[Norm, 
             "give either epsilon (with or without delta) or rho. Nothing was read or released."
         )
     if rho is not None:
-        _require.positive(rho=rho)
+        _require.price(rho=rho)
         return ("l2",)
-    _require.positive(epsilon=epsilon)
+    _require.price(epsilon=epsilon)
     _require.probability(delta=delta)
+    if delta == 1:
+        raise _require.fail("delta", delta, "below 1: at 1 it promises nothing")
     return ("l1", "l2") if delta else ("l1",)

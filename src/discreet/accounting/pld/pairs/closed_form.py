@@ -58,6 +58,9 @@ def _root(shift: float, delta: float, side: int) -> float:
         return 0.0
     low, high = 0.0, shift
     while gaussian_delta(shift, high)[side] > delta:
+        # Below what the bracket allows for rounding, no epsilon is proved for such a delta.
+        if math.isinf(high):
+            return high
         low, high = high, 2 * high
     while high - low > 1e-13 * high:
         middle = 0.5 * (low + high)

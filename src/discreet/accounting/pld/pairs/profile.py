@@ -112,7 +112,8 @@ def renyi_atoms(
         return Atoms(np.zeros(1), np.ones(1)), 1.0
     excess, logs = excess[usable], logs[usable]
     constant = logs + (1 + excess) * np.log1p(-1 / (1 + excess)) - np.log(excess)
-    far = float(np.min((constant - math.log(tail)) / excess))
+    # A part of the smallest delta is zero; where the curve is cut off decides nothing but its accuracy.
+    far = float(np.min((constant - math.log(max(tail, math.ulp(0.0)))) / excess))
     far = min(max(far, 1e-9), 600.0)
 
     def at(half: Array) -> Array:
