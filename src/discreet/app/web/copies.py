@@ -29,6 +29,8 @@ MEMORY = "1GB"
 # copies that a worker keeps at hand
 KEPT = 4
 _ROW = "__discreet_row"
+# a moment after all times of entries, in the year 2096
+_FAR = 4e9
 
 
 def _terms(options: Options) -> Options:
@@ -65,17 +67,17 @@ def synthesize(desk: Desk, request: Request) -> Result:
     session, options = session_of(desk, request)
     options.pop("rows", None), options.pop("seed", None)
     copy = session.synthesize(None, **_terms(options))
-    encoded = values.encode(copy.fitted)
-    number = next(
-        (
-            entry.seq
-            for entry in reversed(list(session.ledger.entries(kind="release")))
-            if entry.body.get("value") == encoded
-        ),
-        None,
-    )
+    number = _made_number(desk, request, values.encode(copy.fitted))
     return {"number": number, "method": copy.fitted.method, "columns": list(copy.columns),
             **_description(copy)}  # fmt: skip
+
+
+def _made_number(desk: Desk, request: Request, encoded: Any) -> int | None:
+    """Return the number of the copy that a job has made, or had from the store, as who asks sees it."""
+    # no time is awaited here: the job's own is that of this reply
+    whole = request | {"options": {"horizon": _FAR}}
+    listed = [n for n, entry, _ in visible_releases(desk, whole) if entry.body["value"] == encoded]
+    return listed[-1] if listed else None
 
 
 def _description(copy: SyntheticCopy) -> Result:
@@ -192,4 +194,4 @@ def _released(desk: Desk, request: Request, number: int) -> tuple[Any, Any]:
     for seq, entry, charge in visible_releases(desk, request):
         if seq == number and isinstance(entry.body["value"], dict) and entry.body["value"].get("type") == tag:
             return entry, charge
-    raise InvalidInput(f"there is no synthetic copy {number} of yours.")
+    raise InvalidInput(f"no synthetic copy of yours has the number {number}.")
