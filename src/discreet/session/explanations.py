@@ -57,7 +57,11 @@ def explain_sql(session: Session, text: str, audience: str, options: dict[str, A
         )
         return shown  # type: ignore[no-any-return]
 
-    facts = [("Data", visible(session.public.table)), ("Unit", _unit(session)), ("Asked", visible(text))]
+    facts = [
+        ("Data", visible(session.public.table)),
+        ("Unit", _unit(session)),
+        ("Asked", visible(" ".join(text.split()))),
+    ]
     title = "What this question would cost, and how good its answer would be"
     return explain_question(
         at, float(epsilon), audience=audience, title=title, size=session.public.size, facts=facts
@@ -81,7 +85,9 @@ def _spending(session: Session, account: Account) -> Spending:
         for event, body in charges.spending(session.ledger, own):
             spent = spent.plus(rule.price(charges.priced(event, body, charges.cap_name(own))))
             mine = session.analyst in (STEWARD, body.get("analyst"))
-            text = visible(str(body.get("text") or type(event).__name__)) if mine else _OTHERS
+            text = (
+                visible(" ".join(str(body.get("text") or type(event).__name__).split())) if mine else _OTHERS
+            )
             if steps and text == steps[-1][0] == _OTHERS:
                 steps.pop()  # how often others have asked in between, and for how much each, is theirs
             steps.append((text, rule.used(spent)))

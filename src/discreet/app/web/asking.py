@@ -111,7 +111,10 @@ def start(desk: Desk, request: Request) -> Result:
     """Pay for a described live mechanism, and open it."""
     session, options = session_of(desk, request)
     live = session.start(mechanism_of(options["mechanism"], session.public, (Interactive,)))
-    return {"number": shown_number(desk, request, live.number), "mechanism": _registry.to_json(live.mechanism)}
+    return {
+        "number": shown_number(desk, request, live.number),
+        "mechanism": _registry.to_json(live.mechanism),
+    }
 
 
 def watch(desk: Desk, request: Request) -> Result:

@@ -3,6 +3,8 @@ datasets."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -168,8 +170,23 @@ def _release_line(number: int, entry: Any, charge: Any, delta: float, *, whole: 
         "time": charge.time[:16] + "Z",
         "text": charge.body.get("text"),
         "price": entries.price(charge.body, delta),
+        "kind": _kind(entry.body["value"]),
     }
     return line | ({"value": entry.body["value"], "event": charge.body["event"]} if whole else {})
+
+
+def _kind(value: Any) -> str:
+    """Return what a stored value is: a table, a synthetic copy, or something else."""
+    items = value.get("tuple") if isinstance(value, dict) else None
+    one = items[0] if isinstance(items, list) and len(items) == 1 else value
+    tag = one.get("type") if isinstance(one, dict) else None
+    # by its tag: the room of synthetic copies is loaded where one is made or drawn
+    return {_registry.tag_of(Answer): "table", "synthetic.Fitted": "copy"}.get(str(tag), "value")
+
+
+def policy_mark(facts: Result) -> str:
+    """Return what tells a policy from another: a form that was made for one changes no other."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def policy(desk: Desk, request: Request) -> Result:
@@ -178,6 +195,11 @@ def policy(desk: Desk, request: Request) -> Result:
     options = request["options"]
     if options.get("policy") is not None:
         facts = options["policy"]
+        if options.get("was") not in (None, policy_mark(requests.policy_json(curator.policy))):
+            raise InvalidInput(
+                "the budgets were changed by somebody else since you loaded the page. Nothing was changed. "
+                "Load it again, and look at what is there now."
+            )
         per = curator.policy.budget.per
         budget_ = Budget(**numbers(facts["budget"]), per=per)
         analysts = tuple(

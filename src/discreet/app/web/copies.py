@@ -22,6 +22,7 @@ from ...synthetic import Fitted, SyntheticAnswer, SyntheticCopy
 from ...tables.engines.duckdb import connect
 from .. import requests
 from .bookkeeping import visible_releases
+from .formats import harmless
 from .sessions import Desk, Options, Request, Result, numbers, session_of
 
 # what an engine may use to answer a question to a copy
@@ -126,13 +127,9 @@ def _harmless(table: pa.Table) -> pa.Table:
     """Return a table whose texts no spreadsheet runs as a formula."""
     for place, name in enumerate(table.column_names):
         if pa.types.is_string(table.schema.field(place).type):
-            texts = [_quoted(value) for value in table.column(place).to_pylist()]
+            texts = [text and harmless(text) for text in table.column(place).to_pylist()]
             table = table.set_column(place, name, pa.array(texts, pa.string()))
-    return table.rename_columns([_quoted(name) or "" for name in table.column_names])
-
-
-def _quoted(text: str | None) -> str | None:
-    return "'" + text if text and text[0] in "=+-@\t\r" else text
+    return table.rename_columns([harmless(name) for name in table.column_names])
 
 
 def ask_copy(desk: Desk, request: Request) -> Result:

@@ -77,9 +77,9 @@ class FrontDesk:
         self.data.start()
         await self.previews.ready()
         await self.data.ready()
-        await self._renew_grants()
+        await self.renew_grants()
 
-    async def _renew_grants(self) -> None:
+    async def renew_grants(self) -> None:
         """Grant each dataset to the analysts of its policy, which may have been changed on the shell."""
         steward = Person("steward", Role.STEWARD)
         for dataset in self.store.datasets(steward):

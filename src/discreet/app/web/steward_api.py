@@ -32,6 +32,8 @@ async def people(request: Request, person: Steward) -> dict[str, Any]:
 async def add_person(request: Request, body: bodies.PersonBody, person: Steward) -> dict[str, Any]:
     """Add a person. Without a token they cannot do anything yet."""
     store_of(request).add_person(body.name, body.role)
+    # policies may have named them before
+    await desk_of(request).renew_grants()
     await record(request, person, f"added {body.role} {body.name}", body.name)
     return {"name": body.name, "role": body.role}
 
@@ -153,12 +155,17 @@ async def change_policy(
     return await set_policy(request, person, name, body)
 
 
-async def set_policy(request: Request, person: Person, name: str, body: bodies.PolicyBody) -> dict[str, Any]:
-    """Change a policy, and who may see the dataset."""
+async def set_policy(
+    request: Request, person: Person, name: str, body: bodies.PolicyBody, was: str | None = None
+) -> dict[str, Any]:
+    """Change a policy, and who may see the dataset. `was`: the mark of the policy that is to be changed;
+    another one stays."""
     dataset = granted(request, name, person)
     facts = body.model_dump()
     large = facts.pop("large_delta")
-    changed = await desk_of(request).change("policy", person, dataset, policy=facts, large_delta=large)
+    changed = await desk_of(request).change(
+        "policy", person, dataset, policy=facts, large_delta=large, was=was
+    )
     store_of(request).set_grants(name, list(changed["analysts"]))
     await record(request, person, f"changed budgets of {name}", datasets=[dataset])
     return changed

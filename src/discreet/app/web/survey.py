@@ -34,7 +34,7 @@ from ..._registry import to_json
 from . import charts
 from .errors import body_of
 from .limits import BodyLimit
-from .pages import TEMPLATES
+from .rendering import TEMPLATES
 from .server import HEADERS, STATIC
 
 _TOP = {"title", "about", "people", "question"}
@@ -249,9 +249,9 @@ def _results_page(survey: Survey, kept: Reports) -> str:
         facts = results_of(question, kept.of(question.name))
         chart = ""
         if facts["estimates"] is not None:
-            errors = [facts["error"]] * len(facts["estimates"])
+            ends = [(value - facts["error"], value + facts["error"]) for value in facts["estimates"]]
             title = f"{question.text}: estimates with 95% intervals"
-            chart = charts.bars(facts["labels"], facts["estimates"], errors, title)
+            chart = charts.bars(facts["labels"], facts["estimates"], ends, title)
         lines.append(facts | {"chart": Markup(chart)})
     return TEMPLATES.get_template("results.html").render(survey=survey, lines=lines, fewest=FEWEST)
 
