@@ -26,6 +26,11 @@ EVERYBODY = (Role.STEWARD, Role.ANALYST, Role.AUDITOR)
 ASKERS = (Role.STEWARD, Role.ANALYST)
 
 
+def cookie_name(settings: Settings) -> str:
+    """Return the name of the session's cookie: over TLS one that no other host can set (`__Host-`)."""
+    return f"__Host-{COOKIE}" if settings.secure else COOKIE
+
+
 class Rates:
     """A token bucket for each of at most `most` keys."""
 
@@ -59,7 +64,7 @@ class Gate:
             scheme, _, token = header.partition(" ")
             who = self.store.by_token(token.strip()) if scheme.lower() == "bearer" else None
         else:
-            cookie = request.cookies.get(COOKIE)
+            cookie = request.cookies.get(cookie_name(self.settings))
             who = self.store.by_cookie(cookie) if cookie else None
         if who is None:
             raise HTTPError(

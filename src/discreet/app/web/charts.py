@@ -73,7 +73,8 @@ def bars(labels: Sequence[str], heights: Sequence[float | None], ends: Sequence[
             f'<rect class="bar" x="{start:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{thick:.1f}"/>'
         )
         if interval is not None:
-            parts.append(_whisker(*(left + scale * (at - low) for at in interval), middle))
+            start, end = (left + scale * (at - low) for at in interval)
+            parts.append(_whisker(start, end, middle))
         parts.append(_text(edge, middle + 4, said[i], "value"))
     return _svg(title, 16 + len(rows) * _BAR, parts)
 

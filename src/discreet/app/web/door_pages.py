@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import HTMLResponse, RedirectResponse, Response
 
 from ..._errors import InvalidInput
-from .auth import COOKIE, check_origin, store_of
+from .auth import check_origin, cookie_name, store_of
 from .errors import HTTPError
 from .rendering import Anybody, form_of, render
 from .tokens import same
@@ -56,7 +56,7 @@ async def login(request: Request) -> Response:
         return render(request, "login.html", 401, **shown)
     response = RedirectResponse("/", 303)
     response.set_cookie(
-        COOKIE,
+        cookie_name(settings),
         store.open_session(person, settings.session_hours),
         max_age=int(settings.session_hours * 3600),
         httponly=True,
@@ -70,9 +70,10 @@ async def login(request: Request) -> Response:
 @router.post("/logout")
 async def logout(request: Request, person: Anybody) -> Response:
     """Close the browser session."""
-    store_of(request).close_session(request.cookies.get(COOKIE, ""))
+    settings = request.app.state.settings
+    store_of(request).close_session(request.cookies.get(cookie_name(settings), ""))
     response = RedirectResponse("/login", 303)
-    response.delete_cookie(COOKIE)
+    response.delete_cookie(cookie_name(settings), secure=settings.secure, httponly=True, samesite="strict")
     return response
 
 

@@ -17,6 +17,7 @@ from .errors import DOCUMENTED, HTTPError
 from .store import Dataset, Person, Role
 
 router = APIRouter(prefix="/api/v1", responses=DOCUMENTED)
+DATABASES = (".duckdb", ".db", ".ddb")
 Steward = Annotated[Person, Depends(allow(Role.STEWARD))]
 PersonName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]+$")]
 TokenId = Annotated[str, Path(min_length=16, max_length=16, pattern="^[0-9a-f]+$")]
@@ -98,8 +99,13 @@ def located(request: Request, path: str) -> str:
     """Return the real path of a data source, inside a configured root."""
     file, mark, table = path.partition("::")
     real = str(desk_of(request).settings.under_root(file))
-    if real.endswith((".key", ".ledger", ".toml", "-journal", "-wal")):
+    if real.endswith((".key", ".ledger", ".toml", ".part", "-journal", "-lock", "-wal", "-shm")):
         raise InvalidInput(f"{path!r} is not a data file. Nothing was opened.")
+    if mark and (not real.endswith(DATABASES) or not table or set(table) & set("/\\\0") or ".." in table):
+        # the schema and the ledger are named after the table
+        raise InvalidInput(
+            f"{path!r} names no table of a database (FILE{DATABASES[0]}::TABLE). Nothing was opened."
+        )
     return real + mark + table
 
 
