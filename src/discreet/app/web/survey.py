@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from markupsafe import Markup
@@ -226,6 +227,13 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
         return HTMLResponse(_results_page(survey, kept))
 
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        # without what was sent
+        said = 'reports are sent as {"reports": {question: report}}. Nothing was kept.'
+        return JSONResponse(body_of("InvalidRequest", said), 422)
+
     _guard(app, {"127.0.0.1", "localhost", "[::1]", *hosts})
     return app
 
