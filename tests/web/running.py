@@ -41,7 +41,8 @@ class Server:
             env={**os.environ, "PYTHONPATH": paths},
             start_new_session=True,
         )
-        deadline = time.monotonic() + 60
+        # two seconds on a quiet machine, a minute on one with a load of thirty
+        deadline = time.monotonic() + 180
         while time.monotonic() < deadline:
             try:
                 httpx.get(f"{self.url}/login", timeout=5)
@@ -50,6 +51,7 @@ class Server:
                 time.sleep(0.1)
                 continue
             return self
+        self.kill()
         raise AssertionError("the server did not start")
 
     def kill(self) -> None:

@@ -127,6 +127,32 @@ def test_the_true_answer_never_leaves_the_page(browser, survey):
     page.context.close()
 
 
+def test_a_respondent_may_leave_out_is_told_of_mistakes_and_of_a_server_that_is_gone(browser, survey):
+    """On a phone, in the dark; what is out of range is left out, and said."""
+    context = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark")
+    page = context.new_page()
+    page.goto(survey[0])
+    page.wait_for_selector("fieldset >> nth=1")
+    page.fill("input[type=number]", "1000")
+    assert "left out" in page.inner_text("[role=status]")
+    assert page.locator("#draw").is_disabled()
+    page.click("label:has-text('SECRETCATEGORY')")
+    page.click("label:has-text('I leave this out')")
+    assert page.locator("#draw").is_disabled(), "nothing was answered"
+    page.fill("input[type=number]", "3")
+    page.click("#draw")
+    page.wait_for_selector("#reports")
+    assert list(json.loads(page.inner_text("#reports"))) == ["drinks"]
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    context.set_offline(True)
+    page.click("#send")
+    page.wait_for_selector("#failed")
+    context.set_offline(False)
+    page.click("#send")
+    page.wait_for_selector("#thanks")
+    context.close()
+
+
 def test_a_page_loaded_again_before_sending_sends_the_same_report(browser, survey):
     page = answered(browser, survey[0], "3")
     page.click("#draw")
@@ -177,8 +203,11 @@ def test_reports_that_are_none_are_refused(survey):
     ):
         reply = httpx.post(f"{survey[0]}/reports", json=body)
         assert reply.status_code == 400, body
-    for body in ({}, {"reports": {}}, {"reports": {}, "name": "me"}):
-        assert httpx.post(f"{survey[0]}/reports", json=body).status_code == 422
+    for body in ({}, {"reports": {}}, {"reports": {}, "name": "MYNAME"}):
+        reply = httpx.post(f"{survey[0]}/reports", json=body)
+        assert reply.status_code == 422
+        assert reply.json()["error"]["kind"] == "InvalidRequest"
+        assert "MYNAME" not in reply.text
 
 
 def test_estimates_come_with_errors_that_hold(tmp_path):

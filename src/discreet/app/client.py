@@ -11,11 +11,13 @@ safetensors.
 
 from __future__ import annotations
 
+import functools
+import json
 import time
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
 from .. import _errors, _registry
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
     from .remote import RemoteSession
 
 _LOCAL = ("127.0.0.1", "localhost", "::1")
+# bytes of one answer: a synthetic copy's tables are the largest
+LARGEST = 1 << 29
 
 
 class ServerError(DiscreetError, RuntimeError):
@@ -86,8 +90,7 @@ class Server:
         import httpx
 
         try:
-            reply = self._http.request(method, path, json=body)
-            answer = reply.json()
+            status, answer = self._exchange(method, path, body)
         except (httpx.ConnectError, httpx.ConnectTimeout) as error:
             raise ServerError(
                 f"there is no connection to {self._http.base_url.host}:{self._http.base_url.port or ''} "
@@ -99,23 +102,77 @@ class Server:
                 f"the server did not answer ({type(error).__name__}). What was charged stays charged; the "
                 f"same question again is free once it was answered."
             ) from None
-        except ValueError:
-            raise ServerError(f"the server's answer is no JSON (status {reply.status_code}).") from None
-        if isinstance(answer, dict) and "error" in answer and reply.status_code >= 400:
+        if isinstance(answer, dict) and isinstance(answer.get("error"), dict) and status >= 400:
             raise _raised(answer["error"])
-        if not isinstance(answer, dict) or reply.status_code >= 400:
-            raise ServerError(f"the server answered with status {reply.status_code}.")
-        return answer
+        if not isinstance(answer, dict) or not 200 <= status < 300:
+            raise ServerError(f"the server answered with status {status}.")
+        return Reply(answer)
+
+    def _exchange(self, method: str, path: str, body: Any) -> tuple[int, Any]:
+        """Return the status and the JSON of an answer that is not too large."""
+        with self._http.stream(method, path, json=body) as reply:
+            parts, total = [], 0
+            for part in reply.iter_bytes():
+                parts.append(part)
+                total += len(part)
+                if total > LARGEST:
+                    raise ServerError(f"the server's answer has more than {LARGEST:,} bytes: it was left.")
+        try:
+            return reply.status_code, json.loads(b"".join(parts))
+        except (ValueError, RecursionError):
+            raise ServerError(f"the server's answer is no JSON (status {reply.status_code}).") from None
+
+
+class Reply(dict[str, Any]):
+    """What a server sent: a part that is not there is the server's fault, and said so."""
+
+    def __missing__(self, key: str) -> Any:
+        raise ServerError(f"the server's answer has no {key!r}: is it a discreet server of this version?")
+
+
+_Made = TypeVar("_Made")
+
+
+def understood(function: Callable[..., _Made]) -> Callable[..., _Made]:
+    """Return a function that makes something of what a server sent; where that cannot be made out, it says
+    so, whatever was sent."""
+
+    @functools.wraps(function)
+    def made(*arguments: Any, **named: Any) -> _Made:
+        try:
+            return function(*arguments, **named)
+        except DiscreetError:
+            raise
+        except (
+            ArithmeticError,
+            AttributeError,
+            LookupError,
+            MemoryError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ) as error:
+            raise ServerError(
+                f"the server's answer cannot be made out ({type(error).__name__}): is it a discreet server "
+                f"of this version?"
+            ) from None
+
+    return made
+
+
+def _printable(text: str) -> str:
+    """Return a message without what a terminal would obey."""
+    return "".join(mark if mark.isprintable() or mark == "\n" else "\ufffd" for mark in text[:4000])
 
 
 def _raised(error: Mapping[str, Any]) -> DiscreetError:
     kind = getattr(_errors, str(error.get("kind")), None)
-    message = str(error.get("message"))
+    message = _printable(str(error.get("message")))
     if error.get("kind") == "QueryError":
         kind = InvalidInput
     if isinstance(kind, type) and issubclass(kind, DiscreetError):
         return kind(message)
-    return ServerError(f"{error.get('kind')}: {message}")
+    return ServerError(f"{_printable(str(error.get('kind')))}: {message}")
 
 
 def described(thing: Any) -> Any:
@@ -153,7 +210,7 @@ class Job:
                 result: dict[str, Any] = facts["result"]
                 return result
             if facts["state"] == "failed":
-                raise _raised(facts["result"])
+                raise _raised(facts["result"] if isinstance(facts["result"], dict) else {})
             if facts["state"] not in ("waiting", "running"):
                 raise ServerError(f"the job was {facts['state']}. What it was charged stays charged.")
             if progress is not None:

@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from .. import _registry, _require
+from .. import _require
 from .._errors import InvalidInput
-from .._public import Public
 from .._require import Real
-from ..curator import Budget, values
 from ..mechanisms.protocols import Interactive, Release
 from ..query import Answer, cut_off_sql
 from ..session import Fed, QueryPreview
-from .client import Job, Server, described
+from .client import Job, described, understood
 from .remote_live import RemoteHandle, RemoteStream, RemoteWatch
+from .remote_reading import RemoteReader, described_of
 from .replies import answer_of, copy_of, listed_edges, model_of, preview_of, release_of, sent, work_json
 
 if TYPE_CHECKING:
@@ -27,56 +26,9 @@ if TYPE_CHECKING:
 Progress = Callable[[dict[str, Any]], None]
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteSession:
+@dataclass(frozen=True, slots=True, repr=False)
+class RemoteSession(RemoteReader):
     """One dataset on a server, as who holds the token sees it: the verbs of `Session`."""
-
-    server: Server
-    name: str
-    periods: tuple[str, ...] = ()
-
-    def __repr__(self) -> str:
-        return f"<RemoteSession of {self.name!r}>"
-
-    def call(self, method: str, path: str, **body: Any) -> dict[str, Any]:
-        """Send a request about this dataset; what is None is left out."""
-        if method == "GET":
-            return self.server.call("GET", f"/datasets/{self.name}{path}")
-        return self.server.call(method, f"/datasets/{self.name}{path}", self._body(body))
-
-    def _body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        fields = {key: value for key, value in body.items() if value is not None}
-        return fields | ({"periods": list(self.periods)} if self.periods else {})
-
-    @property
-    def public(self) -> Public:
-        """What everybody may know about the table."""
-        public: Public = _registry.from_json(self.call("GET", "")["public"])
-        return public
-
-    @property
-    def budget(self) -> Budget:
-        budget: Budget = _registry.from_json(self.call("GET", "/budget")["budget"])
-        return budget
-
-    @property
-    def spent(self) -> float:
-        return float(self.call("GET", "/budget")["used"])
-
-    @property
-    def remaining(self) -> float:
-        return float(self.call("GET", "/budget")["remaining"])
-
-    @property
-    def accounts(self) -> list[dict[str, Any]]:
-        accounts: list[dict[str, Any]] = self.call("GET", "/budget")["accounts"]
-        return accounts
-
-    @property
-    def ledger(self) -> list[dict[str, Any]]:
-        """The entries that the token's holder may see."""
-        entries: list[dict[str, Any]] = self.call("GET", "/ledger?last=1000")["entries"]
-        return entries
 
     def during(self, *periods: str) -> RemoteSession:
         """Return the rows of some periods only."""
@@ -163,7 +115,9 @@ class RemoteSession:
 
         pieces = [work_json(one) for one in _require.listed(work=work)]
         facts = self.call("POST", "/plan", work=pieces, epsilon=float(epsilon), together=together)
-        return BudgetPlan(self, facts["epsilon"], tuple(item_of(item) for item in facts["items"]))
+        return understood(
+            lambda: BudgetPlan(self, facts["epsilon"], tuple(item_of(item) for item in facts["items"]))
+        )()
 
     @_require.spelled
     def explain(
@@ -178,7 +132,7 @@ class RemoteSession:
         from .web.planning import explanation_of
 
         terms = sent({"audience": audience, "delta": delta, **options})
-        return explanation_of(self.call("POST", "/explain", sql=text, **terms))
+        return understood(explanation_of)(self.call("POST", "/explain", sql=text, **terms))
 
     @_require.spelled
     def cut_off(
@@ -203,7 +157,7 @@ class RemoteSession:
     def start(self, interactive: Any) -> RemoteHandle:
         """Pay for a live mechanism, and open it."""
         facts = self.call("POST", "/live", mechanism=described(interactive))
-        return RemoteHandle(self, facts["number"], _registry.from_json(facts["mechanism"]))
+        return RemoteHandle(self, facts["number"], described_of(facts["mechanism"]))
 
     @_require.spelled
     def feed(self, live: Any, *, number: int | None = None) -> Fed:
@@ -223,7 +177,7 @@ class RemoteSession:
             )
         facts = self.call("POST", f"/live/{int(number)}/feed")
         release = None if facts["release"] is None else release_of(facts["release"])
-        resumed = RemoteHandle(self, facts["number"], _registry.from_json(facts["mechanism"]))
+        resumed = RemoteHandle(self, facts["number"], described_of(facts["mechanism"]))
         return Fed(RemoteWatch(resumed) if isinstance(live, RemoteWatch) else resumed, release)
 
     @_require.spelled
@@ -254,7 +208,7 @@ class RemoteSession:
         }
         terms |= {"questions": questions, "sensitivity": sensitivity, "monotone": monotone, "split": split}
         facts = self.call("POST", "/watches", threshold=threshold, **sent(terms))
-        return RemoteWatch(RemoteHandle(self, facts["number"], _registry.from_json(facts["mechanism"])))
+        return RemoteWatch(RemoteHandle(self, facts["number"], described_of(facts["mechanism"])))
 
     @_require.spelled
     def stream(
@@ -389,19 +343,27 @@ class RemoteSession:
         )  # fmt: skip
         return self.ask(distance)
 
-    def copies(self) -> list[dict[str, Any]]:
-        """List the synthetic copies of the token's holder."""
-        listed: list[dict[str, Any]] = self.call("GET", "/copies?last=1000")["copies"]
-        return listed
+    def __getattr__(self, name: str) -> Any:
+        if name == "curator":
+            raise AttributeError(
+                "the curator is in the server's process, and not here. What it knows is in `ledger`, "
+                "`releases()` and `accounts`; a steward has it with dp.open(...) beside the data."
+            )
+        raise AttributeError(f"a session over HTTP has no {name!r}")
 
-    def copy(self, number: int, rows: int | None = None, *, seed: int | None = None) -> SyntheticCopy:
-        """Return a synthetic copy that was made before; the same rows as on the server unless told
-        otherwise."""
-        facts = self.call("GET", f"/copies/{int(number)}")
-        return copy_of(facts, rows, int(number) if seed is None else seed)
+    def as_analyst(self, name: str) -> RemoteSession:
+        """Refused: who asks is whose token it is."""
+        raise InvalidInput(
+            f"who asks here is whose token was given, not {name!r}. Nothing was done. Connect with that "
+            f"person's token: dp.connect(url, token)."
+        )
 
     def train(self, trainer: Any, **_: Any) -> Any:
         """Refuse: a trainer holds a torch module, which has no description."""
+        return described(trainer)
+
+    def resume(self, trainer: Any, checkpoint: Any, **_: Any) -> Any:
+        """Refused: a run and its checkpoint are in the steward's process."""
         return described(trainer)
 
     def online(self, loss: Any, **_: Any) -> Any:
@@ -418,12 +380,3 @@ class RemoteSession:
     def teach(self, learner: Any, **_: Any) -> Any:
         """Refuse: a learner is an object of another package, which has no description."""
         return described(learner)
-
-    def releases(self) -> list[dict[str, Any]]:
-        """Return the stored releases of the token's holder."""
-        listed: list[dict[str, Any]] = self.call("GET", "/releases?last=1000")["releases"]
-        return listed
-
-    def release(self, number: int) -> Any:
-        """Return the value of a stored release."""
-        return values.decode(self.call("GET", f"/releases/{int(number)}")["value"])

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from .. import _registry
 from .._errors import InvalidInput
-from ..curator import values
 from ..mechanisms.protocols import Release
 from .client import described
+from .remote_reading import described_of, number_of, value_of
 from .replies import release_of, rows_json
 
 if TYPE_CHECKING:
@@ -60,7 +59,7 @@ class RemoteStream:
     @property
     def counter(self) -> Any:
         """The mechanism that was paid for."""
-        return _registry.from_json(self.facts["mechanism"])
+        return described_of(self.facts["mechanism"])
 
     def feed(self, rows: Any = None, *, tick: str | None = None) -> Release:
         """Close one tick: with the rows of its clock in the server's table, or with rows that the steward
@@ -71,14 +70,14 @@ class RemoteStream:
     @property
     def steps(self) -> int:
         """How many ticks were released, as far as their time has come."""
-        return int(self.facts["steps"])
+        return int(number_of(self.facts["steps"]))
 
     @property
     def history(self) -> list[Any]:
         """Every release so far, in order."""
         facts = self.facts
-        counter = _registry.from_json(facts["mechanism"])
-        return [counter_value(counter, values.decode(value)) for value in facts["history"]]
+        counter = described_of(facts["mechanism"])
+        return [counter_value(counter, value_of(value)) for value in facts["history"]]
 
     @property
     def value(self) -> Any:
@@ -90,7 +89,8 @@ class RemoteStream:
 
     def error(self, confidence: float = 0.95) -> float:
         """Return how far off the newest release may be."""
-        return float(self.session.call("GET", f"/streams/{self.number}?confidence={confidence!r}")["error"])
+        facts = self.session.call("GET", f"/streams/{self.number}?confidence={confidence!r}")
+        return number_of(facts["error"])
 
 
 def counter_value(counter: Any, value: Any) -> Any:

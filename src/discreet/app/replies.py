@@ -16,7 +16,7 @@ from ..mechanisms.protocols import Release
 from ..query import Answer
 from ..query import Preview as QuestionPreview
 from ..session import QueryPreview
-from .client import ServerError, described
+from .client import ServerError, described, understood
 
 if TYPE_CHECKING:
     from ..synthetic import SyntheticCopy
@@ -33,6 +33,7 @@ def sent(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+@understood
 def answer_of(facts: Mapping[str, Any]) -> Answer:
     """Return the answer that a server sent."""
     answer = _registry.from_json(facts["answer"])
@@ -41,12 +42,14 @@ def answer_of(facts: Mapping[str, Any]) -> Answer:
     return answer
 
 
+@understood
 def preview_of(facts: dict[str, Any]) -> QueryPreview:
     """Return the preview of a question, or of several."""
     from ..query import WorkloadPreview
 
     cost = Cost(**facts.pop("budget"))
     facts.pop("admitted"), facts.pop("fits")
+    facts.pop("odds", None)
     event = _registry.from_json(facts.pop("event"))
     kind: Any = QuestionPreview if "keys" in facts else WorkloadPreview
     held = {name: _tuples(value) for name, value in facts.items()}
@@ -57,6 +60,7 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
+@understood
 def release_of(facts: Mapping[str, Any]) -> Release:
     """Return a release with its price and its error."""
     error = values.recalled(facts["errors"])
@@ -66,6 +70,7 @@ def release_of(facts: Mapping[str, Any]) -> Release:
     )
 
 
+@understood
 def model_of(facts: Mapping[str, Any]) -> Any:
     """Return a model that predicts: from JSON, or from safetensors, in which nothing can run."""
     if "safetensors" in facts:
@@ -80,6 +85,7 @@ def model_of(facts: Mapping[str, Any]) -> Any:
     return loads(json.dumps(facts["model"]))
 
 
+@understood
 def copy_of(facts: Mapping[str, Any], rows: int | None, seed: int | None) -> SyntheticCopy:
     """Return a synthetic copy from what was released; its rows are drawn here."""
     from ..synthetic import Fitted, SyntheticCopy

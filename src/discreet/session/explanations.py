@@ -57,7 +57,11 @@ def explain_sql(session: Questions, text: str, audience: str, options: dict[str,
         )
         return shown  # type: ignore[no-any-return]
 
-    facts = [("Data", visible(session.public.table)), ("Unit", _unit(session)), ("Asked", visible(text))]
+    facts = [
+        ("Data", visible(session.public.table)),
+        ("Unit", _unit(session)),
+        ("Asked", visible(" ".join(text.split()))),
+    ]
     title = "What this question would cost, and how good its answer would be"
     return explain_question(
         at, float(epsilon), audience=audience, title=title, size=session.public.size, facts=facts
@@ -81,7 +85,8 @@ def _spending(session: Questions, account: Account) -> Spending:
         for event, body in charges.spending(session.ledger, own):
             spent = spent.plus(rule.price(charges.priced(event, body, charges.cap_name(own))))
             is_own = session.analyst in (STEWARD, body.get("analyst"))
-            text = visible(str(body.get("text") or type(event).__name__)) if is_own else _OTHERS
+            question = " ".join(str(body.get("text") or type(event).__name__).split())
+            text = visible(question) if is_own else _OTHERS
             if steps and text == steps[-1][0] == _OTHERS:
                 # how often others have asked in between, and for how much each, is theirs
                 steps.pop()

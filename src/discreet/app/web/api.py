@@ -213,7 +213,8 @@ def own_job(request: Request, job: str, person: Person) -> dict[str, Any]:
 
 def job_json(job: dict[str, Any]) -> dict[str, Any]:
     """Return what is public of a job: its clock, not its work."""
-    elapsed = min(time.time() - job["created"], job["seconds"])
+    # a clock that was set back shows 0, and one that was set forward the end
+    elapsed = max(0.0, min(time.time() - job["created"], job["seconds"]))
     facts = {name: job[name] for name in ("id", "dataset", "verb", "state", "seconds")}
     running = job["state"] in ("waiting", "running")
     waiting = job["state"] == "waiting"

@@ -14,7 +14,7 @@ from ...session import Session, Watch
 from .. import requests
 from .estimators import estimator_of, model_json
 from .odds import odds
-from .sessions import Desk, Request, Result, numbers, session_of
+from .sessions import Desk, Request, Result, entry_number, numbers, session_of, shown_number
 
 
 def account_json(session: Session) -> dict[str, Any]:
@@ -111,32 +111,35 @@ def start(desk: Desk, request: Request) -> Result:
     """Pay for a described live mechanism, and open it."""
     session, options = session_of(desk, request)
     live = session.start(mechanism_of(options["mechanism"], session.public, (Interactive,)))
-    return {"number": live.number, "mechanism": _registry.to_json(live.mechanism)}
+    return {
+        "number": shown_number(desk, request, live.number),
+        "mechanism": _registry.to_json(live.mechanism),
+    }
 
 
 def watch(desk: Desk, request: Request) -> Result:
     """Pay for a sparse vector over counts."""
     session, options = session_of(desk, request)
     opened = session.watch(options.pop("threshold"), **numbers(options))
-    return {"number": opened.number, "mechanism": _registry.to_json(opened.live.mechanism)}
+    number = shown_number(desk, request, opened.number)
+    return {"number": number, "mechanism": _registry.to_json(opened.live.mechanism)}
 
 
 def answer(desk: Desk, request: Request) -> Result:
     """Answer a question to a live mechanism; only who started it may ask."""
     session, options = session_of(desk, request)
-    number = options["number"]
-    # An entry that is not there and one that is another's are told alike: how long the ledger is says what
-    # others do.
+    number = entry_number(desk, request, options["number"])
+    # A number that means nothing and one that is another's are told alike.
     try:
         body = session.ledger.entry(number).body
     except DiscreetError:
         body = {}
-    described = body.get("mechanism")
-    if body.get("analyst") != request["analyst"] or described is None:
-        raise InvalidInput(f"entry {number} is no live mechanism of yours. Nothing was charged or read.")
-    mechanism = _registry.from_json(described)
+    described = body.get("mechanism") if body.get("analyst") == request["analyst"] else None
+    mechanism = None if described is None else _registry.from_json(described)
     if not isinstance(mechanism, Interactive):
-        raise InvalidInput(f"entry {number} is no live mechanism of yours. Nothing was charged or read.")
+        raise InvalidInput(
+            f"number {options['number']} is no live mechanism of yours. Nothing was charged or read."
+        )
     live = session.curator.resume(mechanism, number)
     question = options["question"]
     if isinstance(question, str):

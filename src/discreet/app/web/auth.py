@@ -26,6 +26,11 @@ EVERYBODY = (Role.STEWARD, Role.ANALYST, Role.AUDITOR)
 ASKERS = (Role.STEWARD, Role.ANALYST)
 
 
+def cookie_name(settings: Settings) -> str:
+    """Return the name of the session's cookie: over TLS one that no other host can set (`__Host-`)."""
+    return f"__Host-{COOKIE}" if settings.secure else COOKIE
+
+
 class Rates:
     """A token bucket for each of at most `most` keys."""
 
@@ -52,20 +57,25 @@ class Gate:
         self.rates = Rates(settings.rate, settings.burst)
         self.logins = Rates(settings.logins / 60, settings.logins)
 
-    def person(self, request: Request) -> Person:
-        """Return who sends a request; refused if nobody known, from another origin, or too often."""
+    def identify(self, request: Request) -> Person:
+        """Return whose token or cookie a request has; refused if nobody's."""
         header = request.headers.get("authorization", "")
         if header:
             scheme, _, token = header.partition(" ")
             who = self.store.by_token(token.strip()) if scheme.lower() == "bearer" else None
         else:
-            cookie = request.cookies.get(COOKIE)
+            cookie = request.cookies.get(cookie_name(self.settings))
             who = self.store.by_cookie(cookie) if cookie else None
         if who is None:
             raise HTTPError(
                 "NotLoggedIn", "a valid token is needed: Authorization: Bearer dsc_... Nothing was done.",
                 {"WWW-Authenticate": "Bearer"},
             )  # fmt: skip
+        return who
+
+    def person(self, request: Request) -> Person:
+        """Return who sends a request; refused if nobody known, from another origin, or too often."""
+        who = self.identify(request)
         if who.csrf is not None and request.method not in SAFE:
             check_origin(request)
             sent = request.headers.get("x-csrf-token", "")
@@ -87,14 +97,19 @@ def check_origin(request: Request) -> None:
         raise HTTPError("Forbidden", "this came from another site. Nothing was done.")
 
 
+def check_role(person: Person, roles: tuple[Role, ...]) -> None:
+    """Refuse who has none of some roles."""
+    if person.role not in roles:
+        raise HTTPError("Forbidden", f"this is not for the role {person.role}. Nothing was done.")
+
+
 def allow(*roles: Role) -> Callable[[Request], Awaitable[Person]]:
     """Return a dependency that lets some roles pass."""
 
     async def allowed(request: Request) -> Person:
         gate: Gate = request.app.state.gate
         person = gate.person(request)
-        if person.role not in roles:
-            raise HTTPError("Forbidden", f"this is not for the role {person.role}. Nothing was done.")
+        check_role(person, roles)
         return person
 
     allowed.roles = roles  # type: ignore[attr-defined]

@@ -3,6 +3,8 @@ datasets."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -15,6 +17,7 @@ from ..._errors import InvalidInput, Unsupported
 from ...curator import STEWARD, Budget, Policy, books
 from ...query import Answer
 from .. import entries, requests
+from .numbering import Numbers
 from .sessions import Desk, Request, Result, numbers
 
 
@@ -28,7 +31,8 @@ def ledger(desk: Desk, request: Request) -> Result:
         # what points to a charge says when its work was done: an analyst sees the charges alone
         charges = [e for e in shown if e.kind in (books.SPENDING, books.SERVED)]
         delta = session.budget.delta
-        return {"entries": [_analyst_line(e, delta) for e in charges[-last:]]}
+        own = desk.numbers(request["dataset"], request["analyst"])
+        return {"entries": [_analyst_line(e, delta, own) for e in charges[-last:]]}
     opened = desk.session(request["dataset"], STEWARD).ledger
     delta = books.policy_of(opened).budget.delta
     listed = list(opened.entries(after=max(0, opened.anchor.seq - last)))
@@ -36,13 +40,17 @@ def ledger(desk: Desk, request: Request) -> Result:
     return {"entries": lines, "anchor": str(opened.anchor)}
 
 
-def _analyst_line(entry: Any, delta: float) -> Result:
+def _analyst_line(entry: Any, delta: float, own: Numbers) -> Result:
+    """Return a charge as its analyst sees it: under their own number, and without what points to others."""
     facts = entries.without_totals(entry)
-    body = {k: v for k, v in facts["body"].items() if k != "own"}
+    body = {k: v for k, v in facts["body"].items() if k not in ("own", "release")}
+    said = "served from the store" if entry.kind == books.SERVED else entries.what(entry)
+    text = entry.body.get("text")
     return facts | {
         "body": body,
+        "seq": own.shown(entry.seq),
         "time": entry.time[:16] + "Z",
-        "what": entries.what(entry),
+        "what": f"{said}: {text}" if entry.kind == books.SERVED and text else said,
         "price": entries.price(entry.body, delta),
     }
 
@@ -84,16 +92,24 @@ def _alone(event: Any, delta: float) -> float | None:
     return None
 
 
-def visible_releases(desk: Desk, request: Request) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the stored releases that who asks may see, each with its charge: an analyst's own and those
-    served to them, once their time has come; all for the steward.
+def visible_releases(desk: Desk, request: Request) -> list[tuple[int, Any, Any]]:
+    """Return the stored releases that who asks may see, each with its number and its charge: an analyst's own
+    and those served to them, once their time has come; all for the steward.
+
+    They are in the order of their numbers, which is that of the charges: the order of the releases would say
+    which of two questions took longer.
 
     What was served to an analyst is shown as they asked it: who asked first, when and in which words is
-    not theirs to know.
+    not theirs to know. Its number is that of their own charge, or of its being served.
     """
+    return sorted(_visible(desk, request), key=lambda one: one[0])
+
+
+def _visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, Any]]:
     session = desk.session(request["dataset"], request["analyst"])
     analyst, mine = request["analyst"], request["role"] == "analyst"
     horizon = datetime.fromtimestamp(request["options"]["horizon"], UTC)
+    shown_as = desk.numbers(request["dataset"], analyst)
     charges: dict[int, Any] = {}
     stored: dict[int, Any] = {}
     served: dict[int, Any] = {}
@@ -108,14 +124,16 @@ def visible_releases(desk: Desk, request: Request) -> Iterator[tuple[int, Any, A
         charge = charges[entry.body["charge"]]
         own = entry.body["analyst"] == analyst
         early = own and datetime.fromisoformat(charge.time) > horizon
-        if not mine or (own and not early):
+        if not mine:
             yield number, entry, charge
+        elif own and not early:
+            yield shown_as.shown(charge.seq), entry, charge
         elif not own and number in served:
             asked = served[number]
             value = _reworded(entry.body["value"], asked.body.get("text") or "")
             shown = {"analyst": analyst, "text": asked.body.get("text")}
             yield (
-                number,
+                shown_as.shown(asked.seq),
                 replace(entry, body=entry.body | {"analyst": analyst, "value": value}),
                 replace(charge, time=asked.time, body=charge.body | shown),
             )
@@ -137,12 +155,12 @@ def releases(desk: Desk, request: Request) -> Result:
     number, last = request["options"].get("number"), request["options"]["last"]
     delta = desk.session(request["dataset"], request["analyst"]).budget.delta
     if number is None:
-        shown = list(visible_releases(desk, request))[-last:]
+        shown = visible_releases(desk, request)[-last:]
         return {"releases": [_release_line(*one, delta, whole=False) for one in shown]}
     for one in visible_releases(desk, request):
         if one[0] == number:
             return _release_line(*one, delta, whole=True)
-    raise InvalidInput(f"there is no stored release {number} of yours.")
+    raise InvalidInput(f"no stored release of yours has the number {number}.")
 
 
 def _release_line(number: int, entry: Any, charge: Any, delta: float, *, whole: bool) -> Result:
@@ -152,8 +170,23 @@ def _release_line(number: int, entry: Any, charge: Any, delta: float, *, whole: 
         "time": charge.time[:16] + "Z",
         "text": charge.body.get("text"),
         "price": entries.price(charge.body, delta),
+        "kind": _kind(entry.body["value"]),
     }
     return line | ({"value": entry.body["value"], "event": charge.body["event"]} if whole else {})
+
+
+def _kind(value: Any) -> str:
+    """Return what a stored value is: a table, a synthetic copy, or something else."""
+    items = value.get("tuple") if isinstance(value, dict) else None
+    one = items[0] if isinstance(items, list) and len(items) == 1 else value
+    tag = one.get("type") if isinstance(one, dict) else None
+    # by its tag: the room of synthetic copies is loaded where one is made or drawn
+    return {_registry.tag_of(Answer): "table", "synthetic.Fitted": "copy"}.get(str(tag), "value")
+
+
+def policy_mark(facts: Result) -> str:
+    """Return what tells a policy from another: a form that was made for one changes no other."""
+    return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def policy(desk: Desk, request: Request) -> Result:
@@ -162,6 +195,11 @@ def policy(desk: Desk, request: Request) -> Result:
     options = request["options"]
     if options.get("policy") is not None:
         facts = options["policy"]
+        if options.get("was") not in (None, policy_mark(requests.policy_json(curator.policy))):
+            raise InvalidInput(
+                "the budgets were changed by somebody else since you loaded the page. Nothing was changed. "
+                "Load it again, and look at what is there now."
+            )
         per = curator.policy.budget.per
         budget_ = Budget(**numbers(facts["budget"]), per=per)
         analysts = tuple(

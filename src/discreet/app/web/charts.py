@@ -7,18 +7,23 @@ from collections.abc import Sequence
 from datetime import datetime
 from html import escape
 
-_WIDTH, _BAR, _LEFT, _RIGHT = 640.0, 26.0, 150.0, 100.0
-_MOST = 40
-_ROOM = _WIDTH - _LEFT - _RIGHT
+from .formats import figure
+
+# narrow enough to be read on a phone without scrolling
+_WIDTH, _BAR, _LETTER = 440.0, 26.0, 7.4
+_MOST, _LONGEST = 40, 18
 
 
-def _number(value: float) -> str:
-    if value == 0 or not math.isfinite(value):
-        return "0" if value == 0 else "∞"
-    if abs(value) >= 10 and value == round(value):
-        return f"{value:,.0f}"
-    digits = max(0, 2 - math.floor(math.log10(abs(value)))) if abs(value) < 1e15 else 0
-    return f"{value:,.{min(digits, 6)}f}"
+def _number(value: float, error: float | None = None) -> str:
+    """Return a number with the decimals that its error allows; by itself, with two or three digits."""
+    return figure(value, error if error else abs(value) / 10 or None)
+
+
+def _margins(labels: Sequence[str], said: Sequence[str]) -> tuple[float, float, float]:
+    """Return where bars begin, how much room they have, and where the numbers end: as the texts need it."""
+    left = 14 + _LETTER * max(min(len(label), _LONGEST) for label in labels)
+    right = 14 + _LETTER * max(map(len, said))
+    return left, max(60.0, _WIDTH - left - right), _WIDTH - 4
 
 
 def _svg(title: str, tall: float, parts: Sequence[str]) -> str:
@@ -30,7 +35,7 @@ def _svg(title: str, tall: float, parts: Sequence[str]) -> str:
 
 
 def _text(x: float, y: float, said: str, kind: str = "", end: bool = True) -> str:
-    short = said if len(said) <= 22 or kind == "value" else said[:21] + "…"
+    short = said if len(said) <= _LONGEST or kind == "value" else said[: _LONGEST - 1] + "…"
     anchor = ' text-anchor="end"' if end else ""
     mark = f' class="{kind}"' if kind else ""
     return f'<text{mark} x="{x:g}" y="{y:.1f}"{anchor}>{escape(short)}</text>'
@@ -41,34 +46,47 @@ def _whisker(start: float, end: float, middle: float) -> str:
     return f'<path class="whisker" d="M{start:.1f} {middle:.1f}H{end:.1f}{ends}"/>'
 
 
-def bars(
-    labels: Sequence[str], heights: Sequence[float | None], errors: Sequence[float | None], title: str
-) -> str:
-    """Return horizontal bars with error bars; nothing is drawn for a height that is None."""
-    rows = list(zip(labels, heights, errors, strict=True))[:_MOST]
-    spans = [(h, e or 0.0) for _, h, e in rows if h is not None and math.isfinite(h + (e or 0.0))]
+Ends = tuple[float, float] | None
+
+
+def bars(labels: Sequence[str], heights: Sequence[float | None], ends: Sequence[Ends], title: str) -> str:
+    """Return horizontal bars with the ends of their intervals; nothing is drawn for a height that is None."""
+    rows = list(zip(labels, heights, ends, strict=True))[:_MOST]
+    spans = [(h, h) if e is None else e for _, h, e in rows if h is not None]
+    spans = [span for span in spans if math.isfinite(span[1] - span[0])]
     if not spans:
         return ""
-    low, high = min(0.0, *(h - e for h, e in spans)), max(0.0, *(h + e for h, e in spans))
-    scale = _ROOM / ((high - low) or 1.0)
+    low, high = min(0.0, *(start for start, _ in spans)), max(0.0, *(end for _, end in spans))
+    said = ["" if h is None else _said(h, e) for _, h, e in rows]
+    left, room, edge = _margins([label for label, _, _ in rows], said)
+    scale = room / ((high - low) or 1.0)
     parts = []
-    for i, (label, height, error) in enumerate(rows):
+    for i, (label, height, interval) in enumerate(rows):
         top = 8 + i * _BAR
         middle = top + _BAR / 2 - 4
-        parts.append(_text(_LEFT - 8, middle + 4, label))
-        if height is None or (height, error or 0.0) not in spans:
+        parts.append(_text(left - 8, middle + 4, label))
+        if height is None or ((height, height) if interval is None else interval) not in spans:
             continue
-        start, end = sorted((_LEFT + scale * (0.0 - low), _LEFT + scale * (height - low)))
+        start, end = sorted((left + scale * (0.0 - low), left + scale * (height - low)))
         wide, thick = max(end - start, 0.5), _BAR - 8
         parts.append(
             f'<rect class="bar" x="{start:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{thick:.1f}"/>'
         )
-        if error:
-            ends = [_LEFT + scale * (height + sign * error - low) for sign in (-1, 1)]
-            parts.append(_whisker(ends[0], ends[1], middle))
-        said = _number(height) + (f" ± {_number(error)}" if error else "")
-        parts.append(_text(_WIDTH - 4, middle + 4, said, "value"))
+        if interval is not None:
+            start, end = (left + scale * (at - low) for at in interval)
+            parts.append(_whisker(start, end, middle))
+        parts.append(_text(edge, middle + 4, said[i], "value"))
     return _svg(title, 16 + len(rows) * _BAR, parts)
+
+
+def _said(height: float, interval: Ends) -> str:
+    """Return a number with its error, or with the ends of an interval that is longer on one side."""
+    if interval is None:
+        return _number(height)
+    below, above = height - interval[0], interval[1] - height
+    if abs(below - above) <= 1e-6 * max(abs(below), abs(above)):
+        return f"{_number(height, above)} ± {_number(above)}"
+    return f"{_number(height, above)} ({_number(interval[0], above)} to {_number(interval[1], above)})"
 
 
 def expected(names: Sequence[str], errors: Sequence[float | None], confidence: float) -> str:
@@ -77,16 +95,17 @@ def expected(names: Sequence[str], errors: Sequence[float | None], confidence: f
     if not pairs:
         return ""
     widest = max(error for _, error in pairs) or 1.0
-    center = _LEFT + _ROOM / 2
+    left, room, edge = _margins([name for name, _ in pairs], [f"± {_number(error)}" for _, error in pairs])
+    center = left + room / 2
     parts = []
     for i, (name, error) in enumerate(pairs):
         middle = 20 + i * _BAR
-        half = _ROOM / 2 * error / widest
+        half = room / 2 * error / widest
         parts += [
-            _text(_LEFT - 8, middle + 4, name),
+            _text(left - 8, middle + 4, name),
             f'<circle class="center" cx="{center:g}" cy="{middle:g}" r="4"/>',
             _whisker(center - half, center + half, middle),
-            _text(_WIDTH - 4, middle + 4, f"± {_number(error)}", "value"),
+            _text(edge, middle + 4, f"± {_number(error)}", "value"),
         ]
     said = "; ".join(f"{name} plus or minus {_number(error)}" for name, error in pairs)
     return _svg(f"Expected error with {confidence:.0%} confidence: {said}", 16 + len(pairs) * _BAR, parts)
@@ -109,7 +128,7 @@ def steps(points: Sequence[tuple[datetime, float]], until: datetime, limit: floa
     edge = tall - 24 - (tall - 40) * limit / top
     parts = [
         f'<path class="limit" d="M40 {edge:.1f}H{_WIDTH - 20:g}"/>',
-        _text(36, edge + 4, _number(limit)),
+        _text(36, edge + 4, f"{limit:,.6g}"),
         f'<path class="line" d="{line}"/>',
         f'<path class="axis" d="M40 {tall - 24:g}H{_WIDTH - 20:g}"/>',
         _text(40, tall - 6, f"{first:%Y-%m-%d %H:%M}", end=False),

@@ -22,6 +22,7 @@ from ...synthetic import Fitted, SyntheticAnswer, SyntheticCopy
 from ...tables.engines.duckdb import connect
 from .. import requests
 from .bookkeeping import visible_releases
+from .formats import harmless
 from .sessions import Desk, Options, Request, Result, numbers, session_of
 
 # what an engine may use to answer a question to a copy
@@ -29,6 +30,8 @@ MEMORY = "1GB"
 # copies that a worker keeps at hand
 KEPT = 4
 _ROW = "__discreet_row"
+# a moment after all times of entries, in the year 2096
+_FAR = 4e9
 
 
 def _terms(options: Options) -> Options:
@@ -65,17 +68,17 @@ def synthesize(desk: Desk, request: Request) -> Result:
     session, options = session_of(desk, request)
     options.pop("rows", None), options.pop("seed", None)
     copy = session.synthesize(None, **_terms(options))
-    encoded = values.encode(copy.fitted)
-    number = next(
-        (
-            entry.seq
-            for entry in reversed(list(session.ledger.entries(kind="release")))
-            if entry.body.get("value") == encoded
-        ),
-        None,
-    )
+    number = _made_number(desk, request, values.encode(copy.fitted))
     return {"number": number, "method": copy.fitted.method, "columns": list(copy.columns),
             **_description(copy)}  # fmt: skip
+
+
+def _made_number(desk: Desk, request: Request, encoded: Any) -> int | None:
+    """Return the number of the copy that a job has made, or had from the store, as who asks sees it."""
+    # no time is awaited here: the job's own is that of this reply
+    whole = request | {"options": {"horizon": _FAR}}
+    listed = [n for n, entry, _ in visible_releases(desk, whole) if entry.body["value"] == encoded]
+    return listed[-1] if listed else None
 
 
 def _description(copy: SyntheticCopy) -> Result:
@@ -124,13 +127,9 @@ def _harmless(table: pa.Table) -> pa.Table:
     """Return a table whose texts no spreadsheet runs as a formula."""
     for place, name in enumerate(table.column_names):
         if pa.types.is_string(table.schema.field(place).type):
-            texts = [_quoted(value) for value in table.column(place).to_pylist()]
+            texts = [text and harmless(text) for text in table.column(place).to_pylist()]
             table = table.set_column(place, name, pa.array(texts, pa.string()))
-    return table.rename_columns([_quoted(name) or "" for name in table.column_names])
-
-
-def _quoted(text: str | None) -> str | None:
-    return "'" + text if text and text[0] in "=+-@\t\r" else text
+    return table.rename_columns([harmless(name) for name in table.column_names])
 
 
 def ask_copy(desk: Desk, request: Request) -> Result:
@@ -192,4 +191,4 @@ def _released(desk: Desk, request: Request, number: int) -> tuple[Any, Any]:
     for seq, entry, charge in visible_releases(desk, request):
         if seq == number and isinstance(entry.body["value"], dict) and entry.body["value"].get("type") == tag:
             return entry, charge
-    raise InvalidInput(f"there is no synthetic copy {number} of yours.")
+    raise InvalidInput(f"no synthetic copy of yours has the number {number}.")

@@ -26,8 +26,10 @@ from .store import Dataset, Person, Role, ServerStore
 from .workers import TIMED_OUT, Lane
 
 QUICK = 30.0
-# free work that may take long: what a request names can be large
+# Free work that may take long: what a request names can be large. A preview takes about 10 CPU-ms, one with
+# Gaussian noise 2 s (an accountant searches), one of 900 sums by accuracy 1.4 s.
 SLOW = ("plan", "explain", "preview_copy")
+LONG = 2_000
 
 
 def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
@@ -38,6 +40,16 @@ def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
     (105.0, 101.5)
     """
     return arrived + min(limit, tick * max(1, math.ceil((now - arrived) / tick - 1e-6)))
+
+
+def takes_long(verb: str, options: dict[str, Any]) -> bool:
+    """Return whether free work may take so long that others' previews must not wait for it.
+
+    What is not seen here holds up the previews of who asked it only: one person has one previewer.
+    """
+    searched = options.get("noise") == "gaussian" or (verb == "odds" and bool(options.get("delta")))
+    named = options.keys() & {"queries", "mechanism", "rho"}
+    return verb in SLOW or searched or bool(named) or len(options.get("sql") or "") > LONG
 
 
 def books_of(ledger: str) -> str:
@@ -54,7 +66,9 @@ class FrontDesk:
     def __init__(self, settings: Settings, store: ServerStore) -> None:
         self.settings, self.store = settings, store
         seconds, rows, count = settings.seconds, settings.answer_rows, settings.workers
-        self.previews = Lane(False, settings.previewers, seconds, rows, settings.previewers, self._warm)
+        # One person never has all previewers either.
+        most = max(1, settings.previewers - 1)
+        self.previews = Lane(False, settings.previewers, seconds, rows, most, self._warm)
         self.data = Lane(True, count, seconds, rows, max(1, count - 1), self._warm)
         # What is free but may take long has processes of its own, without a table, started when first needed.
         self.drawing = Lane(False, count, seconds, rows, max(1, count - 1), copy_rows=settings.copy_rows)
@@ -77,9 +91,9 @@ class FrontDesk:
         self.data.start()
         await self.previews.ready()
         await self.data.ready()
-        await self._renew_grants()
+        await self.renew_grants()
 
-    async def _renew_grants(self) -> None:
+    async def renew_grants(self) -> None:
         """Grant each dataset to the analysts of its policy, which may have been changed on the shell."""
         steward = Person("steward", Role.STEWARD)
         for dataset in self.store.datasets(steward):
@@ -100,7 +114,7 @@ class FrontDesk:
 
         What may take long is done where it holds up nobody's preview of a question.
         """
-        if verb in SLOW or options.keys() & {"queries", "mechanism"}:
+        if takes_long(verb, options):
             return await self.draw(verb, person, dataset, **options)
         return await self._call_previews(verb, person, dataset, options)
 
@@ -254,8 +268,7 @@ class FrontDesk:
                 self.store.set_job(job, state, result, only=("waiting", "running"))
         finally:
             if lane is not None:
-                for worker in lane.workers:
-                    worker.process.kill()
+                lane.end()
                 await asyncio.shield(asyncio.to_thread(lane.stop))
 
     def cancel(self, job: str) -> bool:

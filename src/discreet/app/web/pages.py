@@ -1,8 +1,5 @@
-"""The console: pages for people, rendered on the server; parts of them are exchanged by htmx.
-
-Everything that others wrote is escaped by the templates. A form carries the session's CSRF token in a header
-(htmx) or in a field; `person_of` and `form_of` check it.
-"""
+"""The console: pages of datasets, questions and answers, rendered on the server; parts of them are exchanged
+by htmx."""
 
 from __future__ import annotations
 
@@ -10,12 +7,10 @@ import csv
 import io
 import json
 import math
-from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Request
-from fastapi.responses import HTMLResponse, RedirectResponse, Response
-from jinja2 import Environment, FileSystemLoader, select_autoescape
+from fastapi import APIRouter, Request
+from fastapi.responses import HTMLResponse, Response
 from markupsafe import Markup
 
 from ... import _registry
@@ -24,121 +19,13 @@ from ..._public import Boolean, Bounds, Categories, Dates
 from ...curator import values
 from ...tables.engine import quoted
 from . import api, charts
-from .auth import ASKERS, COOKIE, EVERYBODY, allow, check_origin, desk_of, granted, store_of
+from .auth import desk_of, granted, store_of
 from .errors import HTTPError
+from .formats import harmless
+from .rendering import Anybody, Asker, form_of, render
 from .store import Dataset, Person
-from .tokens import same
 
 router = APIRouter()
-TEMPLATES = Environment(
-    loader=FileSystemLoader(Path(__file__).parent / "templates"),
-    autoescape=select_autoescape(default=True, default_for_string=True),
-    trim_blocks=True,
-    lstrip_blocks=True,
-)
-TEMPLATES.globals["quote"] = quoted
-TEMPLATES.filters["number"] = lambda value: "" if value is None else f"{value:,.4g}"
-
-
-def render(request: Request, template: str, code: int = 200, **facts: Any) -> HTMLResponse:
-    """Return a page; `person` is who looks at it."""
-    facts.setdefault("person", None)
-    facts["demo"] = request.app.state.settings.demo
-    return HTMLResponse(TEMPLATES.get_template(template).render(**facts), code)
-
-
-def error_page(request: Request, kind: str, message: str, code: int) -> Response:
-    """Return an error for a person: a part of a page for htmx, a page else; to the log-in if nobody is."""
-    if kind == "NotLoggedIn":
-        if request.headers.get("hx-request"):
-            return Response(status_code=401, headers={"HX-Redirect": "/login"})
-        return RedirectResponse("/login", 303)
-    if request.headers.get("hx-request"):
-        # htmx puts answers with these codes on the page, too (static/console.js)
-        return render(request, "error_part.html", code, kind=kind, message=message)
-    return render(request, "error.html", code, kind=kind, message=message)
-
-
-async def form_of(request: Request) -> dict[str, str]:
-    """Return the fields of a form, each once."""
-    form = await request.form(max_fields=200, max_files=1)
-    return {name: value for name, value in form.items() if isinstance(value, str)}
-
-
-def page_person(*roles: Any) -> Any:
-    """Return a dependency like `allow` that takes the CSRF token from a field as well as from the header."""
-    check = allow(*roles)
-
-    async def allowed(request: Request) -> Person:
-        if request.method == "POST" and "x-csrf-token" not in request.headers:
-            form = await request.form(max_fields=200, max_files=1)
-            sent = form.get("csrf")
-            if isinstance(sent, str):
-                headers = [*request.scope["headers"], (b"x-csrf-token", sent.encode("latin-1", "replace"))]
-                request.scope["headers"] = headers
-                del request._headers
-        return await check(request)
-
-    allowed.roles = roles  # type: ignore[attr-defined]
-    return allowed
-
-
-Anybody = Annotated[Person, Depends(page_person(*EVERYBODY))]
-Asker = Annotated[Person, Depends(page_person(*ASKERS))]
-
-
-async def everyone() -> None:
-    """Mark a route that needs no log-in."""
-
-
-everyone.roles = ()  # type: ignore[attr-defined]
-Everyone = Depends(everyone)
-
-
-@router.get("/login", dependencies=[Everyone])
-async def login_page(request: Request) -> HTMLResponse:
-    """Ask for a token, or a name and a password."""
-    return render(request, "login.html", tokens=request.app.state.settings.demo_tokens)
-
-
-@router.post("/login", dependencies=[Everyone])
-async def login(request: Request) -> Response:
-    """Open a browser session."""
-    check_origin(request)
-    settings, store = request.app.state.settings, store_of(request)
-    address = request.client.host if request.client else "?"
-    if not request.app.state.gate.logins.take(address):
-        raise HTTPError("TooManyRequests", "too many log-ins. Wait a minute.", {"Retry-After": "60"})
-    form = await form_of(request)
-    if form.get("token"):
-        person = store.by_token(form["token"].strip())
-    else:
-        person = store.by_password(form.get("name", ""), form.get("password", ""))
-    if person is None:
-        wrong = (
-            "This token is not valid: it is unknown, revoked or has expired. Ask the steward for a new one."
-        )
-        return render(request, "login.html", 401, wrong=wrong, tokens=settings.demo_tokens)
-    response = RedirectResponse("/", 303)
-    response.set_cookie(
-        COOKIE,
-        store.open_session(person, settings.session_hours),
-        max_age=int(settings.session_hours * 3600),
-        httponly=True,
-        samesite="strict",
-        secure=settings.secure,
-        path="/",
-    )
-    return response
-
-
-@router.post("/logout")
-async def logout(request: Request, person: Anybody) -> Response:
-    """Close the browser session."""
-    store_of(request).close_session(request.cookies.get(COOKIE, ""))
-    response = RedirectResponse("/login", 303)
-    response.delete_cookie(COOKIE)
-    return response
 
 
 @router.get("/")
@@ -153,7 +40,14 @@ async def home(request: Request, person: Anybody) -> HTMLResponse:
             cards.append({"name": dataset.name, "problem": error.message})
             continue
         columns = [name for name, _ in facts["public"]["schema"]]
-        cards.append({"name": dataset.name, "account": facts["account"], "columns": columns})
+        cards.append(
+            {
+                "name": dataset.name,
+                "account": facts["account"],
+                "columns": columns,
+                "own_budget": facts["own_budget"],
+            }
+        )
     return render(request, "home.html", person=person, cards=cards)
 
 
@@ -181,21 +75,35 @@ async def ask_page(request: Request, name: str, person: Asker) -> HTMLResponse:
     facts = await desk_of(request).look("describe", person, granted(request, name, person))
     public = _registry.from_json(facts["public"])
     columns = column_facts(public)
-    grouped = next((n for n, f in public.schema if isinstance(f, Categories)), None)
-    table = public.table
-    start = _first_question(table, grouped)
-    hints = json.dumps({table: [column["name"] for column in columns]})
+    hints = json.dumps({public.table: [column["name"] for column in columns]})
+    questions = first_questions(public)
     return render(
-        request, "ask.html", person=person, name=name, columns=columns, account=facts["account"], start=start,
-        hints=hints, table=table, unit=public.unit.column, seconds=desk_of(request).settings.step,
+        request, "ask.html", person=person, name=name, columns=columns, account=facts["account"],
+        own_budget=facts["own_budget"], start=questions[min(1, len(questions) - 1)]["sql"],
+        examples=questions, hints=hints, table=public.table, unit=public.unit.column,
+        seconds=desk_of(request).settings.step,
     )  # fmt: skip
 
 
-def _first_question(table: str, grouped: str | None) -> str:
-    """Return the question that the editor begins with; names that are no plain words are quoted."""
-    of, by = (name if name is None or name.isidentifier() else quoted(name) for name in (table, grouped))
-    count = f"SELECT COUNT(*) AS n FROM {of}"
-    return count if by is None else f"SELECT {by}, COUNT(*) AS n\nFROM {of}\nGROUP BY {by}"
+def _spelled(name: str) -> str:
+    """Return a name as SQL has it; what is no plain word is quoted."""
+    return name if name.isidentifier() and name.isascii() else quoted(name)
+
+
+def first_questions(public: Any) -> list[dict[str, str]]:
+    """Return questions to start from, out of what is declared: a count, counts by group, a mean."""
+    of = _spelled(public.table)
+    grouped = next((n for n, f in public.schema if isinstance(f, Categories)), None)
+    measured = next((n for n, f in reversed(public.schema) if isinstance(f, Bounds)), None)
+    questions = [{"text": "how many rows", "sql": f"SELECT COUNT(*) AS n\nFROM {of}"}]
+    if grouped is not None:
+        by = _spelled(grouped)
+        text = f"how many by {grouped}"
+        questions.append({"text": text, "sql": f"SELECT {by}, COUNT(*) AS n\nFROM {of}\nGROUP BY {by}"})
+    if measured is not None:
+        mean = f"AVG({_spelled(measured)}) AS mean"
+        questions.append({"text": f"mean of {measured}", "sql": f"SELECT {mean}\nFROM {of}"})
+    return questions
 
 
 def asked(form: dict[str, str]) -> dict[str, Any]:
@@ -224,10 +132,16 @@ async def preview(request: Request, name: str, person: Asker) -> HTMLResponse:
     cost = facts["budget"]
     chart = charts.expected(facts["columns"], facts["errors"], facts["confidence"])
     price = facts["epsilon"] if facts["epsilon"] is not None else cost["after"] - cost["before"]
+    errors = [error for error in facts["errors"] if error is not None and math.isfinite(error)]
     return render(
         request, "preview.html", facts=facts, cost=cost, chart=Markup(chart), odds=facts["odds"], price=price,
-        name=name,
+        name=name, tenth=_rounded(10 * errors[0]) if len(errors) == 1 else None,
     )  # fmt: skip
+
+
+def _rounded(value: float) -> float:
+    """Round to two digits."""
+    return float(f"{value:.2g}")
 
 
 @router.post("/data/{name}/run")
@@ -238,11 +152,15 @@ async def run(request: Request, name: str, person: Asker) -> HTMLResponse:
     answer = await desk_of(request).ask(
         "sql", person, dataset, **asked(form), fresh=form.get("fresh") == "on"
     )
-    account = await desk_of(request).look("budget", person, dataset)
+    desk = desk_of(request)
+    seen = await desk.look("describe", person, dataset)
     bought = _registry.from_json(answer["answer"])
     told = await price_in_odds(request, dataset, person, bought)
     facts = answer_facts(bought) | {"odds": told}
-    return render(request, "answer.html", name=name, account=account, oob=True, **facts)
+    return render(
+        request, "answer.html", name=name, account=seen["account"], own_budget=seen["own_budget"],
+        seconds=desk.settings.seconds, **facts,
+    )  # fmt: skip
 
 
 async def price_in_odds(request: Request, dataset: Dataset, person: Person, answer: Any) -> str:
@@ -257,7 +175,7 @@ def answer_facts(answer: Any) -> dict[str, Any]:
     ends, errors = answer.interval(0.95), answer.error(0.95)
     rows = [
         [
-            (value, ends[column][r] if column in ends else None)
+            (value, ends[column][r], errors[column][r]) if column in ends else (value, None, None)
             for column, value in zip(answer.columns, row, strict=True)
         ]
         for r, row in enumerate(answer.rows)
@@ -267,10 +185,14 @@ def answer_facts(answer: Any) -> dict[str, Any]:
         drawn = answer.bars()
         column = next(iter(errors))
         labels = [label or column for label in drawn["labels"]]
-        chart = charts.bars(labels, drawn["heights"], drawn["errors"], f"{column}, with 95% intervals")
+        chart = charts.bars(labels, drawn["heights"], ends[column], f"{column}, with 95% intervals")
     return {
         "columns": answer.columns,
         "rows": rows,
+        "noisy": set(ends),
+        "below": any(
+            span is not None and span[0] < 0 <= span[1] for spans in ends.values() for span in spans
+        ),
         "notes": answer.notes,
         "sql": answer.sql,
         "price": answer.price,
@@ -336,28 +258,7 @@ def _csv(answer: Any) -> str:
     columns = answer._with_intervals(0.95)
     text = io.StringIO()
     writer = csv.writer(text)
-    writer.writerow([_harmless(name) for name in columns])
+    writer.writerow([harmless(name) for name in columns])
     for row in zip(*columns.values(), strict=True):
-        writer.writerow([_harmless(value) if isinstance(value, str) else value for value in row])
+        writer.writerow([harmless(value) if isinstance(value, str) else value for value in row])
     return text.getvalue()
-
-
-def _harmless(text: str) -> str:
-    return "'" + text if text[:1] in "=+-@\t\r" else text
-
-
-@router.get("/account")
-async def account_page(request: Request, person: Anybody) -> HTMLResponse:
-    """Who one is, and a password for the next log-in."""
-    return render(request, "account.html", person=person)
-
-
-@router.post("/account")
-async def set_password(request: Request, person: Anybody) -> HTMLResponse:
-    """Set a password, for people who log in without a token at hand."""
-    form = await form_of(request)
-    first, second = form.get("password", ""), form.get("again", "")
-    if not same(first.encode(), second.encode()):
-        raise InvalidInput("the two passwords differ. Nothing was changed.")
-    store_of(request).set_password(person.name, first)
-    return render(request, "account.html", person=person, done=True)

@@ -109,7 +109,7 @@ def _release(desk: Desk, request: Request, number: int, audience: str, delta: fl
             facts = (("Asked", str(charge.body.get("text") or "a mechanism")),)
             release_delta = delta if delta is not None else _delta(charge, event)
             return explain_event(event, delta=release_delta, audience=audience, title=title, facts=facts)
-    raise InvalidInput(f"there is no stored release {number} of yours.")
+    raise InvalidInput(f"no stored release of yours has the number {number}.")
 
 
 def _delta(charge: Any, event: Any) -> float:

@@ -17,7 +17,8 @@ from ..._public import Bounds, Dates, Text
 from . import api, rooms_api
 from .auth import desk_of, granted, store_of
 from .errors import HTTPError
-from .pages import Asker, column_facts, form_of, render
+from .pages import column_facts
+from .rendering import Asker, form_of, render
 from .store import Person
 
 router = APIRouter()
@@ -37,7 +38,7 @@ async def models(request: Request, name: str, person: Asker) -> HTMLResponse:
     columns = [one for one in column_facts(public) if one["name"] != public.unit.column]
     return render(
         request, "models.html", person=person, name=name, columns=columns, account=facts["account"],
-        size=public.size,
+        size=public.size, own_budget=facts["own_budget"],
         verb="fit", jobs=_jobs(request, name, person, "fit"), most=desk_of(request).settings.job_seconds,
     )  # fmt: skip
 
@@ -47,16 +48,26 @@ async def begin_model(request: Request, name: str, person: Asker) -> HTMLRespons
     """Begin to fit a model."""
     form = await form_of(request)
     epsilon, seconds = _price_and_time(request, form)
-    estimator = "Ridge" if form.get("kind") == "number" else "LogisticRegression"
+    held, target = granted(request, name, person), form.get("target", "")
+    public = _registry.from_json((await desk_of(request).look("describe", person, held))["public"])
+    declared = dict(public.schema).get(target)
+    number = form.get("kind") == "number" or (form.get("kind") != "classes" and isinstance(declared, Bounds))
     parameters: dict[str, Any] = {"epsilon": epsilon}
-    if form.get("n") and estimator == "LogisticRegression":
-        if not form["n"].isdecimal() or not 1 <= int(form["n"][:12]) <= 10**10:
-            raise InvalidInput("a number of people is a whole number. Nothing was charged.")
-        parameters["n"] = int(form["n"])
-    described = {"estimator": estimator, "parameters": parameters}
-    options = {"estimator": described, "target": form.get("target", "")}
-    desk_of(request).submit("fit", person, granted(request, name, person), seconds, options)
+    if not number and public.size is None:
+        parameters["n"] = _people(form.get("n", ""))
+    described = {"estimator": "Ridge" if number else "LogisticRegression", "parameters": parameters}
+    desk_of(request).submit("fit", person, held, seconds, {"estimator": described, "target": target})
     return _job_list(request, name, person, "fit")
+
+
+def _people(text: str) -> int:
+    """Return about how many people there are, as the form says."""
+    if not text.isdecimal() or not 1 <= int(text[:12]) <= 10**10:
+        raise InvalidInput(
+            "a model of classes needs to know about how many people are in the table: a whole number, from "
+            "what is known without the data. Nothing was charged."
+        )
+    return int(text)
 
 
 def _price_and_time(request: Request, form: dict[str, str]) -> tuple[float, float]:
@@ -78,7 +89,7 @@ def _price_and_time(request: Request, form: dict[str, str]) -> tuple[float, floa
 
 def _jobs(request: Request, name: str, person: Person, verb: str) -> list[dict[str, Any]]:
     jobs = [j for j in store_of(request).jobs(person.name) if j["dataset"] == name and j["verb"] == verb]
-    return [api.job_json(job) | {"result": job["result"]} for job in jobs]
+    return [api.job_json(job) | {"result": job["result"], "created": job["created"]} for job in jobs]
 
 
 def _job_list(request: Request, name: str, person: Person, verb: str) -> HTMLResponse:
@@ -128,7 +139,8 @@ async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
     columns = [one for one in column_facts(public) if one["name"] not in hidden]
     return render(
         request, "copies.html", person=person, name=name, columns=columns, account=facts["account"],
-        verb="synthesize", jobs=_jobs(request, name, person, "synthesize"), most=desk.settings.job_seconds,
+        own_budget=facts["own_budget"], verb="synthesize",
+        jobs=_jobs(request, name, person, "synthesize"), most=desk.settings.job_seconds,
         copies=(await _copies(request, name, person)), table=public.table,
     )  # fmt: skip
 

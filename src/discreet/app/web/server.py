@@ -65,8 +65,9 @@ def build(settings: Settings) -> FastAPI:
     app.include_router(api.router)
     app.include_router(rooms_api.router)
     app.include_router(steward_api.router)
-    from . import pages, room_pages, steward_pages
+    from . import door_pages, pages, room_pages, steward_pages
 
+    app.include_router(door_pages.router, include_in_schema=False)
     app.include_router(pages.router, include_in_schema=False)
     app.include_router(room_pages.router, include_in_schema=False)
     app.include_router(steward_pages.router, include_in_schema=False)
@@ -77,7 +78,7 @@ def build(settings: Settings) -> FastAPI:
 
 
 def _errors(app: FastAPI) -> None:
-    from .pages import error_page
+    from .rendering import error_page
 
     def shown(request: Request, kind: str, message: str, code: int, headers: dict[str, str]) -> Response:
         if request.url.path.startswith("/api/"):

@@ -20,6 +20,7 @@ from ...curator.curator import key_path
 from ...session import Session
 from ...session import open as open_session
 from .. import requests
+from .numbering import Numbers, OwnNumbers
 
 Options = dict[str, Any]
 Request = dict[str, Any]
@@ -52,6 +53,7 @@ class Desk:
     # synthetic copies that were drawn before, the latest last
     copies: dict[Any, Any] = field(default_factory=dict)
     _sessions: dict[str, Session] = field(default_factory=dict)
+    _numbers: dict[str, OwnNumbers] = field(default_factory=dict)
 
     def session(self, dataset: dict[str, str], analyst: str, periods: Sequence[str] = ()) -> Session:
         """Return a dataset as one person sees it."""
@@ -60,6 +62,11 @@ class Desk:
             opened = self._sessions[dataset["ledger"]] = self._open(dataset)
         own = opened if analyst == STEWARD else opened.as_analyst(analyst)
         return own.during(*periods) if periods else own
+
+    def numbers(self, dataset: dict[str, str], analyst: str) -> Numbers:
+        """Return the numbers of entries as one person sees them."""
+        kept = self._numbers.setdefault(dataset["ledger"], OwnNumbers())
+        return kept.of(self.session(dataset, analyst).ledger, analyst)
 
     def _open(self, dataset: dict[str, str]) -> Session:
         if self.reads:
@@ -77,6 +84,16 @@ class Desk:
 def session_of(desk: Desk, request: Request) -> tuple[Session, Options]:
     options = dict(request["options"])
     return desk.session(request["dataset"], request["analyst"], options.pop("periods", None) or ()), options
+
+
+def shown_number(desk: Desk, request: Request, seq: int) -> int:
+    """Return the number under which an entry is shown to who asks."""
+    return desk.numbers(request["dataset"], request["analyst"]).shown(seq)
+
+
+def entry_number(desk: Desk, request: Request, number: int) -> int:
+    """Return the entry that a number of who asks means; 0 where it means none."""
+    return desk.numbers(request["dataset"], request["analyst"]).entry(number)
 
 
 def numbers(options: Options) -> Options:

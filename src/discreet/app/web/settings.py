@@ -36,7 +36,7 @@ class Settings:
     # whether an answer from the store waits like a new one, so that nobody sees that others have asked it
     hide_stored: bool = False
     workers: int = 2
-    previewers: int = 1
+    previewers: int = 2
     # questions that wait for their time at once, of all and of one person
     slots: int = 256
     slots_per_person: int = 8

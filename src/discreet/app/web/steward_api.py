@@ -17,6 +17,7 @@ from .errors import DOCUMENTED, HTTPError
 from .store import Dataset, Person, Role
 
 router = APIRouter(prefix="/api/v1", responses=DOCUMENTED)
+DATABASES = (".duckdb", ".db", ".ddb")
 Steward = Annotated[Person, Depends(allow(Role.STEWARD))]
 PersonName = Annotated[str, Path(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_.@-]+$")]
 TokenId = Annotated[str, Path(min_length=16, max_length=16, pattern="^[0-9a-f]+$")]
@@ -32,6 +33,8 @@ async def people(request: Request, person: Steward) -> dict[str, Any]:
 async def add_person(request: Request, body: bodies.PersonBody, person: Steward) -> dict[str, Any]:
     """Add a person. Without a token they cannot do anything yet."""
     store_of(request).add_person(body.name, body.role)
+    # policies may have named them before
+    await desk_of(request).renew_grants()
     await record(request, person, f"added {body.role} {body.name}", body.name)
     return {"name": body.name, "role": body.role}
 
@@ -96,8 +99,13 @@ def located(request: Request, path: str) -> str:
     """Return the real path of a data source, inside a configured root."""
     file, mark, table = path.partition("::")
     real = str(desk_of(request).settings.under_root(file))
-    if real.endswith((".key", ".ledger", ".toml", "-journal", "-wal")):
+    if real.endswith((".key", ".ledger", ".toml", ".part", "-journal", "-lock", "-wal", "-shm")):
         raise InvalidInput(f"{path!r} is not a data file. Nothing was opened.")
+    if mark and (not real.endswith(DATABASES) or not table or set(table) & set("/\\\0") or ".." in table):
+        # the schema and the ledger are named after the table
+        raise InvalidInput(
+            f"{path!r} names no table of a database (FILE{DATABASES[0]}::TABLE). Nothing was opened."
+        )
     return real + mark + table
 
 
@@ -153,12 +161,17 @@ async def change_policy(
     return await set_policy(request, person, name, body)
 
 
-async def set_policy(request: Request, person: Person, name: str, body: bodies.PolicyBody) -> dict[str, Any]:
-    """Change a policy, and who may see the dataset."""
+async def set_policy(
+    request: Request, person: Person, name: str, body: bodies.PolicyBody, was: str | None = None
+) -> dict[str, Any]:
+    """Change a policy, and who may see the dataset. `was`: the mark of the policy that is to be changed;
+    another one stays."""
     dataset = granted(request, name, person)
     facts = body.model_dump()
     large = facts.pop("large_delta")
-    changed = await desk_of(request).change("policy", person, dataset, policy=facts, large_delta=large)
+    changed = await desk_of(request).change(
+        "policy", person, dataset, policy=facts, large_delta=large, was=was
+    )
     store_of(request).set_grants(name, list(changed["analysts"]))
     await record(request, person, f"changed budgets of {name}", datasets=[dataset])
     return changed

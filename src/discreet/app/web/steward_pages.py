@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request
@@ -16,14 +17,19 @@ from starlette.datastructures import UploadFile
 from ..._errors import DiscreetError, InvalidInput
 from . import bodies, charts, steward_api
 from .auth import desk_of, granted, store_of
+from .bookkeeping import policy_mark
 from .errors import HTTPError
-from .pages import form_of, page_person, render
+from .formats import now
+from .rendering import form_of, page_person, render
+from .settings import Settings
 from .store import Person, Role
 
 router = APIRouter()
 Steward = Annotated[Person, Depends(page_person(Role.STEWARD))]
 Reader = Annotated[Person, Depends(page_person(Role.STEWARD, Role.AUDITOR))]
 _DATA = (".parquet", ".csv", ".tsv", ".gz", ".duckdb")
+# files that the form offers
+_LISTED = 200
 
 
 @router.get("/steward/data/{name}")
@@ -38,8 +44,11 @@ async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
     title = f"Prices of {len(points)} charges added up over time, under a limit of {limit:g}"
     chart = charts.steps(points, datetime.now(UTC), limit, title)
     lines = "\n".join(_line(who, own) for who, own in policy["analysts"].items())
+    known = {who for who, _ in store_of(request).people()}
+    strangers = [who for who in policy["analysts"] if who not in known] if person.role is Role.STEWARD else []
     return render(
-        request, "books.html", lines=lines, person=person, name=name, accounts=spending["accounts"],
+        request, "books.html", lines=lines, was=policy_mark(policy), strangers=strangers, person=person,
+        name=name, accounts=spending["accounts"],
         policy=policy, chart=Markup(chart), days=_days(spending["charges"]),
         entries=ledger["entries"][::-1], anchor=ledger["anchor"],
     )  # fmt: skip
@@ -80,9 +89,8 @@ async def policy(request: Request, name: str, person: Steward) -> Response:
             names = (unit, "delta")
             analysts[who] = dict(zip(names, map(_number, price), strict=False)) if price else None
     facts = {"budget": {unit: _number(form.get("epsilon", "")), "delta": _number(form.get("delta") or "0")}}
-    await steward_api.set_policy(
-        request, person, name, _body(bodies.PolicyBody, facts | {"analysts": analysts})
-    )
+    body = _body(bodies.PolicyBody, facts | {"analysts": analysts})
+    await steward_api.set_policy(request, person, name, body, form.get("was"))
     return RedirectResponse(f"/steward/data/{name}", 303)
 
 
@@ -121,6 +129,7 @@ def _people(
         people=listed,
         token=token,
         whose=whose,
+        now=now(),
         actions=store.actions(30),
     )
 
@@ -149,11 +158,38 @@ async def revoke(request: Request, token: str, person: Steward) -> Response:
     return RedirectResponse("/steward/people", 303)
 
 
+@router.post("/steward/people/{who}/remove")
+async def remove(request: Request, who: str, person: Steward) -> Response:
+    """Remove a person."""
+    await steward_api.remove_person(request, who, person)
+    return RedirectResponse("/steward/people", 303)
+
+
 @router.get("/steward/add")
 async def add_page(request: Request, person: Steward) -> HTMLResponse:
     """Choose a file, or send one."""
-    roots = [str(root) for root in desk_of(request).settings.roots]
-    return render(request, "add.html", person=person, roots=roots, draft=None)
+    settings = desk_of(request).settings
+    served = {dataset.data for dataset in store_of(request).datasets(person)}
+    return render(
+        request, "add.html", person=person, roots=[str(root) for root in settings.roots], draft=None,
+        files=_files(settings, served), most_bytes=settings.upload_bytes,
+    )  # fmt: skip
+
+
+def _files(settings: Settings, served: set[str]) -> list[str]:
+    """Return files of data under the roots that are not served yet, by the path that the form takes."""
+    listed: list[str] = []
+    for root in settings.roots:
+        for folder, inner, names in os.walk(root):
+            deep = os.path.relpath(folder, root).count(os.sep) >= 2
+            inner[:] = [] if deep else sorted(name for name in inner if not name.startswith("."))
+            for name in sorted(names):
+                whole = os.path.join(folder, name)
+                if name.endswith(_DATA) and os.path.realpath(whole) not in served:
+                    listed.append(os.path.relpath(whole, root))
+            if len(listed) >= _LISTED:
+                return listed[:_LISTED]
+    return listed
 
 
 @router.post("/steward/draft")
@@ -185,17 +221,33 @@ async def upload(request: Request, person: Steward) -> HTMLResponse:
         raise InvalidInput("this server has no folder for data (--root FOLDER). Nothing was kept.")
     folder = settings.roots[0] / "uploads"
     folder.mkdir(exist_ok=True, mode=0o700)
+    kept = await _keep(folder / name, file)
     try:
-        handle = os.open(folder / name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        page = await _drafted(request, person, f"uploads/{name}")
+    except BaseException:
+        # what cannot be read is not kept: its name is free for a better one
+        kept.unlink(missing_ok=True)
+        raise
+    store_of(request).record(person.name, f"uploaded {name}")
+    return page
+
+
+async def _keep(path: Path, file: UploadFile) -> Path:
+    """Write a file that was sent; never over one that is there, and never half of it."""
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     except FileExistsError:
         raise InvalidInput(
-            f"there is a file {name!r} already. Nothing was kept. Give it another name."
+            f"there is a file {path.name!r} already. Nothing was kept. Give it another name."
         ) from None
-    with os.fdopen(handle, "wb") as kept:
-        while part := await file.read(1 << 20):
-            kept.write(part)
-    store_of(request).record(person.name, f"uploaded {name}")
-    return await _drafted(request, person, f"uploads/{name}")
+    try:
+        with os.fdopen(handle, "wb") as kept:
+            while part := await file.read(1 << 20):
+                kept.write(part)
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+    return path
 
 
 @router.post("/steward/add")

@@ -16,32 +16,36 @@ from ...session import Session
 from ...session.streams import Stream
 from ...streaming import ContinualCounter, Latest
 from .asking import release_json
-from .sessions import Desk, Request, Result, numbers, session_of
+from .sessions import Desk, Request, Result, entry_number, numbers, session_of, shown_number
 
 
-def own_mechanism(session: Session, analyst: str, number: int, kind: Any = Interactive) -> Any:
-    """Return the live mechanism of an entry that who asks has started; the steward may go on with all.
+def own_mechanism(desk: Desk, request: Request, session: Session, kind: Any = Interactive) -> tuple[Any, int]:
+    """Return the live mechanism that a number means, which who asks has started, and its entry; the steward
+    may go on with all.
 
-    An entry that is not there and one that is another's are told alike: how long the ledger is says what
+    A number that means nothing and one that is another's are told alike: how long the ledger is says what
     others do.
     """
+    analyst, number = request["analyst"], request["options"]["number"]
+    entry = entry_number(desk, request, number)
     try:
-        body = session.ledger.entry(number).body
+        body = session.ledger.entry(entry).body
     except DiscreetError:
         body = {}
     own = analyst == STEWARD or body.get("analyst") == analyst
     mechanism = _registry.from_json(body["mechanism"]) if own and body.get("mechanism") else None
     if not isinstance(mechanism, kind):
         what = "stream" if kind is ContinualCounter else "live mechanism"
-        raise InvalidInput(f"entry {number} is no {what} of yours. Nothing was charged or read.")
-    return mechanism
+        raise InvalidInput(f"number {number} is no {what} of yours. Nothing was charged or read.")
+    return mechanism, entry
 
 
 def stream(desk: Desk, request: Request) -> Result:
     """Pay for a stream: a count or a sum that is published again at every tick."""
     session, options = session_of(desk, request)
     started = session.stream(options.pop("sql"), **numbers(options))
-    return {"number": started.number, "mechanism": _registry.to_json(started.counter)}
+    number = shown_number(desk, request, started.number)
+    return {"number": number, "mechanism": _registry.to_json(started.counter)}
 
 
 def streams(desk: Desk, request: Request) -> Result:
@@ -52,7 +56,8 @@ def streams(desk: Desk, request: Request) -> Result:
         described = entry.body.get("mechanism") or {}
         own = request["analyst"] in (STEWARD, entry.body.get("analyst"))
         if own and described.get("type") == tag:
-            line = {"number": entry.seq, "time": entry.time[:16] + "Z", "clock": described.get("clock"),
+            number = shown_number(desk, request, entry.seq)
+            line = {"number": number, "time": entry.time[:16] + "Z", "clock": described.get("clock"),
                     "horizon": described.get("horizon")}  # fmt: skip
             lines.append(line | {"analyst": entry.body.get("analyst")})
     return {"streams": lines[-request["options"]["last"] :]}
@@ -61,8 +66,7 @@ def streams(desk: Desk, request: Request) -> Result:
 def read_stream(desk: Desk, request: Request) -> Result:
     """Return what a stream has released, once the time of each tick has come; free."""
     session, options = session_of(desk, request)
-    number = options["number"]
-    counter = own_mechanism(session, request["analyst"], number, ContinualCounter)
+    counter, number = own_mechanism(desk, request, session, ContinualCounter)
     horizon = datetime.fromtimestamp(options["horizon"], UTC)
     begun = {
         int(entry.body["version"]): datetime.fromisoformat(entry.time)
@@ -79,7 +83,7 @@ def read_stream(desk: Desk, request: Request) -> Result:
             released.append(entry.body["value"])
             ticks.append(entry.body.get("table"))
     return {
-        "number": number,
+        "number": options["number"],
         "mechanism": _registry.to_json(counter),
         "steps": len(released),
         "ticks": ticks,
@@ -91,8 +95,7 @@ def read_stream(desk: Desk, request: Request) -> Result:
 def tick(desk: Desk, request: Request) -> Result:
     """Close one tick of a stream: with the rows of its clock, or with rows that the steward sends."""
     session, options = session_of(desk, request)
-    number = options["number"]
-    counter = own_mechanism(session, request["analyst"], number, ContinualCounter)
+    counter, number = own_mechanism(desk, request, session, ContinualCounter)
     rows = options.get("rows")
     if rows is not None:
         if request["analyst"] != STEWARD:
@@ -111,8 +114,8 @@ def tick(desk: Desk, request: Request) -> Result:
 def feed(desk: Desk, request: Request) -> Result:
     """Let a live mechanism go on with the table as the server has it now: its next version."""
     session, options = session_of(desk, request)
-    number = options["number"]
-    mechanism = own_mechanism(session, request["analyst"], number)
+    mechanism, number = own_mechanism(desk, request, session)
     fed = session.feed(mechanism, number=number)
     release = None if fed.release is None else release_json(fed.release)
-    return {"number": number, "mechanism": _registry.to_json(fed.handle.mechanism), "release": release}
+    described = _registry.to_json(fed.handle.mechanism)
+    return {"number": options["number"], "mechanism": described, "release": release}

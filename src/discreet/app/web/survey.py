@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
 from fastapi.staticfiles import StaticFiles
 from markupsafe import Markup
@@ -34,7 +35,7 @@ from ..._registry import to_json
 from . import charts
 from .errors import body_of
 from .limits import BodyLimit
-from .pages import TEMPLATES
+from .rendering import TEMPLATES
 from .server import HEADERS, STATIC
 
 _TOP = {"title", "about", "people", "question"}
@@ -226,6 +227,13 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
         return HTMLResponse(_results_page(survey, kept))
 
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
+        # without what was sent
+        said = 'reports are sent as {"reports": {question: report}}. Nothing was kept.'
+        return JSONResponse(body_of("InvalidRequest", said), 422)
+
     _guard(app, {"127.0.0.1", "localhost", "[::1]", *hosts})
     return app
 
@@ -249,9 +257,9 @@ def _results_page(survey: Survey, kept: Reports) -> str:
         facts = results_of(question, kept.of(question.name))
         chart = ""
         if facts["estimates"] is not None:
-            errors = [facts["error"]] * len(facts["estimates"])
+            ends = [(value - facts["error"], value + facts["error"]) for value in facts["estimates"]]
             title = f"{question.text}: estimates with 95% intervals"
-            chart = charts.bars(facts["labels"], facts["estimates"], errors, title)
+            chart = charts.bars(facts["labels"], facts["estimates"], ends, title)
         lines.append(facts | {"chart": Markup(chart)})
     return TEMPLATES.get_template("results.html").render(survey=survey, lines=lines, fewest=FEWEST)
 

@@ -12,6 +12,7 @@ from typing import Any
 from ..._errors import DiscreetError, LedgerError
 from ...curator import STEWARD, Curator, books
 from ...curator.withholding import Withheld
+from .numbering import Numbers
 from .sessions import Desk, Request, Result
 
 # the share of its public time after which a search with a secret number of runs writes what it has
@@ -92,7 +93,8 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
         return {"result": result, "touched": touched}
     except Exception as error:
         touched = verb.data and (verb.live or curator is None or _changed(curator, analyst, before))
-        return {"error": _without_paths(error_json(error, analyst), request), "touched": touched}
+        said = _without_paths(error_json(error, analyst), request)
+        return {"error": _renumbered(desk, request, said), "touched": touched}
 
 
 def _withheld(facts: Any) -> Withheld | None:
@@ -134,6 +136,18 @@ def error_json(error: Exception, analyst: str = STEWARD) -> dict[str, Any]:
         f"the ledger "
         f"shows as charged stays charged.",
     }
+
+
+def _renumbered(desk: Desk, request: Request, error: dict[str, Any]) -> dict[str, Any]:
+    """Name entries in a message for an analyst by the numbers that they see."""
+    if request["analyst"] == STEWARD or request["dataset"] is None:
+        return error
+    try:
+        own = desk.numbers(request["dataset"], request["analyst"])
+    except Exception:
+        # without its ledger no number can be told
+        own = Numbers([])
+    return error | {"message": own.renumbered(error["message"])}
 
 
 def _without_paths(error: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:

@@ -196,6 +196,12 @@ class Lane:
         """Wait until a worker can be asked."""
         self.idle.put_nowait(await self.idle.get())
 
+    def end(self) -> None:
+        """End the processes now, and start no other in their place; `stop` waits for them."""
+        self._stopped = True
+        for worker in self.workers:
+            worker.process.kill()
+
     def stop(self) -> None:
         self._stopped = True
         for worker in list(self.workers):

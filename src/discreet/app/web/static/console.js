@@ -53,6 +53,21 @@ function editor(area) {
   window.discreetEditor = mirror;
 }
 
+// What is typed into a price or a precision is what is meant: its own choice is taken.
+document.addEventListener("input", (event) => {
+  const field = event.target;
+  if (!field.matches?.("#ask input[name=epsilon], #ask input[name=within]")) return;
+  const choice = field.form.querySelector(`input[name=by][value=${field.name}]`);
+  if (choice && !choice.checked) choice.checked = true;
+}, true);
+
+document.addEventListener("click", (event) => {
+  const example = event.target.closest?.("button[data-sql]");
+  if (!example) return;
+  if (window.discreetEditor) window.discreetEditor.setValue(example.dataset.sql);
+  else document.getElementById("sql").value = example.dataset.sql;
+});
+
 document.addEventListener("DOMContentLoaded", () => {
   const area = document.querySelector("textarea[data-hints]");
   if (area && window.CodeMirror) editor(area);

@@ -1,7 +1,22 @@
 // The survey page: answers are held in variables of this page, randomized here, and only the reports are sent.
 import { ClientBudget, epsilonOf } from "/discreet-local.mjs";
 
-const survey = await (await fetch("/survey.json", { credentials: "omit" })).json();
+async function load() {
+  try {
+    const reply = await fetch("/survey.json", { credentials: "omit" });
+    if (reply.ok) return await reply.json();
+  } catch {
+    // said below
+  }
+  const line = document.createElement("p");
+  line.className = "error";
+  line.setAttribute("role", "alert");
+  line.textContent = "The questions cannot be loaded now. Nothing was sent. Load the page again later.";
+  document.getElementById("questions").replaceChildren(line);
+  throw new Error("no survey");
+}
+
+const survey = await load();
 const KEY = "discreet-survey:" + JSON.stringify(survey.questions.map((q) => [q.name, q.client]));
 const answers = new Map(); // question -> the true answer; never stored, never sent
 const place = document.getElementById("questions");
@@ -27,9 +42,10 @@ function record(name, value) {
 
 survey.questions.forEach((question, number) => {
   const field = element("fieldset", null, place);
-  element("legend", `${question.text} (epsilon ${question.epsilon})`, field);
+  element("legend", question.text, field);
   if (question.categories) {
-    question.categories.forEach((category, code) => {
+    const choices = question.categories.map((category, code) => [category, code]);
+    [...choices, ["I leave this out: nothing is sent", null]].forEach(([said, code]) => {
       const line = element("p", null, field);
       const label = element("label", null, line);
       const input = document.createElement("input");
@@ -37,7 +53,7 @@ survey.questions.forEach((question, number) => {
       input.name = `question-${number}`;
       input.autocomplete = "off";
       input.addEventListener("change", () => record(question.name, code));
-      label.append(input, " " + category);
+      label.append(input, " " + said);
     });
   } else {
     const label = element("label", `A number from ${question.between[0]} to ${question.between[1]} `, field);
@@ -48,9 +64,22 @@ survey.questions.forEach((question, number) => {
     input.min = question.between[0];
     input.max = question.between[1];
     input.step = "any";
-    input.addEventListener("input", () => record(question.name, input.value === "" || !input.checkValidity() ? null : Number(input.value)));
+    input.inputMode = "decimal";
+    const wrong = element("p", null, field);
+    wrong.className = "warn";
+    wrong.id = `wrong-${number}`;
+    wrong.setAttribute("role", "status");
+    input.setAttribute("aria-describedby", wrong.id);
+    input.addEventListener("input", () => {
+      const usable = input.value !== "" && input.checkValidity();
+      record(question.name, usable ? Number(input.value) : null);
+      const empty = input.value === "" && !input.validity.badInput;
+      wrong.textContent = usable || empty ? "" : `This is no number from ${question.between[0]} to ${question.between[1]}: it is left out.`;
+    });
     label.append(input);
   }
+  const factor = Math.exp(epsilonOf(question.client)).toPrecision(3);
+  element("p", `Its report moves anybody's odds about your answer by at most a factor of ${factor} (epsilon ${question.epsilon}).`, field).className = "dim";
 });
 
 function lock() {
@@ -72,19 +101,29 @@ function send(reports) {
   button.id = "send";
   button.addEventListener("click", async () => {
     button.disabled = true;
-    const reply = await fetch("/reports", {
-      method: "POST",
-      credentials: "omit",
-      headers: { "Content-Type": "application/json" },
-      body: JSON.stringify({ reports }),
-    });
-    if (reply.ok) {
+    shown.querySelector("#failed")?.remove();
+    let taken = false;
+    try {
+      const reply = await fetch("/reports", {
+        method: "POST",
+        credentials: "omit",
+        headers: { "Content-Type": "application/json" },
+        body: JSON.stringify({ reports }),
+      });
+      taken = reply.ok;
+    } catch {
+      // no connection: said below
+    }
+    if (taken) {
       localStorage.setItem(KEY, JSON.stringify({ sent: true, reports }));
       const line = element("p", "Sent. Thank you.", shown);
       line.className = "good";
       line.id = "thanks";
     } else {
-      element("p", "The server did not take them. Nothing else was sent.", shown).className = "error";
+      const line = element("p", "The server did not take them, or cannot be reached. Try again later: these same reports are sent then, and nothing else.", shown);
+      line.className = "error";
+      line.id = "failed";
+      line.setAttribute("role", "alert");
       button.disabled = false;
     }
   });
@@ -92,10 +131,13 @@ function send(reports) {
 
 function show(reports) {
   shown.replaceChildren();
-  element("h2", "What will be sent, and nothing else", shown);
+  const heading = element("h2", "What will be sent, and nothing else", shown);
+  heading.tabIndex = -1;
   element("pre", JSON.stringify(reports, null, 1), shown).id = "reports";
   element("p", "These are drawn at random from your answers; what you chose is not in them, and is forgotten with this page.", shown).className = "dim";
   send(reports);
+  // what was asked for is further down than a phone shows
+  heading.focus();
 }
 
 draw.addEventListener("click", async () => {

@@ -1,0 +1,105 @@
+"""What a session over HTTP reads: public facts, budgets, its part of the ledger, releases and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .. import _registry
+from .._public import Public
+from ..curator import Budget, values
+from .client import Server, understood
+from .replies import copy_of
+
+if TYPE_CHECKING:
+    from ..synthetic import SyntheticCopy
+    from ..tables import Memory
+
+# what a server sent, as objects: said to be the server's fault where it cannot be made out
+described_of, value_of = understood(_registry.from_json), understood(values.decode)
+number_of = understood(float)
+
+
+@dataclass(frozen=True, slots=True)
+class RemoteReader:
+    """One dataset on a server, as who holds the token sees it: what costs nothing and changes nothing."""
+
+    server: Server
+    name: str
+    periods: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.name!r}>"
+
+    def call(self, method: str, path: str, **body: Any) -> dict[str, Any]:
+        """Send a request about this dataset; what is None is left out."""
+        if method == "GET":
+            return self.server.call("GET", f"/datasets/{self.name}{path}")
+        return self.server.call(method, f"/datasets/{self.name}{path}", self._body(body))
+
+    def _body(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        given = {key: value for key, value in body.items() if value is not None}
+        return given | ({"periods": list(self.periods)} if self.periods else {})
+
+    @property
+    def public(self) -> Public:
+        """What everybody may know about the table."""
+        public: Public = described_of(self.call("GET", "")["public"])
+        return public
+
+    @property
+    def budget(self) -> Budget:
+        budget: Budget = described_of(self.call("GET", "/budget")["budget"])
+        return budget
+
+    @property
+    def spent(self) -> float:
+        return number_of(self.call("GET", "/budget")["used"])
+
+    @property
+    def remaining(self) -> float:
+        return number_of(self.call("GET", "/budget")["remaining"])
+
+    @property
+    def accounts(self) -> list[dict[str, Any]]:
+        accounts: list[dict[str, Any]] = self.call("GET", "/budget")["accounts"]
+        return accounts
+
+    @property
+    def ledger(self) -> list[dict[str, Any]]:
+        """The entries that the token's holder may see."""
+        entries: list[dict[str, Any]] = self.call("GET", "/ledger?last=1000")["entries"]
+        return entries
+
+    @property
+    def analyst(self) -> str:
+        """Who asks: whose token it is."""
+        return str(self.server.call("GET", "/me")["name"])
+
+    def dummy(self, rows: int = 100, seed: int = 0) -> Memory:
+        """Return a made-up table with the same schema, to write queries against. It says nothing about the
+        data."""
+        from ..tables import dummy
+
+        return dummy(self.public, rows, seed)
+
+    def copies(self) -> list[dict[str, Any]]:
+        """List the synthetic copies of the token's holder."""
+        listed: list[dict[str, Any]] = self.call("GET", "/copies?last=1000")["copies"]
+        return listed
+
+    def copy(self, number: int, rows: int | None = None, *, seed: int | None = None) -> SyntheticCopy:
+        """Return a synthetic copy that was made before; the same rows as on the server unless told
+        otherwise."""
+        facts = self.call("GET", f"/copies/{int(number)}")
+        return copy_of(facts, rows, int(number) if seed is None else seed)
+
+    def releases(self) -> list[dict[str, Any]]:
+        """Return the stored releases of the token's holder."""
+        listed: list[dict[str, Any]] = self.call("GET", "/releases?last=1000")["releases"]
+        return listed
+
+    def release(self, number: int) -> Any:
+        """Return the value of a stored release."""
+        return value_of(self.call("GET", f"/releases/{int(number)}")["value"])

@@ -1,0 +1,91 @@
+"""How pages write numbers, times and prices."""
+
+from __future__ import annotations
+
+import math
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+
+def figure(value: float, error: float | None = None) -> str:
+    """Return a number as people write it: with as many decimals as its error allows, never with an exponent
+    where digits will do.
+
+    >>> figure(12345678), figure(2.86123, 0.0213), figure(-123.0, 599.0), figure(0.3333333), figure(1234567.8)
+    ('12,345,678', '2.861', '-123', '0.3333', '1,234,568')
+    """
+    if isinstance(value, int) or (math.isfinite(value) and value == round(value) and abs(value) < 1e15):
+        return f"{value:,.0f}"
+    if not math.isfinite(value):
+        return "∞" if value > 0 else "-∞" if value < 0 else "not a number"
+    if abs(value) >= 1e15 or abs(value) < 1e-4:
+        return f"{value:.3g}"
+    size = error if error and math.isfinite(error) else None
+    exponent = math.floor(math.log10(abs(value if size is None else size)))
+    digits = (3 if size is None else 1) - exponent
+    return f"{value:,.{min(max(digits, 0), 6)}f}"
+
+
+def amount(value: float | None) -> str:
+    """Return an amount of budget with four digits.
+
+    >>> amount(1.029), amount(12345.6), amount(1e-07), amount(None)
+    ('1.029', '12,346', '1e-07', '')
+    """
+    if value is None:
+        return ""
+    return f"{value:,.0f}" if math.isfinite(value) and abs(value) >= 1000 else f"{value:.4g}"
+
+
+def minute(text: str) -> str:
+    """Return the time of an entry, to the minute.
+
+    >>> minute("2026-11-17T04:26Z"), minute("2026-11-17T04:26:31.123+00:00")
+    ('2026-11-17 04:26', '2026-11-17 04:26')
+    """
+    return text[:16].replace("T", " ")
+
+
+def moment(seconds: float) -> str:
+    """Return a moment of the machine's clock, in UTC."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d %H:%M} UTC"
+
+
+def day(seconds: float) -> str:
+    """Return the day of a moment, in UTC."""
+    return f"{datetime.fromtimestamp(seconds, UTC):%Y-%m-%d}"
+
+
+def brief(price: str) -> str:
+    """Return the epsilon of a price that goes on with what was drawn.
+
+    >>> brief("epsilon 0.1: DiscreteLaplace(scale 200)"), brief("Gaussian(s 3)")
+    ('epsilon 0.1', 'Gaussian(s 3)')
+    """
+    return price.split(": ", 1)[0] if price.startswith("epsilon ") else price
+
+
+def rest(price: str) -> str:
+    """Return what was drawn for a price."""
+    return price.split(": ", 1)[1] if price.startswith("epsilon ") and ": " in price else ""
+
+
+def harmless(text: str) -> str:
+    """Return a text that no spreadsheet runs as a formula.
+
+    >>> harmless("=1+1"), harmless("a=b"), harmless("")
+    ("'=1+1", 'a=b', '')
+    """
+    return "'" + text if text[:1] in ("=", "+", "-", "@", "\t", "\r", "\n") else text
+
+
+FILTERS: dict[str, Any] = {
+    "figure": figure, "number": amount, "minute": minute, "moment": moment, "day": day, "brief": brief,
+    "rest": rest,
+}  # fmt: skip
+
+
+def now() -> float:
+    """Return the machine's clock."""
+    return time.time()

@@ -1,0 +1,69 @@
+"""Numbers of entries as who asks sees them.
+
+Guarantee: the numbers that an analyst is shown, and may send, count that analyst's own charges and served
+           answers: they are the same whatever others ask.
+Proof:     a number is the place of an entry among those in whose body the analyst stands; a ledger only
+           grows, so that a place never changes.
+Assumes:   messages that name an entry go through `renumbered`. Stewards and auditors see the ledger's own
+           numbers.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from ...curator import STEWARD, Ledger, books
+
+# how the library names an entry in its messages
+_NAMED = re.compile(r"\bentry (\d+) of the ledger\b|\bnumber=(\d+)\b")
+
+
+@dataclass(slots=True)
+class OwnNumbers:
+    """The places of everybody's own entries in one ledger; a worker keeps them, and reads what is new."""
+
+    _owned: dict[str, list[int]] = field(default_factory=dict)
+    _seen: int = 0
+
+    def of(self, ledger: Ledger, analyst: str) -> Numbers:
+        """Return the numbers as an analyst sees them now."""
+        if analyst == STEWARD:
+            return Numbers(None)
+        for entry in ledger.entries(after=self._seen):
+            if entry.kind in (books.SPENDING, books.SERVED):
+                self._owned.setdefault(str(entry.body.get("analyst")), []).append(entry.seq)
+            self._seen = entry.seq
+        return Numbers(self._owned.get(analyst, []))
+
+
+@dataclass(frozen=True, slots=True)
+class Numbers:
+    """The entries of one analyst, in order; None for who sees the ledger's own numbers."""
+
+    own: list[int] | None
+
+    def shown(self, seq: int) -> int:
+        """Return the number under which an entry of theirs is shown; 0 for one that is not theirs."""
+        if self.own is None:
+            return seq
+        place = bisect_left(self.own, seq)
+        return place + 1 if place < len(self.own) and self.own[place] == seq else 0
+
+    def entry(self, number: int) -> int:
+        """Return the entry that a number means; 0, which no ledger has, for one that is not theirs."""
+        if self.own is None:
+            return number
+        return self.own[number - 1] if 1 <= number <= len(self.own) else 0
+
+    def renumbered(self, message: str) -> str:
+        """Return a message whose entries are named by the numbers that are shown."""
+        if self.own is None:
+            return message
+
+        def named(found: re.Match[str]) -> str:
+            shown = self.shown(int(found[1] or found[2])) or "..."
+            return f"number={shown}" if found[2] else f"entry {shown} of your ledger"
+
+        return _NAMED.sub(named, message)

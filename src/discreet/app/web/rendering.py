@@ -1,0 +1,84 @@
+"""What all pages share: templates, errors for people, forms, and who may see a page.
+
+Everything that others wrote is escaped by the templates. A form carries the session's CSRF token in a header
+(htmx) or in a field; `page_person` checks it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import Depends, Request
+from fastapi.responses import HTMLResponse, RedirectResponse, Response
+from jinja2 import Environment, FileSystemLoader, select_autoescape
+
+from ...tables.engine import quoted
+from .auth import ASKERS, EVERYBODY, allow, check_role
+from .errors import HTTPError
+from .formats import FILTERS
+from .store import Person
+
+TEMPLATES = Environment(
+    loader=FileSystemLoader(Path(__file__).parent / "templates"),
+    autoescape=select_autoescape(default=True, default_for_string=True),
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+TEMPLATES.globals["quote"] = quoted
+TEMPLATES.filters |= FILTERS
+HEADINGS = {404: "Not found", 413: "Too large", 429: "Too many requests", 503: "Busy", 504: "Out of time"}
+
+
+def render(request: Request, template: str, code: int = 200, **facts: Any) -> HTMLResponse:
+    """Return a page; `person` is who looks at it."""
+    facts.setdefault("person", None)
+    facts["demo"], facts["here"] = request.app.state.settings.demo, request.url.path
+    return HTMLResponse(TEMPLATES.get_template(template).render(**facts), code)
+
+
+def error_page(request: Request, kind: str, message: str, code: int) -> Response:
+    """Return an error for a person: a part of a page for htmx, a page else; to the log-in if nobody is."""
+    if kind == "NotLoggedIn":
+        if request.headers.get("hx-request"):
+            return Response(status_code=401, headers={"HX-Redirect": "/login"})
+        return RedirectResponse("/login", 303)
+    if request.headers.get("hx-request"):
+        # htmx puts answers with these codes on the page, too (static/console.js)
+        return render(request, "error_part.html", code, kind=kind, message=message)
+    person = None
+    with contextlib.suppress(HTTPError):
+        person = request.app.state.gate.identify(request)
+    heading = HEADINGS.get(code, "Refused")
+    return render(request, "error.html", code, person=person, heading=heading, message=message)
+
+
+async def form_of(request: Request) -> dict[str, str]:
+    """Return the fields of a form, each once."""
+    form = await request.form(max_fields=200, max_files=1)
+    return {name: value for name, value in form.items() if isinstance(value, str)}
+
+
+def page_person(*roles: Any) -> Any:
+    """Return a dependency like `allow` that takes the CSRF token from a field as well as from the header."""
+    check = allow(*roles)
+
+    async def allowed(request: Request) -> Person:
+        if request.method == "POST" and "x-csrf-token" not in request.headers:
+            # who it is comes first: the body of a stranger is not read
+            check_role(request.app.state.gate.identify(request), roles)
+            form = await request.form(max_fields=200, max_files=1)
+            sent = form.get("csrf")
+            if isinstance(sent, str):
+                headers = [*request.scope["headers"], (b"x-csrf-token", sent.encode("latin-1", "replace"))]
+                request.scope["headers"] = headers
+                del request._headers
+        return await check(request)
+
+    allowed.roles = roles  # type: ignore[attr-defined]
+    return allowed
+
+
+Anybody = Annotated[Person, Depends(page_person(*EVERYBODY))]
+Asker = Annotated[Person, Depends(page_person(*ASKERS))]

@@ -1,0 +1,84 @@
+"""Numbers of entries: an analyst's own count is all that an analyst is told."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+import discreet as dp
+from discreet.app.web.numbering import Numbers
+from discreet.app.web.sessions import Desk
+from discreet.app.web.verbs import handle
+
+SCHEMA = 'table = "t"\nversion = "1"\nunit = "row"\n[columns.a]\ntype = "number"\nlower = 0\nupper = 9\n'
+
+
+@pytest.fixture
+def asked(tmp_path):
+    """Return a function that lets a person ask a worker something."""
+    data, schema, ledger = (tmp_path / name for name in ("t.csv", "t.csv.schema.toml", "t.csv.ledger"))
+    data.write_text("a\n" + "1\n2\n3\n" * 20)
+    schema.write_text(SCHEMA)
+    analysts = {who: dp.Budget(epsilon=20) for who in ("ann", "bob")}
+    dp.open(data, schema=schema, ledger=ledger, budget=dp.Budget(epsilon=50), analysts=analysts)
+    desk = Desk(True, 5.0)
+    facts = {"name": "t", "data": str(data), "schema": str(schema), "ledger": str(ledger)}
+
+    def ask(who: str, verb: str, **options):
+        role = "steward" if who == "steward" else "analyst"
+        request = {"verb": verb, "analyst": who, "by": who, "role": role, "dataset": facts}
+        reply = handle(desk, request | {"options": options})
+        return reply.get("result") or reply["error"]
+
+    return ask
+
+
+def sql(number: int) -> str:
+    return f"SELECT COUNT(*) AS n FROM t WHERE a > {number}"
+
+
+def test_what_others_do_changes_no_number_that_an_analyst_sees(asked):
+    """Bob's replies are the same to the letter whether or not Ann asks in between."""
+    seen = {"horizon": time.time() + 60, "last": 100}
+    asked("ann", "sql", sql=sql(1), epsilon=0.1)
+    numbers = []
+    for i in (2, 3):
+        asked("bob", "sql", sql=sql(i), epsilon=0.1)
+        asked("ann", "sql", sql=sql(10 + i), epsilon=0.1)
+        numbers.append(asked("bob", "watch", threshold=5, epsilon=0.1)["number"])
+    served = asked("bob", "sql", sql=sql(1), epsilon=0.1)
+    assert "columns" in served
+    assert numbers == [2, 4]
+    assert [line["seq"] for line in asked("bob", "ledger", last=10)["entries"]] == [1, 2, 3, 4, 5]
+    releases = asked("bob", "releases", **seen)["releases"]
+    assert [line["number"] for line in releases] == [1, 3, 5]
+    assert asked("bob", "releases", number=5, **seen)["text"] == sql(1)
+    everything = json.dumps([asked("bob", "ledger", last=10), asked("bob", "releases", **seen)])
+    theirs = [line["seq"] for line in asked("steward", "ledger", last=100)["entries"]]
+    assert len(theirs) > 12
+    assert not [word for word in ('"charge":', '"release":', '"previous"') if word in everything]
+
+
+def test_a_number_means_an_own_entry_or_nothing(asked):
+    asked("ann", "sql", sql=sql(1), epsilon=0.1)
+    watch = asked("ann", "watch", threshold=5, epsilon=0.1)
+    assert watch["number"] == 2
+    assert "value" in asked("ann", "answer", number=2, question="a > 1")
+    for number in (1, 3, 99):
+        said = asked("ann", "answer", number=number, question="a > 1")
+        assert said["message"].startswith(f"number {number} is no live mechanism of yours")
+        assert "of yours" in asked("bob", "answer", number=number, question="a > 1")["message"]
+    charges = [e for e in asked("steward", "ledger", last=50)["entries"] if e["kind"] == "charge"]
+    assert charges[-1]["seq"] > 2, "the steward sees the ledger's own numbers"
+
+
+def test_messages_of_the_library_name_entries_as_they_are_shown():
+    own = Numbers([4, 9, 20])
+    assert [own.shown(seq) for seq in (4, 9, 20, 5)] == [1, 2, 3, 0]
+    assert [own.entry(number) for number in (1, 3, 0, 4, -1)] == [4, 20, 0, 0, 0]
+    failed = "the mechanism failed after it was charged (entry 9 of the ledger)."
+    assert own.renumbered(failed).endswith("(entry 2 of your ledger).")
+    assert "17" not in own.renumbered("entry 17 of the ledger; go on with number=17")
+    assert Numbers(None).renumbered(failed) == failed
