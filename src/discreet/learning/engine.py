@@ -333,8 +333,12 @@ class ClippingEngine:
             self._add_part(part, its_targets, rule, sums)
 
     def _at_once(self) -> int:
-        """Return how many examples are worked on together."""
-        return max(FEWEST, ENTRIES // self._entries) if self._entries else FEWEST
+        """Return how many examples are worked on together.
+
+        Every part of a batch goes over all weights once, so that a large model is worth larger parts.
+        """
+        room = min(max(ENTRIES, 2 * self.size), 2 * ENTRIES)
+        return max(FEWEST, room // self._entries) if self._entries else FEWEST
 
     def _add_padded(
         self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor], size: int
