@@ -169,6 +169,40 @@ def test_gradients_too_small_to_square_are_still_clipped() -> None:
     assert tap.square().sqrt().item() >= 1e18 * 1e-22 * 2
 
 
+@pytest.mark.parametrize("flushed", [False, True], ids=["subnormal", "flushed to zero"])
+@pytest.mark.parametrize(("large", "small"), [(1e15, 1e-19), (1e-19, 1e15), (1e18, 3e-23), (1e-12, 1e-12)])
+def test_ghost_norms_cover_what_underflows(large: float, small: float, flushed: bool) -> None:
+    """1e-19 squared is lost where subnormal numbers are flushed to zero (`torch.set_flush_denormal`); times
+    1e15 it is not."""
+    from discreet.learning.convolution import Convolved
+    from discreet.learning.taps import Lookup, Product, Target
+    from discreet.learning.taps import Tied as TiedTap
+
+    table, layer = Target(nn.Parameter(torch.zeros(200, 100))), nn.Conv2d(20, 200, 3, padding=1, bias=False)
+    ids, looked_up = torch.tensor([[0, 1, 0]]), torch.full((1, 3, 100), small)
+    x, g = torch.full((1, 3, 100), large), torch.full((1, 3, 200), small)
+    taps = [
+        Product(table, x, g),
+        Convolved(
+            Target(layer.weight), layer, torch.full((1, 20, 2, 2), large), torch.full((1, 200, 2, 2), small)
+        ),
+        TiedTap(Lookup(table, ids, looked_up), Product(table, x, g)),
+    ]
+    exact = [tap.built().double().norm() for tap in taps]
+    for tap in taps:
+        if isinstance(tap, Convolved):
+            tap.pieces = None
+    if flushed and not torch.set_flush_denormal(True):
+        pytest.skip("this processor does not flush")
+    try:
+        bounds = [tap.square().sqrt() for tap in taps]
+    finally:
+        torch.set_flush_denormal(False)
+    assert all(getattr(tap, "pieces", None) is None for tap in taps), "the ghost path is what is tested"
+    for bound, true in zip(bounds, exact, strict=True):
+        assert float(bound) >= float(true) * (1 - 1e-6)
+
+
 def test_half_precision_norms_do_not_underflow() -> None:
     model = nn.Linear(6, 4)
     engine = ClippingEngine(model, lambda out, y: (out.float() * y).sum(1))
@@ -277,6 +311,49 @@ def test_a_large_batch_in_parts_has_the_sum_of_the_whole(monkeypatch: pytest.Mon
         parts = engine.clipped_sum(x, y, clip=1.0)
     assert sizes == [7] * 5 + [5]
     torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-5)
+
+
+FEW_PATCHES = {
+    "1d, circular": lambda: nn.Conv1d(9, 24, 3, padding=1, padding_mode="circular", bias=False),
+    "2d": lambda: nn.Conv2d(6, 40, 3, padding=1),
+    "2d, stride and dilation": lambda: nn.Conv2d(6, 40, 2, stride=2, dilation=2, padding=(1, 2)),
+    "2d, same": lambda: nn.Conv2d(6, 40, (3, 2), padding="same"),
+    "3d": lambda: nn.Conv3d(4, 64, 2, padding=1, stride=2),
+}
+
+
+@pytest.mark.parametrize("name", FEW_PATCHES)
+@pytest.mark.parametrize("scale", [1.0, 1e-12, 1e9, float("nan")])
+def test_large_convolutions_over_few_places_have_the_sum_of_the_naive_loop(
+    name: str, scale: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Patches are multiplied right into the sum; one example may be huge, tiny or not a number."""
+    from discreet.learning import convolution
+
+    monkeypatch.setattr(convolution, "LARGE_WEIGHT", 1)
+    monkeypatch.setattr(convolution, "build_is_cheaper", lambda *_: False)
+    torch.manual_seed(0)
+    layer = FEW_PATCHES[name]()
+    dims = layer.weight.dim() - 2
+    x, y = torch.randn(3, layer.in_channels, *[3 if dims == 1 else 2] * dims), torch.randn(3, 4)
+    x[1] *= scale
+    model = nn.Sequential(layer, nn.Flatten(), nn.Tanh(), nn.LazyLinear(4))
+    model(x)
+    calls: list[object] = []
+    patches = convolution.Convolved._patches
+    monkeypatch.setattr(convolution.Convolved, "_patches", lambda tap: calls.append(tap) or patches(tap))
+    engine = ClippingEngine(model, loss)
+    terms = torch.stack([torch.zeros(engine.size)] * 3)
+    for i in range(3):
+        total = loss(model(x[i : i + 1]), y[i : i + 1]).sum()
+        found = torch.cat([part.flatten() for part in torch.autograd.grad(total, list(model.parameters()))])
+        terms[i] = found / max(1.0, float(found.double().norm()) / 0.1) if found.isfinite().all() else 0
+    with engine.attached():
+        whole = engine.clipped_sum(x, y, clip=0.1)
+        one = engine.clipped_sum(x[1:2], y[1:2], clip=0.1)
+    assert calls
+    assert float(one.double().norm()) <= 0.1
+    torch.testing.assert_close(whole, terms.sum(0), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(("p", "k", "batch"), [(300, 100, 3), (512, 128, 3), (512, 128, 11), (1024, 512, 2)])

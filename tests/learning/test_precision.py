@@ -173,3 +173,37 @@ def test_half_precision_does_not_blind_the_probe() -> None:
         )
         with pytest.raises(NotPrivate):
             probe(engine, torch.rand(5, 5), torch.tensor([0, 1, 0, 1, 1]))
+
+
+@pytest.mark.parametrize("legacy", [True, False], ids=["one setting", "by kind"])
+def test_shortened_products_are_off_while_gradients_are_measured_and_put_back(legacy: bool) -> None:
+    """Ghost norms pay for float32's rounding; factors of eight bits would hide a per cent of the length."""
+    seen: list[str] = []
+    backend = torch.backends.mkldnn.matmul
+
+    class Watched(nn.Linear):
+        def forward(self, x: Tensor) -> Tensor:
+            seen.append(backend.fp32_precision)
+            return super().forward(x)
+
+    def watched_loss(outputs: Tensor, targets: Tensor) -> Tensor:
+        seen.append(backend.fp32_precision)
+        return nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+    x, y = torch.randn(6, 4), torch.zeros(6, dtype=torch.long)
+    engine = ClippingEngine(Watched(4, 2), watched_loss)
+    before = backend.fp32_precision
+    try:
+        if legacy:
+            torch.set_float32_matmul_precision("medium")
+        else:
+            backend.fp32_precision = "bf16"
+        with engine.attached():
+            engine.clipped_sum(x, y, clip=0.1)
+        assert backend.fp32_precision == "bf16"
+        assert seen
+        assert set(seen) == {"ieee"}
+    finally:
+        if legacy:
+            torch.set_float32_matmul_precision("highest")
+        backend.fp32_precision = before

@@ -13,7 +13,7 @@ pass.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
@@ -29,6 +29,7 @@ from .clipping import Clipping, PerLayer, as_clipping, factors
 from .fast import stack_of
 from .layers import Recorder
 from .losses import CrossEntropy, per_example
+from .precision import full_precision
 from .taps import Tap, entries, merged
 
 ENTRIES = 16 << 20  # floats that the taps of one part of a batch may hold: 64 megabytes (measured)
@@ -332,8 +333,12 @@ class ClippingEngine:
             self._add_part(part, its_targets, rule, sums)
 
     def _at_once(self) -> int:
-        """Return how many examples are worked on together."""
-        return max(FEWEST, ENTRIES // self._entries) if self._entries else FEWEST
+        """Return how many examples are worked on together.
+
+        Every part of a batch goes over all weights once, so that a large model is worth larger parts.
+        """
+        room = min(max(ENTRIES, 2 * self.size), 2 * ENTRIES)
+        return max(FEWEST, room // self._entries) if self._entries else FEWEST
 
     def _add_padded(
         self, inputs: Any, targets: Any, rule: Clipping, sums: dict[int, Tensor], size: int
@@ -379,14 +384,6 @@ class ClippingEngine:
 def _length(inputs: tuple[Any, ...]) -> int:
     """Of the batch, which is the first dimension of each tensor in it."""
     return len(inputs[0] if isinstance(inputs[0], Tensor) else tree_leaves(inputs)[0])
-
-
-def full_precision() -> AbstractContextManager[Any]:
-    """Autocast that is on around the engine is off in it: norms in half precision would be too short.
-
-    Inside the model it does what it says.
-    """
-    return torch.autocast("cpu", enabled=False) if torch.is_autocast_enabled("cpu") else nullcontext()
 
 
 def _same(one: Any, other: Any) -> bool:

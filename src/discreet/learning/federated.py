@@ -25,8 +25,9 @@ from .._registry import described
 from ..sampling import Entropy
 from .buffers import KeptBuffers
 from .clipping import Clipping, Flat, PerLayer, as_floats
-from .engine import ClippingEngine, Gradients, full_precision
+from .engine import ClippingEngine, Gradients
 from .pooling import squares_of
+from .precision import full_precision
 from .schedules import Indices
 from .taps import Rows, Target
 

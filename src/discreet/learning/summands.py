@@ -19,10 +19,11 @@ from ..sampling import Entropy
 from .clipping import Adaptive, Clipping, Flat, factors
 from .correlated import IDENTITY, Mixed
 from .discrete import GridSum
-from .engine import ClippingEngine, Gradients, full_precision
+from .engine import ClippingEngine, Gradients
 from .federated import Updates
 from .noise import Reservoir, fill_gaussian
 from .pooling import Owners, built, owned, pooled
+from .precision import full_precision
 from .schedules import Cyclic, Indices
 
 if TYPE_CHECKING:

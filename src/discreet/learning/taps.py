@@ -119,6 +119,26 @@ def outer_bound(x: Numbers, g: Numbers, bias: Any) -> Numbers:
     return x
 
 
+def ghost_bound(total: Tensor, x: Tensor, g: Tensor, k: int, p: int) -> Tensor:
+    """Return at least the squared norm of the sum over t of g_t x_tᵀ, and what `add` may add to it: [B].
+
+    `total` is the sum over t, s of (x_t . x_s)(g_t . g_s) as computed from float32 inner products of k and of
+    p numbers; `x` and `g` are upper bounds on the lengths of x_t and g_t, [B, T]. All are float64; `total` is
+    overwritten.
+
+    Guarantee: as above, also where products underflow, or are flushed to zero.
+    Proof:     with a = |x_t||x_s| and b = |g_t||g_s|, the inner products are off by at most growth(k) a + k
+               TINY and growth(p) b + p TINY, so that their product is off by at most 2 growth(k + p) a b +
+               2 TINY (p a + k b + 1). Over all t, s, a b adds up to (sum of |x_t||g_t|)², a to (sum of
+               |x_t|)², b to (sum of |g_t|)². Rounding the scaled x_t or g_t in `add` lengthens the vector by
+               at most u times the sum of |x_t||g_t|.
+    """
+    parts = (x * g).sum(1)
+    lost = p * x.sum(1).square_() + k * g.sum(1).square_() + x.shape[1] ** 2
+    total.add_(parts.square(), alpha=2 * growth(k + p)).add_(lost, alpha=2 * TINY)
+    return total.clamp_(min=0).sqrt_().add_(parts, alpha=4 * UNIT).square_()
+
+
 def single(tensor: Tensor) -> Tensor:
     """Half precision is lifted: its squares underflow, and a norm that underflows leaves a gradient
     unclipped."""
@@ -155,8 +175,11 @@ def build_is_cheaper(batch: int, positions: int, k: int, p: int, cost: int = ENT
 
 
 def worth_building(batch: int, positions: int, k: int, p: int) -> bool:
-    """Return the same, and what is built is at most twice what it is built from, and can take its place."""
-    return k * p <= 2 * positions * (k + p) and build_is_cheaper(batch, positions, k, p)
+    """Return the same, and what is built is no larger than what it is built from, and can take its place.
+
+    More would be fresh memory at every step, which costs more than it saves (measured, a vision transformer).
+    """
+    return k * p <= positions * (k + p) and build_is_cheaper(batch, positions, k, p)
 
 
 class Tap:
@@ -309,18 +332,11 @@ class Product(Tap):
         return self.pieces.square()
 
     def _ghost(self) -> Tensor:
-        """Return the sum over t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden.
-
-        Each product of two inner products is off by at most growth(k + p) |x_t||x_s||g_t||g_s|; over all t, s
-        that is growth times (sum of |x_t||g_t|)². Rounding the scaled x_t or g_t in `add` lengthens the
-        vector by at most u times the same sum.
-        """
+        """Return the sum over t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden."""
         x, g = self.x, self.g
         gram = torch.bmm(x, x.transpose(1, 2)).mul_(torch.bmm(g, g.transpose(1, 2)))
-        parts = squares(x).mul_(squares(g)).sqrt_().sum(1)
-        slack = 2 * growth(x.shape[2] + g.shape[2])
-        total = gram.sum((1, 2), dtype=torch.float64).add_(parts.square(), alpha=slack)
-        return total.clamp_(min=0).sqrt_().add_(parts, alpha=4 * UNIT).square_()
+        total = gram.sum((1, 2), dtype=torch.float64)
+        return ghost_bound(total, squares(x).sqrt_(), squares(g).sqrt_(), x.shape[2], g.shape[2])
 
     def built(self) -> Tensor:
         return torch.bmm(self.g.transpose(1, 2), self.x)
@@ -395,8 +411,9 @@ class Lookup(Tap):
         )
 
     def _widened(self, total: Tensor) -> Tensor:
+        _, places, d = self.g.shape
         parts = squares(self.g).sqrt_().sum(1)
-        total = total.add_(parts.square(), alpha=2 * growth(self.g.shape[2]))
+        total = total.add_(parts.square(), alpha=2 * growth(d)).add_(2 * d * places**2 * TINY)
         return total.clamp_(min=0).sqrt_().add_(parts, alpha=4 * UNIT).square_()
 
     def built(self) -> Tensor:
@@ -429,8 +446,11 @@ class Tied(Tap):
         one, two = self.lookup.square(), self.product.square()
         chosen = h.gather(2, ids.unsqueeze(1).expand(-1, h.shape[1], -1))  # [B, S, T]
         meet = torch.bmm(x, g.transpose(1, 2)).mul_(chosen).sum((1, 2), dtype=torch.float64)
-        lengths = squares(g).sqrt_().sum(1) * squares(x).mul_(squares(h)).sqrt_().sum(1)
-        return (one + two + 2 * meet + 4 * growth(g.shape[2]) * lengths).clamp_(min=0)
+        across = squares(h).sqrt_()
+        lengths = squares(g).sqrt_().sum(1) * squares(x).sqrt_().mul_(across).sum(1)
+        # An inner product of d numbers may lose d TINY, times |h_s|; its product with h_s[id_t] one more.
+        lost = 4 * TINY * ids.shape[1] * (g.shape[2] * across.sum(1) + h.shape[1])
+        return (one + two + 2 * meet + 4 * growth(g.shape[2]) * lengths + lost).clamp_(min=0)
 
     def built(self) -> Tensor:
         return self.lookup.built() + self.product.built()
