@@ -309,6 +309,18 @@ def open_copy(path: str | Path) -> OpenedCopy | OpenedPair:
     return OpenedCopy(table.replace_schema_metadata(None), card)
 
 
+def is_copy(path: str | Path) -> bool:
+    """Return whether a Parquet file carries the card of a synthetic copy."""
+    if not Path(path).is_file():
+        return False
+    try:
+        raw = (parquet.read_schema(path).metadata or {}).get(b"discreet")
+        card = None if raw is None else json.loads(raw)
+    except (OSError, pa.ArrowException, ValueError):
+        return False
+    return isinstance(card, dict) and "synthetic copy" in str(card.get("what"))
+
+
 def pair_of_numbers(asked: Any) -> tuple[Real, Real]:
     """Return the epsilon and delta that were asked for, checked."""
     pair = _require.listed(asked=asked)

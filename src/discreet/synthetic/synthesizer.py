@@ -30,6 +30,7 @@ from ..mechanisms.protocols import Release, Sensitivity, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from .arguments import priced
+from .coarsening import Groups, sizes_of
 from .constraints import Constraint
 from .counting import Cells, Integers, count, moved, rows_per_unit
 from .domain import Domain
@@ -58,6 +59,18 @@ class MeasuredTable:
             self.clique, np.array(self.values, dtype=np.float64).reshape(shape), float(self.variance)
         )
 
+    def noisy_in_groups(self, sizes: Sequence[int], groups: Sequence[Groups]) -> NoisyTable:
+        """Return the table in the codes of the model: one by a single column, of all codes of the domain, is
+        summed to groups of codes; others were counted by groups already."""
+        group = groups[self.clique[0]] if groups and len(self.clique) == 1 else ()
+        if not group or len(self.values) != len(group):
+            return self.noisy(sizes_of(groups, sizes))
+        return NoisyTable(
+            self.clique,
+            np.bincount(group, weights=np.array(self.values, dtype=np.float64)),
+            float(self.variance) * np.bincount(group),
+        )
+
 
 @described("synthetic.Fitted")
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,10 +92,7 @@ class Fitted:
     @property
     def sizes(self) -> tuple[int, ...]:
         """The number of codes of each column, after some were put together."""
-        full = self.domain.sizes(self.public)
-        if not self.groups:
-            return full
-        return tuple(max(g) + 1 if g else n for g, n in zip(self.groups, full, strict=True))
+        return sizes_of(self.groups, self.domain.sizes(self.public))
 
 
 @dataclass(slots=True)
