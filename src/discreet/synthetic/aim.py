@@ -37,8 +37,9 @@ _MOST_CODES = 20
 _LEAST_ORDERED, _LEAST_OTHERS = 100.0, 30.0
 # Rounds that the budget would be enough for if it were never annealed, for each column.
 _ROUNDS = 16
-# Passes of mirror descent after each round, from where the last one stopped. A fit that has not come far looks
-# as if its round had taught nothing, and the budget is annealed early: 100 were better than 25 on two seeds.
+# Passes of mirror descent after each round, from where the last one stopped. A fit that has not come far
+# looks as if its round had taught nothing, and the budget is annealed early: 100 were better than 25 on two
+# seeds of Adult.
 # More passes cost time and no privacy.
 _PASSES = 100
 
