@@ -28,7 +28,7 @@ from ..tables import Source
 from .arguments import instance, priced, rows_and_seed
 from .counting import Cells, count, moved, rows_per_unit
 from .drawing import Drawing, Marginal, in_pairs, marginal
-from .estimation import noisy_total
+from .estimation import merged, noisy_total
 from .generation import estimate, noisy_tables, rows_of
 from .junction import Clique
 from .marginal_trees import pairs_of
@@ -85,14 +85,15 @@ def promised(fitted: Fitted, model: GraphicalModel, codes: Sequence[Any], confid
                without signs is above t with probability at most 2^n exp(-t^2 / (2 v)), where v is the sum
                of their variance parameters: discrete Gaussian noise is sub-Gaussian with its own (Canonne,
                Kamath & Steinke 2020, arXiv:2004.00010, Corollary 17), a sum of such draws (a group of codes)
-               with the sum of theirs, and exp(s|x|) <= exp(sx) + exp(-sx).
+               with the sum of theirs, an average of several measurements with that of the average, and
+               exp(s|x|) <= exp(sx) + exp(-sx).
     """
     _require.open_probability(confidence=confidence)
     groups = [np.array(g) if g else None for g in fitted.groups] or [None] * len(codes)
     mapped = [c if g is None else g[c] for c, g in zip(codes, groups, strict=True)]
     own = Cells(fitted.sizes, tuple(mapped), np.ones(len(mapped[0]), np.int64))
     out = []
-    for table in noisy_tables(fitted):
+    for table in merged(noisy_tables(fitted)):
         cells, total = table.values.size, model.total
         length = cells * math.log(2) - math.log(1 - confidence)
         noise = math.sqrt(2 * table.variance_of_sum * length)

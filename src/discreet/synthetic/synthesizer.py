@@ -42,6 +42,8 @@ from .orders import refuse_contradictions
 # scores
 # are whole numbers, and so exact.
 GRID = 16
+# Between these rho is looked for: enough for every epsilon and delta that are let in.
+RHOS = (1e-30, 1e15)
 
 
 @described("synthetic.MeasuredTable")
@@ -181,7 +183,7 @@ class Synthesizer(ABC):
         def event(rho: float) -> Event:
             return cls(public=public, domain=domain, rho=rho, **options).event
 
-        rho = calibrate(event, epsilon=target, delta=delta, tolerance=1e-3)
+        rho = calibrate(event, epsilon=target, delta=delta, bracket=RHOS, tolerance=1e-3)
         return cls(public=public, domain=domain, rho=rho, epsilon=epsilon, delta=delta, **options)
 
     @property
