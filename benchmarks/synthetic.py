@@ -3,7 +3,7 @@
 All 48,842 rows, the columns but fnlwgt, epsilon 1, delta 1e-9, as many rows as the data has. The figure is
 the mean total variation over all 91 pairs of columns and over 64 triples (seed 0). The rival is the authors'
 own mst.py in the checkout of private-pgm that `DISCREET_PRIVATE_PGM` names, run by the Python that
-`DISCREET_MBI_PYTHON` names (it was measured at commit 4d2b3c5 with jax 0.6.2, chex 0.1.89, pandas 2.2.3);
+`DISCREET_MBI_PYTHON` names (commit 4d2b3c5 with jax 0.6.2, chex 0.1.89, pandas 2.2.3, matplotlib);
 without both only ours is run. `RUNS` in the environment shortens a run, and `SECTIONS` (such as "aim,mbi")
 names parts of it: figures are kept in out/synthetic.json between parts, so that a ratio needs both but not at
 once. The picture of the error against epsilon goes to out/synthetic.png.

@@ -61,7 +61,7 @@ def projected(values: Floats, total: float) -> Floats:
     descending = np.sort(values)[::-1]
     excess = (np.cumsum(descending) - total) / np.arange(1, len(values) + 1)
     last = int(np.flatnonzero(descending >= excess)[-1])
-    return np.maximum(values - excess[last], 0.0)
+    return np.asarray(np.maximum(values - excess[last], 0.0))
 
 
 class Fit:
