@@ -69,7 +69,7 @@ class MeasuredTable:
             return self.noisy(sizes_of(groups, sizes))
         return NoisyTable(
             self.clique,
-            np.bincount(group, weights=np.array(self.values, dtype=np.float64)),
+            np.bincount(group, weights=np.array(self.values, dtype=np.float64)).astype(np.float64),
             float(self.variance) * np.bincount(group),
         )
 
