@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import discreet as dp
@@ -287,3 +288,27 @@ def test_opened_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     COPY.to_parquet("copy.parquet")
     assert not escaped(lambda path: open_copy(path), {"path": "copy.parquet"})
     assert not escaped(COPY.report().plot().save, {"path": str(tmp_path / "a.svg")}, (tmp_path,))
+
+
+def test_conditions_outside_what_was_declared_are_refused() -> None:
+    public = dp.Public(schema={"age": dp.Bounds(17, 90), "day": dp.Dates("2020-01-01", "2020-01-09")})
+    source = Memory({"age": [20, 30], "day": ["2020-01-02", None]}, public)
+    method = method_for("independent", public, Domain.of(public), epsilon=1e-6, delta=1e-9)
+    released = method(source, entropy=SeededEntropy(1))
+    copy = SyntheticCopy.of(released.value, released.event, rows=5, seed=1)
+    for given, words in (
+        ({"age": 1e300}, "outside the declared bounds of column 'age'"),
+        ({"age": 16}, "outside the declared bounds"),
+        ({"age": float("nan")}, "age must be a number"),
+        ({"day": "2020-01-10"}, "outside the declared bounds of column 'day'"),
+        ({"day": "soon"}, "day must be a day such as"),
+    ):
+        with pytest.raises(dp.DiscreetError, match=words):
+            copy.sample(3, given=given)
+    assert copy.sample(2, given={"age": 90, "day": "2020-01-09"}).num_rows == 2
+
+
+def test_two_columns_of_one_name_are_refused() -> None:
+    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], names=["x", "x"])
+    with pytest.raises(dp.InvalidInput, match="two columns"):
+        Memory(table, dp.Public(schema={"x": dp.Bounds(0, 5)}))

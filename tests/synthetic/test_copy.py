@@ -229,3 +229,13 @@ def test_the_shell_makes_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     for more in ([], ["--force", "-o", "copy.txt"], ["--force", "--bins", "age"]):
         refused = run(*words, *more)
         assert refused.exit_code != 0
+    # A copy's own Parquet file is replaced if told; a file that may be data never is.
+    pq.write_table(dp.tables.Memory(table())._table, "other.parquet")
+    again = [*words, "--method", "mst", "-o"]
+    assert run(*again, "copy.parquet").exit_code == 0
+    assert run(*again, "copy.parquet").exit_code != 0
+    assert run(*again, "copy.parquet", "--force").exit_code == 0
+    for data in ("other.parquet", "people.parquet"):
+        before = Path(data).read_bytes()
+        assert run(*again, data, "--force").exit_code != 0
+        assert Path(data).read_bytes() == before

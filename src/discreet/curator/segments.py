@@ -129,14 +129,14 @@ def resume(
     if charge.kind != SPENDING or events.from_json(charge.body["event"]) != mechanism.event:
         raise InvalidInput(
             f"the checkpoint {path} is of a run with another price (entry {charge.seq} of the "
-            f"ledger). Nothing was trained. Give the "
-            f"trainer that the run was started with."
+            f"ledger). Nothing was run. Give what the run was started with: the trainer, or the options of "
+            f"the synthesis."
         )
     # runs that were begun before there were identities have none to compare
     if "identity" in charge.body and charge.body["identity"] != identity_of(mechanism):
         raise InvalidInput(
             f"the checkpoint {path} is of another model, optimizer or run, or of one with other options "
-            f"(entry {charge.seq} of the ledger). Nothing was trained. Give what the run was started with."
+            f"(entry {charge.seq} of the ledger). Nothing was run. Give what the run was started with."
         )
     during = periods_field(curator._in_force(curator.ledger).budget, curator.periods).get("periods")
     if charge.body["analyst"] != analyst or charge.body.get("periods") != during:

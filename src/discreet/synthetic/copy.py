@@ -28,7 +28,7 @@ from ..tables.cells import Coding
 from ..tables.engines.open_rows import ask_open_rows
 from .arguments import MOST_ROWS_DRAWN, instance, mapping, rows_and_seed, writable
 from .constraints import repaired
-from .domain import number_of
+from .domain import ends_of_bins, number_of
 from .estimation import noisy_total
 from .generation import estimate, noisy_tables, rows_of
 from .model import GraphicalModel
@@ -309,6 +309,18 @@ def open_copy(path: str | Path) -> OpenedCopy | OpenedPair:
     return OpenedCopy(table.replace_schema_metadata(None), card)
 
 
+def is_copy(path: str | Path) -> bool:
+    """Return whether a Parquet file carries the card of a synthetic copy."""
+    if not Path(path).is_file():
+        return False
+    try:
+        raw = (parquet.read_schema(path).metadata or {}).get(b"discreet")
+        card = None if raw is None else json.loads(raw)
+    except (OSError, pa.ArrowException, ValueError):
+        return False
+    return isinstance(card, dict) and "synthetic copy" in str(card.get("what"))
+
+
 def pair_of_numbers(asked: Any) -> tuple[Real, Real]:
     """Return the epsilon and delta that were asked for, checked."""
     pair = _require.listed(asked=asked)
@@ -334,7 +346,10 @@ def code_of_value(coding: Coding, value: Any) -> int:
     if isinstance(fact, Boolean):
         _require.flag(**{coding.column: value})
         return int(value)
-    number = number_of(fact, value)
+    number = number_of(fact, value, coding.column)
+    least, largest = ends_of_bins(coding)
+    if not least[0] <= number <= largest[-1]:
+        raise InvalidInput(f"{value!r} is outside the declared bounds of column {coding.column!r}.")
     place = int(np.searchsorted(np.array(coding.edges), number, side="right")) - 1
     return min(max(place, 0), len(coding.edges) - 2)
 

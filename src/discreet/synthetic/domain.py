@@ -197,26 +197,28 @@ def _edges(name: str, fact: Bounds | Dates, bins: Any) -> tuple[Real, ...]:
     return tuple(float(e) for e in np.linspace(float(low), float(high), count + 1))
 
 
-def _edge(fact: Bounds | Dates, edge: Any) -> Real:
+def _edge(fact: Bounds | Dates, edge: Any, name: str = "an edge") -> Real:
     if isinstance(fact, Dates):
         day = edge if isinstance(edge, date) else None
         if day is None:
             try:
                 day = date.fromisoformat(edge)
             except (TypeError, ValueError):
-                raise _require.fail("an edge", edge, "a day such as '2020-01-31'") from None
+                raise _require.fail(name, edge, "a day such as '2020-01-31'") from None
         return (day - date.fromisoformat(fact.lower)).days
     _require.finite(an_edge=edge)
     value: Real = edge
     return value
 
 
-def number_of(fact: Fact, value: Any) -> float:
+def number_of(fact: Fact, value: Any, name: str = "value") -> float:
     """Return the number that the edges of a column cut: a number itself, or the days after a date's lower
     bound."""
     if not isinstance(fact, Bounds | Dates):
-        raise _require.fail("value", value, "of a column of numbers or dates")
-    return _require.float_or_inf(_edge(fact, value))
+        raise _require.fail(name, value, "of a column of numbers or dates")
+    if isinstance(fact, Bounds):
+        _require.finite(**{name: value})
+    return _require.float_or_inf(_edge(fact, value, name))
 
 
 def ends_of_bins(coding: Coding) -> tuple[NDArray[np.float64], NDArray[np.float64]]:

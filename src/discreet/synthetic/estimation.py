@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -16,11 +17,17 @@ from .model import Floats, GraphicalModel, beliefs, summed, uniform
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyTable:
-    """Noisy counts by the attributes of a clique, each with noise of this variance."""
+    """Noisy counts by the attributes of a clique, and the variance of their noise: one for all, or one for
+    each."""
 
     clique: Clique
     values: Floats
-    variance: float
+    variance: Any
+
+    @property
+    def variance_of_sum(self) -> float:
+        """The variance of the sum of all counts."""
+        return float(np.broadcast_to(self.variance, self.values.shape).sum())
 
 
 def merged(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
@@ -44,9 +51,17 @@ MOST_ROWS = float(1 << 36)
 
 def noisy_total(tables: Sequence[NoisyTable]) -> float:
     """Return the estimate of the number of rows with the least variance, from 1 to `MOST_ROWS`."""
-    precision = [1 / (table.variance * table.values.size) for table in tables]
+    precision = [1 / table.variance_of_sum for table in tables]
     sums = [float(table.values.sum()) for table in tables]
     return min(MOST_ROWS, max(1.0, float(np.dot(precision, sums) / sum(precision))))
+
+
+def projected(values: Floats, total: float) -> Floats:
+    """Return the nearest counts that are not negative and add up to `total` (projection on a simplex)."""
+    descending = np.sort(values)[::-1]
+    excess = (np.cumsum(descending) - total) / np.arange(1, len(values) + 1)
+    last = int(np.flatnonzero(descending >= excess)[-1])
+    return np.asarray(np.maximum(values - excess[last], 0.0))
 
 
 class Fit:
@@ -100,6 +115,8 @@ class Fit:
 
 
 Parts = dict[Clique, Floats]
+# What a code without a row begins with, as a part of an equal share: descent can still find it.
+_LEAST_SHARE = 1e-3
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,11 +130,9 @@ class Estimate:
 def mirror_descent(fit: Fit, *, begin: Parts | None = None, passes: int = 1000) -> Estimate:
     """Minimize the weighted squared distance to what was measured, by entropic mirror descent with Armijo's
     rule."""
-    parts = [
-        begin[t.clique] if begin is not None and t.clique in begin else np.zeros(t.values.shape)
-        for t in fit.tables
-    ]
-    step = 2 * max(t.variance for t in fit.tables) / fit.total
+    first = begin or {}
+    parts = [first[t.clique] if t.clique in first else _first_guess(t, fit.total) for t in fit.tables]
+    step = 2 * max(float(np.max(t.variance)) for t in fit.tables) / fit.total
     _, own, _ = fit.expected(parts)
     loss = _loss(fit, own)
     for _ in range(passes):
@@ -134,7 +149,17 @@ def mirror_descent(fit: Fit, *, begin: Parts | None = None, passes: int = 1000) 
     return Estimate(fit.model(parts), by_clique)
 
 
+def _first_guess(table: NoisyTable, total: float) -> Floats:
+    """Return the potential to begin with: for a table by one attribute that of the nearest possible counts
+    (together: independent columns), so that descent need not find rare codes by itself; otherwise none."""
+    if table.values.ndim != 1:
+        return np.zeros(table.values.shape)
+    shares = projected(table.values, total) / total
+    return np.log(np.maximum(shares, _LEAST_SHARE / len(shares)))
+
+
 def _loss(fit: Fit, own: Sequence[Floats]) -> float:
     return sum(
-        float(((mu - t.values) ** 2).sum()) / (2 * t.variance) for mu, t in zip(own, fit.tables, strict=True)
+        float((((mu - t.values) ** 2) / (2 * t.variance)).sum())
+        for mu, t in zip(own, fit.tables, strict=True)
     )

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from .constraints import facts_of
-from .estimation import Fit, NoisyTable, mirror_descent, noisy_total
-from .model import GraphicalModel
+from .estimation import Fit, NoisyTable, merged, mirror_descent, noisy_total, projected
+from .model import Floats, GraphicalModel
 from .privbayes import PrivBayes, network_model
-from .rows import Codes, sample
+from .rows import Codes, sample, shared_out
 from .synthesizer import Fitted
 
 # Passes of the last fit: a round number that took seconds on Adult, not tuned. More cost time and no privacy.
@@ -19,16 +19,8 @@ PASSES = 1000
 
 def noisy_tables(fitted: Fitted) -> list[NoisyTable]:
     """Return what was measured, in the codes of the model: tables by one column are summed to groups."""
-    full, sizes = fitted.domain.sizes(fitted.public), fitted.sizes
-    out = []
-    for table in fitted.tables:
-        noisy = table.noisy(full if len(table.clique) == 1 else sizes)
-        group = fitted.groups[table.clique[0]] if fitted.groups and len(table.clique) == 1 else ()
-        if group:
-            values = np.bincount(group, weights=noisy.values, minlength=max(group) + 1).astype(np.float64)
-            noisy = NoisyTable(noisy.clique, values, noisy.variance)
-        out.append(noisy)
-    return out
+    full = fitted.domain.sizes(fitted.public)
+    return [table.noisy_in_groups(full, fitted.groups) for table in fitted.tables]
 
 
 def estimate(fitted: Fitted, passes: int = PASSES) -> GraphicalModel:
@@ -41,24 +33,29 @@ def estimate(fitted: Fitted, passes: int = PASSES) -> GraphicalModel:
     return mirror_descent(fit, passes=passes).model
 
 
-def ungrouped(fitted: Fitted, codes: Sequence[Codes], random: np.random.Generator) -> list[Codes]:
+def ungrouped(
+    fitted: Fitted, model: GraphicalModel, codes: Sequence[Codes], random: np.random.Generator
+) -> list[Codes]:
     """Give rows of a group of codes one of them, by the released shares of these."""
     out = []
     for a, column in enumerate(codes):
-        group = np.array(fitted.groups[a] if fitted.groups else ())
-        if not group.size:
-            out.append(column)
-            continue
-        counts = np.array(next(t.values for t in fitted.tables if t.clique == (a,)), dtype=np.float64)
-        rare = np.bincount(group)[group] > 1
-        first = np.zeros(int(group.max()) + 1, np.int64)
-        first[group] = np.arange(len(group))
-        weights = np.maximum(counts[rare], 0)
-        weights = weights / weights.sum() if weights.sum() > 0 else np.full(len(weights), 1 / len(weights))
-        full = first[column]
-        of_rare = column == group[rare][0]
-        full[of_rare] = random.choice(np.flatnonzero(rare), size=int(of_rare.sum()), p=weights)
-        out.append(full)
+        group = fitted.groups[a] if fitted.groups else ()
+        out.append(shared_out(_shares(fitted, model, a), column, random) if group else column)
+    return out
+
+
+def _shares(fitted: Fitted, model: GraphicalModel, attribute: int) -> Floats:
+    """Return what is expected of each code (column) within each group (row): the released counts, moved as
+    little as possible so that none is negative and groups have the rows that the model gives them."""
+    group = np.array(fitted.groups[attribute])
+    tables = [t for t in fitted.tables if t.clique == (attribute,) and len(t.values) == len(group)]
+    (table,) = merged([t.noisy(fitted.domain.sizes(fitted.public)) for t in tables])
+    totals = model.project((attribute,))
+    out = np.zeros((len(totals), len(group)))
+    for number, total in enumerate(totals):
+        codes = np.flatnonzero(group == number)
+        # A group that the model gives no row may be asked for by a condition.
+        out[number, codes] = projected(table.values[codes], max(float(total), 1e-6))
     return out
 
 
@@ -78,7 +75,7 @@ def rows_of(
         grouped = {a: fitted.groups[a][c] if fitted.groups[a] else c for a, c in fixed.items()}
     else:
         grouped = fixed
-    codes = ungrouped(fitted, sample(model, rows, random, grouped), random)
+    codes = ungrouped(fitted, model, sample(model, rows, random, grouped), random)
     for a, code in fixed.items():
         codes[a] = np.full(rows, code)
     return codes

@@ -33,7 +33,7 @@ from .constraints import Constraint
 from .counting import Cells
 from .domain import Domain, DomainColumn
 from .methods import method_class
-from .synthesizer import Fitted, State, Synthesizer
+from .synthesizer import RHOS, Fitted, State, Synthesizer
 
 # Children of one unit, at most: each is a code of the parents' column, and multiplies the noise of the
 # children.
@@ -227,7 +227,9 @@ class LinkedSynthesis:
             ]
             return cls(public=public, child=child.name, parents=parts[0], children=parts[1], **asked)
 
-        rho = calibrate(lambda r: built(r).event, epsilon=float(epsilon), delta=delta, tolerance=1e-3)
+        rho = calibrate(
+            lambda r: built(r).event, epsilon=float(epsilon), delta=delta, bracket=RHOS, tolerance=1e-3
+        )
         return built(rho, epsilon=epsilon, delta=delta)
 
     @property

@@ -111,7 +111,7 @@ class SyntheticPair:
         for a, codes in enumerate(shared):
             group = np.array(fitted.groups[a]) if fitted.groups and fitted.groups[a] else None
             given[a] = codes[owners] if group is None else group[codes[owners]]
-        drawn = ungrouped(fitted, sample_given(self._model, given, random), random)
+        drawn = ungrouped(fitted, self._model, sample_given(self._model, given, random), random)
         return [codes[owners] for codes in shared] + drawn[len(shared) :]
 
     def to_arrow(self) -> dict[str, pa.Table]:

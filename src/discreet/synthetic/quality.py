@@ -28,7 +28,7 @@ from ..tables import Source
 from .arguments import instance, priced, rows_and_seed
 from .counting import Cells, count, moved, rows_per_unit
 from .drawing import Drawing, Marginal, in_pairs, marginal
-from .estimation import noisy_total
+from .estimation import merged, noisy_total
 from .generation import estimate, noisy_tables, rows_of
 from .junction import Clique
 from .marginal_trees import pairs_of
@@ -81,24 +81,26 @@ def promised(fitted: Fitted, model: GraphicalModel, codes: Sequence[Any], confid
     """Bound how far each measured table of the copy is from the truth, from released values only.
 
     Guarantee: each bound holds with probability `confidence`, in parts of the noisy total.
-    Proof:     |copy - truth| <= |copy - measured| + |noise| in l1. The sum of n draws of discrete Gaussian
-               noise without signs is above t with probability at most 2^n exp(-t^2 / (2 n variance)): each is
-               sub-Gaussian with its variance parameter (Canonne, Kamath & Steinke 2020, arXiv:2004.00010,
-               Corollary 17), and exp(s|x|) <= exp(sx) + exp(-sx).
+    Proof:     |copy - truth| <= |copy - measured| + |noise| in l1. The sum over n cells of their noise
+               without signs is above t with probability at most 2^n exp(-t^2 / (2 v)), where v is the sum
+               of their variance parameters: discrete Gaussian noise is sub-Gaussian with its own (Canonne,
+               Kamath & Steinke 2020, arXiv:2004.00010, Corollary 17), a sum of such draws (a group of codes)
+               with the sum of theirs, an average of several measurements with that of the average, and
+               exp(s|x|) <= exp(sx) + exp(-sx).
     """
     _require.open_probability(confidence=confidence)
     groups = [np.array(g) if g else None for g in fitted.groups] or [None] * len(codes)
     mapped = [c if g is None else g[c] for c, g in zip(codes, groups, strict=True)]
     own = Cells(fitted.sizes, tuple(mapped), np.ones(len(mapped[0]), np.int64))
     out = []
-    for table in noisy_tables(fitted):
+    for table in merged(noisy_tables(fitted)):
         cells, total = table.values.size, model.total
-        drawn = _summands(fitted, table.clique, cells)
-        length = drawn * math.log(2) - math.log(1 - confidence)
-        noise = math.sqrt(2 * drawn * table.variance * length)
+        length = cells * math.log(2) - math.log(1 - confidence)
+        noise = math.sqrt(2 * table.variance_of_sum * length)
         copy = own.table(table.clique) * (total / max(1, len(mapped[0])))
         apart = float(np.abs(copy - table.values).sum())
-        expected = drawn * math.sqrt(2 / math.pi * table.variance)
+        deviations = np.sqrt(np.broadcast_to(table.variance, table.values.shape))
+        expected = math.sqrt(2 / math.pi) * float(deviations.sum())
         names = tuple(fitted.domain.names[a] for a in table.clique)
         bound = min(1.0, (apart + noise) / (2 * total))
         out.append(TableQuality(names, cells, min(1.0, expected / (2 * total)), bound))
@@ -110,20 +112,18 @@ def _marginals(fitted: Fitted, codes: Sequence[Any]) -> tuple[Marginal, ...]:
     it."""
     out = []
     for a, coding in enumerate(fitted.domain.codings(fitted.public)):
-        holding = [t for t in fitted.tables if a in t.clique and (len(t.clique) == 1 or not fitted.groups)]
+        # Where codes were put together, only tables by one column have all of them, and not all of these.
+        holding = [
+            t
+            for t in fitted.tables
+            if a in t.clique and (not fitted.groups or (t.clique == (a,) and len(t.values) == coding.size))
+        ]
         if holding:
             best = min(holding, key=lambda t: (len(t.clique), len(t.values)))
             table = best.noisy(fitted.domain.sizes(fitted.public)).values
             axes = tuple(k for k, b in enumerate(best.clique) if b != a)
             out.append(marginal(coding, table.sum(axis=axes), codes[a]))
     return tuple(out)
-
-
-def _summands(fitted: Fitted, clique: Clique, cells: int) -> int:
-    """Return how many draws of noise are in a table: more than its cells where codes were put together."""
-    if len(clique) == 1 and fitted.groups and fitted.groups[clique[0]]:
-        return len(fitted.groups[clique[0]])
-    return cells
 
 
 @described("synthetic.CopyDistance")

@@ -37,7 +37,7 @@ def sample(
             wanted = tuple(sorted((*known, a)))
             table = summed(tables[i], clique, wanted)
             table = np.moveaxis(table, wanted.index(a), -1).reshape(-1, tree.sizes[a])
-            columns[a] = _next(table, _index(columns, known, tree.sizes, rows), random)
+            columns[a] = shared_out(table, _index(columns, known, tree.sizes, rows), random)
         done |= set(new)
     order = random.permutation(rows)
     return [column[order] for column in columns]
@@ -76,7 +76,7 @@ def _index(columns: list[Codes], known: tuple[int, ...], sizes: tuple[int, ...],
     return index
 
 
-def _next(table: Floats, group: Codes, random: np.random.Generator) -> Codes:
+def shared_out(table: Floats, group: Codes, random: np.random.Generator) -> Codes:
     """Codes of the next column for rows that belong to groups: row g of the table is what is expected of
     group g."""
     rows, width = len(group), table.shape[1]

@@ -30,6 +30,7 @@ from ..mechanisms.protocols import Release, Sensitivity, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
 from .arguments import priced
+from .coarsening import Groups, sizes_of
 from .constraints import Constraint
 from .counting import Cells, Integers, count, moved, rows_per_unit
 from .domain import Domain
@@ -41,6 +42,8 @@ from .orders import refuse_contradictions
 # scores
 # are whole numbers, and so exact.
 GRID = 16
+# Between these rho is looked for: enough for every epsilon and delta that are let in.
+RHOS = (1e-30, 1e15)
 
 
 @described("synthetic.MeasuredTable")
@@ -56,6 +59,18 @@ class MeasuredTable:
         shape = tuple(sizes[a] for a in self.clique)
         return NoisyTable(
             self.clique, np.array(self.values, dtype=np.float64).reshape(shape), float(self.variance)
+        )
+
+    def noisy_in_groups(self, sizes: Sequence[int], groups: Sequence[Groups]) -> NoisyTable:
+        """Return the table in the codes of the model: one by a single column, of all codes of the domain, is
+        summed to groups of codes; others were counted by groups already."""
+        group = groups[self.clique[0]] if groups and len(self.clique) == 1 else ()
+        if not group or len(self.values) != len(group):
+            return self.noisy(sizes_of(groups, sizes))
+        return NoisyTable(
+            self.clique,
+            np.bincount(group, weights=np.array(self.values, dtype=np.float64)).astype(np.float64),
+            float(self.variance) * np.bincount(group),
         )
 
 
@@ -79,10 +94,7 @@ class Fitted:
     @property
     def sizes(self) -> tuple[int, ...]:
         """The number of codes of each column, after some were put together."""
-        full = self.domain.sizes(self.public)
-        if not self.groups:
-            return full
-        return tuple(max(g) + 1 if g else n for g, n in zip(self.groups, full, strict=True))
+        return sizes_of(self.groups, self.domain.sizes(self.public))
 
 
 @dataclass(slots=True)
@@ -171,7 +183,7 @@ class Synthesizer(ABC):
         def event(rho: float) -> Event:
             return cls(public=public, domain=domain, rho=rho, **options).event
 
-        rho = calibrate(event, epsilon=target, delta=delta, tolerance=1e-3)
+        rho = calibrate(event, epsilon=target, delta=delta, bracket=RHOS, tolerance=1e-3)
         return cls(public=public, domain=domain, rho=rho, epsilon=epsilon, delta=delta, **options)
 
     @property

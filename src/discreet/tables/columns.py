@@ -179,13 +179,14 @@ def check_names(table: str, names: Iterable[str]) -> None:
     """Check that names differ in more than letter case, of which queries take no notice."""
     seen: dict[str, str] = {}
     for name in names:
-        other = seen.setdefault(name.lower(), name)
-        if other is not name:
+        # Not by identity: two columns of exactly one name may share the very text.
+        if (other := seen.get(name.lower())) is not None:
             raise InvalidInput(
                 f"two columns of {table!r} are called {other!r} and {name!r}: queries could not tell "
                 f"them apart. Nothing was opened. "
                 f"Rename or drop one."
             )
+        seen[name.lower()] = name
 
 
 def held(table: pa.Table) -> pa.Table:

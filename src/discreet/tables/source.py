@@ -42,9 +42,11 @@ class Memory:
     def __init__(
         self, data: pa.Table | Mapping[str, Any], public: Public | None = None, *, batch_rows: int = 1 << 16
     ) -> None:
-        self._table = held(data if isinstance(data, pa.Table) else _arrow(data))
+        table = data if isinstance(data, pa.Table) else _arrow(data)
         self._public = Public() if public is None else public
-        check_names(self._public.table, self._table.column_names)
+        # Before `held`, which keeps one column of each name.
+        check_names(self._public.table, table.column_names)
+        self._table = held(table)
         self._batch_rows = batch_rows
         # made when the first query comes
         self._discreet_engine: Any = None

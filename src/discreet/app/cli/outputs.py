@@ -35,7 +35,7 @@ def check(
         raise InvalidInput(f"there is no folder {str(path.parent)!r} to write to. {nothing}")
     if path.is_dir():
         raise InvalidInput(f"{path} is a folder. {nothing}")
-    if precious(path) or any(_same(path, Path(str(one).partition("::")[0])) for one in data):
+    if precious(path) or any(same(path, Path(str(one).partition("::")[0])) for one in data):
         raise InvalidInput(
             f"{path} is a ledger, a key or data, or belongs to one, and is never overwritten. "
             f"{nothing} Give another name."
@@ -78,7 +78,7 @@ def _marked(path: str) -> bool:
     return any(start[offset:].startswith(mark) for offset, mark in _PRECIOUS)
 
 
-def _same(first: Path, second: Path) -> bool:
+def same(first: Path, second: Path) -> bool:
     try:
         return os.path.samefile(first, second)
     except OSError:

@@ -112,6 +112,13 @@ def _check_output(out: Path, child: str | None, data: str, force: bool) -> None:
         return
     if out.suffix not in (".parquet", ".csv"):
         raise InvalidInput(f"the copy is written as .parquet or .csv, got {out.name!r}. Nothing was charged.")
+    from ...synthetic.copy import is_copy
+
+    # Parquet files are never written over, as they may be data; those with the card of a copy are not.
+    if is_copy(out) and not outputs.same(out, Path(data)):
+        if not force:
+            raise InvalidInput(f"{out} exists already. Nothing was charged. Give another name, or --force.")
+        return
     outputs.check(out, force=force, data=[data])
     if out.suffix == ".csv":
         outputs.check(out.with_suffix(".card.json"), force=force, data=[data])
