@@ -54,10 +54,12 @@ from .sources import columns_of
 
 
 class Argument(NamedTuple):
-    """What is summed, and how many steps of the grid one of it is."""
+    """What is summed, how many steps of the grid one of it is, and how far from zero it can be at most
+    (None where only the grid's rounding limits it)."""
 
     node: Node
     times: int
+    most: int | None
 
 
 class Compiler:
@@ -97,7 +99,9 @@ class Compiler:
             .group_by(name("u"), name("j"), *(name(n) for n in self._names(self.chooses)), *self._raw_keys())
         )
         query = query.with_("pairs", copy=False, as_=pairs, materialized=self.chooses)
-        totals = [aliased(_sum(name(f"a{i}")), f"m{i}") for i in range(len(measures))]
+        totals = [
+            aliased(_sum(name(f"a{i}"), _largest(m, self.bounding)), f"m{i}") for i, m in enumerate(measures)
+        ]
         source = "pairs"
         if self.chooses:
             query = self._chosen(query, "pairs", [f"a{i}" for i in range(len(measures))])
@@ -183,25 +187,25 @@ class Compiler:
         steps, others as they are."""
         summed = {m.expression for m in measures if m.kind in ("sum", "square")}
         unique = list(dict.fromkeys(m.expression for m in measures if m.expression is not None))
-        summands = [self._steps(e) if e in summed else (sql(clean(e)), 1) for e in unique]
-        columns = [(f"x{i}", node) for i, (node, _) in enumerate(summands)]
-        arguments = [Argument(name(f"x{i}"), times) for i, (_, times) in enumerate(summands)]
+        summands = [self._steps(e) if e in summed else Argument(sql(clean(e)), 1, None) for e in unique]
+        columns = [(f"x{i}", summand.node) for i, summand in enumerate(summands)]
+        arguments = [summand._replace(node=name(f"x{i}")) for i, summand in enumerate(summands)]
         return columns, [
             None if m.expression is None else arguments[unique.index(m.expression)] for m in measures
         ]
 
-    def _steps(self, x: Expr) -> tuple[Node, int]:
-        """Return a number on its grid, as BIGINT: clipped, and missing where it is no number; and how many
-        steps one of it is."""
+    def _steps(self, x: Expr) -> Argument:
+        """Return a number on its grid, as BIGINT: clipped, and missing where it is no number."""
         step, _, _ = grid(x.domain)
         fact, kind = self.raw.get(x.name, (None, "")) if isinstance(x, Column) else (None, "")
         if isinstance(fact, Bounds) and isinstance(x, Column):
             raw = name(f"{x.name}r")
             whole_ends = float(fact.lower).is_integer() and float(fact.upper).is_integer()
             if kind == "integer" and whole_ends and step <= 1:
-                return _clipped_integer(raw, fact), int(1 / step)
-            return _raw_steps(raw, fact, step), 1
-        return semantics.NearestWhole(this=_times(sql(clean(x)), step)), 1
+                most = int(max(abs(fact.lower), abs(fact.upper)))
+                return Argument(_clipped_integer(raw, fact), int(1 / step), most)
+            return Argument(_raw_steps(raw, fact, step), 1, max(map(abs, _ends(fact, step))))
+        return Argument(semantics.NearestWhole(this=_times(sql(clean(x)), step)), 1, None)
 
     def _keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> exp.Select:
         """WITH keyed AS (unit u, group index j, arguments): every row that counts, and nothing chosen yet."""
@@ -365,8 +369,9 @@ def _per_row(m: Measure, x: Argument | None) -> Node:
     if m.kind == "square":
         steps = x.node.copy() if x.times == 1 else binary(exp.Mul, x.node.copy(), whole(x.times))
         centered = binary(exp.Sub, steps, whole(m.center)) if m.center else steps
-        return coalesced(_sum(binary(exp.Mul, centered, centered.copy())), whole(0))
-    total = coalesced(_sum(x.node.copy()), whole(0))
+        most = None if x.most is None else (x.most * x.times + abs(m.center)) ** 2
+        return coalesced(_sum(binary(exp.Mul, centered, centered.copy()), most), whole(0))
+    total = coalesced(_sum(x.node.copy(), x.most), whole(0))
     if x.times > 1:
         total = binary(exp.Mul, total, whole(x.times))
     if not m.center:
@@ -381,7 +386,7 @@ def _times(x: Node, step: Fraction) -> Node:
 def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
     """Return the same whole steps as from the cleaned column, in one go: almost all rows pass the first
     test."""
-    low, high = (round(Fraction(float(end)) / step) for end in (fact.lower, fact.upper))
+    low, high = _ends(fact, step)
     number = convert(x, "double")
     steps = semantics.SafeNearestWhole(this=_times(number, step))
     beyond = if_(exp.GT(this=number.copy(), expression=double(float(fact.upper))), whole(high), whole(low))
@@ -393,11 +398,22 @@ def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
     return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=missing)
 
 
+def _ends(fact: Bounds, step: Fraction) -> tuple[int, int]:
+    """Return the ends of a declared range in whole steps."""
+    low, high = (round(Fraction(float(end)) / step) for end in (fact.lower, fact.upper))
+    return low, high
+
+
 def _clipped_integer(x: Node, fact: Bounds) -> Node:
     """Whole numbers stay whole, and clipped they are small enough to be multiplied."""
     low, high = whole(int(fact.lower)), whole(int(fact.upper))
     inside = convert(_least(_greatest(x.copy(), low), high), "bigint")  # a missing one counts as the least
     return if_(exp.Not(this=exp.Is(this=x, expression=exp.Null())), inside) if fact.nullable else inside
+
+
+def _largest(m: Measure, bounding: Bounding) -> int:
+    """Return how far from zero the amount of `_limited` can be."""
+    return 1 if m.kind == "units" else max(map(abs, m.limits(bounding)))
 
 
 def _limited(m: Measure, total: Node, x: Argument | None, bounding: Bounding) -> Node:
@@ -447,8 +463,8 @@ def _count_distinct(column: str) -> Node:
     return exp.Count(this=exp.Distinct(expressions=[name(column)]))
 
 
-def _sum(node: Node) -> Node:
-    return semantics.WideSum(this=node)
+def _sum(node: Node, most: int | None = None) -> Node:
+    return semantics.WideSum(this=node, most=most)
 
 
 def _least(a: Node, b: Node) -> Node:
