@@ -56,7 +56,7 @@ format: $(STAMP)
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: $(STAMP) .venv-peers/.installed
+bench: $(STAMP) .venv-peers/.installed .venv-tmlt/.installed
 	$(BIN)/python -m benchmarks
 	$(BIN)/python -m docs.bench_pictures
 
@@ -76,5 +76,10 @@ peers: .venv-peers/.installed
 	.venv-peers/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e .
 	touch $@
 
+.venv-tmlt/.installed: benchmarks/tmlt.txt
+	test -x .venv-tmlt/bin/python || $(PYTHON) -m venv .venv-tmlt
+	.venv-tmlt/bin/python -m pip install --quiet --disable-pip-version-check -r benchmarks/tmlt.txt
+	touch $@
+
 clean:
-	rm -rf $(VENV) .venv-peers .venv-newest .venv-hf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist out
+	rm -rf $(VENV) .venv-peers .venv-tmlt .venv-newest .venv-hf .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist out

@@ -27,7 +27,10 @@ def modules() -> list[str]:
     return found
 
 
-def interpreter() -> str:
+def interpreter(name: str) -> str:
+    """The rivals' Python; the engines' own where these are needed and the rivals are elsewhere."""
+    if name in ("postgres", "spark"):
+        return sys.executable
     rivals = HERE.parent / ".venv-peers" / "bin" / "python"
     return str(rivals) if rivals.exists() else sys.executable
 
@@ -37,7 +40,7 @@ def run(name: str) -> int:
     code = f"import sys; from benchmarks.{name} import main; sys.exit(main())"
     folder = HERE.parent / "out" / "bench"
     folder.mkdir(parents=True, exist_ok=True)
-    command = [interpreter(), "-u", "-c", code]
+    command = [interpreter(name), "-u", "-c", code]
     with (
         (folder / f"{name}.txt").open("w") as kept,
         subprocess.Popen(command, cwd=HERE.parent, stdout=subprocess.PIPE, text=True) as process,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import datetime
 import os
 import threading
+import traceback
 from contextlib import suppress
 from pathlib import Path
 
@@ -422,3 +423,44 @@ def test_constants_that_are_named_in_a_subquery_fail_nowhere(server, relation, o
                 assert query._without_noise(here, 5) == query._without_noise(there, 5), sql
                 asked += 1
     assert asked >= 3
+
+
+def _spoken(error: BaseException) -> str:
+    """All that an error says, with those it came from, hidden or not."""
+    said, seen = "", error
+    while seen is not None:
+        said += f"{seen!r} {seen} {getattr(seen, '__notes__', '')}"
+        seen = seen.__cause__ or seen.__context__  # type: ignore[assignment]
+    return said + "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize(
+    ("failure", "options"),
+    [
+        ("wrong password", {}),
+        ("wrong host", {"address": "postgresql://reader@127.0.0.1:9/postgres?connect_timeout=2"}),
+        ("no such name", {"address": "postgresql://reader@nowhere.invalid/postgres?connect_timeout=2"}),
+        ("no such database", {"database": "nowhere"}),
+        ("no such table", {"table": "clinic.nothing"}),
+        ("no such column", {"schema": {"agee": dp.Bounds(0, 1)}}),
+        ("ledger with a password", {"ledger": "postgresql://owner:{secret}@127.0.0.1:9/books::visits"}),
+        ("ledger out of reach", {"ledger": "postgresql://owner@127.0.0.1:9/books::visits"}),
+    ],
+)
+def test_no_failure_tells_a_password(server, relation, monkeypatch, tmp_path, failure, options, caplog):
+    """Nor does it open anything: the text is a refusal with a way out, whatever libpq says."""
+    monkeypatch.chdir(tmp_path)
+    right = postgres.PASSWORD
+    secret = "wrong-secret-11c0" if failure == "wrong password" else right
+    monkeypatch.setenv("PGPASSWORD", secret)
+    given = {"schema": SCHEMA, "table": relation, "ledger": ":memory:", "database": "postgres", **options}
+    database = given.pop("database")
+    address = given.pop("address", server.remote(database=database))
+    given["ledger"] = given["ledger"].replace("{secret}", secret)
+    given |= {"unit": dp.Unit("person", rows=4, groups=2), "budget": dp.Budget(epsilon=1)}
+    with pytest.raises(dp.DiscreetError) as failed:
+        dp.open(address, **given)
+    assert secret not in _spoken(failed.value) + caplog.text
+    assert failed.value.__cause__ is None
+    kept = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
+    assert secret.encode() not in kept

@@ -3,6 +3,7 @@ killed; run as a process of its own, as a process has one Spark."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
@@ -70,6 +71,22 @@ def cluster(home: Path, folder: Path) -> tuple[str, list[subprocess.Popen[bytes]
         processes.append(worker)
         said(log, r"(Successfully registered with master)")
     return address, processes
+
+
+def cpu() -> float:
+    """CPU-seconds of this process and of all below it that still run: the driver, master, workers and
+    executors, less what was killed."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            fields = path.read_text().rpartition(")")[2].split()
+            pid = int(path.parent.name)
+            parents[pid], ticks[pid] = int(fields[1]), sum(map(int, fields[11:15]))
+    mine = {os.getpid()}
+    while more := {pid for pid, parent in parents.items() if parent in mine} - mine:
+        mine |= more
+    return sum(ticks[pid] for pid in mine) / os.sysconf("SC_CLK_TCK")
 
 
 def write(folder: Path) -> Path:
@@ -142,7 +159,7 @@ def main(folder: Path) -> dict[str, Any]:
         return {
             "same": undisturbed == after, "killed": killed, "rows": len(answer.rows), "spent": session.spent,
             "charges": sum(entry.kind == "charge" for entry in session.ledger.entries()),
-            "worker": processes[1].poll() is not None,
+            "worker": processes[1].poll() is not None, "cpu": cpu(),
             "close": max(abs(row[1] - n) for row, n in zip(answer.rows, undisturbed[0], strict=True)),
         }  # fmt: skip
     finally:

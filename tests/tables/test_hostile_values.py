@@ -346,3 +346,79 @@ def test_a_fingerprint_of_data_is_keyed():
     source = Memory({"x": [1.0]}, Public(schema={"x": Bounds(0, 10)}))
     assert source._fingerprint(b"a" * 32) != source._fingerprint(b"b" * 32)
     assert source._fingerprint(b"a" * 32) == Memory({"x": [1.0]}, source.public)._fingerprint(b"a" * 32)
+
+
+# One row that cannot be read sends a file through a copy (`columns.held`): it must not decide what the rows of
+# others say there.
+
+
+def _readings(data, column, fact):
+    public = Public(schema={"s": Text(), column: fact}, table="t")
+    engine = connect(data, public)
+    rows = [str(value) for batch in engine.batches([column]) for value in batch.column(0).cast("string")]
+    sql = f'SELECT COUNT("{column}") AS n FROM t'
+    return sorted(rows), Query(sql=sql, public=public, epsilon=1)._without_noise(engine, 3), engine.kinds["t"]
+
+
+# In days from 1970: inside the years 1 to 9999 and next to their ends, and far beyond.
+ENDS = [18_300, -719_162, -719_163, 2_932_896, 2_932_897, 3_000_000, -800_000, None]
+
+
+def _of_files():
+    yield pa.array(ENDS, pa.int32()).view(pa.date32()), DATES
+    for unit, parts in (("s", 1), ("ms", 10**3), ("us", 10**6)):
+        times = pa.array([None if day is None else day * 86_400 * parts for day in ENDS], pa.int64())
+        yield from ((times.view(pa.timestamp(unit, zone)), DATES) for zone in (None, "UTC"))
+    day, most = 86_400 * 10**9, 2**63 - 1
+    nanoseconds = pa.array([0, most, -most, -most - 1, most - day + 1, most - day + 2, day - most, None])
+    yield from ((nanoseconds.view(pa.timestamp("ns", zone)), DATES) for zone in (None, "UTC"))
+    # more digits than their type has
+    wide = pa.array([D(99_999), D(100_000), D(-100_000), D(5), None], pa.decimal128(38, 0))
+    yield pa.Array.from_buffers(pa.decimal128(5, 2), 5, wide.buffers(), 1), Bounds(0, 10)
+    yield pa.array(np.array([math.nan, math.inf, -0.0, 65504], np.float16)), Bounds(0, 10)
+    yield pa.array([0, 2**64 - 1, None], pa.uint64()), Bounds(0, 10)
+
+
+def test_a_row_of_a_file_that_cannot_be_read_changes_no_other(tmp_path):
+    for column, fact in _of_files():
+        outcomes = []
+        for bad in (b"a", b"\xff"):
+            texts = raw_text([b"a"] * (len(column) - 1) + [bad])
+            pq.write_table(pa.table({"c": column, "s": texts}), tmp_path / "t.parquet")
+            outcomes.append(_readings(tmp_path / "t.parquet", "c", fact))
+        assert outcomes[0] == outcomes[1], column.type
+
+
+def test_a_row_of_a_database_that_cannot_be_read_changes_no_other(tmp_path):
+    values = {
+        "HUGEINT": [str(2**127 - 1), str(-(2**127)), str(10**38), "5"],
+        "UHUGEINT": [str(2**128 - 1), "0", str(10**38), "5"],
+        "DATE": ["infinity", "-infinity", "20000-01-01", "2000-05-05"],
+        "TIMESTAMP": ["infinity", "-infinity", "20000-01-01 00:00:00", "2000-05-05 00:00:00"],
+        "TIMESTAMPTZ": ["infinity", "9999-12-31 12:00:00+00", "0001-01-01 12:00:00+00", "2000-05-05 00:00:00+00"],
+        "TIMESTAMP_S": ["infinity", "0044-03-15 (BC) 00:00:00", "20000-01-01 00:00:00", "2000-05-05 00:00:00"],
+        "TIMESTAMP_NS": ["2262-04-11 12:00:00", "1677-09-21 12:00:00", "2000-05-05 00:00:00", "2001-01-01"],
+    }  # fmt: skip
+    for type_, listed in values.items():
+        outcomes = []
+        for long in (0, 2_000_000):
+            path = tmp_path / f"{type_}{long}.duckdb"
+            with duckdb.connect(str(path)) as con:
+                con.execute(f"SET TimeZone='UTC'; CREATE TABLE t (c {type_}, s VARCHAR)")
+                for i, value in enumerate(listed):
+                    con.execute("INSERT INTO t VALUES (?, ?)", [value, "x" * (long if i == 0 else 1)])
+            fact = Bounds(0, 10) if "HUGE" in type_ else DATES
+            outcomes.append(_readings(Database(path, "t"), "c", fact))
+        assert outcomes[0] == outcomes[1], type_
+        if "HUGE" not in type_:
+            assert outcomes[0][1][0][0] == (2 if type_ == "TIMESTAMP_NS" else 1)
+
+
+def test_ids_of_128_bits_stay_different_where_rows_leave(tmp_path):
+    with duckdb.connect(str(tmp_path / "t.duckdb")) as con:
+        con.execute(
+            f"CREATE TABLE t AS SELECT {2**127 - 1}::UHUGEINT AS u UNION ALL SELECT {2**127 - 2}::UHUGEINT"
+        )
+    engine = connect(Database(tmp_path / "t.duckdb", "t"), Public(table="t", unit=dp.Unit("u", rows=1)))
+    rows = [value for batch in engine.batches(["u"]) for value in batch.column(0).to_pylist()]
+    assert sorted(rows) == [str(2**127 - 2), str(2**127 - 1)]

@@ -519,6 +519,8 @@ def test_errors_quote_nothing(spark):
 
 # Rows.
 
+DAY = 86_400 * 10**6
+
 
 def test_no_stored_value_makes_a_query_fail(spark, tmp_path):
     """Texts that are not UTF-8, days and times beyond the calendar, decimals, and types that no query reads."""
@@ -530,6 +532,16 @@ def test_no_stored_value_makes_a_query_fail(spark, tmp_path):
             "day": pa.array([-(2**31) + 9, 2**31 - 9, 18000, None], pa.int32()).view(pa.date32()),
             "at": pa.array([-(2**62), 2**62, 10**15, None], pa.int64()).view(pa.timestamp("us", "UTC")),
             "local": pa.array([-(2**62), 2**62, 10**15, None], pa.int64()).view(pa.timestamp("us")),
+            # the first and last that are one, and those next to them
+            "days": pa.array([-719_162, -719_163, 2_932_896, 2_932_897], pa.int32()).view(pa.date32()),
+            **{
+                f"times{i}": pa.array([first * DAY, first * DAY - 1, end * DAY - 1, end * DAY]).view(
+                    pa.timestamp("us", zone)
+                )
+                for i, (zone, first, end) in enumerate(
+                    ((None, -719_162, 2_932_897), ("UTC", -719_161, 2_932_896))
+                )
+            },
             "d": pa.array([1, 2, None, 4], pa.decimal128(38, 10)),
             "big": pa.array([2**64 - 1, 0, 5, None], pa.uint64()),
             "nested": [[1], [2], None, []],
@@ -540,6 +552,7 @@ def test_no_stored_value_makes_a_query_fail(spark, tmp_path):
     schema = {
         "s": Text(), "day": Dates("2000-01-01", "2030-01-01"), "at": Dates("2000-01-01", "2030-01-01"),
         "local": Dates("2000-01-01", "2030-01-01"), "d": Bounds(0, 9), "big": Bounds(0, 9),
+        **{name: Dates("2000-01-01", "2030-01-01") for name in ("days", "times0", "times1")},
     }  # fmt: skip
     from discreet.tables.engines.spark import connect as connect_spark
 
@@ -554,6 +567,9 @@ def test_no_stored_value_makes_a_query_fail(spark, tmp_path):
     ):
         query = Query(sql=sql, public=public, epsilon=1, delta=1e-6)
         assert exactly(query, engine, 3) == exactly(query, duckdb, 3)
+    for name in ("days", "times0", "times1"):
+        query = Query(sql=f"SELECT COUNT({name}) FROM t", public=public, epsilon=1)
+        assert exactly(query, engine, 3) == exactly(query, duckdb, 3) == ([()], [[2]], [])
     assert set(engine.kinds["t"].items()) >= {("nested", "nested"), ("raw", "binary"), ("at", "date")}
     with pytest.raises(InvalidInput, match="holds bytes"):
         connect_spark(tmp_path / "t.parquet", Public(schema={"raw": Text()}, table="t"), spark=spark)

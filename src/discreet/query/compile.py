@@ -54,10 +54,12 @@ from .sources import columns_of
 
 
 class Argument(NamedTuple):
-    """Describes what is summed, and how many steps of the grid one unit of it is."""
+    """Describes what is summed, how many steps of the grid one unit of it is, and how far from zero it can be
+    at most (None where only the grid's rounding limits it)."""
 
     node: Node
     times: int
+    largest: int | None
 
 
 class Compiler:
@@ -97,7 +99,9 @@ class Compiler:
             .group_by(name("u"), name("j"), *(name(n) for n in self._names(self.chooses)), *self._raw_keys())
         )
         query = query.with_("pairs", copy=False, as_=pairs, materialized=self.chooses)
-        totals = [aliased(_sum(name(f"a{i}")), f"m{i}") for i in range(len(measures))]
+        totals = [
+            aliased(_sum(name(f"a{i}"), _largest(m, self.bounding)), f"m{i}") for i, m in enumerate(measures)
+        ]
         source = "pairs"
         if self.chooses:
             query = self._chosen(query, "pairs", [f"a{i}" for i in range(len(measures))])
@@ -183,25 +187,25 @@ class Compiler:
         steps, others as they are."""
         summed = {m.expression for m in measures if m.kind in ("sum", "square")}
         unique = list(dict.fromkeys(m.expression for m in measures if m.expression is not None))
-        summands = [self._steps(e) if e in summed else (sql(clean(e)), 1) for e in unique]
-        columns = [(f"x{i}", node) for i, (node, _) in enumerate(summands)]
-        arguments = [Argument(name(f"x{i}"), times) for i, (_, times) in enumerate(summands)]
+        summands = [self._steps(e) if e in summed else Argument(sql(clean(e)), 1, None) for e in unique]
+        columns = [(f"x{i}", summand.node) for i, summand in enumerate(summands)]
+        arguments = [summand._replace(node=name(f"x{i}")) for i, summand in enumerate(summands)]
         return columns, [
             None if m.expression is None else arguments[unique.index(m.expression)] for m in measures
         ]
 
-    def _steps(self, x: Expr) -> tuple[Node, int]:
-        """Return a number on its grid, as BIGINT: clipped, and missing where it is no number; and how many
-        steps one of it is."""
+    def _steps(self, x: Expr) -> Argument:
+        """Return a number on its grid, as BIGINT: clipped, and missing where it is no number."""
         step, _, _ = grid(x.domain)
         fact, kind = self.raw.get(x.name, (None, "")) if isinstance(x, Column) else (None, "")
         if isinstance(fact, Bounds) and isinstance(x, Column):
             raw = name(f"{x.name}r")
             whole_ends = float(fact.lower).is_integer() and float(fact.upper).is_integer()
             if kind == "integer" and whole_ends and step <= 1:
-                return _clipped_integer(raw, fact), int(1 / step)
-            return _raw_steps(raw, fact, step), 1
-        return semantics.NearestWhole(this=_times(sql(clean(x)), step)), 1
+                largest = int(max(abs(fact.lower), abs(fact.upper)))
+                return Argument(_clipped_integer(raw, fact), int(1 / step), largest)
+            return Argument(_raw_steps(raw, fact, step), 1, max(map(abs, _ends(fact, step))))
+        return Argument(semantics.NearestWhole(this=_times(sql(clean(x)), step)), 1, None)
 
     def _keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> exp.Select:
         """Add WITH keyed AS (unit u, group index j, arguments): every row that counts, and nothing chosen
@@ -370,8 +374,9 @@ def _per_row(m: Measure, x: Argument | None) -> Node:
     if m.kind == "square":
         steps = x.node.copy() if x.times == 1 else binary(exp.Mul, x.node.copy(), integer_literal(x.times))
         centered = binary(exp.Sub, steps, integer_literal(m.center)) if m.center else steps
-        return coalesced(_sum(binary(exp.Mul, centered, centered.copy())), integer_literal(0))
-    total = coalesced(_sum(x.node.copy()), integer_literal(0))
+        largest = None if x.largest is None else (x.largest * x.times + abs(m.center)) ** 2
+        return coalesced(_sum(binary(exp.Mul, centered, centered.copy()), largest), integer_literal(0))
+    total = coalesced(_sum(x.node.copy(), x.largest), integer_literal(0))
     if x.times > 1:
         total = binary(exp.Mul, total, integer_literal(x.times))
     if not m.center:
@@ -386,7 +391,7 @@ def _times(x: Node, step: Fraction) -> Node:
 def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
     """Return the same whole steps as from the cleaned column, in one go: almost all rows pass the first
     test."""
-    low, high = (round(Fraction(float(end)) / step) for end in (fact.lower, fact.upper))
+    low, high = _ends(fact, step)
     number = convert(x, "double")
     steps = semantics.SafeNearestWhole(this=_times(number, step))
     beyond = if_(
@@ -402,12 +407,23 @@ def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
     return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=missing)
 
 
+def _ends(fact: Bounds, step: Fraction) -> tuple[int, int]:
+    """Return the ends of a declared range in whole steps."""
+    low, high = (round(Fraction(float(end)) / step) for end in (fact.lower, fact.upper))
+    return low, high
+
+
 def _clipped_integer(x: Node, fact: Bounds) -> Node:
     """Clip whole numbers, which stay whole and are then small enough to be multiplied."""
     low, high = integer_literal(int(fact.lower)), integer_literal(int(fact.upper))
     # a missing one counts as the least
     inside = convert(_least(_greatest(x.copy(), low), high), "bigint")
     return if_(exp.Not(this=exp.Is(this=x, expression=exp.Null())), inside) if fact.nullable else inside
+
+
+def _largest(m: Measure, bounding: Bounding) -> int:
+    """Return how far from zero the amount of `_limited` can be."""
+    return 1 if m.kind == "units" else max(map(abs, m.limits(bounding)))
 
 
 def _limited(m: Measure, total: Node, x: Argument | None, bounding: Bounding) -> Node:
@@ -463,8 +479,8 @@ def _count_distinct(column: str) -> Node:
     return exp.Count(this=exp.Distinct(expressions=[name(column)]))
 
 
-def _sum(node: Node) -> Node:
-    return semantics.WideSum(this=node)
+def _sum(node: Node, largest: int | None = None) -> Node:
+    return semantics.WideSum(this=node, most=largest)
 
 
 def _least(a: Node, b: Node) -> Node:

@@ -76,13 +76,44 @@ def safe(column: str, type_: str, *, collated: bool) -> str | None:
 
     Text of a database may have a collation under which two values are one: then two people would be, or a row
     would be in two groups. Long numbers, documents, identifiers and coarse timestamps have values that no
-    other type holds, and comparing them would fail on some rows.
+    other type holds, and comparing them would fail on some rows. Days and times outside the years 1 to 9999,
+    and decimals with more digits than their type has, are missing here as in `held`: whether a file is read
+    by way of that depends on one row of it, which must not decide what others' rows say.
     """
     if type_ == "VARCHAR":
         return f'{column} COLLATE "binary"' if collated else None
     if type_ in ("BIGNUM", "JSON", "UUID") or type_.startswith("ENUM"):
         return f"CAST({column} AS VARCHAR)"
-    return f"TRY_CAST({column} AS TIMESTAMP)" if type_ in ("TIMESTAMP_S", "TIMESTAMP_MS") else None
+    if type_.startswith("DECIMAL("):
+        last = f"CAST('{_largest_decimal(type_)}' AS {type_})"
+        return f"CASE WHEN {column} BETWEEN -{last} AND {last} THEN {column} END"
+    if type_ not in _YEARS:
+        return None
+    value = f"TRY_CAST({column} AS TIMESTAMP)" if type_ in ("TIMESTAMP_S", "TIMESTAMP_MS") else column
+    first, last = (f"CAST('{end}' AS {_COMPARED.get(type_, 'TIMESTAMP')})" for end in _YEARS[type_])
+    return f"CASE WHEN {value} BETWEEN {first} AND {last} THEN {value} END"
+
+
+def _largest_decimal(type_: str) -> str:
+    """Return the largest number of a decimal type in the engine's words.
+
+    >>> _largest_decimal("DECIMAL(5,2)"), _largest_decimal("DECIMAL(3,3)")
+    ('999.99', '0.999')
+    """
+    width, scale = (int(part) for part in type_.removeprefix("DECIMAL(").removesuffix(")").split(","))
+    return f"{'9' * (width - scale) or '0'}.{'9' * scale}".removesuffix(".")
+
+
+# The first and the last day and time of each type that queries see; `_within_years` has the same of Arrow.
+_YEARS = {
+    "DATE": ("0001-01-01", "9999-12-31"),
+    **dict.fromkeys(
+        ("TIMESTAMP", "TIMESTAMP_S", "TIMESTAMP_MS"), ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999")
+    ),
+    "TIMESTAMP WITH TIME ZONE": ("0001-01-02 00:00:00+00", "9999-12-30 23:59:59.999999+00"),
+    "TIMESTAMP_NS": ("1677-09-22 00:12:43.145224192", "2262-04-10 23:47:16.854775808"),
+}
+_COMPARED = {name: name for name in ("DATE", "TIMESTAMP WITH TIME ZONE", "TIMESTAMP_NS")}
 
 
 def probing(column: str, type_: str) -> tuple[str, ...]:
@@ -276,10 +307,23 @@ def _within_years(column: pa.ChunkedArray) -> pa.ChunkedArray:
     if not pa.types.is_timestamp(type_):
         return column
     if type_.unit == "ns":
-        return _between(column, pa.int64(), -_NANOSECONDS, _NANOSECONDS)
+        return (
+            _between(column, pa.int64(), -_NANOSECONDS, _NANOSECONDS) if type_.tz is None else _finite(column)
+        )
     # A day less at both ends where a zone may put it into the year before or after.
     day, margin = _A_DAY[type_.unit], 0 if type_.tz is None else 1
     return _between(column, pa.int64(), (_FIRST_DAY + margin) * day, (_LAST_DAY + 1 - margin) * day - 1)
+
+
+def _finite(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return nanoseconds with a zone, of which the engine keeps microseconds, without the two numbers that it
+    takes for infinite."""
+    import pyarrow.compute as pc
+
+    numbers = pa.chunked_array([chunk.view(pa.int64()) for chunk in column.chunks], pa.int64())
+    infinite = pc.is_in(numbers, pa.array([(1 << 63) - 1, 1 - (1 << 63)]))
+    inside = pc.if_else(infinite, pa.scalar(None, pa.int64()), numbers)
+    return pa.chunked_array([chunk.view(column.type) for chunk in inside.chunks], column.type)
 
 
 def _between(column: pa.ChunkedArray, as_: pa.DataType, low: int, high: int) -> pa.ChunkedArray:
@@ -295,7 +339,8 @@ def _between(column: pa.ChunkedArray, as_: pa.DataType, low: int, high: int) -> 
 
 def _converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_timestamp(column.type):
-        return _within_years(column).cast(to)
+        # What is below a microsecond is cut off, as the engine does.
+        return _within_years(column).cast(to, safe=False)
     if pa.types.is_date64(column.type):
         as_times = pa.chunked_array(
             [chunk.view(pa.timestamp("ms")) for chunk in column.chunks], pa.timestamp("ms")
@@ -308,7 +353,7 @@ def _holdable(type_: pa.DataType) -> pa.DataType | None:
     is_ = pa.types
     if is_.is_null(type_) or is_.is_string_view(type_):
         return pa.large_string()
-    if is_.is_timestamp(type_) and type_.unit in ("s", "ms"):
+    if is_.is_timestamp(type_) and (type_.unit in ("s", "ms") or (type_.unit == "ns" and type_.tz)):
         return pa.timestamp("us", type_.tz)
     if is_.is_float16(type_):
         return pa.float32()

@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from ... import _require
 from ..._errors import InvalidInput
-from ..._public import Public
+from ..._public import Bounds, Public
 from ..columns import converted_to, held, kind_of
 from ..engine import ROW, Engine, EngineError, quoted
 from ..files import Files, several
@@ -29,7 +29,7 @@ from ..look import delimiter_of, look
 from ..schema import drafted
 from ..source import Memory, Source, fingerprint
 from .duckdb_files import file_kind
-from .duckdb_reading import Database, Reader, connection, lock
+from .duckdb_reading import WIDE, Database, Reader, connection, lock
 from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 
 if TYPE_CHECKING:
@@ -146,6 +146,9 @@ class DuckDB:
         missing."""
         fact = next((fact for name, fact in self._public.schema if name == column), None)
         to = None if fact is None else converted_to(fact, kind)
+        if to is None and column in self._opened.wide.get(self._public.table, ()):
+            # Who has such a number as an id keeps all of its digits.
+            to = "DOUBLE" if isinstance(fact, Bounds) else "VARCHAR"
         if to is None:
             return quoted(column)
         from sqlglot import exp
@@ -238,7 +241,15 @@ class _Opened:
         for name, data in self._data.items():
             self._reader(name, data)
         unreadable = self._reader.unreadable
-        self.kinds = {name: {**self._describe(name), **unreadable.get(name, {})} for name in self._data}
+        types = {name: self._describe(name) for name in self._data}
+        self.kinds = {
+            name: {
+                **{column: kind_of(type_) for column, type_ in types[name].items()},
+                **unreadable.get(name, {}),
+            }
+            for name in self._data
+        }
+        self.wide = {name: {c for c, type_ in types[name].items() if type_ in WIDE} for name in self._data}
 
     def lock(self) -> None:
         lock(self.con, self._reader.paths)
@@ -328,7 +339,7 @@ class _Opened:
 
     def _describe(self, name: str) -> dict[str, str]:
         rows = self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
-        return {column: kind_of(type_) for column, type_, *_ in rows if column != ROW}
+        return {column: type_ for column, type_, *_ in rows if column != ROW}
 
 
 def _declared(public: Public) -> dict[str, list[str]]:

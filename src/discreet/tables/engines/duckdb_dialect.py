@@ -73,9 +73,39 @@ def _as_integer(g: Generator, node: Any) -> str:
     return f"CAST(TRY_CAST({wide} AS {_INTEGERS[node.args['type']]}) AS DOUBLE)"
 
 
+_EXPONENT = rf"^{d.BLANK}[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)[eE][+-]?0*[0-9]{{1,4}}{d.BLANK}$"
+_POWER = rf"^{d.BLANK}([+-]?)([0-9]*)\.?([0-9]*)[eE]([+-]?)0*([0-9]{{1,4}}){d.BLANK}$"
+
+
+def _without_exponent(value: str) -> str:
+    """Return a value whose text, where it has an exponent, is written out: DuckDB rounds digit by digit what
+    has a negative one, so that '6e-4' would be 1 as a whole decimal."""
+    text, parts = f"CAST({value} AS VARCHAR)", "(__p)['{}']"
+    sign, a, f, minus, digits = (parts.format(name) for name in ("s", "a", "f", "m", "e"))
+    e = f"CAST({digits} AS INT)"
+    # The point moves to the left into the digits before it, or beyond them; or to the right.
+    left = (
+        f"CASE WHEN {e} < LENGTH({a}) THEN LEFT({a}, LENGTH({a}) - {e}) || '.' || RIGHT({a}, {e}) || {f} "
+        f"ELSE '.' || REPEAT('0', {e} - LENGTH({a})) || {a} || {f} END"
+    )
+    right = (
+        f"{a} || CASE WHEN {e} < LENGTH({f}) THEN LEFT({f}, {e}) || '.' || SUBSTRING({f}, {e} + 1) "
+        f"ELSE {f} || REPEAT('0', {e} - LENGTH({f})) END"
+    )
+    moved = f"{sign} || CASE WHEN {minus} = '-' THEN {left} ELSE {right} END"
+    named = f"REGEXP_EXTRACT({text}, {literal(_POWER)}, ['s', 'a', 'f', 'm', 'e'])"
+    out = f"LIST_TRANSFORM([{named}], lambda __p: {moved})[1]"
+    return f"CASE WHEN REGEXP_MATCHES({text}, {literal(_EXPONENT)}) THEN {out} ELSE {text} END"
+
+
 def _as_decimal(g: Generator, node: Any) -> str:
     type_ = f"DECIMAL({word(node.args['width'])}, {word(node.args['scale'])})"
-    return f"CAST(TRY_CAST({_once(argument(g, node, 'this'), _number)} AS {type_}) AS DOUBLE)"
+
+    def decimal(value: str) -> str:
+        of_text = f"TRY_CAST({_without_exponent(value)} AS {type_})"
+        return f"CASE WHEN TYPEOF({value}) = 'VARCHAR' THEN {of_text} ELSE TRY_CAST({value} AS {type_}) END"
+
+    return f"CAST({_once(_once(argument(g, node, 'this'), _number), decimal)} AS DOUBLE)"
 
 
 def _with_digits(name: str) -> Writer:

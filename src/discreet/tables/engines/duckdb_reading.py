@@ -56,6 +56,8 @@ DATA_DEPENDENT = ("statistics_propagation", "filter_pushdown", "join_filter_push
 # Bits of a row's number within its file, where a table is in several.
 _FILE = 40
 _PART = "__discreet_part_"
+# Whole numbers that Arrow does not hold: what it makes of them is missing, or another number.
+WIDE = ("HUGEINT", "UHUGEINT")
 
 
 class Database:
@@ -234,11 +236,7 @@ class Reader:
         listed = [
             (quoted(column), safe(quoted(column), described[column], collated=True)) for column in columns
         ]
-        # Times of a coarse unit leave as they are: converting them is what fails.
-        read = ", ".join(
-            column if new is None or new.startswith("TRY_CAST") else f"{new} AS {column}"
-            for column, new in listed
-        )
+        read = ", ".join(_leaving(described[name], *pair) for name, pair in zip(columns, listed, strict=True))
         yield from self.con.execute(f"SELECT {read} FROM {table}").to_arrow_reader(1 << 16)
 
     def _mend(
@@ -256,9 +254,11 @@ class Reader:
         try:
             write_parquet(path, batches(columns))
             read = f"read_parquet({literal(path)}, file_row_number=true)"
+            wide = [column for column in columns if described[column] in WIDE]
+            back = ", ".join(f"CAST({quoted(c)} AS {described[c]}) AS {quoted(c)}" for c in wide)
             self.con.execute(
-                f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT * RENAME (file_row_number AS "
-                f"{ROW}) FROM {read}"
+                f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT * {f'REPLACE ({back}) ' if back else ''}"
+                f"RENAME (file_row_number AS {ROW}) FROM {read}"
             )
             described = {
                 column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
@@ -315,6 +315,14 @@ class Reader:
         self.held[raw] = self.arrow[name] = kept
         self.con.register(raw, kept)
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT * FROM {raw}", f"table {name!r}")
+
+
+def _leaving(type_: str, column: str, new: str | None) -> str:
+    """Return how a column of a database leaves for a copy. Days and times as they are: converting those of a
+    coarse unit is what fails. Whole numbers of 128 bits as texts, as Arrow has no such numbers."""
+    if type_ in WIDE:
+        return f"CAST({column} AS VARCHAR) AS {column}"
+    return column if new is None or kind_of(type_) == "date" else f"{new} AS {column}"
 
 
 def _amount(memory: Any) -> str:

@@ -152,16 +152,20 @@ def check(name: str, shape: Shape | None) -> Shape:
     return shape
 
 
-def _no_later(column: str, type_: str) -> str:
-    """Return a day or time inside the years that people write, infinite ones included."""
-    if type_ == "timestamptz":
-        column = f"({column} AT TIME ZONE 'UTC')"
-    of = "date" if type_ == "date" else "timestamp"
-    first, last = (
-        f"'0001-01-01'::{of}",
-        "'9999-12-31'::date" if of == "date" else "'9999-12-31 23:59:59'::timestamp",
+def _within_years(column: str, type_: str) -> str:
+    """Return a day or time of the years that people write; infinite ones and others are missing. Put at an
+    end, two values would become one, and two people whose ids they are."""
+    if type_ == "date":
+        inside = f"{column} >= '0001-01-01'::date AND {column} <= '9999-12-31'::date"
+        return f"CASE WHEN {inside} THEN {column} END"
+    # With a zone a day less at both ends, as on every engine: some zone puts these into the year beyond.
+    first, end = (
+        ("'0001-01-01'::timestamp", "'10000-01-01'::timestamp")
+        if type_ == "timestamp"
+        else ("'0001-01-02 00:00:00+00'::timestamptz", "'9999-12-31 00:00:00+00'::timestamptz")
     )
-    return f"CASE WHEN {column} < {first} THEN {first} WHEN {column} > {last} THEN {last} ELSE {column} END"
+    value = column if type_ == "timestamp" else f"({column} AT TIME ZONE 'UTC')"
+    return f"CASE WHEN {column} >= {first} AND {column} < {end} THEN {value} END"
 
 
 def _as_double(column: str) -> str:
@@ -175,7 +179,7 @@ def _as_double(column: str) -> str:
 
 
 def _read(column: str, type_: str, kind: str, fact: Fact | None, is_unit: bool) -> str:
-    """Return how a column is read. A unit's is never put into a range: two people must not become one."""
+    """Return how a column is read: no value of it fails, and no two values of a unit's become one."""
     if kind == "integer":
         return f"{column}::bigint"
     if kind == "text":
@@ -193,8 +197,7 @@ def _read(column: str, type_: str, kind: str, fact: Fact | None, is_unit: bool) 
     if kind == "number":
         return f"{column}::float8"
     if kind == "date":
-        zoned = f"({column} AT TIME ZONE 'UTC')" if type_ == "timestamptz" else column
-        return zoned if is_unit else _no_later(column, type_)
+        return _within_years(column, type_)
     return column
 
 

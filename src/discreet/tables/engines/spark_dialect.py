@@ -223,15 +223,22 @@ def _extreme(name: str) -> Writer:
 
 
 def _wide_sum(g: Generator, node: Any) -> str:
-    """64-bit numbers in three parts of 21 or 22 bits, whose sums fit 64 bits for up to 2**41 rows: decimals
-    take several times as long. Others as decimals of 38 digits, which hold 2**126."""
-    x = argument(g, node, "this")
+    """64-bit numbers in parts of at most 22 bits, whose sums fit 64 bits for up to 2**41 rows: decimals take
+    several times as long. One part where all are known to be below 2**22, two below 2**43, else three. Wider
+    ones as decimals of 38 digits, which hold 2**126."""
+    x, most = argument(g, node, "this"), node.args.get("most")
     whole = f"CAST({x} AS BIGINT)"
-    high = f"CAST(SUM(SHIFTRIGHT({whole}, 42)) AS DECIMAL(38, 0)) * {1 << 42}"
-    middle = f"CAST(SUM(SHIFTRIGHT({whole}, 21) & {(1 << 21) - 1}) AS DECIMAL(38, 0)) * {1 << 21}"
-    low = f"CAST(SUM({whole} & {(1 << 21) - 1}) AS DECIMAL(38, 0))"
-    parts = f"CAST({high} + {middle} + {low} AS DECIMAL(38, 0))"
-    return f"IF(TYPEOF(MAX({x})) IN ('bigint', 'int'), {parts}, SUM(CAST({x} AS DECIMAL(38, 0))))"
+    parts = 3 if most is None or most >= 1 << 43 else 2 if most >= 1 << 22 else 1
+    sums = []
+    for part in reversed(range(parts)):
+        bits = f"SHIFTRIGHT({whole}, {21 * part})" if part else whole
+        # The highest part keeps the sign.
+        taken = bits if part == parts - 1 else f"({bits} & {(1 << 21) - 1})"
+        sums.append(f"CAST(SUM({taken}) AS DECIMAL(38, 0))" + (f" * {1 << 21 * part}" if part else ""))
+    added = f"CAST({' + '.join(sums)} AS DECIMAL(38, 0))"
+    if most is not None and most < 1 << 63:
+        return added
+    return f"IF(TYPEOF(MAX({x})) IN ('bigint', 'int'), {added}, SUM(CAST({x} AS DECIMAL(38, 0))))"
 
 
 def _floor_divide(g: Generator, node: Any) -> str:

@@ -56,6 +56,13 @@ _EXPRESSIONS = {
     "Contains",
 }
 _WIDER = ("tinyint", "smallint", "int", "bigint")
+# The years that people write. With a zone a day less at both ends, as on every engine: some zone puts these
+# into the year beyond.
+_YEARS = {
+    "date": ("0001-01-01", "9999-12-31"),
+    "timestamp": ("0001-01-02 00:00:00", "9999-12-30 23:59:59.999999"),
+    "timestamp_ntz": ("0001-01-01 00:00:00", "9999-12-31 23:59:59.999999"),
+}
 _PLAIN = {"boolean": "boolean", "date": "date", "timestamp": "date", "timestamp_ntz": "date"}
 
 
@@ -259,16 +266,8 @@ def _sound(frame: Any, field: Any) -> Any:
         valid = f.try_validate_utf8(plain)
         return f.when(f.octet_length(plain) <= LONGEST_TEXT, valid).alias(field.name)
     if kind == "date":
-        word = "DATE" if type_ == "date" else type_.upper()
-        first, last = (
-            ("0001-01-01", "9999-12-31")
-            if type_ == "date"
-            else (
-                "0001-01-02 00:00:00",
-                "9999-12-30 23:59:59",
-            )
-        )
-        low, high = f.expr(f"{word} '{first}'"), f.expr(f"{word} '{last}'")
+        first, last = _YEARS[type_]
+        low, high = (f.expr(f"{type_.upper()} '{end}'") for end in (first, last))
         # Missing, not put at the end: two people whose ids these are would become one.
         return f.when(column.between(low, high), column).alias(field.name)
     return column.alias(field.name)
