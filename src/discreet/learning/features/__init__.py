@@ -4,8 +4,8 @@
 `ProceduralNetwork` is a small network that learned from `ProceduralClasses`, images of random processes;
 `ProceduralPrior` joins both, with a `Whitening` fitted to procedural images. What these give for one image
 depends on that image alone, so the sensitivity of whatever is trained on it is that of the images themselves.
-`PrivateWhitening` looks at private features, and pays; with `Directions`, public ones, it does so for the part
-of the features that has the most variance.
+`PrivateWhitening` looks at private features, and pays; with `Directions`, public ones, it does so for the
+part of the features that has the most variance.
 """
 
 from .network import ProceduralNetwork

@@ -1,8 +1,8 @@
 """Whitening within a few public directions: what can be paid for where features are many.
 
 The noise on the second moments of d features has a spectral norm that grows as sqrt(d), and computing them
-costs d^2 for each row. Most of the variance of image features lies in a few hundred directions, and procedural
-images show which: only there are moments released, and the rest of each row stays as it is.
+costs d^2 for each row. Most of the variance of image features lies in a few hundred directions, and
+procedural images show which: only there are moments released, and the rest of each row stays as it is.
 """
 
 from __future__ import annotations

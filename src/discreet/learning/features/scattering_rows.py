@@ -1,5 +1,5 @@
-"""Scattering coefficients as rows for a linear model: normalized for each image, of length 1, and, where asked,
-the same for an image and its mirror image."""
+"""Scattering coefficients as rows for a linear model: normalized for each image, of length 1, and, where
+asked, the same for an image and its mirror image."""
 
 from __future__ import annotations
 
@@ -69,11 +69,12 @@ class ScatteringRows:
         return out
 
     def rows(self, maps: Tensor) -> Tensor:
-        """Return the rows of coefficients (n, colors, channels, height, width), as `Scattering` gives them."""
+        """Return the rows of coefficients of `Scattering`, (n, colors, channels, height, width)."""
+        if self.mirror:
+            maps = maps + maps[:, :, self._mirrored].flip(-1)
         normal = F.group_norm(maps.flatten(1, 2), self.groups).view_as(maps)
         if self.mirror:
-            both = normal + normal[:, :, self._mirrored].flip(-1)
-            normal = both[..., : -(-maps.shape[-1] // 2)]
+            normal = normal[..., : -(-maps.shape[-1] // 2)]
         flat = normal.flatten(1)
         flat = flat / flat.norm(dim=1, keepdim=True).clamp(1e-12)
         return torch.where(torch.isfinite(flat).all(1, keepdim=True), flat, 0.0)
