@@ -49,7 +49,7 @@ PROCEDURAL = 1500
 class Settings(NamedTuple):
     """The share of rho for whitening (0: none), its directions, the steps, and those of the optimizer."""
 
-    share: float = 0.2
+    share: float = 0.1
     directions: int = 300
     steps: int = 40
     clip: float = 0.1
