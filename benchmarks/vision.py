@@ -164,7 +164,7 @@ def trained(data: Data, epsilon: float, settings: Settings, seed: int, head: Any
     model = zeros(data.x.shape[1]) if head is None else head(data.x.shape[1])
     trainer = learning.Trainer(
         model, torch.nn.CrossEntropyLoss(), public=public, noise_multiplier=noise, clip=settings.clip,
-        rate=1, steps=settings.steps, microbatch=2048, average=0.9,
+        rate=1, steps=settings.steps, microbatch=512, average=0.9,
         # the rate is that of gradients of length 1, of which the clip is the unit
         optimizer=learning.SGD(lr=settings.rate / settings.clip, momentum=0.9),
         learning_rate=learning.warmup_cosine(settings.steps, 2),
