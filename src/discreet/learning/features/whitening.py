@@ -41,7 +41,7 @@ class Whitening:
                 "components", components, f"at most {min(len(rows) - 1, rows.shape[1])}, of {len(rows)} rows"
             )
         mean = rows.mean(0)
-        variances, directions = _principal(rows - mean, components)
+        variances, directions = principal(rows - mean, components)
         scales = variances.clamp(1e-12 * float(variances[0]) + 1e-30) ** (-power / 2)
         return cls(mean, directions * scales)
 
@@ -57,7 +57,7 @@ class Whitening:
         return torch.where(torch.isfinite(out).all(1, keepdim=True), out, 0.0)
 
 
-def _principal(centered: Tensor, components: int) -> tuple[Tensor, Tensor]:
+def principal(centered: Tensor, components: int) -> tuple[Tensor, Tensor]:
     """Return the largest variances, and their directions: from the smaller of the two products."""
     n, width = centered.shape
     if n >= width:

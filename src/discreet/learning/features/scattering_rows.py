@@ -1,0 +1,102 @@
+"""Scattering coefficients as rows for a linear model: normalized for each image, of length 1, and, where
+asked, the same for an image and its mirror image."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from ... import _require
+from ..._errors import InvalidInput
+from .scattering import Scattering
+
+
+class ScatteringRows:
+    """Computes one row of length 1 for each image: scattering coefficients under GroupNorm.
+
+    Each `group` of neighboring channels is standardized over the image's own positions (Tramer & Boneh 2021,
+    arXiv:2011.11660, have groups of three for Fashion-MNIST). With `mirror`, coefficients are added up with
+    those of the mirror image (three pixels aside, where the averages of J = 2 stand), which are the same
+    numbers at other positions and angles: half of the features remain, and left and right look alike.
+
+    Guarantee: a function of each image by itself: computing it costs nothing, and neighbors stay neighbors.
+    Proof:     no statistic of a batch enters; the filters depend on the arguments alone.
+    """
+
+    def __init__(
+        self, shape: tuple[int, int, int] = (1, 28, 28), *, group: int = 3, mirror: bool = False
+    ) -> None:
+        sizes = tuple(_require.listed(shape=shape))
+        if len(sizes) != 3 or any(type(side) is not int or side < 1 for side in sizes):
+            raise _require.fail("shape", shape, "(channels, height, width)")
+        _require.flag(mirror=mirror)
+        self.shape, self.mirror, self.scattering = sizes, mirror, Scattering(sizes[1:])
+        channels = sizes[0] * self.scattering.channels
+        _require.integer(group=group, at_least=1)
+        if channels % group:
+            raise _require.fail("group", group, f"a divisor of {channels}, the number of channels")
+        self.groups = channels // group
+        self._mirrored = torch.tensor(_mirrored_channels(self.scattering.J, self.scattering.L))
+
+    @property
+    def size(self) -> int:
+        """The number of features of one image."""
+        height, width = (side >> self.scattering.J for side in self.shape[1:])
+        columns = -(-width // 2) if self.mirror else width
+        return int(self.shape[0] * self.scattering.channels * height * columns)
+
+    @torch.no_grad()
+    def features(self, images: Any, *, batch: int = 512, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return one row for each image (n, channels, height, width), or (n, height, width) of one channel,
+        with values from 0 to 1. With bytes (uint8), 255 counts as 1."""
+        _require.integer(batch=batch, at_least=1)
+        array = np.asarray(images)
+        array = array[:, None] if array.ndim == 3 else array
+        if array.shape[1:] != self.shape:
+            raise InvalidInput(
+                f"images must have the shape (n, {', '.join(map(str, self.shape))}); got {array.shape}. "
+                f"Nothing was computed."
+            )
+        out = torch.empty(len(array), self.size, dtype=dtype)
+        for start in range(0, len(array), batch):
+            part = torch.from_numpy(array[start : start + batch].astype(np.float32))
+            part = part / 255 if array.dtype == np.uint8 else part
+            out[start : start + batch] = self.rows(self.scattering(part))
+        return out
+
+    def rows(self, maps: Tensor) -> Tensor:
+        """Return the rows of coefficients of `Scattering`, (n, colors, channels, height, width)."""
+        if self.mirror:
+            maps = maps + maps[:, :, self._mirrored].flip(-1)
+        normal = F.group_norm(maps.flatten(1, 2), self.groups).view_as(maps)
+        if self.mirror:
+            normal = normal[..., : -(-maps.shape[-1] // 2)]
+        flat = normal.flatten(1)
+        flat = flat / flat.norm(dim=1, keepdim=True).clamp(1e-12)
+        return torch.where(torch.isfinite(flat).all(1, keepdim=True), flat, 0.0)
+
+
+def _mirrored_channels(J: int, L: int) -> list[int]:
+    """Return, for each channel, the one that has its wavelets mirrored left to right.
+
+    The angle number a stands for (L - 1 - L // 2 - a) pi / L, whose negative is that of another number.
+    """
+
+    def turned(angle: int) -> int:
+        return (2 * (L - 1 - L // 2) - angle) % L
+
+    first = [(j, a) for j in range(J) for a in range(L)]
+    second = [((j, a), (k, b)) for j, a in first for k in range(j + 1, J) for b in range(L)]
+    paths: list[Any] = [(), *first, *second]
+    mirrored: list[Any] = [
+        (), *((j, turned(a)) for j, a in first),
+        *(((j, turned(a)), (k, turned(b))) for (j, a), (k, b) in second),
+    ]  # fmt: skip
+    return [paths.index(path) for path in mirrored]
+
+
+__all__ = ["ScatteringRows"]
