@@ -202,7 +202,7 @@ class Compiler:
             raw = name(f"{x.name}r")
             whole_ends = float(fact.lower).is_integer() and float(fact.upper).is_integer()
             if kind == "integer" and whole_ends and step <= 1:
-                most = int(max(abs(fact.lower), abs(fact.upper)))
+                most = max(abs(int(fact.lower)), abs(int(fact.upper)))
                 return Argument(_clipped_integer(raw, fact), int(1 / step), most)
             return Argument(_raw_steps(raw, fact, step), 1, max(map(abs, _ends(fact, step))))
         return Argument(semantics.NearestWhole(this=_times(sql(clean(x)), step)), 1, None)
