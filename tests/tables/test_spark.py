@@ -191,6 +191,8 @@ def plan_text(engine, sql):
     """A plan without the numbers that Spark gives to everything it makes."""
     names = itertools.count()
     known: dict[str, int] = {}
+    # Else filters are cut off after 100 characters, at a place that goes with how long those numbers are.
+    engine._session.conf.set("spark.sql.maxMetadataStringLength", "100000")
     return re.sub(
         r"(#|plan_id=|id=)(\d+)L?",
         lambda found: f"{found[1]}{known.setdefault(found[2], next(names))}",
