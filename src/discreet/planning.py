@@ -168,13 +168,14 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: float, together: bool = 
     with `sql`, `queries` or `estimator` and `weight`, `within`, `rows`, `target`, `features`; or any `Work`.
     With `together`, plain counting queries are joined into one workload where that is predicted to be better.
     """
-    _require.price(epsilon=epsilon)
-    # numpy's short numbers overflow on the way
-    epsilon = float(epsilon)
+    _require.positive(epsilon=epsilon)
     if epsilon < _LEAST:
         raise _require.fail(
             "epsilon", epsilon, f"at least {_LEAST:g}: below, all errors are as good as infinite"
         )
+    _require.price(epsilon=epsilon)
+    # numpy's short numbers overflow on the way
+    epsilon = float(epsilon)
     pieces = [_item(one) for one in _require.listed(work=work)]
     _require.non_empty(work=pieces)
     fixed, free = [], []

@@ -19,7 +19,7 @@ from .running import COUNT, Server, free_port
 
 @pytest.fixture(scope="module")
 def people(server: Server):
-    return dp.connect(server.url, server.tokens["ann"])
+    return dp.connect(server.url, server.tokens["ann"], dataset="health")
 
 
 def test_one_granted_dataset_is_opened_at_once(people):

@@ -20,7 +20,7 @@ ROWS = {"age": [30.0, 60.0], "visits": [3.0, 30.0]}
 
 @pytest.fixture(scope="module")
 def ann(server: Server):
-    return dp.connect(server.url, server.tokens["ann"])
+    return dp.connect(server.url, server.tokens["ann"], dataset="health")
 
 
 def test_a_network_that_was_trained_on_the_server_comes_back_equal(server, ann):

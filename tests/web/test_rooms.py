@@ -50,12 +50,12 @@ def test_a_verb_over_http_has_the_signature_of_the_local_one(verb):
 
 @pytest.fixture(scope="module")
 def ann(server: Server) -> RemoteSession:
-    return dp.connect(server.url, server.tokens["ann"])
+    return dp.connect(server.url, server.tokens["ann"], dataset="health")
 
 
 @pytest.fixture(scope="module")
 def bob(server: Server) -> RemoteSession:
-    return dp.connect(server.url, server.tokens["bob"])
+    return dp.connect(server.url, server.tokens["bob"], dataset="health")
 
 
 @pytest.fixture(scope="module")
