@@ -201,7 +201,8 @@ def misuse(
     if len(args) > len(placed) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
         rest = [name for name in options if name not in placed]
         many = "one value" if len(placed) == 1 else f"{len(placed) or 'no'} values"
-        example = f": write {what}({rest[0]}={args[len(placed)]!r})" if rest else ""
+        before = "..., " if placed else ""
+        example = f": write {what}({before}{rest[0]}={args[len(placed)]!r})" if rest else ""
         return UnknownOption(f"{what} takes {many} without a name, got {len(args)}{example}. {nothing}")
     passed = {*placed[: len(args)], *named}
     needed = [

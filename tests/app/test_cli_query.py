@@ -98,6 +98,8 @@ def test_a_picture_of_the_answer(ready, tmp_path):
 
 def test_what_is_missing_is_named_with_the_way_out(data):
     assert "discreet init people.parquet" in refused("query", data, SQL, "-e", "1")
+    assert refused("query", "people.parkett", SQL, "-e", "1").startswith("there is no file 'people.parkett'.")
+    assert "the file comes first" in refused("query", SQL, data, "-e", "1")
     assert "NAME=EPSILON" in refused_init(data)
 
 

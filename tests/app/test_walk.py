@@ -154,6 +154,8 @@ def test_what_the_file_says_is_read_as_it_is_meant(here):
 
 def test_looking_is_for_drafts_of_csv_files(here):
     run("init", "patients.csv")
+    # a file without a schema, whose name needs quotes on the shell
+    (here / "Besuche 2025.csv").write_text("a\n1\n")
     for arguments, match in [
         (("init", "patients.csv", "--look"), "exists already: --look is for the draft"),
         (("query", "Besuche 2025.csv", "SELECT 1", "--epsilon", "1"), "discreet init 'Besuche 2025.csv'"),

@@ -180,6 +180,34 @@ def test_what_is_left_is_rounded_down():
     assert len(f"{people.remaining!r}") <= 12
 
 
+def test_a_value_without_its_name_and_a_trial_without_a_budget_say_what_to_write():
+    with pytest.raises(dp.DiscreetError, match=re.escape("write sql(..., epsilon=0.1)")):
+        opened().sql(COUNT, 0.1)
+    with pytest.raises(dp.LedgerError, match="no ledger in memory yet: give a budget"):
+        opened(budget=None, analysts=None)
+
+
+def test_an_average_of_nobody_says_why_it_has_no_value():
+    nobody = opened(data={name: values[:0] for name, values in DATA.items()})
+    shown = {str(nobody.sql("SELECT AVG(age) AS m FROM people", epsilon=1 + i / 100)) for i in range(40)}
+    assert any("-: no value, as where too few rows count beside the noise; epsilon" in text for text in shown)
+
+
+def test_notes_speak_of_group_by_and_say_what_limits_take_away():
+    people = opened(unit=dp.Unit(column="ward", rows=2, groups=1))
+    notes = people.preview("SELECT age, COUNT(*) AS n FROM people GROUP BY age", epsilon=1).query.notes
+    taken = "counts at most 2 rows of one ward in each of at most 1 group; anything beyond that is missing"
+    assert any(note.startswith(taken) for note in notes)
+    assert "rows whose GROUP BY value is missing or not declared are in no group" in notes
+
+
+def test_a_long_charge_is_cut_visibly_in_the_explanation():
+    people = opened()
+    long = "SELECT COUNT(*) AS n FROM people WHERE ward = 'A' OR ward = 'B' OR ward = 'A'"
+    people.sql(long, epsilon=1)
+    assert f"{long[:59]}…" in str(dp.explain(people))
+
+
 def test_rows_that_are_not_shown_are_found():
     answer = opened().sql("SELECT age, COUNT(*) AS n FROM people GROUP BY age", epsilon=1)
     assert "... 60 more rows: answer.rows or answer.to_pandas()" in str(answer)

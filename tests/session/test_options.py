@@ -230,7 +230,7 @@ def test_an_answer_says_what_its_errors_leave_out():
     answer = people.sql("SELECT ward, COUNT(*) AS n, MAX(age) AS m FROM people GROUP BY ward", epsilon=1)
     assert any("counts at most 2 rows of one id in each of at most 1 group" in note for note in answer.notes)
     assert any("99% quantiles" in note for note in answer.notes)
-    assert any("key is missing" in note for note in answer.notes)
+    assert any("GROUP BY value is missing" in note for note in answer.notes)
     assert all(note in str(answer) for note in answer.notes)
     assert opened().sql(COUNT, epsilon=1).notes == ()
     again = dp.query.Answer.from_json(answer.to_json())

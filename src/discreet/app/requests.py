@@ -43,6 +43,15 @@ def data_of(data: str) -> Any:
     return tables.Database(path, table) if table else Path(path)
 
 
+def _require_data(data: str) -> None:
+    """Refuse a question in the place of the file, and a file that is not there: no schema is missing then."""
+    if data.lstrip().lower().startswith("select "):
+        raise InvalidInput("the file comes first, then the question. Nothing was opened or charged.")
+    plain = not tables.is_address(data) and "::" not in data and not set(data) & set("*?[")
+    if plain and not Path(data).exists():
+        raise InvalidInput(f"there is no file {data!r}. Nothing was opened or charged.")
+
+
 def open_session(
     data: str,
     *,
@@ -60,6 +69,7 @@ def open_session(
     )
     for needed, make in ((path, start), (books, f"{start} --epsilon 1")):
         if not needed.exists() and not str(needed).startswith(("postgresql:", "postgres:")):
+            _require_data(data)
             raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
     opened = sessions.open(data_of(data), schema=path, ledger=books, seconds=seconds, engine=engine)
     asked = opened if analyst == STEWARD else opened.as_analyst(analyst)

@@ -296,7 +296,8 @@ def _adds_up(account: Spending, audience: str) -> Section:
             Series("limit", (0.0, float(len(steps))), (account.limit, account.limit), dashed=True),
         ),
     )
-    shown = tuple((text[:60], f"{total:.4g}") for text, total in steps[-10:])
+    cut = [text if len(text) <= 60 else text[:59] + "…" for text, _ in steps]
+    shown = tuple((text, f"{total:.4g}") for text, (_, total) in zip(cut, steps, strict=True))[-10:]
     return Section(
         heading=heading, lines=tuple(lines), columns=("charge", "total"), rows=shown, picture=picture
     )

@@ -243,6 +243,8 @@ class Answer:
         if len(self.rows) > most:
             lines.append(f"... {len(self.rows) - most:,} more rows: {rest}")
         unknown = "no ±: see below" if self.notes else "no ±"
+        if self.rows and all(value is None for row in self.rows for value in row):
+            unknown = "-: no value, as where too few rows count beside the noise"
         footer = f"{confidence:.0%} of errors are within ±" if errors else unknown
         return "\n".join([*lines, f"({footer}; {self.price})", *(f"({note})" for note in self.notes)])
 

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
-from .._public import Public
+from .._public import ADD_REMOVE, Public
 from ..accounting import Event
 from ..mechanisms.noise import IntegerLaplace
 from .aggregates import EXTREME
@@ -21,6 +21,8 @@ from .release import direct
 PROMISED = 0.95
 # a chosen value that is off by a tenth of all rows, or more, says nothing
 USELESS = 10
+# what limits per person take away
+_BEYOND = "anything beyond that is missing, and ± does not cover it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,7 +128,8 @@ def words(
 ) -> tuple[str, ...]:
     """Return the plan in words, one sentence per step."""
     unit = f"everybody's rows together ({public.unit.column})" if public.unit.column else "one row"
-    lines = [f"Protects {unit}, under {public.neighbors}."]
+    relation = f"{public.neighbors}" + (" (one more or less)" if public.neighbors == ADD_REMOVE else "")
+    lines = [f"Protects {unit}, under {relation}."]
     if plan.many:
         lines.append(
             (
@@ -165,19 +168,16 @@ def notes(
     few_groups = bool(plan.keys) and (plan.groups or math.inf) > bounding.groups
     if plan.many and once and few_groups:
         limit = _many(bounding.groups, "group")
-        lines.append(
-            f"counts one {public.unit.column} in at most {limit}; what lies above is missing, and not in ±"
-        )
+        lines.append(f"counts one {public.unit.column} in at most {limit}; {_BEYOND}")
     if plan.many and not once:
         groups = f" in each of at most {_many(bounding.groups, 'group')}" if few_groups else ""
         lines.append(
-            f"counts at most {_many(bounding.rows, 'row')} of one {public.unit.column}{groups}; what "
-            f"lies above is missing, and not in ±"
+            f"counts at most {_many(bounding.rows, 'row')} of one {public.unit.column}{groups}; {_BEYOND}"
         )
     if any(a.function == "quantile" and a.parameter in (EXTREME, 1 - EXTREME) for a in plan.aggregates):
         lines.append("MIN and MAX are the 1% and 99% quantiles")
     if any(k.expression.domain.nullable for k in plan.keys) and not other:
-        lines.append("rows whose key is missing or not declared are in no group")
+        lines.append("rows whose GROUP BY value is missing or not declared are in no group")
     if any(m.kind in ("sum", "square") for m in recipes.measures) or recipes.choices:
         lines.append("numbers beyond their declared bounds count as the bound")
     for choice, chooser in zip(recipes.choices, allocation.choosers, strict=True):

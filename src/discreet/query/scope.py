@@ -50,7 +50,9 @@ class Scope:
         ):
             raise refuse(node, f"column {name!r} is in several tables", f"Write table.{name}.")
         if not matches:
-            advice = "Bounds and categories are never read off the data: the steward declares them."
+            advice = (
+                "Bounds and categories are never read off the data: the steward declares them, in the schema."
+            )
             near = meant(name, self.columns).strip() or self._longer(name) or self._value(node)
             raise refuse(
                 _first_mention(node),

@@ -136,8 +136,9 @@ def _curator(
         warn_of_changes(_path(data), public, curator.ledger)
         return curator
     if budget is None:
+        where = "in memory" if ledger == TRIAL else f"at {path}"
         raise LedgerError(
-            f"there is no ledger at {path} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
+            f"there is no ledger {where} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
         )
     policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
     curator = Curator.create(
@@ -193,9 +194,10 @@ def _existing(
     if (budget is not None and budget != policy.budget) or (
         analysts is not None and tuple(analysts.items()) != policy.analysts
     ):
+        names = ", ".join(name for name, _ in policy.analysts)
+        who = f"analysts {names}" if names else "no analysts"
         raise LedgerError(
-            f"{path} was made with {policy.budget} and analysts "
-            f"{[name for name, _ in policy.analysts]}. Nothing was changed. Open it "
+            f"{path} was made with {policy.budget} and {who}. Nothing was changed. Open it "
             f"without a budget, or change the budgets with session.curator.change_policy(...)."
         )
     return curator

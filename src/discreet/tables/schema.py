@@ -322,8 +322,7 @@ def drafted(
         "column that tells them apart,",
         "# how many rows of one person may count in one group of an answer, and in how many groups "
         "one person may count.",
-        '# unit = "row"         # if nobody can have two rows; else these instead, after all lines '
-        "without a section:",
+        '# unit = "row"         # if nobody can have two rows; else the next four lines instead, here:',
         "# [unit]",
         f"# column =             # one of: {', '.join(columns)}",
         "# rows =",

@@ -111,7 +111,8 @@ def verify(
         against = (
             "and against the anchor"
             if anchor
-            else "but a rollback can only be seen against an anchor: keep one elsewhere"
+            else "but a rollback can only be seen against an anchor: keep one elsewhere "
+            "(discreet ledger anchor)"
         )
         Console().print(
             f"[bold green]✓[/] {opened.anchor.seq} entries, all whole, {against}.", highlight=False

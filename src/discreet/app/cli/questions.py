@@ -125,7 +125,12 @@ def _format(delimiter: Any) -> str:
 def _facts(name: str, guess: str, example: str) -> str:
     """Return the lines of one column; none where it stays out of queries."""
     usual = guess if guess in KINDS else "text"
-    kind = _ask_until(f"{name}: what is it? ({', '.join(KINDS)})", lambda text: text in KINDS, usual)
+    kind = _ask_until(
+        f"{name}: what is it? ({', '.join(KINDS)})",
+        lambda text: text in KINDS,
+        usual,
+        hint=" Write one of these words; none: it stays out of queries.",
+    )
     if kind == "none":
         return f"# {name} is in no query."
     lines = [f"[columns.{name}]", f'type = "{kind}"']
