@@ -215,7 +215,8 @@ def table(name: str, data: Data, epsilons: list[float], seeds: int) -> bool:
             f"{scores.mean():.2%}{deviation} at ({max(run[1] for run in runs):.4f}, {DELTA:g}), {seeds} "
             f"seeds; published {published:.1%}; {np.mean([run[2] for run in runs]):.0f} CPU-s a run, "
             f"{peak:.1f} GB; target >= {wanted:.1%}",
-            bool(scores.mean() >= wanted),
+            # shares of 10,000 images: what is equal to the target has reached it
+            bool(round(scores.mean(), 6) >= wanted),
         )
     return ok
 
