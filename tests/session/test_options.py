@@ -351,7 +351,7 @@ def test_a_price_that_no_float_holds_is_refused_in_words(price):
     ]
     for ask in asks:
         # a plan says its own least epsilon first
-        with pytest.raises(dp.InvalidInput, match="between 1e-100 and 1e\\+100|at least 1e-09: below"):
+        with pytest.raises(dp.InvalidInput, match=r"between 1e-100 and 1e\+100|at least 1e-09: below"):
             ask()
     assert people.spent == 0
 

@@ -74,12 +74,37 @@ def rule_of(ledger: Ledger, budget: Budget | None = None) -> BudgetFilter:
     return rule if last is None else split_by_first(rule, last.body)
 
 
+# How often a ledger that grows meanwhile is looked at before its problems are reported: a look takes
+# milliseconds, so that a writer would have to be in the middle of a charge each time.
+_LOOKS = 10
+
+
 def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = None) -> list[str]:
     """Return what is wrong with a ledger, in words: its schema and chain, what entries point to, the totals
     of charges, the steps of runs.
 
-    Never raises for what a file holds: who signs with a key of their own can write any body.
+    Never raises for what a file holds: who signs with a key of their own can write any body. Parts are read
+    one after the other: what seems wrong while somebody writes is looked at again.
     """
+    problems: list[str] = []
+    for _ in range(_LOOKS):
+        head = _head(ledger)
+        problems = _problems(ledger, anchor, key)
+        if not problems or _head(ledger) == head:
+            break
+    return problems
+
+
+def _head(ledger: Ledger) -> Anchor | None:
+    """Return the newest entry; None where the file does not tell."""
+    try:
+        return ledger.anchor
+    except Exception:
+        return None
+
+
+def _problems(ledger: Ledger, anchor: Anchor | None, key: bytes | None) -> list[str]:
+    """Return what is wrong, as far as one look tells."""
     problems = ledger.verify(anchor, key=key)
     if problems:
         return problems
