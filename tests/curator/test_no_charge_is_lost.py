@@ -314,3 +314,12 @@ def _without_indices(path) -> int:
         return ask(Curator.open(path, people()))
     finally:
         store.SCHEMA = looks
+
+
+@pytest.mark.parametrize(("heads", "expected"), [([1, 2, 2], []), ([1, 1], ["a wrong total"])])
+def test_verify_looks_again_only_where_somebody_wrote_meanwhile(monkeypatch, heads, expected):
+    """What is seen between two writes is no problem; what is there while nobody writes is reported at once."""
+    looks, heads = iter([["a wrong total"], []]), iter(heads)
+    monkeypatch.setattr(books, "_problems", lambda *_: next(looks))
+    monkeypatch.setattr(books, "_head", lambda _: next(heads))
+    assert books.verify(None) == expected
