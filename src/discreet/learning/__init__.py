@@ -14,6 +14,7 @@ from .._errors import MissingExtra
 if TYPE_CHECKING:
     from . import tabular
     from .augment import Augment, FlipAndShift
+    from .batch_norm import without_batch_norm
     from .clipping import Adaptive, Automatic, Flat, PerLayer
     from .correlated import Dense, Toeplitz, square_root
     from .data import Examples, Tabular
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from .noise import fill_gaussian
     from .optimizers import SGD, Adam, warmup_cosine
     from .performance import Performance
-    from .plan import routes, without_batch_norm
+    from .plan import routes
     from .safety import made_up, probe
     from .scaler import PrivateScaler, Scaling
     from .schedules import BallsInBins, Cyclic, Poisson, TruncatedPoisson, WithoutReplacement, smallest_limit
@@ -77,7 +78,7 @@ _HOMES = {
     "warmup_cosine": "optimizers",
     "Performance": "performance",
     "routes": "plan",
-    "without_batch_norm": "plan",
+    "without_batch_norm": "batch_norm",
     "made_up": "safety",
     "probe": "safety",
     "PrivateScaler": "scaler",

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .._errors import InvalidInput, Unsupported
-from . import heap, plan
+from . import attachment, heap, plan
 from .batching import CONSTANT, SIZES, Call, Layout, NotBatchFirst, Survey, few, layouts, undisturbed
 from .clipping import Clipping, PerLayer, as_clipping, factors
 from .fast import stack_of
@@ -141,8 +141,8 @@ class ClippingEngine:
         """Within this context the model leaves what the engine needs; outside, it is as it was."""
         with (
             heap.kept(self.keep_memory),
-            plan.eager(self.model),
-            plan.attached(self.model, self.recorder, self.routes, opaque=bool(self.sizes)),
+            attachment.eager(self.model),
+            attachment.attached(self.model, self.recorder, self.routes, opaque=bool(self.sizes)),
         ):
             self.is_attached = True
             try:
@@ -239,11 +239,11 @@ class ClippingEngine:
     def _isolate_shared(self) -> None:
         """Run modules with parameters of their own example by example, with all their layers."""
         self.routes, self._layouts = plan.routes(self.model_as_given(), share=False), {}
-        plan.put_all(self.model, self.recorder, self.routes, opaque=bool(self.sizes))
+        attachment.attach(self.model, self.recorder, self.routes, opaque=bool(self.sizes))
 
     def model_as_given(self) -> nn.Module:
         """Return the model with every forward pass as it was."""
-        plan.detach(self.model)
+        attachment.detach(self.model)
         return self.model
 
     def _rehearse(self, inputs: tuple[Any, ...], size: int, survey: Survey | None = None) -> Any:
@@ -358,7 +358,7 @@ class ClippingEngine:
             count = min(self.sizes[-1], size - start)
             places = start + torch.arange(next(n for n in self.sizes if n >= count)) % count
             part, its_targets = tree_map(itemgetter(places), (inputs, targets))
-            with nullcontext() if written else plan.compiled(self.model):
+            with nullcontext() if written else attachment.compiled(self.model):
                 self._add_part(part, its_targets, rule, sums, count)
 
     def _add_part(

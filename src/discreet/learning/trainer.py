@@ -28,7 +28,7 @@ from .._public import Public
 from ..accounting import Event
 from ..mechanisms.protocols import AnySource, ExampleSource, Release, check_source, release
 from ..sampling import Entropy
-from . import checkpoints, heap, plan, settings
+from . import attachment, checkpoints, heap, settings
 from .augment import Augment, one_each
 from .buffers import KeptBuffers
 from .clipping import Adaptive, Clipping, as_clipping, as_floats
@@ -400,7 +400,7 @@ class Run:
         with torch.no_grad():
             for name, p in released.named_parameters():
                 p.data = parts[name].clone() if name in parts else p.data.clone()
-        plan.detach(released)
+        attachment.detach(released)
         return released.eval()
 
 

@@ -1,0 +1,64 @@
+"""Batch normalization: refused while it learns, a constant map where it is frozen, or replaced by GroupNorm.
+
+While it learns, it normalizes each example by the others, so that one person moves everybody's gradient. In
+evaluation mode, with stored statistics and nothing to learn, it is the same affine map for each example.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+BATCH_NORMS = (nn.modules.batchnorm._BatchNorm,)
+_FREEZABLE = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+
+
+def is_constant(module: nn.Module) -> bool:
+    """Return whether a batch normalization is frozen, in evaluation mode with stored statistics and nothing
+    to learn: the same affine map for each example."""
+    if type(module) not in _FREEZABLE or module.training or "forward" in vars(module):
+        return False
+    has_statistics = (
+        module.track_running_stats and module.running_mean is not None and module.running_var is not None
+    )
+    return bool(has_statistics) and not any(p.requires_grad for p in module.parameters())
+
+
+def frozen_batch_norm(module: Any, x: Tensor) -> Tensor:
+    """Apply a frozen batch normalization, whatever mode it is put into: by its stored statistics, which are
+    not touched."""
+    module._check_input_dim(x)
+    return F.batch_norm(
+        x, module.running_mean, module.running_var, module.weight, module.bias, training=False, eps=module.eps
+    )
+
+
+def without_batch_norm(model: nn.Module, groups: int = 32) -> nn.Module:
+    """Return a copy of the model with a GroupNorm in place of each BatchNorm; at most `groups` groups, as
+    many as divide the channels.
+
+    Over vectors a group must have two channels at least: in place of a BatchNorm1d it has.
+
+    >>> without_batch_norm(nn.Sequential(nn.Conv2d(3, 48, 3), nn.BatchNorm2d(48)))[1].num_groups
+    24
+    """
+    model = copy.deepcopy(model)
+    if isinstance(model, BATCH_NORMS):
+        return _group_norm(model, groups)
+    for parent in list(model.modules()):
+        for name, child in parent.named_children():
+            if isinstance(child, BATCH_NORMS) and not isinstance(
+                child, nn.modules.instancenorm._InstanceNorm
+            ):
+                setattr(parent, name, _group_norm(child, groups))
+    return model
+
+
+def _group_norm(layer: Any, groups: int) -> nn.GroupNorm:
+    channels = layer.num_features
+    limit = channels // 2 if isinstance(layer, nn.BatchNorm1d) else channels
+    num_groups = max(n for n in range(1, max(1, min(groups, limit)) + 1) if channels % n == 0)
+    return nn.GroupNorm(num_groups, channels, eps=layer.eps, affine=layer.affine)

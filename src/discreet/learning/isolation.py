@@ -1,0 +1,168 @@
+"""Modules whose own parameters are used by code that we do not know: one copy of them for each example.
+
+`run_isolated` runs such a module on each example by itself under `torch.func.vmap`, where examples cannot
+meet. `run_with_copies` runs its code on the batch, with parameters that have one row per example.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.utils import stateless
+from torch.utils._pytree import tree_flatten, tree_unflatten
+
+from .batching import UNCLEAR, NotBatchFirst, leaves_of
+from .layers import Recorder
+from .shared import Shared, each_of, shared
+from .taps import Rows, Tap, Target, single
+from .vmappable import vmappable
+
+# Stands for a tensor in what a module returns.
+_TENSOR = object()
+
+
+def _copies(parameters: dict[str, nn.Parameter], batch: int) -> dict[str, Tensor]:
+    """Return one copy of each parameter per example, as an expanded view."""
+    return {key: p.detach().expand(batch, *p.shape).requires_grad_() for key, p in parameters.items()}
+
+
+def run_with_copies(
+    module: nn.Module, recorder: Recorder, forward: Callable[..., Any], *args: Any, **kwargs: Any
+) -> Any:
+    """Run the module's own code on the batch, with a copy of each parameter of its own for every example.
+
+    The code sees the shape that it expects (`shared`): what it does beyond what is known there is refused,
+    not guessed.
+    """
+    if recorder.inside or not recorder.active or recorder.survey is not None:
+        return forward(*args, **kwargs)
+    parameters = dict(module._parameters)
+    trainable = {str(id(p)): p for p in parameters.values() if p is not None and p.requires_grad}
+    copies = _copies(trainable, recorder.batch)
+    stand_ins: Any = {
+        name: shared(copies[str(id(p))])
+        for name, p in parameters.items()
+        if p is not None and p.requires_grad
+    }
+    try:
+        module._parameters.update(stand_ins)
+        results = forward(*args, **kwargs)
+    finally:
+        module._parameters.update(parameters)
+    if any(isinstance(leaf, Shared) for leaf in leaves_of(results)):
+        raise NotBatchFirst(f"{type(module).__name__} returns what it made of its own parameters alone.")
+    _note_copies(recorder, trainable, copies)
+    return results
+
+
+def run_isolated(
+    forward: Callable[..., Any], module: nn.Module, recorder: Recorder, *args: Any, **kwargs: Any
+) -> Any:
+    """Run the module on each example by itself, as a batch of one, with a copy of its parameters for each
+    example.
+
+    Guarantee: no example's output or gradient depends on another example.
+    Proof:     `torch.func.vmap` runs the code on one example; it has no way to name another. Which tensors
+               have examples in them, and in which dimension, was decided from two batch sizes (`batching`): a
+               tensor that stays as it is has none of them.
+    """
+    parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
+    copies = _copies(parameters, recorder.batch)
+    flat, spec = tree_flatten((args, kwargs))
+    dims, outer_dims = _dims(module, recorder, flat)
+    # How the results are nested, and those among them that are not tensors.
+    structure: list[Any] = []
+
+    own_dims = [0 if isinstance(x, Shared) else d for x, d in zip(flat, dims, strict=True)]
+    flat = [each_of(x) if isinstance(x, Shared) else x for x in flat]
+
+    def run_example(params: dict[str, Tensor], *inputs: Any) -> Any:
+        example = [x if d is None else x.unsqueeze(d) for x, d in zip(inputs, dims, strict=True)]
+        a, k = tree_unflatten(example, spec)
+        with stateless._reparametrize_module(module, params, tie_weights=True):
+            leaves, outer = tree_flatten(forward(*a, **k))
+        structure[:] = [outer, *(_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves)]
+        out_dims = outer_dims or (0,) * len(leaves)
+        return [
+            _squeeze_batch(module, leaf, d)
+            for leaf, d in zip(leaves, out_dims, strict=True)
+            if isinstance(leaf, Tensor)
+        ]
+
+    recorder.inside = True
+    try:
+        with vmappable(module):
+            tensors = iter(by_example(run_example, (0, *own_dims), _out_dims(outer_dims))(copies, *flat))
+    finally:
+        recorder.inside = False
+    _note_copies(recorder, parameters, copies)
+    outer, *leaves = structure
+    return tree_unflatten([next(tensors) if leaf is _TENSOR else leaf for leaf in leaves], outer)
+
+
+def _squeeze_batch(module: nn.Module, result: Tensor, dim: int | None) -> Tensor:
+    """Return one example's result without the batch of one that it is in."""
+    if dim is None or dim == UNCLEAR:
+        raise NotBatchFirst(
+            f"{type(module).__name__}, which has parameters of its own, returns a tensor that does "
+            f"not have one row per example."
+        )
+    return result.squeeze(dim) if result.dim() else result
+
+
+def _out_dims(dims: tuple[int | None, ...] | None) -> Any:
+    """Return the batch dimensions of those results that are tensors, as `vmap` wants them."""
+    return 0 if dims is None else [d for d in dims if d is not None and d != UNCLEAR]
+
+
+def _dims(
+    module: nn.Module, recorder: Recorder, flat: list[Any]
+) -> tuple[list[int | None], tuple[int | None, ...] | None]:
+    """Return the batch dimensions of arguments and of results; None for the latter with `isolate`.
+
+    With `isolate`, where the module is the whole model, every tensor has the batch first: that is what a
+    batch is.
+    """
+    kind = type(module).__name__
+    if recorder.whole is module:
+        return [0 if isinstance(x, Tensor) else None for x in flat], None
+    layout = recorder.layout
+    if layout is None:
+        raise NotBatchFirst(f"{kind} is called in another way than at the first examples.")
+    if len(layout.inputs) != len(flat) or UNCLEAR in layout.inputs:
+        raise NotBatchFirst(
+            f"{kind} was given a tensor with the batch folded into another dimension, or twice in "
+            f"it, or the number of examples itself. "
+            f"Give it one row per example, the batch first."
+        )
+    if all(d is None for d in layout.inputs):
+        raise NotBatchFirst(f"{kind} was given nothing that has a row for each example.")
+    if any(d is not None and x.shape[d] != recorder.batch for x, d in zip(flat, layout.inputs, strict=True)):
+        raise NotBatchFirst(f"{kind} was given other shapes than at the first examples.")
+    return list(layout.inputs), layout.outputs
+
+
+def by_example(function: Callable[..., Any], dims: Any = 0, outer_dims: Any = 0) -> Callable[..., Any]:
+    """Return `torch.func.vmap` of the function, without its advice about speed."""
+    vmapped = torch.func.vmap(function, in_dims=dims, out_dims=outer_dims, randomness="different")
+
+    def run(*args: Any) -> Any:
+        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
+            warnings.filterwarnings("ignore", message="There is a performance drop")
+            return vmapped(*args)
+
+    return run
+
+
+def _note_copies(recorder: Recorder, parameters: dict[str, nn.Parameter], copies: dict[str, Tensor]) -> None:
+    """Note in the recorder that the gradients of the copies are the per-example gradients."""
+
+    def taps(*rows: Tensor) -> list[Tap]:
+        return [Rows(Target(p), single(r)) for p, r in zip(parameters.values(), rows, strict=True)]
+
+    recorder.note(tuple(copies.values()), taps)
