@@ -22,7 +22,7 @@ import discreet as dp
 from discreet import Boolean, Bounds, Budget, BudgetExceeded, Categories, InvalidInput, PrivateFact, Text
 from discreet import accounting as acc
 from discreet.learning import DPClassifier, DPRegressor, SGDLogisticRegression, files, models
-from discreet.learning.estimators import default_batch, encoded
+from discreet.learning.estimators import default_batch, encode_rows
 
 
 def digits() -> list[np.ndarray]:
@@ -156,7 +156,7 @@ def test_a_session_fits_an_estimator_by_what_the_schema_declares(tmp_path: Path)
     assert (model.coef_.shape, model.intercept_.shape) == ((1, 5), (1,))
     np.testing.assert_allclose(
         model.decision_function(new),
-        (model.coef_ @ encoded(new, model.columns_, model.public_).numpy().T)[0] + model.intercept_,
+        (model.coef_ @ encode_rows(new, model.columns_, model.public_).numpy().T)[0] + model.intercept_,
         rtol=1e-4,
     )
     with pytest.raises(InvalidInput, match="'ill' is missing"):

@@ -160,15 +160,19 @@ def _known(facts: dict[str, Any]) -> tuple[Any, int, int]:
         public = _registry.from_json(facts["public"])
         scaling = None if facts.get("scaling") is None else _registry.from_json(facts["scaling"])
         columns = Tabular(features=tuple(facts["features"]), target=facts["target"], scaling=scaling)
-        model._knows(columns, public)
-        return model, columns.width(public), model._told(public.fact(columns.target), columns.target)
+        model._set_columns(columns, public)
+        return (
+            model,
+            columns.width(public),
+            model._declare_target(public.fact(columns.target), columns.target),
+        )
     features = int(facts["columns"])
     model.n_features_in_, model.lower, model.upper = features, facts["lower"], facts["upper"]
     if not 1 <= features <= _MOST or any(
         np.shape(end) not in ((), (features,)) for end in (model.lower, model.upper)
     ):
         raise InvalidInput("bounds are one for all features, or one for each")
-    model._scaled(np.zeros((1, features)))
+    model._scale(np.zeros((1, features)))
     if facts["names"] is not None:
         if not isinstance(facts["names"], list) or len(facts["names"]) != features:
             raise InvalidInput("there is one name for each feature")
