@@ -30,7 +30,7 @@ from discreet.learning import (
     TruncatedPoisson,
     WithoutReplacement,
 )
-from discreet.learning.schedules import schedule
+from discreet.learning.schedule_options import build_schedule
 
 from ..contracts.test_bad_input import NONSENSE
 
@@ -76,4 +76,4 @@ def test_settings_that_a_schedule_has_already_are_refused_beside_it() -> None:
     plan = Poisson(rate=Fraction(1, 2), steps=3, divisor=2.0)
     for more in ({"limit": 3}, {"strategy": "square_root"}):
         with pytest.raises(InvalidInput, match="belong to the schedule"):
-            schedule(plan, neighbors=Public().neighbors, size=4, **more)  # type: ignore[arg-type]
+            build_schedule(plan, size=4, **more)  # type: ignore[arg-type]

@@ -306,10 +306,10 @@ def test_frozen_batch_norm_is_a_constant_map_and_stays_one(
     made, data = trainer(model, **settings), images()
     run = made.start(data, entropy=Entropy())
     with run:
-        run._live.train()
+        run._working_model.train()
         run.step()
     run.step()
-    for norm in (run._live[1], run.model[1], made(data, entropy=Entropy()).value[1]):
+    for norm in (run._working_model[1], run.model[1], made(data, entropy=Entropy()).value[1]):
         assert all(torch.equal(before[name], value) for name, value in norm.state_dict().items())
         assert "forward" not in vars(norm)
     assert not torch.equal(run.model[0].weight, model[0].weight)

@@ -122,7 +122,7 @@ def test_one_client_moves_the_sum_by_no_more_than_the_clip_whatever_its_rows_hol
 
 def test_a_client_that_is_not_clipped_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The test above has teeth: without clipping it fails."""
-    monkeypatch.setattr("discreet.learning.federated.Updates._bring_back", lambda *args: None)
+    monkeypatch.setattr("discreet.learning.federated.Updates._project", lambda *args: None)
     monkeypatch.setattr(
         "discreet.learning.summands.factors", lambda rule, squares: (torch.ones(len(squares), 1), None)
     )

@@ -58,7 +58,7 @@ def test_what_a_model_kept_of_its_batches_does_not_leave_with_it(how: str) -> No
     run = trainer(Keeps(how)).start(data(), entropy=SeededEntropy(1))
     while not run.done:
         run.step()
-        live: Any = run._live
+        live: Any = run._working_model
         assert live.seen is None, "what one step wrote into a buffer does not reach the next"
     model: Any = run.model
     assert model.last is None

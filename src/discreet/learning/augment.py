@@ -26,7 +26,7 @@ from ..sampling import Entropy
 @described("learning.FlipAndShift")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlipAndShift:
-    """Images [..., height, width], mirrored left to right with probability 1/2 and moved by up to `shift`
+    """Mirrors images [..., height, width] left to right with probability 1/2 and moves them by up to `shift`
     pixels; edges are reflected.
 
     The augmentation of De et al. for CIFAR-10 is `FlipAndShift(shift=4)`.
@@ -40,17 +40,17 @@ class FlipAndShift:
         _require.flag(flip=self.flip)
 
     def batch(self, images: Tensor, generator: torch.Generator) -> Tensor:
-        """Return all images at once; each is computed from itself alone."""
+        """Return a variant of each image, all at once; each is computed from itself alone."""
         height, width = images.shape[-2:]
         flat = images.reshape(len(images), -1, height, width)
         padded = F.pad(flat, [self.shift] * 4, mode="reflect") if self.shift else flat
-        down, right = (
+        down, across = (
             torch.randint(0, 2 * self.shift + 1, (len(images), 1), generator=generator) for _ in range(2)
         )
-        columns = right + torch.arange(width)
+        columns = across + torch.arange(width)
         if self.flip:
-            turned = torch.randint(0, 2, (len(images), 1), generator=generator).bool()
-            columns = torch.where(turned, columns.flip(1), columns)
+            is_flipped = torch.randint(0, 2, (len(images), 1), generator=generator).bool()
+            columns = torch.where(is_flipped, columns.flip(1), columns)
         rows = (down + torch.arange(height))[:, None, :, None]
         positions = torch.arange(len(images))[:, None, None, None]
         channels = torch.arange(flat.shape[1])[None, :, None, None]
@@ -59,7 +59,7 @@ class FlipAndShift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Augment:
-    """`times` variants of each example.
+    """Makes `times` variants of each example.
 
     `function` takes the inputs of ONE example and returns a variant; or it is `FlipAndShift`.
 
@@ -83,22 +83,22 @@ class Augment:
 
         Torch's own generator is seeded anew, and left as it was.
         """
-        repeated = tree_map(lambda t: t.repeat_interleave(self.times, 0), inputs)
+        copies = tree_map(lambda t: t.repeat_interleave(self.times, 0), inputs)
         seed = entropy.integer(63)
         if isinstance(self.function, FlipAndShift):
             generator = torch.Generator().manual_seed(seed)
-            return tree_map(lambda t: self.function.batch(t, generator), repeated)  # type: ignore[union-attr]
+            return tree_map(lambda t: self.function.batch(t, generator), copies)  # type: ignore[union-attr]
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            return _one_by_one(self.function, repeated)
+            return _one_by_one(self.function, copies)
 
     def targets(self, targets: Any) -> Any:
         return tree_map(lambda t: t.repeat_interleave(self.times, 0), targets)
 
 
 def one_each(augment: Augment, inputs: Any) -> Any:
-    """Return a variant of each of these MADE-UP examples: InvalidInput, with what was said, if the function
-    cannot make one."""
+    """Return a variant of each of these MADE-UP examples; raise InvalidInput, with what the function said, if
+    it cannot make one."""
     try:
         return replace(augment, times=1)(inputs, Entropy())
     except Exception as error:

@@ -20,6 +20,7 @@ from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
 from torch.utils._pytree import tree_leaves, tree_map
 
+# The two batch sizes: small, different, and not 1, which broadcasting would hide.
 SIZES = (3, 2)
 CONSTANT, UNCLEAR = None, -1
 Axis = int | None
@@ -28,7 +29,8 @@ Call = tuple[str, int]
 
 
 class NotBatchFirst(Exception):
-    """A layer was given something else than one row per example: book-keeping does not apply."""
+    """Raised where a layer is given something else than one row per example: its gradient cannot be taken
+    apart by example."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ Form = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
 def leaves_of(arguments: Any) -> list[Any]:
-    """Return all that a call is given.
+    """Return all leaves of a call's arguments.
 
     A packed sequence is one thing: its parts go with the lengths of the examples that it is packed from.
     """
@@ -78,25 +80,25 @@ def _form(leaf: Any) -> Any:
     return leaf if isinstance(leaf, int | float | str | bool) else type(leaf)
 
 
-def layouts(one: Survey, other: Survey) -> dict[Call, Layout]:
+def layouts(first: Survey, second: Survey) -> dict[Call, Layout]:
     """Return the decision for every call that was made at both batch sizes.
 
     Guarantee: an axis is a number only if that dimension was as long as the batch at both sizes, and no other
                dimension changed.
     """
-    both = [(call, form, other.forms[call]) for call, form in one.forms.items() if call in other.forms]
-    return {call: _layout(a, b) for call, a, b in both}
+    pairs = [(call, form, second.forms[call]) for call, form in first.forms.items() if call in second.forms]
+    return {call: _layout(a, b) for call, a, b in pairs}
 
 
-def _layout(one: Form, other: Form) -> Layout:
-    inputs = _axes(one[0], other[0])
-    if len(one[0]) != len(other[0]):
-        return Layout(inputs, _axes(one[1], other[1]), (None,) * len(inputs))
+def _layout(first: Form, second: Form) -> Layout:
+    inputs = _axes(first[0], second[0])
+    if len(first[0]) != len(second[0]):
+        return Layout(inputs, _axes(first[1], second[1]), (None,) * len(inputs))
     constants = [
         a if axis is CONSTANT and isinstance(a, torch.Size) else None
-        for a, axis in zip(one[0], inputs, strict=True)
+        for a, axis in zip(first[0], inputs, strict=True)
     ]
-    return Layout(inputs, _axes(one[1], other[1]), tuple(constants))
+    return Layout(inputs, _axes(first[1], second[1]), tuple(constants))
 
 
 def layout_of(decisions: dict[Call, Layout], call: Call) -> Layout | None:
@@ -104,32 +106,36 @@ def layout_of(decisions: dict[Call, Layout], call: Call) -> Layout | None:
     all others if they agree."""
     if call in decisions:
         return decisions[call]
-    others = {layout for (name, _), layout in decisions.items() if name == call[0]}
-    return others.pop() if len(others) == 1 else None
+    candidates = {layout for (name, _), layout in decisions.items() if name == call[0]}
+    return candidates.pop() if len(candidates) == 1 else None
 
 
-def _axes(one: tuple[Any, ...], other: tuple[Any, ...]) -> tuple[Axis, ...]:
-    if len(one) != len(other):
-        return (UNCLEAR,) * max(len(one), len(other))
-    return tuple(map(_axis, one, other))
+def _axes(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Axis, ...]:
+    if len(first) != len(second):
+        return (UNCLEAR,) * max(len(first), len(second))
+    return tuple(map(_axis, first, second))
 
 
-def _axis(one: Any, other: Any) -> Axis:
-    if one == other:
+def _axis(first: Any, second: Any) -> Axis:
+    if first == second:
         return CONSTANT
-    if not isinstance(one, torch.Size) or not isinstance(other, torch.Size) or len(one) != len(other):
+    if not isinstance(first, torch.Size) or not isinstance(second, torch.Size) or len(first) != len(second):
         return UNCLEAR
-    moved = [dim for dim, sizes in enumerate(zip(one, other, strict=True)) if sizes[0] != sizes[1]]
-    return moved[0] if len(moved) == 1 and (one[moved[0]], other[moved[0]]) == SIZES else UNCLEAR
+    changed_dims = [dim for dim, sizes in enumerate(zip(first, second, strict=True)) if sizes[0] != sizes[1]]
+    return (
+        changed_dims[0]
+        if len(changed_dims) == 1 and (first[changed_dims[0]], second[changed_dims[0]]) == SIZES
+        else UNCLEAR
+    )
 
 
 def few(inputs: Any, size: int) -> Any:
-    """Return `size` of the batch's examples, over and over where there are fewer."""
+    """Return `size` of the batch's examples, repeated where there are fewer."""
     return tree_map(lambda t: t[torch.arange(size) % len(t)] if isinstance(t, Tensor) else t, inputs)
 
 
 @contextmanager
 def undisturbed() -> Iterator[None]:
-    """Leave torch's random numbers where they are."""
+    """Fork torch's random generator, so that what runs in this context leaves it as it was."""
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         yield

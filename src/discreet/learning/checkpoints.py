@@ -1,4 +1,4 @@
-"""Checkpoints: what a run is made of between two steps, as bytes, and a run made of such bytes again.
+"""Checkpoints of a training run between two steps, as bytes, and runs that go on from them.
 
 In it are weights, averages and what the optimizer remembers: functions of noisy sums, so that whoever reads
 one learns no more than was paid for. Not in it, ever: noise, or seeds of noise (the same noise on another
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # A run with these settings and schedules remembers nothing but its weights, averages, optimizer and clip.
 # What is not listed may remember more (correlated noise does), and is not resumed.
-_PLAIN = {
+_RESUMABLE = {
     "model",
     "loss",
     "public",
@@ -66,39 +66,42 @@ _RULES = (Flat, PerLayer, Automatic, Adaptive)
 
 
 def period(trainer: Trainer) -> int:
-    """After how many steps a run can be cut: then what comes next depends on the checkpoint alone, with fresh
-    coins and noise."""
-    plan: Schedule = trainer.schedule
-    odd = [f.name for f in fields(trainer) if f.name not in _PLAIN and getattr(trainer, f.name) != f.default]
-    if odd or type(trainer.clip) not in _RULES:
+    """Return after how many steps a run can be cut: then what comes next depends on the checkpoint alone,
+    with fresh coins and noise."""
+    schedule: Schedule = trainer.schedule
+    unsupported = [
+        f.name for f in fields(trainer) if f.name not in _RESUMABLE and getattr(trainer, f.name) != f.default
+    ]
+    if unsupported or type(trainer.clip) not in _RULES:
         raise Unsupported(
-            f"training with {', '.join(odd) or type(trainer.clip).__name__} remembers more than its "
+            f"training with {', '.join(unsupported) or type(trainer.clip).__name__} remembers more than its "
             f"weights, and cannot be resumed from a checkpoint yet. Nothing was "
             f"charged or read. Ask for it in one piece."
         )
-    if type(plan) in (Poisson, TruncatedPoisson, WithoutReplacement):
+    if type(schedule) in (Poisson, TruncatedPoisson, WithoutReplacement):
         return 1
-    if type(plan) is BallsInBins:  # who is in which step is drawn for a whole pass, and never stored
-        return plan.bins
+    # Who is in which step is drawn for a whole pass, and never stored.
+    if type(schedule) is BallsInBins:
+        return schedule.bins
     raise Unsupported(
-        f"the schedule {type(plan).__name__} cannot be resumed from a checkpoint yet. Nothing was "
+        f"the schedule {type(schedule).__name__} cannot be resumed from a checkpoint yet. Nothing was "
         f"charged or read."
     )
 
 
 def dump(run: Run) -> bytes:
-    """Return the run as it is between two steps."""
+    """Return the checkpoint of a run between two steps."""
     tensors: dict[str, Tensor] = {"values": run._values}
     if run._averaged is not None:
         tensors["averaged"] = run._averaged
     form = files.pack(run._update.state(), tensors, "optimizer")
-    facts = {"optimizer": form, "clip": _moving(run), **_shape(run)}
+    facts = {"optimizer": form, "clip": _adaptive_clip(run), **_shape(run)}
     return files.dump(tensors, {"run": json.dumps(facts)})
 
 
 def restore(trainer: Trainer, source: AnySource, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
-    """Return a run that goes on from `dump`, as if `taken` steps were taken (those of a crashed segment are
-    lost, and count). Noise is fresh."""
+    """Return a run that goes on from a checkpoint, as if `taken` steps were taken (those of a crashed segment
+    are lost, and count). Noise is fresh."""
     tensors, texts = files.load(raw)
     facts = json.loads(texts["run"])
     run = trainer.start(source, entropy=entropy)
@@ -115,15 +118,15 @@ def restore(trainer: Trainer, source: AnySource, raw: bytes, taken: int, *, entr
         if run._averaged is not None:
             run._averaged.copy_(tensors["averaged"])
     run._update.restore(files.unpack(facts["optimizer"], tensors))
-    if _moving(run) is not None:
+    if _adaptive_clip(run) is not None:
         run._summands.rule = Flat(clip=float(facts["clip"]))
     run.taken = taken
     return run
 
 
 def identity(trainer: Trainer, *, weights: bool = False) -> dict[str, Any]:
-    """Return what a run of this trainer is known by when it is gone on with: what decides how it learns, and
-    names and shapes of what is learned.
+    """Return what identifies a run of this trainer when it is resumed: what decides how it learns, and names
+    and shapes of what is learned.
 
     Time and memory (`performance`) may change in between. So may the weights that it began with, as the
     checkpoint has those to go on from, unless they are asked for: every trial of a search begins with them.
@@ -137,14 +140,14 @@ def identity(trainer: Trainer, *, weights: bool = False) -> dict[str, Any]:
 
 
 def is_known(trainer: Trainer) -> bool:
-    """Return whether `identity` tells this trainer from others: what Python prints of a function that was
-    made inside another does not say what it does."""
+    """Return whether `identity` tells this trainer from others: Python's text of a function defined inside
+    another does not say what it does."""
     texts = [_text(getattr(trainer, name)) for name in _SETTINGS]
     return not any("<locals>" in text or "<lambda>" in text for text in texts)
 
 
 def _text(value: Any) -> str:
-    """Return what Python prints, without the addresses of functions and objects."""
+    """Return Python's text of a value, without the addresses of functions and objects."""
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
@@ -157,16 +160,17 @@ def _digest(state: dict[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def _moving(run: Run) -> float | None:
-    """Return the clip of the next step, where it adapts: from noisy counts, which are paid for."""
+def _adaptive_clip(run: Run) -> float | None:
+    """Return the clip of the next step where it adapts, from noisy counts that are paid for; None
+    otherwise."""
     return run._summands.rule.clip if isinstance(run._trainer.clip, Adaptive) else None
 
 
 def _shape(run: Run) -> dict[str, Any]:
-    """Return what must be the same again: names and shapes of what is learned, the weights that are not, the
-    kind of optimizer."""
+    """Return what must be the same in a resumed run: names and shapes of what is learned, a digest of frozen
+    weights, the kind of optimizer."""
     learned = [[name, list(p.shape)] for name, p in run._engine.parameters.items()]
     frozen = {n: t for n, t in run._trainer.model.state_dict().items() if n not in run._engine.parameters}
-    own = run._trainer.optimizer
-    kind = repr(own) if type(own).__module__.startswith("discreet.") else "torch"
+    optimizer = run._trainer.optimizer
+    kind = repr(optimizer) if type(optimizer).__module__.startswith("discreet.") else "torch"
     return {"learned": learned, "frozen": _digest(frozen), "kind": kind}

@@ -1,4 +1,4 @@
-"""Noise that cancels over time: DP-FTRL and the matrix mechanism, as a hook.
+"""Noise that is correlated over time: DP-FTRL by the matrix mechanism, as a source of noise for the trainer.
 
 Step t's noise is row t of C⁻¹ Z, with Z independent and C lower triangular: what is added in one step is
 partly taken back in later ones, so that the *sum* of gradients so far, which is where the weights are, has
@@ -32,14 +32,14 @@ __all__ = [
 
 
 class Source(Protocol):
-    """Where independent noise comes from."""
+    """Supplies independent noise vectors."""
 
     def into(self, vector: Tensor) -> None: ...
 
 
 class Mixed:
-    """Rows of C⁻¹ Z, one after the other, from independent rows of Z: by forward substitution, y_t = (z_t -
-    sum of C[t, s] y_s over s < t) / C[t, t].
+    """Supplies the rows of C⁻¹ Z, one after the other, from independent rows of Z: by forward substitution,
+    y_t = (z_t - sum of C[t, s] y_s over s < t) / C[t, t].
 
     As many rows are kept as C has bands, less one; of a buffered strategy (BLT), its few buffers instead.
     They are secret: a run that keeps them cannot be resumed without them.
@@ -51,7 +51,7 @@ class Mixed:
         self._buffers: list[Tensor] = []
 
     def into(self, vector: Tensor) -> None:
-        """Overwrite the vector with the next row."""
+        """Overwrite the vector with the next row of noise."""
         self._independent.into(vector)
         if isinstance(self._strategy, Buffered):
             self._through_buffers(vector, self._strategy)
@@ -66,7 +66,7 @@ class Mixed:
             self._past.appendleft(vector.clone())
 
     def _through_buffers(self, vector: Tensor, strategy: Buffered) -> None:
-        """y_t = z_t - sum of omega_j b_j, and b_j <- theta_j b_j + y_t."""
+        """Subtract the buffers: y_t = z_t - sum of omega_j b_j, then b_j <- theta_j b_j + y_t."""
         self._step += 1
         if not self._buffers:
             self._buffers = [vector.clone() for _ in strategy.decays]

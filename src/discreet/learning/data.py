@@ -27,11 +27,12 @@ from ..sampling import Entropy
 from ..tables import Source
 from .scaler import Scaling
 
-Array = Any  # of numpy
+# An array of numpy.
+Array = Any
 
 
 class Examples:
-    """A source of examples for training (an `ExampleSource`): inputs and targets, one entry per row.
+    """Holds inputs and targets for training, one entry per row (an `ExampleSource`).
 
     Where `public.unit` names a column, `people` says whose each row is: one entry per row. A row that is
     nobody's (None) takes no part. Shapes and types of one example are public; values and, under add_remove,
@@ -44,13 +45,13 @@ class Examples:
     ) -> None:
         self._public = Public() if public is None else public
         self._data = tree_map(
-            _tensor, tuple(dict(part) if isinstance(part, Mapping) else part for part in (inputs, targets))
+            _tensor, tuple(dict(tree) if isinstance(tree, Mapping) else tree for tree in (inputs, targets))
         )
         sizes = {len(t) for t in tree_leaves(self._data)}
         if len(sizes) != 1:
             raise InvalidInput("inputs and targets must have one entry for each example, all of one length.")
         self._rows = sizes.pop()
-        self.people = _whose(self._public, people, self._rows)
+        self.people = _owners(self._public, people, self._rows)
 
     @classmethod
     def of(
@@ -62,8 +63,8 @@ class Examples:
         target: str | None = None,
         like: tuple[Any, Any] | None = None,
     ) -> Examples:
-        """Any map-style dataset whose items are (inputs, target), or dicts of which one entry is the
-        `target`; read when a batch takes them.
+        """Wrap a map-style dataset whose items are (inputs, target), or dicts of which one entry is the
+        `target`; items are read when a batch takes them.
 
         All items must have one shape, and a target among the classes: whether they do is private, and only
         found out when the run is paid for. What shape that is everybody may know: `like` says it, a pair of
@@ -86,23 +87,26 @@ class Examples:
         private."""
         index = torch.from_numpy(positions)
         inputs, targets = (
-            part.index_select(0, index)
-            if isinstance(part, Tensor)
-            else tree_map(lambda t: t.index_select(0, index), part)
-            for part in self._data
+            tree.index_select(0, index)
+            if isinstance(tree, Tensor)
+            else tree_map(lambda t: t.index_select(0, index), tree)
+            for tree in self._data
         )
         return inputs, targets
 
     def shapes(self) -> tuple[Any, Any]:
-        """Empty tensors of the shapes and types of one example."""
+        """Return empty tensors of the shapes and types of one example."""
         inputs, targets = tree_map(lambda t: t[:0], self._data)
         return inputs, targets
 
-    def __repr__(self) -> str:  # no values and no count
+    # No values and no count.
+    def __repr__(self) -> str:
         return f"{type(self).__name__}(table={self._public.table!r})"
 
 
 class _Dataset(Examples):
+    """Reads examples of a map-style dataset, item by item, when a batch takes them."""
+
     def __init__(
         self,
         dataset: Any,
@@ -123,11 +127,11 @@ class _Dataset(Examples):
             len(dataset),
         )
         self._target = target
-        self.people = _whose(self._public, people, self._rows)
+        self.people = _owners(self._public, people, self._rows)
         if like is not None and not (isinstance(like, tuple) and len(like) == 2):
             raise _require.fail("like", type(like).__name__, "a pair of made-up (inputs, targets)")
         # Found once, before anybody asks anything: whether there is a first item must not show later.
-        self._empty = self._first() if like is None else tree_map(lambda t: _tensor(t)[:0], like)
+        self._example_shapes = self._first() if like is None else tree_map(lambda t: _tensor(t)[:0], like)
 
     def take(self, positions: Array) -> tuple[Any, Any]:
         if not len(positions):
@@ -136,11 +140,11 @@ class _Dataset(Examples):
         return (tuple(inputs) if isinstance(inputs, list) else inputs), targets
 
     def shapes(self) -> tuple[Any, Any]:
-        inputs, targets = self._empty
+        inputs, targets = self._example_shapes
         return inputs, targets
 
     def _first(self) -> tuple[Any, Any]:
-        """Empty tensors of the shapes and types of the first item."""
+        """Return empty tensors of the shapes and types of the first item."""
         if not self._rows:
             raise InvalidInput(
                 "a dataset that may be empty needs like=(inputs, targets), made-up examples: else "
@@ -151,7 +155,8 @@ class _Dataset(Examples):
             inputs, targets = tree_map(lambda t: t[:0], self.take(np.zeros(1, np.int64)))
         except DiscreetError:
             raise
-        except Exception as error:  # its text could quote a value
+        except Exception as error:
+            # Its text could quote a value.
             raise InvalidInput(
                 f"the first item of the dataset could not be read, or holds something that cannot "
                 f"become a tensor ({type(error).__name__}; what it says "
@@ -160,8 +165,8 @@ class _Dataset(Examples):
             ) from None
         return inputs, targets
 
-    def _item(self, place: int) -> tuple[Any, Any]:
-        item = self._dataset[place]
+    def _item(self, position: int) -> tuple[Any, Any]:
+        item = self._dataset[position]
         if self._target is not None and isinstance(item, Mapping) and self._target in item:
             return {name: value for name, value in item.items() if name != self._target}, item[self._target]
         if self._target is not None or not isinstance(item, tuple | list) or len(item) != 2:
@@ -174,23 +179,24 @@ class _Dataset(Examples):
 
 
 class People:
-    """Which rows are whose. Numbers of rows, and of people, are private."""
+    """Groups rows by the person they belong to. Numbers of rows, and of people, are private."""
 
     def __init__(self, ids: Any) -> None:
         try:
             column = (
                 ids
                 if isinstance(ids, pa.Array | pa.ChunkedArray)
-                else pa.array(_listed(ids), from_pandas=True)
+                else pa.array(_as_list(ids), from_pandas=True)
             )
-        except (pa.ArrowException, OverflowError, TypeError, ValueError):  # its text would quote a value
+        except (pa.ArrowException, OverflowError, TypeError, ValueError):
+            # Its text would quote a value.
             raise InvalidInput(
                 "people must be numbers or texts, one for each row. Nothing was read or trained."
             ) from None
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         encoded = one_name_each(column).dictionary_encode()
-        # Of the people who have a row, in the order of their numbers: a secret hash of these deals them.
+        # The people who have a row, in the order of their numbers: a secret hash of these names deals them.
         self.names = encoded.dictionary
         codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         order = np.argsort(codes, kind="stable")
@@ -200,30 +206,30 @@ class People:
         self.length = len(codes)
 
     def owned(self) -> tuple[Array, Array]:
-        """Return all rows that are somebody's, and whose each is."""
+        """Return all rows that belong to somebody, and the number of the person of each."""
         return self._order, np.repeat(np.arange(len(self.counts)), self.counts)
 
-    def rows(self, person: int, most: int | None, entropy: Entropy) -> Array:
-        """Return the rows of a person in random order; a random `most` of them where there are more, whatever
-        others have.
+    def rows(self, person: int, limit: int | None, entropy: Entropy) -> Array:
+        """Return at most `limit` rows of a person, in random order, whatever others have.
 
-        Guarantee: each sequence of at most `most` rows is equally likely, independently of everybody else's.
+        Guarantee: each sequence of at most `limit` rows is equally likely, independently of everybody else's.
         Proof:     coins of its own. In the engine's order, which may go with the rows of others, what floats
                    make of the sum of a person's gradients before it is clipped would go with them too.
         """
         positions = self._order[self._first[person] : self._first[person + 1]]
-        if most is not None and len(positions) > most:
-            positions = positions[np.asarray(sampling.subset(len(positions), most, entropy), dtype=np.int64)]
+        if limit is not None and len(positions) > limit:
+            positions = positions[np.asarray(sampling.subset(len(positions), limit, entropy), dtype=np.int64)]
         if len(positions) < 2:
             return positions
         return positions[np.asarray(sampling.permutation(len(positions), entropy), dtype=np.int64)]
 
 
-def _listed(ids: Any) -> Any:
+def _as_list(ids: Any) -> Any:
     return ids.tolist() if isinstance(ids, Tensor) else ids
 
 
-def _whose(public: Public, people: Any, rows: int) -> People | None:
+def _owners(public: Public, people: Any, rows: int) -> People | None:
+    """Return whose each row is where the unit is a person, None where it is a row; refuse a contradiction."""
     column = public.unit.column
     if column is None:
         if people is not None:
@@ -244,10 +250,10 @@ def _whose(public: Public, people: Any, rows: int) -> People | None:
 def _from_array(values: Any) -> Tensor:
     try:
         array = np.asarray(values)
-        return torch.as_tensor(
-            array if array.flags.writeable else array.copy()
-        )  # pandas lends what may not be written
-    except (TypeError, ValueError, RuntimeError):  # its text could quote a value
+        # Pandas lends what may not be written.
+        return torch.as_tensor(array if array.flags.writeable else array.copy())
+    except (TypeError, ValueError, RuntimeError):
+        # Its text could quote a value.
         raise InvalidInput(
             f"inputs and targets must be tensors, or arrays of numbers: this {type(values).__name__} "
             f"cannot become one. Nothing was trained."
@@ -263,7 +269,7 @@ def _tensor(values: Any) -> Tensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tabular:
-    """Columns of a table as examples, by what the schema declares of them and nothing else.
+    """Reads columns of a table as examples, by what the schema declares of them and nothing else.
 
     Numbers are clipped to their bounds and scaled to [-1, 1]; a missing one is 0. A category becomes one
     indicator each, none for a value that is not declared. The target is a class number (categories, booleans)
@@ -288,30 +294,31 @@ class Tabular:
         )
 
     def shapes(self, public: Public) -> tuple[Tensor, Tensor]:
-        """Empty tensors of the shapes and types of one example."""
+        """Return empty tensors of the shapes and types of one example."""
         classes = isinstance(public.fact(self.target), Categories | Boolean)
         target = torch.zeros(0, dtype=torch.int64) if classes else torch.zeros(0, 1)
         return torch.zeros(0, self.width(public)), target
 
     def read(self, source: Source) -> Examples:
-        parts, targets, whose = [], [], []
+        """Read a table into examples: features as float32, targets as class numbers or scaled numbers."""
+        features, targets, owners = [], [], []
         unit = source.public.unit.column
         for batch in source.batches([*self.features, self.target, *([] if unit is None else [unit])]):
             columns = {name: batch.column(name) for name in batch.schema.names}
-            parts.append(
+            features.append(
                 np.concatenate([self._feature(columns[n], source.public, n) for n in self.features], axis=1)
             )
             targets.append(_target(columns[self.target], source.public.fact(self.target), self.target))
-            whose += [] if unit is None else [columns[unit]]
-        empty = np.zeros((0, self.width(source.public)), np.float32)
-        x = torch.from_numpy(np.concatenate([empty, *parts]))
-        # Of the right type without a single row, too: else an empty table would be the only one to fail.
+            owners += [] if unit is None else [columns[unit]]
+        no_rows = np.zeros((0, self.width(source.public)), np.float32)
+        x = torch.from_numpy(np.concatenate([no_rows, *features]))
+        # The right type without a single row, too: else an empty table would be the only one to fail.
         y = torch.from_numpy(np.concatenate([self.shapes(source.public)[1].numpy(), *targets]))
         return Examples(
             x,
             y,
             source.public,
-            people=None if unit is None else pa.chunked_array(whose, None if whose else pa.null()),
+            people=None if unit is None else pa.chunked_array(owners, None if owners else pa.null()),
         )
 
     def inputs(self, data: Any, public: Public) -> Array:
@@ -322,7 +329,7 @@ class Tabular:
         if missing:
             raise InvalidInput(f"these rows have no column {missing[0]!r}. Nothing was asked.")
         return np.concatenate(
-            [self._feature(_plain_array(data[name]), public, name) for name in self.features], axis=1
+            [self._feature(_as_arrow(data[name]), public, name) for name in self.features], axis=1
         )
 
     def _feature(self, values: pa.Array, public: Public, name: str) -> Array:
@@ -331,36 +338,38 @@ class Tabular:
         return _column(values, public.fact(name), name)
 
 
-def _plain_array(values: Any) -> Any:
+def _as_arrow(values: Any) -> Any:
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     return pa.array(values.tolist() if hasattr(values, "tolist") else list(values), from_pandas=True)
 
 
 def _column(values: pa.Array, fact: Any, name: str) -> Array:
+    """Return the coordinates of one feature: scaled to [-1, 1], or one indicator per declared category."""
     if isinstance(fact, Bounds):
         low, high = float(fact.lower), float(fact.upper)
-        raw = np.clip(_floats(values), low, high)
-        return np.nan_to_num((2 * (raw - low) / (high - low) - 1).astype(np.float32))[:, None]
+        numbers = np.clip(_floats(values), low, high)
+        return np.nan_to_num((2 * (numbers - low) / (high - low) - 1).astype(np.float32))[:, None]
     if isinstance(fact, Boolean):
-        return np.nan_to_num(2 * _truths(values) - 1).astype(np.float32)[:, None]
+        return np.nan_to_num(2 * _booleans(values) - 1).astype(np.float32)[:, None]
     if isinstance(fact, Categories):
-        held = np.asarray(values.to_pylist(), dtype=object)
-        return np.stack([held == value for value in fact.values], axis=1).astype(np.float32)
+        labels = np.asarray(values.to_pylist(), dtype=object)
+        return np.stack([labels == value for value in fact.values], axis=1).astype(np.float32)
     raise InvalidInput(f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it.")
 
 
 def _target(values: pa.Array, fact: Any, name: str) -> Array:
+    """Return the class number of each row, or the target scaled to [-1, 1]."""
     if isinstance(fact, Categories):
-        place = {value: i for i, value in enumerate(fact.values)}
-        return np.array([place.get(v, 0) for v in values.to_pylist()], dtype=np.int64)
+        codes = {value: i for i, value in enumerate(fact.values)}
+        return np.array([codes.get(v, 0) for v in values.to_pylist()], dtype=np.int64)
     if isinstance(fact, Boolean):
-        return np.nan_to_num(_truths(values)).astype(np.int64)
+        return np.nan_to_num(_booleans(values)).astype(np.int64)
     return _column(values, fact, name)
 
 
-def _truths(values: pa.Array) -> Array:
-    """1 where true, 0 where false, NaN where missing.
+def _booleans(values: pa.Array) -> Array:
+    """Return 1 where true, 0 where false, NaN where missing.
 
     Any whole number but 0 is true, as to SQL: a 5 is no class of its own.
     """
@@ -373,7 +382,7 @@ def _floats(values: pa.Array) -> Array:
 
 
 def shapes_of(source: AnySource, reader: Tabular | None) -> tuple[Any, Any]:
-    """Empty tensors of the shapes and types of one example, from what is public of a source."""
+    """Return empty tensors of the shapes and types of one example, from what is public of a source."""
     if reader is not None and not isinstance(source, ExampleSource):
         return reader.shapes(source.public)
     return examples_of(source, None).shapes()

@@ -17,14 +17,13 @@ SIZE = 1437
 
 
 class Digits:
-    """1,437 digits to learn from, each taken as one person's, and 360 to test on."""
+    """Holds 1,437 digits to learn from, each taken as one person's, and 360 to test on."""
 
     def __init__(self, *, delta: float = 1e-5, batch: int = 256, epochs: int = 20, clip: float = 1.0) -> None:
         from sklearn.datasets import load_digits
 
-        torch.set_num_threads(
-            1
-        )  # so small a network is quickest in one, and on a busy machine two would wait for each other
+        # So small a network is quickest in one, and on a busy machine two would wait for each other.
+        torch.set_num_threads(1)
         self.delta, self.batch, self.epochs, self.clip = delta, batch, epochs, clip
         digits = load_digits()
         x = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 8 - 1
@@ -35,7 +34,7 @@ class Digits:
 
     @property
     def examples(self) -> Examples:
-        """Those to learn from, as a source."""
+        """The training digits as a source."""
         return Examples(*self.train, self.public)
 
     def network(self) -> nn.Module:
@@ -67,20 +66,20 @@ class Digits:
         )
 
     def private(self, epsilon: float) -> tuple[float, float]:
-        """Return the noise over the clip, and the accuracy on the test digits."""
+        """Train with DP-SGD, and return the noise multiplier and the accuracy on the test digits."""
         trainer = self.trainer(epsilon)
         model = trainer(self.examples, entropy=Entropy()).value
         return trainer.noise_multiplier, self.accuracy(model)
 
     def plain(self) -> float:
-        """Return the accuracy of the same network without privacy."""
+        """Train without privacy, and return the accuracy on the test digits."""
         model = self.network()
         weights, (x, y) = list(model.parameters()), self.train
         for _ in range(self.epochs):
-            for part in torch.split(torch.randperm(len(x)), 64):
-                loss = F.cross_entropy(model(x[part]), y[part])
-                for weight, slope in zip(weights, torch.autograd.grad(loss, weights), strict=True):
-                    weight.data.sub_(slope, alpha=0.3)
+            for batch in torch.split(torch.randperm(len(x)), 64):
+                loss = F.cross_entropy(model(x[batch]), y[batch])
+                for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
+                    weight.data.sub_(gradient, alpha=0.3)
         return self.accuracy(model)
 
     def accuracy(self, model: nn.Module) -> float:

@@ -23,16 +23,18 @@ from .._registry import described
 from ..accounting import Event, VectorDiscreteGaussian
 from ..sampling import Entropy
 
-_FINE = 64  # rounding lengthens a gradient by at most 1 / _FINE of the clip, unless a step is given
+# Rounding lengthens a gradient by at most 1 / _FINE of the clip, unless a step is given: under 2% more noise.
+_FINE = 64
+# Squares that are added up in float32: its rounding error grows with their number.
 _BLOCK = 256
-# Of a squared length: then every entry is exact in float32, and sums of up to 2**29 of them are in float64.
+# The largest squared length: every entry is exact in float32, and sums of up to 2**29 of them in float64.
 _LARGEST = 1 << 48
 
 
 @described("learning.Grid")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Vectors of `size` numbers, of length at most `clip`, as whole multiples of `step`.
+    """Rounds vectors of `size` numbers, of length at most `clip`, to whole multiples of `step`.
 
     Guarantee: what one example adds is an integer vector of squared length at most `l2_squared`, the integer
                part of (clip / step + sqrt(size) / 2)².
@@ -58,69 +60,72 @@ class Grid:
 
     @classmethod
     def of(cls, clip: float, size: int) -> Grid:
-        """With a step that is a power of two, and adds at most a 64th to the sensitivity."""
-        wanted = 2 * clip / (_FINE * math.sqrt(size))
-        return cls(clip=clip, size=size, step=Fraction(2) ** math.floor(math.log2(wanted)))
+        """Return a grid whose step is a power of two that adds at most a 64th to the sensitivity."""
+        largest_step = 2 * clip / (_FINE * math.sqrt(size))
+        return cls(clip=clip, size=size, step=Fraction(2) ** math.floor(math.log2(largest_step)))
 
     @property
     def l2_squared(self) -> int:
-        """With reach = p / q: floor((4p² + size q² + sqrt(16 p² q² size)) / 4q²), exactly."""
+        """The squared l2 sensitivity in steps: with clip / step = p / q, floor((4p² + size q² + sqrt(16 p² q²
+        size)) / 4q²), exactly."""
         reach = _require.exact(self.clip, "clip") / self.step
         p, q = reach.numerator, reach.denominator
         return (4 * p * p + self.size * q * q + math.isqrt(16 * p * p * q * q * self.size)) // (4 * q * q)
 
     def variance(self, noise_multiplier: float) -> int:
-        """Of the noise, in squared steps: noise_multiplier times the sensitivity, squared, rounded up."""
+        """Return the variance of the noise in squared steps: (noise_multiplier times the sensitivity)²,
+        rounded up."""
         return math.ceil(_require.exact(noise_multiplier, "noise_multiplier") ** 2 * self.l2_squared)
 
-    def event(self, noise_multiplier: float, neighbors: Neighbors, moved: int = 1) -> Event:
-        """Return the price of one noisy sum, which one unit moves by at most `moved` such vectors."""
+    def event(self, noise_multiplier: float, neighbors: Neighbors, changes: int = 1) -> Event:
+        """Return the price of one noisy sum, which one unit moves by at most `changes` such vectors."""
         return VectorDiscreteGaussian(
             variance=self.variance(noise_multiplier),
-            l2_squared=self.l2_squared * moved**2,
+            l2_squared=self.l2_squared * changes**2,
             neighbors=neighbors,
         )
 
     def rounded(self, rows: Tensor, weights: Tensor) -> Tensor:
-        """Weights times rows, [B, size], rounded to whole steps, in place; whatever is not below the bound
+        """Multiply rows [B, size] by weights and round them to whole steps, in place; a row above the bound
         becomes zero.
 
         Whole numbers below 2**24 are exact in float32; lengths are bounded from above, see `_lengths`.
         """
         rows.mul_((weights.double() / float(self.step)).to(rows.dtype)).round_()
-        short = _lengths(rows) <= math.sqrt(self.l2_squared) * (1 - 2.0**-40)
-        if not bool(short.all()):  # NaN is not short either
-            rows.copy_(torch.where(short.unsqueeze(1), rows, 0.0))
+        within_bound = _lengths(rows) <= math.sqrt(self.l2_squared) * (1 - 2.0**-40)
+        # NaN is not short either
+        if not bool(within_bound.all()):
+            rows.copy_(torch.where(within_bound.unsqueeze(1), rows, 0.0))
         return rows
 
     def total(self, rows: Tensor) -> Tensor:
         """Return the exact sum of rounded rows: in float32 while it stays below 2**24, in float64
         otherwise."""
-        small = len(rows) * (math.isqrt(self.l2_squared) + 1) < 1 << 24
-        return rows.sum(0, dtype=rows.dtype if small else torch.float64).long()
+        fits_float32 = len(rows) * (math.isqrt(self.l2_squared) + 1) < 1 << 24
+        return rows.sum(0, dtype=rows.dtype if fits_float32 else torch.float64).long()
 
 
 def _lengths(rows: Tensor) -> Tensor:
-    """Upper bounds in float64: squares of whole numbers added up in float32 by 256, each block off by at most
-    264 roundings, then in float64."""
-    whole = rows.shape[1] - rows.shape[1] % _BLOCK
+    """Return upper bounds on the l2 norms of rows, in float64: squares of integers are added up in float32 by
+    256, each block off by at most 264 roundings, then in float64."""
+    in_blocks = rows.shape[1] - rows.shape[1] % _BLOCK
     blocks = torch.linalg.vector_norm(
-        rows[:, :whole].reshape(len(rows), whole // _BLOCK, _BLOCK), dim=2
+        rows[:, :in_blocks].reshape(len(rows), in_blocks // _BLOCK, _BLOCK), dim=2
     ).double()
-    rest = torch.linalg.vector_norm(rows[:, whole:], dim=1).double()
-    return torch.hypot(torch.linalg.vector_norm(blocks, dim=1), rest) * (1 + 2.0**-15)
+    remainder = torch.linalg.vector_norm(rows[:, in_blocks:], dim=1).double()
+    return torch.hypot(torch.linalg.vector_norm(blocks, dim=1), remainder) * (1 + 2.0**-15)
 
 
 class GridSum:
-    """The exact sum of one step: rounded gradients are added to integers, noise is drawn in integers, and
-    only then is it a float vector."""
+    """Adds up rounded gradients of one step in integers, with noise that is drawn in integers; only the noisy
+    sum becomes a float vector."""
 
     def __init__(self, grid: Grid, noise_multiplier: float, entropy: Entropy) -> None:
         self.grid, self._variance, self._entropy = grid, grid.variance(noise_multiplier), entropy
         self._sum = torch.zeros(grid.size, dtype=torch.int64)
 
     def add(self, rows: Tensor, weights: Tensor) -> None:
-        """Weights times rows, which are overwritten."""
+        """Add weights times rows, which are overwritten."""
         self._sum += self.grid.total(self.grid.rounded(rows, weights))
 
     def release(self, into: Tensor) -> None:

@@ -1,8 +1,8 @@
 """Training over several processes or machines, with torch.distributed: each worker holds a part of the
 people, and all make the same steps.
 
-    torch.distributed.init_process_group("gloo")                        # in every worker, as torchrun starts
-    them model = learning.across_workers(trainer)(shard, entropy=Entropy()).value
+    torch.distributed.init_process_group("gloo")  # in every worker, as torchrun starts them
+    model = learning.across_workers(trainer)(shard, entropy=Entropy()).value
 
 Every worker tosses the coins of its own examples, clips their gradients and adds its share of the noise; the
 sums are added up over all workers, and each makes the same move. The law of the noisy sum, and so the price,
@@ -40,7 +40,7 @@ def across_workers(trainer: Trainer, *, noise: str = SHARES, group: Any = None) 
     """Return the trainer as a mechanism that all workers of a process group run together, each on its own
     part of the examples.
 
-    `noise="shares"`: of N workers each adds noise of a N-th of the variance. `noise="first"`: the first adds
+    `noise="shares"`: each of N workers adds noise of 1 / N of the variance. `noise="first"`: the first adds
     all of it. `trainer.public` and `n` are about all workers' people together. Let one worker ask through a
     curator, and the others call it with an `Entropy` of their own: nobody reads data before all of them, the
     one that was charged included, have agreed on the settings.
@@ -55,22 +55,24 @@ def across_workers(trainer: Trainer, *, noise: str = SHARES, group: Any = None) 
                them: what they send before it is added up has only a part of the noise.
     """
     _require.one_of((SHARES, FIRST), noise=noise)
-    known = type(trainer.schedule) in (Poisson, BallsInBins) and type(trainer.clip) in (
+    is_supported = type(trainer.schedule) in (Poisson, BallsInBins) and type(trainer.clip) in (
         Flat,
         PerLayer,
         Automatic,
     )
-    if not known or trainer.noise != "gaussian" or trainer.public.unit.column is not None:
+    if not is_supported or trainer.noise != "gaussian" or trainer.public.unit.column is not None:
         raise Unsupported(
             "over several workers there is Poisson sampling or balls-in-bins of examples, with a "
             "fixed clip and Gaussian noise. Nothing was read or "
             "trained. Use these, or one process."
         )
-    return _Across(trainer, noise, group)
+    return _DistributedTrainer(trainer, noise, group)
 
 
 @dataclass(frozen=True)
-class _Across:
+class _DistributedTrainer:
+    """Runs a trainer on all workers of a process group, each with its own examples."""
+
     trainer: Trainer
     noise: str
     group: Any = field(repr=False)
@@ -84,22 +86,22 @@ class _Across:
         return self.trainer.event
 
     def rehearse(self, source: AnySource) -> None:
-        """As the trainer's: what fails on made-up examples costs nothing."""
+        """Try model and loss on made-up examples, as the trainer does: what fails there costs nothing."""
         self.trainer.rehearse(source)
 
     def __call__(self, source: AnySource, /, *, entropy: Entropy) -> Release:
-        self._agree()
+        self._check_agreement()
         run = self.trainer.start(source, entropy=entropy)
-        self._same_start(run)
-        run._summands = _Shared(run._summands, run, self)  # type: ignore[assignment]
+        self._broadcast_weights(run)
+        run._summands = _WorkerSummands(run._summands, run, self)  # type: ignore[assignment]
         with run:
             while not run.done:
                 run.step()
         return run.release()
 
-    def _agree(self) -> None:
-        """All workers must have the same price, clip and steps: else the sum would have less noise than was
-        paid for. Reads no data."""
+    def _check_agreement(self) -> None:
+        """Require that all workers have the same price, clip and steps: else the sum would have less noise
+        than was paid for. Reads no data."""
         if not dist.is_available() or not dist.is_initialized():
             raise InvalidInput(
                 "there is no process group: call torch.distributed.init_process_group('gloo') first. "
@@ -116,22 +118,23 @@ class _Across:
             sizes,
         ]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
-        mine = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
-        all_of_them = [torch.empty_like(mine) for _ in range(dist.get_world_size(self.group))]
-        self._together(lambda: dist.all_gather(all_of_them, mine, group=self.group))
-        if any(not torch.equal(mine, other) for other in all_of_them):
+        digest_tensor = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
+        digests = [torch.empty_like(digest_tensor) for _ in range(dist.get_world_size(self.group))]
+        self._communicate(lambda: dist.all_gather(digests, digest_tensor, group=self.group))
+        if any(not torch.equal(digest_tensor, other) for other in digests):
             raise InvalidInput(
                 "the workers do not have the same trainer: price, clip, batch, public facts and "
                 "shapes must be alike. Nothing was read or trained."
             )
 
-    def _same_start(self, run: Run) -> None:
-        """All start from the first worker's weights."""
-        self._together(lambda: dist.broadcast(run._values, group_src=0, group=self.group))
+    def _broadcast_weights(self, run: Run) -> None:
+        """Start all workers from the first worker's weights."""
+        self._communicate(lambda: dist.broadcast(run._values, group_src=0, group=self.group))
         if run._averaged is not None:
             run._averaged.copy_(run._values)
 
-    def _together(self, act: Any) -> None:
+    def _communicate(self, act: Any) -> None:
+        """Run a collective operation; a worker that is lost ends the run."""
         try:
             act()
         except RuntimeError:
@@ -142,14 +145,14 @@ class _Across:
             ) from None
 
 
-class _Shared:
-    """The summands of one worker: its share of the noise, its own examples; closed when all workers' are
-    added up."""
+class _WorkerSummands:
+    """Adds up the summands of one worker, with its share of the noise, and closes a step with the sum over
+    all workers."""
 
-    def __init__(self, own: Summands, run: Run, across: _Across) -> None:
+    def __init__(self, own: Summands, run: Run, across: _DistributedTrainer) -> None:
         self._own, self._run, self._across = own, run, across
-        workers, place = dist.get_world_size(across.group), dist.get_rank(across.group)
-        self._share = 1 / math.sqrt(workers) if across.noise == SHARES else float(place == 0)
+        workers, rank = dist.get_world_size(across.group), dist.get_rank(across.group)
+        self._share = 1 / math.sqrt(workers) if across.noise == SHARES else float(rank == 0)
 
     def noise(self, vector: Tensor) -> None:
         self._own.noise(vector)
@@ -159,13 +162,12 @@ class _Shared:
         self._own.add(members, sums)
 
     def close(self, vector: Tensor) -> None:
-        """The complete sum; or, if a worker is lost, zeros and the end of the run."""
+        """Replace the vector by the sum over all workers; if a worker is lost, by zeros, and end the run."""
         group = self._across.group
         try:
-            self._across._together(lambda: dist.all_reduce(vector, group=group))
-            self._across._together(
-                lambda: dist.barrier(group=group)
-            )  # who hears that all have it goes on; else the step is dropped
+            self._across._communicate(lambda: dist.all_reduce(vector, group=group))
+            # A worker goes on when it hears that all have the sum; else the step is dropped.
+            self._across._communicate(lambda: dist.barrier(group=group))
         except ReleaseFailed:
             vector.zero_()
             self._run.taken = self._run._trainer.schedule.steps

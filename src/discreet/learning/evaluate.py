@@ -22,30 +22,33 @@ from .data import Tabular
 
 @dataclass(frozen=True, slots=True)
 class PublicSet:
-    """Public examples for a model of `columns`: loss, and accuracy or the root of the mean squared error."""
+    """Scores a model of `columns` on public examples: loss, and accuracy or the root mean squared error."""
 
     inputs: Tensor = field(repr=False)
     targets: Tensor = field(repr=False)
-    span: float  # of the target, where it is a number
+    # Of the target, where it is a number.
+    span: float
 
     @classmethod
     def of(cls, data: Any, columns: Tabular, public: Public) -> PublicSet:
-        """From a file, a data frame, an Arrow table or a mapping of columns, with the features and the target
+        """Read a file, a data frame, an Arrow table or a mapping of columns, with the features and the target
         under the same declarations."""
         facts = tuple((name, public.fact(name)) for name in (*columns.features, columns.target))
-        read = columns.read(connect(data, Public(schema=facts, table="public_set")))
-        if not read.size:
+        examples = columns.read(connect(data, Public(schema=facts, table="public_set")))
+        if not examples.size:
             raise InvalidInput("the public set is empty. Nothing was trained.")
-        inputs, targets = read.take(np.arange(read.size))
+        inputs, targets = examples.take(np.arange(examples.size))
         fact = public.fact(columns.target)
-        classes = isinstance(fact, Categories | Boolean)
-        return cls(inputs, targets, 0.0 if classes else float(fact.upper) - float(fact.lower))  # type: ignore[union-attr]
+        is_classification = isinstance(fact, Categories | Boolean)
+        return cls(inputs, targets, 0.0 if is_classification else float(fact.upper) - float(fact.lower))  # type: ignore[union-attr]
 
     def score(self, module: nn.Module) -> dict[str, float]:
+        """Return the loss, and the accuracy of a classifier or the root mean squared error of a
+        regression."""
         with torch.no_grad():
             outputs = module(self.inputs)
             if not self.span:
-                right = (outputs.argmax(1) == self.targets).float().mean()
-                return {"loss": F.cross_entropy(outputs, self.targets).item(), "accuracy": right.item()}
+                accuracy = (outputs.argmax(1) == self.targets).float().mean()
+                return {"loss": F.cross_entropy(outputs, self.targets).item(), "accuracy": accuracy.item()}
             loss = F.mse_loss(outputs, self.targets).item()
         return {"loss": loss, "rmse": loss**0.5 * self.span / 2}

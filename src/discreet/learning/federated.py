@@ -1,4 +1,4 @@
-"""Federated averaging at user level: what a client sends is the move of the model after local training.
+"""Federated averaging at user level: what a client sends is the update of the model by local training.
 
 DP-FedAvg (McMahan, Ramage, Talwar & Zhang 2018, arXiv:1710.06963, Algorithm 1): each sampled client starts
 from the model as it is, takes several epochs of SGD on its own rows, and sends the difference, no longer than
@@ -34,15 +34,15 @@ from .taps import Rows, Target
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-# Clients whose updates are held at once.
+# Clients whose updates are held at once: each is a vector as long as the model.
 CLIENTS_AT_ONCE = 8
 
 
 @described("learning.LocalSGD")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSGD:
-    """What a client does in a round: `epochs` passes of SGD over its rows, in batches of `batch`, at rate
-    `lr`.
+    """Describes what a client does in a round: `epochs` passes of SGD over its rows, in batches of `batch`,
+    at rate `lr`.
 
     After each local step the model is brought back to within the clip of where it started, as the paper's
     UserUpdateFedAvg does. `full`: a client with fewer rows weighs in with the share n / full, at most 1 (the
@@ -71,7 +71,7 @@ class LocalSGD:
 
 
 def check(trainer: Trainer) -> None:
-    """Refuse what local training does not go with, when the trainer is made."""
+    """Refuse options of the trainer that local training does not go with."""
     if trainer.local is None:
         return
     if not isinstance(trainer.local, LocalSGD):
@@ -89,7 +89,7 @@ def check(trainer: Trainer) -> None:
 
 
 class Updates:
-    """The updates of clients, from a copy of the model of their own."""
+    """Computes clients' updates by local training on a copy of the model."""
 
     def __init__(self, trainer: Trainer, engine: ClippingEngine, entropy: Entropy) -> None:
         assert trainer.local is not None
@@ -101,63 +101,66 @@ class Updates:
         self._dice = np.random.default_rng(entropy.integer(128))
 
     def of(self, clients: list[Indices], examples: Any, rule: Clipping) -> Iterator[Gradients]:
-        """Yield the updates of clients with these rows, in the place of gradients: the way back from where
-        local training ended, so that the server's descent goes there."""
+        """Yield the negative updates of clients with these rows, in the place of gradients, so that the
+        server's descent moves the model by their sum."""
         for start in range(0, len(clients), CLIENTS_AT_ONCE):
-            part = clients[start : start + CLIENTS_AT_ONCE]
-            moves = torch.stack([self._trained(examples.take(rows), len(rows), rule) for rows in part])
-            yield self._as_gradients(moves)
+            cohort = clients[start : start + CLIENTS_AT_ONCE]
+            updates = torch.stack(
+                [self._client_update(examples.take(rows), len(rows), rule) for rows in cohort]
+            )
+            yield self._as_gradients(updates)
 
-    def _as_gradients(self, moves: Tensor) -> Gradients:
+    def _as_gradients(self, updates: Tensor) -> Gradients:
         sizes = [p.numel() for p in self._server.parameters.values()]
         parameters = self._server.parameters.values()
         taps: list[Any] = [
-            Rows(Target(p), piece.reshape(len(moves), *p.shape))
-            for p, piece in zip(parameters, torch.split(moves, sizes, dim=1), strict=True)
+            Rows(Target(p), update.reshape(len(updates), *p.shape))
+            for p, update in zip(parameters, torch.split(updates, sizes, dim=1), strict=True)
         ]
-        return Gradients(taps, squares_of(self._server, taps, len(moves)), torch.empty(0))
+        return Gradients(taps, squares_of(self._server, taps, len(updates)), torch.empty(0))
 
-    def _trained(self, taken: tuple[Any, Any], rows: int, rule: Clipping) -> Tensor:
-        """Return the way back of one client, weighted."""
-        ours = list(self._client.parameters.values())
+    def _client_update(self, examples: tuple[Any, Any], rows: int, rule: Clipping) -> Tensor:
+        """Train on one client's rows, and return its negative update, weighted."""
+        parameters = list(self._client.parameters.values())
         start = [p.detach().clone() for p in self._server.parameters.values()]
         with torch.no_grad():
-            for p, value in zip(ours, start, strict=True):
+            for p, value in zip(parameters, start, strict=True):
                 p.copy_(value)
         self._buffers.restore()
         for _ in range(self._plan.epochs):
             order = torch.from_numpy(self._dice.permutation(rows))
-            for begin in range(0, rows, self._plan.batch):
-                chosen = order[begin : begin + self._plan.batch]
-                self._step(*tree_map(lambda t, c=chosen: t[c], taken))
-                self._bring_back(ours, start, rule)
+            for first in range(0, rows, self._plan.batch):
+                batch = order[first : first + self._plan.batch]
+                self._step(*tree_map(lambda t, c=batch: t[c], examples))
+                self._project(parameters, start, rule)
         with torch.no_grad():
-            back = torch.cat([(s - p).reshape(-1) for s, p in zip(start, ours, strict=True)])
-            return back * self._plan.weight(rows)
+            update = torch.cat([(s - p).reshape(-1) for s, p in zip(start, parameters, strict=True)])
+            return update * self._plan.weight(rows)
 
     def _step(self, inputs: Any, targets: Any) -> None:
-        model, ours = self._client.model, list(self._client.parameters.values())
+        model, parameters = self._client.model, list(self._client.parameters.values())
         with torch.enable_grad(), full_precision():
             outputs = model(*inputs) if isinstance(inputs, tuple) else model(inputs)
             loss = self._client.loss(outputs, targets).mean()
-            gradients = torch.autograd.grad(loss, ours, allow_unused=True)
+            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
         with torch.no_grad():
-            for p, gradient in zip(ours, gradients, strict=True):
+            for p, gradient in zip(parameters, gradients, strict=True):
                 if gradient is not None:
                     p.sub_(gradient, alpha=self._plan.lr)
 
     @torch.no_grad()
-    def _bring_back(self, ours: list[Any], start: list[Tensor], rule: Clipping) -> None:
-        """Bring the model back to within the clip of its start; of layers each to its share."""
+    def _project(self, parameters: list[Any], start: list[Tensor], rule: Clipping) -> None:
+        """Project the model back to within the clip of its start; with per-layer clipping each layer to its
+        share."""
         if not isinstance(rule, Flat | PerLayer):
             return
         layers = self._client.layers
-        squares: dict[int, float] = {}
-        for p, s in zip(ours, start, strict=True):
+        squared_norms: dict[int, float] = {}
+        for p, s in zip(parameters, start, strict=True):
             layer = layers[id(p)] if isinstance(rule, PerLayer) else 0
-            squares[layer] = squares.get(layer, 0.0) + float((p - s).double().square().sum())
-        most = rule.clip / (len(squares) ** 0.5)
-        for p, s in zip(ours, start, strict=True):
-            length = squares[layers[id(p)] if isinstance(rule, PerLayer) else 0] ** 0.5
-            if length > most:
-                p.copy_(s + (p - s) * (most / length))
+            squared_norms[layer] = squared_norms.get(layer, 0.0) + float((p - s).double().square().sum())
+        limit = rule.clip / (len(squared_norms) ** 0.5)
+        for p, s in zip(parameters, start, strict=True):
+            length = squared_norms[layers[id(p)] if isinstance(rule, PerLayer) else 0] ** 0.5
+            if length > limit:
+                p.copy_(s + (p - s) * (limit / length))

@@ -36,85 +36,86 @@ _NAMES = {kind: name for name, kind in _TYPES.items()}
 
 
 def dump(tensors: dict[str, Tensor], texts: dict[str, str] | None = None) -> bytes:
-    """Return the file as bytes."""
+    """Return tensors and texts as the bytes of a safetensors file."""
     header: dict[str, Any] = {"__metadata__": dict(texts or {})}
-    parts: list[bytes] = []
-    place = 0
+    chunks: list[bytes] = []
+    offset = 0
     for name, tensor in tensors.items():
         if tensor.dtype not in _NAMES:
             raise InvalidInput(f"tensor {name!r} has type {tensor.dtype}, which these files do not hold.")
         raw = tensor.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
-        offsets = [place, place + len(raw)]
+        offsets = [offset, offset + len(raw)]
         header[name] = {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": offsets}
-        parts.append(raw)
-        place += len(raw)
-    head = json.dumps(header, separators=(",", ":")).encode()
-    head += b" " * (-len(head) % 8)
-    return b"".join([len(head).to_bytes(8, "little"), head, *parts])
+        chunks.append(raw)
+        offset += len(raw)
+    header_bytes = json.dumps(header, separators=(",", ":")).encode()
+    header_bytes += b" " * (-len(header_bytes) % 8)
+    return b"".join([len(header_bytes).to_bytes(8, "little"), header_bytes, *chunks])
 
 
 def load(raw: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
-    """Tensors and texts of such a file; InvalidInput if it is not one, whatever else it is."""
+    """Return tensors and texts of a safetensors file; raise InvalidInput if it is not one, whatever else it
+    is."""
     length = int.from_bytes(raw[:8], "little")
     if len(raw) < 8 or length > len(raw) - 8:
-        raise _broken("it ends too early")
+        raise _file_error("it ends too early")
     try:
         header = json.loads(raw[8 : 8 + length])
     except ValueError:
-        raise _broken("its header cannot be read") from None
+        raise _file_error("its header cannot be read") from None
     if not isinstance(header, dict):
-        raise _broken("its header cannot be read")
+        raise _file_error("its header cannot be read")
     texts = header.pop("__metadata__", {})
     body = bytearray(raw[8 + length :])
     tensors, end = {}, 0
     for name, facts in header.items():
         tensors[name], end = _tensor(facts, body, end)
     if end != len(body):
-        raise _broken("it holds more than its header says")
+        raise _file_error("it holds more than its header says")
     if not isinstance(texts, dict) or not all(isinstance(text, str) for text in texts.values()):
-        raise _broken("its texts cannot be read")
+        raise _file_error("its texts cannot be read")
     return tensors, texts
 
 
 def _tensor(facts: Any, body: bytearray, begin: int) -> tuple[Tensor, int]:
-    """Return one tensor, which must begin where the last one ended; and where it ends."""
+    """Return one tensor, which must begin where the last one ended, and where it ends."""
     try:
-        kind, shape, (first, last) = _TYPES[facts["dtype"]], facts["shape"], facts["data_offsets"]
-        sound = all(type(n) is int and n >= 0 for n in (*shape, first, last))
-        sound = (
-            sound
-            and first == begin
-            and last - first == math.prod(shape) * kind.itemsize
-            and last <= len(body)
+        kind, shape, (start, end) = _TYPES[facts["dtype"]], facts["shape"], facts["data_offsets"]
+        is_consistent = all(type(n) is int and n >= 0 for n in (*shape, start, end))
+        is_consistent = (
+            is_consistent
+            and start == begin
+            and end - start == math.prod(shape) * kind.itemsize
+            and end <= len(body)
         )
     except (KeyError, TypeError, ValueError):
-        sound = False
-    if not sound:
-        raise _broken("its header contradicts itself")
-    if first == last:
-        return torch.empty(shape, dtype=kind), last
-    return torch.frombuffer(body, dtype=torch.uint8, count=last - first, offset=first).clone().view(
+        is_consistent = False
+    if not is_consistent:
+        raise _file_error("its header contradicts itself")
+    if start == end:
+        return torch.empty(shape, dtype=kind), end
+    return torch.frombuffer(body, dtype=torch.uint8, count=end - start, offset=start).clone().view(
         kind
-    ).reshape(shape), last
+    ).reshape(shape), end
 
 
-def _broken(why: str) -> InvalidInput:
+def _file_error(reason: str) -> InvalidInput:
     return InvalidInput(
-        f"this is not a file of tensors, or it was cut or changed: {why}. Nothing was loaded."
+        f"this is not a file of tensors, or it was cut or changed: {reason}. Nothing was loaded."
     )
 
 
-def pack(tree: Any, tensors: dict[str, Tensor], place: str) -> Any:
+def pack(tree: Any, tensors: dict[str, Tensor], name: str) -> Any:
     """Return a JSON form of nested dicts, lists and numbers, whose tensors go to `tensors` under names that
-    begin with `place`."""
+    begin with `name`."""
     if isinstance(tree, Tensor):
-        tensors[place] = tree
-        return {"tensor": place}
+        tensors[name] = tree
+        return {"tensor": name}
     if isinstance(tree, dict):
-        return {"dict": [[key, pack(value, tensors, f"{place}.{key}")] for key, value in tree.items()]}
+        return {"dict": [[key, pack(value, tensors, f"{name}.{key}")] for key, value in tree.items()]}
     if isinstance(tree, list | tuple):
         kind = "list" if isinstance(tree, list) else "tuple"
-        return {kind: [pack(value, tensors, f"{place}.{i}") for i, value in enumerate(tree)]}
+        return {kind: [pack(value, tensors, f"{name}.{i}") for i, value in enumerate(tree)]}
     if tree is None or isinstance(tree, bool | int | float | str):
         return {"value": tree}
     raise InvalidInput(
@@ -123,13 +124,13 @@ def pack(tree: Any, tensors: dict[str, Tensor], place: str) -> Any:
 
 
 def unpack(form: Any, tensors: dict[str, Tensor]) -> Any:
-    """Return what `pack` wrote down."""
-    ((kind, held),) = form.items()
+    """Return the tree that `pack` wrote as JSON."""
+    ((kind, content),) = form.items()
     if kind == "tensor":
-        return tensors[held]
+        return tensors[content]
     if kind == "dict":
-        return {key: unpack(value, tensors) for key, value in held}
+        return {key: unpack(value, tensors) for key, value in content}
     if kind in ("list", "tuple"):
-        items = [unpack(value, tensors) for value in held]
+        items = [unpack(value, tensors) for value in content]
         return items if kind == "list" else tuple(items)
-    return held
+    return content

@@ -30,7 +30,7 @@ from .data import Examples
 from .optimizers import Adam, warmup_cosine
 from .performance import Performance
 from .safety import BATCH
-from .schedules import schedule
+from .schedule_options import build_schedule
 from .trainer import Trainer
 
 IGNORED = -100  # the label of a token that does not count, in all of `transformers`
@@ -184,7 +184,7 @@ class TransformersTrainer:
         steps = int(_setting(args, "max_steps", -1))
         length: dict[str, Any] = {"batch": batch}
         length |= {"steps": steps} if steps > 0 else {"epochs": _setting(args, "num_train_epochs", 3)}
-        planned = schedule("poisson", neighbors=public.neighbors, size=public.size, **length)
+        planned = build_schedule("poisson", size=public.size, **length)
         self.trainer = Trainer(
             Logits(model, names, **fixed),
             _LOSSES[self.task],

@@ -1,4 +1,4 @@
-"""Losses, one number for each example.
+"""Losses as vectors, one number for each example.
 
 Torch's own losses are recognized and computed without reduction; how they average *within* an example is
 kept. A function of your own must return one loss per example. A loss that divides by something of the whole
@@ -65,7 +65,7 @@ def per_example(loss: Any, *, isolate: bool = False) -> Loss:
     if isinstance(loss, nn.Module) and any(p.requires_grad for p in loss.parameters()):
         raise Unsupported("a loss with trainable parameters is not supported: make it a part of the model.")
     if type(loss) in _CLASSES:
-        return _classes(loss)
+        return _classification(loss)
     if type(loss) in _ELEMENTWISE:
         return _elementwise(loss)
     if getattr(loss, "reduction", "none") != "none":
@@ -74,12 +74,12 @@ def per_example(loss: Any, *, isolate: bool = False) -> Loss:
             f"reduction='none' and return one loss "
             f"for each example. Nothing was read or trained."
         )
-    return _isolated(loss) if isolate else _checked(loss)
+    return _isolate_loss(loss) if isolate else _check_lengths(loss)
 
 
 class CrossEntropy:
-    """Plain cross-entropy of one label for each example, with its gradient in closed form: softmax less the
-    label's indicator.
+    """Computes plain cross-entropy of one label for each example, and its gradient in closed form: softmax
+    less the label's indicator.
 
     Torch's loss nodes would run twice, forward and backward.
     """
@@ -91,11 +91,11 @@ class CrossEntropy:
         return self._general(outputs, targets)
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
-        """[B, classes], of each example's loss by its own outputs; None where the closed form does not
-        apply."""
-        plain = outputs.dim() == 2 and targets.dim() == 1 and len(outputs) == len(targets) > 0
+        """Return the gradient [B, classes] of each example's loss by its own outputs; None where the closed
+        form does not apply."""
+        is_plain = outputs.dim() == 2 and targets.dim() == 1 and len(outputs) == len(targets) > 0
         if (
-            not plain
+            not is_plain
             or targets.dtype is not torch.int64
             or outputs.dtype not in (torch.float32, torch.float64)
         ):
@@ -106,24 +106,30 @@ class CrossEntropy:
         positions = targets.unsqueeze(0)
         try:
             result.scatter_add_(0, positions, _MINUS_ONE[result.dtype].expand(positions.shape))
-        except RuntimeError:  # a label below zero: ignored, or wrong. The general way knows which.
+        except RuntimeError:
+            # A label below zero, ignored or wrong: the general loss knows which.
             return None
         return result.T
 
 
-_FEW_CLASSES = 64
+# Up to so many classes the softmax is computed across rows (`_softmax`); above, rows are long enough.
+_COLUMNWISE_CLASSES = 64
 _MINUS_ONE = {kind: torch.tensor(-1.0, dtype=kind) for kind in (torch.float32, torch.float64)}
 
 
 def _softmax(outputs: Tensor) -> Tensor:
-    """[classes, B]. Torch's kernel is several times as fast across rows as it is along them, where these are
-    short."""
-    if outputs.shape[1] <= _FEW_CLASSES:
+    """Return the softmax, transposed to [classes, B].
+
+    Torch's kernel is several times as fast across rows as it is along them, where these are short.
+    """
+    if outputs.shape[1] <= _COLUMNWISE_CLASSES:
         return torch.softmax(outputs.T.contiguous(), 0)
     return torch.softmax(outputs, 1).T
 
 
-def _classes(loss: Any) -> Loss:
+def _classification(loss: Any) -> Loss:
+    """Return a loss of labels (cross-entropy, negative log-likelihood) per example, averaged within an
+    example only."""
     if loss.weight is not None and loss.reduction == "mean":
         raise Unsupported(
             f"{type(loss).__name__}(weight=..., reduction='mean') divides by the summed weights of "
@@ -135,20 +141,21 @@ def _classes(loss: Any) -> Loss:
     entropy = isinstance(loss, nn.CrossEntropyLoss)
 
     def compute(outputs: Tensor, targets: Tensor) -> Tensor:
-        kept = {"weight": loss.weight, "ignore_index": loss.ignore_index, "reduction": "none"}
+        options = {"weight": loss.weight, "ignore_index": loss.ignore_index, "reduction": "none"}
         if entropy:
-            each = F.cross_entropy(outputs, targets, label_smoothing=smoothing, **kept)
+            losses = F.cross_entropy(outputs, targets, label_smoothing=smoothing, **options)
         else:
-            each = F.nll_loss(outputs, targets, **kept)
-        if each.dim() == 1:
-            return each
-        each = each.flatten(1)
+            losses = F.nll_loss(outputs, targets, **options)
+        if losses.dim() == 1:
+            return losses
+        losses = losses.flatten(1)
         if loss.reduction != "mean":
-            return _summed(loss, each)
+            return _sum_losses(loss, losses)
         if targets.dtype.is_floating_point:
-            return each.mean(1)
-        counted = (targets.flatten(1) != loss.ignore_index).sum(1)  # of this example only
-        mean: Tensor = each.sum(1) / counted.clamp(min=1)
+            return losses.mean(1)
+        # The divisor is of this example only, never of the batch.
+        labels_per_example = (targets.flatten(1) != loss.ignore_index).sum(1)
+        mean: Tensor = losses.sum(1) / labels_per_example.clamp(min=1)
         return mean
 
     return (
@@ -159,11 +166,12 @@ def _classes(loss: Any) -> Loss:
 
 
 def _elementwise(loss: Any) -> Loss:
+    """Return an elementwise loss (squared, absolute, binary cross-entropy) per example."""
     import copy
 
-    bare = copy.copy(loss)
-    bare.reduction = "none"
-    smaller = [name for name in ("weight", "pos_weight") if getattr(loss, name, None) is not None]
+    unreduced = copy.copy(loss)
+    unreduced.reduction = "none"
+    weight_names = [name for name in ("weight", "pos_weight") if getattr(loss, name, None) is not None]
 
     def compute(outputs: Tensor, targets: Tensor) -> Tensor:
         if outputs.shape != targets.shape:
@@ -173,52 +181,59 @@ def _elementwise(loss: Any) -> Loss:
                 f"{tuple(targets.shape[1:])}: broadcasting would pair each example with all others. "
                 f"Nothing was trained."
             )
-        if any(getattr(loss, n).dim() >= outputs.dim() and getattr(loss, n).shape[0] > 1 for n in smaller):
+        if any(
+            getattr(loss, n).dim() >= outputs.dim() and getattr(loss, n).shape[0] > 1 for n in weight_names
+        ):
             raise Unsupported(
                 f"{type(loss).__name__} has a weight for each place in the batch; give one per output."
             )
-        each: Tensor = bare(outputs, targets)
-        if each.dim() == 1:
-            return each
-        flat = each.flatten(1)
-        return flat.mean(1) if loss.reduction == "mean" else _summed(loss, flat)
+        losses: Tensor = unreduced(outputs, targets)
+        if losses.dim() == 1:
+            return losses
+        per_output = losses.flatten(1)
+        return per_output.mean(1) if loss.reduction == "mean" else _sum_losses(loss, per_output)
 
     return compute
 
 
-def _summed(loss: Any, each: Tensor) -> Tensor:
-    if loss.reduction == "sum" or each.shape[1] == 1:
-        return each.sum(1)
+def _sum_losses(loss: Any, losses: Tensor) -> Tensor:
+    """Sum the losses within each example; refuse several of them where nothing says how to reduce them."""
+    if loss.reduction == "sum" or losses.shape[1] == 1:
+        return losses.sum(1)
     raise InvalidInput(
-        f"{type(loss).__name__}(reduction='none') leaves {each.shape[1]} losses for each example: "
+        f"{type(loss).__name__}(reduction='none') leaves {losses.shape[1]} losses for each example: "
         f"say reduction='sum' or 'mean' for what "
         f"to do within an example. Nothing was trained."
     )
 
 
-def _checked(loss: Loss) -> Loss:
+def _check_lengths(loss: Loss) -> Loss:
+    """Return a loss of the user's own that is refused unless it returns one number per example."""
+
     def compute(outputs: Any, targets: Any) -> Tensor:
-        each = loss(outputs, targets)
+        losses = loss(outputs, targets)
         batch = len(torch.utils._pytree.tree_leaves(targets)[0])
-        if not isinstance(each, Tensor) or tuple(each.shape) != (batch,):
-            shape = tuple(each.shape) if isinstance(each, Tensor) else type(each).__name__
+        if not isinstance(losses, Tensor) or tuple(losses.shape) != (batch,):
+            shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
             raise InvalidInput(
                 f"the loss must return one number for each example, a vector as long as the batch; "
                 f"got shape {shape}. "
                 f"Do not average over the batch: the trainer divides by the expected batch size. "
                 f"Nothing was trained."
             )
-        return each
+        return losses
 
     return compute
 
 
-def _isolated(loss: Loss) -> Loss:
+def _isolate_loss(loss: Loss) -> Loss:
     """Return the loss of each example as a batch of one: whatever it does, it sees one example."""
 
-    def one(outputs: Any, targets: Any) -> Tensor:
-        lift = torch.utils._pytree.tree_map
-        each = loss(lift(lambda t: t.unsqueeze(0), outputs), lift(lambda t: t.unsqueeze(0), targets))
-        return each.sum()
+    def example_loss(outputs: Any, targets: Any) -> Tensor:
+        map_tensors = torch.utils._pytree.tree_map
+        losses = loss(
+            map_tensors(lambda t: t.unsqueeze(0), outputs), map_tensors(lambda t: t.unsqueeze(0), targets)
+        )
+        return losses.sum()
 
-    return torch.func.vmap(one, randomness="different")
+    return torch.func.vmap(example_loss, randomness="different")

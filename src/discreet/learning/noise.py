@@ -16,17 +16,19 @@ from torch import Tensor
 from .. import _require
 from ..sampling import Entropy, Stream
 
-_AT_ONCE = 1 << 19  # entries worked on together: few calls, within a core's cache or nearly (measured)
-_RARE = 1 << 10  # below this many 2**-31, U gets more bits
-_UNIFORM = 2.0**-31 * (
-    1 - 2.0**-24
-)  # so that the largest U is the float below one: a radius of zero would be no noise
+# Entries that are filled together: few calls of torch, and 2 MB of floats, which a core's cache holds or
+# nearly (measured; to be measured again on a machine with other caches).
+_CHUNK = 1 << 19
+# A U below this many multiples of 2**-31 gets more bits.
+_SMALL = 1 << 10
+# The unit of U, so that the largest U is the float below one: a radius of zero would be no noise.
+_UNIFORM = 2.0**-31 * (1 - 2.0**-24)
 _ANGLE = math.pi * 2.0**-31
 _ZERO = torch.tensor(0.0)
-_HALF_ANGLE = torch.tensor(
-    _ANGLE / 2
-)  # angles lie between the multiples: at zero, again, there would be no noise
-_SQUARABLE = (1e-15, 1e15)  # deviations whose square is an ordinary float
+# Angles lie between the multiples: at zero, again, there would be no noise.
+_HALF_ANGLE = torch.tensor(_ANGLE / 2)
+# Deviations whose square is an ordinary float.
+_SQUARABLE = (1e-15, 1e15)
 
 
 def fill_gaussian(vector: Tensor, deviation: float, entropy: Entropy) -> Tensor:
@@ -46,76 +48,78 @@ def fill_gaussian(vector: Tensor, deviation: float, entropy: Entropy) -> Tensor:
 
 
 def _fill_all(vector: Tensor, deviation: float, entropy: Entropy) -> None:
+    """Fill a vector with noise in chunks of equal size."""
     size = vector.numel()
-    parts = max(1, -(-size // _AT_ONCE))
-    each = 2 * -(-size // (2 * parts))  # equal parts: a short one at the end costs as many calls
+    chunks = max(1, -(-size // _CHUNK))
+    # Equal parts: a short one at the end costs as many calls.
+    chunk_size = 2 * -(-size // (2 * chunks))
     scale = deviation if _SQUARABLE[0] <= deviation <= _SQUARABLE[1] else 1.0
-    for start in range(0, size, max(1, each)):
-        _fill(vector[start : start + each], scale, entropy)
+    for start in range(0, size, max(1, chunk_size)):
+        _fill(vector[start : start + chunk_size], scale, entropy)
     if scale != deviation:
         vector.mul_(deviation)
 
 
 def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
-    """The size of a signed 32-bit word is U, exact in a float where it is small; another word is the angle.
+    """Fill a chunk with Box-Muller noise: the size of a signed 32-bit word is U, another word is the angle.
 
     Two words make two entries.
 
     Every pass is torch's, which shares it among its threads: a thread that waits costs as much as one that
     works.
     """
-    pairs, rest = -(-out.numel() // 2), out.numel() // 2
-    room = (
-        out if out.dtype == torch.float32 and pairs == rest else torch.empty(2 * pairs, dtype=torch.float32)
-    )
-    words = room.view(torch.int32)
+    cosines, sines = -(-out.numel() // 2), out.numel() // 2
+    fits = out.dtype == torch.float32 and cosines == sines
+    buffer = out if fits else torch.empty(2 * cosines, dtype=torch.float32)
+    words = buffer.view(torch.int32)
     entropy.fill(words.numpy())
-    values = room.copy_(words) if out.dtype == torch.float32 else words.to(out.dtype)
-    radius, angle = values[:pairs], values[pairs:]
+    values = buffer.copy_(words) if out.dtype == torch.float32 else words.to(out.dtype)
+    radius, angle = values[:cosines], values[cosines:]
     # U²: one pass, where size and scale would be two.
     torch.addcmul(_ZERO, radius, radius, value=_UNIFORM**2, out=radius)
-    rare = _extended(radius, entropy) if radius.amin() < (_RARE * _UNIFORM) ** 2 else {}
+    extended_logs = (
+        _extend_small_uniforms(radius, entropy) if radius.amin() < (_SMALL * _UNIFORM) ** 2 else {}
+    )
     radius.log_()
-    for place, log in rare.items():
-        radius[place] = log
+    for position, log in extended_logs.items():
+        radius[position] = log
     radius.mul_(-(deviation**2)).sqrt_()
-    turned = torch.add(_HALF_ANGLE, angle, alpha=_ANGLE, out=angle).cos()
+    cosine = torch.add(_HALF_ANGLE, angle, alpha=_ANGLE, out=angle).cos()
     angle.sin_().mul_(radius)
-    radius.mul_(turned)
+    radius.mul_(cosine)
     if values is not out:
-        torch.cat((radius, angle[:rest]), out=out)
+        torch.cat((radius, angle[:sines]), out=out)
 
 
-def _extended(squares: Tensor, entropy: Entropy) -> dict[int, float]:
-    """Of a small U only a few leading bits are known: toss 52 more.
+def _extend_small_uniforms(squares: Tensor, entropy: Entropy) -> dict[int, float]:
+    """Draw 52 more bits for each small U, of which only a few leading bits are known, and return ln U² by
+    position.
 
-    By place, ln U²: the square itself may be below all floats.
-
-    A size k stands for all that rounds to it, and zero for half as much. The odd multiple of 2**-53 is exact,
-    and never one half: U is not zero.
+    The logarithm, as the square itself may be below all floats. A size k stands for all that rounds to it,
+    and zero for half as much. The odd multiple of 2**-53 is exact, and never one half: U is not zero.
     """
-    noises = {}
-    for place in torch.nonzero(squares < (_RARE * _UNIFORM) ** 2).flatten().tolist():
-        size = round(math.sqrt(squares[place]) / _UNIFORM)
-        more = (2 * entropy.integer(52) + 1) * 2.0**-53 - 0.5
-        noises[place] = 2 * math.log(abs(size + more) * _UNIFORM)
-    return noises
+    logs = {}
+    for position in torch.nonzero(squares < (_SMALL * _UNIFORM) ** 2).flatten().tolist():
+        size = round(math.sqrt(squares[position]) / _UNIFORM)
+        fraction = (2 * entropy.integer(52) + 1) * 2.0**-53 - 0.5
+        logs[position] = 2 * math.log(abs(size + fraction) * _UNIFORM)
+    return logs
 
 
 class Reservoir:
-    """Noise vectors for a run, drawn several at a time where they are short: one call for many is much
-    cheaper than many.
+    """Supplies the noise vectors of a run, drawn several at a time where they are short: one call for many is
+    much cheaper than many.
 
     Every vector is handed out once. They live in this process only, and are never stored.
     """
 
     def __init__(self, size: int, dtype: torch.dtype, deviation: float, entropy: Entropy) -> None:
         _require.non_negative(deviation=deviation)
-        self._block = torch.empty(max(1, _AT_ONCE // max(1, size)), size, dtype=dtype)
+        self._block = torch.empty(max(1, _CHUNK // max(1, size)), size, dtype=dtype)
         self._deviation, self._entropy, self._used = deviation, Stream(entropy), len(self._block)
 
     def into(self, vector: Tensor) -> None:
-        """Overwrite the vector with the next noise."""
+        """Overwrite the vector with the next noise vector."""
         if len(self._block) == 1:
             _fill_all(vector, self._deviation, self._entropy)
             return

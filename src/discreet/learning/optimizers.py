@@ -22,20 +22,20 @@ from .clipping import as_floats
 
 
 class Update(Protocol):
-    """One training run's optimizer: changes `values` in place, given the noisy sum of gradients, which it may
-    overwrite."""
+    """Applies one training run's optimizer: changes `values` in place, given the noisy sum of gradients,
+    which it may overwrite."""
 
     def __call__(self, values: Tensor, total: Tensor, factor: float) -> None: ...
 
     def state(self) -> Any:
-        """What it remembers, for a checkpoint: tensors and numbers, in dicts and lists."""
+        """Return what it remembers, for a checkpoint: tensors and numbers, in dicts and lists."""
 
     def restore(self, state: Any) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class _Own:
-    """An update of ours, with the tensors that it remembers and changes in place."""
+class _FlatUpdate:
+    """Applies an update of ours, with the tensors that it remembers and changes in place."""
 
     move: Callable[[Tensor, Tensor, float], None]
     memory: dict[str, Tensor]
@@ -52,8 +52,8 @@ class _Own:
 
 
 @dataclass(frozen=True, slots=True)
-class _Foreign:
-    """An update by one of torch's own optimizers."""
+class _TorchUpdate:
+    """Applies one of torch's own optimizers."""
 
     move: Callable[[Tensor, Tensor, float], None]
     inner: torch.optim.Optimizer
@@ -85,7 +85,8 @@ class SGD:
         _require.flag(nesterov=self.nesterov)
 
     def start(self, size: int, dtype: torch.dtype, divisor: float, deviation: float) -> Update:
-        """All is linear: velocity is kept for the sum, and divided when it moves the weights."""
+        """Return the update of one run. All is linear: velocity is kept for the sum, and divided when it
+        moves the weights."""
         velocity = torch.zeros(size, dtype=dtype) if self.momentum else None
 
         def update(values: Tensor, total: Tensor, factor: float) -> None:
@@ -96,13 +97,14 @@ class SGD:
                 total = total.add_(velocity, alpha=self.momentum) if self.nesterov else velocity
             values.add_(total, alpha=-self.lr * factor / divisor)
 
-        return _Own(update, {} if velocity is None else {"velocity": velocity})
+        return _FlatUpdate(update, {} if velocity is None else {"velocity": velocity})
 
 
 @described("learning.Adam")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adam:
-    """Adam with decoupled weight decay (AdamW). The second moment is freed of what the noise adds to it.
+    """Adam with decoupled weight decay (AdamW), whose second moment is corrected for the variance of the
+    noise.
 
     Squared noisy gradients are too large by the variance of the noise, (noise_multiplier clip / batch)²,
     which is public: with it every step looks like sign descent. `noise_aware` subtracts it (Tang & Lécuyer
@@ -123,29 +125,32 @@ class Adam:
         _require.flag(noise_aware=self.noise_aware)
         betas = _require.listed(betas=self.betas)
         _require.probability(**{f"betas[{i}]": beta for i, beta in enumerate(betas)})
-        if len(betas) != 2 or max(betas) == 1:  # with 1 nothing would ever be averaged
+        # With 1 nothing would ever be averaged.
+        if len(betas) != 2 or max(betas) == 1:
             raise _require.fail("betas", betas, "two numbers from 0 to below 1")
         object.__setattr__(self, "betas", tuple(map(float, betas)))
 
     def start(self, size: int, dtype: torch.dtype, divisor: float, deviation: float) -> Update:
-        first, second = torch.zeros(size, dtype=dtype), torch.zeros(size, dtype=dtype)
-        one, two = self.betas
+        momentum, second_moment = torch.zeros(size, dtype=dtype), torch.zeros(size, dtype=dtype)
+        beta1, beta2 = self.betas
         excess = (deviation / divisor) ** 2 if self.noise_aware else 0.0
-        taken = torch.zeros((), dtype=torch.int64)
+        step_count = torch.zeros((), dtype=torch.int64)
 
         def update(values: Tensor, total: Tensor, factor: float) -> None:
-            steps = int(taken.add_(1))
+            steps = int(step_count.add_(1))
             gradient = total.div_(divisor)
-            first.lerp_(gradient, 1 - one)
-            second.mul_(two).addcmul_(gradient, gradient, value=1 - two)
-            size = second / (1 - two**steps)
+            momentum.lerp_(gradient, 1 - beta1)
+            second_moment.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
+            size = second_moment / (1 - beta2**steps)
             if excess:
                 size.sub_(excess).clamp_(min=self.floor**2)
             if self.weight_decay:
                 values.mul_(1 - self.lr * factor * self.weight_decay)
-            values.addcdiv_(first, size.sqrt_().add_(self.eps), value=-self.lr * factor / (1 - one**steps))
+            values.addcdiv_(
+                momentum, size.sqrt_().add_(self.eps), value=-self.lr * factor / (1 - beta1**steps)
+            )
 
-        return _Own(update, {"first": first, "second": second, "steps": taken})
+        return _FlatUpdate(update, {"first": momentum, "second": second_moment, "steps": step_count})
 
 
 Optimizer = SGD | Adam | Callable[[list[nn.Parameter]], torch.optim.Optimizer]
@@ -173,8 +178,8 @@ def foreign(
             f"torch.optim.Optimizer for the parameters it is given. Nothing was "
             f"read or trained."
         )
-    known = {id(p) for p in parameters}
-    if any(id(p) not in known for group in inner.param_groups for p in group["params"]):
+    given_ids = {id(p) for p in parameters}
+    if any(id(p) not in given_ids for group in inner.param_groups for p in group["params"]):
         raise InvalidInput(
             "the function optimizer= builds an optimizer for other parameters than those it is "
             "given; the trainer trains a copy of the model. "
@@ -186,13 +191,15 @@ def foreign(
         gradient = total.div_(divisor)
         for group, rate in zip(inner.param_groups, rates, strict=True):
             group["lr"] = rate * factor
-        for p, part in zip(parameters, torch.split(gradient, [p.numel() for p in parameters]), strict=True):
-            p.grad = part.view(p.shape)
+        for p, flat_gradient in zip(
+            parameters, torch.split(gradient, [p.numel() for p in parameters]), strict=True
+        ):
+            p.grad = flat_gradient.view(p.shape)
         inner.step()
         for p in parameters:
             p.grad = None
 
-    return _Foreign(update, inner)
+    return _TorchUpdate(update, inner)
 
 
 def warmup_cosine(steps: int, warmup: int = 0) -> Callable[[int], float]:

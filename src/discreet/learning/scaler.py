@@ -1,9 +1,10 @@
-"""Normalization learned from private data, and paid for: noisy means and deviations of bounded columns.
+"""Standardization learned from private data, and paid for: noisy means and deviations of bounded columns.
 
-    scaling = session.ask(PrivateScaler.for_privacy(public=session.public, columns=("age", "income"),
-    epsilon=0.1, delta=1e-6)).value scaling.transform(X)                                    # standardized,
-    for any data: it costs nothing more Trainer(..., columns=Tabular(features=("age", "income"),
-    target="sick", scaling=scaling))
+    columns = ("age", "income")
+    scaler = PrivateScaler.for_privacy(public=session.public, columns=columns, epsilon=0.1, delta=1e-6)
+    scaling = session.ask(scaler).value
+    scaling.transform(X)  # standardized, for any data: it costs nothing more
+    Trainer(..., columns=Tabular(features=columns, target="sick", scaling=scaling))
 
 Scaling by declared bounds is free, and enough where they are tight. This is for columns that fill a small
 part of theirs.
@@ -34,14 +35,16 @@ from ..sampling import Entropy
 from ..tables import Source
 
 Array = npt.NDArray[np.float64]
-SHARES = (1, 2, 2)  # of rho: for the count, the sum, and the squares of each column
-FLOOR = Fraction(1, 1000)  # of the width: no deviation is taken as smaller
+# Shares of rho for the count, the sum and the squares of each column: the count's error matters less.
+SHARES = (1, 2, 2)
+# The smallest deviation, as a share of the bounds' width: below it noise would be blown up.
+FLOOR = Fraction(1, 1000)
 
 
 @described("learning.Scaling")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """What was learned: `(value - mean) / deviation` for each column, of values clipped to its bounds.
+    """Standardizes columns: `(value - mean) / deviation` for each, of values clipped to its bounds.
 
     Missing values become 0.
     """
@@ -67,8 +70,8 @@ class Scaling:
         return np.asarray(np.nan_to_num((clipped - self.means[i]) / self.deviations[i]))
 
     def transform(self, X: Any) -> Array:
-        """[rows, columns], in the order of `columns`; X is such an array, or has them by name (a mapping, a
-        data frame)."""
+        """Return the standardized array [rows, columns], in the order of `columns`; X is such an array, or
+        has them by name (a mapping, a data frame)."""
         if isinstance(X, Mapping) or hasattr(X, "columns"):
             return np.stack(
                 [self.column(name, np.asarray(X[name], np.float64)) for name in self.columns], axis=1
@@ -81,16 +84,16 @@ class Scaling:
         return np.stack([self.column(name, array[:, i]) for i, name in enumerate(self.columns)], axis=1)
 
     def inverse_transform(self, X: Any) -> Array:
-        """Back to the columns' own units."""
-        back: Array = np.asarray(X, np.float64) * np.array(self.deviations) + np.array(self.means)
-        return back
+        """Return standardized values in the columns' own units."""
+        values: Array = np.asarray(X, np.float64) * np.array(self.deviations) + np.array(self.means)
+        return values
 
 
 @described("learning.PrivateScaler")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateScaler:
-    """Means and standard deviations of bounded columns, each value rounded to 1 / `cells` of its column's
-    width; rho-zCDP in all.
+    """Releases means and standard deviations of bounded columns, each value rounded to 1 / `cells` of its
+    column's width; rho-zCDP in all.
 
     Guarantee: the composition of exact discrete Gaussian noises, three for each column (count, sum, sum of
                squares), whose rho add up to `rho`.
@@ -123,8 +126,8 @@ class PrivateScaler:
     def for_privacy(
         cls, *, public: Public, columns: Any, epsilon: float, delta: float, cells: int = 1 << 12
     ) -> PrivateScaler:
-        """With the largest rho that stays within (epsilon, delta), by Rényi accounting: quick, and a few
-        percent from the tightest."""
+        """Return the scaler with the largest rho that stays within (epsilon, delta), by Rényi accounting:
+        quick, and a few percent from the tightest."""
         draft = cls(public=public, columns=columns, rho=1, cells=cells)
         inverse = accounting.calibrate(
             lambda x: cls(public=public, columns=draft.columns, rho=1 / Fraction(x), cells=cells).event,
@@ -140,15 +143,19 @@ class PrivateScaler:
         return moments.Scale(lower, (upper - lower) / self.cells, self.cells)
 
     def _noises(self, column: str) -> tuple[IntegerGaussian | None, ...]:
-        """For count, sum and squares; None for a count that is public."""
+        """Return the noises of count, sum and squares; None for a count that is public."""
         nullable, relation = self.public.bounds(column).nullable, self.public.neighbors
-        known = relation is not ADD_REMOVE and not nullable and self.public.size is not None
-        each = _require.exact(self.rho, "rho") / len(self.columns)
-        paid = sum(SHARES) - (SHARES[0] if known else 0)
-        noises: list[IntegerGaussian | None] = [None] if known else []
+        is_count_public = relation is not ADD_REMOVE and not nullable and self.public.size is not None
+        column_rho = _require.exact(self.rho, "rho") / len(self.columns)
+        total_share = sum(SHARES) - (SHARES[0] if is_count_public else 0)
+        noises: list[IntegerGaussian | None] = [None] if is_count_public else []
         for (low, high), share in list(zip(self._scale(column).ranges(), SHARES, strict=True))[len(noises) :]:
-            moved = max(1, row_contribution(relation, low, high, nullable=nullable))
-            noises.append(IntegerGaussian.for_rho(each * share / paid, sensitivity=moved, neighbors=relation))
+            contribution = max(1, row_contribution(relation, low, high, nullable=nullable))
+            noises.append(
+                IntegerGaussian.for_rho(
+                    column_rho * share / total_share, sensitivity=contribution, neighbors=relation
+                )
+            )
         return tuple(noises)
 
     @property
@@ -159,61 +166,64 @@ class PrivateScaler:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        measured = [self._measured(source, name, entropy) for name in self.columns]
+        moments_by_column = [self._measure(source, name, entropy) for name in self.columns]
         scales = [self._scale(name) for name in self.columns]
         value = Scaling(
             columns=self.columns,
             means=tuple(
-                float(_mean(_parts(noisy, None), scale)[0])
-                for noisy, scale in zip(measured, scales, strict=True)
+                float(_mean(_spans(noisy, None), scale)[0])
+                for noisy, scale in zip(moments_by_column, scales, strict=True)
             ),
             deviations=tuple(
-                _deviations(_parts(noisy, None), scale)[0]
-                for noisy, scale in zip(measured, scales, strict=True)
+                _deviations(_spans(noisy, None), scale)[0]
+                for noisy, scale in zip(moments_by_column, scales, strict=True)
             ),
             lower=tuple(float(scale.lower) for scale in scales),
             upper=tuple(float(scale.upper) for scale in scales),
         )
 
         def error(confidence: float) -> dict[str, tuple[float, float]]:
-            each = 1 - (1 - confidence) / len(self.columns)
+            column_confidence = 1 - (1 - confidence) / len(self.columns)
             return {
-                name: _errors(n, s, each) for name, n, s in zip(self.columns, measured, scales, strict=True)
+                name: _errors(n, s, column_confidence)
+                for name, n, s in zip(self.columns, moments_by_column, scales, strict=True)
             }
 
         return release(value, event=self.event, entropy=entropy, error=error)
 
-    def _measured(self, source: Source, column: str, entropy: Entropy) -> moments.Noisy:
+    def _measure(self, source: Source, column: str, entropy: Entropy) -> moments.Noisy:
         nullable = self.public.bounds(column).nullable
         noises: Any = self._noises(column)
         return moments.measure(source, column, nullable, self._scale(column), noises, entropy)
 
 
-def _parts(noisy: moments.Noisy, confidence: float | None) -> list[moments.Span]:
+def _spans(noisy: moments.Noisy, confidence: float | None) -> list[moments.Span]:
+    """Return intervals of the noisy sums at a confidence; the noisy values themselves without one."""
     spans = [(v, v) if confidence is None else noisy.span(i, confidence) for i, v in enumerate(noisy.values)]
     return [(Fraction(low), Fraction(high)) for low, high in spans]
 
 
-def _mean(parts: list[moments.Span], scale: moments.Scale) -> moments.Span:
-    count, total, squares = parts
+def _mean(spans: list[moments.Span], scale: moments.Scale) -> moments.Span:
+    count, total, squares = spans
     return moments.mean_span(count, total, squares, scale)
 
 
-def _deviations(parts: list[moments.Span], scale: moments.Scale) -> tuple[float, float]:
-    count, total, squares = parts
+def _deviations(spans: list[moments.Span], scale: moments.Scale) -> tuple[float, float]:
+    count, total, squares = spans
     low, high = map(float, moments.variance_span(count, total, squares, scale))
     floor = float(FLOOR * (scale.upper - scale.lower))
     return max(floor, math.sqrt(low)), max(floor, math.sqrt(high))
 
 
 def _errors(noisy: moments.Noisy, scale: moments.Scale, confidence: float) -> tuple[float, float]:
-    """Of the mean, and of the deviation (as floored): the larger distance to the ends of the interval."""
-    point, around = _parts(noisy, None), _parts(noisy, confidence)
-    mean, (low, high) = _mean(point, scale)[0], _mean(around, scale)
-    deviation, (least, most) = _deviations(point, scale)[0], _deviations(around, scale)
-    return float(max(mean - low, high - mean)) * (1 + 1e-15), max(deviation - least, most - deviation) * (
-        1 + 1e-12
-    )
+    """Return error bounds of the mean and of the deviation (as floored): the larger distance to the ends of
+    the interval."""
+    point, spans = _spans(noisy, None), _spans(noisy, confidence)
+    mean, (low, high) = _mean(point, scale)[0], _mean(spans, scale)
+    deviation, (smallest, largest) = _deviations(point, scale)[0], _deviations(spans, scale)
+    return float(max(mean - low, high - mean)) * (1 + 1e-15), max(
+        deviation - smallest, largest - deviation
+    ) * (1 + 1e-12)
 
 
 __all__ = ["PrivateScaler", "Scaling"]

@@ -19,30 +19,31 @@ import numpy.typing as npt
 
 from .. import _require, sampling
 from .. import accounting as acc
-from .._errors import InvalidInput, PrivateFact, PublicMismatch, Unsupported
+from .._errors import PublicMismatch, Unsupported
 from .._public import ADD_REMOVE, REPLACE, ZERO_OUT, Neighbors, require_relation
 from .._registry import described
 from ..accounting import Event, Gaussian, RandomAllocation, SampledWithoutReplacement
 from ..accounting.normal import overflow
 from ..sampling import Entropy
-from .correlated import IDENTITY, Strategy, blt, sensitivity, square_root
+from .correlated import IDENTITY, Strategy, sensitivity
 from .discrete import Grid
 
 Indices = npt.NDArray[np.int64]
-_MEMBERS = 1 << 13  # of batches that are drawn together, about
+# About how many members batches that are drawn together have: one call of the sampler for many small batches,
+# and little to keep. More is no faster for batches of hundreds.
+_MEMBERS = 1 << 13
 
 
 class Schedule:
-    """Base. `steps` batches; `divisor` is the expected size of one."""
+    """Base of schedules: `steps` batches, of which `divisor` is the expected size."""
 
     steps: int
     divisor: float
 
     def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
-        """The price of the whole run.
+        """Return the price of the whole run.
 
-        `noise_multiplier` is the noise over the clip; with a grid, exact noise over what the grid lets one
-        move.
+        `noise_multiplier` is the noise over the clip; with a grid, exact noise over the grid's sensitivity.
         """
         raise NotImplementedError
 
@@ -53,24 +54,25 @@ class Schedule:
         return 1.0
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
-        """The members of each step's batch.
+        """Yield the members of each step's batch.
 
         `size` is the private number of examples; it goes nowhere else.
         """
         raise NotImplementedError
 
 
-def _noise(noise_multiplier: float, neighbors: Neighbors, grid: Grid | None, moved: int = 1) -> Event:
-    """Return one noisy sum that one unit moves by at most `moved` clips."""
+def _noise(noise_multiplier: float, neighbors: Neighbors, grid: Grid | None, changes: int = 1) -> Event:
+    """Return the event of one noisy sum that one unit moves by at most `changes` clips."""
     if grid is not None:
-        return grid.event(noise_multiplier, neighbors, moved)
-    return Gaussian(noise_multiplier=noise_multiplier / moved, neighbors=neighbors)
+        return grid.event(noise_multiplier, neighbors, changes)
+    return Gaussian(noise_multiplier=noise_multiplier / changes, neighbors=neighbors)
 
 
-def _only_floats(grid: Grid | None, what: str) -> None:
+def _refuse_grid(grid: Grid | None, subject: str) -> None:
+    """Refuse exact noise where the price is proved for the continuous Gaussian only."""
     if grid is not None:
         raise Unsupported(
-            f"{what} is proved for the continuous Gaussian only. Nothing was read or trained. Leave "
+            f"{subject} is proved for the continuous Gaussian only. Nothing was read or trained. Leave "
             f"out noise='discrete'."
         )
 
@@ -78,7 +80,7 @@ def _only_floats(grid: Grid | None, what: str) -> None:
 @described("learning.Poisson")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poisson(Schedule):
-    """Every example takes part in every step with probability `rate`, independently.
+    """Samples every example for every step with probability `rate`, independently (Poisson subsampling).
 
     Guarantee: each step is Gaussian noise on a Poisson sample: PoissonSampled(Gaussian(noise_multiplier),
                rate), `steps` times.
@@ -102,13 +104,13 @@ class Poisson(Schedule):
         return _noise(noise_multiplier, neighbors, grid).sampled(self.rate).repeated(self.steps)
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
-        return _tossed(size, self.rate, self.steps, entropy)
+        return _poisson_batches(size, self.rate, self.steps, entropy)
 
 
 @described("learning.BallsInBins")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BallsInBins(Schedule):
-    """In each of `epochs` passes every example takes part in one of `bins` steps, drawn uniformly.
+    """Deals every example into one of `bins` steps, uniformly, in each of `epochs` passes.
 
     Guarantee: each pass is RandomAllocation(Gaussian(noise_multiplier), bins); passes are independent.
     Proof:     Chua et al. 2025 (arXiv:2412.16802) and Feldman & Shenfeld 2025 (arXiv:2502.08202), for
@@ -129,19 +131,19 @@ class BallsInBins(Schedule):
 
     def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
         require_relation(neighbors, ADD_REMOVE, ZERO_OUT, what="balls-in-bins batching")
-        _only_floats(grid, "balls-in-bins batching")
+        _refuse_grid(grid, "balls-in-bins batching")
         noise = Gaussian(noise_multiplier=noise_multiplier, neighbors=neighbors)
         return RandomAllocation(event=noise, steps=self.bins).repeated(self.epochs)
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
         for _ in range(self.epochs):
-            yield from _dealt(self.bins, size, entropy)
+            yield from _deal_into_bins(self.bins, size, entropy)
 
 
 @described("learning.WithoutReplacement")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WithoutReplacement(Schedule):
-    """Each step takes `sample` of exactly `size` examples, drawn uniformly.
+    """Draws `sample` of exactly `size` examples for each step, uniformly.
 
     For `replace`, where the size is public.
 
@@ -165,11 +167,11 @@ class WithoutReplacement(Schedule):
 
     def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
         require_relation(neighbors, REPLACE, what="sampling without replacement")
-        noise = _noise(noise_multiplier, neighbors, grid, moved=2)
+        noise = _noise(noise_multiplier, neighbors, grid, changes=2)
         return SampledWithoutReplacement(event=noise, size=self.size, sample=self.sample).repeated(self.steps)
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
-        _true_size(self.size, size)
+        _check_size(self.size, size)
         for _ in range(self.steps):
             yield np.asarray(sampling.subset(size, self.sample, entropy), dtype=np.int64)
 
@@ -207,12 +209,12 @@ class TruncatedPoisson(Schedule):
     def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
         require_relation(neighbors, ZERO_OUT, what="truncated Poisson sampling")
         noise = _noise(noise_multiplier, neighbors, grid)
-        one = acc.TruncatedPoisson(event=noise, rate=self.rate, size=self.size, limit=self.limit)
-        return one.repeated(self.steps)
+        step = acc.TruncatedPoisson(event=noise, rate=self.rate, size=self.size, limit=self.limit)
+        return step.repeated(self.steps)
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
-        _true_size(self.size, size)
-        for batch in _tossed(size, self.rate, self.steps, entropy):
+        _check_size(self.size, size)
+        for batch in _poisson_batches(size, self.rate, self.steps, entropy):
             if len(batch) > self.limit:
                 yield batch[np.asarray(sampling.subset(len(batch), self.limit, entropy), dtype=np.int64)]
             else:
@@ -220,7 +222,7 @@ class TruncatedPoisson(Schedule):
 
 
 def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: float) -> int:
-    """Return the smallest largest batch for which truncation costs at most `delta` at this epsilon, over all
+    """Return the smallest batch limit at which truncation costs at most `delta` at this epsilon, over all
     steps.
 
     >>> smallest_limit(size=60_000, rate=Fraction(256, 60_000), steps=14_000, epsilon=3, delta=1e-7)
@@ -232,7 +234,8 @@ def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: f
     def fits(limit: int) -> bool:
         return (1 + math.exp(min(epsilon, 700.0))) * steps * overflow(size, rate, limit) <= delta
 
-    low, high = 0, size  # nothing is above all of them
+    # No batch is above `size`.
+    low, high = 0, size
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (low, middle) if fits(middle) else (middle, high)
@@ -242,8 +245,8 @@ def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: f
 @described("learning.Cyclic")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cyclic(Schedule):
-    """Every example has one of `bins` steps, drawn once, and takes part in that step of each of `epochs`
-    passes. Nobody is hidden by sampling.
+    """Gives every example one of `bins` steps, drawn once, in which it takes part in each of `epochs` passes.
+    There is no amplification by sampling.
 
     Noise may be correlated over time (`correlated`): then a step's noise is partly taken back later. One bin
     is full-batch descent.
@@ -270,7 +273,8 @@ class Cyclic(Schedule):
             raise _require.fail(
                 "strategy", type(self.strategy).__name__, "Toeplitz(...), Dense(...), or square_root(steps)"
             )
-        self.strategy.row(self.steps - 1)  # refuses where it is for fewer steps
+        # Refuses where it is for fewer steps.
+        self.strategy.row(self.steps - 1)
 
     @property
     def steps(self) -> int:  # type: ignore[override]
@@ -289,23 +293,23 @@ class Cyclic(Schedule):
         return acc.MinSeparated(separation=self.bins, times=self.epochs)
 
     def event(self, noise_multiplier: float, neighbors: Neighbors, grid: Grid | None = None) -> Event:
-        _only_floats(grid, "noise that is correlated over time")
-        moved = 2 if neighbors is REPLACE else 1
+        _refuse_grid(grid, "noise that is correlated over time")
+        changes = 2 if neighbors is REPLACE else 1
         return acc.CorrelatedGaussian(
-            noise_multiplier=noise_multiplier / moved,
+            noise_multiplier=noise_multiplier / changes,
             steps=self.steps,
             participation=self.participation,
             neighbors=neighbors,
         )
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
-        groups = list(_dealt(self.bins, size, entropy))
+        groups = list(_deal_into_bins(self.bins, size, entropy))
         for _ in range(self.epochs):
             yield from groups
 
 
-def _dealt(bins: int, size: int, entropy: Entropy) -> Iterator[Indices]:
-    """Everybody into one of the bins, uniformly and independently.
+def _deal_into_bins(bins: int, size: int, entropy: Entropy) -> Iterator[Indices]:
+    """Yield the members of each bin: everybody is in one of them, uniformly and independently.
 
     Draws are made by position, and positions move when somebody leaves. That is no leak: draws which are
     independent and alike have one joint law for the same people in any order, so the others' bins can be
@@ -318,143 +322,20 @@ def _dealt(bins: int, size: int, entropy: Entropy) -> Iterator[Indices]:
         yield order[start:end]
 
 
-def _tossed(size: int, rate: Fraction, steps: int, entropy: Entropy) -> Iterator[Indices]:
-    """Coins for each step, those of several steps tossed together where few come up: what is not used is
-    never kept or stored.
+def _poisson_batches(size: int, rate: Fraction, steps: int, entropy: Entropy) -> Iterator[Indices]:
+    """Yield a Poisson sample for each step, those of several steps drawn together where they are small.
 
-    By position, which may move: the coins are independent and alike, see `_dealt`.
+    Positions may move when somebody leaves: the coins are independent and alike, see `_deal_into_bins`.
     """
-    together = max(1, min(steps, int(_MEMBERS / (1 + rate * size))))
-    for start in range(0, steps, together):
-        yield from sampling.poisson_subsets(size, rate, min(together, steps - start), entropy)
+    steps_at_once = max(1, min(steps, int(_MEMBERS / (1 + rate * size))))
+    for start in range(0, steps, steps_at_once):
+        yield from sampling.poisson_subsets(size, rate, min(steps_at_once, steps - start), entropy)
 
 
-def _true_size(declared: int, size: int) -> None:
-    if size != declared:  # public under replace and zero_out, so that it may be said
+def _check_size(declared: int, size: int) -> None:
+    """Refuse data of another size than was declared and priced."""
+    # Public under replace and zero_out, so that it may be said.
+    if size != declared:
         raise PublicMismatch(
             f"the size is public and must be true: priced for {declared}, the data has {size}."
         )
-
-
-def schedule(
-    kind: Any,
-    *,
-    neighbors: Neighbors,
-    size: int | None,
-    rate: Any = None,
-    batch: Any = None,
-    steps: int | None = None,
-    epochs: Any = None,
-    limit: int | None = None,
-    strategy: Any = None,
-    target: tuple[float | None, float | None] = (None, None),
-) -> Schedule:
-    """Return a schedule from what people like to say: `batch` of a declared `size`, or `rate`; `epochs`, or
-    `steps`."""
-    if isinstance(kind, Schedule):
-        if limit is not None or strategy is not None:
-            raise InvalidInput(
-                "limit= and strategy= belong to the schedule that is given. Nothing was read or trained."
-            )
-        return kind
-    if not isinstance(kind, str) or kind not in _KINDS:
-        raise _require.fail("sampling", kind, f"{', '.join(map(repr, _KINDS))}, or a schedule")
-    if (steps is None) == (epochs is None):
-        raise InvalidInput("give steps=, or epochs= (and not both). Nothing was read or trained.")
-    if limit is not None and kind != "truncated_poisson":
-        raise InvalidInput(
-            f"limit= is for sampling='truncated_poisson'; {kind!r} has none. Nothing was read or trained."
-        )
-    if strategy is not None and kind != "cyclic":
-        raise InvalidInput(
-            f"strategy= is for sampling='cyclic': with {kind!r} noise is independent. Nothing was "
-            f"read or trained."
-        )
-    exact, divisor = _rate(size, rate, batch)
-    if kind in ("balls_in_bins", "cyclic"):
-        return _passes(kind, exact, divisor, steps, epochs, strategy)
-    if epochs is not None:
-        _require.positive(epochs=epochs)
-    wanted = steps if steps is not None else max(1, round(_require.exact(epochs, "epochs") / exact))
-    if kind == "poisson":
-        return Poisson(rate=exact, steps=wanted, divisor=divisor)
-    if size is None or (kind == "without_replacement" and batch is None):
-        raise InvalidInput(
-            f"{kind} sampling needs batch=, and Public(size=...), which is public then. Nothing was "
-            f"read or trained."
-        )
-    if kind == "without_replacement":
-        return WithoutReplacement(sample=batch, size=size, steps=wanted)
-    return TruncatedPoisson(
-        rate=exact, size=size, limit=_limit(limit, size, exact, wanted, target), steps=wanted
-    )
-
-
-_KINDS = ("poisson", "truncated_poisson", "balls_in_bins", "without_replacement", "cyclic")
-
-
-def _limit(
-    limit: int | None, size: int, rate: Fraction, steps: int, target: tuple[float | None, float | None]
-) -> int:
-    if limit is not None:
-        return limit
-    epsilon, delta = target
-    if epsilon is None or delta is None:
-        raise InvalidInput(
-            "truncated_poisson with a noise_multiplier needs limit=, the largest batch. Nothing was "
-            "read or trained."
-        )
-    return smallest_limit(size=size, rate=rate, steps=steps, epsilon=epsilon, delta=delta / 100)
-
-
-def _passes(
-    kind: str, rate: Fraction, divisor: float, steps: int | None, epochs: Any, strategy: Any
-) -> Schedule:
-    bins = max(1, round(1 / rate))
-    if steps is not None:
-        _require.integer(steps=steps, at_least=1)
-        if steps % bins:
-            raise _require.fail("steps", steps, f"a multiple of {bins}, the number of steps in one pass")
-        epochs = steps // bins
-    _require.integer(epochs=epochs, at_least=1)
-    passes = int(epochs)
-    if kind == "balls_in_bins":
-        return BallsInBins(bins=bins, epochs=passes, divisor=divisor)
-    if strategy is None or strategy == "identity":
-        return Cyclic(bins=bins, epochs=passes, divisor=divisor)
-    chosen = strategy
-    if strategy == "square_root":
-        chosen = square_root(bins * passes)
-    elif strategy == "blt":
-        chosen = blt(bins * passes)
-    return Cyclic(bins=bins, epochs=passes, divisor=divisor, strategy=chosen)
-
-
-def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:
-    """Return the rate, and the expected batch size; each from the other where the number of examples is
-    declared."""
-    if rate is None and batch is None:
-        raise InvalidInput(
-            "give batch= (the expected size of a batch), or rate=. Nothing was read or trained."
-        )
-    if rate is not None and batch is not None:
-        _require.positive(batch=batch)
-        return _require.exact(rate, "rate"), float(batch)
-    if size is None:
-        what = "batch" if rate is None else "rate"
-        raise PrivateFact(
-            f"{what}= alone needs the number of examples, and none is declared. It is private under "
-            f"add_remove and never read off the "
-            f"data: declare Public(size=...) or n=, buy a noisy count, or give both rate= and "
-            f"batch=. Nothing was read or trained."
-        )
-    if batch is not None:
-        _require.positive(batch=batch)
-        exact = _require.exact(batch, "batch") / size
-        if exact > 1:
-            raise _require.fail(
-                "batch", batch, f"at most n, the declared number of examples, which is {size}"
-            )
-        return exact, float(batch)
-    exact = _require.exact(rate, "rate")
-    return exact, float(exact * size)

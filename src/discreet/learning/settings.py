@@ -1,5 +1,5 @@
-"""What a trainer is told, checked when it is made: after the charge, a setting that cannot work costs the
-price of a run."""
+"""Checks of a trainer's options when it is made: after the charge, an option that cannot work costs the price
+of a run."""
 
 from __future__ import annotations
 
@@ -28,8 +28,7 @@ _INSTEAD = (
 
 
 def check(trainer: Trainer) -> None:
-    """Everything but the schedule, the clip and the privacy, which say for themselves what is wrong with
-    them."""
+    """Check all options but the schedule, the clip and the privacy, which are checked where they are made."""
     if trainer.average is not None:
         _require.open_probability(average=trainer.average)
         trainer._set("average", float(trainer.average))
@@ -54,13 +53,21 @@ def check(trainer: Trainer) -> None:
 
 
 def _check_together(trainer: Trainer) -> None:
-    adaptive, correlated = isinstance(trainer.clip, Adaptive), isinstance(trainer.schedule, Cyclic)
-    if adaptive and (correlated or trainer.noise == "discrete"):
+    """Refuse combinations of options that no price is proved for."""
+    has_adaptive_clip, has_correlated_noise = (
+        isinstance(trainer.clip, Adaptive),
+        isinstance(trainer.schedule, Cyclic),
+    )
+    if has_adaptive_clip and (has_correlated_noise or trainer.noise == "discrete"):
         raise Unsupported(
             "an adaptive clip changes from step to step, and correlated or exact noise is for one "
             "clip. Nothing was read or trained."
         )
-    if (adaptive or correlated) and isinstance(trainer.optimizer, Adam) and trainer.optimizer.noise_aware:
+    if (
+        (has_adaptive_clip or has_correlated_noise)
+        and isinstance(trainer.optimizer, Adam)
+        and trainer.optimizer.noise_aware
+    ):
         raise Unsupported(
             "Adam subtracts one variance of noise, and here it changes from step to step: give "
             "Adam(noise_aware=False). Nothing was "
@@ -84,7 +91,8 @@ def _factors(trainer: Trainer) -> list[float]:
     for step in (0, steps - 1):
         try:
             factors.append(float(factor(step)))
-        except Exception as error:  # it was given the number of a step, and speaks of no person
+        except Exception as error:
+            # It was given the number of a step, and speaks of no person.
             raise InvalidInput(
                 f"learning_rate({step}) failed: {type(error).__name__}: {error}. It must be a number "
                 f"for each of {steps} steps. Nothing was read or trained."
@@ -94,7 +102,8 @@ def _factors(trainer: Trainer) -> list[float]:
 
 
 def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
-    """One of ours; or a function, which must build one of torch's for the parameters it is given.
+    """Check the optimizer: one of ours, or a function that builds one of torch's for the parameters it is
+    given.
 
     It takes a step with copies, from zero gradients.
     """
@@ -107,10 +116,10 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
             f"build one, optimizer=lambda parameters: torch.optim.{kind}(parameters, lr={rate}), or "
             f"give learning.SGD(lr=...) or learning.Adam(lr=...)."
         )
-    ours = isinstance(optimizer, SGD | Adam)
-    if not ours and (not callable(optimizer) or optimizer in (SGD, Adam)):
+    is_own = isinstance(optimizer, SGD | Adam)
+    if not is_own and (not callable(optimizer) or optimizer in (SGD, Adam)):
         raise _require.fail("optimizer", optimizer, _INSTEAD)
-    copies = [nn.Parameter(p.detach()[:0] if ours and p.dim() else p.detach().clone()) for p in parameters]
+    copies = [nn.Parameter(p.detach()[:0] if is_own and p.dim() else p.detach().clone()) for p in parameters]
     factors = _factors(trainer)
     try:
         update = start(optimizer, copies, trainer.schedule.divisor, trainer.deviation)
@@ -120,7 +129,8 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
                 update(values, torch.zeros_like(values), factor)
     except InvalidInput:
         raise
-    except Exception as error:  # no data so far: it speaks of no person
+    except Exception as error:
+        # No data so far: it speaks of no person.
         raise InvalidInput(
             f"optimizer= cannot take a step with a copy of the parameters: {type(error).__name__}: "
             f"{error}. Nothing was read or trained. Give {_INSTEAD}."

@@ -1,7 +1,9 @@
 """The trainer: DP-SGD as a mechanism with a price.
 
-    trainer = Trainer(model, nn.CrossEntropyLoss(), public=data.public, epsilon=3, delta=1e-5, clip=1,
-    batch=256, epochs=10) trainer.event                               # the price, before any data is read
+    trainer = Trainer(
+        model, nn.CrossEntropyLoss(), public=data.public, epsilon=3, delta=1e-5, clip=1, batch=256, epochs=10
+    )
+    trainer.event  # the price, before any data is read
     model = trainer(data, entropy=Entropy()).value
 
 Each step draws its batch, adds up clipped gradients, adds Gaussian noise, divides by a public number, and
@@ -39,13 +41,14 @@ from .federated import LocalSGD
 from .optimizers import SGD, Optimizer, start
 from .performance import Performance, padded_sizes
 from .safety import made_up, probe
-from .schedules import Indices, Schedule, schedule
+from .schedule_options import build_schedule
+from .schedules import Indices, Schedule
 from .summands import Summands
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What may be shown while training: how far it is. Not the loss, not the size of a batch."""
+    """Reports how far training is, while it runs. Not the loss, not the size of a batch."""
 
     step: int
     steps: int
@@ -53,7 +56,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Glimpse(Progress):
-    """Progress, with the model on the way: what is released in the end covers it too.
+    """Reports progress with the model so far: the price of what is released in the end covers it too.
 
     Try it on public examples, never on private ones.
     """
@@ -62,7 +65,7 @@ class Glimpse(Progress):
 
     @property
     def model(self) -> nn.Module:
-        """A copy of the model as it is now."""
+        """A copy of the current model."""
         return self._run.model
 
 
@@ -130,9 +133,8 @@ class Trainer:
         size = self.n if self.n is not None else self.public.size
         if self.n is not None:
             _require.integer(n=self.n, at_least=1)
-        resolved = schedule(
+        schedule = build_schedule(
             self.sampling,
-            neighbors=self.public.neighbors,
             size=size,
             rate=self.rate,
             batch=self.batch,
@@ -142,22 +144,22 @@ class Trainer:
             strategy=self.strategy,
             target=(self.epsilon, self.delta),
         )
-        self._set("schedule", resolved)
+        self._set("schedule", schedule)
         self._set("clip", as_clipping(self.clip))
         settings.check(self)
         self._set("performance", self.performance.updated(microbatch=microbatch, isolate=isolate))
         engine = self._engine(self.model)
-        self._set("noise_multiplier", self._calibrated())
-        self._set("event", resolved.event(self.noise_multiplier, self.public.neighbors, self.grid))
+        self._set("noise_multiplier", self._calibrate())
+        self._set("event", schedule.event(self.noise_multiplier, self.public.neighbors, self.grid))
         if isinstance(self.clip, Adaptive):
-            self.clip.split(self.noise_multiplier, resolved.divisor)
+            self.clip.split(self.noise_multiplier, schedule.divisor)
         settings.check_optimizer(self, list(engine.parameters.values()))
         if self.synthetic is not None:
             probe(engine, *self.synthetic)
 
     @property
     def grid(self) -> Grid | None:
-        """Where clipped gradients are rounded to, with noise="discrete"."""
+        """The grid that clipped gradients are rounded to, with noise="discrete"."""
         if self.noise != "discrete":
             return None
         size = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
@@ -165,8 +167,8 @@ class Trainer:
 
     @property
     def deviation(self) -> float:
-        """Of the independent noise on the sum of clipped gradients (in the first step, where the clip
-        adapts)."""
+        """The standard deviation of the independent noise on the sum of clipped gradients (in the first step,
+        where the clip adapts)."""
         clip: Any = self.clip
         if isinstance(clip, Adaptive):
             return clip.split(self.noise_multiplier, self.schedule.divisor) * clip.clip
@@ -175,21 +177,23 @@ class Trainer:
         return float(self.noise_multiplier * clip.clip * self.schedule.growth)
 
     def _engine(self, model: nn.Module) -> ClippingEngine:
-        how, expected = self.performance, float(self.schedule.divisor)
+        """Return the engine that computes clipped gradient sums of a model."""
+        options, batch = self.performance, float(self.schedule.divisor)
         rate = float(getattr(self.schedule, "rate", 0.0))
         return ClippingEngine(
             model,
             self.loss,
-            isolate=how.isolate,
-            by_hand=how.by_hand,
-            keep_memory=how.keep_memory,
-            sizes=padded_sizes(expected, rate, how.microbatch) if how.compiled else (),
+            isolate=options.isolate,
+            by_hand=options.by_hand,
+            keep_memory=options.keep_memory,
+            sizes=padded_sizes(batch, rate, options.microbatch) if options.compiled else (),
         )
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
 
-    def _calibrated(self) -> float:
+    def _calibrate(self) -> float:
+        """Return the noise multiplier, calibrated to (epsilon, delta) where it is not given."""
         if self.noise_multiplier is not None:
             if self.epsilon is not None:
                 raise InvalidInput(
@@ -211,29 +215,30 @@ class Trainer:
 
     @property
     def asked(self) -> tuple[float, float] | None:
-        """The (epsilon, delta) that the noise was calibrated to; None where the noise itself was given."""
+        """The requested (epsilon, delta) that the noise was calibrated to; None where the noise itself was
+        given."""
         return None if self.epsilon is None or self.delta is None else (self.epsilon, self.delta)
 
     def spent(self, step: int, *, delta: float) -> float:
-        """Epsilon after so many steps of a Poisson or fixed-size schedule; the whole price for others."""
+        """Return epsilon after so many steps of a Poisson or fixed-size schedule; the whole price for
+        others."""
         if step >= self.schedule.steps or not isinstance(self.event, acc.Repeated):
             return acc.epsilon(self.event, delta=delta)
-        per = self.schedule.steps // self.event.times
-        return acc.epsilon(self.event.event.repeated(-(-step // per)), delta=delta)
+        steps_per_event = self.schedule.steps // self.event.times
+        return acc.epsilon(self.event.event.repeated(-(-step // steps_per_event)), delta=delta)
 
     def start(self, source: AnySource, *, entropy: Entropy) -> Run:
-        """Return a run that is stepped by hand. The whole price is due when it starts."""
+        """Return a run that the caller steps through. The whole price is due when it starts."""
         check_source(self.public, source, examples=True)
         return Run(self, examples_of(source, self.columns), entropy)
 
     def __call__(
         self, source: AnySource, /, *, entropy: Entropy, progress: Callable[[Progress], Any] | None = None
     ) -> Release:
-        """Return all steps; the release's value is the trained model.
+        """Run all steps; the release's value is the trained model.
 
-        `progress` is called after each step with public facts only.
-
-        What `progress` raises reaches the caller as it is, and ends the run: it was told nothing private.
+        `progress` is called after each step with public facts only. What it raises reaches the caller as it
+        is, and ends the run: it was told nothing private.
         """
         if progress is not None and not callable(progress):
             raise _require.fail("progress", progress, "a function of the progress, called after each step")
@@ -254,7 +259,7 @@ class Trainer:
             self._try(self._engine(copy.deepcopy(self.model)), *shapes_of(source, self.columns))
 
     def _try(self, engine: ClippingEngine, inputs: Any, targets: Any) -> None:
-        """The probe, on made-up examples of these shapes, or on variants of them."""
+        """Probe the engine on made-up examples of these shapes, or on variants of them."""
         examples = made_up(inputs)
         probe(
             engine, examples if self.augment is None else one_each(self.augment, examples), made_up(targets)
@@ -262,21 +267,22 @@ class Trainer:
 
     @property
     def length(self) -> int:
-        """How many steps there are."""
+        """The number of steps."""
         return self.schedule.steps
 
     @property
     def period(self) -> int:
-        """A checkpoint can be taken after each multiple of so many steps; Unsupported where it cannot be."""
+        """After how many steps, and each multiple of them, a checkpoint can be taken; Unsupported where it
+        cannot."""
         return checkpoints.period(self)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What a run is known by when it is gone on with; refused with any other."""
+        """What identifies a run when it is resumed; any other trainer is refused."""
         return checkpoints.identity(self)
 
     def restore(self, source: AnySource, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
-        """Return a run that goes on from a checkpoint's bytes.
+        """Return a run that goes on from the bytes of a checkpoint.
 
         For `Session.resume`: alone, it would run steps that nobody paid for.
         """
@@ -284,7 +290,7 @@ class Trainer:
 
 
 class Run:
-    """One training run. `step()` until `done`; one more is refused.
+    """Runs one training: `step()` until `done`; one more is refused.
 
     `model` is the model so far, averaged where that was asked.
     """
@@ -293,18 +299,18 @@ class Run:
         self._trainer, self._examples, self._entropy = trainer, examples, entropy
         self._coins = entropy.aside("coins of the model")
         self.taken = 0
-        self._live = copy.deepcopy(trainer.model)
+        self._working_model = copy.deepcopy(trainer.model)
         # What one step leaves in the model's buffers must not reach the next.
-        self._buffers = KeptBuffers(self._live)
-        self._engine = trainer._engine(self._live)
+        self._buffers = KeptBuffers(self._working_model)
+        self._engine = trainer._engine(self._working_model)
         self._engine.train()
         if trainer.synthetic is None:
             trainer._try(self._engine, *examples.shapes())
         else:
-            given = trainer.synthetic[0]
+            inputs = trainer.synthetic[0]
             with self._engine.attached():
-                self._engine.decide(given if isinstance(given, tuple) else (given,))
-        self._values, self._gradient = _flattened(self._engine), self._engine.buffer()
+                self._engine.decide(inputs if isinstance(inputs, tuple) else (inputs,))
+        self._values, self._gradient = _flatten_parameters(self._engine), self._engine.buffer()
         self._sums = self._engine.sums(self._gradient)
         self._summands = Summands(trainer, self._engine, examples, entropy)
         self._averaged = self._values.clone() if trainer.average is not None else None
@@ -323,7 +329,7 @@ class Run:
 
     @property
     def deviation(self) -> float:
-        """Of the noise on the sum of clipped gradients."""
+        """The standard deviation of the noise on the sum of clipped gradients."""
         return self._trainer.deviation
 
     def __enter__(self) -> Run:
@@ -334,7 +340,7 @@ class Run:
         self._context.close()
 
     def step(self) -> None:
-        """One noisy step. An empty batch is a step like any other."""
+        """Take one noisy step. An empty batch is a step like any other."""
         if self.done:
             raise Halted(
                 f"all {self._trainer.schedule.steps} steps that were paid for are taken. Nothing was "
@@ -352,7 +358,7 @@ class Run:
         return None
 
     def _descend(self) -> None:
-        """The move, from the noisy sum alone: nothing here depends on the data but through it."""
+        """Move the weights by the noisy sum: nothing here depends on the data but through it."""
         factor = float(self._trainer.learning_rate(self.taken - 1)) if self._trainer.learning_rate else 1.0
         with torch.no_grad():
             self._update(self._values, self._gradient, factor)
@@ -367,7 +373,8 @@ class Run:
             with _secret_coins(self._coins):
                 self._summands.add(members, self._sums)
             self._buffers.restore()
-        except Exception:  # its text could quote a value: an index out of range, say
+        except Exception:
+            # Its text could quote a value: an index out of range, say.
             self.taken = self._trainer.schedule.steps
             raise ReleaseFailed(
                 "the model or the loss failed on private examples; what it said is withheld, as it "
@@ -382,31 +389,31 @@ class Run:
         return Glimpse(self.taken, self._trainer.schedule.steps, self)
 
     def dump(self) -> bytes:
-        """Return the run between two steps, for a checkpoint: no noise, no seed, no data."""
+        """Return a checkpoint of the run between two steps: no noise, no seed, no data."""
         return checkpoints.dump(self)
 
     def release(self) -> Release:
-        """Return the model as it is now, with the price of the whole run."""
+        """Return the model so far, with the price of the whole run."""
         return release(self.model, event=self._trainer.event, entropy=self._entropy)
 
     @property
     def model(self) -> nn.Module:
-        """A copy of the model as it is now, with weights of its own."""
+        """A copy of the model so far, with weights of its own."""
         # Of the model as it was given, which saw no data: what the other one's code kept of its batches, in
         # attributes or in buffers that it made, stays here.
-        released = copy.deepcopy(self._trainer.model)
+        model = copy.deepcopy(self._trainer.model)
         vector = self._values if self._averaged is None else self._averaged
-        parts = self._engine.parts(vector)
+        weights = self._engine.parts(vector)
         with torch.no_grad():
-            for name, p in released.named_parameters():
-                p.data = parts[name].clone() if name in parts else p.data.clone()
-        attachment.detach(released)
-        return released.eval()
+            for name, p in model.named_parameters():
+                p.data = weights[name].clone() if name in weights else p.data.clone()
+        attachment.detach(model)
+        return model.eval()
 
 
 @contextmanager
 def _secret_coins(entropy: Entropy) -> Iterator[None]:
-    """Draw what the model draws for itself (dropout) from a seed that nobody knows, new for each step.
+    """Seed torch's generator, which dropout draws from, with a secret number, new for each step.
 
     Coins of torch's own generator would be the caller's: known after `torch.manual_seed`, they would tie
     examples to their places in the batch, and how many were drawn would show the batch's size.
@@ -420,10 +427,10 @@ def _secret_coins(entropy: Entropy) -> Iterator[None]:
         generator.set_state(state)
 
 
-def _flattened(engine: ClippingEngine) -> Tensor:
+def _flatten_parameters(engine: ClippingEngine) -> Tensor:
     """Move all trainable parameters into one vector, of which they become views."""
     values = engine.buffer()
-    for p, part in zip(engine.parameters.values(), engine.parts(values).values(), strict=True):
-        part.copy_(p.detach())
-        p.data = part
+    for p, view in zip(engine.parameters.values(), engine.parts(values).values(), strict=True):
+        view.copy_(p.detach())
+        p.data = view
     return values

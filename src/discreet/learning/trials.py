@@ -1,7 +1,8 @@
-"""Private tuning of what is trained by DP-SGD: the best of a secret number of runs of a `Trainer`.
+"""Private tuning of DP-SGD: the best of a secret number of runs of a `Trainer` (Liu & Talwar, Papernot &
+Steinke).
 
-search = people.fit(PrivateSearch(DPClassifier(), {"optimizer": [SGD(lr=0.1), SGD(lr=1)]}, epsilon=2),
-target="digit")
+    search = PrivateSearch(DPClassifier(), {"optimizer": [SGD(lr=0.1), SGD(lr=1)]}, epsilon=2)
+    people.fit(search, target="digit")
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from .tabular.selection import CELLS, RepeatedTrials
 from .tabular.trial_laws import Law
 from .trainer import Trainer
 
-# Of what a run may cost, in zCDP terms of a Gaussian at the same epsilon: for its score. The rest trains.
+# The share of a run's rho (of the Gaussian at the same epsilon) that pays for its score; the rest trains.
 _SCORE_SHARE = Fraction(1, 10)
-# Rows that are scored at once.
+# Rows that are scored at once: bounds the memory of a large model's outputs.
 _ROWS = 1 << 12
 
 
@@ -57,11 +58,11 @@ class TrainerTrials(RepeatedTrials):
 
     def _check(self) -> None:
         _require.positive(score_rho=self.score_rho)
-        first = self.candidates[0]
+        reference = self.candidates[0]
         for candidate in self.candidates:
             if not isinstance(candidate, Trainer):
                 raise _require.fail("candidates", type(candidate).__name__, "trainers")
-            if candidate.event != first.event or candidate.public != self.public:
+            if candidate.event != reference.event or candidate.public != self.public:
                 raise InvalidInput(
                     "all candidates must have one price: the same data, batch, steps and noise. They may "
                     "differ in model, optimizer, learning rate and clip. Nothing was charged."
@@ -71,8 +72,8 @@ class TrainerTrials(RepeatedTrials):
 
     @property
     def identity(self) -> list[Any] | None:
-        """What a search is known by when it is gone on with: all of every candidate, and the weights that
-        its runs begin with; None, and so not gone on with, where a candidate has a function of its own."""
+        """What identifies a search when it is resumed: all of every candidate, and the weights that its runs
+        begin with; None, and so not resumed, where a candidate has a function of its own."""
         if not all(map(checkpoints.is_known, self.candidates)):
             return None
         facts = [checkpoints.identity(candidate, weights=True) for candidate in self.candidates]
@@ -94,7 +95,7 @@ class TrainerTrials(RepeatedTrials):
     def blob_size(self) -> int:
         sizes = [sum(int(t.numel()) for t in c.model.state_dict().values()) for c in self.candidates]
         names = [len(str(list(c.model.state_dict()))) for c in self.candidates]
-        # eight bytes each at most, in base64, with names and shapes
+        # At most eight bytes per number, in base64, with names and shapes.
         return 16 * max(sizes) + 8 * max(names) + (1 << 14)
 
     def rehearse(self, source: AnySource) -> None:
@@ -106,33 +107,33 @@ class TrainerTrials(RepeatedTrials):
         return examples_of(source, self.columns)
 
     def trial(self, data: Any, entropy: Entropy) -> tuple[int, int, Any]:
-        held = np.asarray(sampling.bernoulli(self.holdout, data.size, entropy), dtype=bool)
-        place = self.drawn(entropy)
-        trained = self.candidates[place](self._part(data, ~held), entropy=entropy).value
-        places, right = np.flatnonzero(held), 0
+        is_held_out = np.asarray(sampling.bernoulli(self.holdout, data.size, entropy), dtype=bool)
+        candidate = self.drawn(entropy)
+        model = self.candidates[candidate](self._subset(data, ~is_held_out), entropy=entropy).value
+        held_out, correct = np.flatnonzero(is_held_out), 0
         with torch.no_grad():
-            for start in range(0, len(places), _ROWS):
-                inputs, targets = data.take(places[start : start + _ROWS])
-                right += int((trained(inputs).argmax(1) == targets).sum())
-        score = self.noise(np.array([right * CELLS], dtype=np.int64), entropy=entropy)
-        return int(score[0]), place, (place, trained)
+            for start in range(0, len(held_out), _ROWS):
+                inputs, targets = data.take(held_out[start : start + _ROWS])
+                correct += int((model(inputs).argmax(1) == targets).sum())
+        score = self.noise(np.array([correct * CELLS], dtype=np.int64), entropy=entropy)
+        return int(score[0]), candidate, (candidate, model)
 
-    def _part(self, data: Any, members: Any) -> Examples:
-        inputs, targets = data.take(np.flatnonzero(members))
+    def _subset(self, data: Any, is_member: Any) -> Examples:
+        inputs, targets = data.take(np.flatnonzero(is_member))
         return Examples(inputs, targets, self.public)
 
     def blank(self, entropy: Entropy) -> Any:
         return 0, copy.deepcopy(self.candidates[0].model)
 
     def packed(self, model: Any) -> Any:
-        place, module = model
+        candidate, module = model
         tensors = {name: t.detach().contiguous() for name, t in module.state_dict().items()}
-        return [place, base64.b64encode(files.dump(tensors, {})).decode()]
+        return [candidate, base64.b64encode(files.dump(tensors, {})).decode()]
 
     def unpacked(self, packed: Any) -> Any:
-        place, raw = packed
-        module = copy.deepcopy(self.candidates[place].model)
-        module.load_state_dict(files.load(base64.b64decode(raw))[0])
+        candidate, encoded_weights = packed
+        module = copy.deepcopy(self.candidates[candidate].model)
+        module.load_state_dict(files.load(base64.b64decode(encoded_weights))[0])
         return module
 
 
@@ -153,21 +154,21 @@ def trainer_trials(
         raise InvalidInput("tuning of DP-SGD needs a delta above 0. Nothing was charged.")
     rows = max(1, round(public.declared_size("tuning") * (1 - search.holdout)))
     score_rho = _SCORE_SHARE * Fraction(_rho(trials, search.epsilon, delta, public.neighbors))
-    # any noise: the schedule is what is needed of it
+    # Any noise will do: only the schedule of these drafts is used.
     drafts = [
         clone(search.estimator)
-        .set_params(**setting, epsilon=None, noise_multiplier=1.0, n=rows)
+        .set_params(**parameters, epsilon=None, noise_multiplier=1.0, n=rows)
         .mechanism(public, target=target, features=features)
-        for setting in settings
+        for parameters in settings
     ]
     score = IntegerGaussian.for_rho(score_rho, sensitivity=CELLS, neighbors=public.neighbors).event
-    first = drafts[0]
+    reference = drafts[0]
 
-    def priced(multiplier: float) -> Event:
-        training = first.schedule.event(multiplier, public.neighbors, first.grid)
+    def price(multiplier: float) -> Event:
+        training = reference.schedule.event(multiplier, public.neighbors, reference.grid)
         return RepeatAndSelect(event=compose([training, score]), trials=trials)
 
-    multiplier = float(accounting.calibrate(priced, epsilon=search.epsilon, delta=delta, accountant="rdp"))
+    multiplier = float(accounting.calibrate(price, epsilon=search.epsilon, delta=delta, accountant="rdp"))
     return TrainerTrials(
         public=public,
         candidates=tuple(replace(draft, noise_multiplier=multiplier) for draft in drafts),
