@@ -123,7 +123,7 @@ def test_gaussian_candidates_get_more_than_half_of_epsilon() -> None:
     )
     with pytest.raises(InvalidInput, match="needs a delta"):
         poisson.mechanism(public, target="y")
-    nothing = renyi.blank(SeededEntropy(1))
+    nothing = renyi.untrained_model(SeededEntropy(1))
     assert np.isfinite(nothing.scores({"a": [0.0], "b": [0.0]})).all()
 
 

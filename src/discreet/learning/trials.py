@@ -103,12 +103,12 @@ class TrainerTrials(RepeatedTrials):
         for candidate in self.candidates:
             candidate.rehearse(source)
 
-    def loaded(self, source: Any) -> Any:
+    def load_data(self, source: Any) -> Any:
         return examples_of(source, self.columns)
 
     def trial(self, data: Any, entropy: Entropy) -> tuple[int, int, Any]:
         is_held_out = np.asarray(sampling.bernoulli(self.holdout, data.size, entropy), dtype=bool)
-        candidate = self.drawn(entropy)
+        candidate = self.draw_candidate(entropy)
         model = self.candidates[candidate](self._subset(data, ~is_held_out), entropy=entropy).value
         held_out, correct = np.flatnonzero(is_held_out), 0
         with torch.no_grad():
@@ -122,16 +122,16 @@ class TrainerTrials(RepeatedTrials):
         inputs, targets = data.take(np.flatnonzero(is_member))
         return Examples(inputs, targets, self.public)
 
-    def blank(self, entropy: Entropy) -> Any:
+    def untrained_model(self, entropy: Entropy) -> Any:
         return 0, copy.deepcopy(self.candidates[0].model)
 
-    def packed(self, model: Any) -> Any:
+    def pack_model(self, model: Any) -> Any:
         candidate, module = model
         tensors = {name: t.detach().contiguous() for name, t in module.state_dict().items()}
         return [candidate, base64.b64encode(files.dump(tensors, {})).decode()]
 
-    def unpacked(self, packed: Any) -> Any:
-        candidate, encoded_weights = packed
+    def unpack_model(self, packed_model: Any) -> Any:
+        candidate, encoded_weights = packed_model
         module = copy.deepcopy(self.candidates[candidate].model)
         module.load_state_dict(files.load(base64.b64decode(encoded_weights))[0])
         return module

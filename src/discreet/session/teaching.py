@@ -265,7 +265,7 @@ def built(
     progress: Any = None,
 ) -> tuple[PrivateTeachers, tuple[Any, ...] | None]:
     from ..learning.pate import PrivateTeachers
-    from ..learning.pate.labeller import rehearsed
+    from ..learning.pate.labeller import fit_made_up
     from ..learning.pate.teachers import can_train_apart
 
     public, source = session.public, session.curator.source
@@ -288,7 +288,7 @@ def built(
         # Models grow with the rows they see, and what does not fit becomes a default vote: made-up labels are
         # the hardest, and twice a teacher's share (512 rows where no size is declared) leaves room.
         rows = 512 if public.size is None else min(2 * public.size // teachers + 1, 4096)
-        size = len(rehearsed(learner, shape, classes, rows)) * 5 // 4 + (1 << 14)
+        size = len(fit_made_up(learner, shape, classes, rows)) * 5 // 4 + (1 << 14)
     if workers is None:
         cores = os.cpu_count() or 1
         workers = cores if cores > 1 and teachers > 1 and can_train_apart(learner) else 1

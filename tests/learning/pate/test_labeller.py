@@ -188,7 +188,7 @@ def test_one_person_moves_one_vote_whatever_they_hold() -> None:
         (X[kept], Y[kept], people[kept]),
     ):
         source = learning.Examples(x, y, public, people=who)
-        parts = mechanism._parts(source, sampling.SeededEntropy(5))
+        parts = mechanism._partition(source, sampling.SeededEntropy(5))
         ordered = [_sorted(part) for part in parts]
         models = ensemble.train(LogisticRegression(), ordered, 2, 4000, range(10), workers=1)
         counts.append(ensemble.votes(models, ASKED, 2))
@@ -245,7 +245,9 @@ def test_with_samples_that_overlap_one_person_moves_as_many_votes_as_are_paid_fo
         size=4000,
     )
     parts = [
-        mechanism._parts(learning.Examples(X[k], Y[k], public, people=people[k]), sampling.SeededEntropy(5))
+        mechanism._partition(
+            learning.Examples(X[k], Y[k], public, people=people[k]), sampling.SeededEntropy(5)
+        )
         for k in (np.ones(len(X), bool), kept)
     ]
     assert sum(len(x) for x, _ in parts[1]) == 3 * kept.sum()

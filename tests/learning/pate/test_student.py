@@ -13,7 +13,7 @@ import torch
 from discreet import DiscreetError
 from discreet.app import vote_plots
 from discreet.learning.pate import FixMatchStudent, Student, small_network, spread_labels, typical_examples
-from discreet.learning.pate.consistency import distorted
+from discreet.learning.pate.consistency import distort
 
 RNG = np.random.default_rng(0)
 KINDS = RNG.integers(0, 3, 300)
@@ -73,7 +73,7 @@ def test_a_network_learns_from_a_few_labels_by_consistency() -> None:
 
 def test_distorted_images_keep_their_shape_and_differ() -> None:
     x = torch.rand(4, 1, 12, 12)
-    strong = distorted(x, torch.Generator().manual_seed(1))
+    strong = distort(x, torch.Generator().manual_seed(1))
     assert strong.shape == x.shape
     assert not torch.equal(strong, x)
 

@@ -23,7 +23,7 @@ from discreet.learning import (
     KMeans,
     tabular,
 )
-from discreet.learning.tabular.bins import bin_counts, coded
+from discreet.learning.tabular.bins import bin_codes, bin_counts
 from discreet.learning.tabular.trees import _CELLS
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
@@ -61,12 +61,12 @@ def test_statistics_of_naive_bayes_move_by_at_most_what_is_claimed() -> None:
     mechanism = tabular.NaiveBayes(public=public(), design=DESIGN, epsilon=1.0)
     x, _ = read(HOSTILE, mechanism.public)
     rows = mechanism._statistics(x)
-    moved = mechanism.moved
+    moved = mechanism.sensitivity
     assert np.abs(rows).sum(axis=1).max() <= moved.l1
     assert (rows**2).sum(axis=1).max() <= moved.l2_squared
     assert np.abs(rows).sum(axis=1).max() > 0.99 * moved.l1, "the bound is reached: half of it would fail"
     assert (rows**2).sum(axis=1).max() > 0.99 * moved.l2_squared
-    twice = replace(mechanism, public=public(REPLACE)).moved
+    twice = replace(mechanism, public=public(REPLACE)).sensitivity
     assert (twice.l1, twice.l2_squared) == (2 * moved.l1, 4 * moved.l2_squared)
 
 
@@ -74,8 +74,8 @@ def test_sums_of_clusters_move_by_at_most_what_is_claimed() -> None:
     mechanism = tabular.Lloyd(public=public(), design=replace(DESIGN, target=None), epsilon=1.0, clusters=3)
     x, _ = read(HOSTILE, mechanism.public)
     cells = np.concatenate([np.full((len(x), 1), mechanism.weight), np.rint(x * 1024)], axis=1)
-    assert np.abs(cells).sum(axis=1).max() == mechanism.moved.l1
-    assert (cells**2).sum(axis=1).max() == mechanism.moved.l2_squared
+    assert np.abs(cells).sum(axis=1).max() == mechanism.sensitivity.l1
+    assert (cells**2).sum(axis=1).max() == mechanism.sensitivity.l2_squared
     assert 2 <= mechanism.steps <= 7
     assert acc.epsilon(mechanism.event, delta=0) <= 1.0
 
@@ -104,7 +104,7 @@ def test_qualities_of_splits_move_within_the_range_that_the_rate_is_for(criterio
 def test_bins_hold_every_row_and_residuals_stay_on_their_grid() -> None:
     mechanism = tabular.AdditiveBoosting(public=public(), design=DESIGN, epsilon=1.0, delta=1e-6)
     x, y = read(HOSTILE, mechanism.public)
-    codes = coded(x, DESIGN, mechanism.public, 256)
+    codes = bin_codes(x, DESIGN, mechanism.public, 256)
     assert (codes >= 0).all()
     assert (codes < bin_counts(DESIGN, mechanism.public, 256)).all()
     far = mechanism._sums(
@@ -114,7 +114,7 @@ def test_bins_hold_every_row_and_residuals_stay_on_their_grid() -> None:
     assert mechanism.noises[0].l2_squared == 4
     assert acc.epsilon(mechanism.event, delta=1e-6) <= 1.0
     assert np.isfinite(
-        mechanism.fitted(x, y, SeededEntropy(2)).scores({"a": [0], "b": [None], "f": [True], "k": ["?"]})
+        mechanism.fit_rows(x, y, SeededEntropy(2)).scores({"a": [0], "b": [None], "f": [True], "k": ["?"]})
     ).all()
 
 

@@ -132,7 +132,7 @@ def test_one_row_moves_the_sparse_minimizer_by_no_more_than_is_claimed(loss: Any
             for rows, targets in [(x, y), (np.vstack([x, sign * extreme]), np.concatenate([y, target]))]
         ]
         worst = max(worst, float(((points[0] - points[1]) ** 2).sum()))
-    assert worst <= mechanism.moved.l2_squared
+    assert worst <= mechanism.sensitivity.l2_squared
 
 
 def test_a_mutant_with_a_fifth_of_the_squared_losss_lipschitz_constant_is_caught() -> None:
@@ -144,8 +144,8 @@ def test_a_mutant_with_a_fifth_of_the_squared_losss_lipschitz_constant_is_caught
     moved = mechanism._solve(mechanism._problems(rows, np.ones(1))[0])
     moved = moved - mechanism._solve(mechanism._problems(none, np.zeros(0))[0])
     cells = float(moved[0] / mechanism.cell)
-    assert cells**2 <= mechanism.moved.l2_squared
-    assert cells**2 > mechanism.moved.l2_squared / 25
+    assert cells**2 <= mechanism.sensitivity.l2_squared
+    assert cells**2 > mechanism.sensitivity.l2_squared / 25
 
 
 def law_of_the_minimizer(mechanism: Any, rows: list[Any], edges: Any) -> Any:

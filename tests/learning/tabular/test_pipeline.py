@@ -12,7 +12,7 @@ import discreet as dp
 from discreet import Bounds, Budget, Categories, InvalidInput, Public
 from discreet import accounting as acc
 from discreet.learning import GaussianNB, LogisticRegression, PrivatePipeline, tabular
-from discreet.learning.tabular.pipeline import narrowed
+from discreet.learning.tabular.pipeline import narrow_bounds
 
 ROWS = 4000
 SCHEMA = {"pay": Bounds(0, 2e4), "ward": Categories(["a", "b"]), "ill": Categories(["no", "yes"])}
@@ -84,5 +84,5 @@ def test_what_is_refused_costs_nothing() -> None:
 def test_narrowed_bounds_are_never_empty_and_stay_inside() -> None:
     public = Public(schema=SCHEMA, size=5)
     for low, high in [(5.0, 5.0), (-9.0, 4e4), (9.0, 3.0), (float("nan"), 1.0), (2e4, 2e4), (0.0, 0.0)]:
-        bounds = narrowed(public, [("pay", low, high)]).bounds("pay")
+        bounds = narrow_bounds(public, [("pay", low, high)]).bounds("pay")
         assert 0 <= bounds.lower < bounds.upper <= 2e4

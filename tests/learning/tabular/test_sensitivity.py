@@ -73,10 +73,10 @@ def test_one_row_moves_the_minimizer_by_no_more_than_is_claimed(loss: Any, weigh
         for positive in (False, True):
             moved = solution(mechanism, [*rest, (*row, label(loss, positive))]) - solution(mechanism, rest)
             worst = max(worst, float(moved @ moved))
-            assert np.abs(moved).sum() <= mechanism.moved.l1
-    assert worst <= mechanism.moved.l2_squared
+            assert np.abs(moved).sum() <= mechanism.sensitivity.l1
+    assert worst <= mechanism.sensitivity.l2_squared
     # the mutants: a third of the sensitivity, or class weights that were forgotten
-    assert worst > mechanism.moved.l2_squared / 9
+    assert worst > mechanism.sensitivity.l2_squared / 9
 
 
 def test_a_mutant_that_forgets_class_weights_or_the_second_row_is_caught() -> None:
@@ -85,12 +85,12 @@ def test_a_mutant_that_forgets_class_weights_or_the_second_row_is_caught() -> No
     forgetful = learner(tabular.OutputPerturbation, loss, regularization=20.0)
     rest, row = [(0.3, -0.2, "c0")], (1.0, 1.0, "c1")
     moved = (solution(weighted, [*rest, row]) - solution(weighted, rest)) * weighted.cell / forgetful.cell
-    assert moved @ moved > forgetful.moved.l2_squared
+    assert moved @ moved > forgetful.sensitivity.l2_squared
     replaced = learner(tabular.OutputPerturbation, loss, public=facts(REPLACE, size=2), regularization=20.0)
     added = learner(tabular.OutputPerturbation, loss, regularization=20.0)
     opposite = (-1.0, -1.0, "c1")
     moved = solution(replaced, [*rest, row]) - solution(replaced, [*rest, opposite])
-    assert moved @ moved <= replaced.moved.l2_squared
+    assert moved @ moved <= replaced.sensitivity.l2_squared
     moved = moved * replaced.cell / added.cell
     # at weights near 0 a row's slope is 1/2: two opposite rows together reach what one may move, and with a
     # weight of 2 pass it
@@ -102,8 +102,8 @@ def test_a_mutant_that_forgets_class_weights_or_the_second_row_is_caught() -> No
         regularization=20.0,
     )
     moved = solution(heavy, [*rest, row]) - solution(heavy, [*rest, opposite])
-    assert moved @ moved > heavy.moved.l2_squared / 5
-    assert moved @ moved <= heavy.moved.l2_squared
+    assert moved @ moved > heavy.sensitivity.l2_squared / 5
+    assert moved @ moved <= heavy.sensitivity.l2_squared
 
 
 def densities(mechanism: Any, rows: list[Any], grid: np.ndarray) -> np.ndarray:
@@ -309,4 +309,4 @@ def test_integer_gradients_have_the_sensitivity_that_is_claimed() -> None:
     (problem,) = mechanism._problems(x, y)
     far = mechanism._integer_gradient(problem, np.array([-50.0, -50.0]))
     squared = int(far @ far)
-    assert mechanism.moved.l2_squared / 1.02 < squared <= mechanism.moved.l2_squared
+    assert mechanism.sensitivity.l2_squared / 1.02 < squared <= mechanism.sensitivity.l2_squared

@@ -104,7 +104,7 @@ def test_integer_gradients_and_minimizers_stay_within_their_sensitivities() -> N
     gradient = learner(tabular.GradientPerturbation, delta=1e-5)
     task = problem(1)
     far = gradient._integer_gradient(task, np.concatenate([np.full(3, 60.0), np.full(3 * K - 3, -60.0)]))
-    assert int(far @ far) <= gradient.moved.l2_squared
+    assert int(far @ far) <= gradient.sensitivity.l2_squared
     output = learner(tabular.OutputPerturbation, regularization=2.0)
     whole = replace(problem(30, 2.0), linear=np.zeros(3 * K))
     without = replace(whole, x=whole.x[1:], y=whole.y[1:])
@@ -128,4 +128,4 @@ def test_a_softmax_needs_less_than_one_model_for_each_class() -> None:
     weighted = learner(class_weights=(1, 1, 1, 5))
     assert weighted.facts.determinant(1.0) > learner().facts.determinant(1.0)
     x, targets = np.zeros((0, 3), dtype=np.float32), np.zeros(0)
-    assert len(weighted.fitted(x, targets, SeededEntropy(1)).weights) == K
+    assert len(weighted.fit_rows(x, targets, SeededEntropy(1)).weights) == K

@@ -20,7 +20,8 @@ from ..._errors import InvalidInput
 
 
 def small_network(classes: int, channels: int = 1, width: int = 32) -> nn.Module:
-    """Three convolutions with group normalization, an average over positions, and a linear layer."""
+    """Return a network of three convolutions with group normalization, an average over positions, and a
+    linear layer."""
 
     def block(before: int, after: int) -> list[nn.Module]:
         return [nn.Conv2d(before, after, 3, padding=1), nn.GroupNorm(8, after), nn.ReLU()]
@@ -66,9 +67,9 @@ class FixMatchStudent:
     def fit(self, images: Any, labels: Any) -> FixMatchStudent:
         """Fit to public images (n, channels, height, width) with labels, -1 (or None) where there is none."""
         x = _images(images)
-        known = torch.tensor([-1 if label is None else int(label) for label in labels])
-        answered = torch.nonzero(known >= 0).flatten()
-        if len(torch.unique(known[answered])) < 2:
+        targets = torch.tensor([-1 if label is None else int(label) for label in labels])
+        labelled = torch.nonzero(targets >= 0).flatten()
+        if len(torch.unique(targets[labelled])) < 2:
             raise InvalidInput(
                 "a student needs labels of at least two classes. Nothing was trained. Buy more answers."
             )
@@ -78,35 +79,38 @@ class FixMatchStudent:
             model = (
                 small_network(self.classes, x.shape[1]) if self.model is None else copy.deepcopy(self.model)
             )
-            self.network_ = self._train(model, x, known, answered, generator)
+            self.network_ = self._train(model, x, targets, labelled, generator)
         return self
 
     def _train(
-        self, model: nn.Module, x: Tensor, known: Tensor, answered: Tensor, generator: torch.Generator
+        self, model: nn.Module, x: Tensor, targets: Tensor, labelled: Tensor, generator: torch.Generator
     ) -> nn.Module:
+        """Train by FixMatch, and return the moving average of the network's weights."""
         mean = copy.deepcopy(model).eval()
         optimizer = torch.optim.Adam(model.parameters(), lr=self.lr)
         for step in range(self.steps):
             optimizer.param_groups[0]["lr"] = self.lr * math.cos(7 * math.pi * step / (16 * self.steps))
-            few = answered[torch.randint(len(answered), (self.labelled,), generator=generator)]
-            many = torch.randint(len(x), (self.unlabelled,), generator=generator)
+            labelled_batch = labelled[torch.randint(len(labelled), (self.labelled,), generator=generator)]
+            unlabelled_batch = torch.randint(len(x), (self.unlabelled,), generator=generator)
             with torch.no_grad():
-                chances = model(distorted(x[many], generator, weak=True)).softmax(1)
-                sure, guess = chances.max(1)
+                probabilities = model(distort(x[unlabelled_batch], generator, weak=True)).softmax(1)
+                confidence, pseudo_labels = probabilities.max(1)
             weak, strong = (
-                distorted(x[few], generator, weak=True),
-                distorted(x[many], generator, degrees=self.degrees),
+                distort(x[labelled_batch], generator, weak=True),
+                distort(x[unlabelled_batch], generator, degrees=self.degrees),
             )
             scores = model(torch.cat([weak, strong]))
-            loss = nn.functional.cross_entropy(scores[: len(few)], known[few])
-            own = nn.functional.cross_entropy(scores[len(few) :], guess, reduction="none")
+            loss = nn.functional.cross_entropy(scores[: len(labelled_batch)], targets[labelled_batch])
+            consistency_loss = nn.functional.cross_entropy(
+                scores[len(labelled_batch) :], pseudo_labels, reduction="none"
+            )
             optimizer.zero_grad()
-            torch.autograd.backward(loss + (own * (sure >= self.sure)).mean())
+            torch.autograd.backward(loss + (consistency_loss * (confidence >= self.sure)).mean())
             optimizer.step()
             with torch.no_grad():
-                keep = min(self.average, (1 + step) / (10 + step))
-                for kept, new in zip(mean.parameters(), model.parameters(), strict=True):
-                    kept.lerp_(new, 1 - keep)
+                decay = min(self.average, (1 + step) / (10 + step))
+                for mean_weights, weights in zip(mean.parameters(), model.parameters(), strict=True):
+                    mean_weights.lerp_(weights, 1 - decay)
             if self.progress is not None:
                 self.progress(step + 1, self.steps)
         return mean
@@ -114,35 +118,35 @@ class FixMatchStudent:
     @torch.no_grad()
     def probabilities(self, images: Any) -> Any:
         """Return the probabilities of each class."""
-        parts = [self.network_(part).softmax(1) for part in torch.split(_images(images), 256)]
-        return torch.cat(parts).numpy()
+        batches = [self.network_(batch).softmax(1) for batch in torch.split(_images(images), 256)]
+        return torch.cat(batches).numpy()
 
     def predict(self, images: Any) -> Any:
         """Return the class numbers of new images."""
         return self.probabilities(images).argmax(1)
 
     def score(self, images: Any, y: Any) -> float:
-        """The share of new images whose class is right."""
+        """Return the accuracy on new images."""
         return float(np.mean(self.predict(images) == np.asarray(y)))
 
 
-def distorted(
+def distort(
     images: Tensor, generator: torch.Generator, *, weak: bool = False, degrees: float = 20.0
 ) -> Tensor:
-    """Copies that are moved by up to 2 pixels (`weak`), or rotated, resized, sheared, moved and partly
+    """Return copies that are moved by up to 2 pixels (`weak`), or rotated, resized, sheared, moved and partly
     erased."""
     n, _, height, width = images.shape
 
     def uniform(bound: float) -> Tensor:
         return (torch.rand(n, generator=generator) * 2 - 1) * bound
 
-    move = 2 if weak else 3
+    pixels = 2 if weak else 3
     angle = uniform(0.0 if weak else math.radians(degrees))
     scale, shear = 1 + uniform(0.0 if weak else 0.2), uniform(0.0 if weak else 0.2)
     cos, sin = torch.cos(angle), torch.sin(angle)
-    first = torch.stack([cos * scale, (shear * cos - sin) * scale, uniform(2 * move / width)], 1)
-    second = torch.stack([sin * scale, (shear * sin + cos) * scale, uniform(2 * move / height)], 1)
-    grid = nn.functional.affine_grid(torch.stack([first, second], 1), list(images.shape), align_corners=False)
+    x_row = torch.stack([cos * scale, (shear * cos - sin) * scale, uniform(2 * pixels / width)], 1)
+    y_row = torch.stack([sin * scale, (shear * sin + cos) * scale, uniform(2 * pixels / height)], 1)
+    grid = nn.functional.affine_grid(torch.stack([x_row, y_row], 1), list(images.shape), align_corners=False)
     out = nn.functional.grid_sample(images, grid, align_corners=False)
     if weak:
         return out
@@ -150,8 +154,8 @@ def distorted(
     tops = torch.randint(height - side + 1, (n, 1, 1, 1), generator=generator)
     lefts = torch.randint(width - side + 1, (n, 1, 1, 1), generator=generator)
     rows, columns = torch.arange(height).view(1, 1, -1, 1), torch.arange(width).view(1, 1, 1, -1)
-    erased = (rows >= tops) & (rows < tops + side) & (columns >= lefts) & (columns < lefts + side)
-    return out.masked_fill(erased, 0.0)
+    is_erased = (rows >= tops) & (rows < tops + side) & (columns >= lefts) & (columns < lefts + side)
+    return out.masked_fill(is_erased, 0.0)
 
 
 def _images(images: Any) -> Tensor:

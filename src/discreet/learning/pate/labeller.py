@@ -1,5 +1,5 @@
-"""The labeller as a mechanism: teachers are trained at the start, when all is paid, and answer questions
-about public inputs until the quota is used up."""
+"""The labeller as a mechanism (PATE): teachers are trained at the start, when all is paid, and vote on public
+inputs until the quota is used up."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ BLOB = "teachers"
 _LARGEST = 1 << 30
 
 
-def _spelled(part: Any) -> str:
+def _settings_text(component: Any) -> str:
     """Return all settings of an aggregator as one text."""
     try:
-        return json.dumps(_registry.to_json(part), sort_keys=True)
+        return json.dumps(_registry.to_json(component), sort_keys=True)
     except DescriptionError:
-        return repr(part)
+        return repr(component)
 
 
 @named("learning.Labels")
 class Labels(NamedTuple):
-    """The answers to a batch: the number of a class, or None where it was refused; the noisy count of each
-    winner where the aggregator tells it; which answers are the student's own; and how many of the batch were
-    asked before the quota ended."""
+    """Holds the answers to a batch: the number of a class, or None where it was refused; the noisy count of
+    each winner where the aggregator releases it; which answers are the student's own; and how many of the
+    batch were asked before the quota ended."""
 
     labels: tuple[int | None, ...]
     counts: tuple[int | None, ...]
@@ -51,7 +51,7 @@ class Labels(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PublicInputs:
-    """A question: inputs that are public, one per row, and for an interactive aggregator the student's own
+    """Asks for labels of public inputs, one per row; for an interactive aggregator with the student's own
     probabilities of each class."""
 
     x: Array = field(repr=False)
@@ -61,13 +61,14 @@ class PublicInputs:
 @described("learning.CostQuestion")
 @dataclass(frozen=True, slots=True)
 class CostQuestion:
-    """A question: the sanitized data-dependent cost of all answers so far. Answered once; it ends the
+    """Asks for the sanitized data-dependent cost of all answers so far. Answered once; it ends the
     labeller."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateTeachers:
-    """Teachers on disjoint parts of private examples, and an aggregator that answers for them (PATE).
+    """Trains teachers on disjoint parts of private examples, and answers with an aggregate of their votes
+    (PATE).
 
     `learner` is the steward's trusted code: anything with `fit(x, y)` and `predict(x)`, of which every
     teacher is a copy. `columns` says which columns of a table are features and target; examples need none.
@@ -138,9 +139,9 @@ class PrivateTeachers:
                 f"column {self.columns.target!r} is no class: declare Categories or Boolean for it. "
                 f"Nothing was charged or read."
             )
-        declared = 2 if isinstance(fact, Boolean) else len(fact.values)
-        if declared != self.classes:
-            raise _require.fail("classes", self.classes, f"{declared}, as the target declares")
+        declared_classes = 2 if isinstance(fact, Boolean) else len(fact.values)
+        if declared_classes != self.classes:
+            raise _require.fail("classes", self.classes, f"{declared_classes}, as the target declares")
 
     @property
     def event(self) -> Event:
@@ -160,17 +161,17 @@ class PrivateTeachers:
         return int(self.teachers) * (int(self.size) + 8)
 
     def error(self, confidence: float = 0.95) -> int:
-        """In votes: where one class leads by so many, what is answered is that class with probability
+        """Return a lead in votes: where one class leads by so many, that class is answered with probability
         `confidence` (or it is answered at all, where answers are exact)."""
         _require.open_probability(confidence=confidence)
         return int(self.aggregator.lead(confidence, self.classes))
 
     @property
     def _trained(self) -> list[Any]:
-        """What a labeller that goes on must have again: numbers that a blob of teachers is read by, and how
+        """What identifies a labeller when it is resumed: numbers that a blob of teachers is read by, and how
         votes are answered, of which the price alone does not say everything."""
         numbers = [int(n) for n in (self.teachers, self.classes, self.size)]
-        return [*numbers, _spelled(self.aggregator), _spelled(self.sanitize)]
+        return [*numbers, _settings_text(self.aggregator), _settings_text(self.sanitize)]
 
     def rehearse(self, source: AnySource) -> None:
         """Fit the learner to made-up examples and ask it: what fails then fails for other reasons than the
@@ -180,10 +181,10 @@ class PrivateTeachers:
             raise InvalidInput("teachers take examples whose inputs are one tensor. Nothing was charged.")
         if tuple(inputs.shape[1:]) != tuple(self.shape):
             raise _require.fail("shape", self.shape, f"{tuple(inputs.shape[1:])}, as the examples are")
-        raw = rehearsed(self.learner, tuple(self.shape), self.classes)
-        if len(raw) > self.size:
+        teacher = fit_made_up(self.learner, tuple(self.shape), self.classes)
+        if len(teacher) > self.size:
             raise InvalidInput(
-                f"a teacher fitted to made-up examples takes {len(raw):,} bytes, more than "
+                f"a teacher fitted to made-up examples takes {len(teacher):,} bytes, more than "
                 f"size={self.size:,}. Nothing was charged or read. Give more room, or smaller teachers."
             )
         if self.workers > 1 and not ensemble.can_train_apart(self.learner):
@@ -196,7 +197,7 @@ class PrivateTeachers:
     def start(self, source: AnySource, *, entropy: Entropy, drawer: Any = None) -> State:
         """Train the teachers and seal them; without a drawer they are part of the (secret) state."""
         check_source(self.public, source, examples=True)
-        parts = self._parts(source, entropy)
+        parts = self._partition(source, entropy)
         seeds = [entropy.integer(63) for _ in range(self.teachers)]
         models = ensemble.train(
             self.learner,
@@ -244,6 +245,7 @@ class PrivateTeachers:
     def _labels(
         self, state: State, counts: Ints, predictions: Any, entropy: Entropy
     ) -> tuple[State, Release]:
+        """Aggregate the votes on each input until the quota ends."""
         answers, history = [], list(state["history"])
         for row, prediction in zip(counts, predictions, strict=True):
             try:
@@ -253,18 +255,19 @@ class PrivateTeachers:
                 break
             answers.append(vote)
             if self.sanitize is not None:
-                answered = vote.label is not None and not vote.reinforced
-                history.append(spelled(record(self.aggregator, row, answered, prediction), self.classes))
-        missing = len(counts) - len(answers)
+                is_answered = vote.label is not None and not vote.reinforced
+                history.append(spelled(record(self.aggregator, row, is_answered, prediction), self.classes))
+        unanswered = len(counts) - len(answers)
         value = Labels(
-            tuple(v.label for v in answers) + (None,) * missing,
-            tuple(v.votes for v in answers) + (None,) * missing,
-            tuple(v.reinforced for v in answers) + (False,) * missing,
+            tuple(v.label for v in answers) + (None,) * unanswered,
+            tuple(v.votes for v in answers) + (None,) * unanswered,
+            tuple(v.reinforced for v in answers) + (False,) * unanswered,
             len(answers),
         )
-        return {**state, "history": history}, self._released(value, entropy)
+        return {**state, "history": history}, self._make_release(value, entropy)
 
     def _cost(self, state: State, source: AnySource, entropy: Entropy) -> tuple[State, Release]:
+        """Release the sanitized data-dependent cost, and close the labeller."""
         if self.sanitize is None:
             raise InvalidInput(
                 "the sanitized cost was not paid for. Nothing was released. Start a labeller with "
@@ -273,25 +276,25 @@ class PrivateTeachers:
         _touch(source)
         history = [recalled(text) for text in state["history"]]
         value = self.sanitize(self.aggregator, history, delta=self.delta, entropy=entropy)
-        return {**state, "history": [], "closed": True}, self._released(value, entropy)
+        return {**state, "history": [], "closed": True}, self._make_release(value, entropy)
 
-    def _released(self, value: Any, entropy: Entropy) -> Release:
+    def _make_release(self, value: Any, entropy: Entropy) -> Release:
         return release(value, event=NoOp(neighbors=self.public.neighbors), entropy=entropy)
 
-    def _parts(self, source: AnySource, entropy: Entropy) -> list[tuple[Array, Ints]]:
+    def _partition(self, source: AnySource, entropy: Entropy) -> list[tuple[Array, Ints]]:
         """Return the examples of each teacher."""
         examples = examples_of(source, self.columns)
-        rows, owners = _whose(examples)
+        rows, owners = _rows_and_owners(examples)
         names = None if examples.people is None else examples.people.names.to_pylist()
-        dealt = ensemble.deal(examples.size, names, self.teachers, entropy, overlap=self.overlap)
+        teachers_of = ensemble.deal(examples.size, names, self.teachers, entropy, overlap=self.overlap)
         order = np.asarray(sampling.permutation(len(rows), entropy), dtype=np.int64)
-        rows, dealt = rows[order], dealt[owners[order]]
+        rows, teachers_of = rows[order], teachers_of[owners[order]]
         parts = []
         for number in range(self.teachers):
-            x, y = examples.take(rows[(dealt == number).any(1)])
+            x, y = examples.take(rows[(teachers_of == number).any(1)])
             targets = np.asarray(y, dtype=np.float64).reshape(len(x), -1)[:, 0] if len(x) else np.zeros(0)
-            known = np.isin(targets, np.arange(self.classes))
-            parts.append((np.asarray(x)[known], targets[known].astype(np.int64)))
+            has_label = np.isin(targets, np.arange(self.classes))
+            parts.append((np.asarray(x)[has_label], targets[has_label].astype(np.int64)))
         return parts
 
     def _inputs(self, x: Any) -> Array:
@@ -322,40 +325,40 @@ class PrivateTeachers:
 
     def _check_room(self, state: State, length: int) -> None:
         check_open(self.aggregator, state)
-        left = self.aggregator.queries - state["asked"]
-        if length > left:
+        remaining = self.aggregator.queries - state["asked"]
+        if length > remaining:
             raise Halted(
-                f"{length} inputs were asked, and {max(left, 0)} of the {self.aggregator.queries} questions "
-                f"that were paid for are left. Nothing was drawn or released. Ask fewer, or train a "
-                f"student on the answers."
+                f"{length} inputs were asked, and {max(remaining, 0)} of the {self.aggregator.queries} "
+                f"questions that were paid for are left. Nothing was drawn or released. Ask fewer, or train "
+                f"a student on the answers."
             )
 
 
-def rehearsed(learner: Any, shape: tuple[int, ...], classes: int, rows: int = 0) -> bytes:
+def fit_made_up(learner: Any, shape: tuple[int, ...], classes: int, rows: int = 0) -> bytes:
     """Return a teacher fitted to made-up examples, as bytes; refused in its own words if that fails."""
     generator = np.random.default_rng(0)
     x = generator.random((max(rows, 8 * classes), *shape), dtype=np.float32)
     y = np.arange(len(x)) % classes
     try:
         with ensemble.quiet(), ensemble.seeded(0):
-            teacher = ensemble.fitted(learner, x, y)
-            predicted = np.asarray(teacher.predict(x))
-            raw = pickle.dumps(teacher, protocol=5)
+            teacher = ensemble.fit_copy(learner, x, y)
+            predictions = np.asarray(teacher.predict(x))
+            model_bytes = pickle.dumps(teacher, protocol=5)
             pickle.dumps(learner, protocol=5)
     except Exception as error:
         raise InvalidInput(
             f"the learner failed on made-up examples: {type(error).__name__}: {error}. Nothing "
             f"was charged or read."
         ) from error
-    if predicted.shape != (len(x),) or not np.isin(predicted, np.arange(classes)).all():
+    if predictions.shape != (len(x),) or not np.isin(predictions, np.arange(classes)).all():
         raise InvalidInput(
             f"the learner's predict must give one class number from 0 to {classes - 1} for each input. "
             f"Nothing was charged or read."
         )
-    return raw
+    return model_bytes
 
 
-def _whose(examples: Any) -> tuple[Ints, Ints]:
+def _rows_and_owners(examples: Any) -> tuple[Ints, Ints]:
     """Return the rows that take part, and the number of each one's unit."""
     if examples.people is None:
         rows = np.arange(examples.size, dtype=np.int64)
@@ -365,7 +368,8 @@ def _whose(examples: Any) -> tuple[Ints, Ints]:
 
 
 def _touch(source: Any) -> None:
-    """From here on private data are used. A table that is not there (a rehearsal of the curator) says so."""
+    """Read no rows, but mark that private data are used from here on: a table that is not there (a rehearsal
+    of the curator) raises now."""
     batches = getattr(source, "batches", None)
     if callable(batches):
         batches(())

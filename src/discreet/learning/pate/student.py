@@ -42,17 +42,16 @@ def typical_examples(x: Any, number: int, *, seed: int = 0, clusters: Any = None
     model = clusters or KMeans(number, n_init=1, max_iter=50, random_state=seed).fit(points)
     distances = ((points - model.cluster_centers_[model.labels_]) ** 2).sum(1)
     order = np.lexsort((distances, model.labels_))
-    first = np.unique(model.labels_[order], return_index=True)[1]
+    nearest = np.unique(model.labels_[order], return_index=True)[1]
     sizes = np.bincount(model.labels_, minlength=number)
-    chosen = order[first]
-    return np.asarray(chosen[np.argsort(-sizes[model.labels_[chosen]], kind="stable")])
+    examples = order[nearest]
+    return np.asarray(examples[np.argsort(-sizes[model.labels_[examples]], kind="stable")])
 
 
 def spread_labels(
     x: Any, labels: Any, classes: int, *, neighbors: int = 10, alpha: float = 0.9, steps: int = 60
 ) -> Array:
-    """Scores of every class for every input: those of the labelled ones, carried along a graph of nearest
-    neighbors.
+    """Return scores of every class for every input: labels are propagated along a graph of nearest neighbors.
 
     `labels` has a class number, or -1 where there is none, for each input. F <- alpha S F + (1 - alpha) Y
     with S the normalized adjacency of the symmetric graph, `steps` times; rows are then shares. Classes are
@@ -62,8 +61,8 @@ def spread_labels(
     from scipy import sparse
     from sklearn.neighbors import kneighbors_graph
 
-    points, known = _matrix(x), np.asarray(labels, dtype=np.int64)
-    if known.shape != (len(points),) or (known >= classes).any():
+    points, targets = _matrix(x), np.asarray(labels, dtype=np.int64)
+    if targets.shape != (len(points),) or (targets >= classes).any():
         raise InvalidInput("labels must have a class number, or -1, for each input. Nothing was computed.")
     _require.integer(neighbors=neighbors, steps=steps, at_least=1)
     _require.open_probability(alpha=alpha)
@@ -72,8 +71,8 @@ def spread_labels(
     root = sparse.diags(1 / np.sqrt(np.maximum(np.asarray(graph.sum(1)).ravel(), 1)))
     step = root @ graph @ root
     seeds = np.zeros((len(points), classes))
-    answered = np.flatnonzero(known >= 0)
-    seeds[answered, known[answered]] = 1
+    labelled = np.flatnonzero(targets >= 0)
+    seeds[labelled, targets[labelled]] = 1
     scores = seeds.copy()
     for _ in range(steps):
         scores = alpha * (step @ scores) + (1 - alpha) * seeds
@@ -110,9 +109,9 @@ class Student:
         points = _matrix(x)
         if self.reduce is not None and self.reduce < min(points.shape):
             self._reduction = PCA(self.reduce, random_state=self.seed).fit(points)
-        return self.reduced(points)
+        return self.reduce_inputs(points)
 
-    def reduced(self, x: Any) -> Array:
+    def reduce_inputs(self, x: Any) -> Array:
         points = _matrix(x)
         return points if self._reduction is None else np.asarray(self._reduction.transform(points))
 
@@ -120,29 +119,29 @@ class Student:
         """Fit to public inputs with labels, -1 (or None) where there is none."""
         from sklearn.svm import SVC
 
-        points = self.prepare(x) if self._reduction is None else self.reduced(x)
-        known = np.array([-1 if label is None else int(label) for label in labels], np.int64)
-        answered = np.flatnonzero(known >= 0)
-        if len(np.unique(known[answered])) < 2:
+        points = self.prepare(x) if self._reduction is None else self.reduce_inputs(x)
+        targets = np.array([-1 if label is None else int(label) for label in labels], np.int64)
+        labelled = np.flatnonzero(targets >= 0)
+        if len(np.unique(targets[labelled])) < 2:
             raise InvalidInput(
                 "a student needs labels of at least two classes. Nothing was trained. Buy more answers."
             )
         if self.semi:
-            scores = spread_labels(points, known, self.classes, neighbors=self.neighbors, alpha=self.alpha)
+            scores = spread_labels(points, targets, self.classes, neighbors=self.neighbors, alpha=self.alpha)
             certain = np.argsort(-scores.max(1), kind="stable")[: round(len(points) * (1 - self.drop))]
-            points, known = points[certain], scores.argmax(1)[certain]
+            points, targets = points[certain], scores.argmax(1)[certain]
         else:
-            points, known = points[answered], known[answered]
+            points, targets = points[labelled], targets[labelled]
         model = self.model if self.model is not None else SVC(C=10, gamma="scale")
-        self.fitted_ = model.fit(points, known)
+        self.fitted_ = model.fit(points, targets)
         return self
 
     def predict(self, x: Any) -> Array:
         """Return the class numbers of new inputs."""
-        return np.asarray(self.fitted_.predict(self.reduced(x)))
+        return np.asarray(self.fitted_.predict(self.reduce_inputs(x)))
 
     def score(self, x: Any, y: Any) -> float:
-        """The share of new inputs whose class is right."""
+        """Return the accuracy on new inputs."""
         return float(np.mean(self.predict(x) == np.asarray(y)))
 
 

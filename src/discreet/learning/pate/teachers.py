@@ -1,4 +1,4 @@
-"""Teachers: one model for each of many disjoint parts of the data, trained by themselves, sealed, and asked
+"""Teachers of PATE: one model for each of many disjoint parts of the data, trained apart, sealed, and asked
 for their votes.
 
 What happens to one teacher (an exception, a part with one class, a model that is too large, an answer that is
@@ -52,19 +52,19 @@ def deal(
                are uniform to 2^-100.
     """
     key = None if names is None else entropy.bytes(32)
-    dealt = np.empty((units, overlap), np.int64)
-    for place, last in enumerate(range(teachers - overlap, teachers)):
+    teachers_of = np.empty((units, overlap), np.int64)
+    for position, largest in enumerate(range(teachers - overlap, teachers)):
         if names is None:
-            drawn = np.asarray(sampling.uniform_below(last + 1, units, entropy), dtype=np.int64)
+            draws = np.asarray(sampling.uniform_below(largest + 1, units, entropy), dtype=np.int64)
         else:
-            drawn = np.array([_hashed(name, place, key) % (last + 1) for name in names], np.int64)
-        before = (dealt[:, :place] == drawn[:, None]).any(1)
-        dealt[:, place] = np.where(before, last, drawn)
-    return dealt
+            draws = np.array([_keyed_hash(name, position, key) % (largest + 1) for name in names], np.int64)
+        is_repeated = (teachers_of[:, :position] == draws[:, None]).any(1)
+        teachers_of[:, position] = np.where(is_repeated, largest, draws)
+    return teachers_of
 
 
-def _hashed(name: Any, place: int, key: Any) -> int:
-    text = f"{place}:{name!r}".encode()
+def _keyed_hash(name: Any, position: int, key: Any) -> int:
+    text = f"{position}:{name!r}".encode()
     return int.from_bytes(hashlib.blake2b(text, key=key, digest_size=16).digest(), "little")
 
 
@@ -86,13 +86,13 @@ def train(
     """
     jobs = [(learner, x, y, classes, size, seed) for (x, y), seed in zip(parts, seeds, strict=True)]
     if workers <= 1:
-        return [_noted(_train(*job), i + 1, len(jobs), progress) for i, job in enumerate(jobs)]
+        return [_report(_train(*job), i + 1, len(jobs), progress) for i, job in enumerate(jobs)]
     results: list[bytes | None] = [None] * len(jobs)
     # Counted are those that were collected, whether they came out or died: the last call says all of them.
-    collected = itertools.count(1)
+    counter = itertools.count(1)
 
     def note() -> None:
-        if progress is not None and (number := next(collected)) < len(jobs):
+        if progress is not None and (number := next(counter)) < len(jobs):
             progress(number, len(jobs))
 
     _train_apart(jobs, range(len(jobs)), results, workers, note)
@@ -113,54 +113,56 @@ def can_train_apart(learner: Any) -> bool:
             quiet(),
             ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_silence) as pool,
         ):
-            return pool.submit(_is_here, learner).result(timeout=120)
+            return pool.submit(_can_fit, learner).result(timeout=120)
     except Exception:
         return False
 
 
 def _silence() -> None:
-    """Nothing that this process writes is seen, what libraries in C print included."""
+    """Send all that this process writes to nowhere, what libraries in C print included."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
 
 
-def _is_here(learner: Any) -> bool:
+def _can_fit(learner: Any) -> bool:
     return hasattr(learner, "fit")
 
 
 def _train_apart(
-    jobs: Sequence[Any], which: Sequence[int], results: list[bytes | None], workers: int, progress: Any
+    jobs: Sequence[Any], indices: Sequence[int], results: list[bytes | None], workers: int, progress: Any
 ) -> None:
+    """Train teachers in other processes, a few at a time; where a process dies, the rest have no result."""
     with (
         _one_thread(),
         contextlib.suppress(BrokenProcessPool),
         ProcessPoolExecutor(workers, mp_context=get_context("spawn"), initializer=_silence) as pool,
     ):
-        waiting: dict[Future[bytes], int] = {}
-        for number, i in enumerate(which):
-            waiting[pool.submit(_train, *jobs[i])] = i
+        pending: dict[Future[bytes], int] = {}
+        for number, i in enumerate(indices):
+            pending[pool.submit(_train, *jobs[i])] = i
             # No more than a few parts are held by the pool at once.
-            if len(waiting) >= 2 * workers or number + 1 == len(which):
-                _collect(waiting, results, progress, whole=number + 1 == len(which))
+            if len(pending) >= 2 * workers or number + 1 == len(indices):
+                _collect(pending, results, progress, all_of_them=number + 1 == len(indices))
 
 
 def _collect(
-    waiting: dict[Future[bytes], int], results: list[bytes | None], progress: Any, *, whole: bool
+    pending: dict[Future[bytes], int], results: list[bytes | None], progress: Any, *, all_of_them: bool
 ) -> None:
-    while waiting:
-        done, _ = wait(waiting, return_when=FIRST_COMPLETED)
-        for future in done:
-            i = waiting.pop(future)
+    """Collect results of finished teachers, of all of them with `all_of_them`."""
+    while pending:
+        finished, _ = wait(pending, return_when=FIRST_COMPLETED)
+        for future in finished:
+            i = pending.pop(future)
             if not isinstance(future.exception(), BrokenProcessPool):
                 results[i] = b"" if future.exception() is not None else future.result()
             if progress is not None:
                 progress()
-        if not whole:
+        if not all_of_them:
             return
 
 
-def _noted(result: bytes, number: int, total: int, progress: Progress | None) -> bytes:
+def _report(result: bytes, number: int, total: int, progress: Progress | None) -> bytes:
     if progress is not None:
         progress(number, total)
     return result
@@ -172,13 +174,13 @@ def _train(learner: Any, x: Array, y: Ints, classes: int, size: int, seed: int) 
         try:
             if len(np.unique(y)) < 2:
                 return b""
-            raw = pickle.dumps(fitted(learner, x, y), protocol=5)
-            return raw if len(raw) <= size else b""
+            model_bytes = pickle.dumps(fit_copy(learner, x, y), protocol=5)
+            return model_bytes if len(model_bytes) <= size else b""
         except (Exception, SystemExit):
             return b""
 
 
-def fitted(learner: Any, x: Array, y: Ints) -> Any:
+def fit_copy(learner: Any, x: Array, y: Ints) -> Any:
     """Return a fresh copy of the learner, fitted."""
     teacher = copy.deepcopy(learner)
     result = teacher.fit(x, y)
@@ -191,6 +193,7 @@ def pack(models: Sequence[bytes], size: int) -> bytes:
 
 
 def unpack(blob: bytes, teachers: int, size: int) -> list[bytes]:
+    """Return the models in a blob."""
     width = _LENGTH + size
     slots = (blob[i * width : (i + 1) * width] for i in range(teachers))
     return [slot[_LENGTH : _LENGTH + int.from_bytes(slot[:_LENGTH], "little")] for slot in slots]
@@ -210,16 +213,17 @@ def votes(models: Sequence[bytes], x: Array, classes: int) -> Ints:
 
 
 def _ballot(model: bytes, x: Array, classes: int, default: int) -> Ints:
+    """Return a teacher's vote for each row; the default where it has none."""
     blank = np.full(len(x), default, np.int64)
     if not model:
         return blank
     with quiet(), seeded(0):
         try:
             # Only what this process, or one with the ledger's key, has sealed: the vault has checked that.
-            predicted = np.asarray(pickle.loads(model).predict(x.copy()))
-            if predicted.shape != (len(x),):
+            predictions = np.asarray(pickle.loads(model).predict(x.copy()))
+            if predictions.shape != (len(x),):
                 return blank
-            numbers = predicted.astype(np.float64)
+            numbers = predictions.astype(np.float64)
             valid = np.isin(numbers, np.arange(classes))
             return np.where(valid, np.where(valid, numbers, 0).astype(np.int64), blank)
         except (Exception, SystemExit):
@@ -228,7 +232,7 @@ def _ballot(model: bytes, x: Array, classes: int, default: int) -> Ints:
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Nothing that a teacher says is heard: warnings and prints may speak of the data."""
+    """Suppress warnings and prints of a teacher: they may speak of the data."""
     with (
         warnings.catch_warnings(),
         contextlib.redirect_stdout(io.StringIO()),
@@ -240,8 +244,8 @@ def quiet() -> Iterator[None]:
 
 @contextlib.contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """The global generators in a state of its own for each teacher, and afterwards as they were: how much
-    chance one teacher uses must not reach the next."""
+    """Seed the global generators for one teacher, and restore them afterwards: how much randomness one
+    teacher uses must not reach the next."""
     import torch
 
     before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
@@ -258,7 +262,7 @@ def seeded(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Processes started in the block use one thread each."""
+    """Let processes that are started in this context use one thread each."""
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "1"))

@@ -46,10 +46,10 @@ class TorchLearner:
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.lr, weight_decay=self.weight_decay)
         self.model.train()
         for _ in range(self.epochs):
-            for places in torch.split(torch.randperm(len(inputs)), self.batch):
+            for batch in torch.split(torch.randperm(len(inputs)), self.batch):
                 optimizer.zero_grad()
                 torch.autograd.backward(
-                    nn.functional.cross_entropy(self.model(inputs[places]), targets[places])
+                    nn.functional.cross_entropy(self.model(inputs[batch]), targets[batch])
                 )
                 optimizer.step()
         self.model.eval()

@@ -113,7 +113,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Estimators load scikit-learn, which takes a while: only when they are asked for."""
+    """Import an estimator when it is first used: scikit-learn, which they need, takes a while to load."""
     if name in _ESTIMATORS:
         return getattr(import_module(f"{__name__}.{_ESTIMATORS[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

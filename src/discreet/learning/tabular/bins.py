@@ -24,28 +24,28 @@ def bin_counts(design: Design, public: Public, parts: int) -> list[int]:
     return result
 
 
-def ordered(design: Design, public: Public) -> list[bool]:
+def numeric_features(design: Design, public: Public) -> list[bool]:
     """Return which features are numbers, whose bins have an order."""
     return [isinstance(public.fact(name), Bounds) for name in design.features]
 
 
-def coded(x: Any, design: Design, public: Public, parts: int) -> Codes:
+def bin_codes(x: Any, design: Design, public: Public, parts: int) -> Codes:
     """Return the bin of each feature of rows of coordinates in [-1, 1].
 
     A missing number is in the middle of its bounds, as `Design` reads it.
     """
-    result, place = np.zeros((len(x), len(design.features)), dtype=np.int32), 0
+    result, column_index = np.zeros((len(x), len(design.features)), dtype=np.int32), 0
     for i, name in enumerate(design.features):
         fact: Any = public.fact(name)
         if isinstance(fact, Categories):
-            values = x[:, place : place + len(fact.values)]
+            values = x[:, column_index : column_index + len(fact.values)]
             result[:, i] = np.where(values.any(axis=1), values.argmax(axis=1), len(fact.values))
-            place += len(fact.values)
+            column_index += len(fact.values)
             continue
-        column = np.asarray(x[:, place], np.float64)
+        column = np.asarray(x[:, column_index], np.float64)
         if isinstance(fact, Boolean):
             result[:, i] = np.sign(column).astype(np.int32) + 1
         else:
             result[:, i] = np.clip((column + 1) / 2 * parts, 0, parts - 1).astype(np.int32)
-        place += 1
+        column_index += 1
     return result

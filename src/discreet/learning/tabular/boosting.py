@@ -21,9 +21,16 @@ from ...mechanisms.calibration import zcdp_rho
 from ...mechanisms.noise import IntegerGaussian
 from ...mechanisms.protocols import Sensitivity
 from ...sampling import Entropy
-from .bins import bin_counts, coded, ordered
+from .bins import bin_codes, bin_counts, numeric_features
 from .learner import CELLS, TableLearner
-from .model import class_array, columns_only, target_classes
+from .model import (
+    class_array,
+    class_numbers,
+    columns_only,
+    in_target_unit,
+    squared_error_share,
+    target_classes,
+)
 from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]
@@ -34,7 +41,8 @@ PARTS = 256
 @described("learning.AdditiveModel")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdditiveModel:
-    """A sum of one step function per feature: `shapes[model][feature]` has one number for each of its bins.
+    """Predicts by a sum of one step function per feature: `shapes[model][feature]` has one number for each of
+    its bins.
 
     One model, or one for each of several classes. A number has `PARTS` bins of equal width, a truth value
     three (false, missing, true), a category one for each declared value and one for all else.
@@ -59,7 +67,7 @@ class AdditiveModel:
         return self._scores(self.design.encode(X, self.public))
 
     def _scores(self, x: Any) -> Array:
-        codes = coded(x, self.design, self.public, PARTS)
+        codes = bin_codes(x, self.design, self.public, PARTS)
         result = np.stack(
             [
                 sum((np.array(bins)[codes[:, i]] for i, bins in enumerate(model)), np.zeros(len(codes)))
@@ -72,9 +80,9 @@ class AdditiveModel:
     def shape(self, feature: str) -> list[tuple[Any, Any]]:
         """Return what a feature adds to the score: pairs of a value (the lower end of a bin of a number) and
         its score, or scores by class."""
-        place = self.design.features.index(feature)
+        index = self.design.features.index(feature)
         fact: Any = self.public.fact(feature)
-        scores = [model[place] for model in self.shapes]
+        scores = [model[index] for model in self.shapes]
         values: Any = zip(*scores, strict=True) if len(scores) > 1 else scores[0]
         if isinstance(fact, Bounds):
             low, high = float(fact.lower), float(fact.upper)
@@ -86,34 +94,29 @@ class AdditiveModel:
     def mistakes(self, x: Any, targets: Array) -> Array:
         scores = self._scores(x)
         if not self.classes:
-            return np.asarray((np.clip(scores, -1, 1) - targets) ** 2 / 4)
-        places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(places != targets, dtype=np.float64)
+            return squared_error_share(scores, targets)
+        return np.asarray(class_numbers(scores) != targets, dtype=np.float64)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class, or the number in the target's own unit, of each row."""
         scores = self.scores(X)
         if self.classes:
-            places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-            return np.asarray(class_array(self.classes)[places])
-        assert self.design.target is not None
-        bounds = self.public.bounds(self.design.target)
-        low, high = float(bounds.lower), float(bounds.upper)
-        return np.clip((scores + 1) / 2 * (high - low) + low, low, high)
+            return np.asarray(class_array(self.classes)[class_numbers(scores)])
+        return in_target_unit(scores, self.design, self.public)
 
     def probabilities(self, X: Any) -> Array:
         scores = self.scores(X)
         if scores.ndim == 1:
             return np.stack([expit(-scores), expit(scores)], axis=1)
-        chances = np.maximum(expit(scores), np.finfo(float).tiny)
-        return np.asarray(chances / chances.sum(axis=1, keepdims=True))
+        each_against_rest = np.maximum(expit(scores), np.finfo(float).tiny)
+        return np.asarray(each_against_rest / each_against_rest.sum(axis=1, keepdims=True))
 
 
 @described("learning.AdditiveBoosting")
 @dataclass(frozen=True, kw_only=True)
 class AdditiveBoosting(TableLearner):
-    """DP-EBM (Nori, Caruana, Bu, Shen & Kulkarni 2021, arXiv:2106.09680, Algorithm 2): cyclic boosting of
-    small random trees of one feature each.
+    """Learns an additive model by DP-EBM (Nori, Caruana, Bu, Shen & Kulkarni 2021, arXiv:2106.09680,
+    Algorithm 2): cyclic boosting of small random trees of one feature each.
 
     First every feature's histogram is released, for `bin_share` of the price: neighboring parts are put
     together until they hold enough rows, and their counts serve as the weights of leaves. Then, `rounds`
@@ -171,15 +174,15 @@ class AdditiveBoosting(TableLearner):
 
     @cached_property
     def noises(self) -> tuple[IntegerGaussian, IntegerGaussian]:
-        """For the histograms, and for the sums of a step."""
+        """The noises of the histograms and of the sums of a step."""
         rho, k = zcdp_rho(self.epsilon, self.delta) * (1 - 1e-12), len(self.design.features)
         changes = self.changes
         counts = Sensitivity(linf=changes, l0=changes * k, l2_squared=changes**2 * k)
         sums = Sensitivity(linf=changes * CELLS, l0=changes, l2_squared=(changes * CELLS) ** 2)
         shares = self.bin_share, (1 - self.bin_share) / self.steps
         first, second = (
-            IntegerGaussian.for_rho(rho * share, sensitivity=moved, neighbors=self.public.neighbors)
-            for share, moved in zip(shares, (counts, sums), strict=True)
+            IntegerGaussian.for_rho(rho * share, sensitivity=sensitivity, neighbors=self.public.neighbors)
+            for share, sensitivity in zip(shares, (counts, sums), strict=True)
         )
         return first, second
 
@@ -188,15 +191,15 @@ class AdditiveBoosting(TableLearner):
         histogram, step = self.noises
         return compose([histogram.event, step.event.repeated(self.steps)])
 
-    def fitted(self, x: Rows, targets: Array, entropy: Entropy) -> AdditiveModel:
-        codes = coded(x, self.design, self.public, PARTS)
+    def fit_rows(self, x: Rows, targets: Array, entropy: Entropy) -> AdditiveModel:
+        codes = bin_codes(x, self.design, self.public, PARTS)
         groups, counts = self._groups(codes, entropy)
         coarse = np.stack([g[codes[:, i]] for i, g in enumerate(groups)], axis=1) if len(codes) else codes
         shapes = []
-        for place in range(self.models):
-            labels = targets if self.models == 1 else (targets == place).astype(np.float64)
-            fine = self._boosted(coarse, labels, counts, entropy)
-            shapes.append(tuple(tuple(f[g].tolist()) for f, g in zip(fine, groups, strict=True)))
+        for number in range(self.models):
+            labels = targets if self.models == 1 else (targets == number).astype(np.float64)
+            functions = self._boost(coarse, labels, counts, entropy)
+            shapes.append(tuple(tuple(f[g].tolist()) for f, g in zip(functions, groups, strict=True)))
         return AdditiveModel(
             design=self.design,
             public=columns_only(self.public, self.design),
@@ -211,18 +214,19 @@ class AdditiveBoosting(TableLearner):
         noisy: Any = self.noises[0](np.concatenate(exact), entropy=entropy)
         deviation = math.sqrt(float(self.noises[0].variance))
         groups, counts, start = [], [], 0
-        for n, numeric in zip(sizes, ordered(self.design, self.public), strict=True):
-            part = noisy[start : start + n].astype(np.float64)
+        for n, numeric in zip(sizes, numeric_features(self.design, self.public), strict=True):
+            feature_counts = noisy[start : start + n].astype(np.float64)
             start += n
-            group = _merged(part, self.size / self.bins, deviation) if numeric else np.arange(n)
+            group = _merge_bins(feature_counts, self.size / self.bins, deviation) if numeric else np.arange(n)
             groups.append(group)
-            counts.append(np.bincount(group, weights=part).astype(np.float64))
+            counts.append(np.bincount(group, weights=feature_counts).astype(np.float64))
         return groups, counts
 
-    def _boosted(self, codes: Any, targets: Array, counts: list[Array], entropy: Entropy) -> list[Array]:
+    def _boost(self, codes: Any, targets: Array, counts: list[Array], entropy: Entropy) -> list[Array]:
+        """Run all rounds of boosting, and return one function per feature, by group of bins."""
         functions = [np.zeros(len(c)) for c in counts]
         scores, scale = np.zeros(len(codes)), math.sqrt(float(self.noises[1].variance)) / CELLS
-        numeric = ordered(self.design, self.public)
+        numeric = numeric_features(self.design, self.public)
         columns = [np.ascontiguousarray(codes[:, i], dtype=np.int64) for i in range(len(counts))]
         for leaves in self._cuts(counts, numeric, entropy):
             for i, leaf in enumerate(leaves):
@@ -238,8 +242,8 @@ class AdditiveBoosting(TableLearner):
 
     def _sums(self, column: Any, leaf: Any, scores: Array, targets: Array) -> npt.NDArray[np.int64]:
         """Return the sum of residuals of each leaf, in whole cells."""
-        chances = expit(scores) if self.classes else scores
-        residuals = np.rint(np.clip(targets - chances, -1, 1) * CELLS)
+        predictions = expit(scores) if self.classes else scores
+        residuals = np.rint(np.clip(targets - predictions, -1, 1) * CELLS)
         # floats add whole numbers exactly below 2^53
         sums = np.bincount(leaf[column], weights=residuals, minlength=self.leaves)
         return np.asarray(sums, dtype=np.int64)
@@ -262,12 +266,12 @@ class AdditiveBoosting(TableLearner):
         return float(self.noises[1].error(confidence, entries=self.leaves * self.steps)) / CELLS
 
 
-def _merged(counts: Array, least: float, deviation: float) -> npt.NDArray[np.int64]:
-    """Return groups of neighboring bins that hold at least `least` rows, and more than their noise."""
-    groups, held, length, number = np.zeros(len(counts), dtype=np.int64), 0.0, 0, 0
+def _merge_bins(counts: Array, minimum: float, deviation: float) -> npt.NDArray[np.int64]:
+    """Return groups of neighboring bins that hold at least `minimum` rows, and more than their noise."""
+    groups, group_count, length, number = np.zeros(len(counts), dtype=np.int64), 0.0, 0, 0
     for i, count in enumerate(counts.tolist()):
         groups[i] = number
-        held, length = held + count, length + 1
-        if held >= max(least, 2 * deviation * math.sqrt(length)) and i < len(counts) - 1:
-            held, length, number = 0.0, 0, number + 1
+        group_count, length = group_count + count, length + 1
+        if group_count >= max(minimum, 2 * deviation * math.sqrt(length)) and i < len(counts) - 1:
+            group_count, length, number = 0.0, 0, number + 1
     return groups

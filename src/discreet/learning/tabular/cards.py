@@ -1,5 +1,5 @@
-"""A fitted model in a JSON file that holds nothing that could run, and its card: what it was learned from,
-and what that cost.
+"""Model files and model cards: a fitted model as JSON that holds nothing that could run, and what it was
+learned from and what that cost.
 
     save(model, "income.json"); model = load("income.json"); print(card(model).markdown())
 
@@ -24,7 +24,7 @@ FORMAT = "discreet.tabular/1"
 
 @dataclass(frozen=True)
 class Fitted:
-    """A model that was loaded: `predict` as the model has it, and the price it was released for."""
+    """Holds a model that was loaded, and the price it was released for; `predict` is the model's."""
 
     model: Any
     event: Event
@@ -40,6 +40,7 @@ def save(estimator: Any, path: str | Path) -> None:
 
 
 def dumps(estimator: Any) -> str:
+    """Return a fitted estimator as JSON."""
     model = getattr(estimator, "model_", None)
     if model is None:
         raise InvalidInput(
@@ -60,7 +61,7 @@ def dumps(estimator: Any) -> str:
 
 
 def load(path: str | Path) -> Fitted:
-    """Read such a file; InvalidInput if it is not one, whatever else it is."""
+    """Read a model file; raise InvalidInput if it is not one, whatever else it is."""
     try:
         text = Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):
@@ -69,7 +70,7 @@ def load(path: str | Path) -> Fitted:
 
 
 def loads(text: str, path: str = "this text") -> Fitted:
-    """Read the text of such a file."""
+    """Read the text of a model file."""
     try:
         facts = json.loads(text)
         if facts["format"] != FORMAT or not isinstance(facts["notes"], dict):
@@ -104,7 +105,7 @@ def _terms(mechanism: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Card:
-    """A model card: data, unit, price, tuning, and what the price says about generalization."""
+    """Describes a model: data, unit, price, tuning, and what the price says about generalization."""
 
     facts: dict[str, Any]
 
@@ -113,7 +114,7 @@ class Card:
 
     def markdown(self) -> str:
         lines = [f"# {self.facts.get('kind')} of {self.facts.get('target')}", ""]
-        words = {
+        headings = {
             "table": "Table",
             "unit": "Who is protected",
             "neighbors": "Neighbors",
@@ -127,27 +128,27 @@ class Card:
             "tuning": "Tuning",
             "generalization": "Generalization",
         }
-        for name, word in words.items():
+        for name, heading in headings.items():
             value = self.facts.get(name)
             if value is not None:
-                shown = (
+                text = (
                     ", ".join(value)
                     if isinstance(value, list)
                     else f"{value:g}"
                     if isinstance(value, float)
                     else str(value)
                 )
-                lines.append(f"- **{word}**: {shown}")
+                lines.append(f"- **{heading}**: {text}")
         return "\n".join([*lines, ""])
 
 
-def card(fitted: Any) -> Card:
+def card(estimator: Any) -> Card:
     """Return the card of a fitted estimator, or of a model that was loaded."""
-    if isinstance(fitted, Fitted):
-        notes, event = dict(fitted.notes), fitted.event
+    if isinstance(estimator, Fitted):
+        notes, event = dict(estimator.notes), estimator.event
     else:
-        loaded = json.loads(dumps(fitted))
-        notes, event = loaded["notes"], fitted.event_
+        facts = json.loads(dumps(estimator))
+        notes, event = facts["notes"], estimator.event_
     return Card({**notes, "event": event.to_json(), "generalization": _generalization(event)})
 
 

@@ -1,4 +1,4 @@
-"""Which of the three ways to take, from public facts alone, and the words that say why."""
+"""The choice between objective, output and gradient perturbation, from public facts alone, and why."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def linear_mechanism(
     intercept: bool = True,
     **terms: Any,
 ) -> tuple[LinearERM, str]:
-    """Return the priced learner, and why this one.
+    """Return the priced learner, and why this one was chosen.
 
     The indicators of a category's values add up to 1 and hold an intercept already: beside them a coordinate
     of its own would make rows longer, and the noise with them (4% less length on Adult, whose accuracy rises
@@ -38,24 +38,24 @@ def linear_mechanism(
     """
     _require.one_of(("auto", *METHODS), method=method)
     names = features_of(public, target) if features is None else tuple(_require.listed(features=features))
-    held = any(isinstance(public.fact(name), Categories) for name in names)
-    design = Design(features=names, target=target, intercept=intercept and not held, clip=clip)
-    given = {"public": public, "design": design, **terms}
+    has_category = any(isinstance(public.fact(name), Categories) for name in names)
+    design = Design(features=names, target=target, intercept=intercept and not has_category, clip=clip)
+    fields = {"public": public, "design": design, **terms}
     if method != "auto":
-        return METHODS[method](**given), f"{method}: asked for."
-    return cheapest([METHODS[name](**given) for name in METHODS if name != "gradient" or terms.get("delta")])
+        return METHODS[method](**fields), f"{method}: asked for."
+    return cheapest([METHODS[name](**fields) for name in METHODS if name != "gradient" or terms.get("delta")])
 
 
 def cheapest(candidates: Sequence[LinearERM]) -> tuple[LinearERM, str]:
     """Return the learner with the least expected excess loss, a function of public facts, and all their
     figures in words."""
     names = {cls: name for name, cls in METHODS.items()}
-    best = min(candidates, key=lambda learner: learner.expected_excess)
-    size = best.facts.size
+    choice = min(candidates, key=lambda learner: learner.expected_excess)
+    size = choice.facts.size
     figures = ", ".join(f"{names[type(c)]} {c.expected_excess / size:.2g}" for c in candidates)
-    facts = best.facts
-    return best, (
-        f"{names[type(best)]}: the least expected excess loss per row ({figures}), from {size} "
+    facts = choice.facts
+    return choice, (
+        f"{names[type(choice)]}: the least expected excess loss per row ({figures}), from {size} "
         f"declared rows, {facts.width} coordinates, "
-        f"row norm {facts.l2:.3g}, epsilon {best.epsilon:g} and delta {best.delta:g}."
+        f"row norm {facts.l2:.3g}, epsilon {choice.epsilon:g} and delta {choice.delta:g}."
     )

@@ -25,13 +25,14 @@ from .rows import Design, Rows
 Array = npt.NDArray[np.float64]
 # The typical size of a coordinate of a centroid, over the width of the domain (Su et al. 2016, Section 4).
 _RHO = 0.225
+# Rows whose distances are held at once: bounds memory.
 _ROWS = 1 << 14
 
 
 @described("learning.Clusters")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clusters:
-    """Centers of clusters, in coordinates of [-1, 1]."""
+    """Holds the centers of clusters, in coordinates of [-1, 1], and assigns rows to the nearest."""
 
     design: Design
     public: Public
@@ -45,15 +46,16 @@ class Clusters:
 
     def distances(self, X: Any) -> Array:
         """Return the distance of each row to each center."""
-        squared = _squared(self.design.encode(X, self.public), np.array(self.centers))
-        return np.asarray(np.sqrt(np.maximum(squared, 0.0)))
+        squared_distances = _squared_distances(self.design.encode(X, self.public), np.array(self.centers))
+        return np.asarray(np.sqrt(np.maximum(squared_distances, 0.0)))
 
     def predict(self, X: Any) -> npt.NDArray[np.int64]:
         """Return the number of the nearest center."""
         return np.asarray(self.distances(X).argmin(axis=1))
 
 
-def _squared(x: Any, centers: Array) -> Array:
+def _squared_distances(x: Any, centers: Array) -> Array:
+    """Return the squared distance of each row to each center."""
     rows = np.asarray(x, np.float64)
     lengths = np.einsum("ij,ij->i", rows, rows)[:, None]
     return np.asarray(lengths - 2 * rows @ centers.T + (centers**2).sum(axis=1))
@@ -62,13 +64,13 @@ def _squared(x: Any, centers: Array) -> Array:
 @described("learning.Lloyd")
 @dataclass(frozen=True, kw_only=True)
 class Lloyd(TableLearner):
-    """Lloyd's algorithm with noisy sums and counts, from centers that are spread without data (DPLloyd with
-    the improvements of Su, Cao, Li, Bertino & Jin 2016, arXiv:1504.05998).
+    """Learns k-means clusters by Lloyd's algorithm with noisy sums and counts, from initial centers that do
+    not depend on data (DPLloyd with the improvements of Su, Cao, Li, Bertino & Jin 2016, arXiv:1504.05998).
 
     `rounds` is by default the paper's: the epsilon over what a round needs, between 2 and 7. The count of a
     cluster has the weight cbrt(4 d rho²), rho = 0.225, beside d sums of weight 1, as in the paper.
 
-    Guarantee: `event`: `rounds` integer vectors of sensitivity `moved` with exact noise, chosen adaptively.
+    Guarantee: `event`: `rounds` integer vectors, chosen adaptively, with exact noise for their `sensitivity`.
     Proof:     a row is in one cluster, and moves its weighted count, and its sums by its own coordinates: at
                most CELLS for each feature, since of a category one indicator is 1. The next centers are a
                function of what was released before; the first ones of public facts and coins. A replaced row
@@ -93,9 +95,9 @@ class Lloyd(TableLearner):
         if self.rounds is not None:
             return self.rounds
         d = len(self.design.features)
-        each = d + float((4 * d * _RHO**2) ** (1 / 3))
-        needed = math.sqrt(500 * self.clusters**3 / self.size**2 * each**3)
-        return max(2, min(7, int(self.epsilon / needed)))
+        entries = d + float((4 * d * _RHO**2) ** (1 / 3))
+        round_epsilon = math.sqrt(500 * self.clusters**3 / self.size**2 * entries**3)
+        return max(2, min(7, int(self.epsilon / round_epsilon)))
 
     @property
     def weight(self) -> int:
@@ -103,7 +105,7 @@ class Lloyd(TableLearner):
         return max(1, round(CELLS * float((4 * len(self.design.features) * _RHO**2) ** (1 / 3))))
 
     @property
-    def moved(self) -> Sensitivity:
+    def sensitivity(self) -> Sensitivity:
         d, weight, changes = len(self.design.features), self.weight, self.changes
         return Sensitivity(
             linf=changes * max(weight, CELLS),
@@ -114,19 +116,19 @@ class Lloyd(TableLearner):
 
     @cached_property
     def noise(self) -> IntegerLaplace | IntegerGaussian:
-        return exact_noise(self.epsilon, self.delta, self.moved, self.public, self.steps)
+        return exact_noise(self.epsilon, self.delta, self.sensitivity, self.public, self.steps)
 
     @property
     def event(self) -> Event:
         return self.noise.event.repeated(self.steps)
 
-    def fitted(self, x: Rows, targets: Array, entropy: Entropy) -> Clusters:
-        centers = self._spread(entropy)
+    def fit_rows(self, x: Rows, targets: Array, entropy: Entropy) -> Clusters:
+        centers = self._initial_centers(entropy)
         cells = np.concatenate([np.full((len(x), 1), self.weight, dtype=np.int64), on_grid(x)], axis=1)
         for _ in range(self.steps):
             sums = by_group(cells, self._nearest(x, centers), self.clusters)
             noisy: Any = self.noise(sums, entropy=entropy)
-            centers = self._moved_to(noisy.astype(np.float64), centers)
+            centers = self._update_centers(noisy.astype(np.float64), centers)
         return Clusters(
             design=self.design,
             public=columns_only(self.public, self.design),
@@ -134,52 +136,55 @@ class Lloyd(TableLearner):
         )
 
     def _nearest(self, x: Rows, centers: Array) -> npt.NDArray[np.int64]:
-        parts = [np.zeros(0, dtype=np.int64)]
+        """Return the number of the nearest center of each row, in blocks of rows."""
+        nearest = [np.zeros(0, dtype=np.int64)]
         for start in range(0, len(x), _ROWS):
-            parts.append(_squared(x[start : start + _ROWS], centers).argmin(axis=1))
-        return np.concatenate(parts)
+            nearest.append(_squared_distances(x[start : start + _ROWS], centers).argmin(axis=1))
+        return np.concatenate(nearest)
 
-    def _moved_to(self, noisy: Array, centers: Array) -> Array:
+    def _update_centers(self, noisy: Array, centers: Array) -> Array:
         """Return the new centers; one stays where noise alone may have made its count."""
         counts = noisy[:, 0] / self.weight
-        enough = counts > max(1.0, self.noise.standard_deviation / self.weight)
-        low = np.zeros(centers.shape[1])
-        low[[*self.layout.numbers, *self.layout.flags]] = -1.0
-        means = np.clip(noisy[:, 1:] / CELLS / np.maximum(counts, 1.0)[:, None], low, 1.0)
-        return np.where(enough[:, None], means, centers)
+        is_certain = counts > max(1.0, self.noise.standard_deviation / self.weight)
+        lower = np.zeros(centers.shape[1])
+        lower[[*self.layout.numbers, *self.layout.flags]] = -1.0
+        means = np.clip(noisy[:, 1:] / CELLS / np.maximum(counts, 1.0)[:, None], lower, 1.0)
+        return np.where(is_certain[:, None], means, centers)
 
-    def _spread(self, entropy: Entropy) -> Array:
-        """Return centers that keep a distance from each other, without data (sphere packing, Section 4.1).
+    def _initial_centers(self, entropy: Entropy) -> Array:
+        """Return centers that keep a distance from each other, without data (sphere packing, Section 4.1 of
+        the paper).
 
         The largest radius is searched at which random points, one after the other, find room.
         """
         low, high = 0.0, math.sqrt(4.0 * len(self.design.features))
-        best = self._points(self.clusters, entropy)
+        centers = self._points(self.clusters, entropy)
         for _ in range(12):
             radius = (low + high) / 2
-            packed = self._packed(radius, entropy)
-            low, high = (low, radius) if packed is None else (radius, high)
-            best = best if packed is None else packed
-        return best
+            packing = self._pack_spheres(radius, entropy)
+            low, high = (low, radius) if packing is None else (radius, high)
+            centers = centers if packing is None else packing
+        return centers
 
-    def _packed(self, radius: float, entropy: Entropy) -> Array | None:
-        chosen = np.zeros((0, self.design.width(self.public)))
+    def _pack_spheres(self, radius: float, entropy: Entropy) -> Array | None:
+        """Return centers at this distance from each other, or None where random points find no room."""
+        centers = np.zeros((0, self.design.width(self.public)))
         # Points that are tried at each radius; more pack a little tighter.
         for point in self._points(20 * self.clusters, entropy):
-            if not len(chosen) or float(_squared(chosen, point[None, :]).min()) >= radius**2:
-                chosen = np.concatenate([chosen, point[None, :]])
-            if len(chosen) == self.clusters:
-                return chosen
+            if not len(centers) or float(_squared_distances(centers, point[None, :]).min()) >= radius**2:
+                centers = np.concatenate([centers, point[None, :]])
+            if len(centers) == self.clusters:
+                return centers
         return None
 
     def _points(self, count: int, entropy: Entropy) -> Array:
         """Return random rows that the declared columns allow, away from the border by a quarter."""
         result, layout = np.zeros((count, self.design.width(self.public))), self.layout
-        for place in (*layout.numbers, *layout.flags):
-            result[:, place] = 0.75 * (2 * sampling.uniform_below(1 << 32, count, entropy) / 2.0**32 - 1)
+        for column in (*layout.numbers, *layout.flags):
+            result[:, column] = 0.75 * (2 * sampling.uniform_below(1 << 32, count, entropy) / 2.0**32 - 1)
         for start, values in layout.groups:
-            places = sampling.uniform_below(values, count, entropy).astype(np.int64)
-            result[np.arange(count), start + places] = 1.0
+            categories = sampling.uniform_below(values, count, entropy).astype(np.int64)
+            result[np.arange(count), start + categories] = 1.0
         return result
 
     @property

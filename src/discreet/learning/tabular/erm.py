@@ -19,7 +19,7 @@ import numpy.typing as npt
 from ... import _require
 from ..._public import ADD_REMOVE, Public
 from ...accounting import Event
-from ...mechanisms.protocols import Release, check_source, release
+from ...mechanisms.protocols import Release, Sensitivity, check_source, release
 from ...sampling import Entropy
 from ...tables import Source
 from .losses import Logistic, Loss, Softmax
@@ -30,24 +30,25 @@ from .softmax import SoftmaxProblem
 from .solver import Problem, minimize
 
 Array = npt.NDArray[np.float64]
-# Of the largest gradient of one row: how short the gradient must be where the solver stops, and what rounding
-# may add.
+# How short the gradient must be where the solver stops, and what rounding may add, over the largest gradient
+# of one row.
 _TOLERANCE = 2.0**-20
-# Of that, for each declared row: rounding grows with the number of rows (see `Problem.rounding`).
+# What rounding may add per declared row, over the same: it grows with their number (see `Problem.rounding`).
 _PER_ROW = 2.0**-37
+# Below this, noise in cells of the grid would not fit 64 bits.
 LEAST_EPSILON = 1e-6
-# Of the largest gradient of one row: a larger l1 leaves no weight in any table of fewer rows, and rounding of
-# it would be more than the solver's tolerance (`proximal`).
+# The largest l1 penalty, over the largest gradient of one row: a larger one leaves no weight in any table of
+# fewer rows, and rounding of it would be more than the solver's tolerance (`proximal`).
 LARGEST_L1 = 2.0**28
-# Beyond this, squares of gradients and noise leave the range of floats.
+# The largest class weight: beyond it, squares of gradients and noise leave the range of floats.
 HEAVIEST = 1e9
-# Of one row's curvature: the least lambda that is chosen here, where a huge epsilon leaves no noise.
+# The least lambda that is chosen here, over one row's curvature, where a huge epsilon leaves no noise.
 LEAST_STRENGTH = 2.0**-30
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """The public numbers of a problem: everything that prices and noise scales are computed from."""
+    """Holds the public numbers of a problem, which prices and noise scales are computed from."""
 
     width: int
     models: int
@@ -64,8 +65,8 @@ class Facts:
 
     @property
     def gradient_l1(self) -> float:
-        """The l1 norm of one row's gradient, at most: of a softmax sqrt(2) times its l2 bound in the scores,
-        |p - e_y|_1 <= 2."""
+        """A bound on the l1 norm of one row's gradient: for a softmax sqrt(2) times its l2 bound in the
+        scores, as |p - e_y|_1 <= 2."""
         return self.lipschitz * self.l1 * (1.0 if self.joint == 1 else math.sqrt(2) * (1 + 1e-15))
 
     @property
@@ -74,24 +75,24 @@ class Facts:
 
     @property
     def curvature(self) -> float:
-        """The largest eigenvalue of one row's Hessian, at most."""
+        """A bound on the largest eigenvalue of one row's Hessian."""
         return self.smoothness * self.l2**2
 
     @property
     def sides(self) -> int:
-        """How many normal variables the privacy loss of one row is the largest of: the score of every other
-        class against its own (`ObjectivePerturbation`)."""
+        """The number of normal variables whose maximum bounds the privacy loss of one row: the score of every
+        other class against its own (`ObjectivePerturbation`)."""
         return max(1, self.joint - 1)
 
     @property
     def rank(self) -> int:
-        """The rank of one row's Hessian, at most."""
+        """A bound on the rank of one row's Hessian."""
         return max(1, self.joint - 1)
 
     @property
     def eigenvalue(self) -> float:
-        """The mean of the eigenvalues of one row's Hessian that are not 0, at most: what bounds the product
-        of 1 + eigenvalue / lambda, by the inequality of the arithmetic and the geometric mean. A softmax of k
+        """A bound on the mean of the nonzero eigenvalues of one row's Hessian, which bounds the product of 1
+        + eigenvalue / lambda, by the inequality of the arithmetic and the geometric mean. A softmax of k
         classes has a trace of at most 1 - 1/k and rank k - 1: 1/k, where its largest is 1/2."""
         return self.curvature if self.joint == 1 else self.curvature * 2 / self.joint
 
@@ -101,25 +102,24 @@ class Facts:
 
     @property
     def tolerance(self) -> float:
-        """The length of the gradient at which the solver stops, rounding included."""
+        """The length of the gradient at which the solver stops, with what rounding may have hidden."""
         return self.gradient_l2 * (_TOLERANCE + max(_TOLERANCE, _PER_ROW * self.size))
 
     @property
     def expected_norm(self) -> float:
-        """The norm of weights that is expected before anything is known: 1/2 for each coordinate, in root
-        mean square."""
+        """The norm of weights that is expected a priori: 1/2 for each coordinate, in root mean square."""
         return math.sqrt(self.width) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearERM(ABC):
-    """Base of the learners that solve a regularized problem: fields, checks, and the fit of one or several
+    """Base of learners that solve a regularized problem: fields, checks, and the fit of one or several
     models.
 
     With more than two classes one model is fitted for each class against the rest; every row is in all of
     them, and the price is the sum. `class_weights`: one weight for each declared class, which multiplies the
     loss of its rows, and the sensitivity. `rows`: the number of units, declared here where the public facts
-    have none. `l1` is the weight of the l1 penalty; the minimizer of J is sparse, what leaves has noise.
+    have none. `l1` is the weight of the l1 penalty; the minimizer of J is sparse, the released one is noisy.
     """
 
     public: Public
@@ -133,13 +133,7 @@ class LinearERM(ABC):
     l1: float = 0.0
 
     def __post_init__(self) -> None:
-        # below this, noise in cells of the grid would leave 64 bits
-        _require.finite(epsilon=self.epsilon)
-        if not self.epsilon >= LEAST_EPSILON:
-            raise _require.fail("epsilon", self.epsilon, f"at least {LEAST_EPSILON:g}")
-        _require.probability(delta=self.delta)
-        if not self.delta < 1:
-            raise _require.fail("delta", self.delta, "below 1")
+        check_price(self.epsilon, self.delta)
         if not isinstance(self.loss, Loss):
             raise _require.fail("loss", self.loss, "Logistic(), HuberHinge(), Huber() or Squared()")
         _require.finite(l1=self.l1)
@@ -159,9 +153,9 @@ class LinearERM(ABC):
             raise _require.fail("class_weights", max(self.class_weights), f"at most {HEAVIEST:g}")
         if self.rows is not None:
             _require.integer(rows=self.rows, at_least=1)
-        most = LARGEST_L1 * self.facts.gradient_l2 / self.facts.width**0.5
-        if self.l1 > most:
-            raise _require.fail("l1", self.l1, f"at most {most:.3g}, which leaves no weight")
+        largest_l1 = LARGEST_L1 * self.facts.gradient_l2 / self.facts.width**0.5
+        if self.l1 > largest_l1:
+            raise _require.fail("l1", self.l1, f"at most {largest_l1:.3g}, which leaves no weight")
         self._check()
 
     @abstractmethod
@@ -170,7 +164,7 @@ class LinearERM(ABC):
 
     @abstractmethod
     def _weights(self, problem: Any, entropy: Entropy) -> Array:
-        """Return the weights of one model, as they may leave."""
+        """Return the private weights of one model."""
 
     @property
     @abstractmethod
@@ -184,8 +178,8 @@ class LinearERM(ABC):
     @property
     @abstractmethod
     def expected_excess(self) -> float:
-        """How much J is expected to be above its minimum, by bias and noise: a rough figure for choosing a
-        method, from public facts."""
+        """The expected excess of J over its minimum, by bias and noise: a rough figure for choosing a method,
+        from public facts."""
 
     @property
     def numbers(self) -> int:
@@ -226,10 +220,10 @@ class LinearERM(ABC):
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        value = self.fitted(*self.design.read(source, entropy), entropy)
+        value = self.fit_rows(*self.design.read(source, entropy), entropy)
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
-    def fitted(self, x: Rows, targets: Array, entropy: Entropy) -> LinearModel:
+    def fit_rows(self, x: Rows, targets: Array, entropy: Entropy) -> LinearModel:
         """Return the private model of rows that `design` has read, for the price of `event`.
 
         Not a release: callers account for it.
@@ -238,7 +232,7 @@ class LinearERM(ABC):
         if self.facts.joint > 1:
             weights = list(weights[0].reshape(self.facts.joint, -1))
             if len(weights) == 2:
-                # of two classes only the difference counts
+                # Only the difference of two classes' weights counts.
                 weights = [weights[1] - weights[0]]
         return LinearModel(
             design=self.design, public=columns_only(self.public, self.design), classes=self.classes,
@@ -251,6 +245,7 @@ class LinearERM(ABC):
         this probability."""
 
     def _problems(self, x: Rows, targets: Array) -> list[Problem]:
+        """Return the objective of each model: one, or one of each class against the rest."""
         weights = None
         if self.class_weights:
             weights = np.array(self.class_weights)[targets.astype(np.int64)]
@@ -259,7 +254,7 @@ class LinearERM(ABC):
         elif self.facts.models == 1:
             labels = [2 * targets - 1]
         else:
-            labels = [np.where(targets == place, 1.0, -1.0) for place in range(self.facts.models)]
+            labels = [np.where(targets == number, 1.0, -1.0) for number in range(self.facts.models)]
         kind = Problem if self.facts.joint == 1 else partial(SoftmaxProblem, classes=self.facts.joint)
         return [
             kind(
@@ -277,21 +272,47 @@ class LinearERM(ABC):
 
     @property
     def penalties(self) -> Array:
-        """The weight of the l1 penalty of each coordinate: none of the intercept's."""
-        each = np.full(self.facts.width // self.facts.joint, float(self.l1))
+        """The weight of the l1 penalty of each coordinate; 0 for the intercept."""
+        per_class = np.full(self.facts.width // self.facts.joint, float(self.l1))
         if self.design.intercept:
-            each[-1] = 0.0
-        return np.tile(each, self.facts.joint)
+            per_class[-1] = 0.0
+        return np.tile(per_class, self.facts.joint)
 
     def _solve(self, problem: Problem) -> Array:
-        """Return a point whose certificate the price rests on: where the quick ways end without one, the sure
-        one goes on."""
+        """Return a point with a certificate, which the price rests on: where the quick solvers end without
+        one, the damped solver goes on."""
         tolerance = self.facts.tolerance
         if self.l1 > 0:
             point, certified = minimize_sparse(problem, self.penalties, tolerance)
         else:
             point, certified = minimize(problem, tolerance)
         return point if certified else minimize_damped(problem, self.penalties, tolerance)[0]
+
+
+def check_price(epsilon: float, delta: float) -> None:
+    """Require an epsilon of at least `LEAST_EPSILON` and a delta in [0, 1)."""
+    _require.finite(epsilon=epsilon)
+    if not epsilon >= LEAST_EPSILON:
+        raise _require.fail("epsilon", epsilon, f"at least {LEAST_EPSILON:g}")
+    _require.probability(delta=delta)
+    if not delta < 1:
+        raise _require.fail("delta", delta, "below 1")
+
+
+def grid_sensitivity(cells: float, width: int) -> Sensitivity:
+    """Return the sensitivity of points of `width` coordinates that are rounded to a grid, where neighbors'
+    are within `cells` of each other in l2 before they are rounded.
+
+    Proof: rounding moves each coordinate of either by at most half a cell, so that the difference grows by at
+           most sqrt(width) in l2 and by 1 in each coordinate; l1 is at most sqrt(width) times l2.
+    """
+    l2 = (cells + math.sqrt(width)) * (1 + 1e-12)
+    return Sensitivity(
+        linf=math.ceil(cells + 1),
+        l0=width,
+        l1=math.ceil(math.sqrt(width) * l2),
+        l2_squared=math.ceil(l2**2),
+    )
 
 
 def power_of_two(value: float) -> float:

@@ -1,10 +1,11 @@
 """Estimators with scikit-learn's contract on numpy and scipy: `LogisticRegression`, `LinearSVC`.
 
-    model = people.fit(LogisticRegression(epsilon=1), target="income")       # charged first; bounds, classes
-    and size from the schema model.predict({"age": [35], "education": ["Masters"]}); model.why_; model.event_
+    # through a session: charged first; bounds, classes and size are those of the schema
+    model = people.fit(LogisticRegression(epsilon=1), target="income")
+    model.predict({"age": [35], "education": ["Masters"]}); model.why_; model.event_
 
-    LogisticRegression(epsilon=1, classes=[0, 1], n=1400, lower=0, upper=16).fit(X, y)     # without a
-    session: declare what is public
+    # without a session: declare what is public
+    LogisticRegression(epsilon=1, classes=[0, 1], n=1400, lower=0, upper=16).fit(X, y)
 
 What scikit-learn would read off the data is declared: the classes, the number of rows, the bounds. Each `fit`
 is a release of its own.
@@ -27,10 +28,10 @@ from ...sampling import Entropy
 from ...tables import Memory
 from .choice import linear_mechanism
 from .losses import HuberHinge, Logistic, Loss, Softmax
-from .model import LinearModel, class_array
+from .model import LinearModel, class_array, class_numbers
 
 try:
-    from sklearn.base import BaseEstimator, ClassifierMixin
+    from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 except ImportError:
@@ -40,8 +41,8 @@ TARGET = "y"
 
 
 class TableEstimator(BaseEstimator):  # type: ignore[misc]
-    """What all share: a mechanism from public facts, arrays as a table of declared bounds, and the released
-    model."""
+    """Base of estimators of tables: builds the mechanism from public facts, reads arrays as a table of
+    declared bounds, and holds the released model."""
 
     # whether it learns without a target
     unsupervised = False
@@ -50,9 +51,9 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         """Say what scikit-learn must not expect: missing values are no error, each fit has fresh noise."""
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan, tags.non_deterministic = True, True
-        for part in (tags.classifier_tags, tags.regressor_tags):
-            if part is not None:
-                part.poor_score = True
+        for subtags in (tags.classifier_tags, tags.regressor_tags):
+            if subtags is not None:
+                subtags.poor_score = True
         return tags
 
     def mechanism(
@@ -71,6 +72,10 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         """
         raise NotImplementedError
 
+    def _delta_or(self, delta: float | None) -> float:
+        """Return the estimator's own delta, or the session's, or 0."""
+        return next((d for d in (self.delta, delta) if d is not None), 0.0)
+
     def adopt(self, release: Release, mechanism: Any) -> Any:
         """Become the model that the mechanism released."""
         self.model_, self.event_, self.mechanism_ = release.value, release.event, mechanism
@@ -79,11 +84,12 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         self._arrays = False
         return self
 
-    def _run(self, X: Any, y: Any, target: Any) -> Any:
-        """Fit to arrays: columns x0, x1, ... with the declared bounds, under add_remove, one row a person."""
+    def _fit_arrays(self, X: Any, y: Any, target: Any) -> Any:
+        """Fit to arrays: columns x0, x1, ... with the declared bounds, under add_remove, one row per
+        person."""
         _refuse_repetition()
         _require_declared(self.n)
-        X = self._checked(X)
+        X = self._validate_array(X)
         schema: Any = {**self._bounds(X.shape[1]), **({} if target is None else {TARGET: target})}
         public = Public(schema=schema, size=self.n)
         columns = {f"x{i}": X[:, i] for i in range(X.shape[1])}
@@ -91,19 +97,19 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         mechanism = self.mechanism(public, target=TARGET if target is not None else None)  # type: ignore[arg-type]
         names = getattr(self, "feature_names_in_", None)
         self.adopt(mechanism(source, entropy=Entropy()), mechanism)
-        self._of_arrays(names)
+        self._use_arrays(names)
         return self
 
-    def _of_arrays(self, names: Any) -> None:
+    def _use_arrays(self, names: Any) -> None:
         """Take arrays for predictions, with the names of columns that the data frame had, if it was one."""
         self._arrays = True
         del self.feature_names_in_
         if names is not None:
             self.feature_names_in_ = names
 
-    def _checked(self, X: Any, reset: bool = True) -> npt.NDArray[np.float64]:
-        """Shapes and types only: that some value is missing or infinite is a fact about people, and no reason
-        to stop."""
+    def _validate_array(self, X: Any, reset: bool = True) -> npt.NDArray[np.float64]:
+        """Check shapes and types only: that some value is missing or infinite is a fact about people, and no
+        reason to stop."""
         try:
             return validate_data(  # type: ignore[no-any-return]
                 self,
@@ -120,6 +126,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         raise InvalidInput("X must be numbers, one row per example. Nothing was trained.")
 
     def _bounds(self, width: int) -> dict[str, Bounds]:
+        """Return the declared bounds of the columns of an array."""
         try:
             lower = np.broadcast_to(np.asarray(self.lower, np.float64), (width,))
             upper = np.broadcast_to(np.asarray(self.upper, np.float64), (width,))
@@ -133,19 +140,20 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
         }
 
     def _inputs(self, X: Any) -> Any:
+        """Return new rows as columns by name."""
         check_is_fitted(self, "model_")
         if not self._arrays:
             return X
-        array = self._checked(X, reset=False)
+        array = self._validate_array(X, reset=False)
         return {f"x{i}": array[:, i] for i in range(array.shape[1])}
 
 
 class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
-    """What classifiers share: declared classes, and predictions from the scores of a model."""
+    """Base of classifiers: declared classes, and predictions from the scores of a model."""
 
     _labels: list[Any] | None = None
     # whether scores are chances
-    _probable = True
+    _has_probabilities = True
 
     def fit(self, X: Any, y: Any) -> Any:
         """Fit to arrays with declared `classes`, `n`, `lower` and `upper`.
@@ -157,11 +165,11 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
                 "which classes occur is private: declare them, classes=[...]. Nothing was trained."
             )
         labels = sorted_classes(self.classes)
-        places = {value: i for i, value in enumerate(labels)}
-        numbers = [places.get(value, 0) for value in column_of(y, X).tolist()]
+        numbers_by_label = {value: i for i, value in enumerate(labels)}
+        numbers = [numbers_by_label.get(value, 0) for value in column_of(y, X).tolist()]
         self._labels = labels
         try:
-            self._run(X, numbers, Categories(list(range(len(labels)))))
+            self._fit_arrays(X, numbers, Categories(list(range(len(labels)))))
         finally:
             self._labels = None
         self.classes_ = np.array(labels)
@@ -176,7 +184,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
         inputs = self._inputs(X)
         return np.asarray(self.model_.scores(inputs))
 
-    @available_if(lambda self: self._probable)  # type: ignore[untyped-decorator]
+    @available_if(lambda self: self._has_probabilities)  # type: ignore[untyped-decorator]
     def predict_proba(self, X: Any) -> npt.NDArray[np.float64]:
         inputs = self._inputs(X)
         return np.asarray(self.model_.probabilities(inputs))
@@ -184,12 +192,24 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> npt.NDArray[Any]:
         inputs = self._inputs(X)
         scores = self.model_.scores(inputs)
-        places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return self.classes_[places]  # type: ignore[no-any-return]
+        return self.classes_[class_numbers(scores)]
+
+
+class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
+    """Base of regressions: a target with declared bounds, and predictions in its unit."""
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Fit to arrays with declared `n`, `lower`, `upper`, `target_lower` and `target_upper`."""
+        self._fit_arrays(X, numbers_of(y, X), Bounds(self.target_lower, self.target_upper))
+        return self
+
+    def predict(self, X: Any) -> npt.NDArray[Any]:
+        inputs = self._inputs(X)
+        return np.asarray(self.model_.predict(inputs))
 
 
 class Linear(TableEstimator):
-    """Linear models by private empirical risk minimization."""
+    """Base of linear models, which are fitted by private empirical risk minimization."""
 
     model_: LinearModel
     _clip = "typical"
@@ -205,10 +225,9 @@ class Linear(TableEstimator):
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
-        own = next((d for d in (self.delta, delta) if d is not None), 0.0)
         terms: dict[str, Any] = {
             "epsilon": self.epsilon,
-            "delta": own,
+            "delta": self._delta_or(delta),
             "regularization": self.regularization,
             "rows": self.n,
             "loss": self._loss(),
@@ -248,16 +267,16 @@ class Linear(TableEstimator):
 
 
 class LogisticRegression(Classifier, Linear):
-    """Private logistic regression: `method` is "objective", "output", "gradient", or "auto", which picks from
-    public facts; `why_` says why.
+    """Fits logistic regression privately: `method` is "objective", "output", "gradient", or "auto", which
+    picks from public facts; `why_` says why.
 
     `delta`: by default the session's, and 0 without one; only as much is used as the method needs.
     `regularization` is lambda, 1 / C of scikit-learn, by default from public facts; `l1` the weight of an l1
-    penalty beside it (elastic net). `class_weight`: weights
-    by class, which the noise grows with. Several classes: `multi_class` "softmax", one model of all, or
-    "ovr", one for each against the rest, which share epsilon. DP-SGD is `DPClassifier`.
+    penalty beside it (elastic net). `class_weight`: weights by class, which the noise grows with. Several
+    classes: `multi_class` "softmax", one model of all, or "ovr", one for each against the rest, which share
+    epsilon. DP-SGD is `DPClassifier`.
 
-    Guarantee: `event_`, under add_remove and one row a person; through a session, under its relation and
+    Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
                unit. Proof: `mechanism_`'s class.
     """
 
@@ -292,8 +311,9 @@ class LogisticRegression(Classifier, Linear):
         return isinstance(self._loss(), Logistic) and self.multi_class == "softmax" and classes > 2
 
     def _weights(self, public: Public, target: str) -> tuple[float, ...]:
+        """Return the declared weights of classes; none without `class_weight`."""
         fact = public.fact(target)
-        declared = (
+        declared_classes = (
             fact.values
             if isinstance(fact, Categories)
             else (False, True)
@@ -301,7 +321,7 @@ class LogisticRegression(Classifier, Linear):
             else ()
         )
         # arrays are fitted with the numbers of their classes
-        values = list(declared) if self._labels is None else self._labels
+        values = list(declared_classes) if self._labels is None else self._labels
         if self.classes is not None and set(self.classes) != set(values):
             raise InvalidInput(f"classes= differs from what the schema declares of {target!r}: leave it out.")
         if self.class_weight is None:
@@ -315,7 +335,7 @@ class LogisticRegression(Classifier, Linear):
 
 
 class LinearSVC(LogisticRegression):
-    """A private linear support vector machine with the smoothed (Huber) hinge loss; options as
+    """Fits a linear support vector machine with the smoothed (Huber) hinge loss privately; options as
     `LogisticRegression`.
 
     Guarantee: `event_`. Proof: `mechanism_`'s class.
@@ -325,7 +345,7 @@ class LinearSVC(LogisticRegression):
         return HuberHinge()
 
     # scores of a margin are no chances
-    _probable = False
+    _has_probabilities = False
 
 
 # What fits an estimator many times, or to chosen parts of the data, and adds up no price.
@@ -368,6 +388,7 @@ def sorted_classes(classes: Any) -> list[Any]:
 
 
 def column_of(y: Any, X: Any) -> npt.NDArray[Any]:
+    """Return the target as one column; refuse one that is missing or of another length than X."""
     if y is None:
         raise InvalidInput("this estimator requires y to be passed, but the target y is None.")
     y = np.asarray(y)
@@ -388,6 +409,7 @@ def numbers_of(y: Any, X: Any) -> npt.NDArray[np.float64]:
 
 
 def _require_declared(n: Any) -> None:
+    """Refuse a number of rows that is not declared."""
     if n is None:
         raise PrivateFact(
             "the number of rows is private and never read off the data: declare it, n=..., or buy a "

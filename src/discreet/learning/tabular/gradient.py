@@ -25,21 +25,22 @@ from .solver import Problem
 Array = npt.NDArray[np.float64]
 # Cells of the grid per gradient norm and square root of the width: rounding adds 1/512 to the sensitivity.
 _CELLS = 256
+# Rows whose gradients are held at once: bounds memory.
 _ROWS = 1 << 14
 
 
 @described("learning.GradientPerturbation")
 @dataclass(frozen=True, kw_only=True)
 class GradientPerturbation(LinearERM):
-    """Noisy full-batch gradient descent on J (Bassily, Smith & Thakurta 2014, Section 2, with all rows in
-    every step): the mean of the last half.
+    """Fits a linear model by noisy full-batch gradient descent on J (Bassily, Smith & Thakurta 2014, Section
+    2, with all rows in every step), and releases the mean of the last half of the iterates.
 
     Every row's gradient is put on a grid before it is summed, so that sums are exact integers. Steps have
     length 1 / (lambda + n curvature), n the declared number of rows. An l1 penalty is a proximal step after
     each: post-processing.
 
-    Guarantee: `event`: `steps` discrete Gaussian releases per model, each of a vector of squared l2
-               sensitivity `moved`, chosen adaptively.
+    Guarantee: `event`: `steps` discrete Gaussian releases per model, each of an integer vector with noise for
+               its `sensitivity`, chosen adaptively.
     Proof:     the integer gradient of one row has l2 norm at most G / cell + sqrt(width) / 2; `changes` rows
                differ. The next iterate is a function of what was released before. Composition of zCDP;
                nothing else is read.
@@ -66,15 +67,15 @@ class GradientPerturbation(LinearERM):
         if self.regularization is not None:
             return float(self.regularization)
         deviation = math.sqrt(float(self.noise.variance) / self.steps) * self.cell
-        best = math.sqrt(self.facts.width) * deviation / self.facts.expected_norm
-        return max(best, LEAST_STRENGTH * self.facts.curvature)
+        balanced = math.sqrt(self.facts.width) * deviation / self.facts.expected_norm
+        return max(balanced, LEAST_STRENGTH * self.facts.curvature)
 
     @property
     def cell(self) -> float:
         return power_of_two(self.facts.gradient_l2 / (_CELLS * math.sqrt(self.facts.width)))
 
     @property
-    def moved(self) -> Sensitivity:
+    def sensitivity(self) -> Sensitivity:
         facts = self.facts
         l2 = facts.changes * (facts.gradient_l2 / self.cell + math.sqrt(facts.width) / 2) * (1 + 1e-9)
         return Sensitivity(linf=math.ceil(l2), l0=facts.width, l2_squared=math.ceil(l2**2))
@@ -82,7 +83,7 @@ class GradientPerturbation(LinearERM):
     @cached_property
     def noise(self) -> IntegerGaussian:
         rho = zcdp_rho(self.epsilon, self.delta) / (self.facts.models * self.steps) * (1 - 1e-12)
-        return IntegerGaussian.for_rho(rho, sensitivity=self.moved, neighbors=self.public.neighbors)
+        return IntegerGaussian.for_rho(rho, sensitivity=self.sensitivity, neighbors=self.public.neighbors)
 
     @property
     def event(self) -> Event:
@@ -105,11 +106,11 @@ class GradientPerturbation(LinearERM):
         """Return the sum of all rows' gradients on the grid, as exact integers."""
         _, slopes = problem.slopes(w)
         total = np.zeros(self.facts.width, dtype=np.int64)
-        each = max(1, _ROWS // self.facts.joint)
-        for start in range(0, len(problem.x), each):
-            rows = np.asarray(problem.x[start : start + each], np.float64)
+        chunk = max(1, _ROWS // self.facts.joint)
+        for start in range(0, len(problem.x), chunk):
+            rows = np.asarray(problem.x[start : start + chunk], np.float64)
             # a row's gradient is its slope times its coordinates, or of several classes each one's slope
-            slope = slopes[start : start + each].reshape(len(rows), -1, 1) / self.cell
+            slope = slopes[start : start + chunk].reshape(len(rows), -1, 1) / self.cell
             total += np.rint(slope * rows[:, None, :]).astype(np.int64).sum(axis=0).ravel()
         return total
 
@@ -117,9 +118,9 @@ class GradientPerturbation(LinearERM):
     def expected_excess(self) -> float:
         facts = self.facts
         typical = facts.size * facts.curvature / facts.width
-        squared = facts.width * float(self.noise.variance) / self.steps * self.cell**2
-        unfinished = facts.expected_norm**2 / (2 * self.step * self.steps)
-        return self._bias + unfinished + squared / (2 * (self.strength + typical))
+        noise_variance = facts.width * float(self.noise.variance) / self.steps * self.cell**2
+        optimization_error = facts.expected_norm**2 / (2 * self.step * self.steps)
+        return self._bias + optimization_error + noise_variance / (2 * (self.strength + typical))
 
     def error(self, confidence: float = 0.95) -> float:
         """Return a bound on the distance of the released weights from those of the same descent without
@@ -128,5 +129,5 @@ class GradientPerturbation(LinearERM):
         Proof: with at most twice the declared number of rows a step does not expand distances; each adds at
                most its length times its noise.
         """
-        each = self.noise.error(confidence, entries=self.facts.width * self.facts.models * self.steps)
-        return self.step * self.steps * math.sqrt(self.facts.width) * float(each) * self.cell
+        entry_error = self.noise.error(confidence, entries=self.facts.width * self.facts.models * self.steps)
+        return self.step * self.steps * math.sqrt(self.facts.width) * float(entry_error) * self.cell

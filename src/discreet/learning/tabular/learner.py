@@ -1,4 +1,4 @@
-"""What learners of sums and counts share: fields, checks, and exact noise for a declared sensitivity.
+"""Base of learners of sums and counts: fields, checks, and exact noise for a declared sensitivity.
 
 Naive Bayes, k-means, additive boosting and trees read a table as coordinates in [-1, 1] (`Design` with clip
 "never" and no intercept), put them on a grid, and release noisy whole numbers.
@@ -22,7 +22,7 @@ from ...mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ...mechanisms.protocols import Release, Sensitivity, check_source, release
 from ...sampling import Entropy
 from ...tables import Source
-from .erm import LEAST_EPSILON
+from .erm import check_price
 from .model import target_classes
 from .rows import Design, Rows
 
@@ -43,12 +43,7 @@ class TableLearner(ABC):
     rows: int | None = None
 
     def __post_init__(self) -> None:
-        _require.finite(epsilon=self.epsilon)
-        if not self.epsilon >= LEAST_EPSILON:
-            raise _require.fail("epsilon", self.epsilon, f"at least {LEAST_EPSILON:g}")
-        _require.probability(delta=self.delta)
-        if not self.delta < 1:
-            raise _require.fail("delta", self.delta, "below 1")
+        check_price(self.epsilon, self.delta)
         if self.design.intercept or self.design.clip != "never":
             raise InvalidInput(
                 f"{type(self).__name__} reads rows as they are: Design(..., intercept=False, "
@@ -68,7 +63,7 @@ class TableLearner(ABC):
     def event(self) -> Event: ...
 
     @abstractmethod
-    def fitted(self, x: Rows, targets: Array, entropy: Entropy) -> Any:
+    def fit_rows(self, x: Rows, targets: Array, entropy: Entropy) -> Any:
         """Return the private model of rows that `design` has read, for the price of `event`.
 
         Not a release: callers account for it.
@@ -102,12 +97,12 @@ class TableLearner(ABC):
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        value = self.fitted(*self.design.read(source, entropy), entropy)
+        value = self.fit_rows(*self.design.read(source, entropy), entropy)
         return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
 
 class Classifying(TableLearner):
-    """Learners of a target with declared classes."""
+    """Base of learners of a target with declared classes."""
 
     def _check(self) -> None:
         if self.design.target is None:
@@ -122,7 +117,7 @@ class Classifying(TableLearner):
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the coordinates of each feature are: numbers, truth values, and the indicators of categories."""
+    """Says which coordinates belong to numbers, to booleans, and to the indicators of categories."""
 
     numbers: tuple[int, ...]
     flags: tuple[int, ...]
@@ -131,22 +126,23 @@ class Layout:
 
     @classmethod
     def of(cls, design: Design, public: Public) -> Layout:
-        numbers, flags, groups, place = [], [], [], 0
+        """Return the layout of a design's coordinates."""
+        numbers, flags, groups, column = [], [], [], 0
         for name in design.features:
             fact: Any = public.fact(name)
             if isinstance(fact, Categories):
-                groups.append((place, len(fact.values)))
+                groups.append((column, len(fact.values)))
             elif isinstance(fact, Boolean):
-                flags.append(place)
+                flags.append(column)
             else:
                 assert isinstance(fact, Bounds)
-                numbers.append(place)
-            place += len(fact.values) if isinstance(fact, Categories) else 1
+                numbers.append(column)
+            column += len(fact.values) if isinstance(fact, Categories) else 1
         return cls(tuple(numbers), tuple(flags), tuple(groups))
 
 
 def exact_noise(
-    epsilon: float, delta: float, moved: Sensitivity, public: Public, times: int = 1
+    epsilon: float, delta: float, sensitivity: Sensitivity, public: Public, times: int = 1
 ) -> IntegerLaplace | IntegerGaussian:
     """Return the exact noise for `times` releases of this sensitivity within (epsilon, delta): Laplace, or
     with a delta Gaussian where that has the smaller variance.
@@ -156,12 +152,12 @@ def exact_noise(
                is what (epsilon, delta) allows. Which law it is depends on public facts alone.
     """
     pure = IntegerLaplace.for_epsilon(
-        epsilon / times * (1 - 1e-12), sensitivity=moved, neighbors=public.neighbors
+        epsilon / times * (1 - 1e-12), sensitivity=sensitivity, neighbors=public.neighbors
     )
     if delta == 0:
         return pure
     rho = zcdp_rho(epsilon, delta) / times * (1 - 1e-12)
-    gaussian = IntegerGaussian.for_rho(rho, sensitivity=moved, neighbors=public.neighbors)
+    gaussian = IntegerGaussian.for_rho(rho, sensitivity=sensitivity, neighbors=public.neighbors)
     return pure if pure.mean_squared_error <= gaussian.mean_squared_error else gaussian
 
 

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, RegressorMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from ..._public import Bounds, Public
+from ..._public import Public
 from ...mechanisms.protocols import Mechanism, Release
 from .boosting import AdditiveBoosting, AdditiveModel
 from .clusters import Clusters, Lloyd
-from .estimators import Classifier, TableEstimator, numbers_of
+from .estimators import Classifier, Regressor, TableEstimator
 from .learner import TableLearner
 from .moments import Moments, SecondMoments
 from .naive_bayes import NaiveBayes
@@ -30,12 +30,11 @@ from .rows import Design, features_of
 from .trees import PrivateTree
 
 
-class _Sums(TableEstimator):
-    """Estimators whose mechanism is a `TableLearner`."""
+class _LearnerEstimator(TableEstimator):
+    """Base of estimators whose mechanism is a `TableLearner`."""
 
     _kind: type[TableLearner]
-    # parameters of the estimator that are fields of the mechanism
-    _fields: tuple[str, ...] = ()
+    # Whether the mechanism is pure epsilon-DP and has no use for a delta.
     _pure = False
 
     def mechanism(
@@ -47,21 +46,25 @@ class _Sums(TableEstimator):
         delta: float | None = None,
     ) -> Mechanism:
         names = features_of(public, target) if features is None else tuple(features)
-        own = next((d for d in (self.delta, delta) if d is not None), 0.0) if not self._pure else 0.0
-        settings = {name: getattr(self, name) for name in self._fields}
+        design = Design(
+            features=names, target=None if self.unsupervised else target, intercept=False, clip="never"
+        )
         return self._kind(
-            public=public, epsilon=self.epsilon, delta=own, rows=self.n, **self._renamed(settings),
-            design=Design(
-                features=names, target=None if self.unsupervised else target, intercept=False, clip="never"
-            ),
-        )  # fmt: skip
+            public=public,
+            design=design,
+            epsilon=self.epsilon,
+            delta=0.0 if self._pure else self._delta_or(delta),
+            rows=self.n,
+            **self._mechanism_fields(),
+        )
 
-    def _renamed(self, settings: dict[str, Any]) -> dict[str, Any]:
-        return settings
+    def _mechanism_fields(self) -> dict[str, Any]:
+        """Return the fields that this kind of mechanism has beyond those of all learners."""
+        return {}
 
 
-class GaussianNB(Classifier, _Sums):
-    """Private naive Bayes: Gaussian numbers, counted categories and truth values.
+class GaussianNB(Classifier, _LearnerEstimator):
+    """Fits naive Bayes privately: Gaussian numbers, counted categories and booleans.
 
     Guarantee: `event_`. Proof: `NaiveBayes`.
     """
@@ -92,15 +95,16 @@ class GaussianNB(Classifier, _Sums):
         return self.classes_[joint.argmax(axis=1)]  # type: ignore[no-any-return]
 
 
-class DecisionTreeClassifier(Classifier, _Sums):
-    """A private decision tree of fixed `max_depth`: splits by the exponential mechanism, noisy leaves; pure.
+class DecisionTreeClassifier(Classifier, _LearnerEstimator):
+    """Fits a decision tree of fixed `max_depth` privately: splits by the exponential mechanism, noisy leaves;
+    pure epsilon-DP.
 
     `criterion` "gini" or "max"; `bins` equal parts of a number's bounds are where it may be cut.
 
     Guarantee: `event_`. Proof: `PrivateTree`.
     """
 
-    _kind, _fields, _pure = PrivateTree, ("max_depth", "criterion", "bins"), True
+    _kind, _pure = PrivateTree, True
 
     def __init__(
         self,
@@ -118,20 +122,20 @@ class DecisionTreeClassifier(Classifier, _Sums):
         self.epsilon, self.delta, self.max_depth, self.criterion = epsilon, delta, max_depth, criterion
         self.bins, self.classes, self.n, self.lower, self.upper = bins, classes, n, lower, upper
 
-    def _renamed(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def _mechanism_fields(self) -> dict[str, Any]:
         return {"depth": self.max_depth, "criterion": self.criterion, "parts": self.bins}
 
 
-class DecisionTreeRegressor(RegressorMixin, _Sums):  # type: ignore[misc]
-    """A private regression tree of fixed `max_depth`: splits by the exponential mechanism, noisy means in its
-    leaves; pure.
+class DecisionTreeRegressor(Regressor, _LearnerEstimator):
+    """Fits a regression tree of fixed `max_depth` privately: splits by the exponential mechanism, noisy means
+    in its leaves; pure epsilon-DP.
 
     `bins` equal parts of a number's bounds are where it may be cut.
 
     Guarantee: `event_`. Proof: `PrivateRegressionTree`.
     """
 
-    _kind, _fields, _pure = PrivateRegressionTree, ("max_depth", "bins"), True
+    _kind, _pure = PrivateRegressionTree, True
 
     def __init__(
         self,
@@ -150,22 +154,19 @@ class DecisionTreeRegressor(RegressorMixin, _Sums):  # type: ignore[misc]
         self.n, self.lower, self.upper = n, lower, upper
         self.target_lower, self.target_upper = target_lower, target_upper
 
-    def _renamed(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def _mechanism_fields(self) -> dict[str, Any]:
         return {"depth": self.max_depth, "parts": self.bins}
 
-    def fit(self, X: Any, y: Any) -> DecisionTreeRegressor:
-        self._run(X, numbers_of(y, X), Bounds(self.target_lower, self.target_upper))
-        return self
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        inputs = self._inputs(X)
-        return self.model_.predict(inputs)  # type: ignore[no-any-return]
+class _BoostingEstimator(_LearnerEstimator):
+    """Base of additive boosting of classes and of numbers."""
 
-
-class _Boosted(_Sums):
     _kind = AdditiveBoosting
-    _fields = ("rounds", "learning_rate", "leaves", "bins", "bin_share")
     model_: AdditiveModel
+
+    def _mechanism_fields(self) -> dict[str, Any]:
+        names = ("rounds", "learning_rate", "leaves", "bins", "bin_share")
+        return {name: getattr(self, name) for name in names}
 
     def shape(self, feature: str) -> list[tuple[Any, Any]]:
         """Return what a feature adds to the score, by value: the model is the sum of these."""
@@ -173,8 +174,9 @@ class _Boosted(_Sums):
         return self.model_.shape(feature)
 
 
-class ExplainableBoostingClassifier(Classifier, _Boosted):
-    """Private additive boosting (DP-EBM, Nori et al. 2021): one function per feature, which `shape` shows.
+class ExplainableBoostingClassifier(Classifier, _BoostingEstimator):
+    """Fits additive boosting of classes privately (DP-EBM, Nori et al. 2021): one function per feature, which
+    `shape` shows.
 
     Needs a delta.
 
@@ -201,8 +203,8 @@ class ExplainableBoostingClassifier(Classifier, _Boosted):
         self.n, self.lower, self.upper = n, lower, upper
 
 
-class ExplainableBoostingRegressor(RegressorMixin, _Boosted):  # type: ignore[misc]
-    """Private additive boosting of a number with declared bounds (DP-EBM); needs a delta.
+class ExplainableBoostingRegressor(Regressor, _BoostingEstimator):
+    """Fits additive boosting of a number with declared bounds privately (DP-EBM); needs a delta.
 
     Guarantee: `event_`. Proof: `AdditiveBoosting`.
     """
@@ -228,17 +230,9 @@ class ExplainableBoostingRegressor(RegressorMixin, _Boosted):  # type: ignore[mi
         self.n, self.lower, self.upper = n, lower, upper
         self.target_lower, self.target_upper = target_lower, target_upper
 
-    def fit(self, X: Any, y: Any) -> ExplainableBoostingRegressor:
-        self._run(X, numbers_of(y, X), Bounds(self.target_lower, self.target_upper))
-        return self
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        inputs = self._inputs(X)
-        return self.model_.predict(inputs)
-
-
-class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _Sums):  # type: ignore[misc]
-    """Private k-means (DPLloyd, Su et al. 2016): `rounds` None takes their number.
+class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _LearnerEstimator):  # type: ignore[misc]
+    """Fits k-means clusters privately (DPLloyd, Su et al. 2016); `rounds` None takes the paper's number.
 
     Which cluster a row of the data is in is private: there is no `labels_`; `predict` answers for rows that
     are shown to it.
@@ -246,7 +240,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _S
     Guarantee: `event_`. Proof: `Lloyd`.
     """
 
-    _kind, _fields, unsupervised = Lloyd, ("n_clusters", "rounds"), True
+    _kind, unsupervised = Lloyd, True
     model_: Clusters
 
     def __init__(
@@ -263,7 +257,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _S
         self.n_clusters, self.epsilon, self.delta, self.rounds = n_clusters, epsilon, delta, rounds
         self.n, self.lower, self.upper = n, lower, upper
 
-    def _renamed(self, settings: dict[str, Any]) -> dict[str, Any]:
+    def _mechanism_fields(self) -> dict[str, Any]:
         return {"clusters": self.n_clusters, "rounds": self.rounds}
 
     @property
@@ -271,10 +265,10 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _S
         return len(self.model_.centers)
 
     def fit(self, X: Any, y: Any = None) -> KMeans:
-        self._run(X, None, None)
+        self._fit_arrays(X, None, None)
         return self
 
-    def fit_predict(self, X: Any, y: Any = None, **how: Any) -> npt.NDArray[np.int64]:
+    def fit_predict(self, X: Any, y: Any = None, **options: Any) -> npt.NDArray[np.int64]:
         return self.fit(X).predict(X)
 
     @property
@@ -294,8 +288,8 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _S
 
 
 class EmpiricalCovariance(TableEstimator):
-    """Private covariance of coordinates scaled to [-1, 1], from noisy second moments: `covariance_` has no
-    negative eigenvalue, `location_` is the mean.
+    """Estimates the covariance of coordinates scaled to [-1, 1] privately, from noisy second moments:
+    `covariance_` has no negative eigenvalue, `location_` is the mean.
 
     Guarantee: `event_`. Proof: `SecondMoments`; the rest is post-processing.
     """
@@ -322,10 +316,8 @@ class EmpiricalCovariance(TableEstimator):
         delta: float | None = None,
     ) -> Mechanism:
         names = features_of(public, target) if features is None else tuple(features)
-        own = next((d for d in (self.delta, delta) if d is not None), 0.0)
-        return SecondMoments(
-            public=public, design=Design(features=names, target=None), epsilon=self.epsilon, delta=own
-        )
+        design = Design(features=names, target=None)
+        return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=self._delta_or(delta))
 
     def adopt(self, release: Release, mechanism: Any) -> Any:
         super().adopt(release, mechanism)
@@ -336,5 +328,5 @@ class EmpiricalCovariance(TableEstimator):
         return self
 
     def fit(self, X: Any, y: Any = None) -> EmpiricalCovariance:
-        self._run(X, None, None)
+        self._fit_arrays(X, None, None)
         return self

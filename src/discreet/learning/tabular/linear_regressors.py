@@ -5,33 +5,13 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-from sklearn.base import RegressorMixin
-
-from ..._public import Bounds
-from .estimators import Linear, numbers_of
+from .estimators import Linear, Regressor
 from .losses import Huber, Loss, Squared
 
 
-class _Regressor(RegressorMixin, Linear):  # type: ignore[misc]
-    """What linear regressions share."""
-
-    _clip = "never"
-
-    def fit(self, X: Any, y: Any) -> Any:
-        """Fit to arrays with declared `n`, `lower`, `upper`, `target_lower` and `target_upper`."""
-        self._run(X, numbers_of(y, X), Bounds(self.target_lower, self.target_upper))
-        return self
-
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        inputs = self._inputs(X)
-        return np.asarray(self.model_.predict(inputs))
-
-
-class ElasticNet(_Regressor):
-    """A private linear regression with the squared loss and the penalty l1 |w|_1 + regularization |w|² / 2,
-    of coordinates and targets scaled to [-1, 1]; `method` as in `LogisticRegression`.
+class ElasticNet(Regressor, Linear):
+    """Fits a linear regression privately with the squared loss and the penalty l1 |w|_1 + regularization |w|²
+    / 2, of coordinates and targets scaled to [-1, 1]; `method` as in `LogisticRegression`.
 
     `reach`: the squared loss is continued linearly for scores above it in size, which gives it a Lipschitz
     constant; 1 covers all predictions inside the target's bounds. `l1` = 0 is ridge regression; with
@@ -40,6 +20,8 @@ class ElasticNet(_Regressor):
     Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
                unit. Proof: `mechanism_`'s class.
     """
+
+    _clip = "never"
 
     def __init__(
         self,
@@ -66,13 +48,15 @@ class ElasticNet(_Regressor):
         return Squared(reach=self.reach)
 
 
-class HuberRegressor(_Regressor):
-    """A private linear regression with the Huber loss of `threshold`, in units of half the target's declared
-    width.
+class HuberRegressor(Regressor, Linear):
+    """Fits a linear regression privately with the Huber loss of `threshold`, in units of half the target's
+    declared width.
 
     Guarantee: `event_`, under add_remove and one row per person; through a session, under its relation and
                unit. Proof: `mechanism_`'s class.
     """
+
+    _clip = "never"
 
     def __init__(
         self,

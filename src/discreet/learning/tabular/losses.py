@@ -65,8 +65,8 @@ class Logistic:
         return result
 
     def curvature(self, score: Array, y: Array) -> Array:
-        chance = expit(score)
-        result: Array = chance * (1 - chance)
+        probability = expit(score)
+        result: Array = probability * (1 - probability)
         return result
 
 
@@ -97,19 +97,21 @@ class HuberHinge:
         return True
 
     def value(self, score: Array, y: Array) -> Array:
-        short = 1 + self.width - y * score
+        shortfall = 1 + self.width - y * score
         return np.where(
-            short <= 0, 0.0, np.where(short < 2 * self.width, short**2 / (4 * self.width), short - self.width)
+            shortfall <= 0,
+            0.0,
+            np.where(shortfall < 2 * self.width, shortfall**2 / (4 * self.width), shortfall - self.width),
         )
 
     def slope(self, score: Array, y: Array) -> Array:
-        short = 1 + self.width - y * score
-        result: Array = -y * np.clip(short / (2 * self.width), 0.0, 1.0)
+        shortfall = 1 + self.width - y * score
+        result: Array = -y * np.clip(shortfall / (2 * self.width), 0.0, 1.0)
         return result
 
     def curvature(self, score: Array, y: Array) -> Array:
-        inside = np.abs(1 - y * score) < self.width
-        result: Array = inside / (2 * self.width)
+        in_quadratic_part = np.abs(1 - y * score) < self.width
+        result: Array = in_quadratic_part / (2 * self.width)
         return result
 
 
@@ -189,8 +191,8 @@ class Squared:
         return False
 
     def value(self, score: Array, y: Array) -> Array:
-        inside = np.clip(score, -self.reach, self.reach)
-        result: Array = (inside - y) ** 2 / 2 + (inside - y) * (score - inside)
+        clipped_score = np.clip(score, -self.reach, self.reach)
+        result: Array = (clipped_score - y) ** 2 / 2 + (clipped_score - y) * (score - clipped_score)
         return result
 
     def slope(self, score: Array, y: Array) -> Array:

@@ -1,4 +1,5 @@
-"""What a linear learner releases: weights on a grid, and what is public of the columns they belong to.
+"""Linear models as they are released: weights on a grid, and the public facts of their columns. Saved as
+JSON.
 
 Saved as JSON.
 """
@@ -24,7 +25,7 @@ Array = npt.NDArray[np.float64]
 @described("learning.LinearModel")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearModel:
-    """A linear model of declared columns: one vector of weights, or one for each of several classes.
+    """Predicts from declared columns by one vector of weights, or one for each of several classes.
 
     `public` holds the schema of the model's columns and nothing else. `classes` is empty for a regression.
     `joint`: scores are those of a softmax, not each of a class against the rest.
@@ -55,36 +56,51 @@ class LinearModel:
         """Return the loss of rows as `design` reads them: 1 for a wrong class; of numbers a quarter of the
         squared error, within [0, 1]."""
         scores: Array = x @ np.array(self.weights).T
+        scores = scores[:, 0] if len(self.weights) == 1 else scores
         if not self.classes:
-            return (np.clip(scores[:, 0], -1, 1) - targets) ** 2 / 4
-        places = (scores[:, 0] > 0).astype(int) if len(self.weights) == 1 else scores.argmax(axis=1)
-        return np.asarray(places != targets, dtype=np.float64)
+            return squared_error_share(scores, targets)
+        return np.asarray(class_numbers(scores) != targets, dtype=np.float64)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class, or the number in the target's own unit, of each row."""
         scores = self.scores(X)
         if not self.classes:
-            assert self.design.target is not None
-            bounds = self.public.bounds(self.design.target)
-            low, high = float(bounds.lower), float(bounds.upper)
-            return np.clip((scores + 1) / 2 * (high - low) + low, low, high)
-        places = (scores > 0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
-        return np.asarray(class_array(self.classes)[places])
+            return in_target_unit(scores, self.design, self.public)
+        return np.asarray(class_array(self.classes)[class_numbers(scores)])
 
     def probabilities(self, X: Any) -> Array:
-        """Return chances of each class: the logistic function of scores, normalized where there are more than
-        two."""
+        """Return the probability of each class: the logistic function of scores, normalized where there are
+        more than two classes."""
         scores = self.scores(X)
         if scores.ndim == 1:
             return np.stack([expit(-scores), expit(scores)], axis=1)
         if self.joint:
             return np.asarray(softmax(scores, axis=1))
-        chances = np.maximum(expit(scores), np.finfo(float).tiny)
-        result: Array = chances / chances.sum(axis=1, keepdims=True)
+        each_against_rest = np.maximum(expit(scores), np.finfo(float).tiny)
+        result: Array = each_against_rest / each_against_rest.sum(axis=1, keepdims=True)
         return result
 
 
+def class_numbers(scores: Array) -> npt.NDArray[np.int64]:
+    """Return the number of the class that scores predict: one score per row, or one per class."""
+    return np.asarray((scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1))
+
+
+def in_target_unit(scores: Array, design: Design, public: Public) -> Array:
+    """Return predictions of [-1, 1] in the unit of the target, within its declared bounds."""
+    assert design.target is not None
+    bounds = public.bounds(design.target)
+    low, high = float(bounds.lower), float(bounds.upper)
+    return np.clip((scores + 1) / 2 * (high - low) + low, low, high)
+
+
+def squared_error_share(scores: Array, targets: Array) -> Array:
+    """Return a quarter of the squared error of scores that are clipped to [-1, 1]: within [0, 1]."""
+    return np.asarray((np.clip(scores, -1, 1) - targets) ** 2 / 4)
+
+
 def class_array(classes: tuple[Any, ...]) -> npt.NDArray[Any]:
+    """Return the classes as an array, of objects where they have several types."""
     return np.array(list(classes), dtype=None if len({type(value) for value in classes}) == 1 else object)
 
 

@@ -31,14 +31,15 @@ from .rows import Design
 Array = npt.NDArray[np.float64]
 # Coordinates are rounded to 1 / CELLS before they are multiplied: products are whole numbers of 1 / CELLS².
 CELLS = 1 << 10
+# Rows that are multiplied at once: products of a block stay far below 2^53, so that floats are exact.
 _ROWS = 1 << 14
 
 
 @described("learning.Moments")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moments:
-    """Noisy second moments of the coordinates of a design, target last where there is one; `deviation` is the
-    noise's, per entry."""
+    """Holds noisy second moments of the coordinates of a design, target last where there is one; `deviation`
+    is the noise's, per entry."""
 
     design: Design
     public: Public
@@ -67,14 +68,14 @@ class Moments:
         gram, cross = matrix[:-1, :-1], matrix[:-1, -1]
         if penalty is None:
             width = len(gram)
-            spread = self.deviation * math.sqrt(width * math.log(2 * width**2 / failure))
-            penalty = max(0.0, spread - max(0.0, float(np.linalg.eigvalsh(gram)[0])))
+            spectral_norm = self.deviation * math.sqrt(width * math.log(2 * width**2 / failure))
+            penalty = max(0.0, spectral_norm - max(0.0, float(np.linalg.eigvalsh(gram)[0])))
         _require.non_negative(penalty=penalty)
         values, vectors = np.linalg.eigh(gram)
         # the true matrix has no negative eigenvalue; one that noise pushed below the penalty says nothing
         floor = max(penalty, self.deviation * math.sqrt(len(gram)), 1e-12)
-        solved = vectors @ ((vectors.T @ cross) / np.maximum(values + penalty, floor))
-        return LinearModel(design=self.design, public=self.public, weights=(tuple(solved.tolist()),))
+        weights = vectors @ ((vectors.T @ cross) / np.maximum(values + penalty, floor))
+        return LinearModel(design=self.design, public=self.public, weights=(tuple(weights.tolist()),))
 
     def components(self, count: int) -> tuple[Array, Array]:
         """Return the first principal components of the covariance, as rows, and their variances, largest
@@ -108,7 +109,7 @@ class SecondMoments:
     """Releases sum_i z_i z_i', upper triangle, on a grid with exact discrete noise: Laplace without a delta,
     Gaussian with one.
 
-    Guarantee: `event`: an integer vector of sensitivity `moved` with exact noise.
+    Guarantee: `event`: an integer vector with exact noise for its `sensitivity`.
     Proof:     a row's coordinates are rounded to whole cells q; its products q_j q_k are whole numbers and
                sums are exact. The upper triangle of q q' has l1 norm (|q|_1² + |q|_2²) / 2, and l2 norm at
                most |q|_2²; rounding moves each coordinate by half a cell, so
@@ -140,34 +141,35 @@ class SecondMoments:
         return self.design.width(self.public) + (self.design.target is not None)
 
     @property
-    def moved(self) -> Sensitivity:
+    def sensitivity(self) -> Sensitivity:
         l1, l2 = self.design.norms(self.public)
         if self.design.target is not None:
             l1, l2 = l1 + 1, math.hypot(l2, 1)
-        long, wide = CELLS * l2 + math.sqrt(self.width) / 2, CELLS * l1 + self.width / 2
+        l2_cells, l1_cells = CELLS * l2 + math.sqrt(self.width) / 2, CELLS * l1 + self.width / 2
         changes = 1 if self.public.neighbors is ADD_REMOVE else 2
         entries = self.width * (self.width + 1) // 2
         return Sensitivity(
             linf=changes * (CELLS + 1) ** 2,
             l0=entries,
-            l1=math.ceil(changes * (wide**2 + long**2) / 2 * (1 + 1e-12)),
-            l2_squared=math.ceil(changes**2 * long**4 * (1 + 1e-12)),
+            l1=math.ceil(changes * (l1_cells**2 + l2_cells**2) / 2 * (1 + 1e-12)),
+            l2_squared=math.ceil(changes**2 * l2_cells**4 * (1 + 1e-12)),
         )
 
     @cached_property
     def noise(self) -> IntegerLaplace | IntegerGaussian:
         if self.delta == 0:
             return IntegerLaplace.for_epsilon(
-                self.epsilon, sensitivity=self.moved, neighbors=self.public.neighbors
+                self.epsilon, sensitivity=self.sensitivity, neighbors=self.public.neighbors
             )
         rho = zcdp_rho(self.epsilon, self.delta)
-        return IntegerGaussian.for_rho(rho, sensitivity=self.moved, neighbors=self.public.neighbors)
+        return IntegerGaussian.for_rho(rho, sensitivity=self.sensitivity, neighbors=self.public.neighbors)
 
     @property
     def event(self) -> Event:
         return self.noise.event
 
     def _sums(self, source: Source, entropy: Entropy) -> npt.NDArray[Any]:
+        """Return the exact upper triangle of sum_i z_i z_i', in cells."""
         x, y = self.design.read(source, entropy)
         rows = x if self.design.target is None else np.concatenate([x, y[:, None]], axis=1)
         total = np.zeros((self.width, self.width), dtype=object)

@@ -31,8 +31,8 @@ _LEAST_VARIANCE = (2 / 30) ** 2
 @described("learning.NaiveBayesModel")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NaiveBayesModel:
-    """Chances of classes; for each class mean and variance of each number, and the chances of the values of
-    each category.
+    """Holds the probabilities of classes; for each class mean and variance of each number, and the
+    probabilities of the values of each category.
 
     `chances` has two entries for a truth value (false, true), and one for each declared value of a category.
     """
@@ -73,9 +73,9 @@ class NaiveBayesModel:
         numbers, values = rows[:, layout.numbers], _indicators(rows, layout)
         means, variances = np.array(self.means), np.array(self.variances)
         result = np.log(np.array(self.priors)) + values @ np.log(np.array(self.chances)).T
-        for place in range(len(self.classes)):
-            distances = (numbers - means[place]) ** 2 / variances[place] + np.log(variances[place])
-            result[:, place] -= distances.sum(axis=1) / 2
+        for number in range(len(self.classes)):
+            distances = (numbers - means[number]) ** 2 / variances[number] + np.log(variances[number])
+            result[:, number] -= distances.sum(axis=1) / 2
         return np.asarray(result)
 
     def mistakes(self, x: Any, targets: Array) -> Array:
@@ -91,11 +91,11 @@ class NaiveBayesModel:
 
 def _indicators(x: Any, layout: Layout) -> Array:
     """Return 0 and 1 for each value of each truth value and category; all 0 where it is missing."""
-    parts = [np.zeros((len(x), 0))]
-    for place in layout.flags:
-        parts.append(np.stack([x[:, place] < 0, x[:, place] > 0], axis=1))
-    parts += [x[:, start : start + count] for start, count in layout.groups]
-    return np.concatenate(parts, axis=1, dtype=np.float64)
+    columns = [np.zeros((len(x), 0))]
+    for index in layout.flags:
+        columns.append(np.stack([x[:, index] < 0, x[:, index] > 0], axis=1))
+    columns += [x[:, start : start + count] for start, count in layout.groups]
+    return np.concatenate(columns, axis=1, dtype=np.float64)
 
 
 @described("learning.NaiveBayes")
@@ -104,7 +104,7 @@ class NaiveBayes(Classifying):
     """Releases, for each class, the noisy number of rows, the sums of x and of x² - 1/2 of each number x in
     [-1, 1], and the counts of each value of each category: all that Gaussian naive Bayes needs.
 
-    Guarantee: `event`: one integer vector of sensitivity `moved` with exact noise. The model is
+    Guarantee: `event`: one integer vector with exact noise for its `sensitivity`. The model is
                post-processing.
     Proof:     a row counts in the entries of its own class only: 1 for the row, 1 for each category or truth
                value, and for each number |x| + |x² - 1/2| <= 3/2 in l1 and x² + (x² - 1/2)² = x⁴ + 1/4 <= 5/4
@@ -114,20 +114,20 @@ class NaiveBayes(Classifying):
     """
 
     @property
-    def moved(self) -> Sensitivity:
+    def sensitivity(self) -> Sensitivity:
         layout = self.layout
-        numbers, others = len(layout.numbers), len(layout.flags) + len(layout.groups)
-        l1 = self.changes * (CELLS * (1 + others) + numbers * (3 * CELLS // 2 + 1))
+        numbers, discrete = len(layout.numbers), len(layout.flags) + len(layout.groups)
+        l1 = self.changes * (CELLS * (1 + discrete) + numbers * (3 * CELLS // 2 + 1))
         # (C + 1/2)² + (C/2 + 1/2)² bounds the two entries of a number
-        squared = CELLS**2 * (1 + others) + numbers * (5 * CELLS**2 // 4 + 2 * CELLS + 1)
-        entries = 1 + 2 * numbers + others
+        squared = CELLS**2 * (1 + discrete) + numbers * (5 * CELLS**2 // 4 + 2 * CELLS + 1)
+        entries = 1 + 2 * numbers + discrete
         return Sensitivity(
             linf=self.changes * CELLS, l0=self.changes * entries, l1=l1, l2_squared=self.changes**2 * squared
         )
 
     @cached_property
     def noise(self) -> IntegerLaplace | IntegerGaussian:
-        return exact_noise(self.epsilon, self.delta, self.moved, self.public)
+        return exact_noise(self.epsilon, self.delta, self.sensitivity, self.public)
 
     def _check(self) -> None:
         super()._check()
@@ -138,46 +138,48 @@ class NaiveBayes(Classifying):
         return self.noise.event
 
     def _statistics(self, x: Rows) -> npt.NDArray[np.int64]:
+        """Return the numbers of each row whose sums by class are released, in cells."""
         numbers = np.asarray(x[:, self.layout.numbers], np.float64)
-        parts = [
+        columns = [
             np.full((len(x), 1), CELLS, dtype=np.int64),
             on_grid(numbers),
             on_grid(numbers**2 - 0.5),
             on_grid(_indicators(x, self.layout)),
         ]
-        return np.concatenate(parts, axis=1)
+        return np.concatenate(columns, axis=1)
 
-    def fitted(self, x: Rows, targets: Array, entropy: Entropy) -> NaiveBayesModel:
+    def fit_rows(self, x: Rows, targets: Array, entropy: Entropy) -> NaiveBayesModel:
         sums = by_group(self._statistics(x), targets, len(self.classes))
         noisy: Any = self.noise(sums, entropy=entropy)
         return self._model(noisy.astype(np.float64) / CELLS)
 
     def _model(self, noisy: Array) -> NaiveBayesModel:
+        """Return the model of noisy sums: post-processing."""
         layout = self.layout
-        numbers, deviation = len(layout.numbers), self.noise.standard_deviation / CELLS
-        counts = np.maximum(noisy[:, 0], max(1.0, deviation))
+        numbers, noise_deviation = len(layout.numbers), self.noise.standard_deviation / CELLS
+        counts = np.maximum(noisy[:, 0], max(1.0, noise_deviation))
         means = np.clip(noisy[:, 1 : 1 + numbers] / counts[:, None], -1, 1)
         squares = np.clip(noisy[:, 1 + numbers : 1 + 2 * numbers] / counts[:, None] + 0.5, 0, 1)
         # what noise may have taken from a variance is given back
-        least = np.minimum(1.0, np.maximum(_LEAST_VARIANCE, 2 * deviation / counts))
+        smallest_variance = np.minimum(1.0, np.maximum(_LEAST_VARIANCE, 2 * noise_deviation / counts))
         return NaiveBayesModel(
             design=self.design,
             public=columns_only(self.public, self.design),
             classes=self.classes,
             priors=tuple((counts / counts.sum()).tolist()),
             means=_tuples(means),
-            variances=_tuples(np.maximum(squares - means**2, least[:, None])),
+            variances=_tuples(np.maximum(squares - means**2, smallest_variance[:, None])),
             chances=_tuples(self._chances(np.maximum(noisy[:, 1 + 2 * numbers :], 0.0))),
         )
 
     def _chances(self, counts: Array) -> Array:
-        """Smooth the counts of each feature by what noise alone makes of an empty one."""
-        result, place = np.ones_like(counts), 0
+        """Return the probabilities of values, smoothed by the noise that an empty count would have."""
+        result, start = np.ones_like(counts), 0
         smoothing = max(1.0, self.noise.standard_deviation / CELLS)
         for values in [2] * len(self.layout.flags) + [values for _, values in self.layout.groups]:
-            part = counts[:, place : place + values] + smoothing
-            result[:, place : place + values] = part / part.sum(axis=1, keepdims=True)
-            place += values
+            smoothed = counts[:, start : start + values] + smoothing
+            result[:, start : start + values] = smoothed / smoothed.sum(axis=1, keepdims=True)
+            start += values
         return result
 
     @property

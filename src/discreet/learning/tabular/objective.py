@@ -1,5 +1,5 @@
 """Objective perturbation, as approximate minima perturbation: noise inside the objective, and a little exact
-noise on what leaves."""
+noise on the output."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from ...mechanisms.noise import IntegerLaplace
 from ...mechanisms.protocols import Sensitivity
 from ...sampling import Entropy
 from . import noise as inside
-from .erm import LEAST_STRENGTH, LinearERM, power_of_two
+from .erm import LEAST_STRENGTH, LinearERM, grid_sensitivity, power_of_two
 from .solver import Problem
 
 Array = npt.NDArray[np.float64]
-# Of epsilon, for the noise on what leaves: that noise is of the size of the solver's tolerance, and stays
-# below the objective's.
+# The share of epsilon for the noise on the output: that noise is of the size of the solver's tolerance, and
+# stays below the objective's.
 _OUTPUT_SHARE = 1 / 256
+# Cells of the grid per distance of two neighbors' points and square root of the width.
 _CELLS = 8
 
 
@@ -41,9 +42,9 @@ def gaussian_objective_delta(epsilon: float, multiplier: float, sides: int = 1) 
     e = epsilon - u * u / 2
     if e < 0:
         return 1.0
-    first = float(log_ndtr(-e / u))
-    gap = e + u * u / 2 + float(log_ndtr(-e / u - u)) - first
-    return min(1.0, sides * math.exp(first) * (-math.expm1(min(0.0, gap)) + 1e-13))
+    log_tail = float(log_ndtr(-e / u))
+    gap = e + u * u / 2 + float(log_ndtr(-e / u - u)) - log_tail
+    return min(1.0, sides * math.exp(log_tail) * (-math.expm1(min(0.0, gap)) + 1e-13))
 
 
 @described("learning.ObjectivePerturbation")
@@ -101,13 +102,15 @@ class ObjectivePerturbation(LinearERM):
     """
 
     def _check(self) -> None:
-        if not self._left(self.strength) > 0:
-            least = self.facts.eigenvalue / math.expm1(min(700.0, self._objective_epsilon / self.facts.rank))
+        if not self._remaining_epsilon(self.strength) > 0:
+            smallest_strength = self.facts.eigenvalue / math.expm1(
+                min(700.0, self._objective_epsilon / self.facts.rank)
+            )
             raise InvalidInput(
                 f"regularization = {self.regularization!r} is too small for epsilon = "
                 f"{self.epsilon!r}: the determinant alone costs "
                 f"{self.facts.determinant(self.strength):.3g} per model. Nothing was "
-                f"charged or trained. Take more than {least:.4g}."
+                f"charged or trained. Take more than {smallest_strength:.4g}."
             )
         self.output_noise  # noqa: B018 - price it now
 
@@ -117,7 +120,8 @@ class ObjectivePerturbation(LinearERM):
 
     @property
     def _model_delta(self) -> float:
-        """Of two rows that change one after the other, (e, d) becomes (2e, (1 + exp(e)) d)."""
+        """The delta of one model: for two rows that change one after the other, group privacy makes of (e, d)
+        the pair (2e, (1 + exp(e)) d)."""
         group = 1.0 if self.facts.changes == 1 else 1 + math.exp(min(700.0, self._model_epsilon))
         return self.delta / (self.facts.models * group) * (1 - 1e-9)
 
@@ -125,30 +129,30 @@ class ObjectivePerturbation(LinearERM):
     def _objective_epsilon(self) -> float:
         return self._model_epsilon * (1 - _OUTPUT_SHARE)
 
-    def _left(self, strength: float) -> float:
-        """Return what is left of epsilon for the noise after the determinant is paid."""
+    def _remaining_epsilon(self, strength: float) -> float:
+        """Return what remains of epsilon for the noise after the determinant is paid."""
         return self._objective_epsilon - self.facts.determinant(strength) * (1 + 1e-12)
 
     @cached_property
     def strength(self) -> float:
-        """Lambda: the expected norm of b over the expected norm of weights, and enough to keep half of
-        epsilon for the noise."""
+        """The lambda that is used: by default the expected norm of b over the expected norm of weights, and
+        enough to keep half of epsilon for the noise."""
         if self.regularization is not None:
             return float(self.regularization)
         half = self._objective_epsilon / 2 / self.facts.rank
-        enough = self.facts.eigenvalue / math.expm1(min(700.0, half))
-        least = strength = max(enough, LEAST_STRENGTH * self.facts.curvature)
+        for_determinant = self.facts.eigenvalue / math.expm1(min(700.0, half))
+        smallest = strength = max(for_determinant, LEAST_STRENGTH * self.facts.curvature)
         for _ in range(30):
-            strength = max(least, self._expected_noise(strength) / self.facts.expected_norm)
+            strength = max(smallest, self._expected_noise(strength) / self.facts.expected_norm)
         return strength
 
     def _laplace_scale(self, strength: float) -> float:
-        return self.facts.gradient_l1 / self._left(strength) * (1 + 1e-12)
+        return self.facts.gradient_l1 / self._remaining_epsilon(strength) * (1 + 1e-12)
 
     def _deviation(self, strength: float) -> float:
         """Return the least standard deviation, to 1e-6, that is enough for Gaussian noise; infinity without a
         delta."""
-        epsilon, delta = self._left(strength), self._model_delta
+        epsilon, delta = self._remaining_epsilon(strength), self._model_delta
         # below this the failure of `inside.gaussian` would count
         if delta < 1e-40:
             return math.inf
@@ -179,7 +183,7 @@ class ObjectivePerturbation(LinearERM):
 
     @property
     def _distance(self) -> float:
-        """How far the points of two neighbors can be from each other, given the exact minimizer."""
+        """How far the computed points of two neighbors can be from each other, given the exact minimizer."""
         law, scale = self.law
         precision = inside.laplace_precision(scale) if law == "laplace" else inside.GAUSSIAN_PRECISION * scale
         return (
@@ -191,21 +195,14 @@ class ObjectivePerturbation(LinearERM):
         return power_of_two(self._distance / (_CELLS * math.sqrt(self.facts.width)))
 
     @property
-    def moved(self) -> Sensitivity:
-        """How far the points of two neighbors can be from each other, in cells of the grid."""
-        width, cells = self.facts.width, self._distance / self.cell
-        l2 = (cells + math.sqrt(width)) * (1 + 1e-12)
-        return Sensitivity(
-            linf=math.ceil(cells + 1),
-            l0=width,
-            l1=math.ceil(math.sqrt(width) * l2),
-            l2_squared=math.ceil(l2**2),
-        )
+    def sensitivity(self) -> Sensitivity:
+        """How far the minimizers of two neighbors can be from each other, in cells of the grid."""
+        return grid_sensitivity(self._distance / self.cell, self.facts.width)
 
     @cached_property
     def output_noise(self) -> IntegerLaplace:
         return IntegerLaplace.for_epsilon(
-            self._model_epsilon * _OUTPUT_SHARE, sensitivity=self.moved, neighbors=self.public.neighbors
+            self._model_epsilon * _OUTPUT_SHARE, sensitivity=self.sensitivity, neighbors=self.public.neighbors
         )
 
     @property
@@ -217,8 +214,8 @@ class ObjectivePerturbation(LinearERM):
     def _weights(self, problem: Problem, entropy: Entropy) -> Array:
         law, scale = self.law
         draw = inside.laplace if law == "laplace" else inside.gaussian
-        perturbed = replace(problem, linear=draw(scale, self.facts.width, entropy))
-        cells = np.rint(self._solve(perturbed) / self.cell).astype(np.int64)
+        perturbed_problem = replace(problem, linear=draw(scale, self.facts.width, entropy))
+        cells = np.rint(self._solve(perturbed_problem) / self.cell).astype(np.int64)
         return self.output_noise(cells, entropy=entropy).astype(np.float64) * self.cell
 
     @property
@@ -229,8 +226,8 @@ class ObjectivePerturbation(LinearERM):
         return self._bias + self._expected_noise(self.strength) ** 2 / (2 * (self.strength + typical))
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return |b| / lambda and the distance of what leaves, each with half of the failure probability, in
-        the worst of the models."""
+        """Return a bound on |b| / lambda plus the distance of the output, each with half of the failure
+        probability, in the worst of the models."""
         facts, (law, scale) = self.facts, self.law
         failure = (1 - confidence) / 2 / facts.models
         if law == "laplace":
@@ -240,6 +237,6 @@ class ObjectivePerturbation(LinearERM):
             length = scale * min(total, math.sqrt(facts.width) * math.log(facts.width / failure))
         else:
             length = scale * math.sqrt(2 * float(gammaincinv(facts.width / 2, 1 - failure)))
-        each = self.output_noise.error(1 - (1 - confidence) / 2, entries=facts.width * facts.models)
-        leaving = self._distance / 2 + math.sqrt(facts.width) * (each + 1) * self.cell
-        return length / self.strength + leaving
+        entry_error = self.output_noise.error(1 - (1 - confidence) / 2, entries=facts.width * facts.models)
+        output_error = self._distance / 2 + math.sqrt(facts.width) * (entry_error + 1) * self.cell
+        return length / self.strength + output_error

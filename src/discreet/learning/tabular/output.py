@@ -1,4 +1,4 @@
-"""Output perturbation: find the minimizer, and add noise to it."""
+"""Output perturbation: minimize the objective, and add noise to the minimizer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ...mechanisms.calibration import zcdp_rho
 from ...mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ...mechanisms.protocols import Sensitivity
 from ...sampling import Entropy
-from .erm import LEAST_STRENGTH, LinearERM, power_of_two
+from .erm import LEAST_STRENGTH, LinearERM, grid_sensitivity, power_of_two
 from .solver import Problem
 
 Array = npt.NDArray[np.float64]
@@ -34,7 +34,7 @@ class OutputPerturbation(LinearERM):
     l2: its l2 norm is 1.4 times that of the paper's spherical noise, and it is exact. With a delta it is
     discrete Gaussian for the l2 sensitivity.
 
-    Guarantee: `event`, for each model an integer vector of sensitivity `moved` with exact discrete noise.
+    Guarantee: `event`, for each model an integer vector with exact discrete noise for its `sensitivity`.
     Proof:     J is lambda-strongly convex, and the objectives of neighbors differ in `changes` summands whose
                gradients have l2 norm at most G: at the minimizer of one the gradient of the other has norm at
                most changes G, so the minimizers are at most changes G / lambda apart (CMS 2011,
@@ -55,16 +55,16 @@ class OutputPerturbation(LinearERM):
 
     @cached_property
     def strength(self) -> float:
-        """Lambda: where the bias lambda B² / 2 and the loss n curvature / (2 width) |noise|² are smallest
-        together, B the expected norm."""
+        """The lambda that is used: by default where the bias lambda B² / 2 and the loss n curvature / (2
+        width) |noise|² are smallest together, B the expected norm."""
         if self.regularization is not None:
             return float(self.regularization)
         facts = self.facts
         steepness = facts.size * facts.curvature / facts.width
         # the noise's norm is inverse to lambda: this is its squared norm at lambda 1
         unit = facts.width * self._noise_at(1.0).mean_squared_error * self._cell(1.0) ** 2
-        best = float((2 * steepness * unit / facts.expected_norm**2) ** (1 / 3))
-        return max(best, LEAST_STRENGTH * facts.curvature)
+        balanced = float((2 * steepness * unit / facts.expected_norm**2) ** (1 / 3))
+        return max(balanced, LEAST_STRENGTH * facts.curvature)
 
     def _distance(self, strength: float) -> float:
         facts = self.facts
@@ -73,30 +73,22 @@ class OutputPerturbation(LinearERM):
     def _cell(self, strength: float) -> float:
         return power_of_two(self._distance(strength) / (_CELLS * math.sqrt(self.facts.width)))
 
-    def _moved(self, strength: float) -> Sensitivity:
-        width = self.facts.width
-        cells = self._distance(strength) / self._cell(strength)
-        l2 = (cells + math.sqrt(width)) * (1 + 1e-12)
-        return Sensitivity(
-            linf=math.ceil(cells + 1),
-            l0=width,
-            l1=math.ceil(math.sqrt(width) * l2),
-            l2_squared=math.ceil(l2**2),
-        )
+    def _sensitivity(self, strength: float) -> Sensitivity:
+        return grid_sensitivity(self._distance(strength) / self._cell(strength), self.facts.width)
 
     def _noise_at(self, strength: float) -> IntegerLaplace | IntegerGaussian:
-        moved, models = self._moved(strength), self.facts.models
+        sensitivity, models = self._sensitivity(strength), self.facts.models
         if self.delta == 0:
             return IntegerLaplace.for_epsilon(
-                self.epsilon / models, sensitivity=moved, neighbors=self.public.neighbors
+                self.epsilon / models, sensitivity=sensitivity, neighbors=self.public.neighbors
             )
         rho = zcdp_rho(self.epsilon, self.delta) / models * (1 - 1e-12)
-        return IntegerGaussian.for_rho(rho, sensitivity=moved, neighbors=self.public.neighbors)
+        return IntegerGaussian.for_rho(rho, sensitivity=sensitivity, neighbors=self.public.neighbors)
 
     @property
-    def moved(self) -> Sensitivity:
+    def sensitivity(self) -> Sensitivity:
         """How far one unit moves the minimizer, in cells of the grid."""
-        return self._moved(self.strength)
+        return self._sensitivity(self.strength)
 
     @cached_property
     def noise(self) -> IntegerLaplace | IntegerGaussian:
@@ -118,11 +110,11 @@ class OutputPerturbation(LinearERM):
     @property
     def expected_excess(self) -> float:
         facts = self.facts
-        squared = facts.width * self.noise.mean_squared_error * self.cell**2
-        return self._bias + (self.strength + facts.size * facts.curvature / facts.width) * squared / 2
+        squared_noise = facts.width * self.noise.mean_squared_error * self.cell**2
+        return self._bias + (self.strength + facts.size * facts.curvature / facts.width) * squared_noise / 2
 
     def error(self, confidence: float = 0.95) -> float:
         entries = self.facts.width * self.facts.models
-        each = self.noise.error(confidence, entries=entries)
-        rounding = self.facts.tolerance / self.strength
-        return math.sqrt(self.facts.width) * (float(each) + 1) * self.cell + rounding
+        entry_error = self.noise.error(confidence, entries=entries)
+        solver_error = self.facts.tolerance / self.strength
+        return math.sqrt(self.facts.width) * (float(entry_error) + 1) * self.cell + solver_error

@@ -1,4 +1,5 @@
-"""Steps that learn from the data before the model does, and pay for it: narrower bounds, then the model.
+"""Preprocessing that learns from the data before the model does, and pays for it: narrower bounds, then the
+model.
 
 A step replaces declared bounds by narrower ones: `QuantileClip` between noisy quantiles, `ScaleClip` around
 the noisy mean. Columns are scaled to [-1, 1] by their bounds and clipped to them, so that this is quantile
@@ -58,13 +59,17 @@ class QuantileBounds:
                 f"0 < low < high < 1 is needed, got {float(self.low):g} and {float(self.high):g}. Nothing "
                 f"was charged."
             )
-        self._parts()
+        self._quantile_mechanisms()
 
-    def _parts(self) -> list[ApproximateQuantiles]:
-        each = Fraction(self.epsilon) / len(self.columns)
+    def _quantile_mechanisms(self) -> list[ApproximateQuantiles]:
+        column_epsilon = Fraction(self.epsilon) / len(self.columns)
         return [
             ApproximateQuantiles(
-                public=self.public, column=name, qs=(self.low, self.high), epsilon=each, step=self._step(name)
+                public=self.public,
+                column=name,
+                qs=(self.low, self.high),
+                epsilon=column_epsilon,
+                step=self._step(name),
             )
             for name in self.columns
         ]
@@ -76,7 +81,7 @@ class QuantileBounds:
 
     @property
     def event(self) -> Event:
-        return compose([part.event for part in self._parts()])
+        return compose([mechanism.event for mechanism in self._quantile_mechanisms()])
 
     @property
     def asked(self) -> tuple[float, float]:
@@ -84,19 +89,23 @@ class QuantileBounds:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        pairs = [tuple(float(v) for v in part(source, entropy=entropy).value) for part in self._parts()]
+        pairs = [
+            tuple(float(v) for v in mechanism(source, entropy=entropy).value)
+            for mechanism in self._quantile_mechanisms()
+        ]
         value = tuple((name, *pair) for name, pair in zip(self.columns, pairs, strict=True))
         return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def error(self, confidence: float = 0.95) -> float:
         """Return how many ranks a quantile may be off, all at once with this probability."""
-        each = 1 - (1 - confidence) / len(self.columns)
-        return max(max(part.error(each)) for part in self._parts())
+        column_confidence = 1 - (1 - confidence) / len(self.columns)
+        return max(max(mechanism.error(column_confidence)) for mechanism in self._quantile_mechanisms())
 
 
 @dataclass(frozen=True)
-class Narrowed:
-    """A source whose columns are declared with other bounds: what was released before, and thus public."""
+class NarrowedSource:
+    """Reads a source whose columns are declared with other bounds, which were released before and are
+    public."""
 
     source: Source
     public: Public
@@ -124,8 +133,8 @@ class Piped:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", _require.listed(steps=self.steps))
-        for part in (*self.steps, self.learner):
-            if part.public != self.public:
+        for mechanism in (*self.steps, self.learner):
+            if mechanism.public != self.public:
                 raise InvalidInput("all parts must be priced for the same table. Nothing was charged.")
 
     @property
@@ -145,15 +154,17 @@ class Piped:
         public = self.public
         for step in self.steps:
             bounds = step(source, entropy=entropy).value
-            public = narrowed(public, bounds if isinstance(step, QuantileBounds) else _around(bounds))
+            public = narrow_bounds(
+                public, bounds if isinstance(step, QuantileBounds) else _bounds_around_mean(bounds)
+            )
         learner = replace(self.learner, public=public)
         if learner.event != self.learner.event:
             raise ValueError("the price of a learner depends on bounds")
-        value = learner(Narrowed(source, public), entropy=entropy).value
+        value = learner(NarrowedSource(source, public), entropy=entropy).value
         return release(value, event=self.event, entropy=entropy, error=learner.error, scored=True)
 
 
-def _around(scaling: Any) -> tuple[tuple[str, float, float], ...]:
+def _bounds_around_mean(scaling: Any) -> tuple[tuple[str, float, float], ...]:
     """Return bounds of three deviations around the mean of each column."""
     return tuple(
         (name, mean - 3 * deviation, mean + 3 * deviation)
@@ -161,16 +172,16 @@ def _around(scaling: Any) -> tuple[tuple[str, float, float], ...]:
     )
 
 
-def narrowed(public: Public, bounds: Sequence[tuple[str, float, float]]) -> Public:
+def narrow_bounds(public: Public, bounds: Sequence[tuple[str, float, float]]) -> Public:
     """Return the facts with these bounds of some columns, within the declared ones and never empty."""
     facts: dict[str, Any] = dict(public.schema)
     for name, lower, upper in bounds:
-        old = public.bounds(name)
-        least, most = float(old.lower), float(old.upper)
+        declared = public.bounds(name)
+        declared_lower, declared_upper = float(declared.lower), float(declared.upper)
         # a column that is nearly constant keeps a thousandth of its width
-        room = max(0.0, (most - least) / 1000 - (upper - lower)) / 2
-        low, high = max(least, lower - room), min(most, upper + room)
-        if math.isfinite(low) and math.isfinite(high) and low < high:
-            facts[name] = replace(old, lower=low, upper=high)
+        margin = max(0.0, (declared_upper - declared_lower) / 1000 - (upper - lower)) / 2
+        new_lower, new_upper = max(declared_lower, lower - margin), min(declared_upper, upper + margin)
+        if math.isfinite(new_lower) and math.isfinite(new_upper) and new_lower < new_upper:
+            facts[name] = replace(declared, lower=new_lower, upper=new_upper)
     assert all(isinstance(facts[name], Bounds) for name, *_ in bounds)
     return replace(public, schema=tuple(facts.items()))

@@ -1,6 +1,7 @@
 """`PrivatePipeline`: preprocessing that learns from the data and pays, then a model, in one price.
 
-people.fit(PrivatePipeline(LogisticRegression(), clip=(0.05, 0.95), epsilon=1, weights=(1, 4)), target="ill")
+pipeline = PrivatePipeline(LogisticRegression(), clip=(0.05, 0.95), epsilon=1, weights=(1, 4))
+people.fit(pipeline, target="ill")
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ from .estimators import TableEstimator
 from .pipeline import Piped, QuantileBounds
 from .rows import features_of
 
-# How often the shares are made larger or smaller until all of them together fit the price.
+# Bisection steps for the factor, between 1 and 2, by which both shares grow as long as they fit the price.
 _HALVINGS = 5
 
 
 class PrivatePipeline(TableEstimator):
-    """Narrows the bounds of numbers privately, and fits an estimator with what was found, within one price.
+    """Narrows the bounds of numbers privately, and fits an estimator with the new bounds, within one price.
 
     `clip` is a pair of quantiles that become the bounds of each number; `scale=True` takes three deviations
     around the mean instead (needs a delta). `columns` are the numbers to do this for, by default all. The
@@ -61,29 +62,31 @@ class PrivatePipeline(TableEstimator):
         delta: float | None = None,
     ) -> Mechanism:
         _require.positive(epsilon=self.epsilon)
-        own = next((d for d in (self.delta, delta) if d is not None), 0.0)
-        first, second = (float(w) for w in _require.listed(weights=self.weights))
-        _require.positive(weights=min(first, second))
-        shares = first / (first + second), second / (first + second)
+        total_delta = self._delta_or(delta)
+        step_weight, model_weight = (float(w) for w in _require.listed(weights=self.weights))
+        _require.positive(weights=min(step_weight, model_weight))
+        shares = step_weight / (step_weight + model_weight), model_weight / (step_weight + model_weight)
 
-        def parts(growth: float) -> Piped:
-            low, high = (growth * self.epsilon * share * (1 - 1e-9) for share in shares)
-            model = clone(self.estimator).set_params(epsilon=high, delta=own / 2)
+        def build(growth: float) -> Piped:
+            step_epsilon, model_epsilon = (growth * self.epsilon * share * (1 - 1e-9) for share in shares)
+            model = clone(self.estimator).set_params(epsilon=model_epsilon, delta=total_delta / 2)
             learner: Any = model.mechanism(public, target=target, features=features)
-            step = self._step(public, target, features, low, own / 2)
-            return Piped(public=public, steps=(step,), learner=learner, epsilon=self.epsilon, delta=own)
+            step = self._step(public, target, features, step_epsilon, total_delta / 2)
+            return Piped(
+                public=public, steps=(step,), learner=learner, epsilon=self.epsilon, delta=total_delta
+            )
 
-        piped, growing, too_large = parts(1.0), 1.0, 2.0
-        if own == 0:
-            return piped
+        pipeline, feasible, too_large = build(1.0), 1.0, 2.0
+        if total_delta == 0:
+            return pipeline
         for _ in range(_HALVINGS):
-            growth = (growing + too_large) / 2
-            larger = parts(growth)
-            if float(accounting.epsilon(larger.event, delta=own, accountant="rdp")) <= self.epsilon:
-                piped, growing = larger, growth
+            growth = (feasible + too_large) / 2
+            larger = build(growth)
+            if float(accounting.epsilon(larger.event, delta=total_delta, accountant="rdp")) <= self.epsilon:
+                pipeline, feasible = larger, growth
             else:
                 too_large = growth
-        return piped
+        return pipeline
 
     def _step(self, public: Public, target: str, features: Any, epsilon: float, delta: float) -> Any:
         names = features_of(public, target) if features is None else tuple(features)

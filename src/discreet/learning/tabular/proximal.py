@@ -15,9 +15,9 @@ from .solver import STEPS, Problem
 
 Array = npt.NDArray[np.float64]
 _UNIT = 2.0**-53
-# Sweeps of coordinate descent in one model; it stops earlier where a sweep changes nothing to speak of.
+# Sweeps of coordinate descent in one model, at most; it stops earlier where a sweep changes little.
 _SWEEPS = 60
-# Steps of the damped method.
+# Steps of the damped method, at most: a run must end.
 _DAMPED = 3000
 
 
@@ -42,16 +42,16 @@ def minimize_sparse(
     `tolerance` in l2, rounding included, and whether that is certified."""
     stride = problem.stride
     if start is None and stride > 1:
-        near = 1e-6 * problem.row_norm * problem.lipschitz * len(problem.x) / stride
-        start = minimize_sparse(problem.sampled, penalties / stride, near)[0]
+        sample_tolerance = 1e-6 * problem.row_norm * problem.lipschitz * len(problem.x) / stride
+        start = minimize_sparse(problem.sampled, penalties / stride, sample_tolerance)[0]
     w = np.zeros(problem.size) if start is None else start.copy()
     gradient, scores = problem.gradient(w)
     for _ in range(STEPS):
-        if _certified(problem, penalties, w, gradient, tolerance):
+        if _is_certified(problem, penalties, w, gradient, tolerance):
             return w, True
         target = _model_minimizer(problem.hessian(scores), gradient, w, penalties)
-        w, gradient, scores = _moved(problem, penalties, w, gradient, scores, target)
-    return w, _certified(problem, penalties, w, gradient, tolerance)
+        w, gradient, scores = _line_search(problem, penalties, w, gradient, scores, target)
+    return w, _is_certified(problem, penalties, w, gradient, tolerance)
 
 
 def minimize_damped(problem: Problem, penalties: Array, tolerance: float) -> tuple[Array, bool]:
@@ -66,55 +66,57 @@ def minimize_damped(problem: Problem, penalties: Array, tolerance: float) -> tup
     gradient, scores = problem.gradient(w)
     damping = 1e-3 * problem.steepest
     for _ in range(_DAMPED):
-        if _certified(problem, penalties, w, gradient, tolerance):
+        if _is_certified(problem, penalties, w, gradient, tolerance):
             return w, True
         matrix = problem.hessian(scores)
         matrix.flat[:: len(matrix) + 1] += damping
         candidate = _model_minimizer(matrix, gradient, w, penalties)
         step = candidate - w
-        before = problem.value(w, scores) + float(penalties @ np.abs(w))
+        value = problem.value(w, scores) + float(penalties @ np.abs(w))
         linear = float(gradient @ step + penalties @ (np.abs(candidate) - np.abs(w)))
-        expected = -linear - float(step @ matrix @ step) / 2
-        after, its_scores = problem.gradient(candidate)
-        gained = before - problem.value(candidate, its_scores) - float(penalties @ np.abs(candidate))
+        expected_decrease = -linear - float(step @ matrix @ step) / 2
+        next_gradient, next_scores = problem.gradient(candidate)
+        decrease = value - problem.value(candidate, next_scores) - float(penalties @ np.abs(candidate))
         lengths = [
             float(np.linalg.norm(shortest_subgradient(g, p, penalties)))
-            for g, p in ((gradient, w), (after, candidate))
+            for g, p in ((gradient, w), (next_gradient, candidate))
         ]
-        blurred = abs(expected) <= 1e-10 * abs(before)
-        if gained >= 0.1 * expected > 0 or (blurred and lengths[1] < lengths[0]):
-            w, gradient, scores = candidate, after, its_scores
+        is_indistinguishable = abs(expected_decrease) <= 1e-10 * abs(value)
+        if decrease >= 0.1 * expected_decrease > 0 or (is_indistinguishable and lengths[1] < lengths[0]):
+            w, gradient, scores = candidate, next_gradient, next_scores
             damping = damping / 8 if damping > 1e-6 * problem.strength else 0.0
         else:
             damping = max(4 * damping, 1e-3 * problem.strength)
-    return w, _certified(problem, penalties, w, gradient, tolerance)
+    return w, _is_certified(problem, penalties, w, gradient, tolerance)
 
 
-def _certified(problem: Problem, penalties: Array, w: Array, gradient: Array, tolerance: float) -> bool:
+def _is_certified(problem: Problem, penalties: Array, w: Array, gradient: Array, tolerance: float) -> bool:
     shortest = float(np.linalg.norm(shortest_subgradient(gradient, w, penalties)))
     rounding = problem.rounding(w) + 4 * _UNIT * float(np.linalg.norm(penalties))
     return shortest + rounding <= tolerance
 
 
-def _moved(
+def _line_search(
     problem: Problem, penalties: Array, w: Array, gradient: Array, scores: Array, target: Array
 ) -> tuple[Array, Array, Array]:
     """Return the next point on the way to `target`, with its gradient and scores: where the objective falls
     or the subgradient gets shorter; a proximal gradient step with the inverse of the largest curvature stands
     in where no halving helps."""
     length = float(np.linalg.norm(shortest_subgradient(gradient, w, penalties)))
-    before = problem.value(w, scores) + float(penalties @ np.abs(w))
+    value_before = problem.value(w, scores) + float(penalties @ np.abs(w))
     slope = float(gradient @ (target - w) + penalties @ (np.abs(target) - np.abs(w)))
     share = 1.0
     while share > 1e-3:
         candidate = target if share == 1 else w + share * (target - w)
-        after, its_scores = problem.gradient(candidate)
-        value = problem.value(candidate, its_scores) + float(penalties @ np.abs(candidate))
-        shorter = float(np.linalg.norm(shortest_subgradient(after, candidate, penalties)))
+        next_gradient, next_scores = problem.gradient(candidate)
+        value = problem.value(candidate, next_scores) + float(penalties @ np.abs(candidate))
+        shorter = float(np.linalg.norm(shortest_subgradient(next_gradient, candidate, penalties)))
         # a shorter subgradient alone may be that of a far point beyond a valley
-        lower = value < before + 1e-4 * share * slope
-        if lower or (shorter <= (1 - share / 4) * length and value <= before + 1e-9 * abs(before)):
-            return candidate, after, its_scores
+        is_lower = value < value_before + 1e-4 * share * slope
+        if is_lower or (
+            shorter <= (1 - share / 4) * length and value <= value_before + 1e-9 * abs(value_before)
+        ):
+            return candidate, next_gradient, next_scores
         share /= 2
     candidate = soft_threshold(w - gradient / problem.steepest, penalties / problem.steepest)
     return candidate, *problem.gradient(candidate)
@@ -133,9 +135,9 @@ def _model_minimizer(matrix: Array, gradient: Array, w: Array, penalties: Array)
     for _ in range(_SWEEPS):
         largest = 0.0
         for j, curvature in enumerate(curvatures):
-            wanted = float(z[j]) * curvature - float(slopes[j])
-            short = max(abs(wanted) - sizes[j], 0.0)
-            change = (short if wanted > 0 else -short) / curvature - float(z[j])
+            numerator = float(z[j]) * curvature - float(slopes[j])
+            shrunk = max(abs(numerator) - sizes[j], 0.0)
+            change = (shrunk if numerator > 0 else -shrunk) / curvature - float(z[j])
             if change:
                 z[j] += change
                 slopes += change * matrix[:, j]
@@ -143,22 +145,24 @@ def _model_minimizer(matrix: Array, gradient: Array, w: Array, penalties: Array)
         if largest <= 1e-9 * float(np.abs(gradient).max()):
             break
     z[np.abs(z) < 1e-300] = 0.0
-    return _polished(matrix, gradient, w, penalties, z)
+    return _polish(matrix, gradient, w, penalties, z)
 
 
-def _polished(matrix: Array, gradient: Array, w: Array, penalties: Array, z: Array) -> Array:
+def _polish(matrix: Array, gradient: Array, w: Array, penalties: Array, z: Array) -> Array:
     """Return the exact minimizer of the model among points with the signs of z, where that has these
     signs."""
-    kept = z != 0
-    if not kept.any():
+    support = z != 0
+    if not support.any():
         return z
-    signs = np.sign(z[kept])
-    right = matrix[np.ix_(kept, ~kept)] @ w[~kept] - gradient[kept] - penalties[kept] * signs
+    signs = np.sign(z[support])
+    right_hand_side = (
+        matrix[np.ix_(support, ~support)] @ w[~support] - gradient[support] - penalties[support] * signs
+    )
     try:
-        step = np.linalg.solve(matrix[np.ix_(kept, kept)], right)
+        step = np.linalg.solve(matrix[np.ix_(support, support)], right_hand_side)
     except np.linalg.LinAlgError:
         return z
     result = np.zeros_like(z)
-    result[kept] = w[kept] + step
-    same = (np.sign(result[kept]) == signs) | (penalties[kept] == 0)
-    return result if bool(same.all()) else z
+    result[support] = w[support] + step
+    keeps_signs = (np.sign(result[support]) == signs) | (penalties[support] == 0)
+    return result if bool(keeps_signs.all()) else z

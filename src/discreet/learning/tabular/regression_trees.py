@@ -16,7 +16,7 @@ from ..._registry import described
 from ...mechanisms.noise import IntegerLaplace
 from ...sampling import Entropy
 from .learner import CELLS
-from .model import columns_only, target_classes
+from .model import columns_only, in_target_unit, squared_error_share, target_classes
 from .rows import Design, Rows
 from .trees import GreedyTree, leaf_of
 
@@ -26,7 +26,8 @@ Array = npt.NDArray[np.float64]
 @described("learning.RegressionTreeModel")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegressionTreeModel:
-    """A full binary tree with one number in each leaf, scaled to [-1, 1]; splits as in `TreeModel`."""
+    """Predicts a number by a full binary tree with one number in each leaf, scaled to [-1, 1]; splits as in
+    `TreeModel`."""
 
     design: Design
     public: Public
@@ -57,21 +58,18 @@ class RegressionTreeModel:
 
     def mistakes(self, x: Any, targets: Array) -> Array:
         """Return a quarter of the squared error of rows as `design` reads them, within [0, 1]."""
-        return np.asarray((np.clip(self._values(x), -1, 1) - targets) ** 2 / 4)
+        return squared_error_share(self._values(x), targets)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the number in the target's own unit."""
-        assert self.design.target is not None
-        bounds = self.public.bounds(self.design.target)
-        low, high = float(bounds.lower), float(bounds.upper)
-        return np.clip((self.scores(X) + 1) / 2 * (high - low) + low, low, high)
+        return in_target_unit(self.scores(X), self.design, self.public)
 
 
 @described("learning.PrivateRegressionTree")
 @dataclass(frozen=True, kw_only=True)
 class PrivateRegressionTree(GreedyTree):
-    """A full regression tree of fixed `depth`: splits by the exponential mechanism, leaves with noisy sums
-    and counts of targets, which are scaled to [-1, 1].
+    """Learns a full regression tree of fixed `depth`: splits by the exponential mechanism, leaves with noisy
+    sums and counts of targets, which are scaled to [-1, 1].
 
     The quality of a split is minus the squared error around the mean of each side (CART's criterion,
     Breiman et al. 1984).
@@ -111,13 +109,13 @@ class PrivateRegressionTree(GreedyTree):
         cells = self._cells(targets)
         return np.stack([np.ones(len(cells)), cells, cells**2], axis=1)
 
-    def _quality(self, sums: Array, whole: Array) -> Array:
-        sides = (sums, whole - sums)
+    def _quality(self, sums: Array, total: Array) -> Array:
+        sides = (sums, total - sums)
         squared = sum(n[:, 2] - n[:, 1] ** 2 / np.maximum(n[:, 0], 1) for n in sides)
         return np.asarray(-squared / CELLS**2)
 
-    def fitted(self, x: Rows, targets: Array, entropy: Entropy) -> RegressionTreeModel:
-        splits, leaf = self.grown(x, targets, entropy)
+    def fit_rows(self, x: Rows, targets: Array, entropy: Entropy) -> RegressionTreeModel:
+        splits, leaf = self.grow(x, targets, entropy)
         count = 2**self.depth
         sums = np.bincount(leaf, weights=self._cells(targets), minlength=count)
         counts = np.bincount(leaf, minlength=count) * CELLS
@@ -129,11 +127,12 @@ class PrivateRegressionTree(GreedyTree):
         )  # fmt: skip
 
     def _means(self, noisy: Array) -> tuple[float, ...]:
-        """Return the means of leaves; one with few rows for its noise is drawn towards the mean of all."""
+        """Return the means of leaves, shrunk towards the mean of all where a leaf has few rows for its
+        noise."""
         sums, counts = noisy
-        pull = self.noise.standard_deviation
-        mean = float(np.clip(sums.sum() / max(counts.sum(), pull), -1, 1))
-        means = (sums + pull * mean) / (np.maximum(counts, 0.0) + pull)
+        prior_weight = self.noise.standard_deviation
+        mean = float(np.clip(sums.sum() / max(counts.sum(), prior_weight), -1, 1))
+        means = (sums + prior_weight * mean) / (np.maximum(counts, 0.0) + prior_weight)
         return tuple(np.clip(means, -1, 1).tolist())
 
     @property

@@ -9,21 +9,21 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, RegressorMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from ... import _require
-from ..._public import Bounds, Public
+from ..._public import Public
 from ...mechanisms.protocols import Mechanism, Release
-from .estimators import TableEstimator, numbers_of
+from .estimators import Regressor, TableEstimator
 from .model import LinearModel
 from .moments import Moments, SecondMoments
 from .rows import Design, features_of
 
 
-class Ridge(RegressorMixin, TableEstimator):  # type: ignore[misc]
-    """Private ridge regression by sufficient statistics: one release serves every penalty (`path`), and
-    AdaSSP's by default.
+class Ridge(Regressor):
+    """Fits ridge regression privately by sufficient statistics: one release serves every penalty (`path`),
+    and AdaSSP's by default.
 
     `penalty` is lambda for coordinates scaled to [-1, 1]; None is AdaSSP's choice (Wang 2018).
 
@@ -57,8 +57,7 @@ class Ridge(RegressorMixin, TableEstimator):  # type: ignore[misc]
     ) -> Mechanism:
         names = features_of(public, target) if features is None else tuple(features)
         design = Design(features=names, target=target, intercept=self.fit_intercept, clip="never")
-        own = next((d for d in (self.delta, delta) if d is not None), 0.0)
-        return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=own)
+        return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=self._delta_or(delta))
 
     def adopt(self, release: Release, mechanism: Any) -> Any:
         super().adopt(release, mechanism)
@@ -66,23 +65,15 @@ class Ridge(RegressorMixin, TableEstimator):  # type: ignore[misc]
         self.model_: LinearModel = self.moments_.ridge(self.penalty)
         return self
 
-    def fit(self, X: Any, y: Any) -> Ridge:
-        self._run(X, numbers_of(y, X), Bounds(self.target_lower, self.target_upper))
-        return self
-
     def path(self, penalties: Sequence[float]) -> list[LinearModel]:
         """Return the model of each penalty, from what was released: free."""
         check_is_fitted(self, "moments_")
         return [self.moments_.ridge(penalty) for penalty in penalties]
 
-    def predict(self, X: Any) -> npt.NDArray[Any]:
-        inputs = self._inputs(X)
-        return self.model_.predict(inputs)
-
 
 class LinearRegression(Ridge):
-    """Private linear regression: AdaSSP (Wang 2018), ridge regression with the least penalty that the noise
-    needs.
+    """Fits linear regression privately by AdaSSP (Wang 2018): ridge regression with the least penalty that
+    the noise needs.
 
     Guarantee: `event_`. Proof: `SecondMoments`.
     """
@@ -106,8 +97,8 @@ class LinearRegression(Ridge):
 
 
 class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  # type: ignore[misc]
-    """Private principal components of coordinates scaled to [-1, 1]: eigenvectors of a noisy covariance
-    (Dwork, Talwar, Thakurta & Zhang 2014).
+    """Fits principal components of coordinates scaled to [-1, 1] privately: eigenvectors of a noisy
+    covariance (Dwork, Talwar, Thakurta & Zhang 2014).
 
     Guarantee: `event_`. Proof: `SecondMoments`; the rest is post-processing.
     """
@@ -144,8 +135,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  #
             raise _require.fail(
                 "n_components", self.n_components, f"at most {width}, the coordinates there are"
             )
-        own = next((d for d in (self.delta, delta) if d is not None), 0.0)
-        return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=own)
+        return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=self._delta_or(delta))
 
     def adopt(self, release: Release, mechanism: Any) -> Any:
         super().adopt(release, mechanism)
@@ -159,7 +149,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  #
         return len(self.components_)
 
     def fit(self, X: Any, y: Any = None) -> PCA:
-        self._run(X, None, None)
+        self._fit_arrays(X, None, None)
         return self
 
     def transform(self, X: Any) -> npt.NDArray[np.float64]:

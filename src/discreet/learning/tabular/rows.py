@@ -1,5 +1,5 @@
 """Rows of a table as vectors of numbers, by what the schema declares and nothing else, with norms that are
-known beforehand.
+bounded by public facts.
 
 A number becomes a coordinate in [-1, 1], a truth value -1 or 1, a category one indicator per declared value;
 what is missing or not declared is 0. Rows above the declared norms are scaled down to them. Of a unit with
@@ -42,7 +42,7 @@ _RESERVED = 1 << 28
 @described("learning.Design")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Design:
-    """Which columns are the coordinates of a row, which one is the target, and how long a row may be.
+    """Says which columns are the coordinates of a row, which one is the target, and how long a row may be.
 
     `clip`: "never" takes the longest row that the declared bounds allow. "typical" takes the norm of a row
     whose numbers spread evenly over their bounds (1/3 of a squared coordinate, 1/2 of an absolute one), and
@@ -97,39 +97,41 @@ class Design:
     def norms(self, public: Public) -> tuple[float, float]:
         """Return bounds on the l1 and the l2 norm of a row."""
         numbers = sum(isinstance(public.fact(name), Bounds) for name in self.features)
-        others = len(self.features) - numbers + self.intercept
+        discrete = len(self.features) - numbers + self.intercept
         l1, squared = (0.5, 1 / 3) if self.clip == "typical" else (1.0, 1.0)
-        return (others + l1 * numbers) * _MARGIN, math.sqrt(others + squared * numbers) * _MARGIN
+        return (discrete + l1 * numbers) * _MARGIN, math.sqrt(discrete + squared * numbers) * _MARGIN
 
     def matrix(self, columns: Mapping[str, pa.Array], public: Public) -> Array:
         """Return the coordinates of rows, not yet scaled down."""
         result = np.empty((len(columns[self.features[0]]), self.width(public)))
-        self._fill(result, columns, public, scaled=False)
+        self._fill(result, columns, public, clipped=False)
         return result
 
-    def _fill(self, result: Any, columns: Mapping[str, pa.Array], public: Public, *, scaled: bool) -> None:
-        """Write the coordinates of rows, a cache's worth at a time: numbers of all columns at once."""
-        numbers, others, place = [], [], 0
-        norms = self.norms(public) if scaled else None
+    def _fill(self, result: Any, columns: Mapping[str, pa.Array], public: Public, *, clipped: bool) -> None:
+        """Write the coordinates of rows into `result`, a cache's worth at a time."""
+        numbers, discrete, column = [], [], 0
+        norms = self.norms(public) if clipped else None
         for name in self.features:
             fact = public.fact(name)
             if isinstance(fact, Bounds):
-                numbers.append((place, _floats(columns[name]), fact))
+                numbers.append((column, _floats(columns[name]), fact))
             else:
-                others.append((place, _coordinates(columns[name], fact)))
-            place += len(fact.values) if isinstance(fact, Categories) else 1
-        places = np.array([where for where, _, _ in numbers], dtype=np.int64)
+                discrete.append((column, _coordinates(columns[name], fact)))
+            column += len(fact.values) if isinstance(fact, Categories) else 1
+        number_columns = np.array([start_column for start_column, _, _ in numbers], dtype=np.int64)
         low, high = (np.array([[float(end)] for end in ends]) for ends in _ends(numbers))
         for start in range(0, len(result), _CHUNK):
             stop = min(start + _CHUNK, len(result))
-            part = np.empty((stop - start, result.shape[1]))
+            block = np.empty((stop - start, result.shape[1]))
             if numbers:
-                part[:, places] = _spread(np.stack([v[start:stop] for _, v, _ in numbers]), low, high).T
-            for where, values in others:
-                part[:, where : where + values.shape[1]] = values[start:stop]
+                block[:, number_columns] = _scale_to_unit(
+                    np.stack([v[start:stop] for _, v, _ in numbers]), low, high
+                ).T
+            for start_column, values in discrete:
+                block[:, start_column : start_column + values.shape[1]] = values[start:stop]
             if self.intercept:
-                part[:, -1] = 1.0
-            result[start:stop] = part if norms is None else self._scaled(part, norms)
+                block[:, -1] = 1.0
+            result[start:stop] = block if norms is None else self._clip_rows(block, norms)
 
     def read(self, source: Source, entropy: Entropy) -> tuple[Rows, Array]:
         """Return the rows, scaled down to `norms`, and their targets; of each unit one row.
@@ -138,35 +140,35 @@ class Design:
         Proof:     a row's coordinates are a function of that row; which row of a unit counts depends on that
                    unit's rows only.
         """
-        return self.load(source).picked(entropy)
+        return self.load(source).pick_rows(entropy)
 
     def load(self, source: Source) -> Loaded:
         """Return all rows, scaled down to `norms`, their targets, and whose they are."""
         public, unit = source.public, source.public.unit.column
-        wanted = [
+        column_names = [
             *self.features,
             *([] if self.target is None else [self.target]),
             *([] if unit is None else [unit]),
         ]
-        width, filled = self.width(public), 0
-        # memory for the declared number of rows, which is only taken as it is filled
+        width, count = self.width(public), 0
+        # Memory for the declared number of rows, which is only taken as it is filled.
         x = np.empty((min(public.size or 0, _RESERVED // width), width), dtype=np.float32)
         targets, owners = [np.zeros(0)], []
-        for batch in source.batches(list(dict.fromkeys(wanted))):
+        for batch in source.batches(list(dict.fromkeys(column_names))):
             columns = {name: batch.column(name) for name in batch.schema.names}
-            if filled + len(batch) > len(x):
-                x = np.concatenate([x[:filled], np.empty((max(filled, len(batch)), width), dtype=np.float32)])
-            self._fill(x[filled : filled + len(batch)], columns, public, scaled=True)
-            filled += len(batch)
+            if count + len(batch) > len(x):
+                x = np.concatenate([x[:count], np.empty((max(count, len(batch)), width), dtype=np.float32)])
+            self._fill(x[count : count + len(batch)], columns, public, clipped=True)
+            count += len(batch)
             targets.append(
                 np.zeros(len(batch))
                 if self.target is None
-                else goal(columns[self.target], public.fact(self.target))
+                else encode_target(columns[self.target], public.fact(self.target))
             )
             owners += [] if unit is None else [columns[unit]]
-        return Loaded(x[:filled], np.concatenate(targets), None if unit is None else owners)
+        return Loaded(x[:count], np.concatenate(targets), None if unit is None else owners)
 
-    def _scaled(self, x: Array, norms: tuple[float, float]) -> Array:
+    def _clip_rows(self, x: Array, norms: tuple[float, float]) -> Array:
         """Scale rows down to the norms, a little below them: rounding stays inside the margin."""
         if self.clip == "never":
             # every coordinate is in [-1, 1], and of a category one is 1: nothing is longer
@@ -179,37 +181,41 @@ class Design:
     def encode(self, X: Any, public: Public) -> Array:
         """Return the coordinates of new rows (a mapping of columns, a data frame, an Arrow table), for
         prediction: never scaled down."""
-        held: Any = X if isinstance(X, Mapping) or hasattr(X, "columns") else None
-        names: Any = held.column_names if isinstance(held, pa.Table) else held
-        if held is None or any(name not in names for name in self.features):
+        columns_by_name: Any = X if isinstance(X, Mapping) or hasattr(X, "columns") else None
+        names: Any = (
+            columns_by_name.column_names if isinstance(columns_by_name, pa.Table) else columns_by_name
+        )
+        if columns_by_name is None or any(name not in names for name in self.features):
             raise InvalidInput(
                 f"the model predicts from the columns {list(self.features)}, by name; some are missing."
             )
-        columns = {name: _plain(held[name]) for name in self.features}
+        columns = {name: _as_arrow(columns_by_name[name]) for name in self.features}
         facts = tuple((name, public.fact(name)) for name in self.features)
         source = Memory(pa.table(columns), Public(schema=facts, table=public.table))
-        parts = [np.zeros((0, self.width(public)))]
+        blocks = [np.zeros((0, self.width(public)))]
         for batch in source.batches(list(self.features)):
-            parts.append(self.matrix({name: batch.column(name) for name in batch.schema.names}, public))
-        return np.concatenate(parts)
+            blocks.append(self.matrix({name: batch.column(name) for name in batch.schema.names}, public))
+        return np.concatenate(blocks)
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """All rows of a table as a design reads them; `picked` draws the one of each unit that counts."""
+    """Holds all rows of a table as a design reads them; `pick_rows` draws the one of each unit that
+    counts."""
 
     x: Rows
     y: Array
     owners: list[Any] | None
 
-    def picked(self, entropy: Entropy) -> tuple[Rows, Array]:
+    def pick_rows(self, entropy: Entropy) -> tuple[Rows, Array]:
+        """Return the rows and targets of one random row of each unit."""
         if self.owners is None:
             return self.x, self.y
-        kept = one_row_each(self.owners, entropy)
-        return self.x[kept], self.y[kept]
+        positions = one_row_each(self.owners, entropy)
+        return self.x[positions], self.y[positions]
 
 
-def _plain(values: Any) -> Any:
+def _as_arrow(values: Any) -> Any:
     return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, from_pandas=True)
 
 
@@ -226,15 +232,15 @@ def one_row_each(owners: Sequence[pa.Array], entropy: Entropy) -> npt.NDArray[np
     tickets = sampling.uniform_below(1 << 62, len(codes), entropy)
     order = np.lexsort((tickets, codes))
     sorted_codes = codes[order]
-    first = np.ones(len(order), dtype=bool)
-    first[1:] = sorted_codes[1:] != sorted_codes[:-1]
-    return np.sort(order[first & (sorted_codes >= 0)])
+    is_first = np.ones(len(order), dtype=bool)
+    is_first[1:] = sorted_codes[1:] != sorted_codes[:-1]
+    return np.sort(order[is_first & (sorted_codes >= 0)])
 
 
-def goal(values: pa.Array, fact: Any) -> Array:
+def encode_target(values: pa.Array, fact: Any) -> Array:
     """Return targets: the number of the class (0 where it is not declared), or a number scaled to [-1, 1]."""
     if isinstance(fact, Categories):
-        return np.maximum(_places(values, fact), 0).astype(np.float64)
+        return np.maximum(_category_codes(values, fact), 0).astype(np.float64)
     if isinstance(fact, Boolean):
         numbers = _floats(values)
         return np.asarray(np.nan_to_num(numbers) != 0, dtype=np.float64)
@@ -260,11 +266,11 @@ def classes_of(public: Public, target: str) -> list[Any]:
 
 def features_of(public: Public, target: str | None) -> tuple[str, ...]:
     """Return all columns that can be features: whoever a row belongs to is none, and the target is none."""
-    taken = (target, public.unit.column)
+    excluded = (target, public.unit.column)
     names = tuple(
         name
         for name, fact in public.schema
-        if isinstance(fact, Bounds | Categories | Boolean) and name not in taken
+        if isinstance(fact, Bounds | Categories | Boolean) and name not in excluded
     )
     if not names:
         raise InvalidInput(
@@ -278,7 +284,7 @@ def _ends(numbers: Sequence[tuple[int, Array, Bounds]]) -> tuple[list[float], li
     return [float(fact.lower) for *_, fact in numbers], [float(fact.upper) for *_, fact in numbers]
 
 
-def _spread(numbers: Array, low: Any, high: Any) -> Array:
+def _scale_to_unit(numbers: Array, low: Any, high: Any) -> Array:
     """Clip numbers to their bounds and scale these to [-1, 1], in place; 0 where there is none."""
     np.clip(numbers, low, high, out=numbers)
     # in halves: no overflow for any declared bounds
@@ -292,37 +298,39 @@ def _spread(numbers: Array, low: Any, high: Any) -> Array:
 
 
 def _coordinates(values: pa.Array, fact: Any) -> Array:
+    """Return the coordinates of one column: a scaled number, -1 or 1 of a boolean, indicators of a
+    category."""
     if isinstance(fact, Bounds):
-        return _spread(np.array(_floats(values)), float(fact.lower), float(fact.upper))[:, None]
+        return _scale_to_unit(np.array(_floats(values)), float(fact.lower), float(fact.upper))[:, None]
     if isinstance(fact, Boolean):
         numbers = _floats(values)
         return np.where(np.isnan(numbers), 0.0, np.where(numbers != 0, 1.0, -1.0))[:, None]
-    places = _places(values, fact)
-    result = np.zeros((len(places), len(fact.values)))
-    known = places >= 0
-    result[np.flatnonzero(known), places[known]] = 1.0
+    codes = _category_codes(values, fact)
+    result = np.zeros((len(codes), len(fact.values)))
+    is_declared = codes >= 0
+    result[np.flatnonzero(is_declared), codes[is_declared]] = 1.0
     return result
 
 
-def _places(values: pa.Array, fact: Categories) -> npt.NDArray[np.int64]:
+def _category_codes(values: pa.Array, fact: Categories) -> npt.NDArray[np.int64]:
     """Return the number of each value among the declared ones, -1 for any other."""
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
     try:
         declared = pa.array(list(fact.values)).cast(values.type)
-        same = declared.to_pylist() == list(fact.values)
+        is_lossless = declared.to_pylist() == list(fact.values)
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        same = False
-    if same:
+        is_lossless = False
+    if is_lossless:
         positions = pc.fill_null(pc.index_in(values, value_set=declared), -1)
         return np.asarray(positions.to_numpy(zero_copy_only=False), dtype=np.int64)
-    place = {value: i for i, value in reversed(list(enumerate(fact.values)))}
-    return np.array([place.get(value, -1) for value in values.to_pylist()], dtype=np.int64)
+    code_of = {value: i for i, value in reversed(list(enumerate(fact.values)))}
+    return np.array([code_of.get(value, -1) for value in values.to_pylist()], dtype=np.int64)
 
 
 def _floats(values: pa.Array) -> Array:
-    """Return numbers, NaN where there is none: the column's own memory where it can be, never to be written
-    to."""
+    """Return numbers, NaN where there is none: a view of the column's own memory where that is possible,
+    never to be written to."""
     if (
         pa.types.is_boolean(values.type)
         or pa.types.is_integer(values.type)

@@ -1,7 +1,8 @@
 """`PrivateSearch`: private tuning in scikit-learn's manner.
 
-search = people.fit(PrivateSearch(LogisticRegression(), {"regularization": [1, 10, 100]}, epsilon=1),
-target="income") search.best_params_; search.predict(...); search.comparison()
+search = PrivateSearch(LogisticRegression(), {"regularization": [1, 10, 100]}, epsilon=1)
+people.fit(search, target="income")
+search.best_params_; search.predict(...); search.comparison()
 """
 
 from __future__ import annotations
@@ -82,6 +83,7 @@ class PrivateSearch(TableEstimator):
 
     @property
     def _settings(self) -> list[dict[str, Any]]:
+        """All combinations of parameters; refuse a space that is empty or varies the price."""
         if not isinstance(self.space, Mapping) or not self.space:
             raise _require.fail(
                 "space", self.space, 'lists of values by parameter, such as {"regularization": [1, 10]}'
@@ -112,33 +114,38 @@ class PrivateSearch(TableEstimator):
         if not self.trials > 1:
             raise _require.fail("trials", self.trials, "above 1: the mean number of runs")
         trials = law_of(self.law, float(self.trials))
-        own = next((d for d in (self.delta, delta) if d is not None), 0.0)
-        how: dict[str, Any] = {"public": public, "target": target, "features": features}
+        total_delta = self._delta_or(delta)
+        task: dict[str, Any] = {"public": public, "target": target, "features": features}
         if hasattr(self.estimator, "trainer"):
             from ..trials import trainer_trials
 
-            return trainer_trials(self, own, trials, self._settings, **how)
-        if own > 0:
-            rho = run_rho(trials, self.epsilon, own, public.neighbors)
-            each = float(accounting.epsilon(ZCDP(rho=rho), delta=own, accountant="zcdp")) * (1 - 1e-6)
-            candidates = self._candidates(each, own, **how)
+            return trainer_trials(self, total_delta, trials, self._settings, **task)
+        if total_delta > 0:
+            rho = run_rho(trials, self.epsilon, total_delta, public.neighbors)
+            run_epsilon = float(accounting.epsilon(ZCDP(rho=rho), delta=total_delta, accountant="zcdp")) * (
+                1 - 1e-6
+            )
+            candidates = self._candidates(run_epsilon, total_delta, **task)
             if all(rho_of(c.event) <= rho and c.delta > 0 for c in candidates):
-                return self._trials(candidates, trials, public, delta=own, score_rho=rho)
+                return self._trials(candidates, trials, public, delta=total_delta, score_rho=rho)
         if isinstance(trials, PoissonTrials):
             raise InvalidInput(
                 'law = "poisson" needs a delta, and candidates with Gaussian noise (method="output" or '
                 '"gradient", GaussianNB, boosting). Nothing was charged. Take law="logarithmic".'
             )
-        each = self.epsilon / float(2 + trials.shape) * (1 - 1e-12)
-        return self._trials(self._candidates(each, 0.0, **how), trials, public, score_epsilon=each)
+        run_epsilon = self.epsilon / float(2 + trials.shape) * (1 - 1e-12)
+        return self._trials(
+            self._candidates(run_epsilon, 0.0, **task), trials, public, score_epsilon=run_epsilon
+        )
 
-    def _candidates(self, epsilon: float, delta: float, public: Public, **how: Any) -> list[Any]:
+    def _candidates(self, epsilon: float, delta: float, public: Public, **task: Any) -> list[Any]:
+        """Return the mechanism of each setting, all for one price."""
         rows = max(1, round(public.declared_size("tuning") * (1 - self.holdout)))
         candidates = []
-        for setting in self._settings:
-            model = clone(self.estimator).set_params(**setting, epsilon=epsilon, delta=delta, n=rows)
+        for parameters in self._settings:
+            model = clone(self.estimator).set_params(**parameters, epsilon=epsilon, delta=delta, n=rows)
             model._labels = self._labels
-            candidates.append(model.mechanism(public, **how))
+            candidates.append(model.mechanism(public, **task))
         return candidates
 
     def _trials(self, candidates: list[Any], trials: Law, public: Public, **price: Any) -> RandomTrials:
@@ -157,9 +164,9 @@ class PrivateSearch(TableEstimator):
         self.n_features_in_, self._arrays = len(columns.features), False
         self.best_params_ = self._settings[release.value.candidate]
         self.best_score_ = release.value.score
-        chosen = mechanism.candidates[release.value.candidate]
+        learner = mechanism.candidates[release.value.candidate]
         inner = Release(value=release.value.model, event=release.event, private=release.private)
-        self.best_estimator_ = clone(self.estimator).set_params(**self.best_params_).adopt(inner, chosen)
+        self.best_estimator_ = clone(self.estimator).set_params(**self.best_params_).adopt(inner, learner)
         return self
 
     def fit(self, X: Any, y: Any) -> PrivateSearch:
@@ -169,7 +176,7 @@ class PrivateSearch(TableEstimator):
         self.n, self.lower, self.upper = base.n, base.lower, base.upper
         classes = getattr(base, "classes", None)
         if hasattr(base, "target_lower"):
-            self._run(X, numbers_of(y, X), Bounds(base.target_lower, base.target_upper))
+            self._fit_arrays(X, numbers_of(y, X), Bounds(base.target_lower, base.target_upper))
         elif classes is None:
             raise PrivateFact(
                 "which classes occur is private: declare them at the estimator, classes=[...]. "
@@ -178,15 +185,15 @@ class PrivateSearch(TableEstimator):
         else:
             # numbered by the sorted order, as the estimator does
             labels = sorted_classes(classes)
-            places = {value: i for i, value in enumerate(labels)}
-            numbers = [places.get(value, 0) for value in column_of(y, X).tolist()]
+            numbers_by_label = {value: i for i, value in enumerate(labels)}
+            numbers = [numbers_by_label.get(value, 0) for value in column_of(y, X).tolist()]
             self._labels = labels
             try:
-                self._run(X, numbers, Categories(list(range(len(labels)))))
+                self._fit_arrays(X, numbers, Categories(list(range(len(labels)))))
             finally:
                 self._labels = None
             self.best_estimator_.classes_ = np.array(labels)
-        self.best_estimator_._of_arrays(getattr(self, "feature_names_in_", None))
+        self.best_estimator_._use_arrays(getattr(self, "feature_names_in_", None))
         return self
 
     def carried_over(self, X: Any, y: Any, *, folds: int = 5) -> Any:
@@ -201,18 +208,20 @@ class PrivateSearch(TableEstimator):
         """
         _require.integer(folds=folds, at_least=2)
         X, y = np.asarray(X), np.asarray(y)
-        parts = np.random.default_rng(0).permutation(len(X)) % folds
+        fold_of_row = np.random.default_rng(0).permutation(len(X)) % folds
         price = {"epsilon": self.epsilon, **({} if self.delta is None else {"delta": self.delta})}
         scores = []
-        for setting in self._settings:
+        for parameters in self._settings:
             total = 0.0
-            for part in range(folds):
-                held = parts == part
-                model = clone(self.estimator).set_params(**setting, **price, n=int((~held).sum()))
-                total += float(model.fit(X[~held], y[~held]).score(X[held], y[held]))
+            for fold in range(folds):
+                is_held_out = fold_of_row == fold
+                model = clone(self.estimator).set_params(**parameters, **price, n=int((~is_held_out).sum()))
+                total += float(
+                    model.fit(X[~is_held_out], y[~is_held_out]).score(X[is_held_out], y[is_held_out])
+                )
             scores.append(total / folds)
-        chosen = self._settings[int(np.argmax(scores))]
-        return clone(self.estimator).set_params(**chosen, **price)
+        best_parameters = self._settings[int(np.argmax(scores))]
+        return clone(self.estimator).set_params(**best_parameters, **price)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         check_is_fitted(self, "best_estimator_")
@@ -233,7 +242,7 @@ class PrivateSearch(TableEstimator):
         would, and what hiding the trials would claim, which is no guarantee."""
         check_is_fitted(self, "best_estimator_")
         search = self.mechanism_
-        one, count = search.run_event, len(search.candidates)
+        run_event, count = search.run_event, len(search.candidates)
         tighter = (
             search.epsilon
             if search.delta == 0
@@ -241,8 +250,8 @@ class PrivateSearch(TableEstimator):
         )
         return {
             "this search": search.epsilon,
-            "plain composition, every candidate once": _price(one.repeated(count), search.delta),
-            "cheating: the best run alone, not a guarantee": _price(one, search.delta),
+            "plain composition, every candidate once": _price(run_event.repeated(count), search.delta),
+            "cheating: the best run alone, not a guarantee": _price(run_event, search.delta),
             "this search alone, by the privacy profile of a run": min(search.epsilon, float(tighter)),
         }
 

@@ -1,5 +1,5 @@
-"""Tuning that pays: the best of a secret random number of trials, each a candidate drawn at random, trained
-and scored privately."""
+"""Private hyperparameter tuning: the best of a secret random number of trials, each a candidate drawn at
+random, trained and scored privately."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def rho_of(event: Event) -> float:
 @described("learning.Selected")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
-    """What tuning released: the best model, which candidate it was, and its noisy score: the share of
+    """Holds what tuning released: the best model, which candidate it was, and its noisy score, the share of
     held-out rows it got right."""
 
     model: Any
@@ -52,7 +52,7 @@ class Selected:
 
 
 class TrialRun:
-    """A search that is under way: how many trials are left, and the best one so far. All of it is secret."""
+    """Runs a search: how many trials are left, and the best one so far. All of it is secret."""
 
     taken, progress = 0, None
 
@@ -72,13 +72,13 @@ class TrialRun:
     def step(self) -> None:
         """Run one trial; in the last round all that are left, so that the law of their number is exact."""
         self.state["rounds"] += 1
-        last = self.state["rounds"] >= self.search.length
-        for _ in range(self.state["left"] if last else 1):
-            score, place, model = self.search.trial(self.data, self.entropy)
+        is_last_round = self.state["rounds"] >= self.search.length
+        for _ in range(self.state["left"] if is_last_round else 1):
+            score, candidate, model = self.search.trial(self.data, self.entropy)
             self.state["left"] -= 1
             best = self.state["best"]
             if best is None or score > best[0]:
-                self.state["best"] = [score, place, self.search.packed(model)]
+                self.state["best"] = [score, candidate, self.search.pack_model(model)]
 
     def dump(self) -> bytes:
         return json.dumps(self.state).encode()
@@ -86,11 +86,13 @@ class TrialRun:
     def release(self) -> Release:
         """Release the best run; of none at all, a candidate that was trained on no rows."""
         if self.state["best"] is None:
-            blank = self.search.packed(self.search.blank(self.entropy))
-            self.state["best"] = [0, 0, blank]
-        score, place, packed = self.state["best"]
+            packed_model = self.search.pack_model(self.search.untrained_model(self.entropy))
+            self.state["best"] = [0, 0, packed_model]
+        score, candidate, packed_model = self.state["best"]
         value = Selected(
-            model=self.search.unpacked(packed), candidate=place, score=score / CELLS / self.search.held_out
+            model=self.search.unpack_model(packed_model),
+            candidate=candidate,
+            score=score / CELLS / self.search.held_out,
         )
         return release(
             value, event=self.search.event, entropy=self.entropy, error=self.search.error, scored=True
@@ -131,30 +133,32 @@ class RepeatedTrials(ABC):
     @property
     @abstractmethod
     def blob_size(self) -> int:
-        """The public size of what is sealed."""
+        """The public number of bytes that a sealed run takes."""
 
     @abstractmethod
-    def loaded(self, source: Any) -> Any: ...
+    def load_data(self, source: Any) -> Any:
+        """Return the data as `trial` reads them."""
 
     @abstractmethod
     def trial(self, data: Any, entropy: Entropy) -> tuple[int, int, Any]:
         """Return noisy score, candidate and model of one run."""
 
     @abstractmethod
-    def blank(self, entropy: Entropy) -> Any:
+    def untrained_model(self, entropy: Entropy) -> Any:
         """Return a model of no rows."""
 
     @abstractmethod
-    def packed(self, model: Any) -> Any:
+    def pack_model(self, model: Any) -> Any:
         """Return a model as JSON."""
 
     @abstractmethod
-    def unpacked(self, packed: Any) -> Any: ...
+    def unpack_model(self, packed_model: Any) -> Any:
+        """Return the model that `pack_model` wrote as JSON."""
 
     @property
     @abstractmethod
     def noise(self) -> Any:
-        """Of the score, in cells."""
+        """The noise of the score, in cells."""
 
     @property
     def event(self) -> Event:
@@ -162,7 +166,7 @@ class RepeatedTrials(ABC):
 
     @cached_property
     def epsilon(self) -> float:
-        """The total at `delta`."""
+        """The epsilon of the whole search at `delta`."""
         if self.delta == 0:
             total = epsilon_of(self.event)
             return float("inf") if total is None else total
@@ -188,10 +192,10 @@ class RepeatedTrials(ABC):
     def start(self, source: Source, *, entropy: Entropy) -> TrialRun:
         check_source(self.public, source, examples=True)
         state = {"left": number_of_trials(self.trials, entropy), "rounds": 0, "best": None}
-        return TrialRun(self, self.loaded(source), state, entropy)
+        return TrialRun(self, self.load_data(source), state, entropy)
 
     def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> TrialRun:
-        return TrialRun(self, self.loaded(source), json.loads(raw), entropy)
+        return TrialRun(self, self.load_data(source), json.loads(raw), entropy)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         run = self.start(source, entropy=entropy)
@@ -199,7 +203,7 @@ class RepeatedTrials(ABC):
             run.step()
         return run.release()
 
-    def drawn(self, entropy: Entropy) -> int:
+    def draw_candidate(self, entropy: Entropy) -> int:
         """Return the number of a candidate, each equally likely."""
         return int(sampling.uniform_below(len(self.candidates), 1, entropy)[0])
 
@@ -291,23 +295,23 @@ class RandomTrials(RepeatedTrials):
         # a float takes at most 24 characters and its comma
         return 4096 + 2 * facts + 32 * numbers
 
-    def loaded(self, source: Source) -> Loaded:
+    def load_data(self, source: Source) -> Loaded:
         return self.design.load(source)  # type: ignore[no-any-return]
 
     def trial(self, data: Loaded, entropy: Entropy) -> tuple[int, int, Any]:
-        x, y = data.picked(entropy)
-        held = np.asarray(sampling.bernoulli(self.holdout, len(x), entropy), dtype=bool)
-        place = self.drawn(entropy)
-        model = self.candidates[place].fitted(x[~held], y[~held], entropy)
-        right = int(np.rint((1 - model.mistakes(x[held], y[held])) * CELLS).sum())
-        return int(self.noise(np.array([right]), entropy=entropy)[0]), place, model
+        x, y = data.pick_rows(entropy)
+        is_held_out = np.asarray(sampling.bernoulli(self.holdout, len(x), entropy), dtype=bool)
+        candidate = self.draw_candidate(entropy)
+        model = self.candidates[candidate].fit_rows(x[~is_held_out], y[~is_held_out], entropy)
+        score_cells = int(np.rint((1 - model.mistakes(x[is_held_out], y[is_held_out])) * CELLS).sum())
+        return int(self.noise(np.array([score_cells]), entropy=entropy)[0]), candidate, model
 
-    def blank(self, entropy: Entropy) -> Any:
+    def untrained_model(self, entropy: Entropy) -> Any:
         width = self.design.width(self.public)
-        return self.candidates[0].fitted(np.zeros((0, width), dtype=np.float32), np.zeros(0), entropy)
+        return self.candidates[0].fit_rows(np.zeros((0, width), dtype=np.float32), np.zeros(0), entropy)
 
-    def packed(self, model: Any) -> Any:
+    def pack_model(self, model: Any) -> Any:
         return _registry.to_json(model)
 
-    def unpacked(self, packed: Any) -> Any:
-        return _registry.from_json(packed)
+    def unpack_model(self, packed_model: Any) -> Any:
+        return _registry.from_json(packed_model)

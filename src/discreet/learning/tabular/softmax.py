@@ -1,4 +1,5 @@
-"""The objective of a softmax of several classes, for the certified solver: all classes' weights at once."""
+"""The objective of a softmax of several classes, for the certified solver: the weights of all classes at
+once."""
 
 from __future__ import annotations
 
@@ -12,13 +13,14 @@ from .solver import BLOCK, Problem
 
 Array = npt.NDArray[np.float64]
 _UNIT = 2.0**-53
-# Weights up to which Newton's matrix is exact; above, a bound of it that needs one class's matrix only.
+# Weights up to which Newton's matrix is exact; above, a bound on it needs one class's matrix only.
 _EXACT = 700
 
 
 @dataclass(frozen=True)
 class SoftmaxProblem(Problem):
-    """J for weights of `classes` x features, one class after the other; `y` are the numbers of classes."""
+    """The objective J for weights of `classes` x features, one class after the other; `y` are the numbers of
+    classes."""
 
     classes: int = 2
 
@@ -33,12 +35,12 @@ class SoftmaxProblem(Problem):
         scores, sums = np.empty((n, self.classes)), np.zeros((-(-n // BLOCK), self.classes * d))
         matrix = w.reshape(self.classes, d).T
         for start in range(0, n, BLOCK):
-            part = slice(start, start + BLOCK)
-            rows = self.x[part].astype(np.float64, copy=False)
-            scores[part] = rows @ matrix
-            slopes = self.loss.slope(scores[part], self.y[part])
+            block = slice(start, start + BLOCK)
+            rows = self.x[block].astype(np.float64, copy=False)
+            scores[block] = rows @ matrix
+            slopes = self.loss.slope(scores[block], self.y[block])
             if self.weights is not None:
-                slopes = slopes * self.weights[part, None]
+                slopes = slopes * self.weights[block, None]
             sums[start // BLOCK] = (slopes.T @ rows).ravel()
         # numpy sums pairwise along an axis that is contiguous
         total = np.ascontiguousarray(sums.T).sum(axis=1)
@@ -57,8 +59,8 @@ class SoftmaxProblem(Problem):
         slope = (BLOCK + 80) * self.lipschitz + heaviest * (
             self.loss.smoothness * (d + 2) * self.row_norm * size + self.classes + 20
         )
-        rest = 4 * (self.strength * size + float(np.linalg.norm(self.linear)))
-        return float(1.01 * _UNIT * (n * self.row_norm * slope + rest))
+        penalty_rounding = 4 * (self.strength * size + float(np.linalg.norm(self.linear)))
+        return float(1.01 * _UNIT * (n * self.row_norm * slope + penalty_rounding))
 
     def hessian(self, scores: Array) -> Array:
         """Return Newton's matrix, from every k-th row where there are many.
@@ -66,20 +68,22 @@ class SoftmaxProblem(Problem):
         Of many weights it is the bound (I - 1 1' / k) / 2 (x) X' X (Boehning 1992), which the solver's
         corrections make up for.
         """
-        k, stride, part = self.classes, self.stride, self.sampled
-        d = part.x.shape[1]
-        heavy = np.full(len(part.x), float(stride)) if part.weights is None else part.weights * stride
+        k, stride, sample = self.classes, self.stride, self.sampled
+        d = sample.x.shape[1]
+        row_weights = (
+            np.full(len(sample.x), float(stride)) if sample.weights is None else sample.weights * stride
+        )
         result: Any
         if k * d > _EXACT:
-            gram = (part.x * heavy[:, None]).T @ part.x
+            gram = (sample.x * row_weights[:, None]).T @ sample.x
             result = np.kron((np.eye(k) - 1 / k) / 2, gram)
         else:
-            chances = self.loss.curvature(scores[::stride], part.y)
+            probabilities = self.loss.curvature(scores[::stride], sample.y)
             result = np.zeros((k, d, k, d))
             for a in range(k):
                 for b in range(a, k):
-                    each = chances[:, a] * ((a == b) - chances[:, b]) * heavy
-                    result[a, :, b, :] = (part.x * each[:, None]).T @ part.x
+                    curvatures = probabilities[:, a] * ((a == b) - probabilities[:, b]) * row_weights
+                    result[a, :, b, :] = (sample.x * curvatures[:, None]).T @ sample.x
                     result[b, :, a, :] = result[a, :, b, :].T
             result = result.reshape(k * d, k * d)
         result.flat[:: k * d + 1] += self.strength

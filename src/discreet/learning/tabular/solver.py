@@ -58,12 +58,12 @@ class Problem:
         scores, sums = np.empty(n), np.zeros((-(-n // BLOCK), d))
         for start in range(0, n, BLOCK):
             # while these rows are in the cache, they are read for their scores and for their gradients
-            part = slice(start, start + BLOCK)
-            rows = self.x[part].astype(np.float64, copy=False)
-            scores[part] = rows @ w
-            slopes = self.loss.slope(scores[part], self.y[part])
+            block = slice(start, start + BLOCK)
+            rows = self.x[block].astype(np.float64, copy=False)
+            scores[block] = rows @ w
+            slopes = self.loss.slope(scores[block], self.y[block])
             if self.weights is not None:
-                slopes = slopes * self.weights[part]
+                slopes = slopes * self.weights[block]
             sums[start // BLOCK] = slopes @ rows
         # numpy sums pairwise along an axis that is contiguous
         total = np.ascontiguousarray(sums.T).sum(axis=1)
@@ -84,8 +84,8 @@ class Problem:
         slope = (BLOCK + 80) * self.lipschitz + heaviest * self.loss.smoothness * (
             d + 2
         ) * self.row_norm * size
-        rest = 4 * (self.strength * size + float(np.linalg.norm(self.linear)))
-        return float(1.01 * _UNIT * (n * self.row_norm * slope + rest))
+        penalty_rounding = 4 * (self.strength * size + float(np.linalg.norm(self.linear)))
+        return float(1.01 * _UNIT * (n * self.row_norm * slope + penalty_rounding))
 
     def value(self, w: Array, scores: Array) -> float:
         """Return the objective at w, from its scores: to choose steps, never to certify a point."""
@@ -95,7 +95,7 @@ class Problem:
 
     @property
     def steepest(self) -> float:
-        """The largest curvature of the objective, at most."""
+        """A bound on the largest curvature of the objective."""
         n = len(self.x)
         heaviest = 1.0 if self.weights is None or not n else float(self.weights.max())
         return self.strength + heaviest * self.loss.smoothness * n * self.row_norm**2
@@ -107,7 +107,7 @@ class Problem:
 
     @property
     def stride(self) -> int:
-        """Every how many rows one is taken where a part of them is enough."""
+        """The stride of the row sample that Newton's matrix is computed from; 1 takes all rows."""
         n, d = self.x.shape
         return int(max(1, n // max(_LEAST, _PER_FEATURE * d)))
 
@@ -127,21 +127,21 @@ class Problem:
 
     def hessian(self, scores: Array) -> Array:
         """Return Newton's matrix, from every k-th row where there are many."""
-        d, stride, part = self.x.shape[1], self.stride, self.sampled
-        curvature = self.loss.curvature(scores[::stride], part.y) * stride
-        if part.weights is not None:
-            curvature = curvature * part.weights
+        d, stride, sample = self.x.shape[1], self.stride, self.sampled
+        curvature = self.loss.curvature(scores[::stride], sample.y) * stride
+        if sample.weights is not None:
+            curvature = curvature * sample.weights
         matrix = np.zeros((d, d))
-        for start in range(0, len(part.x), BLOCK):
-            rows = part.x[start : start + BLOCK]
+        for start in range(0, len(sample.x), BLOCK):
+            rows = sample.x[start : start + BLOCK]
             matrix += (rows * curvature[start : start + BLOCK, None]).T @ rows
         matrix.flat[:: d + 1] += self.strength
         return matrix
 
 
 class _Directions:
-    """Newton directions from one matrix, corrected by the steps taken since (limited-memory BFGS whose first
-    matrix is Newton's): a matrix from a part of the rows serves several steps."""
+    """Computes Newton directions from one matrix, corrected by the steps taken since (limited-memory BFGS
+    whose first matrix is Newton's): a matrix from a sample of the rows serves several steps."""
 
     def __init__(self, matrix: Array) -> None:
         matrix.flat[:: len(matrix) + 1] += 1e-13 * float(np.trace(matrix))
@@ -181,8 +181,8 @@ def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> 
     """
     n = len(problem.x)
     if start is None and problem.stride > 1:
-        near = 1e-6 * problem.row_norm * problem.lipschitz * n / problem.stride
-        start = minimize(problem.sampled, near)[0]
+        sample_tolerance = 1e-6 * problem.row_norm * problem.lipschitz * n / problem.stride
+        start = minimize(problem.sampled, sample_tolerance)[0]
     w = np.zeros(problem.size) if start is None else start.copy()
     gradient, scores = problem.gradient(w)
     directions = None
@@ -194,16 +194,16 @@ def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> 
         direction, share = directions(gradient), 1.0
         while share > 1e-3:
             candidate = w - share * direction
-            shorter, after = problem.gradient(candidate)
-            if float(np.linalg.norm(shorter)) <= (1 - share / 4) * length:
+            next_gradient, next_scores = problem.gradient(candidate)
+            if float(np.linalg.norm(next_gradient)) <= (1 - share / 4) * length:
                 break
             share /= 2
         else:
             candidate = w - gradient / problem.steepest
-            shorter, after = problem.gradient(candidate)
-        directions.learn(candidate - w, shorter - gradient)
-        if not float(np.linalg.norm(shorter)) < length / 4:
+            next_gradient, next_scores = problem.gradient(candidate)
+        directions.learn(candidate - w, next_gradient - gradient)
+        if not float(np.linalg.norm(next_gradient)) < length / 4:
             directions = None
-        w, gradient, scores = candidate, shorter, after
+        w, gradient, scores = candidate, next_gradient, next_scores
     certified = float(np.linalg.norm(gradient)) + problem.rounding(w) <= tolerance
     return w, math.isfinite(float(w.sum())) and certified

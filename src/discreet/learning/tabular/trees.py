@@ -19,7 +19,7 @@ from ..._registry import described
 from ...accounting import Event, ExponentialMechanism, PureDP, compose
 from ...mechanisms.noise import IntegerLaplace
 from ...sampling import Entropy
-from .bins import bin_counts, coded, ordered
+from .bins import bin_codes, bin_counts, numeric_features
 from .learner import Classifying, TableLearner
 from .model import class_array, columns_only
 from .rows import Design, Rows
@@ -33,7 +33,8 @@ _CELLS = 1 << 10
 @described("learning.TreeModel")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TreeModel:
-    """A full binary tree: split i sends a row to node 2i + 1 (left) or 2i + 2; leaves hold class chances.
+    """Predicts classes by a full binary tree: split i sends a row to node 2i + 1 (left) or 2i + 2; leaves
+    hold class probabilities.
 
     A split is (feature, bin): of a number, rows in bins up to this one go left; of a category or truth value,
     rows in this bin.
@@ -52,8 +53,8 @@ class TreeModel:
         object.__setattr__(self, "leaves", tuple(tuple(float(v) for v in row) for row in self.leaves))
         _require.integer(parts=self.parts, at_least=2)
         count = len(self.splits) + 1
-        full = count & (count - 1) == 0 and len(self.leaves) == count
-        if not full or any(len(row) != len(self.classes) for row in self.leaves):
+        is_full = count & (count - 1) == 0 and len(self.leaves) == count
+        if not is_full or any(len(row) != len(self.classes) for row in self.leaves):
             raise InvalidInput("a tree has 2^depth - 1 splits and a leaf for each path. Nothing was made.")
         if any(not 0 <= feature < len(self.design.features) for feature, _ in self.splits):
             raise InvalidInput("a split names a feature that the tree does not have. Nothing was made.")
@@ -65,13 +66,13 @@ class TreeModel:
         return np.array(self.leaves)[self._leaf(self.design.encode(X, self.public))]
 
     def scores(self, X: Any) -> Array:
-        """Return chances of classes; of two classes, how far the second one's is above 1/2."""
-        chances = self.probabilities(X)
-        return chances[:, 1] - 0.5 if len(self.classes) == 2 else chances
+        """Return class probabilities; for two classes, how far the second one's is above 1/2."""
+        probabilities = self.probabilities(X)
+        return probabilities[:, 1] - 0.5 if len(self.classes) == 2 else probabilities
 
     def mistakes(self, x: Any, targets: Array) -> Array:
-        chances = np.array(self.leaves)[self._leaf(x)]
-        return np.asarray(chances.argmax(axis=1) != targets, dtype=np.float64)
+        probabilities = np.array(self.leaves)[self._leaf(x)]
+        return np.asarray(probabilities.argmax(axis=1) != targets, dtype=np.float64)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         return np.asarray(class_array(self.classes)[self.probabilities(X).argmax(axis=1)])
@@ -79,14 +80,14 @@ class TreeModel:
 
 def leaf_of(x: Any, design: Design, public: Public, parts: int, splits: Any) -> npt.NDArray[np.int64]:
     """Return the number of the leaf that each row of coordinates is in."""
-    codes = coded(x, design, public, parts)
-    node, numeric = np.zeros(len(codes), dtype=np.int64), np.array(ordered(design, public))
+    codes = bin_codes(x, design, public, parts)
+    node, numeric = np.zeros(len(codes), dtype=np.int64), np.array(numeric_features(design, public))
     for _ in range((len(splits) + 1).bit_length() - 1):
-        node = 2 * node + 2 - _left(codes, np.array(splits, dtype=np.int64)[node], numeric)
+        node = 2 * node + 2 - _goes_left(codes, np.array(splits, dtype=np.int64)[node], numeric)
     return node - len(splits)
 
 
-def _left(codes: Any, splits: Any, numeric: Any) -> npt.NDArray[np.int64]:
+def _goes_left(codes: Any, splits: Any, numeric: Any) -> npt.NDArray[np.int64]:
     """Return 1 for rows that go left."""
     values = codes[np.arange(len(codes)), splits[:, 0]]
     below = numeric[splits[:, 0]] & (values <= splits[:, 1])
@@ -135,8 +136,8 @@ class GreedyTree(TableLearner):
         """The noise on leaves, for half of epsilon."""
 
     @abstractmethod
-    def _quality(self, sums: Array, whole: Array) -> Array:
-        """Return the quality of splits from what their left sides hold, and the node: sums of `_columns`."""
+    def _quality(self, sums: Array, total: Array) -> Array:
+        """Return the quality of splits from the sums of `_columns` on their left sides and in the node."""
 
     @abstractmethod
     def _columns(self, targets: Array) -> Array:
@@ -144,7 +145,7 @@ class GreedyTree(TableLearner):
 
     @property
     def level_epsilon(self) -> float:
-        """Of one level of splits, in all."""
+        """The epsilon of one level of splits."""
         return self.epsilon / 2 / self.depth * (1 - 1e-12)
 
     @property
@@ -155,48 +156,52 @@ class GreedyTree(TableLearner):
         return compose([level.repeated(self.depth), self.noise.event])
 
     @property
-    def _moved_cells(self) -> int:
+    def _sensitivity_cells(self) -> int:
         return self._range * _CELLS + 2
 
     @property
     def rate(self) -> Fraction:
-        """What a cell of quality multiplies the logarithm of a split's weight by."""
-        return Fraction(self.level_epsilon) / self.changes / self._moved_cells
+        """The factor of a cell of quality in the logarithm of a split's weight."""
+        return Fraction(self.level_epsilon) / self.changes / self._sensitivity_cells
 
-    def grown(self, x: Rows, targets: Array, entropy: Entropy) -> tuple[Any, npt.NDArray[np.int64]]:
+    def grow(self, x: Rows, targets: Array, entropy: Entropy) -> tuple[Any, npt.NDArray[np.int64]]:
         """Return the splits, and which leaf each row is in."""
-        codes = coded(x, self.design, self.public, self.parts).astype(np.int64)
+        codes = bin_codes(x, self.design, self.public, self.parts).astype(np.int64)
         columns, node = self._columns(targets), np.zeros(len(codes), dtype=np.int64)
-        numeric, splits = ordered(self.design, self.public), list[tuple[int, int]]()
+        numeric, splits = numeric_features(self.design, self.public), list[tuple[int, int]]()
         for level in range(self.depth):
-            first = 2**level - 1
-            for place in range(first, 2 * first + 1):
-                inside = node == place
-                splits.append(self._split(codes[inside], columns[inside], entropy))
-            node = 2 * node + 2 - _left(codes, np.array(splits, dtype=np.int64)[node], np.array(numeric))
+            first_node = 2**level - 1
+            for number in range(first_node, 2 * first_node + 1):
+                in_node = node == number
+                splits.append(self._split(codes[in_node], columns[in_node], entropy))
+            node = 2 * node + 2 - _goes_left(codes, np.array(splits, dtype=np.int64)[node], np.array(numeric))
         return tuple(splits), node - (2**self.depth - 1)
 
     def _split(self, codes: Any, columns: Array, entropy: Entropy) -> tuple[int, int]:
+        """Choose the split of one node by the exponential mechanism."""
         candidates, qualities = list[tuple[int, int]](), []
-        sizes, numeric = bin_counts(self.design, self.public, self.parts), ordered(self.design, self.public)
-        whole = columns.sum(axis=0)
+        sizes, numeric = (
+            bin_counts(self.design, self.public, self.parts),
+            numeric_features(self.design, self.public),
+        )
+        total = columns.sum(axis=0)
         for feature, bins in enumerate(sizes):
             left: Any = np.stack(
                 [np.bincount(codes[:, feature], weights=c, minlength=bins) for c in columns.T], axis=1
             )
             left = left.cumsum(axis=0)[:-1] if numeric[feature] else left
-            qualities.append(np.rint(self._quality(left, whole) * _CELLS).astype(np.int64))
-            candidates += [(feature, place) for place in range(len(left))]
-        best = sampling.argmax_gumbel(np.concatenate(qualities), self.rate, entropy)
-        return candidates[best]
+            qualities.append(np.rint(self._quality(left, total) * _CELLS).astype(np.int64))
+            candidates += [(feature, bin_number) for bin_number in range(len(left))]
+        choice = sampling.argmax_gumbel(np.concatenate(qualities), self.rate, entropy)
+        return candidates[choice]
 
 
 @described("learning.PrivateTree")
 @dataclass(frozen=True, kw_only=True)
 class PrivateTree(GreedyTree, Classifying):
-    """A full classification tree of fixed `depth`, level by level (Friedman & Schuster 2010, "Data mining
-    with differential privacy", Section 3): splits by the exponential mechanism, leaves with noisy counts of
-    classes.
+    """Learns a full classification tree of fixed `depth`, level by level (Friedman & Schuster 2010, "Data
+    mining with differential privacy", Section 3): splits by the exponential mechanism, leaves with noisy
+    counts of classes.
 
     The quality of a split is "max", the number of rows in the largest class of each side, or "gini", minus
     the impurity n - sum_c n_c² / n of each side.
@@ -222,9 +227,9 @@ class PrivateTree(GreedyTree, Classifying):
         return 2 if self.criterion == "gini" else 1
 
     @property
-    def _moved_cells(self) -> int:
-        """Whole numbers of rows are not rounded."""
-        return _CELLS if self.criterion == "max" else super()._moved_cells
+    def _sensitivity_cells(self) -> int:
+        """The range of a quality in cells; "max" counts rows, and is not rounded."""
+        return _CELLS if self.criterion == "max" else super()._sensitivity_cells
 
     @cached_property
     def noise(self) -> IntegerLaplace:
@@ -232,8 +237,8 @@ class PrivateTree(GreedyTree, Classifying):
             self.epsilon / 2, sensitivity=self.changes, neighbors=self.public.neighbors
         )
 
-    def fitted(self, x: Rows, targets: Array, entropy: Entropy) -> TreeModel:
-        splits, leaf = self.grown(x, targets, entropy)
+    def fit_rows(self, x: Rows, targets: Array, entropy: Entropy) -> TreeModel:
+        splits, leaf = self.grow(x, targets, entropy)
         k, count = len(self.classes), 2**self.depth
         exact = np.bincount(leaf * k + targets.astype(np.int64), minlength=count * k).astype(np.int64)
         noisy: Any = self.noise(exact, entropy=entropy)
@@ -243,17 +248,18 @@ class PrivateTree(GreedyTree, Classifying):
         )  # fmt: skip
 
     def _chances(self, counts: Any) -> tuple[tuple[float, ...], ...]:
-        """Return chances of classes; a leaf with few rows for its noise is drawn towards those of all."""
-        whole = np.maximum(counts.sum(axis=0).astype(np.float64), 1.0)
-        pull = self.noise.standard_deviation
-        result = np.maximum(counts.astype(np.float64), 0.0) + pull * whole / whole.sum()
+        """Return class probabilities, shrunk towards those of all rows where a leaf has few rows for its
+        noise."""
+        total = np.maximum(counts.sum(axis=0).astype(np.float64), 1.0)
+        prior_weight = self.noise.standard_deviation
+        result = np.maximum(counts.astype(np.float64), 0.0) + prior_weight * total / total.sum()
         return tuple(tuple(row) for row in (result / result.sum(axis=1, keepdims=True)).tolist())
 
     def _columns(self, targets: Array) -> Array:
         return np.eye(len(self.classes))[targets.astype(np.int64)]
 
-    def _quality(self, sums: Array, whole: Array) -> Array:
-        sides = (sums, whole - sums)
+    def _quality(self, sums: Array, total: Array) -> Array:
+        sides = (sums, total - sums)
         if self.criterion == "max":
             return np.asarray(sum(n.max(axis=1) for n in sides))
         return np.asarray(

@@ -1,4 +1,4 @@
-"""Exact draws of the secret number of trials of a private search, and the public cap of its rounds."""
+"""Exact draws of the secret number of trials of a private search, and the public limit of its rounds."""
 
 from __future__ import annotations
 
@@ -29,16 +29,18 @@ def number_of_trials(trials: Law, entropy: Entropy) -> int:
     if isinstance(trials, PoissonTrials):
         return _poisson(_require.exact(trials.mean, "mean"), entropy)
     gamma, shape = _require.exact(trials.gamma, "gamma"), _require.exact(trials.shape, "shape")
-    whole = max(1, math.ceil(shape))
+    geometric_draws = max(1, math.ceil(shape))
     while True:
-        number = sum(_failures(gamma, entropy) for _ in range(whole))
+        number = sum(_failures(gamma, entropy) for _ in range(geometric_draws))
         if number and all(
-            bool(sampling.bernoulli((j + shape) / (j + whole), 1, entropy)[0]) for j in range(1, number)
+            bool(sampling.bernoulli((j + shape) / (j + geometric_draws), 1, entropy)[0])
+            for j in range(1, number)
         ):
             return number
 
 
 def _failures(gamma: Fraction, entropy: Entropy) -> int:
+    """Return a geometric number: failures before the first success of probability gamma."""
     number = 0
     while not bool(sampling.bernoulli(gamma, 1, entropy)[0]):
         number += 1
@@ -51,12 +53,12 @@ def _poisson(mean: Fraction, entropy: Entropy) -> int:
     Proof: for a mean m <= 1/2, a geometric number k of chance 2^-(k + 1) is accepted with the chance
            (2m)^k / k! <= 1: the product is m^k / k! up to a constant factor.
     """
-    parts = max(1, math.ceil(2 * mean))
-    each, total = mean / parts, 0
-    for _ in range(parts):
+    summands = max(1, math.ceil(2 * mean))
+    summand_mean, total = mean / summands, 0
+    for _ in range(summands):
         while True:
             k = _failures(Fraction(1, 2), entropy)
-            chance = (2 * each) ** k / math.factorial(k)
+            chance = (2 * summand_mean) ** k / math.factorial(k)
             if bool(sampling.bernoulli(chance, 1, entropy)[0]):
                 total += k
                 break
@@ -81,9 +83,11 @@ def cap_of(trials: Law) -> int:
         # Bernstein's bound of the upper tail
         need = -math.log(_TAIL)
         return math.ceil(mean + need / 3 + math.sqrt(need * need / 9 + 2 * mean * need))
-    whole = max(1, math.ceil(float(trials.shape)))
-    sure = math.ceil(whole * math.log(_TAIL / whole) / math.log1p(-float(trials.gamma)))
-    return max(1, min(sure, math.ceil(_ROUNDS * mean_of(trials))))
+    geometric_draws = max(1, math.ceil(float(trials.shape)))
+    tail_bound = math.ceil(
+        geometric_draws * math.log(_TAIL / geometric_draws) / math.log1p(-float(trials.gamma))
+    )
+    return max(1, min(tail_bound, math.ceil(_ROUNDS * mean_of(trials))))
 
 
 def gamma_of(shape: float, mean: float) -> float:
