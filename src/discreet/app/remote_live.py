@@ -95,7 +95,6 @@ class RemoteStream:
 
 def counter_value(counter: Any, value: Any) -> Any:
     """Return a release of a counter as `Stream.value` shows it."""
-    from ..session.streams import Stream
+    from ..session.streams import value_by_group
 
-    # a stream shows a value by its counter alone
-    return Stream(None, counter, 0)._shown(value)  # type: ignore[arg-type]
+    return value_by_group(counter, value)

@@ -112,7 +112,7 @@ def ledger_name(dataset: str) -> str:
     return "d_" + re.sub(r"[^a-z0-9_]", "_", dataset.lower())[:48]
 
 
-def given(**options: Any) -> dict[str, Any]:
+def without_none(**options: Any) -> dict[str, Any]:
     """Return the options that were given."""
     return {name: value for name, value in options.items() if value is not None}
 

@@ -1,5 +1,5 @@
-"""What every part of a session stands on: the curator, who asks, their budget, and the mechanisms they hand
-over ready made."""
+"""The base of a session: the curator, who asks, their budget, and mechanisms that are handed over ready
+made."""
 
 from __future__ import annotations
 
@@ -82,8 +82,10 @@ class SessionBase:
     def _delta(self, epsilon: Any, policy: Policy) -> float:
         """Return the delta that goes with an epsilon unless another is named: so much that deltas last as
         long as epsilon does."""
-        own = policy.of(self.analyst)
-        return min(share_of(budget, epsilon) for budget in (policy.budget, own) if budget is not None)
+        analyst_budget = policy.of(self.analyst)
+        return min(
+            share_of(budget, epsilon) for budget in (policy.budget, analyst_budget) if budget is not None
+        )
 
     def __repr__(self) -> str:
         who = "" if self.analyst == STEWARD else f", as {self.analyst!r}"

@@ -1,4 +1,4 @@
-"""What a steward is told when a file was written again and its declared version is the same.
+"""The warning that a file was written again while its declared version is the same.
 
 From public facts alone: when the file was written, and when the ledger was charged last, for which version.
 """
@@ -14,7 +14,7 @@ from ..curator import Ledger
 
 
 class TableChanged(UserWarning):
-    """A file was written after its version was last asked about."""
+    """Warns that a file was written after its version was last asked about."""
 
 
 def warn_of_changes(path: Path | None, public: Public, ledger: Ledger) -> None:
@@ -25,16 +25,16 @@ def warn_of_changes(path: Path | None, public: Public, ledger: Ledger) -> None:
     mechanism = None if charge is None else charge.body.get("mechanism")
     if charge is None or not isinstance(mechanism, dict):
         return
-    charged = mechanism.get("public")
-    if not isinstance(charged, dict) or charged.get("version") != public.version:
+    charged_public = mechanism.get("public")
+    if not isinstance(charged_public, dict) or charged_public.get("version") != public.version:
         return
     if str(mechanism.get("type")).startswith("streaming."):
         # a stream reads a table that grows: that is no change of what was asked about
         return
-    written = datetime.fromtimestamp(path.stat().st_mtime, UTC)
-    if written > datetime.fromisoformat(charge.time):
+    modified = datetime.fromtimestamp(path.stat().st_mtime, UTC)
+    if modified > datetime.fromisoformat(charge.time):
         warnings.warn(
-            f"{path.name!r} was written at {written:%Y-%m-%d %H:%M:%S} UTC, after the last charge "
+            f"{path.name!r} was written at {modified:%Y-%m-%d %H:%M:%S} UTC, after the last charge "
             f"({charge.time[:19].replace('T', ' ')}), and its version is still {public.version!r}. If its "
             f"rows changed, give it another, version = ... in the schema file: the budget goes on, and what "
             f"is hidden is one person's rows in the whole history of versions.",

@@ -1,6 +1,5 @@
-"""What a session gives to `explaining`: what its ledger adds up to as its analyst may see it, and a question
-at
-any price."""
+"""Explanations of a session: what its ledger adds up to as its analyst may see it, and a question at any
+price."""
 
 from __future__ import annotations
 
@@ -45,17 +44,19 @@ def explain_sql(session: Questions, text: str, audience: str, options: dict[str,
             "out. "
             "Nothing was charged."
         )
-    asked = session._query(text, terms)
-    epsilon = getattr(asked, "epsilon", None)
-    if not hasattr(asked, "preview") or epsilon is None:
+    priced_query = session._query(text, terms)
+    epsilon = getattr(priced_query, "epsilon", None)
+    if not hasattr(priced_query, "preview") or epsilon is None:
         raise InvalidInput("this question has no epsilon to explain. Nothing was charged.")
 
-    def at(price: float) -> Preview:
+    def preview_at(price: float) -> Preview:
         query: Any = session._query(text, replace(terms, epsilon=price, within=None))
-        shown: Any = (
-            query.preview(terms.confidence) if _plain(query) else query.preview_of_one(terms.confidence)
+        query_preview: Any = (
+            query.preview(terms.confidence)
+            if _is_single_query(query)
+            else query.preview_of_one(terms.confidence)
         )
-        return shown  # type: ignore[no-any-return]
+        return query_preview  # type: ignore[no-any-return]
 
     facts = [
         ("Data", visible(session.public.table)),
@@ -64,11 +65,11 @@ def explain_sql(session: Questions, text: str, audience: str, options: dict[str,
     ]
     title = "What this question would cost, and how good its answer would be"
     return explain_question(
-        at, float(epsilon), audience=audience, title=title, size=session.public.size, facts=facts
+        preview_at, float(epsilon), audience=audience, title=title, size=session.public.size, facts=facts
     )
 
 
-def _plain(query: Any) -> bool:
+def _is_single_query(query: Any) -> bool:
     return not hasattr(query, "preview_of_one")
 
 
@@ -78,19 +79,19 @@ _OTHERS = "(asked by somebody else)"
 def _spending(session: Questions, account: Account) -> Spending:
     """Return the account as numbers, with the running total after each charge that who asks may see."""
     rule, policy = account.rule, session.curator.policy
-    own = None if session.analyst == STEWARD or policy.of(session.analyst) is None else session.analyst
+    analyst = None if session.analyst == STEWARD or policy.of(session.analyst) is None else session.analyst
     steps: list[tuple[str, float]] = []
     if policy.budget.per is None:
-        spent = rule.start()
-        for event, body in charges.spending(session.ledger, own):
-            spent = spent.plus(rule.price(charges.priced(event, body, charges.cap_name(own))))
+        state = rule.start()
+        for event, body in charges.spending(session.ledger, analyst):
+            state = state.plus(rule.price(charges.priced(event, body, charges.cap_name(analyst))))
             is_own = session.analyst in (STEWARD, body.get("analyst"))
             question = " ".join(str(body.get("text") or type(event).__name__).split())
             text = visible(question) if is_own else _OTHERS
             if steps and text == steps[-1][0] == _OTHERS:
                 # how often others have asked in between, and for how much each, is theirs
                 steps.pop()
-            steps.append((text, rule.used(spent)))
+            steps.append((text, rule.used(state)))
     return Spending(
         of=account.of,
         unit=rule.unit,

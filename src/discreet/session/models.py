@@ -39,7 +39,7 @@ class Models(SessionBase):
         With a `checkpoint`, its state is saved there after `every` steps, and `resume` goes on after a crash.
 
         `progress` is called after each step with public facts: the step, and the number of steps. `text` is
-        for the record.
+        what the ledger says of it.
         """
         if checkpoint is not None:
             try_room(Path(checkpoint), trainer)
@@ -81,10 +81,10 @@ class Models(SessionBase):
 
         An estimator has `mechanism(public, target=..., features=..., delta=...)`, which is priced and not run
         yet, and `adopt(release, mechanism)`. `target` is left out where nothing is predicted (k-means,
-        components). What is trained in steps goes through `train`, with
-        `checkpoint`, `every` and `progress` as there; what runs once goes through `ask`. `features` are by
-        default all columns that can be. `number`, that of its charge, goes on with a `PrivateSearch` that was
-        interrupted, with exactly the same candidates; free.
+        components). What is trained in steps goes through `train`, with `checkpoint`, `every` and `progress`
+        as there; what runs once goes through `ask`. `features` are by default all columns that can be.
+        `number`, that of its charge, goes on with a `PrivateSearch` that was interrupted, with exactly the
+        same candidates; free.
         """
         if not (hasattr(estimator, "adopt") and hasattr(estimator, "mechanism")):
             raise _require.fail(
@@ -100,7 +100,7 @@ class Models(SessionBase):
         note = type(estimator).__name__ if target is None else f"{type(estimator).__name__} of {target}"
         note = note if text is None else text
         if isinstance(mechanism, SecretlyStepped):
-            released = self.curator.run(
+            release = self.curator.run(
                 mechanism, checkpoint=checkpoint, progress=progress, analyst=self.analyst, text=note,
                 pace=getattr(estimator, "pace", 0.0), number=number,
             )  # fmt: skip
@@ -110,7 +110,7 @@ class Models(SessionBase):
                 "checkpoint. Nothing was charged."
             )
         elif isinstance(mechanism, Stepped):
-            released = self.train(mechanism, checkpoint=checkpoint, every=every, text=note, progress=progress)
+            release = self.train(mechanism, checkpoint=checkpoint, every=every, text=note, progress=progress)
         elif checkpoint is not None or progress is not None:
             raise InvalidInput(
                 f"{type(estimator).__name__} is fitted in one step: there is nothing to save or to "
@@ -118,8 +118,8 @@ class Models(SessionBase):
                 f"Leave checkpoint= and progress= out."
             )
         else:
-            released = self.curator.ask(mechanism, analyst=self.analyst, text=note)
-        return estimator.adopt(released, mechanism)
+            release = self.curator.ask(mechanism, analyst=self.analyst, text=note)
+        return estimator.adopt(release, mechanism)
 
     @_require.spelled
     def teach(
@@ -155,19 +155,19 @@ class Models(SessionBase):
         `order`. `classes` is for examples; `size` the bytes of one teacher in the vault. `number` finds a
         labeller again.
         """
+        options = {
+            name: value for name, value in locals().items() if name not in ("self", "learner", "number")
+        }
         from .teaching import teach
 
-        options = {
-            name: value for name, value in locals().items() if name not in ("self", "teach", "learner")
-        }
-        return teach(self, learner, **options)
+        return teach(self, learner, options, number=number)
 
     def preview_teach(self, learner: Any, **options: Any) -> TeachingPreview:
         """Preview the price of a labeller, the lead in votes that its noise asks for, and how many more of
         these the budget buys: with the options of `teach`. Free: no data is touched."""
         from .teaching import preview
 
-        return preview(self, learner, **options)
+        return preview(self, learner, options)
 
     @_require.spelled
     def synthesize(

@@ -155,7 +155,7 @@ class OpenMechanisms(SessionBase):
         Proof:     that of `Curator.feed` and `Curator.resume`, which do all of it.
         Assumes:   when a version arrives does not depend on the data.
         """
-        mechanism, number = self._started(live, number)
+        mechanism, number = self._mechanism_of(live, number)
         goes_on = getattr(mechanism, "any_version", False) and not hasattr(mechanism, "feed")
         if goes_on and mechanism is not live and mechanism.public == self.public:
             raise InvalidInput(
@@ -164,24 +164,24 @@ class OpenMechanisms(SessionBase):
                 f"a version of its own, dp.open(..., version=...), and feed it there."
             )
         release = None if goes_on else self.curator.feed(mechanism, number, analyst=self.analyst)
-        resumed = self.curator.resume(mechanism, number, analyst=self.analyst)
+        handle = self.curator.resume(mechanism, number, analyst=self.analyst)
         return Fed(
-            resumed if isinstance(live, InteractiveHandle) or mechanism is live else _over(live, resumed),
+            handle if isinstance(live, InteractiveHandle) or mechanism is live else _handle_on(live, handle),
             release,
         )
 
-    def _started(self, live: Any, number: int | None) -> tuple[Any, int]:
+    def _mechanism_of(self, live: Any, number: int | None) -> tuple[Any, int]:
         """Return the mechanism of a handle and the number of its charge, which must be one of this ledger."""
-        running = live if isinstance(live, InteractiveHandle) else getattr(live, "live", None)
-        if isinstance(running, InteractiveHandle) and number is None:
-            if os.path.realpath(running.ledger.path) != os.path.realpath(self.ledger.path):
+        handle = live if isinstance(live, InteractiveHandle) else getattr(live, "live", None)
+        if isinstance(handle, InteractiveHandle) and number is None:
+            if os.path.realpath(handle.ledger.path) != os.path.realpath(self.ledger.path):
                 raise InvalidInput(
                     "this was started on another ledger, where its price was paid. Nothing was read "
                     "or released. Open the new version of the "
                     "table with that ledger, dp.open(..., ledger=...), or start a new one here."
                 )
-            return running.mechanism, running.number
-        if running is None and number is not None and isinstance(live, Interactive):
+            return handle.mechanism, handle.number
+        if handle is None and number is not None and isinstance(live, Interactive):
             return live, number
         raise _require.fail(
             "live",
@@ -190,7 +190,7 @@ class OpenMechanisms(SessionBase):
         )
 
 
-def _over(handle: Any, live: InteractiveHandle) -> Any:
+def _handle_on(handle: Any, live: InteractiveHandle) -> Any:
     """Return a copy of a handle (a `Watch`, a `HoldoutScorer`) on another `live`."""
     if is_dataclass(handle):
         return replace(handle, live=live)  # type: ignore[type-var]

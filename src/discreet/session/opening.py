@@ -35,7 +35,7 @@ from ..tables.engines.spark_files import frame_name, is_frame, is_several
 from .changes import warn_of_changes
 from .session import Session
 
-# a ledger that is forgotten with the session
+# The name of a ledger that is deleted with the session.
 TRIAL = ":memory:"
 
 
@@ -60,10 +60,13 @@ def open(
     key: str | None = None,
     remote: str | None = None,
 ) -> Session:
-    """Open a dataset: a Parquet or CSV file, a folder, a pattern ("visits-*.parquet") or a list of these,
-    `tables.Database(path, table)`, a data frame, an Arrow table, a
-    mapping of columns, a table of a PostgreSQL database ("postgresql://user@host/database", with `table` and,
-    where answers may be served twice, `version`; docs/engines.md), or a Spark DataFrame of a stored table.
+    """Open a dataset: a file, a data frame, or a table of a database, with its public facts, its budget and
+    its ledger.
+
+    `data`: a Parquet or CSV file, a folder, a pattern ("visits-*.parquet") or a list of these,
+    `tables.Database(path, table)`, a data frame, an Arrow table, a mapping of columns, a table of a
+    PostgreSQL database ("postgresql://user@host/database", with `table` and, where answers may be served
+    twice, `version`; docs/engines.md), or a Spark DataFrame of a stored table.
 
     `schema`: public facts by column, the path of a schema file, or a `Public`. `related`: the data of other
     tables that the schema declares, by name; a schema file may say itself where these are. `unit`:
@@ -92,14 +95,14 @@ def open(
     if is_address(data):
         source: Any = _remote(data, public, table, related, limits)
     elif by_spark:
-        declared = not is_frame(data) or version is not None or public.version != Public().version
-        source = _on_spark(data, public, related=related, seconds=seconds, key=key, versioned=declared)
+        is_versioned = not is_frame(data) or version is not None or public.version != Public().version
+        source = _on_spark(data, public, related=related, seconds=seconds, key=key, versioned=is_versioned)
     else:
-        source = _connected(data, public, schema, related, limits)
+        source = _connect_source(data, public, schema, related, limits)
     return Session(_curator(data, source, public, budget, analysts, ledger, remote, large_delta))
 
 
-def _connected(
+def _connect_source(
     data: Any, public: Public, schema: Any, related: Mapping[str, Any] | None, limits: Mapping[str, Any]
 ) -> Any:
     """Return the source of local data; one that is a source already stays as it is."""
@@ -132,13 +135,13 @@ def _curator(
     address = remote or _address(ledger)
     path = _ledger(data, ledger) if remote or address is None else Path(split(address)[1] + ".ledger")
     if path.exists() if address is None else attach(path, address):
-        curator = _existing(path, source, budget, analysts)
+        curator = _open_curator(path, source, budget, analysts)
         warn_of_changes(_path(data), public, curator.ledger)
         return curator
     if budget is None:
-        where = "in memory" if ledger == TRIAL else f"at {path}"
+        place = "in memory" if ledger == TRIAL else f"at {path}"
         raise LedgerError(
-            f"there is no ledger {where} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
+            f"there is no ledger {place} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
         )
     policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
     curator = Curator.create(
@@ -154,10 +157,10 @@ def _remote(
 ) -> Source:
     """Return the engine of a table in a PostgreSQL database: "postgresql://user@host/database", perhaps with
     "::table" behind it."""
-    address, _, named = data.partition("::")
+    address, _, table_name = data.partition("::")
     if "memory" in limits:
         raise InvalidInput("memory is a limit of the embedded engine, and the server has its own.")
-    return connect_postgres(address, public, table=named or table, related=related, **limits)
+    return connect_postgres(address, public, table=table_name or table, related=related, **limits)
 
 
 def _spark_engine(data: Any, engine: str | None, key: str | None, memory: str | None) -> bool:
@@ -181,23 +184,25 @@ def _spark_engine(data: Any, engine: str | None, key: str | None, memory: str | 
 
 
 def _on_spark(data: Any, public: Public, **options: Any) -> Source:
+    """Connect the data to Spark."""
     from ..tables.engines.spark import connect as connect_spark
 
     return connect_spark(data, public, **options)
 
 
-def _existing(
+def _open_curator(
     path: Path, source: AnySource, budget: Budget | None, analysts: Mapping[str, Budget | None] | None
 ) -> Curator:
+    """Open a ledger that exists; refuse a budget or analysts that are not those it has."""
     curator = Curator.open(path, source)
     policy = curator.policy
     if (budget is not None and budget != policy.budget) or (
         analysts is not None and tuple(analysts.items()) != policy.analysts
     ):
         names = ", ".join(name for name, _ in policy.analysts)
-        who = f"analysts {names}" if names else "no analysts"
+        analyst_words = f"analysts {names}" if names else "no analysts"
         raise LedgerError(
-            f"{path} was made with {policy.budget} and {who}. Nothing was changed. Open it "
+            f"{path} was made with {policy.budget} and {analyst_words}. Nothing was changed. Open it "
             f"without a budget, or change the budgets with session.curator.change_policy(...)."
         )
     return curator
@@ -212,11 +217,12 @@ def _public(
     table: str | None,
     version: str | None,
 ) -> Public:
+    """Return the public facts of the data: those of a schema, or those that the arguments declare."""
     if not is_frame(data) and isinstance(data, Source | ExampleSource) and schema is None:
         return data.public
     path = _path(data)
     if is_address(data):
-        table, version = _named(data, table, schema), version or UNVERSIONED
+        table, version = _table_name(data, table, schema), version or UNVERSIONED
     elif isinstance(data, str) and "://" in data:
         raise InvalidInput(
             f"{data!r} is an address: nothing is fetched from the network. Download it, and give the file."
@@ -224,17 +230,17 @@ def _public(
     if path is not None and not path.exists() and not is_several(data):
         raise InvalidInput(f"there is no file {str(data)!r}. Nothing was opened.")
     if isinstance(schema, Public):
-        return _versioned(data, _agreed(schema, unit, size, table))
+        return _without_version(data, _check_agreement(schema, unit, size, table))
     if isinstance(schema, str | Path):
         if not Path(schema).exists():
             raise InvalidInput(f"there is no schema file {str(schema)!r}. `discreet init` drafts one.")
-        return _versioned(data, _agreed(load(Path(schema)), unit, size, table))
+        return _without_version(data, _check_agreement(load(Path(schema)), unit, size, table))
     if schema is None:
-        drafted = None if path is None else path.with_name(path.name + ".schema.toml")
-        if drafted is not None and drafted.exists():
+        schema_path = None if path is None else path.with_name(path.name + ".schema.toml")
+        if schema_path is not None and schema_path.exists():
             raise InvalidInput(
                 f"declare what is public. Nothing was opened. There is a schema file beside the data: give "
-                f"schema={str(drafted)!r}."
+                f"schema={str(schema_path)!r}."
             )
         raise InvalidInput(
             "declare what is public: schema={'age': dp.Bounds(0, 120), ...}, or the path of a schema "
@@ -252,25 +258,25 @@ def _public(
         unit=Unit(unit) if isinstance(unit, str) else unit,
         neighbors=as_neighbors(neighbors),
         size=size,
-        table=table
-        or (
-            data.table
-            if isinstance(data, Database)
-            else frame_name(data) or "data"
-            if path is None
-            else path.name.split(".")[0]
-        ),
+        table=table or _default_table_name(data, path),
         version=version or _version(data, path),
     )
 
 
-def _versioned(data: Any, public: Public) -> Public:
+def _default_table_name(data: Any, path: Path | None) -> str:
+    """Return what queries call a table that was given no name."""
+    if isinstance(data, Database):
+        return data.table
+    return frame_name(data) or "data" if path is None else path.name.split(".")[0]
+
+
+def _without_version(data: Any, public: Public) -> Public:
     """Return the public facts without a version, for a table that others write to, unless one is declared."""
-    undeclared = is_address(data) and public.version == Public().version
-    return replace(public, version=UNVERSIONED) if undeclared else public
+    has_no_version = is_address(data) and public.version == Public().version
+    return replace(public, version=UNVERSIONED) if has_no_version else public
 
 
-def _named(data: str, table: str | None, schema: Any) -> str | None:
+def _table_name(data: str, table: str | None, schema: Any) -> str | None:
     """Return what queries call a table of a database: the last part of its name there."""
     name = data.partition("::")[2] or table
     if name is None and not isinstance(schema, str | Path | Public):
@@ -278,16 +284,18 @@ def _named(data: str, table: str | None, schema: Any) -> str | None:
     return None if name is None else name.rpartition(".")[2].strip('"')
 
 
-def _agreed(public: Public, unit: Unit | str | None, size: int | None, table: str | None) -> Public:
+def _check_agreement(public: Public, unit: Unit | str | None, size: int | None, table: str | None) -> Public:
     """Refuse what is said beside a complete schema and is not the same: whom it protects must not depend on
     which of the two is read."""
-    declared = {"unit": Unit(unit) if isinstance(unit, str) else unit, "size": size, "table": table}
-    own = {"unit": public.unit, "size": public.size, "table": public.table}
-    for name, value in declared.items():
-        same = value == own[name] or (isinstance(unit, str) and name == "unit" and unit == public.unit.column)
-        if value is not None and not same:
+    arguments = {"unit": Unit(unit) if isinstance(unit, str) else unit, "size": size, "table": table}
+    facts = {"unit": public.unit, "size": public.size, "table": public.table}
+    for name, value in arguments.items():
+        agrees = value == facts[name] or (
+            isinstance(unit, str) and name == "unit" and unit == public.unit.column
+        )
+        if value is not None and not agrees:
             raise InvalidInput(
-                f"the schema says {name} = {own[name]!r}, and {name}={value!r} was given beside it. "
+                f"the schema says {name} = {facts[name]!r}, and {name}={value!r} was given beside it. "
                 f"Nothing was opened. Say it in one place."
             )
     return public
@@ -301,6 +309,7 @@ def _address(ledger: str | Path | None) -> str | None:
 
 
 def _version(data: Any, path: Path | None) -> str:
+    """Return the version of the data, from the state of its files."""
     files = None if is_frame(data) or is_address(data) else several(data)
     if files is not None:
         return files.version
@@ -308,6 +317,7 @@ def _version(data: Any, path: Path | None) -> str:
 
 
 def _path(data: Any) -> Path | None:
+    """Return the file or folder of the data; None where there is none."""
     if isinstance(data, Database):
         return Path(data.path)
     if is_address(data):
@@ -319,6 +329,7 @@ def _path(data: Any) -> Path | None:
 
 
 def _ledger(data: Any, ledger: str | Path | None) -> Path:
+    """Return the path of the ledger: beside a data file unless another is given."""
     if ledger == TRIAL:
         return Path(tempfile.mkdtemp(prefix="discreet-")) / "trial.ledger"
     if ledger is not None:

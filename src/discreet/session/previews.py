@@ -1,5 +1,4 @@
-"""What a session hands out before and beside its answers: the preview of a question, a watch on counts, a fed
-mechanism."""
+"""Handles and previews of a session: the preview of a question, a watch on counts, a fed mechanism."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class QueryPreview:
-    """What a question would cost and how good its answer would be.
+    """Previews what a question would cost and how good its answer would be.
 
     `fits`: how many more of these the budget buys.
     """
@@ -36,8 +35,8 @@ class QueryPreview:
         return self.budget.admitted
 
     def __str__(self) -> str:
-        left = "any number of these" if self.fits is None else f"{self.fits:,} of these"
-        state = f"used so far: {self.budget.before:.4g} of {self.budget.limit:.4g}; the budget buys {left}."
+        number = "any number of these" if self.fits is None else f"{self.fits:,} of these"
+        state = f"used so far: {self.budget.before:.4g} of {self.budget.limit:.4g}; the budget buys {number}."
         return f"{self.query}\n{state}"
 
     def _repr_html_(self) -> str:
@@ -65,14 +64,14 @@ class Watch:
     def ask(self, question: Any) -> ThresholdAnswer:
         """Ask a condition as after WHERE ("age > 60 AND smoker"), one SELECT of a COUNT or a SUM, or a
         statistic from Python."""
-        asked = where(question, self.live.mechanism.public) if isinstance(question, str) else question
-        answer: ThresholdAnswer = self.live.answer(asked).value
+        statistic = where(question, self.live.mechanism.public) if isinstance(question, str) else question
+        answer: ThresholdAnswer = self.live.answer(statistic).value
         return answer
 
 
 class Fed(NamedTuple):
-    """A live mechanism that goes on with another table: the `handle` to ask it over that one, and what it
-    released when it was fed, if anything."""
+    """Holds a live mechanism that goes on with another table: the `handle` to ask it over that one, and what
+    it released when it was fed, if anything."""
 
     handle: Any
     release: Release | None

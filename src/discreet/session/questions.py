@@ -46,18 +46,15 @@ class Questions(SessionBase):
         from the ledger, free.
 
         `epsilon` or `rho` asks by price, `within` with `confidence` by accuracy. `delta`: by default as much
-        of the budget's as `epsilon` is of its epsilon, halved.
-        `noise`: "laplace", "gaussian" or "auto". `rows`, `groups`: what one unit may contribute. `weights`:
-        how the price is shared between output columns. `other`: groups that are not shown are added up in one
-        row. `fresh`: pay for new noise.
+        of the budget's as `epsilon` is of its epsilon, halved. `noise`: "laplace", "gaussian" or "auto".
+        `rows`, `groups`: what one unit may contribute. `weights`: how the price is shared between output
+        columns. `other`: groups that are not shown are added up in one row. `fresh`: pay for new noise.
         """
         terms = Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
         with terms.refusing():
-            released = self.curator.ask(
-                self._query(text, terms), analyst=self.analyst, text=text, fresh=fresh
-            )
+            release = self.curator.ask(self._query(text, terms), analyst=self.analyst, text=text, fresh=fresh)
         # Several counts of one statement are a workload, whose value is one answer for each statement.
-        answer: Answer = released.value[0] if isinstance(released.value, tuple) else released.value
+        answer: Answer = release.value[0] if isinstance(release.value, tuple) else release.value
         return answer
 
     @_require.spelled
@@ -77,10 +74,10 @@ class Questions(SessionBase):
         `rows`: how many rows of one unit count in all queries together. `preview([...])` says what answering
         together saves.
         """
-        asked = self._workload(queries, epsilon=epsilon, rho=rho, delta=delta, rows=rows)
-        text = "; ".join(asked.queries)
+        workload = self._workload(queries, epsilon=epsilon, rho=rho, delta=delta, rows=rows)
+        text = "; ".join(workload.queries)
         answers: tuple[Answer, ...] = self.curator.ask(
-            asked, analyst=self.analyst, text=text, fresh=fresh
+            workload, analyst=self.analyst, text=text, fresh=fresh
         ).value
         return answers
 
@@ -118,8 +115,10 @@ class Questions(SessionBase):
         terms = Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
         query = self._query(text, terms)
         cost = self.curator.preview(query.event, analyst=self.analyst, asked=asked_of(query))
-        shown = query.preview(confidence) if isinstance(query, Query) else query.preview_of_one(confidence)
-        return QueryPreview(shown, cost)
+        query_preview = (
+            query.preview(confidence) if isinstance(query, Query) else query.preview_of_one(confidence)
+        )
+        return QueryPreview(query_preview, cost)
 
     @_require.spelled
     def cut_off(
@@ -188,16 +187,20 @@ class Questions(SessionBase):
         delta: float | None = None,
         rows: int | None = None,
     ) -> WorkloadQuery:
+        """Return the priced workload of several counting queries."""
         from ..query import WorkloadQuery
 
-        own = delta
-        if own is None:
-            own = 0.0 if rho is not None or epsilon is None else self._delta(epsilon, self.curator.policy)
+        query_delta = delta
+        if query_delta is None:
+            query_delta = (
+                0.0 if rho is not None or epsilon is None else self._delta(epsilon, self.curator.policy)
+            )
         texts = tuple(_require.listed(queries=queries))
         return WorkloadQuery(
-            queries=texts, public=self.public, epsilon=epsilon, rho=rho, delta=own, rows=rows
+            queries=texts, public=self.public, epsilon=epsilon, rho=rho, delta=query_delta, rows=rows
         )
 
     def _query(self, text: str, terms: Terms) -> Query | WorkloadQuery:
+        """Return the priced query of one statement."""
         policy = self.curator.policy
         return terms.query(text, self.public, lambda epsilon: self._delta(epsilon, policy))

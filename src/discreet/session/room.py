@@ -1,4 +1,4 @@
-"""Room on the disk for a checkpoint, tried before the charge."""
+"""A check, before the charge, that a checkpoint fits the disk."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from .._errors import InvalidInput
 
 
 def try_room(checkpoint: Path, trainer: Any) -> None:
-    """Write, and take away again, a file as large as a checkpoint will be about: a disk that is full should
-    be noticed before the charge."""
+    """Write a file as large as a checkpoint will be about, and remove it: a full disk should be noticed
+    before the charge."""
     parameters = getattr(getattr(trainer, "model", None), "parameters", None)
     count = sum(int(p.numel()) for p in parameters()) if callable(parameters) else 0
-    # weights, two moments of an optimizer and an average, as floats; half a megabyte for all else
+    # Weights, two moments of an optimizer and an average, as floats; half a megabyte for all else.
     size = 16 * count + (1 << 19)
     if not checkpoint.parent.is_dir() or checkpoint.exists():
         return

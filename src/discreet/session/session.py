@@ -9,7 +9,8 @@ from .questions import Questions
 
 
 class Session(Questions, Models, OpenMechanisms):
-    """One dataset, one budget, as one person sees it. `analyst` is who asks; the steward by default.
+    """Answers questions about one dataset under one budget, as one person may ask them. `analyst` is who
+    asks; the steward by default.
 
     An analyst with a budget of their own sees that budget and what is left of it, never what others have
     spent.

@@ -1,5 +1,5 @@
-"""A stream as a session sees it: started by SQL, fed with rows, files that grow or tables of a database, and
-read at any time."""
+"""Streams of a session: started by SQL, fed with rows, files that grow or tables of a database, and read at
+any time."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True, repr=False)
 class Stream:
-    """A continual counter that was paid for; `number` finds it again after a restart:
+    """Holds a continual counter that was paid for; `number` finds it again after a restart:
     `session.stream(..., number=...)` with the same terms.
 
     `feed` is one tick and releases the sum so far; `value`, `error` and `history` are of what was released,
@@ -47,19 +47,19 @@ class Stream:
     number: int
 
     @classmethod
-    def begin(cls, session: SessionBase, asked: Any) -> Self:
+    def begin(cls, session: SessionBase, mechanism: Any) -> Self:
         """Pay for a counter (or a learner), and start it.
 
         Batches that are fed are not cut into periods, so a stream of these belongs to no period.
         """
-        if session.curator.periods and asked.clock is None:
+        if session.curator.periods and mechanism.clock is None:
             raise InvalidInput(
                 f"a stream without a clock is fed with batches, which may hold rows of any period, and this "
                 f"session is about {', '.join(session.curator.periods)} only. Nothing was read or charged. "
                 f"Start it on the whole table, which every period pays for, or give it a clock: GROUP BY a "
                 f"column of days."
             )
-        return cls(session, asked, session.curator.start(asked, analyst=session.analyst).number)
+        return cls(session, mechanism, session.curator.start(mechanism, analyst=session.analyst).number)
 
     @_require.spelled
     def feed(self, rows: Any = None, *, tick: str | None = None) -> Release:
@@ -96,7 +96,7 @@ class Stream:
             # A process that died had this tick; it was finished in its place just now.
             if before or not self._was_fed(name):
                 raise
-            return self._recalled(name)
+            return self._stored_release(name)
         assert release is not None
         return release
 
@@ -109,17 +109,19 @@ class Stream:
     def _was_fed(self, tick: str) -> bool:
         return self.session.ledger.last(FED, f"{self.number}:{tick}") is not None
 
-    def _recalled(self, tick: str) -> Release:
+    def _stored_release(self, tick: str) -> Release:
+        """Return the release of a tick from the ledger."""
         values = {e.body.get("table"): decode(e.body["value"]) for e in self._states()}
         event, step = self.counter.event, list(values).index(tick) + 1
         return Release(value=values[tick], event=event, _error=lambda c: self.counter.error(c, step))
 
     def _advance(self, rows: Any) -> Release:
+        """Close the next tick of a clock, over these rows or the session's own table."""
         session = self.session
         if rows is None:
             self._check_current()
-            live = session.curator.resume(self.counter, self.number, analyst=session.analyst)
-            return live.answer(Advance())
+            handle = session.curator.resume(self.counter, self.number, analyst=session.analyst)
+            return handle.answer(Advance())
         version = f"tick {self.steps + 1}"
         source = self._source(rows, replace(self.counter.public, version=version))
         curator = Curator.open(session.ledger.path, source)
@@ -139,6 +141,7 @@ class Stream:
             ) from None
 
     def _source(self, rows: Any, public: Public) -> Source:
+        """Connect the rows of a tick, whatever form they have."""
         if is_frame(rows):
             from ..tables.engines.spark import connect as connect_spark
 
@@ -156,55 +159,60 @@ class Stream:
     @property
     def steps(self) -> int:
         """How many ticks were released."""
-        return len(self._released())
+        return len(self._released_values())
 
     @property
     def value(self) -> Any:
         """The newest release: a number, or a mapping from group to number."""
-        released = self._released()
-        if not released:
+        values = self._released_values()
+        if not values:
             raise InvalidInput("nothing was released yet: feed the first batch.")
-        return self._shown(released[-1])
+        return self._by_group(values[-1])
 
     @property
     def history(self) -> list[Any]:
         """Every release so far, in order."""
-        return [self._shown(value) for value in self._released()]
+        return [self._by_group(value) for value in self._released_values()]
 
     def error(self, confidence: float = 0.95) -> float:
         """Return how far off the newest release may be."""
         return float(self.counter.error(confidence, max(1, self.steps)))
 
-    def _released(self) -> list[Any]:
+    def _released_values(self) -> list[Any]:
         return [decode(e.body["value"]) for e in self._states()]
 
     def _states(self) -> list[Entry]:
         """Return the entries of the ledger that have a new release of this stream, and not an old one
         again."""
         entries = self.session.ledger.entries(kind=STATE)
-        own = (e for e in entries if e.body["charge"] == self.number and "value" in e.body)
-        again = to_json(Latest())
-        return [e for e in own if e.body.get("question") != again]
+        own_entries = (e for e in entries if e.body["charge"] == self.number and "value" in e.body)
+        latest_question = to_json(Latest())
+        return [e for e in own_entries if e.body.get("question") != latest_question]
 
-    def _shown(self, value: Any) -> Any:
-        array = np.asarray(value)
-        statistic = self.counter.statistic
-        if array.ndim == 0:
-            return float(array)
-        if isinstance(statistic, SqlVector):
-            keys = statistic.keys(self.counter.public)
-            names = [key[0] if len(key) == 1 else key for key in keys]
-            return dict(zip(names, array.tolist(), strict=True))
-        return array
+    def _by_group(self, value: Any) -> Any:
+        return value_by_group(self.counter, value)
 
     def __repr__(self) -> str:
         end = "without end" if self.counter.horizon is None else f"of {self.counter.horizon}"
         return f"<Stream {self.number} of {self.counter.public.table!r}: {self.steps} ticks {end}>"
 
 
+def value_by_group(counter: Any, value: Any) -> Any:
+    """Return a release of a counter as a number, or as a mapping from group to number."""
+    array = np.asarray(value)
+    if array.ndim == 0:
+        return float(array)
+    if isinstance(counter.statistic, SqlVector):
+        keys = counter.statistic.keys(counter.public)
+        names = [key[0] if len(key) == 1 else key for key in keys]
+        return dict(zip(names, array.tolist(), strict=True))
+    return array
+
+
 @dataclass(slots=True, repr=False)
 class OnlineStream(Stream):
-    """An online learner that was paid for: `feed` is one round, and releases the decision for the next."""
+    """Holds an online learner that was paid for: `feed` is one round, and releases the decision for the
+    next."""
 
     @property
     def learner(self) -> OnlineLearner:
@@ -214,14 +222,14 @@ class OnlineStream(Stream):
     @property
     def decision(self) -> Any:
         """The newest decision; before the first round, the one that everybody knows."""
-        released = self._released()
-        return np.asarray(released[-1]) if released else self.learner.first_decision()
+        values = self._released_values()
+        return np.asarray(values[-1]) if values else self.learner.first_decision()
 
     def regret_bound(self) -> float:
         """Return a bound of the expected regret over all rounds."""
         return self.learner.regret_bound()
 
-    def _shown(self, value: Any) -> Any:
+    def _by_group(self, value: Any) -> Any:
         return np.asarray(value)
 
     def __repr__(self) -> str:
@@ -232,26 +240,26 @@ class OnlineStream(Stream):
 
 def open_learner(session: SessionBase, loss: Any, number: int | None, **options: Any) -> OnlineStream:
     """Start an online learner, or go on with the one whose charge has this `number`."""
-    asked = online_learner(session, loss, **options)
+    mechanism = online_learner(session, loss, **options)
     if number is None:
-        return OnlineStream.begin(session, asked)
-    session.curator.resume(asked, number, analyst=session.analyst)
-    return OnlineStream(session, asked, number)
+        return OnlineStream.begin(session, mechanism)
+    session.curator.resume(mechanism, number, analyst=session.analyst)
+    return OnlineStream(session, mechanism, number)
 
 
 def online_learner(session: SessionBase, loss: Any, **options: Any) -> OnlineLearner:
     """Return the priced learner of a loss: free, nothing is read or charged."""
-    declared = {name: value for name, value in options.items() if value is not None}
-    epsilon, rho = declared.get("epsilon"), declared.get("rho")
+    arguments = {name: value for name, value in options.items() if value is not None}
+    epsilon, rho = arguments.get("epsilon"), arguments.get("rho")
     if epsilon is None and rho is None:
         raise InvalidInput("say what the learner may cost in all: epsilon=1. Nothing was charged.")
     if epsilon is not None:
         _require.price(epsilon=epsilon)
-    if session.public.unit.column is not None and "participations" not in declared:
+    if session.public.unit.column is not None and "participations" not in arguments:
         raise _participations(session.public)
-    if "delta" not in declared and rho is None:
-        declared["delta"] = session._delta(epsilon, session.curator.policy)
-    return learner(session.public, loss, **declared)
+    if "delta" not in arguments and rho is None:
+        arguments["delta"] = session._delta(epsilon, session.curator.policy)
+    return learner(session.public, loss, **arguments)
 
 
 def _participations(public: Public) -> InvalidInput:
@@ -264,32 +272,32 @@ def _participations(public: Public) -> InvalidInput:
 def open_stream(session: SessionBase, text: str, number: int | None = None, **options: Any) -> Stream:
     """Start a stream with the options of `Session.stream`, or go on with the one whose charge has this
     `number`."""
-    asked = stream_counter(session, text, **options)
+    mechanism = stream_counter(session, text, **options)
     if number is None:
-        return Stream.begin(session, asked)
-    session.curator.resume(asked, number, analyst=session.analyst)
-    return Stream(session, asked, number)
+        return Stream.begin(session, mechanism)
+    session.curator.resume(mechanism, number, analyst=session.analyst)
+    return Stream(session, mechanism, number)
 
 
 def find_stream(session: SessionBase, number: int | None = None) -> Stream:
     """Go on with a stream of this ledger: the one whose charge has this number, or else the newest."""
     tags = {tag_of(ContinualCounter), tag_of(OnlineLearner)}
-    started = [
+    charges = [
         entry
         for entry in session.ledger.entries(kind=SPENDING)
         if (entry.body.get("mechanism") or {}).get("type") in tags
     ]
-    chosen = [entry for entry in started if number in (None, entry.seq)]
-    if not chosen:
+    matching = [entry for entry in charges if number in (None, entry.seq)]
+    if not matching:
         raise InvalidInput(
             f"there is no stream {'' if number is None else number} in {session.ledger.path}. Nothing was "
             f"read "
             f"or charged. Start one with session.stream(...), or discreet stream start."
         )
-    asked = as_of(from_json(chosen[-1].body["mechanism"]), session.public)
-    session.curator.resume(asked, chosen[-1].seq, analyst=session.analyst)
-    kind = OnlineStream if isinstance(asked, OnlineLearner) else Stream
-    return kind(session, asked, chosen[-1].seq)
+    mechanism = as_of(from_json(matching[-1].body["mechanism"]), session.public)
+    session.curator.resume(mechanism, matching[-1].seq, analyst=session.analyst)
+    kind = OnlineStream if isinstance(mechanism, OnlineLearner) else Stream
+    return kind(session, mechanism, matching[-1].seq)
 
 
 def stream_counter(

@@ -1,4 +1,4 @@
-"""`Session.synthesize`: from its options to a method, and from its release to a copy."""
+"""`Session.synthesize`: its options as a mechanism, and its release as a synthetic copy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SynthesisTerms:
-    """The options of a synthesis, as `Session.synthesize` spells them out."""
+    """Holds the options of a synthesis, as `Session.synthesize` spells them out."""
 
     epsilon: Real
     delta: float | None = None
@@ -45,7 +45,7 @@ class SynthesisTerms:
         public = session.public
         options = method_options(self.options)
         if self.child is not None:
-            return self._linked(session, public, options)
+            return self._linked_mechanism(session, public, options)
         domain = Domain.of(public, self.columns, bins=self.bins, missing=self.missing)
         return methods.method_for(
             self.method,
@@ -63,7 +63,7 @@ class SynthesisTerms:
             return self.delta
         return session._delta(self.epsilon, session.curator.policy)
 
-    def _linked(self, session: Models, public: Any, options: Mapping[str, Any]) -> LinkedSynthesis:
+    def _linked_mechanism(self, session: Models, public: Any, options: Mapping[str, Any]) -> LinkedSynthesis:
         """Return the priced method for two linked tables."""
         child = self.child
         if isinstance(child, str):
@@ -110,12 +110,12 @@ def synthesize(
     if checkpoint is not None and not isinstance(checkpoint, str | Path):
         raise _require.fail("checkpoint", checkpoint, "the name of a file")
     mechanism = terms.mechanism(session)
-    released = _released(session, mechanism, checkpoint, resume, progress, fresh)
+    release = _run_or_resume(session, mechanism, checkpoint, resume, progress, fresh)
     kind = SyntheticCopy if terms.child is None else SyntheticPair
-    return kind.of(released.value, mechanism.event, rows=rows, seed=seed, asked=mechanism.asked)
+    return kind.of(release.value, mechanism.event, rows=rows, seed=seed, asked=mechanism.asked)
 
 
-def _released(
+def _run_or_resume(
     session: Models,
     mechanism: Any,
     checkpoint: str | Path | None,
@@ -123,6 +123,7 @@ def _released(
     progress: segments.Watch | None,
     fresh: bool,
 ) -> Release:
+    """Ask for the synthesis, run it with a checkpoint, or go on from one."""
     text = f"synthetic copy by {mechanism.method}"
     if resume:
         if checkpoint is None:
@@ -140,7 +141,7 @@ def compare_copy(
 ) -> Release:
     """Ask, for a price, how far the tables by two columns of a copy are from the data's, on average."""
     instance(SyntheticCopy, copy=copy)
-    asked = CopyDistance(
+    mechanism = CopyDistance(
         public=session.public,
         fitted=copy.fitted,
         epsilon=epsilon,
@@ -148,4 +149,4 @@ def compare_copy(
         seed=copy.seed,
         rows_per_unit=bounded_rows(session.public, rows_per_unit),
     )
-    return session.curator.ask(asked, analyst=session.analyst, text="distance of a synthetic copy")
+    return session.curator.ask(mechanism, analyst=session.analyst, text="distance of a synthetic copy")

@@ -1,4 +1,4 @@
-"""`people.teach`: a labeller over teachers on this session's data, and what it says of itself."""
+"""`people.teach`: a labeller over teachers on this session's data (PATE), its preview and its report."""
 
 from __future__ import annotations
 
@@ -37,11 +37,12 @@ _OPTIONS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabellerReport:
-    """What a labeller did and cost. Every figure is public: a function of settings and released answers.
+    """Reports what a labeller did and cost. Every figure is public: a function of settings and released
+    answers.
 
     `epsilon` at `delta` is what was charged, data-independent, and `per_answer` its share of each answer.
     `agreement` is the mean share of teachers behind an answer, from noisy counts (None where the aggregator
-    tells none). `sanitized` is the data-dependent epsilon, published with noise of its own, where it was
+    releases none). `sanitized` is the data-dependent epsilon, published with noise of its own, where it was
     asked for.
     """
 
@@ -76,8 +77,8 @@ class LabellerReport:
 
 
 class Labeller:
-    """A live labeller: `label` buys nothing more, as all was paid at the start, and is refused beyond the
-    quota."""
+    """Labels public inputs by the votes of teachers: `label` costs nothing more, as all was paid at the
+    start, and is refused beyond the quota."""
 
     def __init__(self, live: InteractiveHandle, values: tuple[Any, ...] | None) -> None:
         self.live = live
@@ -130,7 +131,7 @@ class Labeller:
         counts = [c for v in answers for c in v.counts if c is not None]
         answered = sum(n is not None for n in labels)
         sanitized = [value for value in values if isinstance(value, vote_cost.SanitizedFigure)]
-        price = priced(mechanism.event, mechanism.delta)
+        price = tightest_epsilon(mechanism.event, mechanism.delta)
         limit = getattr(aggregator, "answers", aggregator.queries)
         agreement, error = self._agreement(counts)
         return LabellerReport(
@@ -138,7 +139,7 @@ class Labeller:
             asked=len(labels) + failed,
             answered=answered,
             refused=len(labels) - answered,
-            left=0 if sanitized else _left(aggregator, len(labels) + failed, answered),
+            left=0 if sanitized else _remaining_questions(aggregator, len(labels) + failed, answered),
             epsilon=price,
             delta=mechanism.delta,
             per_answer=price / max(answered, 1) if answered else price / limit,
@@ -152,9 +153,9 @@ class Labeller:
         if not counts:
             return None, None
         variance = getattr(aggregator, "variance", None)
-        spread = float(variance) if variance is not None else 2 * float(aggregator.scale) ** 2
+        noise_variance = float(variance) if variance is not None else 2 * float(aggregator.scale) ** 2
         share = float(np.mean(counts)) / self.mechanism.teachers
-        error = 1.96 * (spread / len(counts)) ** 0.5 / self.mechanism.teachers
+        error = 1.96 * (noise_variance / len(counts)) ** 0.5 / self.mechanism.teachers
         return min(max(share, 0.0), 1.0), error
 
     def _inputs(self, x: Any) -> Any:
@@ -170,7 +171,7 @@ class Labeller:
         return f"<Labeller of {self.mechanism.teachers} teachers, charge {self.number}>"
 
 
-def _left(aggregator: Any, asked: int, answered: int) -> int:
+def _remaining_questions(aggregator: Any, asked: int, answered: int) -> int:
     """Return how many questions may still be asked; 0 where it has halted."""
     limit = getattr(aggregator, "answers", None)
     failures = getattr(aggregator, "failures", None)
@@ -180,7 +181,7 @@ def _left(aggregator: Any, asked: int, answered: int) -> int:
     return 0 if halted else max(int(aggregator.queries) - asked, 0)
 
 
-def priced(event: Event, delta: float) -> float:
+def tightest_epsilon(event: Event, delta: float) -> float:
     """Return the tightest epsilon of an event at delta; that of basic composition where there is none."""
     try:
         return epsilon_of(event, delta=delta)
@@ -188,9 +189,11 @@ def priced(event: Event, delta: float) -> float:
         return float(basic(event)[0])
 
 
-def teach(session: SessionBase, learner: Any, *, number: int | None = None, **options: Any) -> Labeller:
+def teach(
+    session: SessionBase, learner: Any, options: Mapping[str, Any], *, number: int | None = None
+) -> Labeller:
     """Build the mechanism, charge it and train the teachers; or find one again by its `number`."""
-    mechanism, values = built(session, learner, **options)
+    mechanism, values = build_mechanism(session, learner, **options)
     curator = session.curator
     if number is not None:
         return Labeller(curator.resume(mechanism, number, analyst=session.analyst), values)
@@ -199,7 +202,7 @@ def teach(session: SessionBase, learner: Any, *, number: int | None = None, **op
 
 @dataclass(frozen=True, slots=True)
 class TeachingPreview:
-    """What a labeller would cost, and how clear a plurality it needs. Free: no data is touched.
+    """Previews what a labeller would cost, and how clear a plurality it needs. Free: no data is touched.
 
     `lead`: where one class has so many votes more than any other, the answer is that class (or it is answered
     at all, where answers are exact) in 95 of 100 questions. `fits`: how many more of these the budget buys.
@@ -228,67 +231,49 @@ class TeachingPreview:
         )
 
 
-def preview(session: SessionBase, learner: Any, **options: Any) -> TeachingPreview:
-    """Price a labeller and say how many votes its noise takes."""
-    unknown = sorted(set(options) - set(inspect.signature(built).parameters))
+def preview(session: SessionBase, learner: Any, options: Mapping[str, Any]) -> TeachingPreview:
+    """Price a labeller, and return the lead in votes that its noise asks for."""
+    from .models import Models
+
+    parameters = inspect.signature(Models.teach).parameters
+    defaults = {
+        name: p.default for name, p in parameters.items() if name not in ("self", "learner", "number")
+    }
+    unknown = sorted(set(options) - set(defaults))
     if unknown:
         raise InvalidInput(
             f"preview_teach has no option {unknown[0]!r}: it takes those of teach. Nothing was charged."
         )
     if "teachers" not in options:
         raise InvalidInput("say how many teachers there are, teachers=250. Nothing was charged.")
-    mechanism, _ = built(session, learner, **{"workers": 1, **options})
+    mechanism, _ = build_mechanism(session, learner, **(defaults | {"workers": 1} | dict(options)))
     cost = session.curator.preview(mechanism.event, analyst=session.analyst, asked=asked_of(mechanism))
-    return TeachingPreview(mechanism, priced(mechanism.event, mechanism.delta), mechanism.error(), cost)
+    epsilon = tightest_epsilon(mechanism.event, mechanism.delta)
+    return TeachingPreview(mechanism, epsilon, mechanism.error(), cost)
 
 
-def built(
-    session: SessionBase,
-    learner: Any,
-    *,
-    teachers: int,
-    target: str | None = None,
-    features: Sequence[str] | None = None,
-    epsilon: float | None = None,
-    delta: float | None = None,
-    queries: int = 500,
-    aggregator: Any = "gnmax",
-    answers: int | None = None,
-    threshold: int | None = None,
-    failures: int | None = None,
-    overlap: int | None = None,
-    classes: int | None = None,
-    sanitize: float | None = None,
-    order: float | None = None,
-    size: int | None = None,
-    workers: int | None = None,
-    progress: Any = None,
+def build_mechanism(
+    session: SessionBase, learner: Any, *, teachers: int, workers: Any, progress: Any, **options: Any
 ) -> tuple[PrivateTeachers, tuple[Any, ...] | None]:
+    """Return the priced labeller, and the classes that its numbers stand for; `options` are those of
+    `Session.teach`, all of them."""
     from ..learning.pate import PrivateTeachers
-    from ..learning.pate.labeller import fit_made_up
     from ..learning.pate.teachers import can_train_apart
 
     public, source = session.public, session.curator.source
-    own = {"answers": answers, "threshold": threshold, "failures": failures, "overlap": overlap}
-    _check_terms(aggregator, own, epsilon=epsilon, delta=delta, sanitize=sanitize, order=order)
-    columns, classes, values = _columns(public, source, target, features, classes)
-    _require.integer(teachers=teachers, queries=queries, at_least=1)
+    _check_terms(options["aggregator"], options)
+    columns, classes, values = _columns(
+        public, source, options["target"], options["features"], options["classes"]
+    )
+    _require.integer(teachers=teachers, queries=options["queries"], at_least=1)
     _require.integer(classes=classes, at_least=2)
-    delta = _delta(session, epsilon, delta)
-    if isinstance(aggregator, str):
-        left = None if epsilon is None else float(epsilon) - float(sanitize or 0)
-        aggregator = chosen(aggregator, left, delta, queries, teachers, **own)
-    cost = None
-    if sanitize is not None:
-        vote_cost.check_known(aggregator)
-        best = vote_cost.best_order(aggregator, teachers, classes, delta) if order is None else order
-        cost = vote_cost.SanitizedCost(epsilon=sanitize, order=best)
+    epsilon = options["epsilon"]
+    delta = _delta(session, epsilon, options["delta"])
+    aggregator, cost = _aggregator(teachers, classes, delta, options)
     shape = (columns.width(public),) if columns is not None else tuple(source.shapes()[0].shape[1:])
+    size = options["size"]
     if size is None:
-        # Models grow with the rows they see, and what does not fit becomes a default vote: made-up labels are
-        # the hardest, and twice a teacher's share (512 rows where no size is declared) leaves room.
-        rows = 512 if public.size is None else min(2 * public.size // teachers + 1, 4096)
-        size = len(fit_made_up(learner, shape, classes, rows)) * 5 // 4 + (1 << 14)
+        size = _teacher_size(public, learner, teachers, shape, classes)
     if workers is None:
         cores = os.cpu_count() or 1
         workers = cores if cores > 1 and teachers > 1 and can_train_apart(learner) else 1
@@ -310,13 +295,44 @@ def built(
     return mechanism, values
 
 
-def _check_terms(aggregator: Any, own: Mapping[str, Any], **numbers: Any) -> None:
-    """Refuse terms that mean nothing, or that this aggregator would not heed."""
-    for name, value in numbers.items():
-        if value is not None:
+def _aggregator(
+    teachers: int, classes: int, delta: float, options: Mapping[str, Any]
+) -> tuple[Any, vote_cost.SanitizedCost | None]:
+    """Return the aggregator with its noise, and the release of the data-dependent cost where that is paid."""
+    aggregator, epsilon, sanitize = options["aggregator"], options["epsilon"], options["sanitize"]
+    if isinstance(aggregator, str):
+        vote_epsilon = None if epsilon is None else float(epsilon) - float(sanitize or 0)
+        own = {name: options[name] for name in _OPTIONS}
+        aggregator = build_aggregator(aggregator, vote_epsilon, delta, options["queries"], teachers, **own)
+    if sanitize is None:
+        return aggregator, None
+    vote_cost.check_known(aggregator)
+    order = options["order"]
+    if order is None:
+        order = vote_cost.best_order(aggregator, teachers, classes, delta)
+    return aggregator, vote_cost.SanitizedCost(epsilon=sanitize, order=order)
+
+
+def _teacher_size(public: Any, learner: Any, teachers: int, shape: tuple[int, ...], classes: int) -> int:
+    """Return the bytes that one teacher has in the vault by default, from a fit to made-up examples.
+
+    Models grow with the rows they see, and what does not fit becomes a default vote: made-up labels are the
+    hardest, and twice a teacher's share (512 rows where no size is declared) leaves room.
+    """
+    from ..learning.pate.labeller import fit_made_up
+
+    rows = 512 if public.size is None else min(2 * public.size // teachers + 1, 4096)
+    return len(fit_made_up(learner, shape, classes, rows)) * 5 // 4 + (1 << 14)
+
+
+def _check_terms(aggregator: Any, options: Mapping[str, Any]) -> None:
+    """Refuse terms that mean nothing, or that this aggregator would ignore."""
+    for name in ("epsilon", "delta", "sanitize", "order"):
+        if options[name] is not None:
             check = _require.open_probability if name == "delta" else _require.positive
-            check(**{name: value})
-    for name, value in own.items():
+            check(**{name: options[name]})
+    for name in _OPTIONS:
+        value = options[name]
         if value is None:
             continue
         _require.integer(**{name: value}, at_least=1)
@@ -326,11 +342,11 @@ def _check_terms(aggregator: Any, own: Mapping[str, Any], **numbers: Any) -> Non
                 f"{aggregator if isinstance(aggregator, str) else type(aggregator).__name__} would not heed "
                 f"it. Nothing was charged or read. Leave it out, or set it in the aggregator itself."
             )
-    if numbers["order"] is not None and numbers["sanitize"] is None:
+    if options["order"] is not None and options["sanitize"] is None:
         raise InvalidInput("order= is for sanitize=. Nothing was charged or read. Give both, or neither.")
 
 
-def chosen(
+def build_aggregator(
     name: str,
     epsilon: float | None,
     delta: float,
@@ -356,16 +372,18 @@ def chosen(
         return stable_votes.StableVotes.for_privacy(epsilon, delta, queries)
     if name == "sampled":
         # By default a tenth of the teachers share a unit.
-        shared = max(teachers // 10, 1) if overlap is None else overlap
-        if shared > teachers:
-            raise _require.fail("overlap", shared, f"at most the {teachers} teachers")
-        return stable_votes.SampledVotes.for_privacy(epsilon, delta, queries, overlap=shared)
+        unit_teachers = max(teachers // 10, 1) if overlap is None else overlap
+        if unit_teachers > teachers:
+            raise _require.fail("overlap", unit_teachers, f"at most the {teachers} teachers")
+        return stable_votes.SampledVotes.for_privacy(epsilon, delta, queries, overlap=unit_teachers)
     if name == "sparse":
         refusals = 5 if failures is None else failures
         return stable_votes.SparseVotes.for_privacy(epsilon, delta, queries, failures=refusals)
     # By default 4 of 5 teachers must agree, as in the paper; or differ from the student by 3 of 10.
-    least = threshold if threshold is not None else round((0.8 if name == "confident" else 0.3) * teachers)
-    settings: dict[str, Any] = {"answers": queries if answers is None else answers, "threshold": least}
+    votes_needed = (
+        threshold if threshold is not None else round((0.8 if name == "confident" else 0.3) * teachers)
+    )
+    settings: dict[str, Any] = {"answers": queries if answers is None else answers, "threshold": votes_needed}
     if name == "confident":
         return votes.ConfidentGNMax.for_privacy(epsilon, delta, queries, **settings)
     return votes.InteractiveGNMax.for_privacy(epsilon, delta, queries, teachers=teachers, **settings)
@@ -374,6 +392,7 @@ def chosen(
 def _columns(
     public: Any, source: Any, target: str | None, features: Sequence[str] | None, classes: int | None
 ) -> tuple[Any, int, tuple[Any, ...] | None]:
+    """Return the columns that teachers read, the number of classes, and their values; None for examples."""
     if isinstance(source, ExampleSource):
         if classes is None:
             raise InvalidInput(

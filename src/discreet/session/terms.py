@@ -19,13 +19,14 @@ from ..query import Query, ask, several_counts
 if TYPE_CHECKING:
     from ..query import WorkloadQuery
 
-# Of a budget in rho: the part of its delta that one query may fail with unless told otherwise.
+# A query under a budget in rho gets one part in so many of its delta, unless it names its own: then a hundred
+# queries fit.
 _SHARE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The options of a question, as `Session.sql` and `Session.preview` spell them out."""
+    """Holds the options of a question, as `Session.sql` and `Session.preview` spell them out."""
 
     epsilon: Real | None = None
     rho: Real | None = None
@@ -45,11 +46,13 @@ class Terms:
                 "say what the answer may cost (epsilon=0.1) or how good it must be (within=50). "
                 "Nothing was charged."
             )
-        own: float | Callable[[Any], float] = 0.0 if self.rho is not None else delta
+        query_delta: float | Callable[[Any], float] = 0.0 if self.rho is not None else delta
         if self.delta is not None:
-            own = self.delta
+            query_delta = self.delta
         if several_counts(text) and self.within is None:
-            workload = self._together(text, public, own(self.epsilon) if callable(own) else own)
+            workload = self._as_workload(
+                text, public, query_delta(self.epsilon) if callable(query_delta) else query_delta
+            )
             if workload is not None:
                 return workload
         if isinstance(self.weights, Mapping):
@@ -63,7 +66,7 @@ class Terms:
             rho=self.rho,
             within=self.within,
             confidence=self.confidence,
-            delta=own,
+            delta=query_delta,
             noise=self.noise,
             rows=self.rows,
             groups=self.groups,
@@ -76,21 +79,28 @@ class Terms:
         """Refuse in the terms of the question: who asked by accuracy has no epsilon to lower."""
         try:
             yield
-        except BudgetExceeded as refused:
+        except BudgetExceeded as error:
             if self.within is None:
                 raise
             raise BudgetExceeded(
-                str(refused).replace(
+                str(error).replace(
                     "Ask with less epsilon", f"Ask for a larger error than {float(self.within):g}"
                 )
             ) from None
 
-    def _together(self, text: str, public: Public, delta: float) -> WorkloadQuery | None:
-        """Return the statement as a workload where that is better, or the only way; see `query.together`."""
+    def _as_workload(self, text: str, public: Public, delta: float) -> WorkloadQuery | None:
+        """Return the statement as a workload where that is better, or the only possibility; see
+        `query.together`."""
         from ..query import together
 
-        others = {"noise": (self.noise, "auto"), "groups": (self.groups, None), "other": (self.other, False)}
-        options: dict[str, Any] = {name: value for name, (value, usual) in others.items() if value != usual}
+        unsupported = {
+            "noise": (self.noise, "auto"),
+            "groups": (self.groups, None),
+            "other": (self.other, False),
+        }
+        options: dict[str, Any] = {
+            name: value for name, (value, default) in unsupported.items() if value != default
+        }
         options |= {"weights": self.weights} if self.weights else {}
         options |= {"rows": self.rows} if self.rows is not None else {}
         return together(text, public, epsilon=self.epsilon, rho=self.rho, delta=delta, **options)

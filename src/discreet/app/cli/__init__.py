@@ -1,4 +1,4 @@
-"""The shell command `discreet`: thin over the library, one line an error, exit codes that scripts can use.
+"""The shell command `discreet`: thin over the library, one line per error, exit codes that scripts can use.
 
 0: done. 1: a check failed. 2: the input was refused (nothing was released). 3: an optional package is
 missing. 4: the budget does not hold it (nothing was released). 5: it failed after it was charged (nothing was
@@ -37,7 +37,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
         "their error.",
     ),
     "init": (
-        "query",
+        "init",
         "init",
         "Draft the schema file of a table from column names and types, never from values; then, with a "
         "budget, open its ledger.",
@@ -136,7 +136,7 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 
 
 class LazyGroup(TyperGroup):
-    """A group that lists its commands from a table, and imports one when it is called."""
+    """Lists commands from a table, and imports one when it is called."""
 
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
@@ -157,48 +157,48 @@ class LazyGroup(TyperGroup):
 def load(name: str) -> Any:
     """Import one command."""
     module, attribute, _ = COMMANDS[name]
-    loaded = getattr(import_module(f".{module}", __name__), attribute)
-    if not isinstance(loaded, typer.Typer):
-        single = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
-        single.command(name)(loaded)
-        loaded = single
-    command = typer.main.get_command(loaded)
+    command_or_group = getattr(import_module(f".{module}", __name__), attribute)
+    if not isinstance(command_or_group, typer.Typer):
+        group = typer.Typer(add_completion=False, pretty_exceptions_enable=False, rich_markup_mode="rich")
+        group.command(name)(command_or_group)
+        command_or_group = group
+    command = typer.main.get_command(command_or_group)
     command.name = name
-    _say_nothing_of_flags(command)
-    _name_what_was_typed(command)
+    _hide_flag_types(command)
+    _improve_option_errors(command)
     return command
 
 
-def _name_what_was_typed(command: Any) -> None:
+def _improve_option_errors(command: Any) -> None:
     """Let a refusal of an option show what was typed, and propose near names only."""
     parse = command.parse_args
 
     def parse_args(ctx: Any, args: list[str]) -> Any:
-        typed = list(args)
+        arguments = list(args)
         try:
             return parse(ctx, args)
         except typer.BadParameter as error:
             names = set(getattr(error.param, "opts", ()))
-            values = [w.partition("=")[2] or after for w, after in pairwise([*typed, ""])
+            values = [w.partition("=")[2] or after for w, after in pairwise([*arguments, ""])
                       if w.partition("=")[0] in names]  # fmt: skip
             if values and "valid number" in error.message:
                 decimal = re.fullmatch(r"[-+]?\d*,\d+", values[-1])
-                better = f": write {values[-1].replace(',', '.')}" if decimal else ""
-                error.message = f"{visible(values[-1])!r} is no number{better}."
+                advice = f": write {values[-1].replace(',', '.')}" if decimal else ""
+                error.message = f"{visible(values[-1])!r} is no number{advice}."
             raise
         except Exception as error:
-            if near := getattr(error, "possibilities", None):
+            if candidates := getattr(error, "possibilities", None):
                 error.possibilities = get_close_matches(  # type: ignore[attr-defined]
-                    str(getattr(error, "option_name", "")), near, cutoff=0.75
+                    str(getattr(error, "option_name", "")), candidates, cutoff=0.75
                 )
             raise
 
     command.parse_args = parse_args
-    for part in getattr(command, "commands", {}).values():
-        _name_what_was_typed(part)
+    for subcommand in getattr(command, "commands", {}).values():
+        _improve_option_errors(subcommand)
 
 
-def _say_nothing_of_flags(command: Any) -> None:
+def _hide_flag_types(command: Any) -> None:
     """Take the type off the help of options that want no value: `--json <bool>` looks as if it wanted one."""
     for option in command.params:
         if getattr(option, "is_flag", False):
@@ -212,8 +212,8 @@ def _say_nothing_of_flags(command: Any) -> None:
         return option
 
     command.get_help_option = without_type
-    for part in getattr(command, "commands", {}).values():
-        _say_nothing_of_flags(part)
+    for subcommand in getattr(command, "commands", {}).values():
+        _hide_flag_types(subcommand)
 
 
 app = typer.Typer(
@@ -237,10 +237,11 @@ def _root(
 
 
 # what extreme numbers, deep nesting and full disks end in, where nothing of ours has refused them before
-_RAW = (ArithmeticError, ValueError, RecursionError, MemoryError, OSError)
+_UNEXPECTED = (ArithmeticError, ValueError, RecursionError, MemoryError, OSError)
 
 
 def _run() -> None:
+    """Run the command; refuse what Python raises for extreme input in our own words."""
     try:
         app()
     except DiscreetError:
@@ -249,7 +250,7 @@ def _run() -> None:
         # whoever read us has gone
         sys.stderr.close()
         sys.exit(1)
-    except _RAW as error:
+    except _UNEXPECTED as error:
         reason = error.strerror if isinstance(error, OSError) else "a number or a description is out of range"
         raise InvalidInput(
             f"this could not be computed ({type(error).__name__}: {reason}). Nothing was released; "
@@ -262,11 +263,11 @@ _CODES = {MissingExtra: 3, BudgetExceeded: 4, ReleaseFailed: 5}
 
 def main() -> None:
     """Run the command; an error of ours is a message, not a traceback, and a warning of ours a line."""
-    plainly = warnings.formatwarning
+    default_format = warnings.formatwarning
     warnings.formatwarning = lambda message, category, *where: (
         f"discreet: warning: {in_shell_words(visible(str(message)))}\n"
         if category.__module__.startswith("discreet.")
-        else plainly(message, category, *where)
+        else default_format(message, category, *where)
     )
     try:
         _run()

@@ -44,15 +44,21 @@ NEIGHBORS = Annotated[str, typer.Option(help="add_remove, replace or zero_out.")
 EVENT = Annotated[
     str | None, typer.Option(help="A JSON description of an event: a file, or - for standard input.")
 ]
+DELTA = Annotated[
+    float, typer.Option(help="The slack beside epsilon; far below one over the number of people.")
+]
+COMPARE = Annotated[bool, typer.Option("--compare", help="Every accountant's epsilon, side by side.")]
+PLOT = Annotated[
+    Path | None, typer.Option(help="Save a picture: cost over steps, orders, trade-off, profile.")
+]
+FORCE = Annotated[bool, typer.Option("--force", help="Overwrite a picture that exists.")]
 ACCOUNTANT = Annotated[str, typer.Option(help="tightest, pld, rdp, zcdp, gdp, optimal, advanced or basic.")]
 JSON = Annotated[bool, typer.Option("--json", help="Print JSON instead of sentences.")]
 
 
 def epsilon(
     kind: KIND = None,
-    delta: Annotated[
-        float, typer.Option(help="The slack beside epsilon; far below one over the number of people.")
-    ] = ...,  # type: ignore[assignment]
+    delta: DELTA = ...,  # type: ignore[assignment]
     noise_multiplier: NOISE = None,
     scale: SCALE = None,
     variance: VARIANCE = None,
@@ -67,34 +73,30 @@ def epsilon(
     neighbors: NEIGHBORS = "add_remove",
     event: EVENT = None,
     accountant: ACCOUNTANT = "tightest",
-    compare: Annotated[
-        bool, typer.Option("--compare", help="Every accountant's epsilon, side by side.")
-    ] = False,
+    compare: COMPARE = False,
     as_json: JSON = False,
-    plot: Annotated[
-        Path | None, typer.Option(help="Save a picture: cost over steps, orders, trade-off, profile.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Overwrite a picture that exists.")] = False,
+    plot: PLOT = None,
+    force: FORCE = False,
 ) -> None:
     """What does this cost? The epsilon of training, of noise, of many releases.
 
     [dim]discreet epsilon dpsgd --n 60000 --batch 256 --epochs 60 --noise-multiplier 1.1 --delta 1e-5[/]
     [dim]discreet epsilon laplace --noise-multiplier 10 --times 100 --delta 1e-6 --compare[/]
     """
-    asked = _event_options(locals())
+    options = _event_options(locals())
     plot = outputs.picture(plot)
     outputs.check(plot, force=force, data=[] if event in (None, "-") else [event], makes_folder=True)
-    priced = _event(kind, event, asked)
-    value = acc.epsilon(priced, delta=delta, accountant=accountant)
-    lower = _lower(priced, delta) if accountant in ("tightest", "pld") else None
-    table = acc.compare(priced, delta=delta) if compare else None
+    priced_event = _event(kind, event, options)
+    value = acc.epsilon(priced_event, delta=delta, accountant=accountant)
+    lower = _lower(priced_event, delta) if accountant in ("tightest", "pld") else None
+    table = acc.compare(priced_event, delta=delta) if compare else None
     if plot is not None:
         from .. import plots
 
-        plots.overview(priced, delta=delta, path=plot)
+        plots.overview(priced_event, delta=delta, path=plot)
     if as_json:
         _print_json(
-            event=priced.to_json(),
+            event=priced_event.to_json(),
             delta=delta,
             accountant=accountant,
             epsilon=value,
@@ -104,7 +106,7 @@ def epsilon(
         )
         return
     console = Console(highlight=False)
-    console.print(_meaning(value, delta, accountant, lower), soft_wrap=True)
+    console.print(_epsilon_in_words(value, delta, accountant, lower), soft_wrap=True)
     if table is not None:
         console.print(_table(table))
     if plot is not None:
@@ -143,43 +145,45 @@ def calibrate(
     """
     if kind is None:
         raise InvalidInput(f"say what to calibrate: one of {', '.join(forms.KINDS)}.")
-    asked = forms.settle(kind, _event_options(locals()))
-    option = _unknown(kind, find)
+    options = forms.settle(kind, _event_options(locals()))
+    option = _solved_option(kind, find)
     target = {"epsilon": epsilon, "delta": delta, "advantage": advantage, "tpr": tpr, "fpr": fpr}
-    solution = _solve(kind, asked, option, accountant, target)
-    priced = forms.event(kind, _with(asked, option, solution))
-    reached = _reached(priced, target, accountant)
+    solution = _solve(kind, options, option, accountant, target)
+    priced_event = forms.event(kind, _with_option(options, option, solution))
+    achieved = _achieved(priced_event, target, accountant)
     if as_json:
-        _print_json(**{option: solution, "event": priced.to_json(), "accountant": accountant, **reached})
+        _print_json(
+            **{option: solution, "event": priced_event.to_json(), "accountant": accountant, **achieved}
+        )
         return
     console = Console(highlight=False)
     name = "steps" if kind == "dpsgd" and option == "times" else option.replace("_", " ")
     console.print(
         f"[bold]{name} = {solution if option == 'times' else f'{solution:.6g}'}[/] "
-        f"{_batch_of(kind, asked, option, solution)}{_why(option, reached)}",
+        f"{_batch_of(kind, options, option, solution)}{_solution_in_words(option, achieved)}",
         soft_wrap=True,
     )
 
 
 def _event_options(options: dict[str, Any]) -> EventOptions:
     numbers = ("noise_multiplier", "scale", "variance", "each", "rate", "epochs")
-    parsed: dict[str, Any] = {
+    numbers_by_name: dict[str, Any] = {
         name: forms.exact(options[name], f"--{name.replace('_', '-')}") for name in numbers
     }
-    plain: dict[str, Any] = {
+    integers_by_name: dict[str, Any] = {
         name: options[name] for name in ("sensitivity", "categories", "times", "n", "batch", "neighbors")
     }
-    return EventOptions(**parsed, **plain)
+    return EventOptions(**numbers_by_name, **integers_by_name)
 
 
-def _event(kind: str | None, source: str | None, asked: EventOptions) -> acc.Event:
+def _event(kind: str | None, source: str | None, options: EventOptions) -> acc.Event:
     if (kind is None) == (source is None):
         raise InvalidInput(f"say what to price: one of {', '.join(forms.KINDS)}, or --event FILE (not both).")
     if kind is not None:
-        return forms.event(kind, asked)
+        return forms.event(kind, options)
     assert source is not None
     event = forms.described(source)
-    return event if asked.times is None else event.repeated(asked.times)
+    return event if options.times is None else event.repeated(options.times)
 
 
 def _lower(event: acc.Event, delta: float) -> float | None:
@@ -191,7 +195,8 @@ def _lower(event: acc.Event, delta: float) -> float | None:
         return None
 
 
-def _meaning(value: float, delta: float, accountant: str, lower: float | None) -> str:
+def _epsilon_in_words(value: float, delta: float, accountant: str, lower: float | None) -> str:
+    """Return what an epsilon means, in one sentence."""
     by = "" if accountant == "tightest" else f" by the {accountant} accountant"
     if math.isinf(value):
         return f"[bold]epsilon is infinite[/] at delta = {delta:g}{by}: no finite bound holds."
@@ -213,15 +218,16 @@ def _meaning(value: float, delta: float, accountant: str, lower: float | None) -
 
 
 def _table(comparison: acc.Comparison) -> Table:
+    """Return the epsilon of every accountant, the tightest first."""
     table = Table(box=None, pad_edge=False, padding=(0, 3, 0, 0), header_style="dim")
     table.add_column("accountant")
     table.add_column("epsilon", justify="right")
     table.add_column("how")
-    best = comparison.best
+    tightest = comparison.best
     for row in sorted((r for r in comparison.rows if r.epsilon is not None), key=lambda r: r.epsilon or 0.0):
-        style = "bold" if row.epsilon == best.epsilon else ""
-        how = f"{row.title}, {row.note}" if row.note else row.title
-        table.add_row(row.accountant, _number(row.epsilon), how, style=style)
+        style = "bold" if row.epsilon == tightest.epsilon else ""
+        description = f"{row.title}, {row.note}" if row.note else row.title
+        table.add_row(row.accountant, _number(row.epsilon), description, style=style)
     for row in comparison.rows:
         if row.epsilon is None:
             table.add_row(row.accountant, "-", row.note, style="dim")
@@ -233,14 +239,14 @@ def _number(value: float | None) -> str:
 
 
 def _print_json(**fields: Any) -> None:
-    plain = {
+    encoded = {
         key: _registry.to_json(value) if not isinstance(value, dict) else value
         for key, value in fields.items()
     }
-    typer.echo(json.dumps(plain, default=_registry.to_json))
+    typer.echo(json.dumps(encoded, default=_registry.to_json))
 
 
-def _unknown(kind: str, find: str) -> str:
+def _solved_option(kind: str, find: str) -> str:
     """Return the option that is solved for."""
     names = {"noise": forms.kind(kind).noise, "times": "times", "steps": "times", "rate": "rate"}
     if find not in names:
@@ -248,17 +254,17 @@ def _unknown(kind: str, find: str) -> str:
     return names[find]
 
 
-def _with(asked: EventOptions, option: str, value: float) -> EventOptions:
-    changed: dict[str, Any] = {option: int(value) if option == "times" else Fraction(repr(value))}
-    return replace(asked, **changed)
+def _with_option(options: EventOptions, option: str, value: float) -> EventOptions:
+    change: dict[str, Any] = {option: int(value) if option == "times" else Fraction(repr(value))}
+    return replace(options, **change)
 
 
-def _solve(kind: str, asked: EventOptions, option: str, accountant: str, target: dict[str, Any]) -> float:
+def _solve(kind: str, options: EventOptions, option: str, accountant: str, target: dict[str, Any]) -> float:
     """Solve for the option; a rate is searched through its odds, which have no upper end that a search could
     run into."""
     of_odds = option == "rate"
     solution = acc.calibrate(
-        lambda x: forms.event(kind, _with(asked, option, x / (1 + x) if of_odds else x)),
+        lambda x: forms.event(kind, _with_option(options, option, x / (1 + x) if of_odds else x)),
         accountant=accountant,
         integer=option == "times",
         **target,
@@ -276,13 +282,13 @@ def _six_digits(value: float, *, up: bool) -> float:
     if value <= 0 or math.isinf(value):
         return value
     step = 10.0 ** (math.floor(math.log10(value)) - 5)
-    near = float(f"{value:.6g}")
-    if (up and near < value) or (not up and near > value):
-        near = float(f"{near + (step if up else -step):.6g}")
-    return near
+    rounded = float(f"{value:.6g}")
+    if (up and rounded < value) or (not up and rounded > value):
+        rounded = float(f"{rounded + (step if up else -step):.6g}")
+    return rounded
 
 
-def _reached(event: acc.Event, target: dict[str, float | None], accountant: str) -> dict[str, float]:
+def _achieved(event: acc.Event, target: dict[str, float | None], accountant: str) -> dict[str, float]:
     if target["delta"] is not None:
         delta = target["delta"]
         return {"epsilon": acc.epsilon(event, delta=delta, accountant=accountant), "delta": delta}
@@ -293,18 +299,18 @@ def _reached(event: acc.Event, target: dict[str, float | None], accountant: str)
     return {"tpr": 1 - acc.tradeoff(event, alpha=fpr, accountant=accountant), "fpr": fpr}
 
 
-def _why(option: str, reached: dict[str, float]) -> str:
-    best = {
+def _solution_in_words(option: str, achieved: dict[str, float]) -> str:
+    superlatives = {
         "times": "as often as possible",
         "rate": "the largest rate",
         "each": "the largest epsilon of one release",
     }
-    words = best.get(option, "the least noise")
-    facts = ", ".join(f"{name} = {_six_digits(value, up=True):.6g}" for name, value in reached.items())
-    return f"is {words} within the target; it gives {facts}."
+    superlative = superlatives.get(option, "the least noise")
+    facts = ", ".join(f"{name} = {_six_digits(value, up=True):.6g}" for name, value in achieved.items())
+    return f"is {superlative} within the target; it gives {facts}."
 
 
-def _batch_of(kind: str, asked: EventOptions, option: str, rate: float) -> str:
-    if kind == "dpsgd" and option == "rate" and asked.n is not None:
-        return f"(an expected batch of {math.floor(rate * asked.n)} of {asked.n}) "
+def _batch_of(kind: str, options: EventOptions, option: str, rate: float) -> str:
+    if kind == "dpsgd" and option == "rate" and options.n is not None:
+        return f"(an expected batch of {math.floor(rate * options.n)} of {options.n}) "
     return ""

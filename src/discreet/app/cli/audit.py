@@ -50,9 +50,9 @@ def audit(
     from ... import auditing
     from ...mechanisms import Mechanism
 
-    function, data, other = _function(target), _data(on, "--on"), _data(neighbor, "--neighbor")
+    function, data, neighbor_data = _function(target), _data(on, "--on"), _data(neighbor, "--neighbor")
     if isinstance(function, Mechanism):
-        data, other = _table(function, data, "--on"), _table(function, other, "--neighbor")
+        data, neighbor_data = _table(function, data, "--on"), _table(function, neighbor_data, "--neighbor")
     elif epsilon is None:
         raise InvalidInput("say what is claimed: --epsilon 1. Nothing was run.")
     outputs.check(html, force=force)
@@ -60,7 +60,7 @@ def audit(
         report = auditing.audit(
             function,
             data,
-            other,
+            neighbor_data,
             claim=None if epsilon is None else (epsilon, delta),
             confidence=confidence,
             runs=runs,
@@ -84,14 +84,15 @@ def audit(
 def _bar(runs: int) -> Iterator[Callable[[int], None]]:
     """Show a bar on the terminal with the time that is left; it is gone when it is full, and never in a file
     or a pipe."""
-    shown = (TextColumn("running"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("running"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     console = Console(stderr=True)
-    with Progress(*shown, console=console, transient=True, disable=not console.is_terminal) as bar:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
         task = bar.add_task("", total=runs)
         yield lambda turn: bar.update(task, completed=turn)
 
 
 def _function(target: str) -> Callable[[Any], Any]:
+    """Import the function, or the mechanism, that a target names."""
     module, _, name = target.partition(":")
     if not module or not name:
         raise InvalidInput(f"give module:function, got {target!r}. Nothing was run.")
@@ -100,8 +101,8 @@ def _function(target: str) -> Callable[[Any], Any]:
         sys.path.insert(0, os.getcwd())
     try:
         value: Any = importlib.import_module(module)
-        for part in name.split("."):
-            value = getattr(value, part)
+        for attribute in name.split("."):
+            value = getattr(value, attribute)
     except Exception as problem:
         # whatever somebody's module does while it is loaded
         raise InvalidInput(

@@ -36,21 +36,21 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
         tables.formatted(data_of(data), path, public), public, related=tables.data_of(path) or None
     )
     columns, people, groups = tables.fit_of(engine)
-    broken = tables.not_utf8(data_of(data))
-    noted = books.exists()
-    if noted:
+    undecodable = tables.not_utf8(data_of(data))
+    has_ledger = books.exists()
+    if has_ledger:
         Curator.open(books, engine).note(
             "looked", {"what": "discreet check", "columns": [name for name, _ in public.schema]}
         )
     if as_json:
-        print(json.dumps(fit_json(columns, people, groups, broken, noted=noted)))
+        print(json.dumps(fit_json(columns, people, groups, undecodable, noted=has_ledger)))
         return
     console = Console()
     table = Table("column", "missing", "does not convert", "outside", box=None, header_style="dim")
     for name, shares in columns.items():
         table.add_row(Text(name), *(shares[kind] for kind in ("missing", "unreadable", "outside")))
     console.print(table)
-    for hint in _hints(data, public, columns, broken):
+    for hint in _hints(data, public, columns, undecodable):
         console.print(Text(hint, style="yellow"), soft_wrap=True)
     for limit, share in people.items():
         console.print(Text(f"people with more than {limit}: {share}"), soft_wrap=True)
@@ -66,7 +66,7 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
             ),
             soft_wrap=True,
         )
-    noted_words = "is noted in the ledger" if noted else "is noted nowhere: there is no ledger yet"
+    noted_words = "is noted in the ledger" if has_ledger else "is noted nowhere: there is no ledger yet"
     note = (
         f"For the steward only: these shares are exact facts about the data, made coarse, not private "
         f"ones. That you looked {noted_words}."
@@ -74,19 +74,21 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
     Console(stderr=True).print(Text(note, style="yellow"), soft_wrap=True)
 
 
-def _hints(data: str, public: Public, columns: dict[str, dict[str, str]], broken: str | None) -> list[str]:
+def _hints(
+    data: str, public: Public, columns: dict[str, dict[str, str]], undecodable: str | None
+) -> list[str]:
     """Return what a steward may not think of: lines in another encoding, texts that differ by a blank."""
     hints = []
-    if broken not in (None, "none"):
+    if undecodable not in (None, "none"):
         hints.append(
-            f"lines that are not text in UTF-8, and are left out: {broken}. From Windows or in Latin-1, "
+            f"lines that are not text in UTF-8, and are left out: {undecodable}. From Windows or in Latin-1, "
             f"convert the file with: iconv -f cp1252 -t utf-8 {shlex.quote(data)} > new.csv"
         )
-    listed = [name for name, fact in public.schema if isinstance(fact, Categories)]
-    if off := [name for name in listed if columns[name]["outside"] != "none"]:
+    with_categories = [name for name, fact in public.schema if isinstance(fact, Categories)]
+    if columns_outside := [name for name in with_categories if columns[name]["outside"] != "none"]:
         hints.append(
-            f"outside, of {', '.join(off)}: other texts than those declared. Capital letters and blanks at "
-            "either end make another text."
+            f"outside, of {', '.join(columns_outside)}: other texts than those declared. Capital letters and "
+            "blanks at either end make another text."
         )
     return hints
 
@@ -94,5 +96,5 @@ def _hints(data: str, public: Public, columns: dict[str, dict[str, str]], broken
 def _limit(unit: Unit) -> str:
     """Return the limit on groups in words: that on rows, where none of its own is declared."""
     number = unit.groups or unit.rows
-    which = "the declared limit" if unit.groups else "the declared limit on rows, as groups has none"
-    return f"{number} group{'' if number == 1 else 's'} ({which})"
+    source = "the declared limit" if unit.groups else "the declared limit on rows, as groups has none"
+    return f"{number} group{'' if number == 1 else 's'} ({source})"

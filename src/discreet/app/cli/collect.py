@@ -21,7 +21,7 @@ from .forms import exact
 
 
 class SurveyGroup(TyperGroup):
-    """A group in which the name of a survey file is the command `survey`."""
+    """Takes the name of a survey file for the command `survey`."""
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         return super().resolve_command(ctx, ["survey", *args] if args[0].endswith(".toml") else args)
@@ -97,7 +97,7 @@ def randomize(
     if not lines:
         raise InvalidInput("there are no values. Nothing was drawn.")
     randomizer, labels = _randomizer(epsilon, categories, between, bits, len(lines))
-    reports = randomizer.respond(_coded(lines, labels), entropy=Entropy())
+    reports = randomizer.respond(_encode_values(lines, labels), entropy=Entropy())
     text = (
         "\n".join([json.dumps(_header(randomizer, labels)), *(json.dumps(report) for report in reports)])
         + "\n"
@@ -125,7 +125,7 @@ def estimate(
     """Estimate shares (or a mean) from reports. It costs nothing: everything private happened before."""
     from ... import local
 
-    randomizer, labels, rows = _read(reports)
+    randomizer, labels, rows = _read_reports(reports)
     release = randomizer.estimate(rows)
     error = release.error(confidence)
     if labels is None:
@@ -163,8 +163,8 @@ def browser(
     randomizer, labels = _randomizer(epsilon, categories, between, bits, people)
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(local.SCRIPT, folder / local.SCRIPT.name)
-    described = {"client": randomizer.client(), "header": _header(randomizer, labels)}
-    (folder / "description.json").write_text(json.dumps(described) + "\n")
+    description = {"client": randomizer.client(), "header": _header(randomizer, labels)}
+    (folder / "description.json").write_text(json.dumps(description) + "\n")
     typer.echo(f"{folder / local.SCRIPT.name} and {folder / 'description.json'} are written")
 
 
@@ -221,6 +221,7 @@ def _number(text: str, option: str = "--epsilon") -> Fraction:
 def _randomizer(
     epsilon: str, categories: str | None, between: str | None, bits: int | None, people: int
 ) -> tuple[Any, list[str] | None]:
+    """Return the randomizer that the options describe, and its categories; None for numbers."""
     from ... import local
 
     if (categories is None) == (between is None):
@@ -242,7 +243,7 @@ def _randomizer(
     return local.best(epsilon=_number(epsilon), domain=len(labels), people=people, bits=bits), labels
 
 
-def _coded(lines: list[str], labels: list[str] | None) -> Any:
+def _encode_values(lines: list[str], labels: list[str] | None) -> Any:
     """Return numbers, or the indices of values in the list of categories; what is none is refused without
     being repeated."""
     import numpy as np
@@ -268,7 +269,8 @@ def _header(randomizer: Any, labels: list[str] | None) -> dict[str, Any]:
     return {"randomizer": to_json(randomizer), "categories": labels}
 
 
-def _read(path: Path) -> tuple[Any, list[str] | None, list[Any]]:
+def _read_reports(path: Path) -> tuple[Any, list[str] | None, list[Any]]:
+    """Return the randomizer, its categories and the reports of a file."""
     from ... import local
     from ..._registry import from_json
 

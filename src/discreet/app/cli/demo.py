@@ -31,12 +31,12 @@ def demo(
     unknown = [name for name in chapter if name not in CHAPTERS]
     if unknown:
         raise InvalidInput(f"there is no chapter {unknown[0]!r}. There are: {', '.join(CHAPTERS)}.")
-    chosen = tuple(chapter) or (CHAPTERS if everything else SHORT)
-    for number, name in enumerate(chosen, start=1):
+    chapters = tuple(chapter) or (CHAPTERS if everything else SHORT)
+    for number, name in enumerate(chapters, start=1):
         stage = Stage(console=console, out=out)
         stage.title(number, load(name).TITLE)
         load(name).run(stage)
     console.print()
-    rest = [name for name in CHAPTERS if name not in chosen]
-    if rest and not chapter:
-        console.print(f"[dim]More, in several minutes: discreet demo --all ({', '.join(rest)})[/]")
+    skipped = [name for name in CHAPTERS if name not in chapters]
+    if skipped and not chapter:
+        console.print(f"[dim]More, in several minutes: discreet demo --all ({', '.join(skipped)})[/]")

@@ -63,18 +63,19 @@ def explain(
             f"--for must be one of {', '.join(AUDIENCES)}, got {audience!r}. Nothing was read."
         )
     if sql is not None:
-        options = requests.given(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
-        opened = requests.open_session(subject, schema=schema, ledger=ledger, analyst=analyst)
-        shown = opened.explain(sql, audience=audience, confidence=confidence, **options)
+        options = requests.without_none(epsilon=epsilon, within=within, delta=delta, rows=rows, groups=groups)
+        session = requests.open_session(subject, schema=schema, ledger=ledger, analyst=analyst)
+        explanation = session.explain(sql, audience=audience, confidence=confidence, **options)
     else:
-        shown = _explained(subject, audience or "public", delta, neighbors, ledger, analyst)
-    _write(shown, html, label, force)
-    print(json.dumps(shown.to_json()) if as_json else visible(str(shown), keep="\n"))
+        explanation = _explain_subject(subject, audience or "public", delta, neighbors, ledger, analyst)
+    _write(explanation, html, label, force)
+    print(json.dumps(explanation.to_json()) if as_json else visible(str(explanation), keep="\n"))
 
 
-def _explained(
+def _explain_subject(
     subject: str, audience: str, delta: float | None, neighbors: str, ledger: Path | None, analyst: str
 ) -> Explanation:
+    """Explain a number, a model file, a JSON event, or what a ledger adds up to."""
     number = _number(subject)
     if number is not None:
         return explain_anything(number, delta=delta, audience=audience, neighbors=neighbors)
@@ -89,8 +90,8 @@ def _explained(
     if model is not None:
         event, facts = model
         title = f"What {visible(path.name)} means for one person in its training data"
-        own = explain_anything(event, delta=delta).risk.delta
-        return explain_event(event, delta=own, audience=audience, title=title, facts=facts)
+        model_delta = explain_anything(event, delta=delta).risk.delta
+        return explain_event(event, delta=model_delta, audience=audience, title=title, facts=facts)
     session = sessions.Session(read_only(path))
     return (session if analyst == STEWARD else session.as_analyst(analyst)).explain(
         audience=audience, delta=delta
@@ -114,7 +115,7 @@ def _starts(path: Path, mark: bytes) -> bool:
 
 def _model(path: Path) -> tuple[Event, list[tuple[str, str]]]:
     """Return the price of a model file, of either layout, or of a JSON event; nothing of it is run."""
-    refused = InvalidInput(f"{path} is neither a ledger, nor a model file of discreet, nor a JSON event.")
+    error = InvalidInput(f"{path} is neither a ledger, nor a model file of discreet, nor a JSON event.")
     try:
         with path.open("rb") as file:
             start = file.read(8)
@@ -126,21 +127,22 @@ def _model(path: Path) -> tuple[Event, list[tuple[str, str]]]:
                 facts = json.loads(header["__metadata__"]["discreet"])
         event = from_json(facts["event"] if "event" in facts and "type" not in facts else facts)
     except (OSError, ValueError, KeyError, TypeError, RecursionError, DiscreetError):
-        raise refused from None
+        raise error from None
     notes: Any = facts.get("notes") or facts
     kind = notes.get("kind") if isinstance(notes, dict) else None
     return event, [("Released", f"a model, {visible(str(kind))}")] if kind else []
 
 
-def _write(shown: Explanation, html: Path | None, label: Path | None, force: bool) -> None:
+def _write(explanation: Explanation, html: Path | None, label: Path | None, force: bool) -> None:
+    """Write the page and the label, where they were asked for."""
     if html is not None:
-        outputs.write(html, shown.to_html(), force=force)
+        outputs.write(html, explanation.to_html(), force=force)
     if label is not None and label.suffix.lower() == ".pdf":
         from ..printing import to_pdf
 
-        to_pdf(shown.label(), label)
+        to_pdf(explanation.label(), label)
     elif label is not None:
-        outputs.write(label, shown.label(), force=force)
+        outputs.write(label, explanation.label(), force=force)
     for path in (html, label):
         if path is not None:
             typer.secho(f"written: {visible(str(path))}", err=True, dim=True)

@@ -1,4 +1,4 @@
-"""From options on the shell to an accounting event: the plain forms `dpsgd`, `gaussian`, `laplace`, ..., and
+"""Events of accounting from options of the shell: the plain forms `dpsgd`, `gaussian`, `laplace`, ..., and
 JSON descriptions.
 
 Decimals are taken as written (`--rate 0.01` is exactly 1/100), so that the shell adds no rounding of its own.
@@ -26,7 +26,7 @@ _LONGEST, _POWER = 400, 300
 
 @dataclass(frozen=True, kw_only=True)
 class EventOptions:
-    """What the options said; None where they said nothing."""
+    """Holds the options that describe an event; None where one was not given."""
 
     noise_multiplier: Fraction | None = None
     scale: Fraction | None = None
@@ -44,8 +44,8 @@ class EventOptions:
 
 @dataclass(frozen=True)
 class Kind:
-    """A form: the option that says how much noise there is, whether more of it is more private, one release
-    of it, other options."""
+    """Describes a form: the option that says how much noise there is, whether more of it is more private, how
+    to build one release, and other options."""
 
     noise: str
     grows: bool
@@ -57,38 +57,40 @@ KINDS: dict[str, Kind] = {
     "dpsgd": Kind(
         "noise_multiplier",
         True,
-        lambda a, x: acc.Gaussian(noise_multiplier=float(x), **_for(a)),
+        lambda a, x: acc.Gaussian(noise_multiplier=float(x), **_relation(a)),
         ("n", "batch", "epochs"),
     ),
     "gaussian": Kind(
-        "noise_multiplier", True, lambda a, x: acc.Gaussian(noise_multiplier=float(x), **_for(a))
+        "noise_multiplier", True, lambda a, x: acc.Gaussian(noise_multiplier=float(x), **_relation(a))
     ),
-    "laplace": Kind("noise_multiplier", True, lambda a, x: acc.Laplace(noise_multiplier=float(x), **_for(a))),
+    "laplace": Kind(
+        "noise_multiplier", True, lambda a, x: acc.Laplace(noise_multiplier=float(x), **_relation(a))
+    ),
     "discrete-laplace": Kind(
         "scale",
         True,
-        lambda a, x: acc.DiscreteLaplace(scale=x, sensitivity=a.sensitivity, **_for(a)),
+        lambda a, x: acc.DiscreteLaplace(scale=x, sensitivity=a.sensitivity, **_relation(a)),
         ("sensitivity",),
     ),
     "discrete-gaussian": Kind(
         "variance",
         True,
-        lambda a, x: acc.DiscreteGaussian(variance=x, sensitivity=a.sensitivity, **_for(a)),
+        lambda a, x: acc.DiscreteGaussian(variance=x, sensitivity=a.sensitivity, **_relation(a)),
         ("sensitivity",),
     ),
     "randomized-response": Kind(
         "each",
         False,
-        lambda a, x: acc.RandomizedResponse(epsilon=x, categories=a.categories, **_for(a)),
+        lambda a, x: acc.RandomizedResponse(epsilon=x, categories=a.categories, **_relation(a)),
         ("categories",),
     ),
-    "exponential": Kind("each", False, lambda a, x: acc.ExponentialMechanism(epsilon=x, **_for(a))),
-    "pure": Kind("each", False, lambda a, x: acc.PureDP(epsilon=x, **_for(a))),
+    "exponential": Kind("each", False, lambda a, x: acc.ExponentialMechanism(epsilon=x, **_relation(a))),
+    "pure": Kind("each", False, lambda a, x: acc.PureDP(epsilon=x, **_relation(a))),
 }
 
 
-def _for(asked: EventOptions) -> dict[str, Any]:
-    return {"neighbors": as_neighbors(asked.neighbors)}
+def _relation(options: EventOptions) -> dict[str, Any]:
+    return {"neighbors": as_neighbors(options.neighbors)}
 
 
 def exact(text: str | None, option: str) -> Fraction | None:
@@ -113,53 +115,54 @@ def kind(name: str) -> Kind:
     return KINDS[name]
 
 
-def settle(name: str, asked: EventOptions) -> EventOptions:
+def settle(name: str, options: EventOptions) -> EventOptions:
     """Refuse options that the form does not take; turn data, batch and epochs into a rate and a number of
     steps."""
     allowed = {kind(name).noise, *kind(name).takes, "times", "rate", "neighbors"}
     for field in fields(EventOptions):
-        if field.name not in allowed and getattr(asked, field.name) != field.default:
+        if field.name not in allowed and getattr(options, field.name) != field.default:
             raise InvalidInput(
                 f"{name} does not take --{field.name.replace('_', '-')}. Nothing was computed."
             )
     if name != "dpsgd":
-        return asked
-    if (asked.rate and asked.batch) or (asked.times and asked.epochs):
+        return options
+    if (options.rate and options.batch) or (options.times and options.epochs):
         raise InvalidInput("give --batch or --rate, and --epochs or --times, not both. Nothing was computed.")
-    return _training(asked)
+    return _training_options(options)
 
 
-def _training(asked: EventOptions) -> EventOptions:
-    rate, times = asked.rate, asked.times
-    if asked.batch is not None:
-        if asked.n is None:
-            raise missing("dpsgd", "n")
-        if not 0 < asked.batch <= asked.n:
-            raise InvalidInput(f"--batch must be between 1 and n = {asked.n}, got {asked.batch}.")
-        rate = Fraction(asked.batch, asked.n)
-    if asked.epochs is not None:
+def _training_options(options: EventOptions) -> EventOptions:
+    """Turn data, batch and epochs of DP-SGD into a sampling rate and a number of steps."""
+    rate, times = options.rate, options.times
+    if options.batch is not None:
+        if options.n is None:
+            raise missing_option("dpsgd", "n")
+        if not 0 < options.batch <= options.n:
+            raise InvalidInput(f"--batch must be between 1 and n = {options.n}, got {options.batch}.")
+        rate = Fraction(options.batch, options.n)
+    if options.epochs is not None:
         if rate is None:
-            raise missing("dpsgd", "batch (or --rate)")
-        times = math.ceil(asked.epochs / rate)
-    return replace(asked, rate=rate, times=times, batch=None, epochs=None)
+            raise missing_option("dpsgd", "batch (or --rate)")
+        times = math.ceil(options.epochs / rate)
+    return replace(options, rate=rate, times=times, batch=None, epochs=None)
 
 
-def event(name: str, asked: EventOptions) -> acc.Event:
+def event(name: str, options: EventOptions) -> acc.Event:
     """Return the event that the options describe."""
-    form, asked = kind(name), settle(name, asked)
-    noise = getattr(asked, form.noise)
+    form, options = kind(name), settle(name, options)
+    noise = getattr(options, form.noise)
     if noise is None:
-        raise missing(name, form.noise)
+        raise missing_option(name, form.noise)
     if name == "dpsgd":
-        for value, option in ((asked.rate, "batch (or --rate)"), (asked.times, "epochs (or --times)")):
+        for value, option in ((options.rate, "batch (or --rate)"), (options.times, "epochs (or --times)")):
             if value is None:
-                raise missing(name, option)
-    one = form.build(asked, noise)
-    once = one if asked.rate is None else one.sampled(asked.rate)
-    return once.repeated(1 if asked.times is None else asked.times)
+                raise missing_option(name, option)
+    release = form.build(options, noise)
+    sampled_release = release if options.rate is None else release.sampled(options.rate)
+    return sampled_release.repeated(1 if options.times is None else options.times)
 
 
-def missing(name: str, option: str) -> InvalidInput:
+def missing_option(name: str, option: str) -> InvalidInput:
     return InvalidInput(f"{name} needs --{option.replace('_', '-')}. Nothing was computed.")
 
 

@@ -20,7 +20,7 @@ from ..._public import Boolean, Public
 from ..._text import visible
 from ..requests import open_session
 from .forms import exact
-from .query import DATA, JSON, LEDGER, SCHEMA, _say
+from .query import DATA, JSON, LEDGER, SCHEMA, print_note
 
 leaderboard = typer.Typer(
     help="A leaderboard that cannot be climbed by luck, on labels that stay private.",
@@ -58,22 +58,22 @@ def init(
     from ...adaptive import ShakyLadder, SparseVectorBoard
     from ...leaderboard import Leaderboard
 
-    opened = _opened(data, schema, ledger)
-    if opened.public.size is None:
+    session = _open(data, schema, ledger)
+    if session.public.size is None:
         raise InvalidInput(
             "scores are shares of the rows, whose number is never counted here. Nothing was charged. "
             "Declare it in the schema file, above all "
             "sections: size = ..."
         )
     terms: dict[str, Any] = {
-        "public": opened.public, "target": target, "id": id, "epsilon": _number(epsilon, "--epsilon"),
+        "public": session.public, "target": target, "id": id, "epsilon": _number(epsilon, "--epsilon"),
         "step": _number(step, "--step"), "budget": improvements, "submissions": submissions,
     }  # fmt: skip
     mechanism = ShakyLadder(**terms, delta=delta) if delta else SparseVectorBoard(**terms)
-    board = Leaderboard.open(opened.curator, mechanism)
-    _say(f"board {board.number} is open: {mechanism.improvements} improvements, {_promise(mechanism)}")
-    left = opened.remaining
-    _say(f"used so far: {opened.spent:.4g}; left: {left if left > 1e-9 else 0:.4g}")
+    board = Leaderboard.open(session.curator, mechanism)
+    print_note(f"board {board.number} is open: {mechanism.improvements} improvements, {_promise(mechanism)}")
+    remaining = session.remaining
+    print_note(f"used so far: {session.spent:.4g}; left: {remaining if remaining > 1e-9 else 0:.4g}")
 
 
 @leaderboard.command()
@@ -91,18 +91,18 @@ def submit(
     try:
         standing = handle.submit(name, read(predictions, handle.board.public, handle.board.target))
     except Halted as halted:
-        _say(str(halted))
+        print_note(str(halted))
         raise typer.Exit(1) from None
     if as_json:
         print(json.dumps(dataclasses.asdict(standing)))
         return
     news = "a new best score" if standing.improved else "not above the best score by a step"
-    near = (
+    accuracy = (
         ""
         if standing.within is None or standing.within >= 1
         else f", within {standing.within:.3f} of the truth for 95 in 100 boards"
     )
-    print(f"{news}: {standing.score:.4f}{near} ({standing.left} improvements left)")
+    print(f"{news}: {standing.score:.4f}{accuracy} ({standing.left} improvements left)")
 
 
 @leaderboard.command()
@@ -113,7 +113,7 @@ def show(
     ledger: Path = LEDGER,
     as_json: bool = JSON,
 ) -> None:
-    """All submissions so far, and what each was told. Free: it is in the ledger."""
+    """Show all submissions so far, and what each was told. Free: it is in the ledger."""
     handle = _board(data, schema, ledger, board)
     rows = handle.standings()
     if as_json:
@@ -125,7 +125,7 @@ def show(
             str(i), Text(visible(name)), f"{standing.score:.4f}", "new best" if standing.improved else ""
         )
     Console().print(table)
-    _say(
+    print_note(
         f"{len(rows)} submissions; {rows[-1][1].left if rows else handle.board.improvements} "
         f"improvements left. {_promise(handle.board)}"
     )
@@ -163,14 +163,14 @@ def _is_integer(text: str) -> bool:
     return digits.isascii() and digits.isdigit() and len(digits) < 19
 
 
-def _opened(data: str, schema: Path | None, ledger: Path | None) -> sessions.Session:
+def _open(data: str, schema: Path | None, ledger: Path | None) -> sessions.Session:
     return open_session(data, schema=schema, ledger=ledger)
 
 
 def _board(data: str, schema: Path | None, ledger: Path | None, number: int | None) -> Any:
     from ...leaderboard import Leaderboard
 
-    return Leaderboard.find(_opened(data, schema, ledger).curator, number)
+    return Leaderboard.find(_open(data, schema, ledger).curator, number)
 
 
 def _promise(board: Any) -> str:

@@ -1,4 +1,4 @@
-"""`discreet ledger` and `discreet budget`: what was asked, what it cost, and whether the books are whole.
+"""`discreet ledger` and `discreet budget`: what was asked, what it cost, and whether the ledger is intact.
 
 Reads no data.
 """
@@ -35,12 +35,14 @@ ledger = typer.Typer(
 def _ledger_of(path: Path) -> Path:
     """Return the ledger itself, or that of a data file."""
     name, _, table = str(path).partition("::")
-    own = Path(f"{name}.{table}.ledger" if table else f"{name}.ledger")
-    if own.is_file():
-        return own
+    ledger_path = Path(f"{name}.{table}.ledger" if table else f"{name}.ledger")
+    if ledger_path.is_file():
+        return ledger_path
     if Path(name).suffix in (".parquet", ".csv", ".tsv", ".gz", ".duckdb", ".db", ".ddb"):
         if not Path(name).exists():
-            raise InvalidInput(f"there is no file {name!r}, and no ledger {str(own)!r}. Nothing was read.")
+            raise InvalidInput(
+                f"there is no file {name!r}, and no ledger {str(ledger_path)!r}. Nothing was read."
+            )
         raise InvalidInput(
             f"there is no ledger beside {str(path)!r} yet. Make it with: discreet init {path} --epsilon 1"
         )
@@ -60,11 +62,13 @@ def show(
     analyst: str = typer.Option(None, "--as", "--analyst", help="Only what this analyst has asked."),
     as_json: bool = JSON,
 ) -> None:
-    """Who asked what, when, at which price."""
-    opened = Ledger(path)
-    entries = list(opened.entries() if analyst is None else own_entries(opened, analyst))[-last:]
+    """Show who asked what, when, at which price."""
+    opened_ledger = Ledger(path)
+    entries = list(opened_ledger.entries() if analyst is None else own_entries(opened_ledger, analyst))[
+        -last:
+    ]
     if as_json:
-        with_totals = analyst is None or books.policy_of(opened).of(analyst) is None
+        with_totals = analyst is None or books.policy_of(opened_ledger).of(analyst) is None
         print(
             json.dumps(
                 [entry.to_json() if with_totals else without_totals(entry) for entry in entries], indent=2
@@ -75,11 +79,11 @@ def show(
     for name in ("entry", "when (UTC)", "who", "what", "price"):
         table.add_column(name, justify="right" if name == "entry" else "left", overflow="fold")
     # the delta at which prices without a pure epsilon are shown
-    delta = books.policy_of(opened).budget.delta
+    delta = books.policy_of(opened_ledger).budget.delta
     for entry in entries:
-        body, when = entry.body, entry.time[:19].replace("T", " ")
-        cells = (str(entry.seq), when, body.get("analyst", ""), what(entry), price(body, delta))
-        table.add_row(*map(_plainly, cells))
+        body, timestamp = entry.body, entry.time[:19].replace("T", " ")
+        cells = (str(entry.seq), timestamp, body.get("analyst", ""), what(entry), price(body, delta))
+        table.add_row(*map(_plain_text, cells))
     Console().print(table)
 
 
@@ -98,32 +102,32 @@ def verify(
 
     Exit code 1 if anything is wrong.
     """
-    opened: Any = Export(path) if is_export(path) else Ledger(path)
-    trusted = _key(key)
-    problems = books.verify(opened, Anchor.parse(anchor) if anchor else None, key=trusted)
-    head = _head(opened)
+    opened_ledger: Any = Export(path) if is_export(path) else Ledger(path)
+    public_key = _key(key)
+    problems = books.verify(opened_ledger, Anchor.parse(anchor) if anchor else None, key=public_key)
+    head = _head(opened_ledger)
     if as_json:
         print(json.dumps({"whole": not problems, "problems": problems, "anchor": head}))
     elif problems:
         for line in problems:
             Console(stderr=True).print(Text.assemble(("✗ ", "bold red"), visible(line)), soft_wrap=True)
     else:
-        against = (
+        comparison = (
             "and against the anchor"
             if anchor
             else "but a rollback can only be seen against an anchor: keep one elsewhere "
             "(discreet ledger anchor)"
         )
         Console().print(
-            f"[bold green]✓[/] {opened.anchor.seq} entries, all whole, {against}.", highlight=False
+            f"[bold green]✓[/] {opened_ledger.anchor.seq} entries, all whole, {comparison}.", highlight=False
         )
     raise typer.Exit(1 if problems else 0)
 
 
-def _head(opened: Ledger) -> str | None:
+def _head(opened_ledger: Ledger) -> str | None:
     """Return the head of the chain; None where the file cannot be read."""
     try:
-        return str(opened.anchor)
+        return str(opened_ledger.anchor)
     except LedgerError:
         return None
 
@@ -146,7 +150,7 @@ def export(
     out: Path = typer.Option(Path("-"), "--out", help="A file; - is standard output."),
     force: bool = outputs.FORCE,
 ) -> None:
-    """All entries as JSON lines, which verify by themselves. Secret state is not in it."""
+    """Write all entries as JSON lines, which verify by themselves. Secret state is not in it."""
     outputs.check(out, force=force, data=[path])
     lines = "\n".join(json.dumps(entry.to_json(), sort_keys=True) for entry in Ledger(path).entries())
     if str(out) == "-":
@@ -179,7 +183,7 @@ def enter(
 ) -> None:
     """Enter a release that was made elsewhere, so that it counts. Needs the key, not the data."""
     curator: Curator = without_data(path)
-    price = _entered(
+    price = _entered_price(
         epsilon, delta, rho, event, curator.policy.budget.filter(books.public_of(curator.ledger).neighbors)
     )
     if period:
@@ -200,9 +204,10 @@ def _number(text: str | None, option: str) -> Fraction:
     return number
 
 
-def _entered(
+def _entered_price(
     epsilon: str | None, delta: str | None, rho: str | None, file: str | None, rule: Any
 ) -> events.Event:
+    """Return the price of a release that was made elsewhere, as one event."""
     if sum(option is not None for option in (epsilon, rho, file)) != 1 or (
         delta is not None and epsilon is None
     ):
@@ -232,16 +237,18 @@ def budget(
 ) -> None:
     """How much of the budget is gone, for the dataset (each of its periods) and for each analyst; and who
     spent it."""
-    opened = Ledger(path)
-    owners = books.owners(opened)
+    opened_ledger = Ledger(path)
+    owners = books.owners(opened_ledger)
     if analyst is not None:
-        own = books.policy_of(opened).of(analyst)
-        owners = [owned for owned in owners if owned.owner == (None if own is None else analyst)]
-    rows = [row for owned in owners for row in _rows(owned, epsilon)]
-    everybody = analyst is None
-    askers = books.spent_for(opened) if everybody else {}
-    total = _odometer(opened) if everybody else None
-    rows[0]["asked"] = {who: {"times": times, "alone": alone} for who, (times, alone) in askers.items()}
+        analyst_budget = books.policy_of(opened_ledger).of(analyst)
+        owners = [
+            accounts for accounts in owners if accounts.owner == (None if analyst_budget is None else analyst)
+        ]
+    rows = [row for accounts in owners for row in _rows(accounts, epsilon)]
+    shows_all = analyst is None
+    askers = books.spent_for(opened_ledger) if shows_all else {}
+    total = _odometer(opened_ledger) if shows_all else None
+    rows[0]["asked"] = {name: {"times": times, "alone": cost} for name, (times, cost) in askers.items()}
     rows[0]["odometer"] = None if total is None else total._asdict()
     if as_json:
         print(json.dumps(rows, indent=2))
@@ -253,7 +260,7 @@ def budget(
     for row in rows:
         bar = ProgressBar(total=row["limit"], completed=row["used"], width=24)
         cells: list[Any] = [
-            _plainly(row["of"]),
+            _plain_text(row["of"]),
             f"{row['used']:.4g}",
             f"{row['unit']} {row['limit']:.4g}",
             bar,
@@ -262,36 +269,37 @@ def budget(
         buys = [] if epsilon is None else ["any number" if row["buys"] is None else f"{row['buys']:,}"]
         table.add_row(*cells, f"{row['delta']:g}", *buys)
     Console().print(table)
-    for who, (times, alone) in askers.items():
+    for name, (times, cost) in askers.items():
         summary = (
-            f"charged for {who}: {times:,} time{'' if times == 1 else 's'}, alone worth "
-            f"{rows[0]['unit']} {alone:.4g}"
+            f"charged for {name}: {times:,} time{'' if times == 1 else 's'}, alone worth "
+            f"{rows[0]['unit']} {cost:.4g}"
         )
-        Console().print(_plainly(summary), style="dim")
+        Console().print(_plain_text(summary), style="dim")
     if total is not None:
         line = (
             f"odometer: all of it together cost at most epsilon {total.epsilon:.4g} (delta "
             f"{total.delta:g}), whenever you look"
         )
-        Console().print(_plainly(line), style="dim")
+        Console().print(_plain_text(line), style="dim")
 
 
-def _odometer(opened: Ledger) -> Any:
+def _odometer(opened_ledger: Ledger) -> Any:
     """Return the running bound; None where an event has no price that an odometer can add up."""
     try:
-        return books.odometer(opened)
+        return books.odometer(opened_ledger)
     except Unsupported:
         return None
 
 
-def _rows(owned: Any, epsilon: float | None) -> list[dict[str, Any]]:
+def _rows(accounts: Any, epsilon: float | None) -> list[dict[str, Any]]:
     if epsilon is None:
-        return [_row(account, None) for account in owned.all()]
-    asked = events.PureDP(epsilon=epsilon, neighbors=owned.public.neighbors)
-    return [_row(account, price) for account, price in owned.priced(asked)]
+        return [_row(account, None) for account in accounts.all()]
+    event = events.PureDP(epsilon=epsilon, neighbors=accounts.public.neighbors)
+    return [_row(account, price) for account, price in accounts.priced(event)]
 
 
 def _row(account: Account, price: events.Event | None) -> dict[str, Any]:
+    """Return an account as a row of the table of budgets."""
     rule = account.rule
     row = {
         "of": account.of,
@@ -306,7 +314,7 @@ def _row(account: Account, price: events.Event | None) -> dict[str, Any]:
     return row
 
 
-def _plainly(text: str) -> Text:
+def _plain_text(text: str) -> Text:
     """Return what others wrote as plain text: brackets are no markup, and what would command the terminal is
     written out."""
     return Text(visible(" ".join(text.split("\n"))))

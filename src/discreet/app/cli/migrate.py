@@ -32,10 +32,10 @@ def migrate(
         ) from None
     advice = advise(source)
     if as_json:
-        print(json.dumps({"script": str(script), "advice": [asdict(one) for one in advice]}))
+        print(json.dumps({"script": str(script), "advice": [asdict(change) for change in advice]}))
         return
-    for one in advice:
-        print(f"line {one.line}: {visible(one.theirs)}")
-        print(f"    {visible(one.ours)}")
-        print(f"    {one.why}")
+    for change in advice:
+        print(f"line {change.line}: {visible(change.theirs)}")
+        print(f"    {visible(change.ours)}")
+        print(f"    {change.why}")
     print(f"{len(advice)} places. Everything, side by side: docs/migrate-from-opacus.md")

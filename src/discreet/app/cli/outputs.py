@@ -35,7 +35,7 @@ def check(
         raise InvalidInput(f"there is no folder {str(path.parent)!r} to write to. {nothing}")
     if path.is_dir():
         raise InvalidInput(f"{path} is a folder. {nothing}")
-    if precious(path) or any(same(path, Path(str(one).partition("::")[0])) for one in data):
+    if precious(path) or any(same(path, Path(str(item).partition("::")[0])) for item in data):
         raise InvalidInput(
             f"{path} is a ledger, a key or data, or belongs to one, and is never overwritten. "
             f"{nothing} Give another name."
@@ -54,9 +54,9 @@ def picture(path: Path | None) -> Path | None:
 def precious(path: Path) -> bool:
     """Whether a file is a ledger, a key or a data file by its first bytes, or belongs to a ledger by its
     name."""
-    real = os.path.realpath(path)
-    owners = [real.removesuffix(end) for end in _COMPANIONS if real.endswith(end)]
-    return _marked(real) or any(_marked(owner) for owner in owners)
+    real_path = os.path.realpath(path)
+    owners = [real_path.removesuffix(end) for end in _COMPANIONS if real_path.endswith(end)]
+    return _starts_like_precious(real_path) or any(_starts_like_precious(owner) for owner in owners)
 
 
 def write(path: Path, text: str, *, force: bool = False) -> None:
@@ -69,7 +69,7 @@ def write(path: Path, text: str, *, force: bool = False) -> None:
         raise InvalidInput(f"{path} cannot be written: {error.strerror}.") from None
 
 
-def _marked(path: str) -> bool:
+def _starts_like_precious(path: str) -> bool:
     try:
         with open(path, "rb") as file:
             start = file.read(64)

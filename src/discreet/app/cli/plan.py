@@ -33,28 +33,29 @@ def plan(
 ) -> None:
     """Split one epsilon among questions and models so that the weighted error is least, and say what each
     will cost. Free without --run."""
-    settings = _read(file)
+    settings = _read_plan(file)
     data = settings["data"]
     if not Path(data.partition("::")[0]).is_absolute():
         data = str(file.parent / data)
-    opened = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
-    planned = opened.plan(
-        [_work(one) for one in settings["work"]],
+    session = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
+    budget_plan = session.plan(
+        [_work(entry) for entry in settings["work"]],
         epsilon=settings["epsilon"],
         together=settings.get("together", True),
     )
-    results = planned.run() if run else None
+    results = budget_plan.run() if run else None
     if as_json:
-        print(json.dumps(_shown(planned, results)))
+        print(json.dumps(_plan_json(budget_plan, results)))
         return
-    print(planned)
+    print(budget_plan)
     for answer in _answers(results or ()):
         print(answer)
     if not run:
         print("nothing was spent; --run does it")
 
 
-def _read(file: Path) -> dict[str, Any]:
+def _read_plan(file: Path) -> dict[str, Any]:
+    """Read a plan file; refuse one that lacks data, work or epsilon."""
     if not file.exists():
         raise InvalidInput(f"there is no file {str(file)!r}.")
     try:
@@ -85,24 +86,25 @@ def _work(entry: dict[str, Any]) -> dict[str, Any]:
         return entry
     from ... import learning
 
-    name, rest = entry["model"], {key: value for key, value in entry.items() if key != "model"}
+    name, options = entry["model"], {key: value for key, value in entry.items() if key != "model"}
     kind = getattr(learning, name, None) if name in learning.__all__ else None
     if kind is None or not hasattr(kind, "adopt"):
         raise InvalidInput(f"there is no model {name!r}; there is LogisticRegression. Nothing was charged.")
-    return {**rest, "estimator": kind()}
+    return {**options, "estimator": kind()}
 
 
 def _answers(results: tuple[Any, ...]) -> list[Answer]:
-    flat = [one for result in results for one in (result if isinstance(result, tuple) else (result,))]
-    return [one for one in flat if isinstance(one, Answer)]
+    flat = [value for result in results for value in (result if isinstance(result, tuple) else (result,))]
+    return [value for value in flat if isinstance(value, Answer)]
 
 
-def _shown(planned: BudgetPlan, results: tuple[Any, ...] | None) -> dict[str, Any]:
+def _plan_json(budget_plan: BudgetPlan, results: tuple[Any, ...] | None) -> dict[str, Any]:
+    """Return a plan, and the answers where it was run, as JSON."""
     items = [
         {"work": item.work.name, "weight": item.weight, "epsilon": item.epsilon, "error": item.error}
-        for item in planned.items
+        for item in budget_plan.items
     ]
-    body: dict[str, Any] = {"epsilon": planned.epsilon, "items": items, "run": results is not None}
+    body: dict[str, Any] = {"epsilon": budget_plan.epsilon, "items": items, "run": results is not None}
     if results is not None:
         body["answers"] = [
             {"columns": list(a.columns), "rows": [list(row) for row in a.rows], "errors": a.error()}

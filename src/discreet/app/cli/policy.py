@@ -44,8 +44,8 @@ def policy(
     curator = without_data(path)
     before = curator.policy
     analysts = dict(before.analysts)
-    if gone := [name for name in remove if name not in analysts]:
-        raise InvalidInput(f"{gone[0]!r} is not an analyst of this dataset. Nothing was changed.")
+    if unknown := [name for name in remove if name not in analysts]:
+        raise InvalidInput(f"{unknown[0]!r} is not an analyst of this dataset. Nothing was changed.")
     analysts = {name: budget for name, budget in analysts.items() if name not in remove} | dict(
         map(analyst_of, analyst)
     )

@@ -28,7 +28,7 @@ def complete(draft: str) -> str:
     Whoever ends early is told that nothing was written: half a declaration would say less than was meant.
     """
     try:
-        return _completed(draft)
+        return _ask_all(draft)
     except (typer.Abort, EOFError, KeyboardInterrupt):
         raise InvalidInput(
             "the questions were ended before the last answer. Nothing was written. Begin again, or take the "
@@ -36,7 +36,8 @@ def complete(draft: str) -> str:
         ) from None
 
 
-def _completed(draft: str) -> str:
+def _ask_all(draft: str) -> str:
+    """Ask all questions, and return the schema file they make."""
     columns = list(_columns(draft))
     if not columns:
         raise InvalidInput("the table has no columns to ask about. Nothing was drafted.")
@@ -60,8 +61,8 @@ def _completed(draft: str) -> str:
 
 
 def _head(draft: str) -> str:
-    kept = (line for line in draft.splitlines() if re.match(r"(table|version|neighbors) =", line))
-    lines = [line.split(" #")[0].rstrip() for line in kept]
+    facts = (line for line in draft.splitlines() if re.match(r"(table|version|neighbors) =", line))
+    lines = [line.split(" #")[0].rstrip() for line in facts]
     return "\n".join(["# Public facts, as they were answered; no value was read.", *lines])
 
 
@@ -78,23 +79,24 @@ def _columns(draft: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _unit(names: list[str]) -> str:
+    """Ask whom the table protects, and return the lines of the unit."""
     typer.echo(f"Columns: {', '.join(names)}")
     several = typer.confirm("Can one person (or household) have several rows?", default=True)
     if not several:
         return 'unit = "row"'
-    plain = [_plain(name) for name in names]
+    columns = [_unquoted(name) for name in names]
     column = _ask_until(
         "Which column tells people apart?",
-        lambda text: _plain(text) in plain,
-        hint=lambda text: _require.meant(_plain(text), plain) or f" It is one of: {', '.join(plain)}.",
+        lambda text: _unquoted(text) in columns,
+        hint=lambda text: _require.meant(_unquoted(text), columns) or f" It is one of: {', '.join(columns)}.",
     )
     rows = _number("How many rows of one person may count in one group of an answer?", 10)
     groups = _number("In how many groups may one person count?", 3)
-    name = json.dumps(_plain(column), ensure_ascii=False)
+    name = json.dumps(_unquoted(column), ensure_ascii=False)
     return f"[unit]\ncolumn = {name}\nrows = {rows}\ngroups = {groups}"
 
 
-def _plain(name: str) -> str:
+def _unquoted(name: str) -> str:
     """Return a column's name without the quotes that TOML has around it."""
     try:
         return str(json.loads(name)) if name.startswith('"') else name
@@ -103,6 +105,7 @@ def _plain(name: str) -> str:
 
 
 def _format(delimiter: Any) -> str:
+    """Ask for decimal mark and formats of dates, and return the lines of the file's format."""
     decimal = _ask_until(
         "Decimal mark of numbers in the file",
         lambda text: text in (".", ","),
@@ -117,8 +120,8 @@ def _format(delimiter: Any) -> str:
     )
     lines = ["[format]"] if delimiter is None else ["[format]", delimiter.group()]
     lines += [f"decimal = {json.dumps(decimal.strip())}"] if decimal.strip() != "." else []
-    listed = [part.strip() for part in dates.split(",") if part.strip()]
-    lines += [f"dates = {json.dumps(listed)}"] if listed else []
+    formats = [part.strip() for part in dates.split(",") if part.strip()]
+    lines += [f"dates = {json.dumps(formats)}"] if formats else []
     return "\n".join(lines)
 
 
@@ -155,33 +158,34 @@ def _values() -> list[str]:
             lambda text: any(part.strip() for part in text.split(",")),
             hint=" Name one value at least.",
         )
-        listed = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-        mark = next((mark for mark in ";|" if len(listed) == 1 and mark in listed[0]), None)
+        values = list(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
+        mark = next((mark for mark in ";|" if len(values) == 1 and mark in values[0]), None)
         if mark is None or typer.confirm(
-            f"  {listed[0]!r} is one value, with {mark!r} in it: values are parted by commas. Is that meant?",
+            f"  {values[0]!r} is one value, with {mark!r} in it: values are parted by commas. Is that meant?",
             default=False,
         ):
-            return listed
+            return values
 
 
 def _are_dates(text: str) -> bool:
     """Return whether these are formats of dates: a day, a month and a year, each of which can be written."""
     formats = [part.strip() for part in text.split(",") if part.strip()]
     years, months, days = (("%Y", "%y"), ("%m", "%b", "%B", "%-m"), ("%d", "%-d"))
-    complete = all(
-        all(any(mark in one for mark in marks) for marks in (years, months, days)) for one in formats
+    is_complete = all(
+        all(any(mark in text_format for mark in marks) for marks in (years, months, days))
+        for text_format in formats
     )
     try:
         Format(dates=tuple(formats))
     except InvalidInput:
         return False
-    return complete
+    return is_complete
 
 
 def _bound(question: str, kind: str) -> str:
     pattern = r"-?\d+(\.\d+)?([eE][-+]?\d+)?" if kind == "number" else r"\d{4}-\d{2}-\d{2}"
-    wanted = " A number, such as 12.5." if kind == "number" else " A day, such as 2020-01-31."
-    text = _ask_until(question, lambda text: re.fullmatch(pattern, text) is not None, hint=wanted)
+    hint = " A number, such as 12.5." if kind == "number" else " A day, such as 2020-01-31."
+    text = _ask_until(question, lambda text: re.fullmatch(pattern, text) is not None, hint=hint)
     return text if kind == "number" else json.dumps(text)
 
 
@@ -197,5 +201,5 @@ def _ask_until(
         text = str(typer.prompt(question, default=default)).strip()
         if valid(text):
             return text
-        more = hint if isinstance(hint, str) else hint(text)
-        typer.echo(f"  {text!r} is not an answer to that.{more}")
+        advice = hint if isinstance(hint, str) else hint(text)
+        typer.echo(f"  {text!r} is not an answer to that.{advice}")

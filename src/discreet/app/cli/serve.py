@@ -61,7 +61,7 @@ def serve(
         "seconds": seconds, "tick": tick, "workers": workers, "hide_stored": hide_stored,
         "secure": bool(certificate or behind_tls), "ledger": ledger,
     }  # fmt: skip
-    settings = _demo(options) if demo else _own(state, root, options, steward)
+    settings = _demo(options) if demo else _dataset_settings(state, root, options, steward)
     logging.basicConfig(level=os.environ.get("DISCREET_LOG", "WARNING"))
     _run(settings, certificate, key)
 
@@ -94,14 +94,14 @@ def _demo(options: dict[str, Any]) -> Any:
     from ..web.demo import TABLE, demo_settings
 
     settings = demo_settings(Path(tempfile.mkdtemp(prefix="discreet-demo-")), options)
-    for who, role, token in settings.demo_tokens:
-        typer.echo(f"{role} {who}: {token}")
+    for name, role, token in settings.demo_tokens:
+        typer.echo(f"{role} {name}: {token}")
     typer.echo("Log in with one of these tokens in the browser, or use it in Python: dp.connect(url, token).")
     typer.echo(f"The dataset and its table are called {TABLE!r}. Starting ...")
     return settings
 
 
-def _own(state: Path, root: list[Path], options: dict[str, Any], steward: str) -> Any:
+def _dataset_settings(state: Path, root: list[Path], options: dict[str, Any], steward: str) -> Any:
     """Return the settings of a server with data of one's own."""
     folders = tuple(folder.resolve() for folder in root)
     if missing := [str(folder) for folder in folders if not folder.is_dir()]:
@@ -112,6 +112,7 @@ def _own(state: Path, root: list[Path], options: dict[str, Any], steward: str) -
 
 
 def _run(settings: Any, certificate: Path | None, key: Path | None) -> None:
+    """Serve until the process is stopped; exit code 2 where it could not start."""
     import uvicorn
 
     config = uvicorn.Config(

@@ -1,5 +1,5 @@
-"""Defines `discreet stream start | learn | feed | show | factors`: a count that is published again at every
-tick, or an online learner that decides after every round."""
+"""`discreet stream start | learn | feed | show | factors`: a count that is published again at every tick, or
+an online learner that decides after every round."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import typer
 from ... import _require
 from ..._errors import InvalidInput
 from ..requests import open_session
-from .query import ANALYST, CONFIDENCE, DATA, DELTA, GROUPS, JSON, LEDGER, ROWS, SCHEMA, SQL, _say
+from .query import ANALYST, CONFIDENCE, DATA, DELTA, GROUPS, JSON, LEDGER, ROWS, SCHEMA, SQL, print_note
 
 stream = typer.Typer(
     help="Publish a count or decision at every tick, for one epsilon: start, learn, feed, show, factors.",
@@ -25,38 +25,48 @@ NUMBER = typer.Option(
 )
 
 
+EPSILON = typer.Option(..., "--epsilon", "-e", help="The epsilon of all ticks together.")
+HORIZON = typer.Option(
+    None, "--horizon", help="How many ticks there are at most. Without it, no end (units are rows)."
+)
+CLOCK = typer.Option(
+    None, "--clock", help="The column of days (or other declared ticks) whose rows each tick counts."
+)
+PARTICIPATIONS = typer.Option(
+    None, "--participations", help="On how many ticks one person counts, where people have many rows."
+)
+SEPARATION = typer.Option(
+    1, "--separation", help="The least number of ticks from one participation of a person to the next."
+)
+WINDOW = typer.Option(None, "--window", help="Count the last so many ticks only.")
+DECAY = typer.Option(None, "--decay", help="Weight a tick by this to the power of its age.")
+RESTART = typer.Option(None, "--restart", help="Begin again at zero after so many ticks.")
+STRATEGY = typer.Option(
+    "auto",
+    "--strategy",
+    help="auto, tree, honaker, square_root, banded, blt or optimal; or a baseline to compare with: item "
+    "(noise on every tick's own count), fresh (new noise on every sum).",
+)
+PREVIEW = typer.Option(False, "--preview", help="Print the error without starting; nothing is charged.")
+
+
 @stream.command()
 def start(
     data: str = DATA,
     sql: str = SQL,
-    epsilon: float = typer.Option(..., "--epsilon", "-e", help="The epsilon of all ticks together."),
+    epsilon: float = EPSILON,
     delta: float = DELTA,
-    horizon: int = typer.Option(
-        None, "--horizon", help="How many ticks there are at most. Without it, no end (units are rows)."
-    ),
-    clock: str = typer.Option(
-        None, "--clock", help="The column of days (or other declared ticks) whose rows each tick counts."
-    ),
-    participations: int = typer.Option(
-        None, "--participations", help="On how many ticks one person counts, where people have many rows."
-    ),
-    separation: int = typer.Option(
-        1, "--separation", help="The least number of ticks from one participation of a person to the next."
-    ),
-    window: int = typer.Option(None, "--window", help="Count the last so many ticks only."),
-    decay: float = typer.Option(None, "--decay", help="Weight a tick by this to the power of its age."),
-    restart: int = typer.Option(None, "--restart", help="Begin again at zero after so many ticks."),
-    strategy: str = typer.Option(
-        "auto",
-        "--strategy",
-        help="auto, tree, honaker, square_root, banded, blt or optimal; or a baseline to compare with: item "
-        "(noise on every tick's own count), fresh (new noise on every sum).",
-    ),
+    horizon: int = HORIZON,
+    clock: str = CLOCK,
+    participations: int = PARTICIPATIONS,
+    separation: int = SEPARATION,
+    window: int = WINDOW,
+    decay: float = DECAY,
+    restart: int = RESTART,
+    strategy: str = STRATEGY,
     rows: int = ROWS,
     groups: int = GROUPS,
-    preview: bool = typer.Option(
-        False, "--preview", help="Print the error without starting; nothing is charged."
-    ),
+    preview: bool = PREVIEW,
     analyst: str = ANALYST,
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
@@ -84,9 +94,9 @@ def start(
         return
     end = "without end" if counter.horizon is None else f"of at most {counter.horizon:,} ticks"
     status = "not started, nothing charged" if preview else f"{summary['stream']} is started"
-    _say(f"stream {status}: {end}, at {counter.level} level, by {summary['strategy']}")
-    _say(f"each release is within {summary['error']:,.4g} with 95% confidence, at the worst tick")
-    _say(f"used so far: {session.spent:.4g}; left: {max(0.0, session.remaining):.4g}")
+    print_note(f"stream {status}: {end}, at {counter.level} level, by {summary['strategy']}")
+    print_note(f"each release is within {summary['error']:,.4g} with 95% confidence, at the worst tick")
+    print_note(f"used so far: {session.spent:.4g}; left: {max(0.0, session.remaining):.4g}")
 
 
 @stream.command()
@@ -137,12 +147,13 @@ def learn(
         print(json.dumps(summary))
         return
     status = "not started, nothing charged" if preview else f"{summary['stream']} is started"
-    _say(f"learner {status}: {online.learner}, {online.horizon:,} rounds, at {online.level} level")
-    _say(f"its regret over all rounds is expected to be below {summary['regret_bound']:,.4g}")
-    _say(f"used so far: {session.spent:.4g}; left: {max(0.0, session.remaining):.4g}")
+    print_note(f"learner {status}: {online.learner}, {online.horizon:,} rounds, at {online.level} level")
+    print_note(f"its regret over all rounds is expected to be below {summary['regret_bound']:,.4g}")
+    print_note(f"used so far: {session.spent:.4g}; left: {max(0.0, session.remaining):.4g}")
 
 
 def _loss(name: str, features: str, target: str | None) -> Any:
+    """Return the loss of this name on columns of numbers."""
     from ...streaming.losses import LOSSES
 
     _require.one_of(tuple(LOSSES), loss=name)
@@ -184,9 +195,9 @@ def feed(
     from ..requests import data_of
 
     session = open_session(data, schema=schema, ledger=ledger)
-    live = find_stream(session, number)
-    clocked = live.counter.clock is not None
-    if not clocked and rows is None:
+    running = find_stream(session, number)
+    has_clock = running.counter.clock is not None
+    if not has_clock and rows is None:
         raise InvalidInput(
             "this stream has no clock: each tick has rows of its own, and every row is fed once. Nothing was "
             "fed. Name the rows of this tick: --rows-from today.csv."
@@ -198,8 +209,8 @@ def feed(
         )
     batch = None if rows is None else data_of(rows)
     for _ in range(ticks):
-        live.feed(batch, tick=tick)
-        _shown(live, as_json)
+        running.feed(batch, tick=tick)
+        _print_tick(running, as_json)
 
 
 @stream.command()
@@ -215,13 +226,13 @@ def show(
     from ...session.streams import find_stream
 
     session = open_session(data, schema=schema, ledger=ledger)
-    live = find_stream(session, number)
-    history = live.history
-    errors = [live.counter.error(confidence, t) for t in range(1, len(history) + 1)]
+    running = find_stream(session, number)
+    history = running.history
+    errors = [running.counter.error(confidence, t) for t in range(1, len(history) + 1)]
     if as_json:
-        print(json.dumps({"stream": live.number, "values": _to_json(history), "errors": errors}))
+        print(json.dumps({"stream": running.number, "values": _to_json(history), "errors": errors}))
         return
-    print(f"stream {live.number}: {len(history)} ticks so far")
+    print(f"stream {running.number}: {len(history)} ticks so far")
     for t, (value, error) in enumerate(zip(history, errors, strict=True), 1):
         print(f"{t:>8}  {_format_value(value)}  ± {error:,.4g}")
 
@@ -244,14 +255,16 @@ def factors(
         print(f"{name:<12} max {value.max:>10.5g}  rms {value.rms:>10.5g}  minimizes {value.minimizes}")
 
 
-def _shown(live: Any, as_json: bool) -> None:
-    value, error = live.value, live.error()
+def _print_tick(running: Any, as_json: bool) -> None:
+    value, error = running.value, running.error()
     if as_json:
         print(
-            json.dumps({"stream": live.number, "tick": live.steps, "value": _to_json(value), "error": error})
+            json.dumps(
+                {"stream": running.number, "tick": running.steps, "value": _to_json(value), "error": error}
+            )
         )
         return
-    print(f"tick {live.steps}: {_format_value(value)} ± {error:,.4g}")
+    print(f"tick {running.steps}: {_format_value(value)} ± {error:,.4g}")
 
 
 def _to_json(value: Any) -> Any:

@@ -57,7 +57,7 @@ def synth(
     _check_output(out, child, data, force)
     session = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
     edges = dict(_bins(text) for text in bins)
-    second = _child(child, rows_per_unit, edges)
+    child_table = _child(child, rows_per_unit, edges)
     copy = session.synthesize(
         rows,
         epsilon=epsilon,
@@ -65,9 +65,9 @@ def synth(
         method=method,
         columns=column or None,
         bins=edges,
-        rows_per_unit=rows_per_unit if second is child else None,
+        rows_per_unit=rows_per_unit if child_table is child else None,
         constraints=constraint,
-        child=second,
+        child=child_table,
         seed=seed,
         checkpoint=checkpoint,
         resume=resume,
@@ -91,14 +91,18 @@ def synth(
 def _child(name: str | None, rows: int | None, bins: dict[str, Any]) -> Any:
     """Return the second table with its own bins, those named "visits.cost", which are taken from the others;
     its name alone where there are none."""
-    own = {text: bins.pop(text) for text in list(bins) if name is not None and text.startswith(f"{name}.")}
-    if name is None or rows is None or not own:
-        bins |= own
+    child_bins = {
+        text: bins.pop(text) for text in list(bins) if name is not None and text.startswith(f"{name}.")
+    }
+    if name is None or rows is None or not child_bins:
+        bins |= child_bins
         return name
     from ...synthetic import ChildTable
 
     return ChildTable(
-        name=name, rows_per_unit=rows, bins={text[len(name) + 1 :]: edges for text, edges in own.items()}
+        name=name,
+        rows_per_unit=rows,
+        bins={text[len(name) + 1 :]: edges for text, edges in child_bins.items()},
     )
 
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
@@ -21,62 +20,36 @@ from ..._public import Boolean, Categories
 from ..requests import beside, open_session
 from ..training_page import Curve, Page, Point
 from . import outputs
-from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, _say
-from .train_tabular import card_path, refuse_mixture, train_tabular
+from . import train_options as options
+from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, print_note
+from .train_tabular import card_path, tabular_estimator, train_tabular
 
 if TYPE_CHECKING:
     from ...learning import Trainer
 
-# points of the curves
+# Points of the curves, at which the model is scored on the public set: each costs one evaluation.
 _MARKS = 20
 
 
 def train(
     data: str = DATA,
-    target: str = typer.Option(
-        ...,
-        "--target",
-        help="The column to predict: categories, true or false, or a number.",
-        show_default=False,
-    ),
-    epsilon: float = typer.Option(1.0, "--epsilon", "-e", help="Of the model."),
-    delta: float = typer.Option(None, "--delta", help="By default the budget's."),
-    method: str = typer.Option(
-        "sgd",
-        "--method",
-        help="sgd (DP-SGD), a linear model without torch: auto, objective, output, gradient, moments; or "
-        "naive_bayes, tree, boosting.",
-    ),
-    features: str = typer.Option(
-        None, "--features", help="Columns to predict from, by commas. By default all that can be."
-    ),
-    n: int = typer.Option(
-        None, "--n", help="The number of people, as you declare it, where the schema does not."
-    ),
-    batch: int = typer.Option(
-        None,
-        "--batch",
-        help="The expected size of a batch. By default from n and --epsilon: 1024 / epsilon, at most n / 2, "
-        "at least 256.",
-    ),
-    epochs: float = typer.Option(20, "--epochs", help="Passes over the data."),
-    clip: float = typer.Option(1.0, "--clip", help="What one person's gradient is scaled down to."),
-    rate: float = typer.Option(0.5, "--learning-rate", help="Of stochastic gradient descent with momentum."),
-    hidden: list[int] = typer.Option(
-        [], "--hidden", help="The size of a hidden layer; may be given more than once. Linear without."
-    ),
-    out: Path = typer.Option(None, "--out", help="The model file. By default DATA with .TARGET.model added."),
-    page: Path = typer.Option(None, "--page", help="Also write a results page (HTML)."),
-    public: Path = typer.Option(
-        None,
-        "--public",
-        help="A PUBLIC table, of people who need no protection here, to measure the model on.",
-    ),
-    checkpoint: Path = typer.Option(None, "--checkpoint", help="Save the run here after --every steps."),
-    every: int = typer.Option(100, "--every", help="Steps between two checkpoints."),
-    resume: bool = typer.Option(
-        False, "--resume", help="Go on from --checkpoint, with the settings of the run. Free."
-    ),
+    target: str = options.TARGET,
+    epsilon: float = options.EPSILON,
+    delta: float = options.DELTA,
+    method: str = options.METHOD,
+    features: str = options.FEATURES,
+    n: int = options.N,
+    batch: int = options.BATCH,
+    epochs: float = options.EPOCHS,
+    clip: float = options.CLIP,
+    rate: float = options.RATE,
+    hidden: list[int] = options.HIDDEN,
+    out: Path = options.OUT,
+    page: Path = options.PAGE,
+    public: Path = options.PUBLIC,
+    checkpoint: Path = options.CHECKPOINT,
+    every: int = options.EVERY,
+    resume: bool = options.RESUME,
     schema: Path = SCHEMA,
     ledger: Path = LEDGER,
     analyst: str = ANALYST,
@@ -88,67 +61,43 @@ def train(
     every step is paid for once."""
     path = out or beside(data, f".{target}.model")
     if method != "sgd":
-        refuse_mixture(
-            {
-                "--hidden": hidden,
-                "--page": page,
-                "--public": public,
-                "--checkpoint": checkpoint,
-                "--resume": resume,
-            }
+        options.refuse_sgd_options(
+            hidden=hidden, page=page, public=public, checkpoint=checkpoint, resume=resume
         )
-    opened = open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
-    inputs: list[str | Path] = [
-        data,
-        *([] if schema is None else [schema]),
-        *([] if public is None else [public]),
-    ]
+    session = open_session(data, schema=schema, ledger=ledger, analyst=analyst, periods=period)
+    inputs = options.input_files(data, schema, public)
     outputs.check(path, force=force or resume, data=inputs)
     outputs.check(page, force=force, data=inputs)
     outputs.check(checkpoint, force=resume, data=inputs)
+    columns = options.names_of(features)
     if method != "sgd":
         outputs.check(card_path(path), force=force, data=inputs)
-        train_tabular(
-            opened,
-            method=method,
-            target=target,
-            features=_names(features),
-            epsilon=epsilon,
-            delta=delta,
-            n=n,
-            path=path,
-            as_json=as_json,
-        )
+        model = tabular_estimator(session, method, target, epsilon, delta, n)
+        train_tabular(session, model, target=target, features=columns, path=path, as_json=as_json)
         return
     if resume and checkpoint is None:
         raise InvalidInput("--resume needs --checkpoint. Nothing was charged or trained.")
-    estimator = _estimator(opened, target)(
+    estimator = _estimator(session, target)(
         epsilon=epsilon, delta=delta, n=n, clip=clip, batch=batch, epochs=epochs, hidden=tuple(hidden),
         optimizer=_momentum(rate),
     )  # fmt: skip
-    trainer = _trainer(opened, estimator, target, features, n)
-    watched = _Watched(trainer, trainer.delta, _public_set(public, trainer))
-    text = f"{type(estimator).__name__} of {target}"
-    steps: dict[str, Any] = {
-        "checkpoint": checkpoint,
-        "every": every,
-        "resumed": checkpoint if resume else None,
-    }
-    _run(opened, estimator, trainer, watched, path, text=text, **steps)
-    facts = _facts(opened, trainer, watched, path)
+    trainer = _trainer(session, estimator, target, columns, n)
+    log = _TrainingLog(trainer, trainer.delta, _public_set(public, trainer))
+    _run(session, estimator, log, path, checkpoint=checkpoint, every=every, resume=resume)
+    _report(_facts(session, log, path), log, page, force=force, as_json=as_json)
+
+
+def _report(
+    facts: dict[str, Any], log: _TrainingLog, page: Path | None, *, force: bool, as_json: bool
+) -> None:
+    """Write the results page, and print the facts of the run."""
     if page is not None:
-        outputs.write(page, _page(facts, watched).html(), force=force)
+        outputs.write(page, _page(facts, log).html(), force=force)
     if as_json:
-        scores = {
-            name: value if math.isfinite(value) else str(value) for name, value in watched.scores.items()
-        }
+        scores = {name: value if math.isfinite(value) else str(value) for name, value in log.scores.items()}
         print(json.dumps({**facts, "public_set": scores or None}))
         return
-    _tell(facts, page)
-
-
-def _names(features: str | None) -> list[str] | None:
-    return None if features is None else [name.strip() for name in features.split(",")]
+    _print_summary(facts, page)
 
 
 def _momentum(rate: float) -> Any:
@@ -158,47 +107,48 @@ def _momentum(rate: float) -> Any:
 
 
 def _trainer(
-    opened: sessions.Session, estimator: Any, target: str, features: str | None, n: int | None
+    session: sessions.Session, estimator: Any, target: str, features: list[str] | None, n: int | None
 ) -> Any:
     """Return the priced `learning.Trainer`; refused where the number of people is not declared."""
-    if n is None and opened.public.size is None:
+    if n is None and session.public.size is None:
         raise PrivateFact(
             "the number of people is private and never read off the data: declare it, --n 1000 or "
             "size = 1000 in the schema, or buy a noisy count: "
             "discreet query. Nothing was charged or trained."
         )
     return estimator.mechanism(
-        opened.public, target=target, features=_names(features), delta=opened.budget.delta or None
+        session.public, target=target, features=features, delta=session.budget.delta or None
     )
 
 
 def _run(
-    opened: sessions.Session,
+    session: sessions.Session,
     estimator: Any,
-    trainer: Trainer,
-    watched: _Watched,
+    log: _TrainingLog,
     path: Path,
     *,
-    text: str,
     checkpoint: Path | None,
     every: int,
-    resumed: Path | None,
+    resume: bool,
 ) -> None:
-    """Train, or go on with a run, and write the model file."""
-    with _bar(watched) as progress:
-        if resumed is not None:
-            released = opened.resume(trainer, resumed, progress=progress)
+    """Train, or go on with a run from its checkpoint, and write the model file."""
+    trainer = log.trainer
+    assert trainer.columns is not None
+    text = f"{type(estimator).__name__} of {trainer.columns.target}"
+    with _bar(log) as progress:
+        if resume:
+            assert checkpoint is not None
+            release = session.resume(trainer, checkpoint, progress=progress)
         else:
-            released = opened.train(trainer, checkpoint=checkpoint, every=every, text=text, progress=progress)
-    model = estimator.adopt(released, trainer)
+            release = session.train(trainer, checkpoint=checkpoint, every=every, text=text, progress=progress)
+    model = estimator.adopt(release, trainer)
     _save(model, path)
-    watched.finish(model.module_)
+    log.finish(model.module_)
 
 
 @dataclass
-class _Watched:
-    """What is gathered on the way, all of it public: epsilon so far, and how good the model is on a public
-    set."""
+class _TrainingLog:
+    """Gathers public facts of a run: epsilon so far, and the model's scores on a public set."""
 
     trainer: Trainer
     delta: float
@@ -212,16 +162,18 @@ class _Watched:
         steps = self.trainer.length
         return sorted({max(1, steps * i // _MARKS) for i in range(1, _MARKS + 1)})
 
-    def spent(self) -> list[Point]:
+    def price_curve(self) -> list[Point]:
         """Return the price so far: from none to the first step, which already costs a good part, and on."""
         return [(0, 0.0), *((float(step), self.epsilon(step)) for step in sorted({1, *self.marks}))]
 
     def epsilon(self, step: int) -> float:
+        """Return epsilon after so many steps, computed once."""
         if step not in self.prices:
             self.prices[step] = self.trainer.spent(step, delta=self.delta)
         return self.prices[step]
 
-    def see(self, progress: Any) -> None:
+    def record(self, progress: Any) -> None:
+        """Score the model so far on the public set."""
         if self.examples is not None:
             self.losses.append((progress.step, self.examples.score(progress.model)["loss"]))
 
@@ -231,9 +183,9 @@ class _Watched:
 
 
 @contextmanager
-def _bar(watched: _Watched) -> Iterator[Callable[[Any], None]]:
+def _bar(log: _TrainingLog) -> Iterator[Callable[[Any], None]]:
     """Show a bar on standard error, with epsilon so far; evaluate the model at some of the steps."""
-    marks = set(watched.marks)
+    marks = set(log.marks)
     columns = (
         TextColumn("step {task.completed} of {task.total}"),
         BarColumn(),
@@ -242,21 +194,21 @@ def _bar(watched: _Watched) -> Iterator[Callable[[Any], None]]:
     )
     console = Console(stderr=True)
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("", total=watched.trainer.length)
+        task = bar.add_task("", total=log.trainer.length)
 
         def show(progress: Any) -> None:
             if progress.step in marks:
-                watched.see(progress)
-                bar.update(task, description=f"epsilon {watched.epsilon(progress.step):.3g} so far")
+                log.record(progress)
+                bar.update(task, description=f"epsilon {log.epsilon(progress.step):.3g} so far")
             bar.update(task, completed=progress.step)
 
         yield show
 
 
-def _estimator(opened: sessions.Session, target: str) -> Any:
+def _estimator(session: sessions.Session, target: str) -> Any:
     from ...learning import DPClassifier, DPRegressor
 
-    return DPClassifier if isinstance(opened.public.fact(target), Categories | Boolean) else DPRegressor
+    return DPClassifier if isinstance(session.public.fact(target), Categories | Boolean) else DPRegressor
 
 
 def _public_set(path: Path | None, trainer: Trainer) -> Any:
@@ -276,8 +228,9 @@ def _save(model: Any, path: Path) -> None:
     models.save(model, path)
 
 
-def _facts(opened: sessions.Session, trainer: Trainer, watched: _Watched, path: Path) -> dict[str, Any]:
+def _facts(session: sessions.Session, log: _TrainingLog, path: Path) -> dict[str, Any]:
     """Return the public facts of the run: settings, price, and scores on a public set."""
+    trainer = log.trainer
     columns: Any = trainer.columns
     return {
         "model": str(path),
@@ -285,8 +238,8 @@ def _facts(opened: sessions.Session, trainer: Trainer, watched: _Watched, path: 
         "target": columns.target,
         "features": list(columns.features),
         "parameters": sum(p.numel() for p in trainer.model.parameters()),
-        "epsilon": acc.epsilon(trainer.event, delta=watched.delta),
-        "delta": watched.delta,
+        "epsilon": acc.epsilon(trainer.event, delta=log.delta),
+        "delta": log.delta,
         "neighbors": str(trainer.public.neighbors),
         "unit": trainer.public.unit.column or "row",
         "noise_multiplier": trainer.noise_multiplier,
@@ -294,9 +247,9 @@ def _facts(opened: sessions.Session, trainer: Trainer, watched: _Watched, path: 
         "batch": trainer.schedule.divisor,
         "steps": trainer.length,
         "event": trainer.event.to_json(),
-        "public_set": watched.scores or None,
-        "used": opened.spent,
-        "remaining": opened.remaining,
+        "public_set": log.scores or None,
+        "used": session.spent,
+        "remaining": session.remaining,
     }
 
 
@@ -306,7 +259,8 @@ _WHY = (
 )
 
 
-def _page(facts: dict[str, Any], watched: _Watched) -> Page:
+def _page(facts: dict[str, Any], log: _TrainingLog) -> Page:
+    """Return the results page: settings, price and scores, all public."""
     price = f"({facts['epsilon']:.4g}, {facts['delta']:g})"
     rows = [
         ("privacy", f"{price}-differential privacy, {facts['neighbors']}, protected: {facts['unit']}"),
@@ -316,28 +270,32 @@ def _page(facts: dict[str, Any], watched: _Watched) -> Page:
         ("noise over clip, clip", f"{facts['noise_multiplier']:.4g}, {facts['clip']:g}"),
         ("budget used, left", f"{facts['used']:.4g}, {facts['remaining']:.4g} ({_WHY})"),
     ]
-    rows += [(f"{name}, public set", f"{value:.4g}") for name, value in watched.scores.items()]
-    spent = Curve(
+    rows += [(f"{name}, public set", f"{value:.4g}") for name, value in log.scores.items()]
+    price_curve = Curve(
         title="Epsilon over steps",
         note=f"At delta {facts['delta']:g}. All of it was charged before the first step.",
-        points=watched.spent(),
+        points=log.price_curve(),
     )
-    loss = Curve(
+    loss_curve = Curve(
         title="Loss on the public set",
         note="Of the models on the way; they are covered by the same price.",
-        points=watched.losses,
+        points=log.losses,
     )
-    shown = (
+    summary = (
         "Shown are public settings and what the released models do on a public set."
-        if watched.scores
+        if log.scores
         else "Shown are public settings only: nothing here was computed from the data."
     )
     return Page(
-        title=f"A private model of {facts['target']}", summary=shown, facts=rows, curves=(spent, loss)
+        title=f"A private model of {facts['target']}",
+        summary=summary,
+        facts=rows,
+        curves=(price_curve, loss_curve),
     )
 
 
-def _tell(facts: dict[str, Any], page: Path | None) -> None:
+def _print_summary(facts: dict[str, Any], page: Path | None) -> None:
+    """Print what was trained, its price, and its scores on a public set."""
     print(
         f"{facts['model']}: a model of {facts['target']!r} from {len(facts['features'])} columns, "
         f"{facts['parameters']:,} parameters"
@@ -348,7 +306,7 @@ def _tell(facts: dict[str, Any], page: Path | None) -> None:
     )
     for name, value in (facts["public_set"] or {}).items():
         print(f"{name} on the public set: {value:.4g}")
-    _say(
+    print_note(
         f"used so far: {facts['used']:.4g}; left: {facts['remaining']:.4g} ({_WHY})"
         + ("" if page is None else f"; page saved as {page}")
     )
