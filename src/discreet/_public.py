@@ -254,8 +254,8 @@ class Public:
             if name == column:
                 return fact
         raise PrivateFact(
-            f"nothing is declared of column {column!r}.{_require.meant(column, dict(self.schema))} Declared: "
-            f"{', '.join(name for name, _ in self.schema) or 'no column'}. Bounds and categories "
+            f"nothing is declared of column {column!r}.{_require.did_you_mean(column, dict(self.schema))} "
+            f"Declared: {', '.join(name for name, _ in self.schema) or 'no column'}. Bounds and categories "
             f"are never read off the data: declare them in the schema, or buy them with a private mechanism."
         )
 

@@ -136,7 +136,7 @@ def _take_plain_numbers(cls: type) -> None:
         try:
             original_init(self, *map(plain, args), **{name: plain(value) for name, value in named.items()})
         except TypeError:
-            wrong = _require.misuse(cls.__name__, inspect.signature(original_init), args, named)
+            wrong = _require.option_error(cls.__name__, inspect.signature(original_init), args, named)
             if wrong is None:
                 raise
             raise wrong from None

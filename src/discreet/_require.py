@@ -20,6 +20,7 @@ from ._errors import DiscreetError, InvalidInput, ReleaseFailed, UnknownOption
 # What parameters are declared as: kept exact where that is given as an integer or a fraction.
 Real = int | float | Fraction
 
+# Noise for a price below this, or above its inverse, would leave the range of floats.
 _LEAST_PRICE = Fraction(1, 10**100)
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -60,15 +61,15 @@ def positive(**named: Any) -> None:
 
 
 def price(**named: Any) -> None:
-    """Above zero, and such that noise for a part of it is still a float: what a question may cost, or weigh.
+    """Require a price or a weight: above zero, and such that noise for a part of it is still a float.
 
     >>> price(epsilon=0.5)
     """
     positive(**named)
     for name, value in named.items():
         if not _LEAST_PRICE <= value <= 1 / _LEAST_PRICE:
-            shown = value if isinstance(value, float) else type(value).__name__
-            raise fail(name, shown, f"between {float(_LEAST_PRICE):g} and {float(1 / _LEAST_PRICE):g}")
+            value_text = value if isinstance(value, float) else type(value).__name__
+            raise fail(name, value_text, f"between {float(_LEAST_PRICE):g} and {float(1 / _LEAST_PRICE):g}")
 
 
 def non_negative(**named: Any) -> None:
@@ -169,10 +170,10 @@ def float_or_inf(value: Any) -> float:
         return math.inf if value > 0 else -math.inf
 
 
-def meant(name: str, names: Iterable[Any]) -> str:
+def did_you_mean(name: str, names: Iterable[Any]) -> str:
     """Ask "did you mean" for the nearest of some names, with a blank before it; nothing where none is near.
 
-    >>> meant("sexe", ["age", "Sex"])
+    >>> did_you_mean("sexe", ["age", "Sex"])
     " Did you mean 'Sex'?"
     """
     from difflib import get_close_matches
@@ -182,50 +183,54 @@ def meant(name: str, names: Iterable[Any]) -> str:
     return f" Did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
 
 
-def misuse(
-    what: str, signature: inspect.Signature, args: Sequence[Any], named: Mapping[str, Any]
+def option_error(
+    function_name: str, signature: inspect.Signature, args: Sequence[Any], named: Mapping[str, Any]
 ) -> UnknownOption | None:
-    """Say what is wrong with a call: an option that is not there (with the nearest name), one too many, or
-    one that is missing."""
+    """Return the error of a call: an option that does not exist (with the nearest name), one too many, or one
+    that is missing; None where the call is right."""
     parameters = [p for name, p in signature.parameters.items() if name != "self"]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     options = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
-    nothing = "Nothing was charged, read or released."
+    consequence = "Nothing was charged, read or released."
     if unknown := [name for name in named if name not in options]:
-        near = meant(unknown[0], options)
+        suggestion = did_you_mean(unknown[0], options)
         return UnknownOption(
-            f"{what} has no option {unknown[0]!r}.{near} {nothing} It takes: {', '.join(options)}."
+            f"{function_name} has no option {unknown[0]!r}.{suggestion} {consequence} "
+            f"It takes: {', '.join(options)}."
         )
-    placed = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    if len(args) > len(placed) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
-        rest = [name for name in options if name not in placed]
-        many = "one value" if len(placed) == 1 else f"{len(placed) or 'no'} values"
-        before = "..., " if placed else ""
-        example = f": write {what}({before}{rest[0]}={args[len(placed)]!r})" if rest else ""
-        return UnknownOption(f"{what} takes {many} without a name, got {len(args)}{example}. {nothing}")
-    passed = {*placed[: len(args)], *named}
-    needed = [
+    positional = [p.name for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    if len(args) > len(positional) and not any(p.kind is p.VAR_POSITIONAL for p in parameters):
+        keyword_only = [name for name in options if name not in positional]
+        count_words = "one value" if len(positional) == 1 else f"{len(positional) or 'no'} values"
+        ellipsis = "..., " if positional else ""
+        value = args[len(positional)]
+        example = f": write {function_name}({ellipsis}{keyword_only[0]}={value!r})" if keyword_only else ""
+        return UnknownOption(
+            f"{function_name} takes {count_words} without a name, got {len(args)}{example}. {consequence}"
+        )
+    present = {*positional[: len(args)], *named}
+    required = [
         p.name for p in parameters if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
-    if missing := [name for name in needed if name not in passed]:
-        return UnknownOption(f"{what} needs {', '.join(missing)}. {nothing}")
+    if missing := [name for name in required if name not in present]:
+        return UnknownOption(f"{function_name} needs {', '.join(missing)}. {consequence}")
     return None
 
 
-def spelled(function: F) -> F:
-    """Make a function answer a misspelt, missing or superfluous option with a message of ours, and refuse
-    without the frames inside it."""
+def check_options(function: F) -> F:
+    """Decorate a function so that a misspelt, missing or superfluous option is refused with a message of
+    ours, and refusals come without the frames inside it."""
     signature = inspect.signature(function)
 
     @functools.wraps(function)
-    def checked(*args: Any, **named: Any) -> Any:
-        # the first argument is `self` where the function is a method
-        placed = args[1:] if "self" in signature.parameters else args
+    def wrapper(*args: Any, **named: Any) -> Any:
+        # The first argument is `self` where the function is a method.
+        positional = args[1:] if "self" in signature.parameters else args
         name = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
-        wrong = misuse(name, signature, placed, named)
-        if wrong is not None:
-            raise wrong
+        error = option_error(name, signature, positional, named)
+        if error is not None:
+            raise error
         try:
             return function(*args, **named)
         except ReleaseFailed:
@@ -235,4 +240,4 @@ def spelled(function: F) -> F:
             # below. Its cause, if it has one, stays.
             raise refusal.with_traceback(None)  # noqa: B904
 
-    return checked  # type: ignore[return-value]
+    return wrapper  # type: ignore[return-value]

@@ -20,9 +20,9 @@ from discreet.mechanisms.vote_cost import (
     answer_votes,
     best_order,
     check_votes,
-    recalled,
+    parse_record,
     record,
-    spelled,
+    record_text,
 )
 from discreet.mechanisms.votes import Aggregator, ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
 
@@ -306,11 +306,11 @@ def test_a_sanitized_cost_is_near_the_true_one_where_teachers_agree() -> None:
 
 def test_records_come_back_and_have_one_length() -> None:
     texts = [
-        spelled(Recorded(-7, (1, 2, 3)), 3),
-        spelled(Recorded(None, (250, 0, 0)), 3),
-        spelled(Recorded(9, None), 3),
+        record_text(Recorded(-7, (1, 2, 3)), 3),
+        record_text(Recorded(None, (250, 0, 0)), 3),
+        record_text(Recorded(9, None), 3),
     ]
-    assert [recalled(t) for t in texts] == [
+    assert [parse_record(t) for t in texts] == [
         Recorded(-7, (1, 2, 3)),
         Recorded(None, (250, 0, 0)),
         Recorded(9, None),

@@ -38,13 +38,15 @@ class RequestedPrice(NamedTuple):
     delta: float
 
 
-def asked_of(mechanism: Any) -> RequestedPrice | None:
-    """Return the (epsilon, delta) that a mechanism was asked with, where it says so in `asked`."""
-    asked = getattr(mechanism, "asked", None)
-    return None if asked is None else RequestedPrice(*asked)
+def requested_price_of(mechanism: Any) -> RequestedPrice | None:
+    """Return the (epsilon, delta) that a mechanism was asked with, where it says so in `requested_price`."""
+    requested_price = getattr(mechanism, "asked", None)
+    return None if requested_price is None else RequestedPrice(*requested_price)
 
 
-def choose(rule: BudgetFilter, spent: Spent, event: Event, asked: RequestedPrice | None = None) -> Item:
+def choose(
+    rule: BudgetFilter, spent: Spent, event: Event, requested_price: RequestedPrice | None = None
+) -> Item:
     """Return the event as it is to be charged next: capped while that is possible and of use, and otherwise
     as it is.
 
@@ -56,25 +58,27 @@ def choose(rule: BudgetFilter, spent: Spent, event: Event, asked: RequestedPrice
         return event
     room = rule.limits[0] - Fraction(spent.sums[0]) if math.isfinite(spent.sums[0]) else Fraction(-1)
     own = rule.delta_limit - Fraction(spent.delta) - _own(rule, event)
-    if room <= 0 or own <= 0 or _is_cheap(rule, event, asked):
+    if room <= 0 or own <= 0 or _is_cheap(rule, event, requested_price):
         return event
-    for cap in _candidates(rule, event, asked, own, room):
+    for cap in _candidates(rule, event, requested_price, own, room):
         if cap is not None and cap.epsilon <= room and rule.admits(spent, cap):
             return cap
     return event
 
 
-def first(rule: BudgetFilter, event: Event, asked: RequestedPrice | None = None) -> tuple[BudgetFilter, Item]:
+def first(
+    rule: BudgetFilter, event: Event, requested_price: RequestedPrice | None = None
+) -> tuple[BudgetFilter, Item]:
     """Return the rule of a fresh account with the split of its delta that the first charge fixes, and how
     that is charged.
 
     Half of delta is kept for own deltas, or as much as the first charge needs: da = max(delta / 2, d_1).
     """
-    item = choose(rule, rule.start(), event, asked)
+    item = choose(rule, rule.start(), event, requested_price)
     if not isinstance(rule, Filter) or rule.delta == 0 or _admits(rule, item):
         return rule, item
     all_own = replace(rule, own_delta=rule.delta, orders=None)
-    other = choose(all_own, all_own.start(), event, asked)
+    other = choose(all_own, all_own.start(), event, requested_price)
     if not _admits(all_own, other):
         return rule, item
     needed = with_first(rule, all_own.price(other).delta)
@@ -109,7 +113,7 @@ def _own(rule: Filter, event: Event) -> Fraction:
     return own + (1 + Fraction(math.exp(min(float(rule.total), 700.0)) * (1 + 1e-12))) * distance
 
 
-def _is_cheap(rule: Filter, event: Event, asked: RequestedPrice | None) -> bool:
+def _is_cheap(rule: Filter, event: Event, requested_price: RequestedPrice | None) -> bool:
     """Return whether the event has a pure epsilon within what was asked for: a cap would gain nothing."""
     try:
         exact = rule.price(event).sums[0]
@@ -117,15 +121,15 @@ def _is_cheap(rule: Filter, event: Event, asked: RequestedPrice | None) -> bool:
         return False
     if math.isinf(exact):
         return False
-    return asked is None or exact <= Fraction(asked.epsilon) * (1 + rule.slack)
+    return requested_price is None or exact <= Fraction(requested_price.epsilon) * (1 + rule.slack)
 
 
 def _candidates(
-    rule: Filter, event: Event, asked: RequestedPrice | None, own: Fraction, room: Fraction
+    rule: Filter, event: Event, requested_price: RequestedPrice | None, own: Fraction, room: Fraction
 ) -> Iterator[Capped | None]:
     """Yield caps in the order in which they are tried: as asked, in proportion, and with all own delta that
     is left."""
-    yield _as_asked(rule, event, asked)
+    yield _at_requested_price(rule, event, requested_price)
     yield _in_proportion(event, own, room)
     yield _at(event, _round.down(own))
 
@@ -136,17 +140,24 @@ def _at(event: Event, delta: float) -> Capped | None:
     return Capped(event=event, epsilon=epsilon, delta=delta) if 0 < epsilon < math.inf else None
 
 
-def _as_asked(rule: Filter, event: Event, asked: RequestedPrice | None) -> Capped | None:
+def _at_requested_price(rule: Filter, event: Event, requested_price: RequestedPrice | None) -> Capped | None:
     """Return the cap at the epsilon and delta that were asked for, where these are certified."""
-    if asked is None or not asked.epsilon > 0:
+    if requested_price is None or not requested_price.epsilon > 0:
         return None
-    left = _round.down(Fraction(asked.delta) - _own(rule, event))
+    left = _round.down(Fraction(requested_price.delta) - _own(rule, event))
     if not 0 < left < 1:
         return None
-    certified, wanted = certified_epsilon(event, left), _round.up(Fraction(asked.epsilon))
-    if not 0 < certified <= wanted:
+    certified, requested_epsilon = (
+        certified_epsilon(event, left),
+        _round.up(Fraction(requested_price.epsilon)),
+    )
+    if not 0 < certified <= requested_epsilon:
         return None
-    return Capped(event=event, epsilon=wanted if certified > _NEAR * wanted else certified, delta=left)
+    return Capped(
+        event=event,
+        epsilon=requested_epsilon if certified > _NEAR * requested_epsilon else certified,
+        delta=left,
+    )
 
 
 def _in_proportion(event: Event, own: Fraction, room: Fraction) -> Capped | None:

@@ -34,7 +34,7 @@ class RemoteSession(RemoteReader):
         """Return the rows of some periods only."""
         return RemoteSession(self.server, self.name, periods)
 
-    @_require.spelled
+    @_require.check_options
     def preview(
         self,
         text: str | Sequence[str],
@@ -62,7 +62,7 @@ class RemoteSession(RemoteReader):
         terms |= {"weights": dict(weights) or None, "other": other}
         return preview_of(self.call("POST", "/preview", sql=text, **sent(terms)))
 
-    @_require.spelled
+    @_require.check_options
     def sql(
         self,
         text: str,
@@ -90,7 +90,7 @@ class RemoteSession(RemoteReader):
         terms |= {"noise": noise, "rows": rows, "groups": groups, "weights": dict(weights) or None}
         return answer_of(self.call("POST", "/query", sql=text, **sent(terms), other=other, fresh=fresh))
 
-    @_require.spelled
+    @_require.check_options
     def workload(
         self,
         queries: Sequence[str],
@@ -106,7 +106,7 @@ class RemoteSession(RemoteReader):
         facts = self.call("POST", "/workload", queries=list(queries), fresh=fresh, **terms)
         return tuple(answer_of(one) for one in facts["answers"])
 
-    @_require.spelled
+    @_require.check_options
     def plan(self, work: Sequence[Any], *, epsilon: float, together: bool = True) -> BudgetPlan:
         """Split epsilon among questions and models so that the weighted error is least; free until the plan's
         `run`, which asks the server piece by piece."""
@@ -119,7 +119,7 @@ class RemoteSession(RemoteReader):
             lambda: BudgetPlan(self, facts["epsilon"], tuple(item_of(item) for item in facts["items"]))
         )()
 
-    @_require.spelled
+    @_require.check_options
     def explain(
         self,
         text: str | None = None,
@@ -134,7 +134,7 @@ class RemoteSession(RemoteReader):
         terms = sent({"audience": audience, "delta": delta, **options})
         return understood(explanation_of)(self.call("POST", "/explain", sql=text, **terms))
 
-    @_require.spelled
+    @_require.check_options
     def cut_off(
         self,
         *,
@@ -159,7 +159,7 @@ class RemoteSession(RemoteReader):
         facts = self.call("POST", "/live", mechanism=described(interactive))
         return RemoteHandle(self, facts["number"], described_of(facts["mechanism"]))
 
-    @_require.spelled
+    @_require.check_options
     def feed(self, live: Any, *, number: int | None = None) -> Fed:
         """Let a live mechanism go on with the server's table: its next version. Free.
 
@@ -180,7 +180,7 @@ class RemoteSession(RemoteReader):
         resumed = RemoteHandle(self, facts["number"], described_of(facts["mechanism"]))
         return Fed(RemoteWatch(resumed) if isinstance(live, RemoteWatch) else resumed, release)
 
-    @_require.spelled
+    @_require.check_options
     def watch(
         self,
         threshold: int,
@@ -210,7 +210,7 @@ class RemoteSession(RemoteReader):
         facts = self.call("POST", "/watches", threshold=threshold, **sent(terms))
         return RemoteWatch(RemoteHandle(self, facts["number"], described_of(facts["mechanism"])))
 
-    @_require.spelled
+    @_require.check_options
     def stream(
         self,
         text: str,
@@ -244,7 +244,7 @@ class RemoteSession(RemoteReader):
             number = self.call("POST", "/streams", sql=text, **sent(terms))["number"]
         return RemoteStream(self, int(number or 0))
 
-    @_require.spelled
+    @_require.check_options
     def fit(
         self,
         estimator: Any,
@@ -283,7 +283,7 @@ class RemoteSession(RemoteReader):
         sent_body = {"seconds": seconds, work: self._body(body)}
         return Job(self.server, self.server.call("POST", f"/datasets/{self.name}/jobs", sent_body)["id"])
 
-    @_require.spelled
+    @_require.check_options
     def synthesize(
         self,
         rows: int | None = None,

@@ -87,11 +87,12 @@ class Accounts:
         return accounts
 
     def preview(
-        self, event: Event, periods: tuple[str, ...] = (), asked: RequestedPrice | None = None
+        self, event: Event, periods: tuple[str, ...] = (), requested_price: RequestedPrice | None = None
     ) -> FilterPreview:
         """Return what `event` would do to the account on which the least of it fits."""
         views = [
-            account.rule.preview(account.spent, item) for account, item in self.priced(event, periods, asked)
+            account.rule.preview(account.spent, item)
+            for account, item in self.priced(event, periods, requested_price)
         ]
         return min(views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits))
 
@@ -99,7 +100,7 @@ class Accounts:
         self,
         event: Event,
         periods: tuple[str, ...] = (),
-        asked: RequestedPrice | None = None,
+        requested_price: RequestedPrice | None = None,
         *,
         elsewhere: bool = False,
     ) -> dict[str, Any]:
@@ -109,7 +110,7 @@ class Accounts:
         What was released `elsewhere` may come first, but then it came before the budget: it does not fix the
         split of delta.
         """
-        priced = self.priced(event, periods, asked, elsewhere=elsewhere)
+        priced = self.priced(event, periods, requested_price, elsewhere=elsewhere)
         after = [_charge(account, item, self.budget) for account, item in priced]
         facts = charges.cap_of(priced[0][1], charges.cap_name(self.owner))
         if self.budget.per is not None:
@@ -202,7 +203,7 @@ class Accounts:
         self,
         event: Event,
         periods: tuple[str, ...] = (),
-        asked: RequestedPrice | None = None,
+        requested_price: RequestedPrice | None = None,
         *,
         elsewhere: bool = False,
     ) -> list[tuple[Account, Item]]:
@@ -211,12 +212,14 @@ class Accounts:
         per = self.budget.per
         if per is None:
             fresh = not elsewhere and charges.last_charge(self.ledger, self.owner) is None
-            return [_choice(accounts[0], event, asked, fresh=fresh)]
+            return [_choice(accounts[0], event, requested_price, fresh=fresh)]
         cut, total = (accounts, []) if per.limit is None else (accounts[:-1], accounts[-1:])
         seen = self._seen_by_one(event, periods)
         fullest = max(cut, key=lambda account: account.used)
-        item = caps.choose(fullest.rule, fullest.spent, seen, asked if seen is event else None)
-        return [(account, item) for account in cut] + [_choice(account, event, asked) for account in total]
+        item = caps.choose(fullest.rule, fullest.spent, seen, requested_price if seen is event else None)
+        return [(account, item) for account in cut] + [
+            _choice(account, event, requested_price) for account in total
+        ]
 
     def _seen_by_one(self, event: Event, periods: tuple[str, ...]) -> Event:
         """Return what an event costs someone whose rows *within one period* change.
@@ -303,13 +306,13 @@ def periods_read(body: dict[str, Any], budget: Budget) -> tuple[str, ...]:
 
 
 def _choice(
-    account: Account, event: Event, asked: RequestedPrice | None, *, fresh: bool = False
+    account: Account, event: Event, requested_price: RequestedPrice | None, *, fresh: bool = False
 ) -> tuple[Account, Item]:
     """Return the account and the price that an event has there; the first charge also fixes how the account
     splits its delta."""
     if not fresh:
-        return account, caps.choose(account.rule, account.spent, event, asked)
-    rule, item = caps.first(account.rule, event, asked)
+        return account, caps.choose(account.rule, account.spent, event, requested_price)
+    rule, item = caps.first(account.rule, event, requested_price)
     return Account(account.of, rule, rule.start()), item
 
 

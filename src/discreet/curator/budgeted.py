@@ -193,16 +193,16 @@ class BudgetedDataset:
         return max(accounts[:-1] if limited else accounts, key=lambda account: account.used)
 
     def preview(
-        self, event: Event, *, analyst: str = STEWARD, asked: RequestedPrice | None = None
+        self, event: Event, *, analyst: str = STEWARD, requested_price: RequestedPrice | None = None
     ) -> FilterPreview:
         """Return what an event would cost the dataset, or an analyst's own account. Touches no data.
 
         Whether it is admitted, and how many more of it would be, takes both accounts into account; the
-        numbers are the analyst's own. `asked` is the (epsilon, delta) it was asked with, where it was:
-        `asked_of(mechanism)`.
+        numbers are the analyst's own. `requested_price` is the (epsilon, delta) it was asked with, where it
+        was: `requested_price_of(mechanism)`.
         """
         owners = self._accounts_for(self.ledger, analyst, self._in_force(self.ledger))
-        views = [accounts.preview(event, self.periods, asked) for accounts in owners]
+        views = [accounts.preview(event, self.periods, requested_price) for accounts in owners]
         tightest = min(
             views, key=lambda view: (view.admitted, float("inf") if view.fits is None else view.fits)
         )
@@ -250,7 +250,7 @@ class BudgetedDataset:
         claim."""
         return books.verify(self.ledger, anchor) or self.vault.problems()
 
-    def _prepare(self, event: Event, analyst: str, asked: RequestedPrice | None = None) -> None:
+    def _prepare(self, event: Event, analyst: str, requested_price: RequestedPrice | None = None) -> None:
         """Let the accountant work before the ledger is locked: under the lock, what it found is looked up in
         its caches.
 
@@ -265,10 +265,15 @@ class BudgetedDataset:
             if math.isfinite(price.sums[0]):
                 return
             for accounts in self._accounts_for(self.ledger, analyst, policy):
-                accounts.admit(event, self.periods, asked)
+                accounts.admit(event, self.periods, requested_price)
 
     def _charge(
-        self, writer: Writer, event: Event, analyst: str, asked: RequestedPrice | None = None, **facts: Any
+        self,
+        writer: Writer,
+        event: Event,
+        analyst: str,
+        requested_price: RequestedPrice | None = None,
+        **facts: Any,
     ) -> Entry:
         if not isinstance(event, Event):
             raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
@@ -284,7 +289,13 @@ class BudgetedDataset:
         # Read and verified once: nobody else can write while this transaction is open.
         policy = self._latest = self._in_force(writer)
         return self._write_charge(
-            writer, books.SPENDING, body, event, policy, self._accounts_for(writer, analyst, policy), asked
+            writer,
+            books.SPENDING,
+            body,
+            event,
+            policy,
+            self._accounts_for(writer, analyst, policy),
+            requested_price,
         )
 
     def _accounts_for(self, ledger: Ledger | Writer, analyst: str, policy: Policy) -> list[Accounts]:
@@ -302,13 +313,13 @@ class BudgetedDataset:
         event: Event,
         policy: Policy,
         owners: list[Accounts],
-        asked: RequestedPrice | None = None,
+        requested_price: RequestedPrice | None = None,
     ) -> Entry:
         """Write the entry of a charge, and all running totals; refused, and nothing written, if one account
         does not admit it."""
         body = body | periods_field(policy.budget, self.periods)
         for accounts in owners:
-            body |= _admitted(accounts, event, self.periods, asked, body, len(owners) > 1)
+            body |= _admitted(accounts, event, self.periods, requested_price, body, len(owners) > 1)
         entry = writer.append(kind, body, topic=body["analyst"])
         for accounts in owners:
             accounts.post(writer, event, entry, self.periods)
@@ -319,14 +330,14 @@ def _admitted(
     accounts: Accounts,
     event: Event,
     periods: tuple[str, ...],
-    asked: RequestedPrice | None,
+    requested_price: RequestedPrice | None,
     body: dict[str, Any],
     has_own: bool,
 ) -> dict[str, Any]:
     """Let an account admit an event; an analyst with a budget of their own is not told what others have spent
     of the dataset's."""
     try:
-        return accounts.admit(event, periods, asked, elsewhere=bool(body.get("elsewhere")))
+        return accounts.admit(event, periods, requested_price, elsewhere=bool(body.get("elsewhere")))
     except BudgetExceeded:
         if not has_own or accounts.owner is not None:
             raise

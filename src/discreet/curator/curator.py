@@ -14,7 +14,7 @@ from typing import Any
 from .. import _require
 from .._errors import DescriptionError, InvalidInput, ReleaseFailed
 from .._public import Public
-from ..accounting.caps import asked_of
+from ..accounting.caps import requested_price_of
 from ..mechanisms.protocols import Interactive, Mechanism, Release, SecretlyStepped, Stepped, as_of
 from . import books, limits, sealed_runs, segments, values
 from .accounts import periods_field
@@ -58,8 +58,8 @@ class Curator(BudgetedDataset):
         described = description_of(mechanism)
         limits.check(mechanism, described, text)
         key = None if described is None else self._question(getattr(mechanism, "key", described))
-        asked = asked_of(mechanism)
-        self._prepare(mechanism.event, analyst, asked)
+        requested_price = requested_price_of(mechanism)
+        self._prepare(mechanism.event, analyst, requested_price)
         with self.ledger.writing() as writer:
             if self.withheld is not None and described is not None and not fresh:
                 asks = question_key(getattr(mechanism, "key", described))
@@ -68,7 +68,13 @@ class Curator(BudgetedDataset):
             if stored is not None:
                 return self._serve(writer, stored, mechanism, analyst, text)
             charge = self._charge(
-                writer, mechanism.event, analyst, asked, text=text, mechanism=described, trusted=key is None
+                writer,
+                mechanism.event,
+                analyst,
+                requested_price,
+                text=text,
+                mechanism=described,
+                trusted=key is None,
             )
         return self._run(mechanism, charge, key)
 
@@ -80,13 +86,18 @@ class Curator(BudgetedDataset):
         check_mechanism(interactive, self.source, Interactive, "it is asked with `ask`")
         described = description_of(interactive)
         limits.check(interactive, described)
-        asked = asked_of(interactive)
+        requested_price = requested_price_of(interactive)
         if getattr(interactive, "blob_size", None) is not None:
             self.vault.blobs.check()
-        self._prepare(interactive.event, analyst, asked)
+        self._prepare(interactive.event, analyst, requested_price)
         with self.ledger.writing() as writer:
             charge = self._charge(
-                writer, interactive.event, analyst, asked, mechanism=described, trusted=described is None
+                writer,
+                interactive.event,
+                analyst,
+                requested_price,
+                mechanism=described,
+                trusted=described is None,
             )
         try:
             return InteractiveHandle.begin(self.ledger, self.source, interactive, charge, self._entropy)
@@ -219,7 +230,9 @@ class Curator(BudgetedDataset):
             body = {"event": mechanism.event.to_json(), "analyst": analyst, "release": stored.seq}
             body |= {} if text is None else {"text": text}
             own = self._accounts_for(writer, analyst, policy)[1:]
-            self._write_charge(writer, books.SERVED, body, mechanism.event, policy, own, asked_of(mechanism))
+            self._write_charge(
+                writer, books.SERVED, body, mechanism.event, policy, own, requested_price_of(mechanism)
+            )
         value, errors = values.decode(stored.body["value"]), stored.body.get("errors")
         # in the words of who asks now, not of who asked first
         if hasattr(mechanism, "restated"):

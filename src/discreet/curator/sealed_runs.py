@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _require
 from .._errors import InvalidInput, LedgerError
 from ..accounting import events
-from ..accounting.caps import asked_of
+from ..accounting.caps import requested_price_of
 from ..mechanisms.protocols import Release, SecretlyStepped, SecretRun, check_source, rehearse
 from .accounts import periods_field
 from .charges import SPENDING
@@ -113,12 +113,12 @@ def _wait(moment: float | None) -> None:
 
 def _begun(curator: Curator, mechanism: SecretlyStepped, analyst: str, text: str | None) -> Entry:
     """Charge a new run, and return its charge."""
-    asked = asked_of(mechanism)
-    curator._prepare(mechanism.event, analyst, asked)
+    requested_price = requested_price_of(mechanism)
+    curator._prepare(mechanism.event, analyst, requested_price)
     with curator.ledger.writing() as writer:
         facts = {"text": text, "trusted": True, "rounds": mechanism.length, "size": mechanism.blob_size}
         return curator._charge(
-            writer, mechanism.event, analyst, asked, **facts, identity=identity_of(mechanism)
+            writer, mechanism.event, analyst, requested_price, **facts, identity=identity_of(mechanism)
         )
 
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _require
 from .._errors import InvalidInput, LedgerError, NotPrivate
 from ..accounting import events
-from ..accounting.caps import asked_of
+from ..accounting.caps import requested_price_of
 from ..mechanisms.protocols import AnySource, Release, Run, Stepped, check_source, rehearse
 from .accounts import periods_field
 from .charges import SPENDING
@@ -96,11 +96,16 @@ def train(
         every = mechanism.length
     else:
         _multiple(every, mechanism.period)
-    curator._prepare(mechanism.event, analyst, asked_of(mechanism))
+    curator._prepare(mechanism.event, analyst, requested_price_of(mechanism))
     with curator.ledger.writing() as writer:
         facts = {"text": text, "trusted": True, "steps": mechanism.length, "during": list(curator.periods)}
         charge = curator._charge(
-            writer, mechanism.event, analyst, asked_of(mechanism), **facts, identity=identity_of(mechanism)
+            writer,
+            mechanism.event,
+            analyst,
+            requested_price_of(mechanism),
+            **facts,
+            identity=identity_of(mechanism),
         )
     work = Work(curator, mechanism, charge, path)
     part = work.guarded(lambda: mechanism.start(curator.source, entropy=curator._entropy))

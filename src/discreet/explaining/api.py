@@ -46,7 +46,7 @@ class Spending:
         return _stated(amount, self.delta, self.neighbors)
 
 
-@_require.spelled
+@_require.check_options
 def explain(
     subject: Any,
     *,

@@ -62,7 +62,7 @@ class DPClassifier(ClassifierMixin, SGDEstimator):  # type: ignore[misc]
 
     _loss = nn.CrossEntropyLoss
 
-    @_require.spelled
+    @_require.check_options
     def __init__(
         self,
         module: Callable[[int, int], nn.Module] | nn.Module | None = None,
@@ -143,7 +143,7 @@ class SGDLogisticRegression(DPClassifier):
     # A linear model has neither.
     module, hidden = None, ()
 
-    @_require.spelled
+    @_require.check_options
     def __init__(
         self,
         *,
@@ -198,7 +198,7 @@ class DPRegressor(RegressorMixin, SGDEstimator):  # type: ignore[misc]
 
     _loss = nn.MSELoss
 
-    @_require.spelled
+    @_require.check_options
     def __init__(
         self,
         module: Callable[[int, int], nn.Module] | nn.Module | None = None,

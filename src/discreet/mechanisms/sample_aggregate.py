@@ -315,12 +315,14 @@ class SubsampleAggregateStable:
         order = sampling.permutation(len(units), entropy)
         table, units = table.take(pa.array(order)), units[order]
         seen = np.zeros(number, np.int64)
-        counts: dict[Spelled, int] = {spelled(None): 0}
+        counts: dict[CanonicalAnswer, int] = {canonical_answer(None): 0}
         rate = self.exact_rate
         for _ in range(self.count):
             kept = sampling.poisson_subset(number, rate, entropy)
             seen[kept] += 1
-            answer = spelled(quietly(self.function, _rows_of(table, units, kept, number, names is None)))
+            answer = canonical_answer(
+                quietly(self.function, _rows_of(table, units, kept, number, names is None))
+            )
             counts[answer] = counts.get(answer, 0) + 1
         ranked = sorted(counts.values(), reverse=True)
         lead = ranked[0] - (ranked[1] if len(ranked) > 1 else 0)
@@ -386,10 +388,10 @@ def quietly(function: Callable[[Any], Any], part: Any) -> Any:
     return answer
 
 
-Spelled = tuple[Any, str]
+CanonicalAnswer = tuple[Any, str]
 
 
-def spelled(answer: Any) -> Spelled:
+def canonical_answer(answer: Any) -> CanonicalAnswer:
     """Return an answer with its spelling: 0.0 and -0.0 are equal, and so are 1 and True, but which of them
     leaves would be one subsample's word."""
     try:

@@ -185,14 +185,14 @@ def cost_epsilon(aggregator: Any, history: Iterable[Recorded], delta: float) -> 
     return min(rdp_to_epsilon(order, rdp, delta) for order, rdp in costs.items())
 
 
-def spelled(record: Recorded, classes: int) -> str:
+def record_text(record: Recorded, classes: int) -> str:
     """Return a record for a sealed state, of a length that depends on the number of classes alone."""
     numbers = [record.compared or 0, *(record.counts or (0,) * classes)]
     flags = f"{int(record.compared is not None)}{int(record.counts is not None)}"
     return flags + "".join(f"{number + (1 << 31):0{_DIGITS}x}" for number in numbers)
 
 
-def recalled(text: str) -> Recorded:
+def parse_record(text: str) -> Recorded:
     numbers = [int(text[i : i + _DIGITS], 16) - (1 << 31) for i in range(2, len(text), _DIGITS)]
     return Recorded(numbers[0] if text[0] == "1" else None, tuple(numbers[1:]) if text[1] == "1" else None)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlglot import exp
 
-from .._require import meant
+from .._require import did_you_mean
 from ..tables.semantics import INTEGERS
 from .advice import FUNCTIONS, why_not
 from .domain import Kind
@@ -383,7 +383,7 @@ class Binder:
             return make("clamp", *(self(arg) for arg in args))
         if name == "mod" and len(args) == 2:
             return make("%", self(args[0]), self(args[1]))
-        advice = f"{meant(name, FUNCTIONS).strip()} See docs/sql.md for the list.".strip()
+        advice = f"{did_you_mean(name, FUNCTIONS).strip()} See docs/sql.md for the list.".strip()
         raise refuse(node, f"the function {str(node.this)[:60]!r} is not known", advice)
 
 
@@ -497,7 +497,7 @@ def _listed(x: Expr, constant: Expr, written: Node) -> None:
     if constant.content in values:
         return
     sample = ", ".join(repr(value) for value in values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
-    near = meant(str(constant.content), values) if x.domain.kind is Kind.TEXT else ""
+    near = did_you_mean(str(constant.content), values) if x.domain.kind is Kind.TEXT else ""
     at = written if position(written)[0] is not None else written.parent
     raise refuse(at, f"{constant.content!r} is not among the declared values ({sample})", near.strip())
 

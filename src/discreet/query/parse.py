@@ -10,7 +10,7 @@ import sqlglot
 from sqlglot import exp
 from sqlglot.errors import SqlglotError
 
-from .._require import meant
+from .._require import did_you_mean
 from .._text import is_text
 from .advice import FUNCTIONS
 from .errors import Node, QueryError, refuse
@@ -81,7 +81,7 @@ def _syntax(error: SqlglotError, text: str) -> QueryError:
     suspects += [word for word in words if word[0] <= offset][-2:]
     for at, word in suspects:
         is_keyword = word.upper() in _KEYWORDS or word.upper() in FUNCTIONS
-        near = "" if is_keyword else meant(word, _STARTS if at == first[0] else _KEYWORDS)
+        near = "" if is_keyword else did_you_mean(word, _STARTS if at == first[0] else _KEYWORDS)
         if near:
             return _at(text, at, f"{word[:40]!r} is not understood.{near}")
     highlight = str(details.get("highlight") or "")[:40]

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from sqlglot import exp
 
 from .._public import Public, Text
-from .._require import meant
+from .._require import did_you_mean
 from .binder import Binder
 from .clauses import named, only
 from .domain import Kind, declared
@@ -139,7 +139,7 @@ class Relations:
             others = [t for t in public.tables if t.name.lower() == name]
             if not others:
                 names = [public.table, *(t.name for t in public.tables)]
-                advice = f"{meant(item.name, names).strip()} There is: {', '.join(names)}.".strip()
+                advice = f"{did_you_mean(item.name, names).strip()} There is: {', '.join(names)}.".strip()
                 raise refuse(item, f"there is no table {item.name!r}", advice)
             (other,) = others
             scan = Scan(

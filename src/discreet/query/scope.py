@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping
 
 from sqlglot import exp
 
-from .._require import meant
+from .._require import did_you_mean
 from .errors import Node, position, refuse
 from .nodes import Expr
 from .spelling import quoted
@@ -38,7 +38,7 @@ class Scope:
             raise refuse(node, f"{node.sql(dialect='duckdb')} has too many parts", "Write table.column.")
         if alias:
             if alias.lower() not in self.tables:
-                advice = f"There is: {', '.join(self.aliases)}.{meant(alias, self.aliases)}"
+                advice = f"There is: {', '.join(self.aliases)}.{did_you_mean(alias, self.aliases)}"
                 raise refuse(node, f"there is no table {alias!r} in FROM", advice)
             matches = [
                 columns[name.lower()] for columns in [self.tables[alias.lower()]] if name.lower() in columns
@@ -53,7 +53,7 @@ class Scope:
             advice = (
                 "Bounds and categories are never read off the data: the steward declares them, in the schema."
             )
-            near = meant(name, self.columns).strip() or self._longer(name) or self._value(node)
+            near = did_you_mean(name, self.columns).strip() or self._longer(name) or self._value(node)
             raise refuse(
                 _first_mention(node),
                 f"nothing is declared of a column {name!r}",

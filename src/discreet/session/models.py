@@ -24,7 +24,7 @@ class Models(SessionBase):
 
     __slots__ = ()
 
-    @_require.spelled
+    @_require.check_options
     def train(
         self,
         trainer: Stepped,
@@ -47,7 +47,7 @@ class Models(SessionBase):
             self.curator, trainer, checkpoint, every=every, analyst=self.analyst, text=text, progress=progress
         )
 
-    @_require.spelled
+    @_require.check_options
     def resume(
         self,
         trainer: Stepped,
@@ -64,7 +64,7 @@ class Models(SessionBase):
             self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=progress
         )
 
-    @_require.spelled
+    @_require.check_options
     def fit(
         self,
         estimator: Any,
@@ -121,7 +121,7 @@ class Models(SessionBase):
             release = self.curator.ask(mechanism, analyst=self.analyst, text=note)
         return estimator.adopt(release, mechanism)
 
-    @_require.spelled
+    @_require.check_options
     def teach(
         self,
         learner: Any,
@@ -169,7 +169,7 @@ class Models(SessionBase):
 
         return preview(self, learner, options)
 
-    @_require.spelled
+    @_require.check_options
     def synthesize(
         self,
         rows: int | None = None,

@@ -27,7 +27,7 @@ class OpenMechanisms(SessionBase):
 
     __slots__ = ()
 
-    @_require.spelled
+    @_require.check_options
     def watch(
         self,
         threshold: int,
@@ -70,7 +70,7 @@ class OpenMechanisms(SessionBase):
             else self.curator.resume(vector, number, analyst=self.analyst)
         )
 
-    @_require.spelled
+    @_require.check_options
     def stream(
         self,
         text: str,
@@ -106,7 +106,7 @@ class OpenMechanisms(SessionBase):
         options = {name: value for name, value in locals().items() if name not in ("self", "open_stream")}
         return open_stream(self, options.pop("text"), options.pop("number"), **options)
 
-    @_require.spelled
+    @_require.check_options
     def online(
         self,
         loss: Any,
@@ -139,7 +139,7 @@ class OpenMechanisms(SessionBase):
         options = {name: value for name, value in locals().items() if name not in ("self", "open_learner")}
         return open_learner(self, options.pop("loss"), options.pop("number"), **options)
 
-    @_require.spelled
+    @_require.check_options
     def feed(self, live: Any, *, number: int | None = None) -> Fed:
         """Let a live mechanism go on with this session's table: the next version, or a batch of new rows.
 

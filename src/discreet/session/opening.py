@@ -39,7 +39,7 @@ from .session import Session
 TRIAL = ":memory:"
 
 
-@_require.spelled
+@_require.check_options
 def open(
     data: Any,
     *,

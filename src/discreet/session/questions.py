@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from .. import _require
 from .._errors import InvalidInput
 from .._require import Real
-from ..accounting.caps import asked_of
+from ..accounting.caps import requested_price_of
 from ..query import Answer, Query, cut_off_sql
 from .base import SessionBase
 from .previews import QueryPreview
@@ -25,7 +25,7 @@ class Questions(SessionBase):
 
     __slots__ = ()
 
-    @_require.spelled
+    @_require.check_options
     def sql(
         self,
         text: str,
@@ -57,7 +57,7 @@ class Questions(SessionBase):
         answer: Answer = release.value[0] if isinstance(release.value, tuple) else release.value
         return answer
 
-    @_require.spelled
+    @_require.check_options
     def workload(
         self,
         queries: Sequence[str],
@@ -81,7 +81,7 @@ class Questions(SessionBase):
         ).value
         return answers
 
-    @_require.spelled
+    @_require.check_options
     def preview(
         self,
         text: str | Sequence[str],
@@ -110,17 +110,21 @@ class Questions(SessionBase):
                     "a workload is asked by price: epsilon, delta, rho and rows. Nothing was charged."
                 )
             query = self._workload(text, epsilon=epsilon, rho=rho, delta=delta, rows=rows)
-            cost = self.curator.preview(query.event, analyst=self.analyst, asked=asked_of(query))
+            cost = self.curator.preview(
+                query.event, analyst=self.analyst, requested_price=requested_price_of(query)
+            )
             return QueryPreview(query.preview(confidence), cost)
         terms = Terms(epsilon, rho, within, confidence, delta, noise, rows, groups, weights, other)
         query = self._query(text, terms)
-        cost = self.curator.preview(query.event, analyst=self.analyst, asked=asked_of(query))
+        cost = self.curator.preview(
+            query.event, analyst=self.analyst, requested_price=requested_price_of(query)
+        )
         query_preview = (
             query.preview(confidence) if isinstance(query, Query) else query.preview_of_one(confidence)
         )
         return QueryPreview(query_preview, cost)
 
-    @_require.spelled
+    @_require.check_options
     def cut_off(
         self,
         *,
@@ -142,7 +146,7 @@ class Questions(SessionBase):
         text = cut_off_sql(self.public, rows, groups, by, where)
         return self.sql(text, epsilon=epsilon, within=within, delta=delta)
 
-    @_require.spelled
+    @_require.check_options
     def plan(self, work: Sequence[Any], *, epsilon: float, together: bool = True) -> BudgetPlan:
         """Split epsilon among questions and models so that the weighted error is least; free until the plan's
         `run`. See `planning.plan`."""
@@ -150,7 +154,7 @@ class Questions(SessionBase):
 
         return plan(self, work, epsilon=epsilon, together=together)
 
-    @_require.spelled
+    @_require.check_options
     def explain(
         self,
         text: str | None = None,

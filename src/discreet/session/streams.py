@@ -61,7 +61,7 @@ class Stream:
             )
         return cls(session, mechanism, session.curator.start(mechanism, analyst=session.analyst).number)
 
-    @_require.spelled
+    @_require.check_options
     def feed(self, rows: Any = None, *, tick: str | None = None) -> Release:
         """Close one tick with its rows: a data frame, an Arrow table, a mapping of columns, a file, a
         `tables.Database`, "postgresql://...::table" or a Spark DataFrame; an empty one is a tick as well.

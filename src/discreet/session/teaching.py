@@ -15,7 +15,7 @@ from .._errors import InvalidInput
 from .._public import Boolean, Categories
 from ..accounting import Event, basic
 from ..accounting import epsilon as epsilon_of
-from ..accounting.caps import asked_of
+from ..accounting.caps import requested_price_of
 from ..accounting.filters import FilterPreview
 from ..curator import InteractiveHandle
 from ..mechanisms import stable_votes, vote_cost, votes
@@ -247,7 +247,9 @@ def preview(session: SessionBase, learner: Any, options: Mapping[str, Any]) -> T
     if "teachers" not in options:
         raise InvalidInput("say how many teachers there are, teachers=250. Nothing was charged.")
     mechanism, _ = build_mechanism(session, learner, **(defaults | {"workers": 1} | dict(options)))
-    cost = session.curator.preview(mechanism.event, analyst=session.analyst, asked=asked_of(mechanism))
+    cost = session.curator.preview(
+        mechanism.event, analyst=session.analyst, requested_price=requested_price_of(mechanism)
+    )
     epsilon = tightest_epsilon(mechanism.event, mechanism.delta)
     return TeachingPreview(mechanism, epsilon, mechanism.error(), cost)
 

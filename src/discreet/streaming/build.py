@@ -20,7 +20,7 @@ from .records import ticks_of
 _SHORT, _FULL = 64, 512
 
 
-@_require.spelled
+@_require.check_options
 def counter(
     public: Public,
     statistic: Statistic,

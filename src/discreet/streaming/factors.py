@@ -58,7 +58,7 @@ class ErrorFactors(_Pair):
         return f"ErrorFactors(max={self.max:.6g}, rms={self.rms:.6g}, minimizes={self.minimizes!r})"
 
 
-@_require.spelled
+@_require.check_options
 def error_factors(
     strategy: str | Any, steps: int, *, minimize: str = "max", buffers: int = 4, bands: int | None = None
 ) -> ErrorFactors:
@@ -86,7 +86,7 @@ def error_factors(
     )
 
 
-@_require.spelled
+@_require.check_options
 def named(
     name: str, steps: int, *, minimize: str = "max", buffers: int = 4, bands: int | None = None
 ) -> StreamStrategy:

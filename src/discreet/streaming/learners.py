@@ -250,7 +250,7 @@ class OnlineLearner:
         )
 
 
-@_require.spelled
+@_require.check_options
 def learner(
     public: Public,
     loss: Loss,

@@ -101,7 +101,9 @@ def compared(
     if len(copy.columns) < 2:
         raise InvalidInput("a copy with one column has no pairs to compare.")
     if target is not None and (not isinstance(target, str) or target not in copy.columns):
-        raise InvalidInput(f"{target!r} is no column of the copy.{_require.meant(target, copy.columns)}")
+        raise InvalidInput(
+            f"{target!r} is no column of the copy.{_require.did_you_mean(target, copy.columns)}"
+        )
     random = np.random.default_rng(int(seed))
     domain = copy.fitted.domain
     cells = count(source, domain, source.public.unit.rows or 1, Entropy())

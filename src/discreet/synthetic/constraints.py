@@ -76,7 +76,7 @@ class Constraint:
             if name not in domain.names:
                 raise InvalidInput(
                     f"the constraint '{self}' names {name!r}, which is no column of the copy."
-                    f"{_require.meant(name, domain.names)} Nothing was charged."
+                    f"{_require.did_you_mean(name, domain.names)} Nothing was charged."
                 )
         kinds = [type(public.fact(name)) for name in (self.left, self.right)]
         if kinds not in ([Bounds, Bounds], [Dates, Dates]):

@@ -118,7 +118,7 @@ class SyntheticCopy:
         for name, value in mapping(given=given).items():
             if name not in codings:
                 raise InvalidInput(
-                    f"{name!r} is no column of the copy.{_require.meant(name, codings)} It has: "
+                    f"{name!r} is no column of the copy.{_require.did_you_mean(name, codings)} It has: "
                     f"{', '.join(codings)}."
                 )
             fixed[self.columns.index(name)] = code_of_value(codings[name], value)
@@ -340,7 +340,7 @@ def code_of_value(coding: Coding, value: Any) -> int:
         return coding.size - 1
     if isinstance(fact, Categories):
         if not isinstance(value, str | int) or isinstance(value, bool) or value not in fact.values:
-            near = _require.meant(str(value), map(str, fact.values))
+            near = _require.did_you_mean(str(value), map(str, fact.values))
             raise InvalidInput(f"{value!r} is no declared value of column {coding.column!r}.{near}")
         return fact.values.index(value)
     if isinstance(fact, Boolean):

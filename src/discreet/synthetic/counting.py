@@ -110,8 +110,8 @@ class MarginalCounts:
         _require.integer(rows=self.rows, at_least=1)
         if unknown := [name for name in self.columns if name not in self.domain.names]:
             raise InvalidInput(
-                f"{unknown[0]!r} is no column of the domain.{_require.meant(unknown[0], self.domain.names)} "
-                f"Nothing was read."
+                f"{unknown[0]!r} is no column of the domain."
+                f"{_require.did_you_mean(unknown[0], self.domain.names)} Nothing was read."
             )
 
     def length(self, public: Public) -> int:

@@ -99,7 +99,7 @@ class Domain:
             if name not in wanted:
                 raise InvalidInput(
                     f"bins or missing names {name!r}, which is no column of the copy."
-                    f"{_require.meant(name, wanted)} Nothing was charged."
+                    f"{_require.did_you_mean(name, wanted)} Nothing was charged."
                 )
         if not wanted:
             raise InvalidInput(

@@ -77,9 +77,9 @@ def child_of(public: Public, name: str) -> Related:
             return other
     names = [other.name for other in private]
     raise InvalidInput(
-        f"{name!r} is no private table beside {public.table!r}.{_require.meant(name, names)} Nothing was "
-        f"charged. Declare it in the schema: Related(name={name!r}, private=True, unit='person_id', ...), "
-        f"and open the data with unit='person_id'."
+        f"{name!r} is no private table beside {public.table!r}.{_require.did_you_mean(name, names)} Nothing "
+        f"was charged. Declare it in the schema: Related(name={name!r}, private=True, unit='person_id', "
+        f"...), and open the data with unit='person_id'."
     )
 
 

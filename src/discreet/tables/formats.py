@@ -78,7 +78,7 @@ def format_of(file: Path) -> Format:
         raise InvalidInput(f"[format] must be a table, got {type(section).__name__}. Nothing was opened.")
     if unknown := sorted(set(section) - FIELDS):
         raise InvalidInput(
-            f"[format] has no entry {unknown[0]!r}.{_require.meant(unknown[0], FIELDS)} It may have "
+            f"[format] has no entry {unknown[0]!r}.{_require.did_you_mean(unknown[0], FIELDS)} It may have "
             f"{', '.join(sorted(FIELDS))}."
         )
     return Format(**section)

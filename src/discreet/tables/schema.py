@@ -205,7 +205,7 @@ def _check_entries(where: str, body: Any, allowed: set[str]) -> None:
     if not isinstance(body, dict):
         raise InvalidInput(f"{where} must be a table, got {type(body).__name__}. Nothing was opened.")
     if unknown := sorted(set(body) - allowed):
-        near = _require.meant(unknown[0], allowed)
+        near = _require.did_you_mean(unknown[0], allowed)
         raise InvalidInput(
             f"{where} has no entry {unknown[0]!r}.{near} It may have {', '.join(sorted(allowed))}."
         )

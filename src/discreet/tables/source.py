@@ -52,14 +52,14 @@ class Memory:
         self._discreet_engine: Any = None
         missing = [name for name, _ in self._public.schema if name not in self._table.column_names]
         if missing:
-            near = _require.meant(missing[0], self._table.column_names)
+            near = _require.did_you_mean(missing[0], self._table.column_names)
             raise InvalidInput(
                 f"the schema declares {missing[0]!r}, and the table has no such column.{near} It "
                 f"has: {', '.join(self._table.column_names)}."
             )
         unit = self._public.unit.column
         if unit is not None and unit not in self._table.column_names:
-            near = _require.meant(unit, self._table.column_names)
+            near = _require.did_you_mean(unit, self._table.column_names)
             raise InvalidInput(
                 f"the unit's column {unit!r} is not in the table.{near} It has: "
                 f"{', '.join(self._table.column_names)}."

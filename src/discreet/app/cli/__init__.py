@@ -23,7 +23,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from ... import __version__
 from ..._errors import BudgetExceeded, DiscreetError, InvalidInput, MissingExtra, ReleaseFailed
-from ..._require import meant
+from ..._require import did_you_mean
 from ..._text import visible
 from .words import in_shell_words
 
@@ -150,7 +150,7 @@ class LazyGroup(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name = args[0]
         if name not in COMMANDS:
-            ctx.fail(f"No such command {name!r}.{meant(name, COMMANDS)}")
+            ctx.fail(f"No such command {name!r}.{did_you_mean(name, COMMANDS)}")
         return name, load(name), args[1:]
 
 

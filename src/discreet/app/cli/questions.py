@@ -88,7 +88,9 @@ def _unit(names: list[str]) -> str:
     column = _ask_until(
         "Which column tells people apart?",
         lambda text: _unquoted(text) in columns,
-        hint=lambda text: _require.meant(_unquoted(text), columns) or f" It is one of: {', '.join(columns)}.",
+        hint=lambda text: (
+            _require.did_you_mean(_unquoted(text), columns) or f" It is one of: {', '.join(columns)}."
+        ),
     )
     rows = _number("How many rows of one person may count in one group of an answer?", 10)
     groups = _number("In how many groups may one person count?", 3)

@@ -7,7 +7,7 @@ from typing import Any
 from ... import _registry
 from ..._errors import DiscreetError, InvalidInput
 from ..._public import Public
-from ...accounting.caps import asked_of
+from ...accounting.caps import requested_price_of
 from ...curator import STEWARD, values
 from ...mechanisms.protocols import Interactive, Mechanism, Release
 from ...session import Session, Watch
@@ -60,7 +60,9 @@ def preview(desk: Desk, request: Request) -> Result:
     described = options.pop("mechanism", None)
     if described is not None:
         mechanism = mechanism_of(described, session.public, (Mechanism, Interactive))
-        cost = session.curator.preview(mechanism.event, analyst=session.analyst, asked=asked_of(mechanism))
+        cost = session.curator.preview(
+            mechanism.event, analyst=session.analyst, requested_price=requested_price_of(mechanism)
+        )
         return {"event": mechanism.event.to_json(), "admitted": cost.admitted, "fits": cost.fits,
                 "budget": requests.cost_json(cost)}  # fmt: skip
     text = options.pop("sql", None)

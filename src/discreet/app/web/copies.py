@@ -15,7 +15,7 @@ from pyarrow import csv
 from ... import _registry
 from ..._errors import InvalidInput
 from ..._public import Public
-from ...accounting.caps import asked_of
+from ...accounting.caps import requested_price_of
 from ...curator import values
 from ...query.plain import plain_select
 from ...synthetic import Fitted, SyntheticAnswer, SyntheticCopy
@@ -50,7 +50,9 @@ def preview_copy(desk: Desk, request: Request) -> Result:
     for name in ("rows", "seed", "fresh"):
         options.pop(name, None)
     mechanism = SynthesisTerms(**_terms(options)).mechanism(session)
-    cost = session.curator.preview(mechanism.event, analyst=session.analyst, asked=asked_of(mechanism))
+    cost = session.curator.preview(
+        mechanism.event, analyst=session.analyst, requested_price=requested_price_of(mechanism)
+    )
     return {
         "method": mechanism.method,
         "columns": list(mechanism.domain.names),
@@ -174,7 +176,7 @@ def _copy_of(desk: Desk, request: Request) -> SyntheticCopy:
     if kept is None:
         fitted = values.decode(entry.body["value"])
         event = _registry.from_json(charge.body["event"])
-        asked = asked_of(_registry.from_json(charge.body["mechanism"]))
+        asked = requested_price_of(_registry.from_json(charge.body["mechanism"]))
         kept = SyntheticCopy.of(fitted, event, rows=rows, seed=number if seed is None else seed, asked=asked)
         if kept.rows > desk.copy_rows:
             kept = SyntheticCopy.of(fitted, event, rows=desk.copy_rows, seed=kept.seed, asked=asked)

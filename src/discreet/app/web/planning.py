@@ -8,7 +8,7 @@ from typing import Any
 
 from ... import _registry
 from ..._errors import InvalidInput
-from ...accounting.caps import asked_of
+from ...accounting.caps import requested_price_of
 from ...explaining import Explanation, Picture, Risk, Section, Series, explain_event
 from ...explaining import explain as explain_price
 from ...explaining.api import USUAL_DELTA
@@ -115,7 +115,7 @@ def _release(desk: Desk, request: Request, number: int, audience: str, delta: fl
 def _delta(charge: Any, event: Any) -> float:
     """Return the delta that a release was asked with, or else a delta at which its epsilon is finite."""
     described = charge.body.get("mechanism")
-    price = None if described is None else asked_of(_registry.from_json(described))
+    price = None if described is None else requested_price_of(_registry.from_json(described))
     if price is not None and price.delta:
         return float(price.delta)
     return 0.0 if Risk(event, 0.0).bounded else USUAL_DELTA

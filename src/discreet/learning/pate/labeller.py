@@ -18,7 +18,7 @@ from ..._public import Boolean, Categories, Public
 from ..._registry import described, named
 from ...accounting import Event, NoOp, compose
 from ...mechanisms.protocols import AnySource, Release, check_source, release
-from ...mechanisms.vote_cost import SanitizedCost, recalled, record, spelled
+from ...mechanisms.vote_cost import SanitizedCost, parse_record, record, record_text
 from ...mechanisms.votes import Aggregator, State, check_open
 from ...sampling import Entropy
 from ..data import Tabular, examples_of, shapes_of
@@ -256,7 +256,9 @@ class PrivateTeachers:
             answers.append(vote)
             if self.sanitize is not None:
                 is_answered = vote.label is not None and not vote.reinforced
-                history.append(spelled(record(self.aggregator, row, is_answered, prediction), self.classes))
+                history.append(
+                    record_text(record(self.aggregator, row, is_answered, prediction), self.classes)
+                )
         unanswered = len(counts) - len(answers)
         value = Labels(
             tuple(v.label for v in answers) + (None,) * unanswered,
@@ -274,7 +276,7 @@ class PrivateTeachers:
                 "sanitize=..., an epsilon of its own."
             )
         _touch(source)
-        history = [recalled(text) for text in state["history"]]
+        history = [parse_record(text) for text in state["history"]]
         value = self.sanitize(self.aggregator, history, delta=self.delta, entropy=entropy)
         return {**state, "history": [], "closed": True}, self._make_release(value, entropy)
 

@@ -127,7 +127,7 @@ def _absent(file: str, column: str, names: Sequence[str], mark: str) -> str:
             f"{said} Parted by {mark!r}, its first line is one name that holds {other!r}. {nothing} If that "
             f"parts its fields, write delimiter = {_toml(other)} under [format] in the schema file."
         )
-    return f"{said}{_require.meant(column, names)} It has: {', '.join(names)}. {nothing}"
+    return f"{said}{_require.did_you_mean(column, names)} It has: {', '.join(names)}. {nothing}"
 
 
 def _toml(mark: str) -> str:

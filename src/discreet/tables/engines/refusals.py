@@ -55,7 +55,7 @@ def check_declared(public: Public, kinds: Mapping[str, Mapping[str, str]]) -> No
         columns = kinds[name]
         missing = [c for c in [*(c for c, _ in schema), *([unit] if unit else [])] if c not in columns]
         if missing:
-            near = _require.meant(missing[0], columns)
+            near = _require.did_you_mean(missing[0], columns)
             raise InvalidInput(
                 f"the schema declares {missing[0]!r}, and table {name!r} has no such column.{near} It has: "
                 f"{', '.join(columns)}. Nothing was opened."

@@ -106,7 +106,7 @@ class Spark:
         key = self._key if name == self._public.table else None
         if key is not None and key not in table.kinds:
             raise InvalidInput(
-                f"the key {key!r} is not in table {name!r}.{_require.meant(key, table.kinds)} It has: "
+                f"the key {key!r} is not in table {name!r}.{_require.did_you_mean(key, table.kinds)} It has: "
                 f"{', '.join(table.kinds)}. Nothing was opened."
             )
         return table.with_row(key)
