@@ -176,14 +176,14 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: float, together: bool = 
     _require.price(epsilon=epsilon)
     # numpy's short numbers overflow on the way
     epsilon = float(epsilon)
-    pieces = [_item(one) for one in _require.listed(work=work)]
+    pieces = [_item(entry) for entry in _require.listed(work=work)]
     _require.non_empty(work=pieces)
     fixed, free = [], []
-    for at, (job, weight, within) in enumerate(pieces):
+    for index, (job, weight, within) in enumerate(pieces):
         if within is None:
-            free.append((at, job, weight))
+            free.append((index, job, weight))
         elif isinstance(job, Question):
-            fixed.append((at, job, weight, job.least(session, within)))
+            fixed.append((index, job, weight, job.least(session, within)))
         else:
             raise InvalidInput(
                 f"within= is for single queries, and {job.name!r} is none. Nothing was charged."
@@ -199,7 +199,9 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: float, together: bool = 
         other = _joined(session, free, left)
         if other is not None and _loss(other) < _loss(best):
             best = other
-    done = [(at, Item(job, weight, price, job.error(session, price))) for at, job, weight, price in fixed]
+    done = [
+        (index, Item(job, weight, price, job.error(session, price))) for index, job, weight, price in fixed
+    ]
     return BudgetPlan(
         session, epsilon, tuple(item for _, item in sorted([*best, *done], key=lambda pair: pair[0]))
     )
@@ -224,8 +226,8 @@ def _split(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int
             errors[i] = work[i][1].error(session, shares[i])
     shares = [_down(share) for share in shares]
     return [
-        (at, Item(job, weight, share, job.error(session, share)))
-        for (at, job, weight), share in zip(work, shares, strict=True)
+        (index, Item(job, weight, share, job.error(session, share)))
+        for (index, job, weight), share in zip(work, shares, strict=True)
     ]
 
 
@@ -242,11 +244,11 @@ def _loss(items: list[tuple[int, Item]]) -> float:
 def _joined(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int, Item]] | None:
     """Return the same with all plain queries as one workload, at the place of the first; None where they
     cannot be answered so."""
-    plain = [one for one in work if isinstance(one[1], Question) and _counts(session, one[1])]
+    plain = [item for item in work if isinstance(item[1], Question) and _counts(session, item[1])]
     if len(plain) < 2:
         return None
     workload = Together(tuple(job.sql for _, job, _ in plain if isinstance(job, Question)))
-    rest = [one for one in work if one not in plain]
+    rest = [item for item in work if item not in plain]
     try:
         return _split(session, [*rest, (plain[0][0], workload, sum(weight for *_, weight in plain))], epsilon)
     except QueryError:
@@ -273,7 +275,7 @@ def _item(work: Any) -> tuple[Work, float, float | None]:
         return work, 1.0, None
     if isinstance(work, tuple) and len(work) == 2 and hasattr(work[0], "get_params"):
         return Model(work[0], work[1]), 1.0, None
-    if isinstance(work, list | tuple) and work and all(isinstance(one, str) for one in work):
+    if isinstance(work, list | tuple) and work and all(isinstance(text, str) for text in work):
         return Together(tuple(work)), float(len(work)), None
     raise _require.fail(
         "work", type(work).__name__, "SQL, a list of SQL, (estimator, target), or a mapping of these"

@@ -245,7 +245,7 @@ def test_replacing_a_row_moves_a_rank_statistic_by_what_is_paid_for_on_every_sma
     for base in every(size - 1, values):
         reached = [known[tuple(sorted((*base, row)))] for row in rows]
         largest = max(largest, max(reached) - min(reached))
-    paid = kinds(public_of(REPLACE, size))[kind].moved(size)
+    paid = kinds(public_of(REPLACE, size))[kind].row_sensitivity(size)
     assert largest == REPLACED[kind][size] <= paid
     assert paid <= {"Kruskal-Wallis": 2 * largest}.get(kind, largest)
 
@@ -268,7 +268,7 @@ def test_adding_a_row_moves_a_rank_statistic_by_its_pairs_on_every_small_table(k
             assert moved <= paid
             met = met or (moved == paid > 0)
     assert met
-    assert kinds(public_of(ZERO_OUT, size))[kind].moved(size) >= paid
+    assert kinds(public_of(ZERO_OUT, size))[kind].row_sensitivity(size) >= paid
 
 
 def test_the_published_statistic_is_ours_in_another_scale_and_moves_by_nearly_eight() -> None:

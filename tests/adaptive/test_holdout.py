@@ -69,9 +69,9 @@ def test_pure_and_approximate_forms_cost_what_was_asked_and_the_paper_needs_more
 
 def test_values_in_a_wider_range_cost_their_width() -> None:
     wide = holdout(lower=-3, upper=3)
-    assert wide.moved == 6
+    assert wide.grid_sensitivity == 6
     assert acc.basic(wide.event).value == pytest.approx(6 * acc.basic(holdout().event).value)
-    assert Thresholdout(**{**_fields(wide), "public": _public(ADD_REMOVE)}).moved == 3
+    assert Thresholdout(**{**_fields(wide), "public": _public(ADD_REMOVE)}).grid_sensitivity == 3
 
 
 def _public(neighbors: Any) -> Public:

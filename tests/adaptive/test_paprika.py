@@ -233,7 +233,7 @@ def test_the_price_and_the_papers_scales():
     assert acc.epsilon(many.event, delta=1e-6) <= 1
     assert many.rounds.query < Paprika(public=PUBLIC, epsilon=1, rejections=200, redraw=True).rounds.query / 2
     for each in (mechanism, many, Paprika(public=PUBLIC, epsilon=1, rejections=4, monotone=True)):
-        moved, monotone = each.moved, each.monotone
+        moved, monotone = each.grid_sensitivity, each.monotone
         assert each.rounds.price(moved, 0, monotone=monotone) <= each.round_epsilon
         assert from_json(to_json(each)) == each
 

@@ -98,7 +98,7 @@ def test_one_person_moves_no_evidence_by_more_than_is_paid_for():
     for score in ("z", "log p"):
         test = procedure(score=score)
         scores, _, _ = test._table(ASKED[0])
-        assert int(np.max(np.diff(scores))) == test.moved
+        assert int(np.max(np.diff(scores))) == test.grid_sensitivity
 
 
 def test_the_price_is_what_was_asked_for():

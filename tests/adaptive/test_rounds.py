@@ -60,7 +60,7 @@ def test_the_noise_of_a_round_is_what_its_event_says(name: str, rounds: int) -> 
         threshold, query, _ = mechanism.scales
         assert 1 / threshold + 2 / query <= part.epsilon
         return
-    moved = getattr(mechanism, "moved", 1)
+    moved = getattr(mechanism, "grid_sensitivity", 1)
     assert mechanism.rounds.price(moved, moved) <= part.epsilon
 
 

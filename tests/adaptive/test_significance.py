@@ -253,7 +253,7 @@ def test_one_row_moves_sums_of_signs_by_no_more_than_is_paid_for(neighbors):
                 )
                 assert here == (totals[0] if name == "Mann-Whitney" else sum(map(abs, totals)))
             bound = (
-                test.moved(n)
+                test.row_sensitivity(n)
                 if neighbors != "add_remove"
                 else max(sizes)
                 if name == "Mann-Whitney"
@@ -272,8 +272,8 @@ def test_published_constants_are_met_in_their_own_scale():
     n = 1000
     public = replace(FREE, neighbors=REPLACE, size=n)
     test = kinds(public, 1)["Kruskal-Wallis"]
-    assert test.moved(n) * 2 * (n - 1) / n**2 <= 8
-    assert test.moved(n) * 2 * (n - 1) / n**2 > 7.9
+    assert test.row_sensitivity(n) * 2 * (n - 1) / n**2 <= 8
+    assert test.row_sensitivity(n) * 2 * (n - 1) / n**2 > 7.9
 
 
 def test_the_bound_under_add_remove_is_too_small_with_at_most_delta():

@@ -189,7 +189,7 @@ def test_more_participations_need_more_noise_and_separation_less() -> None:
     assert spread(participations=1) < spread(participations=4, separation=8) < spread(participations=4)
     restarted = counter(BY_UNIT, ROWS, rho=1, horizon=64, restart=8, strategy="tree", participations=3)
     single = counter(BY_UNIT, ROWS, rho=1, horizon=64, restart=8, strategy="tree")
-    assert (restarted.moved.l2_squared or 0) >= 3 * (single.moved.l2_squared or 0)
+    assert (restarted.sensitivity.l2_squared or 0) >= 3 * (single.sensitivity.l2_squared or 0)
 
 
 def session(tmp_path: Path, **options: Any) -> dp.Session:

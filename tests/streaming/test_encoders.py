@@ -57,7 +57,7 @@ def test_no_pattern_of_participations_moves_more_than_is_priced(
     name: str, times: int, separation: int
 ) -> None:
     part = encoder(named(name, STEPS), STEPS)
-    moved = part.moved(times, separation, ONE)
+    moved = part.sensitivity(times, separation, ONE)
     l1, l2, linf = largest(part, times, separation)
     assert l1 <= (moved.l1 or 0)
     assert l2 <= (moved.l2_squared or 0)
@@ -71,13 +71,13 @@ def test_no_pattern_of_participations_moves_more_than_is_priced(
 @pytest.mark.parametrize("name", ["tree", "blt", "square_root"])
 def test_a_sensitivity_that_forgets_the_second_participation_is_noticed(name: str) -> None:
     part = encoder(named(name, STEPS), STEPS)
-    assert largest(part, 2, 1)[1] > (part.moved(1, 1, ONE).l2_squared or 0)
+    assert largest(part, 2, 1)[1] > (part.sensitivity(1, 1, ONE).l2_squared or 0)
 
 
 def test_rounding_of_buffers_adds_to_what_is_moved_and_is_counted() -> None:
     part = encoder(named("blt", STEPS), STEPS)
     ideal = part.scale**2 * float(np.square(part.diagonals()).sum())  # type: ignore[attr-defined]
-    assert ideal < (part.moved(1, 1, ONE).l2_squared or 0) <= ideal * (1 + 1e-4)
+    assert ideal < (part.sensitivity(1, 1, ONE).l2_squared or 0) <= ideal * (1 + 1e-4)
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -168,8 +168,8 @@ class BudgetFilter:
         """Return how many copies are admitted: n if own deltas allow n and some lane allows n; both are
         divisions."""
         by_lane = [
-            _copies(limit - total, one)
-            for limit, total, one in zip(self.limits, before.sums, price.sums, strict=True)
+            _copies(limit - total, cost)
+            for limit, total, cost in zip(self.limits, before.sums, price.sums, strict=True)
             if total <= limit
         ]
         by_delta = _copies(self.delta_limit - before.delta, price.delta)

@@ -66,8 +66,8 @@ def mu(event: Event) -> float:
                 "gdp",
                 "its trade-off curve is not above that of any shifted Gaussian, or none is proved",
             )
-        one = rule(part) if rule is not None else of_pure(exact or 0.0)
-        total += times * one * one
+        part_mu = rule(part) if rule is not None else of_pure(exact or 0.0)
+        total += times * part_mu * part_mu
     return math.sqrt(total) * (1 + 4e-16)
 
 

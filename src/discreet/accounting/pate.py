@@ -164,10 +164,10 @@ def smooth_sensitivity(
     for d in range(distance + 1):
         if math.exp(-beta * d) * worst <= best:
             break
-        for classes, at in cells:
+        for classes, radius in cells:
             grid = _Grid(order, sigma, classes)
-            peaks[classes, at] = max(
-                peaks[classes, at], *(_bound(grid, cell) for cell in _ring(at, d, grid.lowest))
+            peaks[classes, radius] = max(
+                peaks[classes, radius], *(_bound(grid, cell) for cell in _ring(radius, d, grid.lowest))
             )
         total = math.fsum(n * peaks[key] for key, n in cells.items())
         best = max(best, math.exp(-beta * d) * min(total, worst))

@@ -95,8 +95,8 @@ def epsilon_of(event: Event) -> float | None:
     total = 0.0
     for part, times in ev.leaves(event).items():
         rule = _RULES.get(type(part))
-        one = math.inf if rule is None else rule(part)
-        if math.isinf(one):
+        part_epsilon = math.inf if rule is None else rule(part)
+        if math.isinf(part_epsilon):
             return None
-        total = _round.up(_require.exact(total, "epsilon") + times * _require.exact(one, "epsilon"))
+        total = _round.up(_require.exact(total, "epsilon") + times * _require.exact(part_epsilon, "epsilon"))
     return total

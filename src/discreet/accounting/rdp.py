@@ -69,7 +69,7 @@ def of_form(form: Normal, delta: float, *, classic: bool = False) -> AtOrder:
     moment = of_parts(form.parts)
     convert = rdp_to_epsilon_classic if classic else rdp_to_epsilon
 
-    def at(room: float) -> AtOrder:
+    def rdp_in_room(room: float) -> AtOrder:
         best = _search(lambda order: convert(order, moment(order) / (order - 1), room))
         exact = _pure(form)
         return AtOrder(exact, math.inf) if exact <= best.value else best
@@ -79,7 +79,7 @@ def of_form(form: Normal, delta: float, *, classic: bool = False) -> AtOrder:
     orders: list[float] = [math.inf]
 
     def price(room: float) -> float:
-        best = at(room)
+        best = rdp_in_room(room)
         orders.append(best.order)
         return best.value
 
@@ -106,7 +106,7 @@ def _search(price: Callable[[float], float]) -> AtOrder:
     (1, 3] if that is order 2."""
     seen: dict[float, float] = {}
 
-    def at(log_excess: float) -> float:
+    def epsilon_at(log_excess: float) -> float:
         order = 1 + math.exp(log_excess)
         if order > 256:
             order = float(round(order))
@@ -114,11 +114,11 @@ def _search(price: Callable[[float], float]) -> AtOrder:
             seen[order] = price(order)
         return seen[order]
 
-    start = min((math.log(x) for x in _COARSE), key=at)
+    start = min((math.log(x) for x in _COARSE), key=epsilon_at)
     if start == 0:
-        minimum(at, -7.0, math.log(2), 14)
+        minimum(epsilon_at, -7.0, math.log(2), 14)
     else:
-        minimum(at, start - math.log(2), start + math.log(2), 9)
+        minimum(epsilon_at, start - math.log(2), start + math.log(2), 9)
     for integer in _integers(min(seen, key=lambda order: seen[order])):
         seen[integer] = min(seen.get(integer, math.inf), price(integer))
     where = min(seen, key=lambda order: seen[order])

@@ -58,7 +58,7 @@ def chord(at_integers: Moment) -> Moment:
     """
     moments: dict[int, float] = {1: 0.0}
 
-    def at(order: int) -> float:
+    def log_moment_at(order: int) -> float:
         if order not in moments:
             moments[order] = at_integers(order)
         return moments[order]
@@ -68,9 +68,9 @@ def chord(at_integers: Moment) -> Moment:
             return math.inf
         below = math.floor(order)
         if below == order:
-            return at(below)
+            return log_moment_at(below)
         weight = order - below
-        return ((1 - weight) * at(below) + weight * at(below + 1)) * (1 + 4 * _EPS)
+        return ((1 - weight) * log_moment_at(below) + weight * log_moment_at(below + 1)) * (1 + 4 * _EPS)
 
     return moment
 
@@ -156,7 +156,7 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
 
     moment_at = _remembered(inner)
 
-    def at(order: float) -> float:
+    def rdp_at(order: float) -> float:
         n = int(order)
         log_c = log_binomials(n)
         terms = np.empty(n - 1)
@@ -174,18 +174,18 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
             size = max(size, log_moment)
         return log1p_exp(log_sum(terms, size)) if np.max(terms) > -math.inf else 0.0
 
-    return _limited(chord(at), 1024)
+    return _limited(chord(rdp_at), 1024)
 
 
 def _remembered(inner: Moment) -> Callable[[int], float]:
     seen: dict[int, float] = {}
 
-    def at(order: int) -> float:
+    def cached_at(order: int) -> float:
         if order not in seen:
             seen[order] = inner(float(order))
         return seen[order]
 
-    return at
+    return cached_at
 
 
 def _limited(moment: Moment, largest: int) -> Moment:
@@ -207,7 +207,7 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
     two = math.log(2)
     moment_at = _remembered(inner)
 
-    def at(order: float) -> float:
+    def rdp_at(order: float) -> float:
         n = int(order)
         log_c = log_binomials(n)
         terms = np.empty(n - 1)
@@ -223,7 +223,7 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
             size = max(size, log_moment)
         return log1p_exp(log_sum(terms, size)) if np.max(terms) > -math.inf else 0.0
 
-    return _limited(chord(at), 1024)
+    return _limited(chord(rdp_at), 1024)
 
 
 def gaussian_without_replacement(rate: float, noise: float) -> Moment:
@@ -240,7 +240,7 @@ def gaussian_without_replacement(rate: float, noise: float) -> Moment:
     plain = without_replacement(rate, lambda order: order * (order - 1) / 2 * mu * mu * (1 + 8 * _EPS), None)
     even = _remembered(lambda order: log_central_moment(int(order), mu))
 
-    def at(order: float) -> float:
+    def rdp_at(order: float) -> float:
         n = int(order)
         j = np.arange(2, n + 1, dtype=np.float64)
         log_moments = j * (j - 1) / 2 * mu * mu
@@ -254,7 +254,7 @@ def gaussian_without_replacement(rate: float, noise: float) -> Moment:
             log_sum(terms, float(_table()[n]) * 3 + n * abs(math.log(rate)) + float(log_moments[-1]))
         )
 
-    sharp = _limited(chord(at), 512)
+    sharp = _limited(chord(rdp_at), 512)
     return lambda order: min(plain(order), sharp(order))
 
 
@@ -286,13 +286,13 @@ def allocation(steps: int, noise: float) -> Moment:
     mu2 = 1 / (noise * noise)
     moments: dict[int, _Array] = {}
 
-    def at(order: float) -> float:
+    def rdp_at(order: float) -> float:
         limit = next(size for size in (16, 64, 256) if order <= size)
         if limit not in moments:
             moments[limit] = allocation_moments(limit, steps, mu2)
         return float(moments[limit][int(order)])
 
-    removing = _limited(chord(at), 256)
+    removing = _limited(chord(rdp_at), 256)
 
     def moment(order: float) -> float:
         adding = (order - 1) * mu2 / 2 * (1 + (order - 1) / steps) * (1 + 8 * _EPS)

@@ -83,13 +83,13 @@ def moment(local_epsilon: float, reports: int) -> Callable[[float], float]:
     clones = _edges(local_epsilon, reports, 64)
     losses = [_losses(int(c), local_epsilon) for c in clones]
 
-    def at(order: float) -> float:
+    def moment_at(order: float) -> float:
         if order * local_epsilon > 300:
             return (order - 1) * local_epsilon
         values = np.array([_excess(order, *bucket, local_epsilon) for bucket in losses])
         return math.log1p(_average(clones, np.maximum.accumulate(values[::-1])[::-1], local_epsilon, reports))
 
-    return at
+    return moment_at
 
 
 def _checked(local_epsilon: float, reports: int) -> None:

@@ -65,10 +65,10 @@ def basic(event: Event) -> Cost:
         )
     total = 0.0
     for part, times in form.parts.items():
-        one = pure.epsilon_of(part)
-        if one is None:
+        part_epsilon = pure.epsilon_of(part)
+        if part_epsilon is None:
             raise refuse(part, "basic", "it is not (epsilon, delta)-DP for one fixed pair")
-        total = _round.up(_exact(total) + times * _exact(one))
+        total = _round.up(_exact(total) + times * _exact(part_epsilon))
     return Cost(total, form.delta)
 
 
@@ -84,10 +84,10 @@ def zcdp(event: Event) -> Cost:
         raise refuse(event, "zcdp", "a truncated sample has no concentrated bound")
     total = Fraction(0)
     for part, times in form.parts.items():
-        one = _rho(part)
-        if math.isinf(one):
+        part_rho = _rho(part)
+        if math.isinf(part_rho):
             return Cost(math.inf, 1.0)
-        total += times * Fraction(one)
+        total += times * Fraction(part_rho)
     return Cost(_round.up(total), form.delta)
 
 
@@ -97,10 +97,10 @@ def _rho(part: Event) -> float:
     rule = _ZCDP.get(type(part))
     if rule is not None:
         return rule(part)
-    one = pure.epsilon_of(part)
-    if one is not None:
+    epsilon = pure.epsilon_of(part)
+    if epsilon is not None:
         # Bun & Steinke 2016, Prop. 1.4
-        return _round.up(_exact(one) ** 2 / 2)
+        return _round.up(_exact(epsilon) ** 2 / 2)
     if isinstance(part, ev.Gaussian | ev.Laplace):
         return math.inf
     raise refuse(part, "zcdp", "its Rényi divergence is not bounded by a multiple of the order")

@@ -32,14 +32,14 @@ class _Earned:
         self.sums[: len(gamma)] = first * gamma
         self.end = BLOCK
 
-    def pay(self, at: int, amount: float) -> None:
-        """Record a discovery: from summand `at` on, `amount` of the sequence is earned.
+    def pay(self, index: int, amount: float) -> None:
+        """Record a discovery: from summand `index` on, `amount` of the sequence is earned.
 
         Terms after the block come when it closes.
         """
-        self._paid[at] += amount
-        end = min(self.end, at + len(self._gamma))
-        self.sums[at:end] += amount * self._gamma[: end - at]
+        self._paid[index] += amount
+        end = min(self.end, index + len(self._gamma))
+        self.sums[index:end] += amount * self._gamma[: end - index]
 
     def close(self) -> None:
         """Take up the next block: what the last 2^k blocks add to the next 2^k, for the largest k that
@@ -72,27 +72,31 @@ def decide(
     wealth, alpha = purse
     earned = _Earned(gamma, wealth)
     levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
-    at = used = 0
+    index = used = 0
     # the first discovery gives back what was lent at the start
     due = alpha - wealth
-    while at < len(values):
+    while index < len(values):
         if used >= earned.end:
             earned.close()
             continue
-        end = min(len(values), at + BLOCK)
-        taken = np.arange(end - at + 1) if steps is None else np.concatenate([[0], np.cumsum(steps[at:end])])
+        end = min(len(values), index + BLOCK)
+        taken = (
+            np.arange(end - index + 1)
+            if steps is None
+            else np.concatenate([[0], np.cumsum(steps[index:end])])
+        )
         inside = int(np.searchsorted(taken[:-1], earned.end - used))
         positions = used + taken[:inside]
         thresholds = finish(earned.sums[positions])
-        levels[at : at + inside] = thresholds
-        hits = values[at : at + inside] <= thresholds
+        levels[index : index + inside] = thresholds
+        hits = values[index : index + inside] <= thresholds
         first = int(hits.argmax())
         if not hits[first]:
-            at, used = at + inside, used + int(taken[inside])
+            index, used = index + inside, used + int(taken[inside])
             continue
-        rejected[at + first] = True
+        rejected[index + first] = True
         used += int(taken[first] if steps is None else taken[first + 1])
-        at += first + 1
+        index += first + 1
         while used >= earned.end:
             earned.close()
         earned.pay(used, due)

@@ -48,13 +48,13 @@ class Rounds:
     max_positives: int
     redraws: bool
 
-    def price(self, moved: int, answers: int, *, monotone: bool = False) -> Fraction:
+    def price(self, sensitivity: int, answers: int, *, monotone: bool = False) -> Fraction:
         """Return the epsilon of one round, or of all together without `redraws`, exactly."""
         positives = 1 if self.redraws else self.max_positives
-        each = (1 if monotone else 2) * moved / self.query + (
+        each = (1 if monotone else 2) * sensitivity / self.query + (
             0 if self.value is None else answers / self.value
         )
-        return moved / self.threshold + positives * each
+        return sensitivity / self.threshold + positives * each
 
     def begin(self, entropy: Entropy) -> State:
         return {"noise": draw(self.threshold, entropy), "positives": 0, "asked": 0}
@@ -101,14 +101,14 @@ class Rounds:
         """
         assert self.value is not None
         noisy = np.asarray(excess) + sampling.discrete_laplace(self.query, len(excess), entropy)
-        above, answers, noise, at = np.zeros(len(noisy), bool), {}, state["noise"], 0
+        above, answers, noise, start = np.zeros(len(noisy), bool), {}, state["noise"], 0
         left = self.max_positives - state["positives"]
-        while left and at < len(noisy):
-            positions = np.flatnonzero(noisy[at:] >= noise)
+        while left and start < len(noisy):
+            positions = np.flatnonzero(noisy[start:] >= noise)
             if not len(positions):
-                at = len(noisy)
+                start = len(noisy)
                 break
-            here, at = at + int(positions[0]), at + int(positions[0]) + 1
+            here, start = start + int(positions[0]), start + int(positions[0]) + 1
             above[here], left = True, left - 1
             answers[here] = int(exact[here]) + draw(self.value, entropy)
             if self.redraws:
@@ -117,9 +117,9 @@ class Rounds:
             **state,
             "noise": noise,
             "positives": self.max_positives - left,
-            "asked": state["asked"] + at,
+            "asked": state["asked"] + start,
         }
-        return after, above[:at], answers
+        return after, above[:start], answers
 
     def slack(self, failure: Fraction, comparisons: int) -> int:
         """Return a such that no noise on a threshold and on a comparison together reach beyond a, outside a

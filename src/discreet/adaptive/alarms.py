@@ -91,7 +91,7 @@ class ChangeWatch:
         return LikelihoodScores(column=self.column, time=self.time, times=self.times, change=self.change)
 
     @property
-    def moved(self) -> int:
+    def grid_sensitivity(self) -> int:
         """How far one row moves the best score of a window, in steps."""
         return self.scores.sensitivity(self.public).linf
 
@@ -106,9 +106,13 @@ class ChangeWatch:
         one_way = moves_one_way(self.scores, self.public) and not self.paper
         share = Fraction(1, 2) if self.paper or one_way else Fraction(1000, 2587)
         half = _require.exact(self.epsilon, "epsilon") / 2
-        query = (1 if one_way else 2) * self.moved / (half * (1 - share))
+        query = (1 if one_way else 2) * self.grid_sensitivity / (half * (1 - share))
         return Rounds(
-            threshold=self.moved / (half * share), query=query, value=None, max_positives=1, redraws=True
+            threshold=self.grid_sensitivity / (half * share),
+            query=query,
+            value=None,
+            max_positives=1,
+            redraws=True,
         )
 
     @property

@@ -150,8 +150,8 @@ class GaussianChange:
         d = abs(self.after - self.before) / self.deviation
         mean = (1 if changed else -1) * d * d / 2
         below, above = ndtr((low - mean) / d), ndtr((mean - high) / d)
-        moved = mean + power * d * d
-        inside = max(0.0, ndtr((high - moved) / d) - ndtr((low - moved) / d))
+        tilted_mean = mean + power * d * d
+        inside = max(0.0, ndtr((high - tilted_mean) / d) - ndtr((low - tilted_mean) / d))
         middle = math.exp(power * mean + power * power * d * d / 2) * inside
         return float(math.exp(power * low) * below + middle + math.exp(power * high) * above)
 
@@ -206,14 +206,14 @@ class _Series:
         for batch in source.batches([self.time, self.column]):
             times, values = (arrow_columns.unpacked(batch.column(i)) for i in (0, 1))
             here = arrow_columns.present(times) & arrow_columns.present(values)
-            at = np.floor(arrow_columns.numbers(times, self.time)[here].astype(np.float64))
+            ticks = np.floor(arrow_columns.numbers(times, self.time)[here].astype(np.float64))
             clipped = np.clip(
                 arrow_columns.numbers(values, self.column)[here].astype(np.float64),
                 float(bounds.lower),
                 float(bounds.upper),
             )
-            inside = (at >= 1) & (at <= self.times)
-            yield at[inside].astype(np.int64) - 1, clipped[inside]
+            inside = (ticks >= 1) & (ticks <= self.times)
+            yield ticks[inside].astype(np.int64) - 1, clipped[inside]
 
 
 @described("adaptive.LikelihoodScores")
@@ -255,8 +255,8 @@ class LikelihoodScores(_Series):
     def parts(self, source: Source) -> Integers:
         """Return the sum of ratios at each time."""
         total = np.zeros(self.times, np.int64)
-        for at, values in self.rows(source):
-            np.add.at(total, at, on_grid(self.change, values))
+        for ticks, values in self.rows(source):
+            np.add.at(total, ticks, on_grid(self.change, values))
         return total
 
     def __call__(self, source: Source) -> Integers:
@@ -303,8 +303,8 @@ class RankScores(_Series):
 
     def __call__(self, source: Source) -> Integers:
         series = np.full(self.times, np.inf)
-        for at, values in self.rows(source):
-            np.minimum.at(series, at, values)
+        for ticks, values in self.rows(source):
+            np.minimum.at(series, ticks, values)
         signs = np.abs(np.cumsum(_above_less_below(series)))[self.margin - 1 : self.times - self.margin]
         k = np.arange(self.margin, self.times - self.margin + 1)
         scores: Integers = signs * (512 * self.margin) // (k * (self.times - k))

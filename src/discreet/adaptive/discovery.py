@@ -339,19 +339,19 @@ class Lord3(_Procedure):
         spent = np.concatenate([[0.0], np.cumsum(gamma)])
         levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
         begin, wealth, width = 0, self.wealth, 64
-        at = begin
-        while at < len(values):
-            end = min(len(values), at + width)
-            levels[at:end] = gamma[at - begin : end - begin] * wealth
-            hits = values[at:end] <= levels[at:end]
+        index = begin
+        while index < len(values):
+            end = min(len(values), index + width)
+            levels[index:end] = gamma[index - begin : end - begin] * wealth
+            hits = values[index:end] <= levels[index:end]
             first = int(hits.argmax())
             if not hits[first]:
-                at, width = end, 2 * width
+                index, width = end, 2 * width
                 continue
-            at += first + 1
-            rejected[at - 1] = True
-            wealth += self.payout - wealth * spent[at - begin]
-            begin, width = at, 64
+            index += first + 1
+            rejected[index - 1] = True
+            wealth += self.payout - wealth * spent[index - begin]
+            begin, width = index, 64
         return Decisions(levels, rejected)
 
     def bid(self, stream: _WealthStream) -> float:
@@ -401,12 +401,12 @@ class GeneralizedAlphaInvesting(_Procedure):
         keep, pay = 1 - self.fraction, self.fraction / self.power
         wealth, fraction, power, alpha = self.alpha * (1 - self.alpha), self.fraction, self.power, self.alpha
         # each level needs the decision before it: nothing to do at once
-        for at, value in enumerate(values.tolist()):
+        for index, value in enumerate(values.tolist()):
             cost = wealth * fraction
             level = cost * power / (cost + power)
-            levels[at] = level
+            levels[index] = level
             if value <= level:
-                rejected[at] = True
+                rejected[index] = True
                 wealth = min(_MOST, wealth * (keep + pay) + alpha)
             else:
                 wealth *= keep

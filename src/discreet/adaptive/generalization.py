@@ -238,9 +238,9 @@ def best(event: Event, *, n: int, sample_error: SampleError, confidence: float =
             )
         )
     for delta in _DELTAS:
-        one = epsilon(event, delta=delta, accountant="rdp")
-        if one < 2:
-            both = (2 * one, (1 + math.exp(one)) * delta) if twice else (one, delta)
+        rdp_epsilon = epsilon(event, delta=delta, accountant="rdp")
+        if rdp_epsilon < 2:
+            both = (2 * rdp_epsilon, (1 + math.exp(rdp_epsilon)) * delta) if twice else (rdp_epsilon, delta)
             radius = posterior(epsilon=both[0], delta=both[1], sample_error=sample_error, failure=failure)
             bounds.append((radius, "Jung et al. 2020"))
             radius = stability(

@@ -215,7 +215,7 @@ class Thresholdout:
         return math.floor(low), math.ceil(high)
 
     @property
-    def moved(self) -> int:
+    def grid_sensitivity(self) -> int:
         """How far one row moves a sum, in steps."""
         return row_contribution(self.public.neighbors, *self._ends, nullable=True)
 
@@ -233,7 +233,7 @@ class Thresholdout:
 
     @property
     def event(self) -> Event:
-        each = self.rounds.price(self.moved, self.moved)
+        each = self.rounds.price(self.grid_sensitivity, self.grid_sensitivity)
         return PureDP(epsilon=each, neighbors=self.public.neighbors).repeated(self.budget)
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
@@ -285,7 +285,7 @@ class Thresholdout:
         means = (answers[i] * scale if i in answers else float(training[i]) for i in range(len(overfit)))
         return tuple(min(max(mean, low), high) for mean in means)
 
-    def _accepted(self, question: Any, asked: int) -> tuple[list[int], int]:
+    def _accepted(self, question: Any, previous_questions: int) -> tuple[list[int], int]:
         """Return n times the training means in whole steps, and how many of these one unit of the statistic
         is.
 
@@ -304,11 +304,10 @@ class Thresholdout:
                 f"the statistic has {length} entries, and {len(training)} training values were given. "
                 f"Nothing was drawn."
             )
-        if self.questions is not None and asked + len(training) > self.questions:
+        if self.questions is not None and previous_questions + len(training) > self.questions:
             raise InvalidInput(
-                f"{len(training)} questions are asked, and {self.questions - asked} of the declared "
-                f"{self.questions} are left. "
-                f"Nothing was drawn or released."
+                f"{len(training)} questions are asked, and {self.questions - previous_questions} of the "
+                f"declared {self.questions} are left. Nothing was drawn or released."
             )
         factor = (step := self._worth(question.statistic)) / self._grid
         if factor.denominator != 1:
@@ -317,10 +316,10 @@ class Thresholdout:
                 f"was drawn."
             )
         sensitivity = question.statistic.sensitivity(self.public).linf * int(factor)
-        if sensitivity > self.moved:
+        if sensitivity > self.grid_sensitivity:
             raise InvalidInput(
                 f"one row moves the statistic by {sensitivity} steps, and this was priced for "
-                f"{self.moved}. Nothing was drawn or released."
+                f"{self.grid_sensitivity}. Nothing was drawn or released."
             )
         scale = self.size / self._grid
         low, high = (_require.exact(end, "bound") for end in (self.lower, self.upper))
@@ -384,5 +383,5 @@ def _with_round(
 ) -> Thresholdout:
     """Return the holdout whose rounds cost `each`: sigma = 2 w / (each n)."""
     trial = cls(public=public, threshold=threshold, sigma=1, budget=budget, **more)
-    sigma = 2 * trial.moved * trial._grid / (each * trial.size)
+    sigma = 2 * trial.grid_sensitivity * trial._grid / (each * trial.size)
     return cls(public=public, threshold=threshold, sigma=sigma, budget=budget, **more)

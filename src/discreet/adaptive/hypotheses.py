@@ -102,9 +102,9 @@ def _exponential(trials: int, rate: float, bound: float, step: float) -> Masses:
     """Return the law of one person's rounded value, and by its transform that of the sum."""
     top = round(bound / step)
     edges = (np.arange(top) + 0.5) * step
-    one = np.diff(np.concatenate([[0.0], -np.expm1(-rate * edges), [1.0]]))
+    trial_masses = np.diff(np.concatenate([[0.0], -np.expm1(-rate * edges), [1.0]]))
     length = fft.next_fast_len(top * trials + 1, real=True)
-    density = fft.irfft(fft.rfft(one, length) ** trials, length)[: top * trials + 1]
+    density = fft.irfft(fft.rfft(trial_masses, length) ** trials, length)[: top * trials + 1]
     masses: Masses = np.maximum(density, 0)
     return masses
 
@@ -134,10 +134,10 @@ class Hypothesis:
             raise InvalidInput(
                 "the statistic has several values. Nothing was drawn. Ask about one Component of it."
             )
-        moved = self.statistic.sensitivity(public).linf
-        if moved > sensitivity:
+        statistic_sensitivity = self.statistic.sensitivity(public).linf
+        if statistic_sensitivity > sensitivity:
             raise InvalidInput(
-                f"one person moves the statistic by up to {moved}, and this was priced for "
+                f"one person moves the statistic by up to {statistic_sensitivity}, and this was priced for "
                 f"{sensitivity}. Nothing was drawn or released."
             )
 
@@ -165,7 +165,7 @@ def log_pvalues(masses: Masses, floor: float) -> Masses:
 class Noise(Protocol):
     """The law of what is added before a comparison."""
 
-    def survival(self, at: NDArray[Any]) -> Masses: ...
+    def survival(self, points: NDArray[Any]) -> Masses: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,9 +174,9 @@ class OneLaplace:
 
     scale: float
 
-    def survival(self, at: NDArray[Any]) -> Masses:
+    def survival(self, points: NDArray[Any]) -> Masses:
         """Return P(W >= m)."""
-        m = np.asarray(at, dtype=np.float64)
+        m = np.asarray(points, dtype=np.float64)
         upper = np.exp(-np.where(m >= 1, m, 1 - m) / self.scale) / (1 + math.exp(-1 / self.scale))
         tails: Masses = np.where(m >= 1, upper, 1 - upper)
         return tails
@@ -193,9 +193,9 @@ class TwoLaplaces:
     first: float
     second: float
 
-    def survival(self, at: NDArray[Any]) -> Masses:
+    def survival(self, points: NDArray[Any]) -> Masses:
         """Return P(W >= m)."""
-        m = np.asarray(at, dtype=np.float64)
+        m = np.asarray(points, dtype=np.float64)
         positive = np.where(m >= 1, m, 1 - m)
         upper = self._term(positive, self.first, self.second) + self._term(positive, self.second, self.first)
         upper = np.clip(upper, 0.0, 0.5)
@@ -220,16 +220,16 @@ def critical(values: NDArray[np.int64], masses: Masses, noise: Noise, level: flo
     if not 0 < allowed < 1:
         raise InvalidInput(f"level={level!r} is not between 0 and 1: no threshold has that chance.")
     keep = masses > 0
-    at, weights = values[keep], masses[keep]
+    points, weights = values[keep], masses[keep]
 
     def chance(c: int) -> float:
-        return float(weights @ noise.survival(c - at))
+        return float(weights @ noise.survival(c - points))
 
-    bottom, width = int(at[0]) - 1, 1
+    bottom, width = int(points[0]) - 1, 1
     # only where noise is wider than the law
     while chance(bottom) <= allowed:
         bottom, width = bottom - width, 2 * width
-    top, width = int(at[-1]) + 1, 1
+    top, width = int(points[-1]) + 1, 1
     while chance(top) > allowed:
         top, width = top + width, 2 * width
     while top - bottom > 1:

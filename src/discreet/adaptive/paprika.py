@@ -186,7 +186,7 @@ class Paprika:
         return each.repeated(self.rejections) if self.redraws else each
 
     @property
-    def moved(self) -> int:
+    def grid_sensitivity(self) -> int:
         """How far one person moves the evidence, in its integer units."""
         return self.sensitivity if self.eta is None else math.ceil(_require.exact(self.eta, "eta") * GRID)
 
@@ -201,7 +201,7 @@ class Paprika:
             threshold=0,
             epsilon=self.round_epsilon,
             positives=1 if self.redraws else self.rejections,
-            sensitivity=self.moved,
+            sensitivity=self.grid_sensitivity,
             monotone=self.monotone,
             split=(1, 1) if self.paper else nearly,
         )
@@ -270,7 +270,7 @@ class Paprika:
     def _check_steepness(self, scores: NDArray[np.int64]) -> None:
         reach = min(self.sensitivity, len(scores) - 1)
         steepest = int(np.max(scores[reach:] - scores[:-reach], initial=0)) if reach else 0
-        if steepest > self.moved:
+        if steepest > self.grid_sensitivity:
             raise InvalidInput(
                 f"one person moves the logarithm of this p-value by up to {steepest / GRID:.4g}, and "
                 f"this was priced for eta={self.eta!r}. "

@@ -128,7 +128,7 @@ class PrivateBenjaminiHochberg:
         return strict_level(float(self.alpha)) if self.strict else float(self.alpha)
 
     @property
-    def moved(self) -> int:
+    def grid_sensitivity(self) -> int:
         """How far one person moves any evidence, in steps."""
         return max(1, *(self._steepness(hypothesis) for hypothesis in self.hypotheses))
 
@@ -145,12 +145,17 @@ class PrivateBenjaminiHochberg:
     @property
     def chooser(self) -> TopK:
         total = 2 * self.part_epsilon * self.candidates
-        return TopK(epsilon=total, k=self.candidates, sensitivity=self.moved, neighbors=self.public.neighbors)
+        return TopK(
+            epsilon=total,
+            k=self.candidates,
+            sensitivity=self.grid_sensitivity,
+            neighbors=self.public.neighbors,
+        )
 
     @property
     def noise(self) -> IntegerLaplace:
         return IntegerLaplace.for_epsilon(
-            self.part_epsilon, sensitivity=self.moved, neighbors=self.public.neighbors
+            self.part_epsilon, sensitivity=self.grid_sensitivity, neighbors=self.public.neighbors
         )
 
     @property
@@ -190,8 +195,8 @@ class PrivateBenjaminiHochberg:
 
     def _evidence(self, hypothesis: Hypothesis, source: Source) -> int:
         scores, low, _ = self._table(hypothesis)
-        at = hypothesis.sign * number(hypothesis.statistic(source)) - low
-        return int(scores[min(max(at, 0), len(scores) - 1)])
+        statistic = hypothesis.sign * number(hypothesis.statistic(source)) - low
+        return int(scores[min(max(statistic, 0), len(scores) - 1)])
 
     def _pvalue(self, hypothesis: Hypothesis, noisy: int) -> float:
         """Return the chance that a true null shows this much; with `paper`, the p-value itself after the

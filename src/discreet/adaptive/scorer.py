@@ -100,15 +100,15 @@ class _Form:
             else np.column_stack(columns)
         )
 
-    def _column(self, array: Any, at: int) -> Any:
-        training = self.parts[at] if self.parts else None
+    def _column(self, array: Any, index: int) -> Any:
+        training = self.parts[index] if self.parts else None
         if pa.types.is_string(array.type) or pa.types.is_large_string(array.type):
             if not self.frame:
                 # refuses text
-                return arrow_columns.numbers(array, str(self.features[at]))
+                return arrow_columns.numbers(array, str(self.features[index]))
             filler = None if training is None or not len(training) or _gaps(training) else training[0]
             return np.array([filler if value is None else value for value in array.to_pylist()], dtype=object)
-        values = arrow_columns.numbers(array, str(self.features[at]))
+        values = arrow_columns.numbers(array, str(self.features[index]))
         if training is not None and _gaps(training):
             values = np.where(arrow_columns.present(array), values, np.nan)
         return values

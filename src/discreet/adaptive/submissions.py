@@ -136,10 +136,10 @@ def losses(source: Source, submission: Submission, target: str, id: str) -> tupl
 def _predicted(keys: Any, ids: Any, codes: Bits) -> Bits:
     keys = arrow_columns.unpacked(keys)
     try:
-        at = pc.fill_null(pc.index_in(keys, value_set=ids.cast(keys.type), skip_nulls=True), -1)
+        positions = pc.fill_null(pc.index_in(keys, value_set=ids.cast(keys.type), skip_nulls=True), -1)
     except (pa.ArrowException, NotImplementedError):
         # ids of another kind match none
         return np.full(len(keys), -1, np.int64)
-    where = at.to_numpy(zero_copy_only=False).astype(np.int64)
+    where = positions.to_numpy(zero_copy_only=False).astype(np.int64)
     predicted: Bits = np.append(codes, -1)[where]
     return predicted

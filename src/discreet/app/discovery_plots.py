@@ -23,23 +23,23 @@ def power(path: Path, trials: Mapping[float, Trials], target: float) -> Path:
     `target` is the promised rate."""
     figure, axes = _pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
     _dress(axes, "What is found, and how much of it is false", "epsilon", "share")
-    at = sorted(trials)
+    xs = sorted(trials)
     lines = []
     for label, color, pick in (("signals found", CALM, "power"), ("false among findings", ALARM, "rate")):
-        means, widths = zip(*(getattr(trials[epsilon], pick) for epsilon in at), strict=True)
-        axes.errorbar(at, means, yerr=widths, color=color, linewidth=2, capsize=3)
-        lines.append((label, color, at, list(means)))
+        means, widths = zip(*(getattr(trials[epsilon], pick) for epsilon in xs), strict=True)
+        axes.errorbar(xs, means, yerr=widths, color=color, linewidth=2, capsize=3)
+        lines.append((label, color, xs, list(means)))
     axes.axhline(target, color=GRAY, linewidth=1, linestyle=":")
     axes.annotate(
         f"promised: {target:.0%}",
-        (at[-1], target),
+        (xs[-1], target),
         xytext=(-60, 6),
         textcoords="offset points",
         color=GRAY,
         ha="right",
     )
     axes.set_xscale("log")
-    _plain_ticks(axes.xaxis, at[0], at[-1])
+    _plain_ticks(axes.xaxis, xs[0], xs[-1])
     axes.set_ylim(-0.02, 1.04)
     _label_ends(axes, lines)
     return _save(figure, path)

@@ -106,13 +106,13 @@ def price(body: dict[str, Any], delta: float) -> str:
 
 
 def epsilon_text(event: events.Event, delta: float) -> str:
-    for at in (0.0, delta):
+    for shown_delta in (0.0, delta):
         try:
-            value = acc.epsilon(event, delta=at)
+            value = acc.epsilon(event, delta=shown_delta)
         except Unsupported:
             continue
         if math.isfinite(value):
-            return f"epsilon {value:.4g}{f' at delta {at:g}' if at else ''}: "
+            return f"epsilon {value:.4g}{f' at delta {shown_delta:g}' if shown_delta else ''}: "
     return ""
 
 

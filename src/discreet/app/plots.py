@@ -142,8 +142,8 @@ def _unit(event: acc.Event) -> tuple[acc.Event, int]:
 def draw_steps(
     axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = tuple(ACCOUNTANTS)
 ) -> None:
-    one, largest = _unit(event)
-    curves = [_priced(name, one, _counts(largest), delta) for name in accountants]
+    step_event, largest = _unit(event)
+    curves = [_priced(name, step_event, _counts(largest), delta) for name in accountants]
     lines = [line for line in curves if line is not None]
     for label, color, x, y in lines:
         axes.plot(
@@ -176,8 +176,8 @@ def strong_composition(rate: float, noise_multiplier: float, steps: int, delta: 
     d, half for the composition theorem. The factor `rate` on e is right only for small e; to charge, use the
     `advanced` accountant.
     """
-    one = delta / (2 * steps * rate)
-    each = rate * math.sqrt(2 * math.log(1.25 / one)) / noise_multiplier
+    step_delta = delta / (2 * steps * rate)
+    each = rate * math.sqrt(2 * math.log(1.25 / step_delta)) / noise_multiplier
     return math.sqrt(2 * steps * math.log(2 / delta)) * each + steps * each * each
 
 
@@ -191,23 +191,23 @@ def published_moments(
 
 def draw_abadi(axes: Axes, epochs: int = 400) -> None:
     rate, noise, delta = 0.01, 4.0, 1e-5
-    one = acc.Gaussian(noise_multiplier=noise).sampled(rate)
+    step_event = acc.Gaussian(noise_multiplier=noise).sampled(rate)
     each = round(1 / rate)
-    at = sorted({1, 2, 5, *range(10, epochs + 1, 10)})
-    counts = [epoch * each for epoch in at]
+    epochs_shown = sorted({1, 2, 5, *range(10, epochs + 1, 10)})
+    counts = [epoch * each for epoch in epochs_shown]
     strong = [strong_composition(rate, noise, n, delta) for n in counts]
     published = published_moments(rate, noise, counts, delta)
-    axes.plot(at, strong, color=COLORS["advanced"], linewidth=1.8)
-    axes.plot(at, published, color=COLORS["rdp"], linewidth=1.8)
-    sparse = [epoch for epoch in at if epoch <= 20 or epoch % 25 == 0 or epoch in (40, 70)]
-    exact = [acc.epsilon(one.repeated(epoch * each), delta=delta) for epoch in sparse]
+    axes.plot(epochs_shown, strong, color=COLORS["advanced"], linewidth=1.8)
+    axes.plot(epochs_shown, published, color=COLORS["rdp"], linewidth=1.8)
+    sparse = [epoch for epoch in epochs_shown if epoch <= 20 or epoch % 25 == 0 or epoch in (40, 70)]
+    exact = [acc.epsilon(step_event.repeated(epoch * each), delta=delta) for epoch in sparse]
     axes.plot(sparse, exact, color=ACCENT, linewidth=2.4)
     axes.set_xlim(0, epochs)
     axes.set_ylim(0, None)
     _dress(axes, "The same training, three accountants (rate 0.01, noise 4, delta 1e-5)", "epochs", "epsilon")
     lines: list[Line] = [
-        ("strong composition", COLORS["advanced"], at, strong),
-        ("moments accountant (2016)", COLORS["rdp"], at, published),
+        ("strong composition", COLORS["advanced"], epochs_shown, strong),
+        ("moments accountant (2016)", COLORS["rdp"], epochs_shown, published),
         ("privacy loss distribution", ACCENT, sparse, exact),
     ]
     for label, _, x, y in lines:

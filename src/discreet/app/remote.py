@@ -104,7 +104,7 @@ class RemoteSession(RemoteReader):
         """Answer several counting questions, for one price."""
         terms = sent({"epsilon": epsilon, "rho": rho, "delta": delta, "rows": rows})
         facts = self.call("POST", "/workload", queries=list(queries), fresh=fresh, **terms)
-        return tuple(answer_of(one) for one in facts["answers"])
+        return tuple(answer_of(answer_facts) for answer_facts in facts["answers"])
 
     @_require.check_options
     def plan(self, work: Sequence[Any], *, epsilon: float, together: bool = True) -> BudgetPlan:
@@ -113,7 +113,7 @@ class RemoteSession(RemoteReader):
         from ..planning import BudgetPlan
         from .web.planning import item_of
 
-        pieces = [work_json(one) for one in _require.listed(work=work)]
+        pieces = [work_json(entry) for entry in _require.listed(work=work)]
         facts = self.call("POST", "/plan", work=pieces, epsilon=float(epsilon), together=together)
         return understood(
             lambda: BudgetPlan(self, facts["epsilon"], tuple(item_of(item) for item in facts["items"]))
@@ -322,7 +322,7 @@ class RemoteSession(RemoteReader):
             "columns": None if columns is None else list(columns),
             "bins": {name: listed_edges(value) for name, value in (bins or {}).items()} or None,
             "missing": dict(missing or {}) or None,
-            "constraints": [str(one) for one in constraints] or None,
+            "constraints": [str(constraint) for constraint in constraints] or None,
             "options": dict(options or {}) or None,
             "fresh": fresh,
         }

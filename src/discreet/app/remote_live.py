@@ -25,8 +25,8 @@ class RemoteHandle:
 
     def answer(self, question: Any) -> Release:
         """Ask it: a description, or a condition in SQL."""
-        asked = question if isinstance(question, str) else described(question)
-        return release_of(self.session.call("POST", f"/live/{self.number}/answers", question=asked))
+        description = question if isinstance(question, str) else described(question)
+        return release_of(self.session.call("POST", f"/live/{self.number}/answers", question=description))
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,8 +39,8 @@ class RemoteReader:
         return self.server.call(method, f"/datasets/{self.name}{path}", self._body(body))
 
     def _body(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        given = {key: value for key, value in body.items() if value is not None}
-        return given | ({"periods": list(self.periods)} if self.periods else {})
+        present = {key: value for key, value in body.items() if value is not None}
+        return present | ({"periods": list(self.periods)} if self.periods else {})
 
     @property
     def public(self) -> Public:

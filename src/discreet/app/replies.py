@@ -93,8 +93,12 @@ def copy_of(facts: Mapping[str, Any], rows: int | None, seed: int | None) -> Syn
     fitted = values.decode(facts["fitted"])
     if not isinstance(fitted, Fitted):
         raise ServerError("the server sent something else than a synthetic copy.")
-    asked = facts.get("asked")
-    price = None if asked is None else (_registry.from_json(asked[0]), float(asked[1]))
+    requested_price = facts.get("asked")
+    price = (
+        None
+        if requested_price is None
+        else (_registry.from_json(requested_price[0]), float(requested_price[1]))
+    )
     event = _registry.from_json(facts["event"])
     return SyntheticCopy.of(fitted, event, rows=rows, seed=seed, asked=price)
 
@@ -127,21 +131,21 @@ def listed_edges(value: Any) -> Any:
     )
 
 
-def work_json(one: Any) -> Any:
+def work_json(item: Any) -> Any:
     """Return a piece of a plan's work as JSON."""
     from .web.estimators import describe_estimator
 
-    if isinstance(one, str):
-        return one
-    if isinstance(one, tuple) and len(one) == 2 and hasattr(one[0], "get_params"):
-        return {"estimator": describe_estimator(one[0]), "target": one[1]}
-    if isinstance(one, Mapping):
-        fields = dict(one)
+    if isinstance(item, str):
+        return item
+    if isinstance(item, tuple) and len(item) == 2 and hasattr(item[0], "get_params"):
+        return {"estimator": describe_estimator(item[0]), "target": item[1]}
+    if isinstance(item, Mapping):
+        fields = dict(item)
         if "estimator" in fields:
             fields["estimator"] = describe_estimator(fields["estimator"])
         return {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-    if isinstance(one, list | tuple) and one and all(isinstance(part, str) for part in one):
-        return list(one)
+    if isinstance(item, list | tuple) and item and all(isinstance(part, str) for part in item):
+        return list(item)
     raise _require.fail(
-        "work", type(one).__name__, "SQL, a list of SQL, (estimator, target), or a mapping of these"
+        "work", type(item).__name__, "SQL, a list of SQL, (estimator, target), or a mapping of these"
     )

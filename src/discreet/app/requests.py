@@ -71,9 +71,9 @@ def open_session(
         if not needed.exists() and not str(needed).startswith(("postgresql:", "postgres:")):
             _require_data(data)
             raise InvalidInput(f"there is no file {str(needed)!r}. Make it with: {make}")
-    opened = sessions.open(data_of(data), schema=path, ledger=books, seconds=seconds, engine=engine)
-    asked = opened if analyst == STEWARD else opened.as_analyst(analyst)
-    return asked.during(*periods) if periods else asked
+    steward_session = sessions.open(data_of(data), schema=path, ledger=books, seconds=seconds, engine=engine)
+    session = steward_session if analyst == STEWARD else steward_session.as_analyst(analyst)
+    return session.during(*periods) if periods else session
 
 
 def create_session(
@@ -138,14 +138,14 @@ def cost_json(cost: Cost) -> dict[str, Any]:
     return dataclasses.asdict(cost)
 
 
-def preview_json(asked: sessions.QueryPreview) -> dict[str, Any]:
+def preview_json(query_preview: sessions.QueryPreview) -> dict[str, Any]:
     """Return a preview."""
-    body = dataclasses.asdict(dataclasses.replace(asked.query, event=None))  # type: ignore[arg-type]
+    body = dataclasses.asdict(dataclasses.replace(query_preview.query, event=None))  # type: ignore[arg-type]
     return body | {
-        "event": asked.query.event.to_json(),
-        "admitted": asked.admitted,
-        "fits": asked.fits,
-        "budget": cost_json(asked.budget),
+        "event": query_preview.query.event.to_json(),
+        "admitted": query_preview.admitted,
+        "fits": query_preview.fits,
+        "budget": cost_json(query_preview.budget),
     }
 
 

@@ -28,13 +28,13 @@ def gain(path: Path, steps: int = 1024) -> Path:
     step, for Gaussian noise at one price."""
     figure, axes = _pyplot().subplots(figsize=(9.0, 4.6), layout="constrained")
     _dress(axes, "Error of a running count, one price for all steps", "step", "standard deviation")
-    at = list(range(1, steps + 1))
+    ticks = list(range(1, steps + 1))
     lines = []
     for name, (label, color) in _LINES.items():
         strategy = named(name, steps)
         values = column_length(strategy, steps) * np.sqrt(prefix_variances(strategy, steps))
-        axes.plot(at, values, color=color, linewidth=1.6)
-        lines.append((label, color, at, values.tolist()))
+        axes.plot(ticks, values, color=color, linewidth=1.6)
+        lines.append((label, color, ticks, values.tolist()))
     axes.set_xlim(0, steps)
     axes.set_ylim(0, None)
     _label_ends(axes, lines)

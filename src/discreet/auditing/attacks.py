@@ -138,8 +138,8 @@ def _by_histogram(name: str, column: Callable[[Outputs], Floats], first: Outputs
         index = np.searchsorted(edges, x, side="left" if few else "right")
         # a value that was not seen tells nothing: the last bin but one
         if few:
-            at = np.minimum(index, max(len(edges) - 1, 0))
-            exact = edges[at] == x if len(edges) else np.zeros(len(x), bool)
+            clipped_index = np.minimum(index, max(len(edges) - 1, 0))
+            exact = edges[clipped_index] == x if len(edges) else np.zeros(len(x), bool)
             index = np.where(exact, index, len(edges))
         return np.where(np.isnan(x), len(edges) + 1, index)
 

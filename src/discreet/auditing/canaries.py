@@ -160,8 +160,8 @@ def audit_canaries(
     level = 1 - confidence
     event = family(noise_multiplier)
     name, threshold = _choose({k: s[first] for k, s in named.items()}, inside[first], level, Lines.of(event))
-    one = named[name]
-    guesses = _count(one[~first], inside[~first], threshold)
+    audit = named[name]
+    guesses = _count(audit[~first], inside[~first], threshold)
     claim = Claim(epsilon=accounting.epsilon(event, delta=delta), delta=delta, event=event, pair=False)
     low, high = guesses.limits(confidence)
     slope = abs(float(_tangent(low, high)))
@@ -169,15 +169,19 @@ def audit_canaries(
     shown = _least_refuted(lambda s: 1 - low < lines(s).tradeoff(high), noise_multiplier)
     report = Report.of(
         guesses, claim=claim, confidence=confidence, share=1, attack=f"canaries, {name}", guessed="in",
-        curve=_curve(one[~first], inside[~first]), runs=1, seconds=0.0,
+        curve=_curve(audit[~first], inside[~first]), runs=1, seconds=0.0,
     )  # fmt: skip
     return CanaryAudit(
         claimed=claim.epsilon,
         delta=delta,
         epsilon=_epsilon(family, shown, delta),
         noise_multiplier=shown,
-        one_run_epsilon=audit_one_run(one, inside, delta=delta, confidence=confidence, fractions=_FRACTIONS),
-        one_run_curve_epsilon=_epsilon(family, _one_run(one, inside, lines, noise_multiplier, level), delta),
+        one_run_epsilon=audit_one_run(
+            audit, inside, delta=delta, confidence=confidence, fractions=_FRACTIONS
+        ),
+        one_run_curve_epsilon=_epsilon(
+            family, _one_run(audit, inside, lines, noise_multiplier, level), delta
+        ),
         refuted=shown <= noise_multiplier,
         confidence=confidence,
         score=name,

@@ -100,7 +100,9 @@ def _of_event(event: Event, delta: float | None) -> Claim:
     try:
         epsilon, own = accounting.basic(event)
     except Unsupported:
-        at = 1e-5 if delta is None else float(delta)
-        _require.open_probability(delta=at)
-        return Claim(epsilon=accounting.epsilon(event, delta=at), delta=at, event=event, pair=False)
+        claim_delta = 1e-5 if delta is None else float(delta)
+        _require.open_probability(delta=claim_delta)
+        return Claim(
+            epsilon=accounting.epsilon(event, delta=claim_delta), delta=claim_delta, event=event, pair=False
+        )
     return Claim(epsilon=epsilon, delta=own, event=event)

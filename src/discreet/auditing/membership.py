@@ -223,7 +223,7 @@ def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: in
     scores = np.zeros(len(target_vectors))
     for value in np.unique(y):
         rows = np.flatnonzero(y == value)
-        seen = np.concatenate([_features(one[rows], y[rows], top) for one in p])
+        seen = np.concatenate([_features(predictions[rows], y[rows], top) for predictions in p])
         weights = _logistic(seen, inside[:, rows].ravel())
         own = _features(target_vectors[rows], y[rows], top)
         scores[rows] = own @ weights[:-1] + weights[-1]

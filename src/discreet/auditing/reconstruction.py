@@ -56,18 +56,18 @@ def reconstruct(
     it withstands some answers that are wildly wrong.
     """
     _require.integer(people=people, at_least=1)
-    asked = 4 * people if questions is None else questions
-    _require.integer(questions=asked, at_least=1)
+    question_count = 4 * people if questions is None else questions
+    _require.integer(questions=question_count, at_least=1)
     if method not in _METHODS:
         raise _require.fail("method", method, " or ".join(repr(name) for name in _METHODS))
-    groups = np.random.default_rng(seed).random((asked, people)) < 0.5
+    groups = np.random.default_rng(seed).random((question_count, people)) < 0.5
     answers = floats(answers=[ask(group) for group in groups])
-    if answers.shape != (asked,) or not np.isfinite(answers).all():
+    if answers.shape != (question_count,) or not np.isfinite(answers).all():
         raise InvalidInput(
             "each answer must be one finite number: how many of the group have the bit. Nothing was solved."
         )
     solution = _METHODS[method](groups.astype(float), answers)
-    return Reconstruction(bits=solution > 0.5, solution=solution, questions=asked)
+    return Reconstruction(bits=solution > 0.5, solution=solution, questions=question_count)
 
 
 def _least_squares(groups: Any, answers: Any) -> Any:

@@ -78,9 +78,9 @@ class Report:
         verdict = "REFUTED" if self.refuted else "not refuted"
         if self.refuted and not self.claim.pair:
             verdict += " (an attack beats its trade-off curve)"
-        at = f" at delta {self.claim.delta:g}" if self.claim.delta else ""
+        delta_words = f" at delta {self.claim.delta:g}" if self.claim.delta else ""
         return (
-            f"{verdict}: claimed {self.claim}; at least {self.epsilon:.4g}{at} shown (mu "
+            f"{verdict}: claimed {self.claim}; at least {self.epsilon:.4g}{delta_words} shown (mu "
             f"{self.mu:.4g}) with confidence "
             f"{self.confidence:g}, by {self.attack}, {self.runs} runs on each table"
         )
@@ -133,15 +133,15 @@ def draw(report: Report, size: int) -> str:
     pad = 46
     span = size - 2 * pad
 
-    def at(x: float, y: float) -> str:
+    def point(x: float, y: float) -> str:
         return f"{pad + span * x:.1f},{size - pad - span * y:.1f}"
 
     # where a pair's two lines meet
     corner = (1 - report.claim.delta) / (1 + math.exp(min(report.claim.epsilon, 700.0)))
     grid = np.unique(np.concatenate([np.geomspace(1e-4, 1, 30), np.linspace(0, 1, 21), [corner]])).tolist()
     claimed = [(x, report.claim.tradeoff(x)) for x in grid]
-    floor = " ".join([at(0, 0), *(at(x, y) for x, y in claimed), at(1, 0)])
-    seen = " ".join(at(x, y) for x, y in report.curve)
+    floor = " ".join([point(0, 0), *(point(x, y) for x, y in claimed), point(1, 0)])
+    seen = " ".join(point(x, y) for x, y in report.curve)
     color = WARN if report.refuted else ACCENT
     low, high = report.limits
     ticks = "".join(
@@ -149,15 +149,15 @@ def draw(report: Report, size: int) -> str:
         f'<text x="{pad - 8}" y="{size - pad - span * t + 4:.1f}" text-anchor="end">{t:g}</text>'
         for t in (0, 0.5, 1)
     )
-    x, y = at(high, 1 - low).split(",")
+    x, y = point(high, 1 - low).split(",")
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {size} {size}" width="{size}" height="{size}" '
         f'font-family="system-ui, sans-serif" font-size="12" fill="{INK}" role="img">'
         f"<title>Trade-off claimed and observed</title>"
         f'<polygon points="{floor}" fill="{PALE}"/>'
-        f'<polyline points="{" ".join(at(x, y) for x, y in claimed)}" fill="none" stroke="{INK}" '
+        f'<polyline points="{" ".join(point(x, y) for x, y in claimed)}" fill="none" stroke="{INK}" '
         f'stroke-width="1.5"/>'
-        f'<polyline points="{at(0, 1)} {at(1, 0)}" fill="none" stroke="{MILD}" stroke-dasharray="4 4"/>'
+        f'<polyline points="{point(0, 1)} {point(1, 0)}" fill="none" stroke="{MILD}" stroke-dasharray="4 4"/>'
         f'<polyline points="{seen}" fill="none" stroke="{color}" stroke-width="2"/>'
         f'<circle cx="{x}" cy="{y}" r="4.5" fill="{color}"><title>limits: FPR at most {high:.4g}, '
         f"FNR at most {1 - low:.4g}</title></circle>"
@@ -175,10 +175,10 @@ def draw(report: Report, size: int) -> str:
 
 def _lower_bound_words(report: Report) -> str:
     if report.epsilon > 0:
-        at = f" at delta {report.claim.delta:g}" if report.claim.delta else ""
+        delta_words = f" at delta {report.claim.delta:g}" if report.claim.delta else ""
         words = (
             f"With confidence {report.confidence:g}, what was run is not differentially private with an "
-            f"epsilon below {report.epsilon:.4g}{at}."
+            f"epsilon below {report.epsilon:.4g}{delta_words}."
         )
     else:
         words = (

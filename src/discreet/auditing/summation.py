@@ -127,8 +127,8 @@ def attempt(kind: str, total: Callable[[Any], Any]) -> SumAttack:
         raise _require.fail("kind", kind, f"one of {', '.join(KINDS)}")
     pair = KINDS[kind]()
     with np.errstate(over="ignore"):
-        moved = abs(_exact(total(pair.first)) - _exact(total(pair.second)))
-    return SumAttack(kind=kind, claimed=float(pair.claimed), observed=float(moved))
+        difference = abs(_exact(total(pair.first)) - _exact(total(pair.second)))
+    return SumAttack(kind=kind, claimed=float(pair.claimed), observed=float(difference))
 
 
 def attempt_on_ours(kind: str, step: Fraction = Fraction(1, 1 << 52)) -> SumAttack:

@@ -119,8 +119,8 @@ def _gap(times: Floats, yes: NDArray[np.bool_]) -> tuple[float, bool, float]:
     ahead = np.cumsum(~group) / (~group).sum() - np.cumsum(group) / group.sum()
     # a threshold lies between different times
     ahead = np.where(np.append(ranked[1:] > ranked[:-1], True), ahead, 0.0)
-    at = int(np.argmax(np.abs(ahead)))
-    return float(abs(ahead[at])), bool(ahead[at] > 0), float(ranked[at])
+    index = int(np.argmax(np.abs(ahead)))
+    return float(abs(ahead[index])), bool(ahead[index] > 0), float(ranked[index])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -157,7 +157,7 @@ class DatabaseBlobs:
             )
 
     def _insert(self, name: str, data: bytes) -> None:
-        parts = [data[at : at + _PART] for at in range(0, max(1, len(data)), _PART)]
+        parts = [data[start : start + _PART] for start in range(0, max(1, len(data)), _PART)]
         with self.store.blobs() as db:
             for part, piece in enumerate(parts):
                 db.execute("INSERT INTO blob VALUES (%s, %s, %s) ON CONFLICT DO NOTHING", (name, part, piece))

@@ -46,30 +46,32 @@ def columns(
     `question` gives the preview of the same question at another price.
     """
     _require.positive(epsilon=epsilon)
-    asked = question(float(epsilon))
+    preview = question(float(epsilon))
     measured = [
-        i for i, error in enumerate(asked.errors) if error is not None and asked.columns[i] not in asked.keys
+        i
+        for i, error in enumerate(preview.errors)
+        if error is not None and preview.columns[i] not in preview.keys
     ]
     curves = {factor: question(float(epsilon) * factor) for factor in _FACTORS}
-    return tuple(_column(question, asked, curves, i, float(epsilon), size) for i in measured)
+    return tuple(_column(question, preview, curves, i, float(epsilon), size) for i in measured)
 
 
 def _column(
     question: Callable[[float], Preview],
-    asked: Preview,
+    preview: Preview,
     curves: dict[float, Preview],
     i: int,
     epsilon: float,
     size: int | None,
 ) -> Column:
-    error = asked.errors[i]
+    error = preview.errors[i]
     assert error is not None
     points = [(epsilon * factor, shown.errors[i]) for factor, shown in curves.items()]
     return Column(
-        name=asked.columns[i],
+        name=preview.columns[i],
         epsilon=epsilon,
         error=error,
-        confidence=asked.confidence,
+        confidence=preview.confidence,
         curve=tuple((x, y) for x, y in points if y is not None),
         halved_at=_halved(lambda price: question(price).errors[i], epsilon, error),
         size=size,

@@ -111,12 +111,19 @@ def explain_spending(
     delta: float | None = None,
 ) -> Explanation:
     """Explain what a ledger adds up to: the account of which most is gone, then each with its limit."""
-    worst = max(accounts, key=lambda one: one.used / one.limit if one.limit else 0.0)
-    at = delta if delta is not None else worst.delta if worst.delta or worst.unit != "rho" else USUAL_DELTA
-    more = [_adds_up(worst, audience), _limits(accounts, at)]
+    worst = max(accounts, key=lambda account: account.used / account.limit if account.limit else 0.0)
+    shown_delta = (
+        delta if delta is not None else worst.delta if worst.delta or worst.unit != "rho" else USUAL_DELTA
+    )
+    more = [_adds_up(worst, audience), _limits(accounts, shown_delta)]
     spent = ("Spent so far", f"{worst.unit} {worst.used:.4g} of {worst.limit:.4g}")
     return explain_event(
-        worst.event(worst.used), delta=at, audience=audience, title=title, facts=(*facts, spent), more=more
+        worst.event(worst.used),
+        delta=shown_delta,
+        audience=audience,
+        title=title,
+        facts=(*facts, spent),
+        more=more,
     )
 
 
@@ -132,11 +139,11 @@ def explain_question(
     """Explain a planned question: the error in its own units, and what would halve it. `question` previews it
     at
     any price. Reads no data."""
-    asked = question(float(epsilon))
+    preview = question(float(epsilon))
     planned = columns(question, float(epsilon), size=size)
     sections = [_accuracy(column) for column in planned]
     unknown = [
-        n for n, e in zip(asked.columns, asked.errors, strict=True) if e is None and n not in asked.keys
+        n for n, e in zip(preview.columns, preview.errors, strict=True) if e is None and n not in preview.keys
     ]
     if unknown:
         line = (
@@ -146,8 +153,8 @@ def explain_question(
         )
         sections.append(Section(heading="Known with the answer only", lines=(line,)))
     return explain_event(
-        asked.event,
-        delta=_delta(asked.event, asked.delta or None),
+        preview.event,
+        delta=_delta(preview.event, preview.delta or None),
         audience=audience,
         title=title,
         facts=facts,
@@ -257,7 +264,17 @@ def _risk_sections(risk: Risk, audience: str) -> list[Section]:
 
 
 def _beside(risk: Risk) -> Section:
-    rows = [(one.epsilon, one.who, one.what, one.price, one.unit, one.source) for one in DEPLOYMENTS]
+    rows = [
+        (
+            deployment.epsilon,
+            deployment.who,
+            deployment.what,
+            deployment.price,
+            deployment.unit,
+            deployment.source,
+        )
+        for deployment in DEPLOYMENTS
+    ]
     rows.append((risk.epsilon, "this", "", words.price(risk), "", ""))
     ordered = tuple(tuple(row[1:]) for row in sorted(rows, key=lambda row: row[0]))
     return Section(
@@ -305,10 +322,10 @@ def _adds_up(account: Spending, audience: str) -> Section:
 
 def _limits(accounts: Sequence[Spending], delta: float) -> Section:
     rows = []
-    for one in accounts:
-        now, full = Risk(one.event(one.used), delta), Risk(one.event(one.limit), delta)
+    for account in accounts:
+        now, full = Risk(account.event(account.used), delta), Risk(account.event(account.limit), delta)
         belief = (words.out_of(now.after(0.5)), words.out_of(full.after(0.5)))
-        rows.append((one.of, f"{one.used:.4g} of {one.limit:.4g} {one.unit}", *belief))
+        rows.append((account.of, f"{account.used:.4g} of {account.limit:.4g} {account.unit}", *belief))
     columns = ("account", "spent", "50 in 100 becomes, today", "and when all is spent")
     return Section(heading="Today, and when the budget is gone", columns=columns, rows=tuple(rows))
 

@@ -124,8 +124,8 @@ DEPLOYMENTS = (
 def beside(epsilon: float) -> tuple[tuple[Deployment, ...], tuple[Deployment, ...]]:
     """Return the published deployments with a smaller epsilon, and those with this or a larger one, each in
     order."""
-    ordered = sorted(DEPLOYMENTS, key=lambda one: one.epsilon)
+    ordered = sorted(DEPLOYMENTS, key=lambda deployment: deployment.epsilon)
     return (
-        tuple(one for one in ordered if one.epsilon < epsilon),
-        tuple(one for one in ordered if one.epsilon >= epsilon),
+        tuple(deployment for deployment in ordered if deployment.epsilon < epsilon),
+        tuple(deployment for deployment in ordered if deployment.epsilon >= epsilon),
     )

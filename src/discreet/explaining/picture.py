@@ -65,7 +65,7 @@ def _svg(picture: Picture) -> str:
     body = _bars(picture) if picture.labels else _lines(picture)
     middle_x, middle_y = (_LEFT + _WIDTH - _RIGHT) / 2, (_TOP + _HEIGHT - _BOTTOM) / 2
     # the names of several series stand above the picture, where no line crosses them
-    named = sum(bool(one.name) for one in picture.series)
+    named = sum(bool(series.name) for series in picture.series)
     room = _ROW * named + 6 if named > 1 else 0
     height = _HEIGHT + room
     return (
@@ -88,7 +88,7 @@ def _upward(picture: Picture) -> _Scale:
 
     Bars of logarithms begin below the least of them, so that it is seen.
     """
-    ys = [y for one in picture.series for y in one.y]
+    ys = [y for series in picture.series for y in series.y]
     bottom = picture.y_bottom
     if bottom is None and picture.log_y and picture.labels:
         bottom = 0.6 * min((y for y in ys if y > 0), default=1.0)
@@ -98,15 +98,16 @@ def _upward(picture: Picture) -> _Scale:
 
 
 def _lines(picture: Picture) -> str:
-    xs = [x for one in picture.series for x in one.x]
+    xs = [x for series in picture.series for x in series.x]
     across = _Scale.of(xs, _LEFT, _WIDTH - _RIGHT, log=picture.log_x)
     up = _upward(picture)
     parts = [_axes(across, up)]
-    for number, one in enumerate(picture.series):
-        points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in zip(one.x, one.y, strict=True))
-        dash = _DASH if one.dashed else ""
+    for number, series in enumerate(picture.series):
+        points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in zip(series.x, series.y, strict=True))
+        dash = _DASH if series.dashed else ""
         parts.append(
-            f'<polyline points="{points}" fill="none" stroke="{one.stroke(number)}" stroke-width="2"{dash}/>'
+            f'<polyline points="{points}" fill="none" stroke="{series.stroke(number)}" '
+            f'stroke-width="2"{dash}/>'
         )
     return "".join(parts)
 
@@ -118,12 +119,12 @@ def _bars(picture: Picture) -> str:
     width = 0.7 * slot / max(sets, 1)
     parts = [_axes(None, up)]
     base = up(up.low)
-    for s, one in enumerate(picture.series):
-        for i, y in enumerate(one.y):
+    for s, series in enumerate(picture.series):
+        for i, y in enumerate(series.y):
             left, top = _LEFT + i * slot + 0.15 * slot + s * width, up(y)
             parts.append(
                 f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{max(0.0, base - top):.1f}" '
-                f'fill="{one.stroke(s)}"/>'
+                f'fill="{series.stroke(s)}"/>'
             )
             parts.append(_text(left + width / 2, top - 4, _short(y), size=10))
     for i, label in enumerate(picture.labels):
@@ -196,13 +197,14 @@ def _axes(across: _Scale | None, up: _Scale) -> str:
 
 def _legend(picture: Picture) -> str:
     parts, y = [], _TOP + 2
-    for number, one in enumerate(picture.series):
-        if not one.name:
+    for number, series in enumerate(picture.series):
+        if not series.name:
             continue
         parts.append(
-            f'<line x1="{_LEFT}" x2="{_LEFT + 16}" y1="{y - 4}" y2="{y - 4}" stroke="{one.stroke(number)}" '
-            f'stroke-width="3"{_DASH if one.dashed else ""}/>'
-            + _text(_LEFT + 22, y, one.name, anchor="start", size=10)
+            f'<line x1="{_LEFT}" x2="{_LEFT + 16}" y1="{y - 4}" y2="{y - 4}" '
+            f'stroke="{series.stroke(number)}" '
+            f'stroke-width="3"{_DASH if series.dashed else ""}/>'
+            + _text(_LEFT + 22, y, series.name, anchor="start", size=10)
         )
         y += _ROW
     return "".join(parts)

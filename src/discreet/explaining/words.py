@@ -141,17 +141,17 @@ def odds(risk: Risk, audience: str) -> tuple[str, ...]:
 
 def attack(risk: Risk, audience: str) -> tuple[str, ...]:
     """Explain the best attack there can be."""
-    five, one = risk.true_positives(0.05), risk.true_positives(0.01)
+    at_5_percent, at_1_percent = risk.true_positives(0.05), risk.true_positives(0.01)
     if audience == "public":
         return (
             f"The cleverest possible detective, who wrongly points at 5 of 100 people outside the data, "
             f"points at "
-            f"no more than {out_of(five)} of those inside it.",
+            f"no more than {out_of(at_5_percent)} of those inside it.",
         )
     lines = [
         f"An attacker who tests membership with a false-positive rate of 5% has a true-positive rate of at "
         f"most "
-        f"{percent(five)}; at 1%, at most {percent(one)}.",
+        f"{percent(at_5_percent)}; at 1%, at most {percent(at_1_percent)}.",
         f"Where one of 100 suspects is in the data, an accusation at a false-positive rate of 1% is right "
         f"in at "
         f"most {percent(risk.accusation(0.01, 0.01))} of cases.",

@@ -101,8 +101,8 @@ def intersect(lower: Any, upper: Any, confidence: Any) -> Interval:
             f"{high.shape}. {NOTHING_COMPUTED}"
         )
     each = _check.for_each("confidence", confidence, len(low), "intervals")
-    for one in each.tolist():
-        _require.open_probability(confidence=one)
+    for value in each.tolist():
+        _require.open_probability(confidence=value)
     if (low > high).any():
         raise InvalidInput(f"lower must not be above upper. {NOTHING_COMPUTED}")
     together = 1 - float((1 - each).sum())

@@ -139,14 +139,18 @@ def _upwards(tree: Tree, y: Floats, v: Floats) -> _UpwardPass:
     )
     for depth in reversed(range(tree.depth - 1)):
         family = tree.family(depth)
-        at = family.parents
+        parents = family.parents
         measured = np.isfinite(s[family.children])
         child_sums = np.add.reduceat(np.where(measured, z[family.children], 0.0), family.first)
         spread = np.add.reduceat(np.where(measured, s[family.children], 0.0), family.first)
         unknown = np.add.reduceat((~measured).astype(np.int64), family.first)
-        upward.below_z[at], upward.below_s[at], upward.unknown[at] = child_sums, spread, unknown
-        z[at], s[at] = _combine(
-            y[at], v[at], child_sums, np.where(unknown > 0, np.inf, spread), tree.order[at]
+        upward.below_z[parents], upward.below_s[parents], upward.unknown[parents] = (
+            child_sums,
+            spread,
+            unknown,
+        )
+        z[parents], s[parents] = _combine(
+            y[parents], v[parents], child_sums, np.where(unknown > 0, np.inf, spread), tree.order[parents]
         )
     return upward
 

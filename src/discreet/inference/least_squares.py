@@ -225,15 +225,15 @@ def _constrained_iteratively(y: Floats, v: Floats, C: Any, d: Floats) -> Estimat
     B = C @ sparse.diags_array(root)
     B, scale = _balanced(B)
 
-    def moved(from_: Floats, to: Floats) -> Floats:
+    def shifted(from_: Floats, to: Floats) -> Floats:
         """Return from_ + V^(1/2) times the shortest step that reaches C x = to."""
         step = _lsmr(B, (to - C @ from_) / scale)
         return from_ + root * step
 
-    x = moved(y, d)
+    x = shifted(y, d)
     _agree(d - C @ x, np.abs(d) + abs(C) @ np.abs(y))
     zeros = np.zeros_like(d)
-    return Estimate(values=x, _covariance_product=lambda q: moved(v * q, zeros))
+    return Estimate(values=x, _covariance_product=lambda q: shifted(v * q, zeros))
 
 
 def _balanced(B: Any) -> tuple[Any, Floats]:

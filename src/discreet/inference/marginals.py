@@ -86,15 +86,15 @@ def consistent_marginals(
     [51.5, 48.5]
     """
     sizes = _sizes(measured)
-    asked = [m.attributes for m in measured] if wanted is None else [tuple(w) for w in wanted]
+    attribute_sets = [m.attributes for m in measured] if wanted is None else [tuple(w) for w in wanted]
     parts: dict[frozenset[Hashable], tuple[Floats, float]] = {}
     position = {name: i for i, name in enumerate(sizes)}
-    for attributes in asked:
+    for attributes in attribute_sets:
         for subset in _subsets(attributes):
             if frozenset(subset) not in parts:
                 names = tuple(sorted(subset, key=position.__getitem__))
                 parts[frozenset(subset)] = _part(names, measured)
-    return tuple(_rebuilt(attributes, sizes, position, parts) for attributes in asked)
+    return tuple(_rebuilt(attributes, sizes, position, parts) for attributes in attribute_sets)
 
 
 def marginal_matrix(sizes: dict[Hashable, int], attributes: Sequence[Hashable]) -> Any:

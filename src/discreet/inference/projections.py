@@ -182,13 +182,13 @@ def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
     return x
 
 
-def _length(at: Floats, step: Floats, start: Floats, B: Floats, right: Floats) -> float:
+def _length(point: Floats, step: Floats, start: Floats, B: Floats, right: Floats) -> float:
     """Return how far to follow a step: all of it if that more than halves the gap, else to where the dual's
     slope has nearly vanished.
 
     The slope along a line is increasing and piecewise linear, so bisection finds where it vanishes.
     """
-    t, s, r = start + B.T @ at, B.T @ step, float(right @ step)
+    t, s, r = start + B.T @ point, B.T @ step, float(right @ step)
     before, after = (B @ np.maximum(t + length * s, 0.0) - right for length in (0.0, 1.0))
     if np.linalg.norm(after) <= 0.5 * np.linalg.norm(before):
         return 1.0

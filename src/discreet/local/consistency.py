@@ -71,9 +71,9 @@ def expectation_maximization(
     for _ in range(rounds):
         updated = shares * (weights / (likelihood @ shares) @ likelihood)
         updated /= updated.sum()
-        moved = float(np.abs(updated - shares).max())
+        change = float(np.abs(updated - shares).max())
         shares = updated
-        if moved <= tolerance:
+        if change <= tolerance:
             break
     return shares
 

@@ -72,8 +72,8 @@ class _Padded(LocalRandomizer):
         require_entropy(entropy)
         single = self.is_single(value)
         people = [value] if single else people_of(value)
-        checked = [self._checked(one) for one in people]
-        codes = np.array([self._sampled(one, entropy) for one in checked], dtype=np.int64)
+        checked = [self._checked(items) for items in people]
+        codes = np.array([self._sampled(items, entropy) for items in checked], dtype=np.int64)
         data = self.frequency_oracle._draw(codes, entropy)
         return plain(data[0]) if single else self._batch(data, entropy)
 

@@ -58,8 +58,10 @@ class HistogramBounds:
         self._noise()
 
     def _noise(self) -> IntegerLaplace:
-        moved = 2 if self.public.neighbors is REPLACE else 1
-        return IntegerLaplace.for_epsilon(self.epsilon, sensitivity=moved, neighbors=self.public.neighbors)
+        sensitivity = 2 if self.public.neighbors is REPLACE else 1
+        return IntegerLaplace.for_epsilon(
+            self.epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
+        )
 
     @property
     def event(self) -> Event:
@@ -130,9 +132,9 @@ class BinarySearchBounds:
 
     def _noise(self) -> IntegerLaplace:
         a, b = Fraction(self.tail).as_integer_ratio()
-        moved = b if self.public.neighbors is REPLACE else max(a, b - a)
+        sensitivity = b if self.public.neighbors is REPLACE else max(a, b - a)
         each = _require.exact(self.epsilon, "epsilon") / (2 * self.steps)
-        return IntegerLaplace.for_epsilon(each, sensitivity=moved, neighbors=self.public.neighbors)
+        return IntegerLaplace.for_epsilon(each, sensitivity=sensitivity, neighbors=self.public.neighbors)
 
     @property
     def event(self) -> Event:

@@ -195,8 +195,8 @@ def _product_delta(epsilon: Real, variance: Fraction, linf: int, l0: int) -> flo
     if 2 * tau >= epsilon:
         return 1.0
     left = _require.exact(epsilon, "epsilon") - 2 * Fraction(tau)
-    one = discrete_gaussian_delta(left, l0 * variance, l0 * linf)
-    return min(1.0, math.exp(tau) * one * (1 + 1e-12))
+    single_delta = discrete_gaussian_delta(left, l0 * variance, l0 * linf)
+    return min(1.0, math.exp(tau) * single_delta * (1 + 1e-12))
 
 
 def _summed_delta(v: Fraction, d: int, y0: Fraction) -> float:

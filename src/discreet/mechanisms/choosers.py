@@ -281,9 +281,9 @@ class TopK(_Chooser):
             return [int(i) for i in sampling.top_k_gumbel(scores, rate, int(self.k), entropy)]
         left, chosen = np.arange(len(scores)), []
         for _ in range(self.k):
-            at = sampling.argmax_gumbel(scores[left], rate, entropy)
-            chosen.append(int(left[at]))
-            left = np.delete(left, at)
+            index = sampling.argmax_gumbel(scores[left], rate, entropy)
+            chosen.append(int(left[index]))
+            left = np.delete(left, index)
         return chosen
 
     def pick_rows(self, scores: Integers, entropy: Entropy) -> Integers:

@@ -156,10 +156,10 @@ class GridLaplace(_GridNoise):
     @property
     def on_integers(self) -> IntegerLaplace:
         """The noise in steps."""
-        moved = grid_l1(self.sensitivity / self.step, self.entries)
+        sensitivity = grid_l1(self.sensitivity / self.step, self.entries)
         if self.linf is not None:
-            moved = min(moved, self.entries * math.ceil(self.linf / self.step))
-        return IntegerLaplace(scale=self.scale / self.step, sensitivity=moved, neighbors=self.neighbors)
+            sensitivity = min(sensitivity, self.entries * math.ceil(self.linf / self.step))
+        return IntegerLaplace(scale=self.scale / self.step, sensitivity=sensitivity, neighbors=self.neighbors)
 
 
 @described("mechanisms.GridGaussian")
@@ -201,7 +201,9 @@ class GridGaussian(_GridNoise):
     ) -> GridGaussian:
         """Return noise that is exactly rho-zCDP."""
         draft = cls._draft(step, sensitivity, entries, linf, neighbors)
-        return draft._with(IntegerGaussian.for_rho(rho, sensitivity=draft.moved, neighbors=draft.neighbors))
+        return draft._with(
+            IntegerGaussian.for_rho(rho, sensitivity=draft.grid_sensitivity, neighbors=draft.neighbors)
+        )
 
     @classmethod
     def for_privacy(
@@ -218,7 +220,7 @@ class GridGaussian(_GridNoise):
         """Return noise that is (epsilon, delta)-DP with the least variance that `calibration` can prove."""
         draft = cls._draft(step, sensitivity, entries, linf, neighbors)
         noise = IntegerGaussian.for_privacy(
-            epsilon=epsilon, delta=delta, sensitivity=draft.moved, neighbors=draft.neighbors
+            epsilon=epsilon, delta=delta, sensitivity=draft.grid_sensitivity, neighbors=draft.neighbors
         )
         return draft._with(noise)
 
@@ -239,7 +241,7 @@ class GridGaussian(_GridNoise):
         return replace(self, variance=noise.variance * self.step**2)
 
     @property
-    def moved(self) -> Sensitivity:
+    def grid_sensitivity(self) -> Sensitivity:
         """How far one unit moves the rounded values, in steps."""
         linf = None if self.linf is None else self.linf / self.step
         return grid_l2(self.sensitivity / self.step, self.entries, linf)
@@ -247,7 +249,7 @@ class GridGaussian(_GridNoise):
     @property
     def on_integers(self) -> IntegerGaussian:
         """The noise in steps."""
-        s = self.moved
+        s = self.grid_sensitivity
         return IntegerGaussian(
             variance=self.variance / self.step**2,
             linf=s.linf,

@@ -83,8 +83,10 @@ class JointQuantiles:
 
     def _chooser(self) -> ExponentialMechanism:
         unit, widths = self._widths()
-        moved = 2 * unit if swaps(self.public, self.column) else 2 * (unit - min(widths))
-        return ExponentialMechanism(epsilon=self.epsilon, sensitivity=moved, neighbors=self.public.neighbors)
+        sensitivity = 2 * unit if swaps(self.public, self.column) else 2 * (unit - min(widths))
+        return ExponentialMechanism(
+            epsilon=self.epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
+        )
 
     @property
     def event(self) -> Event:
@@ -102,7 +104,7 @@ class JointQuantiles:
         rows = indices(source, self.column, grid)
         up_to = np.cumsum(np.bincount(rows - grid.low, minlength=grid.high - grid.low + 1)).tolist()
         positions = draw_jointly(up_to, unit, widths, self._chooser().rate, entropy)
-        value = tuple(number((grid.low + at) * grid.step) for at in positions)
+        value = tuple(number((grid.low + position) * grid.step) for position in positions)
         return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
 
@@ -123,10 +125,10 @@ def draw_jointly(
         positions: list[int] = []
         for j, u in enumerate(uniforms):
             start, lows, highs = tables.weights(j, positions[-1] if positions else None)
-            at = decide(u, bits, list(accumulate(lows)), list(accumulate(highs)))
-            if at is None:
+            choice = decide(u, bits, list(accumulate(lows)), list(accumulate(highs)))
+            if choice is None:
                 break
-            positions.append(start + at)
+            positions.append(start + choice)
         else:
             return positions
 
@@ -147,8 +149,8 @@ class _Tables:
         points = range(len(up_to))
         # from the last answer to the end
         self.best = [[self._misfit(up_to[-1] - up_to[t], -1) for t in points]]
-        one = 1 << bits
-        self.low, self.high = [[one] * len(up_to)], [[one] * len(up_to)]
+        scale = 1 << bits
+        self.low, self.high = [[scale] * len(up_to)], [[scale] * len(up_to)]
         for j in range(len(widths) - 2, 0, -1):
             rows = [self._from(t, j) for t in points]
             self.best.insert(0, [row[0] for row in rows])
@@ -158,14 +160,14 @@ class _Tables:
     def weights(self, j: int, last: int | None) -> tuple[int, list[int], list[int]]:
         """Return the weights of the candidates for answer j, and the first candidate: none is before the last
         answer."""
-        _, lows, highs = self._from(last, j, at=j)
+        _, lows, highs = self._from(last, j, offset=j)
         return last or 0, lows, highs
 
-    def _from(self, last: int | None, j: int, at: int = 0) -> tuple[int, list[int], list[int]]:
-        """Return the smallest misfit to come after `last` for answer j, and the enclosed summands; `at` is
-        where answer j's table stands."""
+    def _from(self, last: int | None, j: int, offset: int = 0) -> tuple[int, list[int], list[int]]:
+        """Return the smallest misfit to come after `last` for answer j, and the enclosed summands; `offset`
+        is where answer j's table stands."""
         start, before = last or 0, 0 if last is None else self.up_to[last]
-        best, low, high = self.best[at], self.low[at], self.high[at]
+        best, low, high = self.best[offset], self.low[offset], self.high[offset]
         costs = [self._misfit(self.up_to[t] - before, j) + best[t] for t in range(start, len(self.up_to))]
         least = min(costs)
         lows, highs = [], []

@@ -100,9 +100,9 @@ def noises_for(
         if public_count and i == 0:
             noises.append(None)
             continue
-        moved = max(1, row_contribution(public.neighbors, low, high, nullable=nullable))
+        sensitivity = max(1, row_contribution(public.neighbors, low, high, nullable=nullable))
         part = _require.exact(epsilon, "epsilon") * share / paid
-        noises.append(IntegerLaplace.for_epsilon(part, sensitivity=moved, neighbors=public.neighbors))
+        noises.append(IntegerLaplace.for_epsilon(part, sensitivity=sensitivity, neighbors=public.neighbors))
     return tuple(noises)
 
 
@@ -311,7 +311,7 @@ def _cut(span: Span, lower: Fraction, upper: Fraction) -> Span:
 def _answer(noisy: Noisy, spans: Spans, scale: Scale, *, event: Event, entropy: Entropy) -> Release:
     """Return the value at the noisy sums, and the largest distance to the ends of its interval."""
 
-    def at(confidence: float | None) -> Span:
+    def span_at(confidence: float | None) -> Span:
         parts = []
         for i, v in enumerate(noisy.values):
             low, high = (v, v) if confidence is None else noisy.span(i, confidence)
@@ -319,10 +319,10 @@ def _answer(noisy: Noisy, spans: Spans, scale: Scale, *, event: Event, entropy: 
         return spans(parts[0], parts[1], parts[2] if len(parts) > 2 else None, scale)
 
     # bounds near the end of floats have squares beyond it: no answer may fail because of its noise
-    value = min(at(None)[0], _LARGEST)
+    value = min(span_at(None)[0], _LARGEST)
 
     def error(confidence: float) -> float:
-        low, high = at(confidence)
+        low, high = span_at(confidence)
         return math.nextafter(_round.up(max(value - low, high - value)), math.inf)
 
     return release(float(value), event=event, entropy=entropy, error=error)

@@ -220,11 +220,13 @@ class IntegerGaussian:
     def event(self) -> Event:
         l2_squared = _norm(self.l2_squared)
         if self.l0 == 1:
-            moved = min(self.linf, math.isqrt(l2_squared))
-            return DiscreteGaussian(variance=self.variance, sensitivity=moved, neighbors=self.neighbors)
+            linf = min(self.linf, math.isqrt(l2_squared))
+            return DiscreteGaussian(variance=self.variance, sensitivity=linf, neighbors=self.neighbors)
         if l2_squared == self.l0 * self.linf**2:
-            one = DiscreteGaussian(variance=self.variance, sensitivity=self.linf, neighbors=self.neighbors)
-            return one.repeated(self.l0)
+            entry_event = DiscreteGaussian(
+                variance=self.variance, sensitivity=self.linf, neighbors=self.neighbors
+            )
+            return entry_event.repeated(self.l0)
         return VectorDiscreteGaussian(variance=self.variance, l2_squared=l2_squared, neighbors=self.neighbors)
 
     def covers(self, sensitivity: Sensitivity) -> bool:

@@ -99,9 +99,9 @@ class Quantile:
         check_source(self.public, source)
         grid, chooser = grid_of(self), self._chooser()
         runs = _runs(indices(source, self.column, grid), grid.low, grid.high)
-        at = _draw(runs, quantile_costs(runs, Fraction(self.q)), chooser.rate, entropy)
+        position = _draw(runs, quantile_costs(runs, Fraction(self.q)), chooser.rate, entropy)
         return release(
-            number(at * grid.step), event=self.event, entropy=entropy, error=self.error, scored=True
+            number(position * grid.step), event=self.event, entropy=entropy, error=self.error, scored=True
         )
 
 
@@ -257,7 +257,7 @@ class ApproximateQuantiles:
             1 << self.jitter_bits, len(rows), entropy
         )
         quantiles = self._recurse(np.sort(jittered), self._exact(), *self._ends(), entropy)
-        value = tuple(number((at >> self.jitter_bits) * grid.step) for at in quantiles)
+        value = tuple(number((quantile >> self.jitter_bits) * grid.step) for quantile in quantiles)
         return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
 
     def _recurse(
@@ -271,12 +271,20 @@ class ApproximateQuantiles:
             return [high] * len(qs)
         middle, left, right = split(qs)
         runs = _runs(rows, low, high)
-        at = _draw(runs, quantile_costs(runs, middle), self._choice(middle).rate, entropy)
-        smaller = rows[: np.searchsorted(rows, at, side="left")]
-        larger = rows[np.searchsorted(rows, at, side="right") :]
-        before = [at] * len(left) if at == low else self._recurse(smaller, left, low, at - 1, entropy)
-        after = [at] * len(right) if at == high else self._recurse(larger, right, at + 1, high, entropy)
-        return [*before, at, *after]
+        position = _draw(runs, quantile_costs(runs, middle), self._choice(middle).rate, entropy)
+        smaller = rows[: np.searchsorted(rows, position, side="left")]
+        larger = rows[np.searchsorted(rows, position, side="right") :]
+        before = (
+            [position] * len(left)
+            if position == low
+            else self._recurse(smaller, left, low, position - 1, entropy)
+        )
+        after = (
+            [position] * len(right)
+            if position == high
+            else self._recurse(larger, right, position + 1, high, entropy)
+        )
+        return [*before, position, *after]
 
     def _choice(self, q: Fraction) -> ExponentialMechanism:
         """Return the chooser of one part. Rows come and go in it; two of them if a row may be replaced."""
@@ -298,9 +306,9 @@ def split(qs: Sequence[Fraction]) -> tuple[Fraction, list[Fraction], list[Fracti
     >>> split([Fraction(1, 4), Fraction(1, 2), Fraction(3, 4)])
     (Fraction(1, 2), [Fraction(1, 2)], [Fraction(1, 2)])
     """
-    at = (len(qs) + 1) // 2 - 1
-    p = qs[at]
-    return p, [q / p for q in qs[:at]], [(q - p) / (1 - p) for q in qs[at + 1 :]]
+    middle = (len(qs) + 1) // 2 - 1
+    p = qs[middle]
+    return p, [q / p for q in qs[:middle]], [(q - p) / (1 - p) for q in qs[middle + 1 :]]
 
 
 def as_quantile(q: Any, name: str) -> Fraction:
@@ -380,8 +388,8 @@ def _runs(rows: NDArray[np.int64], low: int, high: int) -> _Runs:
 
 def _draw(runs: _Runs, costs: NDArray[Any], rate: Fraction, entropy: Entropy) -> int:
     """Return a grid point with probability proportional to exp(-rate * cost), exactly."""
-    at = weighted_softmax(costs, runs.points, rate, entropy)
-    return int(runs.first[at]) + int(sampling.uniform_below(int(runs.points[at]), 1, entropy)[0])
+    run = weighted_softmax(costs, runs.points, rate, entropy)
+    return int(runs.first[run]) + int(sampling.uniform_below(int(runs.points[run]), 1, entropy)[0])
 
 
 def _rank_error(chooser: ExponentialMechanism, points: int, q: Fraction, confidence: float) -> float:

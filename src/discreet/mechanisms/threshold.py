@@ -325,9 +325,9 @@ class SparseVector(Thresholds):
 
     @property
     def scales(self) -> tuple[Fraction, Fraction, Fraction | None]:
-        shares, c, moved = self.shares, self.positives, self.sensitivity
-        query = (c if self.monotone else 2 * c) * moved / shares[1]
-        return moved / shares[0], query, c * moved / shares[2] if self.numeric else None
+        shares, c, sensitivity = self.shares, self.positives, self.sensitivity
+        query = (c if self.monotone else 2 * c) * sensitivity / shares[1]
+        return sensitivity / shares[0], query, c * sensitivity / shares[2] if self.numeric else None
 
     @property
     def max_positives(self) -> int:

@@ -117,11 +117,11 @@ class Aggregates:
             )
         return bound
 
-    def _quantile(self, node: Node, argument: Node, at: Node | None, *, down: bool = False) -> Aggregate:
+    def _quantile(self, node: Node, argument: Node, rank: Node | None, *, down: bool = False) -> Aggregate:
         q = None
-        if isinstance(at, exp.Literal) and not at.is_string:
+        if isinstance(rank, exp.Literal) and not rank.is_string:
             try:
-                q = Fraction(at.name)
+                q = Fraction(rank.name)
             except (ValueError, ZeroDivisionError):
                 q = None
         if q is None or not 0 < q < 1 or q.denominator > 10**6:

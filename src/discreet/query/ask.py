@@ -43,7 +43,7 @@ def ask(
     _require.positive(within=within)
     _require.open_probability(confidence=confidence)
 
-    def at(price: float) -> Query:
+    def query_at(price: float) -> Query:
         delta_value = delta(price) if callable(delta) else delta
         return Query(sql=sql, public=public, epsilon=price, delta=delta_value, **options)
 
@@ -51,7 +51,7 @@ def ask(
         return all(error <= within for error in _promised(query, confidence))
 
     high = 1.0
-    while not good(at(high)):
+    while not good(query_at(high)):
         high *= 2
         if high > MOST_EPSILON:
             raise InvalidInput(
@@ -60,12 +60,12 @@ def ask(
                 f"Ask for fewer numbers, tighter bounds, or less accuracy."
             )
     low = high / 2
-    while good(at(low)) and low > LEAST_EPSILON:
+    while good(query_at(low)) and low > LEAST_EPSILON:
         low, high = low / 2, low
     while high > low * 1.001:
         middle = (low * high) ** 0.5
-        low, high = (low, middle) if good(at(middle)) else (middle, high)
-    return at(high)
+        low, high = (low, middle) if good(query_at(middle)) else (middle, high)
+    return query_at(high)
 
 
 def _promised(query: Query, confidence: float) -> list[float]:

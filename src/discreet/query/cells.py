@@ -101,14 +101,14 @@ def compiled(plans: list[Plan]) -> Compiled:
         raise _refused("they read different tables or joins", "Ask those of one FROM together.")
     marks: list[Mark] = []
     families = []
-    for at, (plan, recipe, (_, where)) in enumerate(zip(plans, recipes, bases, strict=True)):
+    for index, (plan, recipe, (_, where)) in enumerate(zip(plans, recipes, bases, strict=True)):
         _require_counts(plan, recipe)
         keys = tuple(_mark(marks, Mark(k.expression, k.values)) for k in plan.keys)
         for number, measure in enumerate(recipe.measures):
             condition = _both(where, None if measure.expression is None else _present(measure.expression))
             for atom in atoms(condition):
                 _mark(marks, Mark(atom, None))
-            families.append(Family(at, number, keys, condition))
+            families.append(Family(index, number, keys, condition))
     return Compiled(
         source=bases[0][0],
         unit=plans[0].unit,
@@ -341,10 +341,10 @@ def explicit(compilation: Compiled) -> Explicit:
         )
     positions = np.unravel_index(np.arange(raw), tuple(sizes)) if sizes else ()
     classes: dict[int, Any] = {}
-    for (members, combinations), at in zip(compilation.groups, positions, strict=True):
+    for (members, combinations), cell_indices in zip(compilation.groups, positions, strict=True):
         table = np.array(combinations, np.int64)
         for column, mark in enumerate(members):
-            classes[mark] = table[at, column]
+            classes[mark] = table[cell_indices, column]
     of = {m.expression: _truth_of(classes[i]) for i, m in enumerate(compilation.marks) if m.values is None}
     blocks = []
     for family in compilation.families:

@@ -68,17 +68,17 @@ def consistent(answers: Sequence[Answer], column: str, *, counts: bool = False) 
 
 
 def _table(answer: Answer, column: str) -> _Table:
-    at = answer.columns.index(column) if column in answer.columns else -1
-    noise = answer.noises[at] if at >= 0 else None
+    index = answer.columns.index(column) if column in answer.columns else -1
+    noise = answer.noises[index] if index >= 0 else None
     if noise is None:
         raise InvalidInput(
             f"column {column!r} is not a single noisy count or sum in each answer; these are "
             f"{list(answer.columns)}."
         )
     spread = list(zip(*answer.deviations, strict=True)) or [()] * len(answer.columns)
-    keys = [i for i in range(len(answer.columns)) if i != at and all(d is None for d in spread[i])]
+    keys = [i for i in range(len(answer.columns)) if i != index and all(d is None for d in spread[i])]
     keys.sort(key=lambda i: answer.columns[i])
-    cells = {tuple(row[i] for i in keys): float(row[at]) for row in answer.rows}
+    cells = {tuple(row[i] for i in keys): float(row[index]) for row in answer.rows}
     levels = tuple(tuple(dict.fromkeys(row[i] for row in answer.rows)) for i in keys)
     if not cells or len(cells) != len(answer.rows) or len(cells) != math.prod(len(level) for level in levels):
         raise InvalidInput(
@@ -88,7 +88,7 @@ def _table(answer: Answer, column: str) -> _Table:
         )
     variance = noise[0].mean_squared_error * float(noise[1]) ** 2
     return _Table(
-        answer, at, tuple(keys), tuple(tuple(sorted(level, key=str)) for level in levels), cells, variance
+        answer, index, tuple(keys), tuple(tuple(sorted(level, key=str)) for level in levels), cells, variance
     )
 
 
@@ -100,12 +100,12 @@ def _array(table: _Table) -> Any:
 def _with(table: _Table, values: Any, deviation: float | None) -> Answer:
     """Return the answer with new numbers; their noise is no longer that of one draw."""
     by_key = dict(zip(itertools.product(*table.levels), np.ravel(values).tolist(), strict=True))
-    answer, at = table.answer, table.value
-    rows = tuple((*row[:at], by_key[table.key(row)], *row[at + 1 :]) for row in answer.rows)
+    answer, index = table.answer, table.value
+    rows = tuple((*row[:index], by_key[table.key(row)], *row[index + 1 :]) for row in answer.rows)
     deviations = answer.deviations
     if deviation is not None:
-        deviations = tuple((*row[:at], deviation, *row[at + 1 :]) for row in deviations)
-    noises = (*answer.noises[:at], None, *answer.noises[at + 1 :])
+        deviations = tuple((*row[:index], deviation, *row[index + 1 :]) for row in deviations)
+    noises = (*answer.noises[:index], None, *answer.noises[index + 1 :])
     note = "Made to agree with the other answers by least squares, at no cost."
     if deviation is None:
         note = "Made whole, not negative and nested, at no cost; small counts are now too large on average."

@@ -48,6 +48,6 @@ def position(node: Node | None) -> tuple[int | None, int | None]:
     for part in node.walk() if node is not None else ():
         if "line" in part.meta:
             width = part.meta.get("end", 0) - part.meta.get("start", 0) + 1
-            at = (int(part.meta["line"]), max(1, int(part.meta["col"]) - width + 1))
-            best = at if best is None or at < best else best
+            place = (int(part.meta["line"]), max(1, int(part.meta["col"]) - width + 1))
+            best = place if best is None or place < best else best
     return best if best is not None else (None, None)

@@ -142,7 +142,7 @@ def _occurring_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]],
         raw = table.column(f"k{i}").to_pylist()
         columns.append([k.values[v] for v in raw] if k.values is not None else raw)
     keys = list(zip(*columns, strict=True))
-    return keys, {j: at for at, j in enumerate(table.column("j").to_pylist())}
+    return keys, {j: index for index, j in enumerate(table.column("j").to_pylist())}
 
 
 def _scores(table: pa.Table, choice: Choice, size: int, index: dict[int, int] | None) -> Counts:

@@ -38,8 +38,8 @@ class Part:
     def placed(self, row: list[Any]) -> list[Any]:
         """Return a row of this part as a row of the complete statement."""
         cells: list[Any] = [None] * len(self.columns)
-        for at, cell in zip(self.own, row, strict=True):
-            cells[at] = cell
+        for index, cell in zip(self.own, row, strict=True):
+            cells[index] = cell
         return cells
 
 

@@ -96,8 +96,8 @@ def _holds(compilation: Compiled, condition: Expr, wanted: int) -> Node:
     if isinstance(condition, Call) and condition.op in ("and", "or"):
         parts = [_holds(compilation, arg, wanted) for arg in condition.args]
         return exp.paren(exp.and_(*parts) if (condition.op == "and") == (wanted == TRUE) else exp.or_(*parts))
-    at = compilation.marks.index(Mark(condition, None))
-    return exp.EQ(this=name(f"c{at}"), expression=integer_literal(wanted))
+    index = compilation.marks.index(Mark(condition, None))
+    return exp.EQ(this=name(f"c{index}"), expression=integer_literal(wanted))
 
 
 def _grouped(query: exp.Select, codes: list[Node]) -> exp.Select:

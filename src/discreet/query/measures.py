@@ -186,8 +186,8 @@ class Recipes:
         correlation needs both sums of squares too."""
         assert y is not None
         first, second = self._sum(x, centered=True), self._sum(y, centered=True)
-        moved = [make("-", e, Literal(float(m.center * m.step))) for e, m in ((x, first), (y, second))]
-        product = self._sum(make("*", *moved), centered=True)
+        centered = [make("-", e, Literal(float(m.center * m.step))) for e, m in ((x, first), (y, second))]
+        product = self._sum(make("*", *centered), centered=True)
         parts = [self._count(x), self._add(first), self._add(second), self._add(product)]
         if function == "corr":
             parts += [self._add(self._square(x)), self._add(self._square(y))]

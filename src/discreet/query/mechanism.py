@@ -314,15 +314,19 @@ class Query:
     def _answer(self, keys: list[Any], measures: list[Any], choices: list[Any], private: bool) -> Answer:
         noises = list(self._allocation.noises)
         rows, deviations, kept = table(self._plan, self._recipes, keys, measures, choices, noises)
-        at = [direct(self._plan, self._recipes, i) for i in range(len(self._plan.outputs))]
-        exact_noise = [None if m is None else (noises[m], self._recipes.measures[m].worth) for m in at]
-        means = [mean_of(self._plan, self._recipes, i, measures, noises, kept) for i in range(len(at))]
+        direct_measures = [direct(self._plan, self._recipes, i) for i in range(len(self._plan.outputs))]
+        exact_noise = [
+            None if m is None else (noises[m], self._recipes.measures[m].worth) for m in direct_measures
+        ]
+        means = [
+            mean_of(self._plan, self._recipes, i, measures, noises, kept) for i in range(len(direct_measures))
+        ]
         columns, plan_and_recipes = key_columns(self._plan, keys), (self._plan, self._recipes)
         ranges = [
             None
-            if at[i] is not None or means[i] is not None
+            if direct_measures[i] is not None or means[i] is not None
             else range_of(*plan_and_recipes, i, measures, noises, columns, kept)
-            for i in range(len(at))
+            for i in range(len(direct_measures))
         ]
         return Answer(
             columns=self.columns,

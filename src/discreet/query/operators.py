@@ -188,18 +188,18 @@ def _texts(function: Callable[[str], Any], *, number: bool = False) -> Callable[
 
 
 def _engine_text(name: str, *, days: bool = False) -> Callable[..., Any]:
-    def one(value: str, *rest: str) -> Any:
+    def engine_value(value: str, *rest: str) -> Any:
         return engine_values(name, (date.fromisoformat(value) if days else value,), *map(str, rest))[0]
 
-    return _texts(one)
+    return _texts(engine_value)
 
 
 def _pasted(*args: Any) -> Any:
     arrays = np.broadcast_arrays(*(np.asarray(a, dtype=object) for a in args))
     texts = np.empty(arrays[0].shape, dtype=object)
-    for at in np.ndindex(texts.shape):
-        parts: list[Any] = [array[at] for array in arrays]
-        texts[at] = None if any(part is None for part in parts) else "".join(parts)[: rules.LONGEST]
+    for index in np.ndindex(texts.shape):
+        parts: list[Any] = [array[index] for array in arrays]
+        texts[index] = None if any(part is None for part in parts) else "".join(parts)[: rules.LONGEST]
     return texts
 
 
@@ -210,7 +210,7 @@ def _alike(a: Any, b: Any) -> Any:
 
 
 def _part_value(name: str) -> Callable[[str], float]:
-    def one(value: str) -> float:
+    def part(value: str) -> float:
         day = date.fromisoformat(value)
         iso = day.isocalendar()
         parts = {
@@ -223,7 +223,7 @@ def _part_value(name: str) -> Callable[[str], float]:
         parts |= {"dow": day.isoweekday() % 7, "isodow": day.isoweekday(), "doy": day.timetuple().tm_yday}
         return float(parts[name])
 
-    return one
+    return part
 
 
 def _substring(value: str, start: int, length: int | None = None) -> str:

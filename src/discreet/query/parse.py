@@ -79,11 +79,11 @@ def _syntax(error: SqlglotError, text: str) -> QueryError:
     first = words[0] if words else (0, "")
     suspects = [first] if first[1].upper() not in _STARTS else []
     suspects += [word for word in words if word[0] <= offset][-2:]
-    for at, word in suspects:
+    for place, word in suspects:
         is_keyword = word.upper() in _KEYWORDS or word.upper() in FUNCTIONS
-        near = "" if is_keyword else did_you_mean(word, _STARTS if at == first[0] else _KEYWORDS)
+        near = "" if is_keyword else did_you_mean(word, _STARTS if place == first[0] else _KEYWORDS)
         if near:
-            return _at(text, at, f"{word[:40]!r} is not understood.{near}")
+            return _at(text, place, f"{word[:40]!r} is not understood.{near}")
     highlight = str(details.get("highlight") or "")[:40]
     wanted = str(details.get("description") or "")
     expected = f", where {wanted.lower()}" if wanted.startswith("Expecting") else ""

@@ -51,16 +51,16 @@ def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
     """Return the chances below as multiples of 2**-128."""
     if not (epsilon > 0 and 0 < delta < 1):
         raise InvalidInput("groups that nobody declared need an epsilon and a delta above zero.")
-    one = 1 << _BITS
+    unit = 1 << _BITS
     # both rounded down
-    factor, step = int(exp_below(epsilon) * one), int(delta * one)
+    factor, step = int(exp_below(epsilon) * unit), int(delta * unit)
     entries = [0]
-    while entries[-1] < one:
+    while entries[-1] < unit:
         p = entries[-1]
         up = (factor * p >> _BITS) + step
         # 1 - (1 - p - delta) / factor, rounded down
-        down = one + ((p + step - one) << _BITS) // factor
-        entries.append(min(up, down, one))
+        down = unit + ((p + step - unit) << _BITS) // factor
+        entries.append(min(up, down, unit))
         if len(entries) > LONGEST or entries[-1] <= p:
             raise InvalidInput(
                 f"with epsilon {float(epsilon):.3g} and delta {float(delta):.3g} a group would need "

@@ -102,9 +102,9 @@ def predicted(
 def _error(
     public: Public, plan: Plan, recipes: Recipes, allocation: Allocation, confidence: float, i: int
 ) -> float | None:
-    at = direct(plan, recipes, i)
-    if at is not None:
-        return float(allocation.noises[at].error(confidence) * recipes.measures[at].worth)
+    measure = direct(plan, recipes, i)
+    if measure is not None:
+        return float(allocation.noises[measure].error(confidence) * recipes.measures[measure].worth)
     expression = plan.outputs[i][1]
     if not (
         isinstance(expression, Output) and expression.kind == "aggregate" and public.size and not plan.keys

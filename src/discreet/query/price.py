@@ -60,7 +60,7 @@ class Shape:
     choices: tuple[Choice, ...]
     # measures, then choices, then selection
     weights: tuple[Fraction, ...]
-    moved: int
+    changed_groups: int
     bounding: Bounding
     known_keys: bool
     neighbors: Neighbors
@@ -80,14 +80,14 @@ def shape_of(
     # all groups of a unit may fall into the one bucket
     if other:
         sensitivities = [_gathered(s) for s in sensitivities]
-    moved = bounding.groups if neighbors is ADD_REMOVE else 2 * bounding.groups
+    changed_groups = bounding.groups if neighbors is ADD_REMOVE else 2 * bounding.groups
     if plan.groups is not None:
-        moved = min(moved, plan.groups)
+        changed_groups = min(changed_groups, plan.groups)
     return Shape(
         sensitivities=tuple(sensitivities),
         choices=tuple(recipes.choices),
         weights=tuple(weights),
-        moved=moved,
+        changed_groups=changed_groups,
         bounding=bounding,
         known_keys=plan.known_keys,
         neighbors=neighbors,
@@ -142,9 +142,9 @@ def _gaussian_badness(shape: Shape, target: Target) -> tuple[float, float]:
         (_norm(s.l2_squared) / w, max(s.linf, 1) ** 2)
         for s, w in zip(shape.sensitivities, weights, strict=True)
     ]
-    high = sum(moved / (2 * rho) / unit for moved, unit in pairs) if rho > 0 else math.inf
+    high = sum(squared / (2 * rho) / unit for squared, unit in pairs) if rho > 0 else math.inf
     multiplier = _gaussian_multiplier(epsilon, delta)
-    variances = [0.9 * multiplier**2 * moved for moved, _ in pairs]
+    variances = [0.9 * multiplier**2 * squared for squared, _ in pairs]
     low = sum(v / unit for v, (_, unit) in zip(variances, pairs, strict=True)) if min(variances) > 4 else 0.0
     return low, high
 
@@ -206,13 +206,13 @@ def _by_epsilon(shape: Shape, target: Target, *, gaussian: bool) -> Allocation:
         pairs = zip(shares, shape.sensitivities, strict=False)
         noises = [IntegerLaplace.for_epsilon(e, sensitivity=s, neighbors=shape.neighbors) for e, s in pairs]
     choosers = [
-        _chooser(shape, c, Fraction(_round.down(e / shape.moved)))
+        _chooser(shape, c, Fraction(_round.down(e / shape.changed_groups)))
         for c, e in zip(shape.choices, shares[count:], strict=False)
     ]
     selection = None
     if not shape.known_keys:
-        each = Fraction(_round.down(shares[-1] / shape.moved))
-        selection = (each, Fraction(_round.down(Fraction(delta) / shape.moved)))
+        each = Fraction(_round.down(shares[-1] / shape.changed_groups))
+        selection = (each, Fraction(_round.down(Fraction(delta) / shape.changed_groups)))
     return _allocation(shape, noises, choosers, selection)
 
 
@@ -265,7 +265,7 @@ def _by_rho(shape: Shape, rho: Fraction) -> Allocation:
         # bounded range epsilon is epsilon²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4); k picks of epsilon/k
         # each: epsilon²/8k
         picks = int(choice.parameter) if choice.kind == "top" else 1
-        epsilon = Fraction(math.sqrt(8 * picks * share / shape.moved) * (1 - 1e-12))
+        epsilon = Fraction(math.sqrt(8 * picks * share / shape.changed_groups) * (1 - 1e-12))
         choosers.append(_chooser(shape, choice, epsilon))
     return _allocation(shape, noises, choosers, None)
 
@@ -282,8 +282,8 @@ def _chooser(shape: Shape, choice: Choice, epsilon: Fraction) -> Chooser:
     rows = shape.bounding.rows
     if choice.kind == "quantile":
         a, b = choice.parameter.numerator, choice.parameter.denominator
-        moved = rows * max(a, b - a) * (1 if added else 2)
-        return ExponentialMechanism(epsilon=epsilon, sensitivity=moved, neighbors=shape.neighbors)
+        sensitivity = rows * max(a, b - a) * (1 if added else 2)
+        return ExponentialMechanism(epsilon=epsilon, sensitivity=sensitivity, neighbors=shape.neighbors)
     if choice.kind == "top":
         k = int(choice.parameter)
         return TopK(epsilon=epsilon, sensitivity=rows, monotone=added, k=k, neighbors=shape.neighbors)
@@ -293,10 +293,12 @@ def _chooser(shape: Shape, choice: Choice, epsilon: Fraction) -> Chooser:
 def _allocation(
     shape: Shape, noises: list[Any], choosers: list[Chooser], selection: tuple[Fraction, Fraction] | None
 ) -> Allocation:
-    events = [n.event for n in noises] + [c.event.repeated(shape.moved) for c in choosers]
+    events = [n.event for n in noises] + [c.event.repeated(shape.changed_groups) for c in choosers]
     if selection is not None:
-        one = ApproximateDP(epsilon=selection[0], delta=float(selection[1]), neighbors=shape.neighbors)
-        events.append(one.repeated(shape.moved))
+        selection_event = ApproximateDP(
+            epsilon=selection[0], delta=float(selection[1]), neighbors=shape.neighbors
+        )
+        events.append(selection_event.repeated(shape.changed_groups))
     return Allocation(
         noises=tuple(noises), choosers=tuple(choosers), selection=selection, event=compose(events)
     )

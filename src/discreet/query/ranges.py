@@ -103,15 +103,21 @@ def _formula(e: Expr, plan: Plan, recipes: Recipes, numbers: list[int], keys: li
         return e.op, *(_formula(arg, plan, recipes, numbers, keys) for arg in e.args)  # type: ignore[union-attr]
     recipe, argument = recipes.recipes[e.index], plan.aggregates[e.index].argument
     used = [recipes.measures[m] for m in recipe.measures]
-    at = tuple(numbers.index(m) for m in recipe.measures)
+    indices = tuple(numbers.index(m) for m in recipe.measures)
     if recipe.function in ("count", "sum"):
-        return "count" if used[0].kind in _COUNTS else "sum", at[0], used[0].worth
+        return "count" if used[0].kind in _COUNTS else "sum", indices[0], used[0].worth
     assert argument is not None
     if recipe.function in PAIRED:
         shifts = tuple(m.center * m.step for m in used[1:])
-        return recipe.function, at, tuple(m.worth for m in used), shifts, *limits_of(plan.aggregates[e.index])
+        return (
+            recipe.function,
+            indices,
+            tuple(m.worth for m in used),
+            shifts,
+            *limits_of(plan.aggregates[e.index]),
+        )
     ends = float(argument.domain.low), float(argument.domain.high)
-    return recipe.function, at, tuple(m.worth for m in used), used[1].center * used[1].step, *ends
+    return recipe.function, indices, tuple(m.worth for m in used), used[1].center * used[1].step, *ends
 
 
 def _plain(value: Any) -> Any:
@@ -205,8 +211,8 @@ def _pairs(
     if upper < 1:
         return _number(-limit, limit)
 
-    def mean(at: int) -> tuple[Fraction, Fraction]:
-        bottom, top = (end * steps[at] for end in boxes[at])
+    def mean(index: int) -> tuple[Fraction, Fraction]:
+        bottom, top = (end * steps[index] for end in boxes[index])
         return Fraction(bottom) / (lower if bottom < 0 else upper), Fraction(top) / (
             lower if top > 0 else upper
         )

@@ -142,9 +142,9 @@ def _cells(
 ) -> list[Any]:
     """Return plain Python values: counts and whole keys as integers, missing as None."""
     _, expression = plan.outputs[i]
-    at = direct(plan, recipes, i)
-    if at is not None and recipes.measures[at].worth == 1:
-        exact: list[Any] = np.asarray(measures[at])[kept].tolist()
+    measure = direct(plan, recipes, i)
+    if measure is not None and recipes.measures[measure].worth == 1:
+        exact: list[Any] = np.asarray(measures[measure])[kept].tolist()
         return exact
     if output.dtype == object:
         return list(output)
@@ -203,9 +203,11 @@ def _deviations(
     deviations: list[Any] = [None] * len(plan.outputs)
     derived = []
     for i, (_, expression) in enumerate(plan.outputs):
-        at = direct(plan, recipes, i)
-        if at is not None:
-            deviations[i] = np.full(size, noises[at].standard_deviation * float(recipes.measures[at].worth))
+        measure = direct(plan, recipes, i)
+        if measure is not None:
+            deviations[i] = np.full(
+                size, noises[measure].standard_deviation * float(recipes.measures[measure].worth)
+            )
         elif any(isinstance(n, Output) and n.kind == "aggregate" for n in _parts(expression)) and _random(
             plan, recipes, expression
         ):
@@ -256,9 +258,9 @@ def _simulated(
         ]
         drawn = aggregates(plan, recipes, again, [c[part] for c in choices])
         near = [k[part] for k in keys]
-        for at, i in enumerate(outputs):
+        for index, i in enumerate(outputs):
             values = np.broadcast_to(np.asarray(value(plan.outputs[i][1], near, drawn), dtype=float), shape)
-            samples[at].append(_spread(values))
+            samples[index].append(_spread(values))
     return [np.concatenate(parts) for parts in samples]
 
 

@@ -484,10 +484,10 @@ def months_later(a: Domain, n: Domain) -> Domain:
         raise Refusal("to a date a fixed whole number of months can be added")
     ends = [add_months(date.fromordinal(int(end)), int(n.low)) for end in (a.low, a.high)]
     low, high = (float(end.toordinal()) for end in ends)
-    moved = (
+    months = (
         None if a.values is None else tuple(dict.fromkeys(add_months(day, int(n.low)) for day in a.values))
     )
-    return Domain(kind=Kind.DATE, low=low, high=high, values=moved, nullable=a.nullable)
+    return Domain(kind=Kind.DATE, low=low, high=high, values=months, nullable=a.nullable)
 
 
 def add_months(day: date, n: int) -> date:

@@ -103,8 +103,8 @@ class WorkloadQuery:
     Guarantee: the event is what a run costs, for the neighbors of `public`.
     Proof:     a unit has at most `rows` rows that count, each in one cell, so the counts of cells move by at
                most that in l1 (twice where a unit is replaced); the integer strategy's largest column norm
-               times that is what the noise covers (`Grid.moved`). All answers are post-processing of the
-               measurements.
+               times that is what the noise covers (`Grid.sensitivity`). All answers are post-processing of
+               the measurements.
     Assumes:   the engine computes the SQL as DuckDB documents it.
     """
 
@@ -157,7 +157,9 @@ class WorkloadQuery:
         """Stable text of what is asked at which price: equal for equal questions, for the store of released
         answers."""
         built = self._built
-        plans = [[built.compilation.plans[at].key for at in numbers] for numbers in built.plan_numbers]
+        plans = [
+            [built.compilation.plans[number].key for number in numbers] for numbers in built.plan_numbers
+        ]
         return json.dumps(
             {
                 "plans": plans,
@@ -198,9 +200,9 @@ class WorkloadQuery:
         half = width(built.noise, confidence)
         widest: list[float | None] = [None] * len(parts[0].columns)
         measured: set[int] = set()
-        for part, at in zip(parts, numbers, strict=True):
-            planned, recipes = built.compilation.plans[at], built.compilation.recipes[at]
-            families = [f for f, family in enumerate(built.compilation.families) if family.plan == at]
+        for part, number in zip(parts, numbers, strict=True):
+            planned, recipes = built.compilation.plans[number], built.compilation.recipes[number]
+            families = [f for f, family in enumerate(built.compilation.families) if family.plan == number]
             for i, column in enumerate(part.own):
                 measured |= {column} if aggregated(planned.outputs[i][1]) else set()
                 m = direct(planned, recipes, i)
@@ -298,16 +300,16 @@ class WorkloadQuery:
 
     def _notes(self, query: int) -> tuple[str, ...]:
         """Return which rows are in none of the groups of a query."""
-        plans = [self._built.compilation.plans[at] for at in self._built.plan_numbers[query]]
+        plans = [self._built.compilation.plans[number] for number in self._built.plan_numbers[query]]
         return tuple(dict.fromkeys(note for p in plans for note in not_whole(p)))
 
     def _rows(self, query: int, answers: Any) -> tuple[list[list[Any]], list[list[float | None]]]:
         """Return the rows of one query from the answers of its parts, each after HAVING, ORDER BY and
         LIMIT."""
         built, rows, deviations = self._built, [], []
-        for part, at in zip(built.parts[query], built.plan_numbers[query], strict=True):
-            planned, recipes = built.compilation.plans[at], built.compilation.recipes[at]
-            families = [f for f, family in enumerate(built.compilation.families) if family.plan == at]
+        for part, number in zip(built.parts[query], built.plan_numbers[query], strict=True):
+            planned, recipes = built.compilation.plans[number], built.compilation.recipes[number]
+            families = [f for f, family in enumerate(built.compilation.families) if family.plan == number]
             measures = [built.of_family(f, answers) for f in families]
             spread = [built.of_family(f, built.deviations) for f in families]
             kept_rows, kept = rows_of(planned, recipes, public_keys(planned), measures, [])
@@ -446,23 +448,23 @@ def _build(query: WorkloadQuery, norms: tuple[matrix.strategies.Norm, ...]) -> _
         numbers.append(tuple(range(len(plans), len(plans) + len(group))))
         plans += [plan(part.text, query.public) for part in group]
     parts = tuple(
-        tuple(part.bound(plans[at]) for part, at in zip(group, at_all, strict=True))
+        tuple(part.bound(plans[number]) for part, number in zip(group, at_all, strict=True))
         for group, at_all in zip(parts, numbers, strict=True)
     )
     compilation = compiled(plans)
     max_rows = max(bounding_of(p, query.rows or query.public.unit.rows, 1).rows for p in plans)
     workload, cells, slices = _workload(compilation)
     sizes = workload.domain
-    one = max_rows if query.public.neighbors is ADD_REMOVE else 2 * max_rows
-    counted = Sensitivity(linf=max_rows, l0=one, l1=one)
+    unit_rows = max_rows if query.public.neighbors is ADD_REMOVE else 2 * max_rows
+    counted = Sensitivity(linf=max_rows, l0=unit_rows, l1=unit_rows)
     exchanged = not compilation.many and query.public.neighbors is not ADD_REMOVE
     options = []
     for norm in norms:
         strategy = matrix.optimize(workload, norm)
         grid = on_grid(strategy.strategy, norm)
-        moved = grid.moved(counted, norm, exchanged=exchanged)
+        sensitivity = grid.sensitivity(counted, norm, exchanged=exchanged)
         noise = noise_for(
-            moved, norm, query.public, epsilon=query.epsilon, delta=float(query.delta), rho=query.rho
+            sensitivity, norm, query.public, epsilon=query.epsilon, delta=float(query.delta), rho=query.rho
         )
         spread = np.sqrt(grid.variances(workload)) * noise.standard_deviation
         options.append(

@@ -106,8 +106,8 @@ def _weights(trials: int, p: Fraction, mode: int) -> Law:
     def law(bits: int) -> Weights:
         upper, tail_up, done_up = side(bits, True)
         lower, tail_down, done_down = side(bits, False)
-        one = 1 << bits
-        order = [(one, one)]
+        unit = 1 << bits
+        order = [(unit, unit)]
         short = min(trials - mode, mode)
         longer = upper if trials - mode > mode else lower
         for j in range(max(len(upper), len(lower))):

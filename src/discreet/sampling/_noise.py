@@ -174,16 +174,16 @@ def _ladder(shape: _Shape, step: int, mirrored: bool) -> Law:
     curve = 2 * shape.square * step * step
 
     def law(bits: int) -> Weights:
-        one = 1 << bits
+        unit = 1 << bits
         ratio_low, ratio_high = _bounds.exp_neg(first, bits)
         curve_low, curve_high = _bounds.exp_neg(curve, bits)
-        low, high = [one], [one]
-        f_low = f_high = one
+        low, high = [unit], [unit]
+        f_low = f_high = unit
         copies = 2 if mirrored else 1
         while True:
             f_low, f_high = f_low * ratio_low >> bits, -(-f_high * ratio_high >> bits)
             ratio_low, ratio_high = ratio_low * curve_low >> bits, -(-ratio_high * curve_high >> bits)
-            tail = -(-(f_high << bits) // (one - ratio_high))
+            tail = -(-(f_high << bits) // (unit - ratio_high))
             if tail < 1 << 24:
                 return Weights(low, high, copies * tail, ends=False)
             low += [f_low] * copies

@@ -75,12 +75,12 @@ def _by_floats(gaps: NDArray[Any], weights: NDArray[Any], rate: float, prefix: i
     total, last_place = ends[-1], np.finfo(np.longdouble).eps
     slack = total * (_TERM_ERROR + 2 * len(ends) * last_place) + weights.sum() * 1e-300
     low, high = total * (prefix * 2.0**-53), total * ((prefix + 1) * 2.0**-53)
-    at = min(int(np.searchsorted(ends, low, side="right")), len(ends) - 1)
-    if at > 0 and low - ends[at - 1] <= 4 * slack:
+    index = min(int(np.searchsorted(ends, low, side="right")), len(ends) - 1)
+    if index > 0 and low - ends[index - 1] <= 4 * slack:
         return None
-    if at < len(ends) - 1 and ends[at] - high <= 4 * slack:
+    if index < len(ends) - 1 and ends[index] - high <= 4 * slack:
         return None
-    return at
+    return index
 
 
 def _by_integers(
@@ -102,11 +102,11 @@ def decide(prefix: int, length: int, low_ends: Sequence[int], high_ends: Sequenc
     # 2**length * U * total lies between
     low, high = prefix * low_ends[-1], (prefix + 1) * high_ends[-1]
     last = len(low_ends) - 1
-    for at in range(last + 1):
-        inside_right = at == last or high <= low_ends[at] << length
-        inside_left = at == 0 or high_ends[at - 1] << length <= low
+    for index in range(last + 1):
+        inside_right = index == last or high <= low_ends[index] << length
+        inside_left = index == 0 or high_ends[index - 1] << length <= low
         if inside_left and inside_right:
-            return at
+            return index
     return None
 
 

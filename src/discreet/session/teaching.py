@@ -171,14 +171,14 @@ class Labeller:
         return f"<Labeller of {self.mechanism.teachers} teachers, charge {self.number}>"
 
 
-def _remaining_questions(aggregator: Any, asked: int, answered: int) -> int:
+def _remaining_questions(aggregator: Any, questions: int, answered: int) -> int:
     """Return how many questions may still be asked; 0 where it has halted."""
     limit = getattr(aggregator, "answers", None)
     failures = getattr(aggregator, "failures", None)
     halted = (limit is not None and answered >= limit) or (
-        failures is not None and asked - answered >= failures
+        failures is not None and questions - answered >= failures
     )
-    return 0 if halted else max(int(aggregator.queries) - asked, 0)
+    return 0 if halted else max(int(aggregator.queries) - questions, 0)
 
 
 def tightest_epsilon(event: Event, delta: float) -> float:

@@ -87,13 +87,13 @@ def _priced(
     if rho is not None:
         return [ContinualCounter(**facts, strategy=strategy, rho=rho)]
     assert epsilon is not None
-    asked = (epsilon, float(delta))
-    choices = [ContinualCounter(**facts, strategy=strategy, epsilon=epsilon, asked=asked)]
+    requested_price = (epsilon, float(delta))
+    choices = [ContinualCounter(**facts, strategy=strategy, epsilon=epsilon, asked=requested_price)]
     if delta:
         draft = choices[0]
         noise = IntegerGaussian.for_privacy(
-            epsilon=epsilon, delta=delta, sensitivity=draft.moved, neighbors=draft.public.neighbors
+            epsilon=epsilon, delta=delta, sensitivity=draft.sensitivity, neighbors=draft.public.neighbors
         )
-        own = Fraction(int(draft.moved.l2_squared or 0)) / (2 * noise.variance)
-        choices.append(ContinualCounter(**facts, strategy=strategy, rho=own, asked=asked))
+        own = Fraction(int(draft.sensitivity.l2_squared or 0)) / (2 * noise.variance)
+        choices.append(ContinualCounter(**facts, strategy=strategy, rho=own, asked=requested_price))
     return choices

@@ -87,13 +87,13 @@ class ContinualCounter:
                steps, any two at least `separation` apart, which is enforced by a sealed record across all
                feeds. The noise of a node, or of a row of C, is drawn once.
     Proof:     what is released are functions of C x + z with x the exact integers of the steps, C an integer
-               matrix fixed in advance and z independent integer noise; the change of C x is within `moved`
-               (`Encoder.moved`, after rounding), for which the noise is priced. Rows that come later may
-               depend on releases: row t moves by d_t, which earlier releases and rows decide, and the sums of
-               |d_t| and d_t² are within `moved` in every case, so that the likelihood ratio (Laplace), or the
-               Rényi filter (Feldman & Zrnic 2021, arXiv:2008.11193, Theorem 3.1, Gaussian) gives the same
-               price. Blocks (doubling, restart) have disjoint rows: a unit with one participation is in one
-               of them.
+               matrix fixed in advance and z independent integer noise; the change of C x is within
+               `sensitivity` (`Encoder.sensitivity`, after rounding), for which the noise is priced. Rows that
+               come later may depend on releases: row t moves by d_t, which earlier releases and rows decide,
+               and the sums of |d_t| and d_t² are within `sensitivity` in every case, so that the likelihood
+               ratio (Laplace), or the Rényi filter (Feldman & Zrnic 2021, arXiv:2008.11193, Theorem 3.1,
+               Gaussian) gives the same price. Blocks (doubling, restart) have disjoint rows: a unit with one
+               participation is in one of them.
     Assumes:   the statistic is a sum over rows of a batch, or at least moves by no more than it says in any
                one batch; when a batch arrives, and the number of units that `capacity` has room for, do not
                depend on the data.
@@ -241,17 +241,19 @@ class ContinualCounter:
         return min(MOST_FAILURES, FAILURES + self.horizon // TICKS_PER_FAILURE)
 
     @property
-    def moved(self) -> Sensitivity:
+    def sensitivity(self) -> Sensitivity:
         """How far one unit moves all measurements of a block, after rounding."""
-        return self._moved(self._block_length(1))
+        return self._block_sensitivity(self._block_length(1))
 
-    def _moved(self, steps: int) -> Sensitivity:
+    def _block_sensitivity(self, steps: int) -> Sensitivity:
         each = self.statistic.sensitivity(self.public)
         part = encoder_of(self.strategy, steps)
         if self.restart is None or self.participations == 1:
-            return part.moved(min(self.participations, steps), self.separation, each)
+            return part.sensitivity(min(self.participations, steps), self.separation, each)
         # A unit may be in several blocks: the worst way to divide its participations among them.
-        norms = [part.moved(min(k, steps), self.separation, each) for k in range(1, self.participations + 1)]
+        norms = [
+            part.sensitivity(min(k, steps), self.separation, each) for k in range(1, self.participations + 1)
+        ]
         best = [0]
         for k in range(1, self.participations + 1):
             best.append(max(int(norms[j - 1].l2_squared or 0) + best[k - j] for j in range(1, k + 1)))
@@ -375,8 +377,8 @@ class ContinualCounter:
         which earlier releases may have chosen (a gradient at the decision so far)."""
         self._check_end(state)
         step = state["step"] + 1
-        asked = self.statistic if statistic is None else statistic
-        exact = np.atleast_1d(np.asarray(self._exact(state, source, step, drawer, asked))).ravel()
+        tick_statistic = self.statistic if statistic is None else statistic
+        exact = np.atleast_1d(np.asarray(self._exact(state, source, step, drawer, tick_statistic))).ravel()
         value, after = self._advance(state, exact, step, entropy)
         shown = value.reshape(()) if length_of(self.statistic, self.public) is None else value
         return after, self._released(shown, step, entropy)

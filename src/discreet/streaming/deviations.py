@@ -26,12 +26,12 @@ Noise = IntegerLaplace | IntegerGaussian
 
 
 @lru_cache(maxsize=256)
-def noise_of(asked: ContinualCounter, steps: int) -> Noise:
-    moved, neighbors = asked._moved(steps), asked.public.neighbors
-    if asked.epsilon is not None:
-        return IntegerLaplace.for_epsilon(asked.epsilon, sensitivity=moved, neighbors=neighbors)
-    assert asked.rho is not None
-    return IntegerGaussian.for_rho(asked.rho, sensitivity=moved, neighbors=neighbors)
+def noise_of(counter: ContinualCounter, steps: int) -> Noise:
+    sensitivity, neighbors = counter._block_sensitivity(steps), counter.public.neighbors
+    if counter.epsilon is not None:
+        return IntegerLaplace.for_epsilon(counter.epsilon, sensitivity=sensitivity, neighbors=neighbors)
+    assert counter.rho is not None
+    return IntegerGaussian.for_rho(counter.rho, sensitivity=sensitivity, neighbors=neighbors)
 
 
 @lru_cache(maxsize=64)
@@ -52,38 +52,40 @@ def worst_candidates(steps: int) -> list[int]:
 
 
 @lru_cache(maxsize=8192)
-def deviation_at(asked: ContinualCounter, step: int) -> float:
+def deviation_at(counter: ContinualCounter, step: int) -> float:
     """Return the standard deviation at a step, in the integers of the statistic."""
-    if asked.window is not None or asked.decay is not None:
-        return filtered_deviation(asked, step)
-    start, length, position = asked._place(step)
-    variance = variances_of(asked.strategy, length)[position - 1] * spread(asked, length)
-    if asked.restart is None and asked.horizon is None:
+    if counter.window is not None or counter.decay is not None:
+        return filtered_deviation(counter, step)
+    start, length, position = counter._place(step)
+    variance = variances_of(counter.strategy, length)[position - 1] * spread(counter, length)
+    if counter.restart is None and counter.horizon is None:
         closed = 1
         while closed <= start:
-            variance += variances_of(asked.strategy, closed)[-1] * spread(asked, closed)
+            variance += variances_of(counter.strategy, closed)[-1] * spread(counter, closed)
             closed *= 2
     return math.sqrt(variance)
 
 
 @lru_cache(maxsize=1024)
-def spread(asked: ContinualCounter, length: int) -> float:
-    return asked.noise(length).mean_squared_error
+def spread(counter: ContinualCounter, length: int) -> float:
+    return counter.noise(length).mean_squared_error
 
 
-def filtered_deviation(asked: ContinualCounter, step: int) -> float:
-    length = asked._block_length(1)
-    noise = math.sqrt(spread(asked, length))
-    if isinstance(asked.strategy, BinaryTree | RunningSum | Dense):
-        assert asked.window is not None or isinstance(asked.strategy, Dense)
-        if asked.window is None:
+def filtered_deviation(counter: ContinualCounter, step: int) -> float:
+    length = counter._block_length(1)
+    noise = math.sqrt(spread(counter, length))
+    if isinstance(counter.strategy, BinaryTree | RunningSum | Dense):
+        assert counter.window is not None or isinstance(counter.strategy, Dense)
+        if counter.window is None:
             raise Unsupported("a decayed sum takes a Toeplitz strategy. Nothing was read or charged.")
-        variances = variances_of(asked.strategy, length)
-        before = step - asked.window
+        variances = variances_of(counter.strategy, length)
+        before = step - counter.window
         return noise * (
             math.sqrt(variances[step - 1]) + (math.sqrt(variances[before - 1]) if before > 0 else 0)
         )
-    return noise * math.sqrt(filtered_variances(asked.strategy, length, asked.window, asked.decay)[step - 1])
+    return noise * math.sqrt(
+        filtered_variances(counter.strategy, length, counter.window, counter.decay)[step - 1]
+    )
 
 
 @lru_cache(maxsize=64)

@@ -78,7 +78,7 @@ class Encoder:
         """Return the next state and the estimate of the sum so far, from the noisy rows."""
         raise NotImplementedError
 
-    def moved(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
+    def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
         raise NotImplementedError
 
     def variances(self) -> Floats:
@@ -144,7 +144,7 @@ class TreeEncoder(Encoder):
                 total += np.array(left[level])
         return {**state, "public": left}, total
 
-    def moved(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
+    def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
         """Return the sensitivity: every leaf is in one node of each level."""
         return Moved(
             l1=times * self.levels,
@@ -177,7 +177,7 @@ class RunningEncoder(Encoder):
     def decode(self, state: State, rows: list[Integers], step: int) -> tuple[State, Floats]:
         return state, np.asarray(rows[0], dtype=np.float64)
 
-    def moved(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
+    def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
         """Return the sensitivity: a unit moves every later sum, by at most what it added to all steps."""
         return Moved(
             l1=times * self.steps,
@@ -232,7 +232,7 @@ class RowEncoder(Encoder):
         past = [value.tolist(), *state["public"]][: self.grid.bands - 1]
         return {**state, "public": past, "sum": total.tolist()}, total
 
-    def moved(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
+    def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
         """Return the sensitivity: `triangular.sensitivity` of the integers themselves, rounded up."""
         length = sensitivity(self.grid, self.steps, separation, times)
         if isinstance(self.grid, Toeplitz):
@@ -256,7 +256,7 @@ class BufferedEncoder(Encoder):
     """A buffered linear Toeplitz strategy in integers: buffers decay with rounding, and what rounding can add
     to a unit's influence is part of the sensitivity.
 
-    Guarantee: two streams that differ in one unit move the measurements by at most `moved`.
+    Guarantee: two streams that differ in one unit move the measurements by at most `sensitivity`.
     Proof:     a buffer is b <- floor(theta b) + S x. Where two streams differ, floor moves their difference
                by less than 1 beside theta times it, so that it is within 1 / (1 - theta) of the linear
                recursion; the row S x + sum of floor(omega_j b_j) is within K = sum of (1 + omega_j / (1 -
@@ -301,7 +301,7 @@ class BufferedEncoder(Encoder):
         powers = self.decays[:, None] ** np.arange(max(0, self.steps - 1))[None, :]
         return np.concatenate([[1.0], self.weights @ powers])
 
-    def moved(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
+    def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
         from ..mechanisms.matrix.triangular import toeplitz_square
 
         coefficients = self.diagonals()

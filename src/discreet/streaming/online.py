@@ -48,7 +48,8 @@ class PrivateSums:
     Guarantee: `event`, for streams that differ in one vector (added, removed or zeroed at its step; under
                `replace` twice the bound).
     Proof:     a clipped vector in steps of bound / 2^16, cut off towards zero, has length at most 2^16 steps;
-               the rest is `Encoder.moved`. Later vectors may depend on releases: see `ContinualCounter`.
+               the rest is `Encoder.sensitivity`. Later vectors may depend on releases: see
+               `ContinualCounter`.
     Assumes:   each unit gives one vector.
     """
 
@@ -75,9 +76,11 @@ class PrivateSums:
         reach = times * GRID
         l1 = reach if norm == "l1" else reach * (math.isqrt(self.dimension) + 1)
         each = Sensitivity(linf=reach, l0=self.dimension, l1=l1, l2_squared=reach**2)
-        moved = self._part.moved(1, 1, each)
+        sensitivity = self._part.sensitivity(1, 1, each)
         public = Public(neighbors=self.neighbors, size=None)
-        self.noise = noise_for(moved, norm, public, epsilon=self.epsilon, delta=self.delta, rho=self.rho)
+        self.noise = noise_for(
+            sensitivity, norm, public, epsilon=self.epsilon, delta=self.delta, rho=self.rho
+        )
         self._norm = norm
         self._state = self._part.begin(self.dimension)
 

@@ -148,5 +148,5 @@ def experts_bound(experts: int, temperature: float, deviations: Sequence[float])
     """
     widest = math.sqrt(2 * math.log(2 * experts))
     noise = [deviation * widest for deviation in deviations]
-    moved = sum(min(1.0, 2 * x / temperature) for x in noise)
-    return len(noise) / (8 * temperature) + temperature * math.log(experts) + 2 * noise[-1] + moved
+    noise_cost = sum(min(1.0, 2 * x / temperature) for x in noise)
+    return len(noise) / (8 * temperature) + temperature * math.log(experts) + 2 * noise[-1] + noise_cost

@@ -204,7 +204,7 @@ def _chosen(query: exp.Select, names: list[str], rows: int, key: int, prefix: st
     rank = exp.Window(
         this=exp.RowNumber(),
         partition_by=[_name("u")],
-        order=exp.Order(expressions=[exp.Ordered(this=one) for one in order]),
+        order=exp.Order(expressions=[exp.Ordered(this=ordering) for ordering in order]),
     )
     ranked = exp.select(_name("u"), *map(_name, names), _alias(rank, "r")).from_(f"{prefix}numbered")
     few = exp.LTE(this=_name("r"), expression=_integer(rows))

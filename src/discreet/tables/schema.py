@@ -71,7 +71,7 @@ def _place(text: str, message: str) -> str:
         return ""
     number = int(match[1])
     line = lines[number - 1].partition("#")[0].strip()
-    sections = [one.strip() for one in lines[:number] if re.match(r"\s*\[.+\]", one)]
+    sections = [section.strip() for section in lines[:number] if re.match(r"\s*\[.+\]", section)]
     where = f" in {sections[-1].partition(' #')[0].rstrip()}" if sections else ""
     lacks = (
         " A value is missing behind '=': give one, or put '#' before the line." if line.endswith("=") else ""

@@ -44,8 +44,8 @@ def _computed(function: str, values: tuple[Any, ...], rest: tuple[str, ...]) -> 
         cursor = _database().cursor()
         cursor.register("listed", listed)
         try:
-            asked = f"SELECT {function}(v{marks}) AS r FROM listed"
-            result = cursor.sql(asked, params=list(rest)).to_arrow_table()
+            query = f"SELECT {function}(v{marks}) AS r FROM listed"
+            result = cursor.sql(query, params=list(rest)).to_arrow_table()
         except duckdb.Error:
             raise InvalidInput(
                 f"{function} cannot be computed with {list(rest)!r}. Nothing was read or charged."

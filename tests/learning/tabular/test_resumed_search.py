@@ -36,7 +36,7 @@ def interrupted(people, monkeypatch, estimator):
         def stop(*args):
             raise KeyboardInterrupt
 
-        patch.setattr(RepeatedTrials, "drawn", stop)
+        patch.setattr(RepeatedTrials, "draw_candidate", stop)
         with pytest.raises(KeyboardInterrupt):
             people.fit(estimator, target="y")
     return people.ledger.last("charge").seq

@@ -101,9 +101,9 @@ def test_no_unit_moves_the_integers_by_more_than_is_claimed(workload: Any, strat
     base = np.random.default_rng(1).integers(0, 50, n)
     from discreet.mechanisms import Sensitivity
 
-    one = grid.moved(Sensitivity(linf=1), norm)
-    two = grid.moved(Sensitivity(linf=1, l0=2), norm, exchanged=True)
-    three = grid.moved(Sensitivity(linf=3), norm)
+    one = grid.sensitivity(Sensitivity(linf=1), norm)
+    two = grid.sensitivity(Sensitivity(linf=1, l0=2), norm, exchanged=True)
+    three = grid.sensitivity(Sensitivity(linf=3), norm)
     here = [int(v) for v in grid.measure(counts(workload.domain, base))]
 
     def moved(x: Any) -> list[int]:

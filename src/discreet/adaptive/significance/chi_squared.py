@@ -73,8 +73,8 @@ class CrossCounts:
         total = np.zeros(rows * columns, np.int64)
         for batch in source.batches([self.first, self.second]):
             i, j = (
-                shared.groups_in(batch, at, name, public, public.categories(name).values)
-                for at, name in enumerate((self.first, self.second))
+                shared.groups_in(batch, index, name, public, public.categories(name).values)
+                for index, name in enumerate((self.first, self.second))
             )
             here = (i >= 0) & (j >= 0)
             total += np.bincount(i[here] * columns + j[here], minlength=rows * columns)

@@ -69,7 +69,7 @@ class GroupSums:
     def range(self, public: Public) -> tuple[int, int]:
         """Return the smallest and the largest summand."""
         grid = arrow_columns.Grid(public.bounds(self.column), self.step, self.column)
-        ends = [(at - self.center) ** self.power for at in (grid.low, grid.high)]
+        ends = [(extreme - self.center) ** self.power for extreme in (grid.low, grid.high)]
         if self.power == 2 and grid.low <= self.center <= grid.high:
             ends.append(0)
         if max(abs(end) for end in ends) >= arrow_columns.LIMIT:

@@ -236,8 +236,8 @@ def _largest_tail(excess: float, low: int, high: int, chance: float, scale: floa
     for trials in range(low, high + 1, stride):
         x, masses = _binomial(trials, chance)
         needed = excess - (1 - chance) * (stride - 1) - (x - chance * trials)
-        at = np.clip(np.floor((needed - first) / step - 1e-6), 0, len(table) - 1).astype(np.int64)
-        best = max(best, float(masses @ table[at]))
+        index = np.clip(np.floor((needed - first) / step - 1e-6), 0, len(table) - 1).astype(np.int64)
+        best = max(best, float(masses @ table[index]))
     return best
 
 

@@ -86,23 +86,23 @@ class _Signs:
 
     @property
     def sizes_noise(self) -> IntegerLaplace:
-        moved = 2 if self.public.neighbors is REPLACE else 1
+        changes = 2 if self.public.neighbors is REPLACE else 1
         epsilon = _require.exact(self.epsilon, "epsilon") * _SIZES
-        return IntegerLaplace.for_epsilon(epsilon, sensitivity=moved, neighbors=self.public.neighbors)
+        return IntegerLaplace.for_epsilon(epsilon, sensitivity=changes, neighbors=self.public.neighbors)
 
     @property
     def event(self) -> Event:
         if self.public.neighbors is ADD_REMOVE:
             assert self.delta is not None
             return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
-        bound = self.moved(self.public.declared_size("this test"))
+        bound = self.row_sensitivity(self.public.declared_size("this test"))
         signs = DiscreteLaplace(scale=self._scale(bound), sensitivity=bound, neighbors=self.public.neighbors)
         return compose([self.sizes_noise.event, signs])
 
     def _scale(self, bound: int) -> Fraction:
         return bound / (_require.exact(self.epsilon, "epsilon") * (1 - _SIZES))
 
-    def moved(self, size: int) -> int:
+    def row_sensitivity(self, size: int) -> int:
         """Return how far one row moves the sum of signs of a table with `size` rows, where that is public."""
         raise NotImplementedError
 
@@ -124,7 +124,7 @@ class _Signs:
         sizes = [int(v) for v in self.sizes_noise(np.array(exact, dtype=np.int64), entropy=entropy)]
         declared = self.public.neighbors is not ADD_REMOVE
         size = self.public.declared_size("this test") if declared else _MOST
-        scale = self._scale(self.moved(size) if declared else self._bound(sizes))
+        scale = self._scale(self.row_sensitivity(size) if declared else self._bound(sizes))
         noisy = signs + draw(scale, entropy)
         slack = certified.quantile(self.sizes_noise.scale, Fraction(FAILURE_PROBABILITY) / len(sizes)) - 1
         upper_sizes = [min(size, value + slack) for value in sizes]
@@ -216,7 +216,7 @@ class MannWhitneyTest(_Grouped):
         self._check_groups(2, 2)
         _require.one_of(shared.SIDES, alternative=self.alternative)
 
-    def moved(self, size: int) -> int:
+    def row_sensitivity(self, size: int) -> int:
         return max(1, (2 if self.public.neighbors is REPLACE else 1) * (size - 1))
 
     def _bound(self, sizes: list[int]) -> int:
@@ -258,7 +258,7 @@ class KruskalWallisTest(_Grouped):
         self._check_groups(2, 1000)
         shared.check_runs(self.runs)
 
-    def moved(self, size: int) -> int:
+    def row_sensitivity(self, size: int) -> int:
         return max(1, (4 if self.public.neighbors is REPLACE else 2) * (size - 1))
 
     def _bound(self, sizes: list[int]) -> int:
@@ -305,7 +305,7 @@ class CorrelationTest(_Signs):
             self.public.bounds(column)
         _require.one_of(shared.SIDES, alternative=self.alternative)
 
-    def moved(self, size: int) -> int:
+    def row_sensitivity(self, size: int) -> int:
         return max(1, (2 if self.public.neighbors is REPLACE else 1) * (size - 1))
 
     def _bound(self, sizes: list[int]) -> int:

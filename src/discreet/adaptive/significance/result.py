@@ -70,9 +70,9 @@ def at_most_one(pvalue: float, allowance: float = 0.0) -> float:
     return min(1.0, pvalue * (1 + _FLOATS) + allowance + 1e-300)
 
 
-def survival(at: Any, scale: float) -> Floats:
+def survival(points: Any, scale: float) -> Floats:
     """Return P(L >= m) for discrete Laplace noise L."""
-    m = np.asarray(at, dtype=np.float64)
+    m = np.asarray(points, dtype=np.float64)
     upper = np.exp(-np.where(m >= 1, m, 1 - m) / scale) / (1 + math.exp(-1 / scale))
     tails: Floats = np.where(m >= 1, upper, 1 - upper)
     return tails
@@ -104,9 +104,9 @@ def two_sided(greater: float, less: float, alternative: str) -> float:
     return greater if alternative == "greater" else less
 
 
-def values_in(batch: Any, at: int, column: str, public: Public) -> tuple[Floats, NDArray[np.bool_]]:
+def values_in(batch: Any, index: int, column: str, public: Public) -> tuple[Floats, NDArray[np.bool_]]:
     """Return the numbers of a column inside their bounds, and which rows have one."""
-    array = arrow_columns.unpacked(batch.column(at))
+    array = arrow_columns.unpacked(batch.column(index))
     bounds = public.bounds(column)
     values = np.clip(
         arrow_columns.numbers(array, column).astype(np.float64), float(bounds.lower), float(bounds.upper)
@@ -114,10 +114,12 @@ def values_in(batch: Any, at: int, column: str, public: Public) -> tuple[Floats,
     return values, arrow_columns.present(array)
 
 
-def groups_in(batch: Any, at: int, column: str, public: Public, groups: tuple[Any, ...]) -> NDArray[np.int64]:
+def groups_in(
+    batch: Any, index: int, column: str, public: Public, groups: tuple[Any, ...]
+) -> NDArray[np.int64]:
     """Return, for each row, the index of its category among `groups`, or -1."""
     values = public.categories(column).values
-    codes = arrow_columns.categories(arrow_columns.unpacked(batch.column(at)), values, column)
+    codes = arrow_columns.categories(arrow_columns.unpacked(batch.column(index)), values, column)
     index_of = np.array([*(groups.index(v) if v in groups else -1 for v in values), -1], dtype=np.int64)
     named: NDArray[np.int64] = index_of[codes]
     return named

@@ -53,11 +53,11 @@ def names_of(features: str | None) -> list[str] | None:
 
 def refuse_sgd_options(**options: Any) -> None:
     """Refuse options that only DP-SGD has."""
-    given = [f"--{name}" for name, value in options.items() if value]
-    if given:
+    present = [f"--{name}" for name, value in options.items() if value]
+    if present:
         raise InvalidInput(
-            f"{given[0]} belongs to DP-SGD, and this method fits in one step. Nothing was charged or "
-            f"trained. Leave {given[0]} or --method out."
+            f"{present[0]} belongs to DP-SGD, and this method fits in one step. Nothing was charged or "
+            f"trained. Leave {present[0]} or --method out."
         )
 
 

@@ -48,13 +48,13 @@ def run(stage: Stage) -> None:
 
 
 def _holdouts(stage: Stage, plain: Outcome, ours: Outcome) -> None:
-    at = [plain.sizes.index(k) for k in (10, 100, 500)]
+    indices = [plain.sizes.index(k) for k in (10, 100, 500)]
     rows = [
         [
             f"{plain.sizes[i]}",
             *(f"{x.mean(axis=0)[i]:.1%}" for x in (plain.holdout, plain.fresh, ours.holdout, ours.fresh)),
         ]
-        for i in at
+        for i in indices
     ]
     stage.table(["attributes", "plain holdout says", "truth", "reusable holdout says", "truth"], rows)
     stage.say("")

@@ -76,8 +76,8 @@ def _reconstruction(stage: Stage, secret: Any, reconstructions: dict[str, auditi
     )
     blind = max(secret.mean(), 1 - secret.mean())
     rows = [
-        [name, f"{one.accuracy(secret):.0%}", f"{_ill_found(one, secret):.0%}"]
-        for name, one in reconstructions.items()
+        [name, f"{reconstruction.accuracy(secret):.0%}", f"{_ill_found(reconstruction, secret):.0%}"]
+        for name, reconstruction in reconstructions.items()
     ]
     stage.table(
         ["answers", "people guessed right", "of the ill found"],
@@ -86,8 +86,8 @@ def _reconstruction(stage: Stage, secret: Any, reconstructions: dict[str, auditi
     stage.say("")
 
 
-def _ill_found(one: auditing.Reconstruction, secret: Any) -> float:
-    return float(one.bits[secret].mean())
+def _ill_found(reconstruction: auditing.Reconstruction, secret: Any) -> float:
+    return float(reconstruction.bits[secret].mean())
 
 
 def _last_bits(stage: Stage) -> None:
@@ -129,9 +129,9 @@ def _picture(stage: Stage, secret: Any, reconstructions: dict[str, auditing.Reco
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(1, len(reconstructions), figsize=(10, 4.6), layout="constrained")
-    for axis, (name, one) in zip(axes, reconstructions.items(), strict=True):
+    for axis, (name, reconstruction) in zip(axes, reconstructions.items(), strict=True):
         x, y = np.arange(PEOPLE) % 15, np.arange(PEOPLE) // 15
-        right = one.bits == secret
+        right = reconstruction.bits == secret
         for mask, color, label in ((right, ALARM, "guessed right"), (~right, ACCENT, "guessed wrong")):
             axis.scatter(x[mask], -y[mask], s=70, color=color, marker="o", label=label, linewidths=0)
         axis.set_title(f"{name}\n{right.mean():.0%} guessed right", fontsize=11, color=INK)

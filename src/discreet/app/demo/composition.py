@@ -62,9 +62,9 @@ def _bar(value: float | None, largest: float | None, width: int = 36) -> str:
 
 def _unplanned(stage: Stage) -> None:
     budget = acc.Filter(epsilon=3, delta=1e-6)
-    small, one = acc.Gaussian(noise_multiplier=20.0), acc.PureDP(epsilon=1)
-    fits = {name: budget.preview([], event).fits for name, event in (("small", small), ("one", one))}
-    spent = budget.replay([one, small.repeated(10)])
+    small, pure_event = acc.Gaussian(noise_multiplier=20.0), acc.PureDP(epsilon=1)
+    fits = {name: budget.preview([], event).fits for name, event in (("small", small), ("one", pure_event))}
+    spent = budget.replay([pure_event, small.repeated(10)])
     left = budget.preview(spent, small).fits
     stage.say(
         f"These totals hold for a plan fixed in advance. Who chooses the next question after seeing "

@@ -102,8 +102,8 @@ def _exact(people: Memory, attributes: tuple[str, ...]) -> Any:
 
 def _ask(people: Memory, attributes: tuple[str, ...], noise: mechanisms.IntegerLaplace) -> inference.Marginal:
     """Return one released table, and the variance of its noise, which is public."""
-    asked = mechanisms.AddNoise(public=people.public, statistic=_statistic(attributes), noise=noise)
-    values = np.asarray(asked(people, entropy=sampling.Entropy()).value, dtype=float)
+    mechanism = mechanisms.AddNoise(public=people.public, statistic=_statistic(attributes), noise=noise)
+    values = np.asarray(mechanism(people, entropy=sampling.Entropy()).value, dtype=float)
     variance = 2 * float(noise.scale) ** 2
     return inference.Marginal(
         attributes=attributes, values=values.reshape([SIZES[a] for a in attributes]), variance=variance

@@ -101,8 +101,8 @@ def _stream(stage: Stage) -> dict[float, trials.Trials]:
     stage.table(
         ["epsilon", "signals found", "false among findings"],
         [
-            [f"{epsilon:g}", *(f"{mean:.1%} ± {off:.1%}" for mean, off in (one.power, one.rate))]
-            for epsilon, one in trials_by_epsilon.items()
+            [f"{epsilon:g}", *(f"{mean:.1%} ± {off:.1%}" for mean, off in (runs.power, runs.rate))]
+            for epsilon, runs in trials_by_epsilon.items()
         ],
     )
     stage.say("")

@@ -86,15 +86,15 @@ def online(
     for run in range(runs):
         values, rejected = draw(source, truth), np.zeros(hypotheses, dtype=np.bool_)
         state = mechanism.start(empty, entropy=entropy)
-        for at, value in enumerate(values):
-            asked = Hypothesis(
+        for index, value in enumerate(values):
+            hypothesis = Hypothesis(
                 statistic=_Given(int(value), mechanism.sensitivity), null=null, alternative=alternative
             )
             try:
-                state, answer = mechanism.answer(state, empty, asked, entropy=entropy)
+                state, answer = mechanism.answer(state, empty, hypothesis, entropy=entropy)
             except Halted:
                 break
-            rejected[at] = answer.value.rejected
+            rejected[index] = answer.value.rejected
         false[run] = (rejected & ~truth).sum() / max(1, rejected.sum())
         true[run] = (rejected & truth).sum() / max(1, truth.sum())
     return Trials(false, true)

@@ -79,8 +79,8 @@ def science(
     _require.integer(seed=seed, at_least=0)
     _require.flag(signal=signal, reusable=reusable, paper=paper)
     random, entropy = np.random.default_rng([seed, n, d, signal, reusable]), SeededEntropy(seed)
-    asked = holdout_of(n, d, paper=paper) if reusable else None
-    plays = [_Run(n, d, signal, random).play(sizes, asked, entropy) for _ in range(runs)]
+    reusable_holdout = holdout_of(n, d, paper=paper) if reusable else None
+    plays = [_Run(n, d, signal, random).play(sizes, reusable_holdout, entropy) for _ in range(runs)]
     training, holdout, fresh, findings = (np.array(part) for part in zip(*plays, strict=True))
     return Outcome(sizes=sizes, training=training, holdout=holdout, fresh=fresh, findings=findings)
 
@@ -123,7 +123,8 @@ class _Asked:
     def means(self, sums: Any, training: Any) -> Floats:
         integers = np.rint(np.asarray(sums) / float(STEP)).astype(np.int64)
         question = Check(
-            statistic=_Sums(integers, self.holdout.moved), training=tuple(np.asarray(training).tolist())
+            statistic=_Sums(integers, self.holdout.grid_sensitivity),
+            training=tuple(np.asarray(training).tolist()),
         )
         self.state, answer = self.holdout.answer(self.state, self.source, question, entropy=self.entropy)
         return np.array(answer.value.value)
@@ -164,16 +165,16 @@ class _Run:
         self.training, self.kept = (self.bias + random.standard_normal(d) / n**0.5 for _ in range(2))
 
     def play(self, sizes: tuple[int, ...], holdout: Thresholdout | None, entropy: Entropy) -> tuple[Any, ...]:
-        asked = None if holdout is None else _Asked(holdout, entropy)
-        seen = self.kept if asked is None else asked.means(self.n * self.kept, self.training)
+        scorer = None if holdout is None else _Asked(holdout, entropy)
+        seen = self.kept if scorer is None else scorer.means(self.n * self.kept, self.training)
         chosen = self._chosen(seen, max(sizes))
         signs = np.sign(self.training[chosen])
         training, kept = (
             self._accuracies(sizes, signs * means[chosen]) for means in (self.training, self.kept)
         )
         fresh = self._accuracies(sizes, signs * self.bias[chosen], centered=False)
-        released = kept if asked is None else asked.means(self.n * kept, training)
-        return training, released, fresh, 0 if asked is None else asked.state["positives"]
+        released = kept if scorer is None else scorer.means(self.n * kept, training)
+        return training, released, fresh, 0 if scorer is None else scorer.state["positives"]
 
     def _chosen(self, seen: Floats, limit: int) -> Any:
         """Return the attributes with one sign on both parts and enough of a correlation, the strongest on the

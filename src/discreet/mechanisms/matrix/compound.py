@@ -256,8 +256,8 @@ def marginals(
         _require.integer(ways=ways, at_least=0)
         sets = combinations(range(len(sizes)), ways)
     listed = tuple(tuple(_require.listed(set=s)) for s in sets or ())
-    asked = tuple((bases or {}).get(i) or Identity(n=n) for i, n in enumerate(sizes))
-    return Marginals(sizes=sizes, sets=listed, weights=tuple(weights), bases=asked)
+    factors = tuple((bases or {}).get(i) or Identity(n=n) for i, n in enumerate(sizes))
+    return Marginals(sizes=sizes, sets=listed, weights=tuple(weights), bases=factors)
 
 
 def row_squares(workload: Workload) -> Floats:
@@ -302,10 +302,10 @@ def kron_times(maps: Sequence[Any], sizes: Sequence[int], x: Floats) -> Floats:
     another."""
     table = x.reshape([int(s) for s in sizes])
     for axis, f in enumerate(maps):
-        moved = np.moveaxis(table, axis, 0)
-        flat = np.ascontiguousarray(moved).reshape(moved.shape[0], -1)
+        leading = np.moveaxis(table, axis, 0)
+        flat = np.ascontiguousarray(leading).reshape(leading.shape[0], -1)
         done = np.stack([f(column) for column in flat.T], axis=1) if flat.shape[1] else np.zeros((0, 0))
-        table = np.moveaxis(done.reshape(done.shape[0], *moved.shape[1:]), 0, axis)
+        table = np.moveaxis(done.reshape(done.shape[0], *leading.shape[1:]), 0, axis)
     return np.ascontiguousarray(table).ravel()
 
 

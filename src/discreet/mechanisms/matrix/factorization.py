@@ -260,8 +260,8 @@ def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Prod
             others = weights**2 * np.prod(np.delete(errors, i, axis=1), axis=1)
             # Rounded to six digits, so that the same workload has the same description everywhere.
             scale = tuple(float(f"{math.sqrt(o):.6g}") for o in others / others.max())
-            asked = _merged([p.factors[i] for _, p in parts], scale)
-            factors[i] = _optimize(asked, norm).strategy
+            merged_workload = _merged([p.factors[i] for _, p in parts], scale)
+            factors[i] = _optimize(merged_workload, norm).strategy
             errors[:, i] = [error_of(p.factors[i], factors[i], norm) for _, p in parts]
     return Product(factors=tuple(factors))
 
@@ -311,10 +311,10 @@ def greedy_tree(
 ) -> Factorization:
     """Answer a workload (prefix sums unless given) through a tree with greedily chosen weights of its
     levels."""
-    asked = _on(n, workload)
+    range_workload = _on(n, workload)
     return Factorization(
-        workload=asked,
-        strategy=WeightedTree(workload=asked, norm=norm, branching=branching),
+        workload=range_workload,
+        strategy=WeightedTree(workload=range_workload, norm=norm, branching=branching),
         norm=norm,
         name=f"greedy tree of {branching}",
     )
@@ -327,8 +327,10 @@ def haar(n: int, *, workload: Workload | None = None, norm: Norm = "l2") -> Fact
 
 def fourier(n: int, *, workload: Workload | None = None, norm: Norm = "l2") -> Factorization:
     """Answer a workload (prefix sums unless given) through weighted sines and cosines."""
-    asked = _on(n, workload)
-    return Factorization(workload=asked, strategy=Fourier(workload=asked), norm=norm, name="fourier")
+    range_workload = _on(n, workload)
+    return Factorization(
+        workload=range_workload, strategy=Fourier(workload=range_workload), norm=norm, name="fourier"
+    )
 
 
 def square_root(n: int, bands: int | None = None, *, workload: Workload | None = None) -> Factorization:

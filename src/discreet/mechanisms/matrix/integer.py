@@ -49,10 +49,10 @@ class Counts:
         """Return the exact counts by some attributes."""
         shape = tuple(self.domain[a] for a in attributes)
         out = np.zeros(math.prod(shape), np.int64)
-        at = np.zeros(len(self.counts), np.int64)
+        flat_index = np.zeros(len(self.counts), np.int64)
         for a, size in zip(attributes, shape, strict=True):
-            at = at * size + self.positions[a]
-        np.add.at(out, at, self.counts)
+            flat_index = flat_index * size + self.positions[a]
+        np.add.at(out, flat_index, self.counts)
         return out.reshape(shape)
 
 
@@ -74,7 +74,7 @@ class Grid:
     # squared l2 distance of two columns, where it is known to be less than four times the norm
     exchange: int | None = None
 
-    def moved(self, counts: Sensitivity, norm: Norm, *, exchanged: bool = False) -> Sensitivity:
+    def sensitivity(self, counts: Sensitivity, norm: Norm, *, exchanged: bool = False) -> Sensitivity:
         """Return the sensitivity of the measurements, if one unit moves the counts by so much.
 
         Guarantee: a change of l1 length s moves the measurements by at most s times the largest column norm.

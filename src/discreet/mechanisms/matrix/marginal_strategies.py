@@ -56,12 +56,12 @@ def axis_of(base: Workload, centered: bool = False) -> Axis:
     G = base.gram()
     center = np.eye(n) - 1 / n
     outside = float(G.sum()) / n**2
-    asked = float(np.trace(center @ G @ center))
+    centered_weight = float(np.trace(center @ G @ center))
     # only the total is asked for
-    if asked <= 1e-12 * float(np.trace(G)):
+    if centered_weight <= 1e-12 * float(np.trace(G)):
         return Axis(np.empty((0, 0)), 0.0, outside, 0.0, True)
     if centered:
-        return Axis(np.empty((0, 0)), asked, outside, 1 - 1 / n, True)
+        return Axis(np.empty((0, 0)), centered_weight, outside, 1 - 1 / n, True)
     X = optimal.gaussian(center @ G @ center).X
     values, vectors = linalg.eigh(center @ X @ center)
     R = np.sqrt(np.clip(values, 0, None))[1:, None] * vectors.T[1:]
@@ -124,17 +124,17 @@ class Residuals(Workload):
         An interaction that cannot vary (one value) needs none.
         """
         axes = self.axes()
-        asked = importance(self.marginals, axes)
-        cost = {s: math.prod(axes[a].cost for a in s) for s in asked}
-        total = sum(math.sqrt(cost[s] * asked[s]) for s in asked)
-        return {s: total * math.sqrt(cost[s] / asked[s]) for s in asked if cost[s] > 0}
+        weight_of = importance(self.marginals, axes)
+        cost = {s: math.prod(axes[a].cost for a in s) for s in weight_of}
+        total = sum(math.sqrt(cost[s] * weight_of[s]) for s in weight_of)
+        return {s: total * math.sqrt(cost[s] / weight_of[s]) for s in weight_of if cost[s] > 0}
 
     def error(self) -> float:
         """Return the weighted sum of variances at l2 sensitivity 1 and unit noise: the square of sum sqrt(p
         c)."""
         axes = self.axes()
-        asked = importance(self.marginals, axes)
-        return sum(math.sqrt(math.prod(axes[a].cost for a in s) * c) for s, c in asked.items()) ** 2
+        weight_of = importance(self.marginals, axes)
+        return sum(math.sqrt(math.prod(axes[a].cost for a in s) * c) for s, c in weight_of.items()) ** 2
 
     def rows(self) -> Iterator[Floats]:
         """Return the strategy written out, for small domains: R over the attributes of S, sums over the
@@ -226,8 +226,8 @@ def precision(marginals: Marginals, s: Set, weights: dict[Set, float]) -> float:
 def _table_weights(marginals: Marginals) -> tuple[tuple[Set, float], ...]:
     sets = marginals.closure
     axes = [axis_of(base, True) for base in marginals.bases]
-    asked = importance(marginals, axes)
-    c = np.array([asked[s] for s in sets])
+    weight_of = importance(marginals, axes)
+    c = np.array([weight_of[s] for s in sets])
     index_of = {s: i for i, s in enumerate(sets)}
     triples = [
         (index_of[sub], index_of[t], marginals.size_of(sub) / marginals.size_of(t))

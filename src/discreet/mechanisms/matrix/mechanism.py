@@ -75,9 +75,9 @@ class Cells:
     def __post_init__(self) -> None:
         object.__setattr__(self, "attributes", _require.listed(attributes=self.attributes))
         _require.non_empty(attributes=self.attributes)
-        for one in self.attributes:
-            if not isinstance(one, Attribute):
-                raise _require.fail("an attribute", type(one).__name__, "Attribute(column=...)")
+        for attribute in self.attributes:
+            if not isinstance(attribute, Attribute):
+                raise _require.fail("an attribute", type(attribute).__name__, "Attribute(column=...)")
 
     @classmethod
     def of(cls, *columns: str | Attribute) -> Cells:
@@ -193,7 +193,7 @@ class WorkloadMechanism:
 
     Guarantee: the noise's event, under the relation of `public`.
     Proof:     counts move by `Cells.sensitivity`, measurements by at most that times the largest column norm
-               of the integer strategy (`Grid.moved`), which the noise covers: checked when this is built.
+               of the integer strategy (`Grid.sensitivity`), which the noise covers: checked at the start.
                Least squares is post-processing.
     """
 
@@ -234,10 +234,10 @@ class WorkloadMechanism:
                 f"the noise is priced for {self.noise.neighbors}, the table is protected under "
                 f"{self.public.neighbors}. Nothing was read or released."
             )
-        moved = moved_by(self.public, self.cells, self.strategy, self.norm)
-        if not self.noise.covers(moved):
+        sensitivity = strategy_sensitivity(self.public, self.cells, self.strategy, self.norm)
+        if not self.noise.covers(sensitivity):
             raise InvalidInput(
-                f"one unit can move the measurements by {moved}, more than the noise is priced for: "
+                f"one unit can move the measurements by {sensitivity}, more than the noise is priced for: "
                 f"{self.noise}. Nothing was read or released."
             )
         if not math.isfinite(self.rmse):
@@ -282,9 +282,9 @@ class WorkloadMechanism:
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
 
-def moved_by(public: Public, cells: Cells, strategy: Workload, norm: Norm) -> Sensitivity:
+def strategy_sensitivity(public: Public, cells: Cells, strategy: Workload, norm: Norm) -> Sensitivity:
     """Return the sensitivity of the measurements of a strategy."""
-    return on_grid(strategy, norm).moved(
+    return on_grid(strategy, norm).sensitivity(
         cells.sensitivity(public), norm, exchanged=public.neighbors is REPLACE
     )
 
@@ -304,19 +304,25 @@ def width(noise: Noise, confidence: float) -> float:
 
 
 def noise_for(
-    moved: Sensitivity, norm: Norm, public: Public, *, epsilon: Real | None, delta: float, rho: Real | None
+    sensitivity: Sensitivity,
+    norm: Norm,
+    public: Public,
+    *,
+    epsilon: Real | None,
+    delta: float,
+    rho: Real | None,
 ) -> Noise:
     """Return the noise of a price for what one unit moves: Laplace for l1, Gaussian for l2."""
     if norm == "l1":
         if rho is not None:
-            return IntegerLaplace.for_rho(rho, sensitivity=moved, neighbors=public.neighbors)
+            return IntegerLaplace.for_rho(rho, sensitivity=sensitivity, neighbors=public.neighbors)
         assert epsilon is not None
-        return IntegerLaplace.for_epsilon(epsilon, sensitivity=moved, neighbors=public.neighbors)
+        return IntegerLaplace.for_epsilon(epsilon, sensitivity=sensitivity, neighbors=public.neighbors)
     if rho is not None:
-        return IntegerGaussian.for_rho(rho, sensitivity=moved, neighbors=public.neighbors)
+        return IntegerGaussian.for_rho(rho, sensitivity=sensitivity, neighbors=public.neighbors)
     assert epsilon is not None
     return IntegerGaussian.for_privacy(
-        epsilon=epsilon, delta=delta, sensitivity=moved, neighbors=public.neighbors
+        epsilon=epsilon, delta=delta, sensitivity=sensitivity, neighbors=public.neighbors
     )
 
 
@@ -344,8 +350,8 @@ def answer(
             raise InvalidInput(
                 f"a strategy for {plan.norm} noise does not fit this price: {norms}. Nothing was read."
             )
-        moved = moved_by(public, cells, plan.strategy, plan.norm)
-        noise = noise_for(moved, plan.norm, public, epsilon=epsilon, delta=delta, rho=rho)
+        sensitivity = strategy_sensitivity(public, cells, plan.strategy, plan.norm)
+        noise = noise_for(sensitivity, plan.norm, public, epsilon=epsilon, delta=delta, rho=rho)
         options.append(
             WorkloadMechanism(
                 public=public,

@@ -182,8 +182,8 @@ class Fourier(Strategy):
         lengths = np.linalg.norm(waves, axis=1)
         kept = lengths > 1e-6 * lengths.max()
         waves, frequency = waves[kept] / lengths[kept, None], frequency[kept]
-        asked = np.clip(np.einsum("ij,ij->i", waves @ self.workload.gram(), waves), 0, None)
-        mean = np.bincount(frequency, asked) / np.bincount(frequency)
+        energies = np.clip(np.einsum("ij,ij->i", waves @ self.workload.gram(), waves), 0, None)
+        mean = np.bincount(frequency, energies) / np.bincount(frequency)
         weights = mean[frequency] ** 0.25
         seen = weights > 1e-6 * weights.max(initial=0)
         return np.asarray(weights[seen, None] * waves[seen])
@@ -232,14 +232,14 @@ class WeightedTree(Strategy):
 
         logs = np.zeros(len(levels))
         for _ in range(3):
-            for at in range(len(levels)):
+            for depth in range(len(levels)):
 
-                def along(step: float, at: int = at, logs: Floats = logs) -> float:
-                    moved = logs.copy()
-                    moved[at] += step
-                    return error(moved)
+                def along(step: float, depth: int = depth, logs: Floats = logs) -> float:
+                    trial_logs = logs.copy()
+                    trial_logs[depth] += step
+                    return error(trial_logs)
 
-                logs[at] += optimize.minimize_scalar(
+                logs[depth] += optimize.minimize_scalar(
                     along, bounds=(-2.0, 2.0), method="bounded", options={"maxiter": 12}
                 ).x
         return np.concatenate([np.exp(w) * level for w, level in zip(logs, levels, strict=True)])

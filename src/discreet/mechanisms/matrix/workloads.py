@@ -146,8 +146,8 @@ class Identity(_OneAttribute):
         return float(self.n)
 
     def rows(self) -> Iterator[Floats]:
-        for at in _blocks(self.n, self.n):
-            yield np.eye(self.n)[at]
+        for block in _blocks(self.n, self.n):
+            yield np.eye(self.n)[block]
 
 
 @described("matrix.Total")
@@ -202,8 +202,8 @@ class Prefix(_OneAttribute):
         return self.n * (self.n + 1) / 2
 
     def rows(self) -> Iterator[Floats]:
-        for at in _blocks(self.n, self.n):
-            yield (np.arange(self.n) <= np.arange(self.n)[at, None]).astype(np.float64)
+        for block in _blocks(self.n, self.n):
+            yield (np.arange(self.n) <= np.arange(self.n)[block, None]).astype(np.float64)
 
 
 @described("matrix.AllRanges")
@@ -238,8 +238,8 @@ class AllRanges(_OneAttribute):
     def rows(self) -> Iterator[Floats]:
         first, last = np.triu_indices(self.n)
         cells = np.arange(self.n)
-        for at in _blocks(self.queries, self.n):
-            yield ((cells >= first[at, None]) & (cells <= last[at, None])).astype(np.float64)
+        for block in _blocks(self.queries, self.n):
+            yield ((cells >= first[block, None]) & (cells <= last[block, None])).astype(np.float64)
 
 
 @described("matrix.Explicit")

@@ -117,7 +117,7 @@ def _wrapped(parts: Sequence[Part], theta: float, plan: Plan, window: Window) ->
 
     def log_moment(t: float, sign: int) -> float:
         tilted = [(part.times, fourier.tilt(part, t * h)) for part in parts]
-        return math.fsum(n * (one.log_total + sign * one.log_error) for n, one in tilted)
+        return math.fsum(n * (pair.log_total + sign * pair.log_error) for n, pair in tilted)
 
     base = log_moment(theta, -1)
     above = log_moment(theta + plan.up, 1) - base - plan.up * h * (window.start + window.size)
@@ -226,8 +226,8 @@ def _centered(parts: Sequence[Part], plan: Plan) -> Plan:
     """Return the window stretched to where the merged indices are: a crowd of losses much smaller than the
     mesh all count as zero."""
     merged = Cumulants([(Nodes(_losses(part.indices, plan), part.mass), part.times) for part in parts])
-    moved = merged(plan.theta)[1] - plan.center
-    down, up = min(moved, 0.0), max(moved, 0.0)
+    shift = merged(plan.theta)[1] - plan.center
+    down, up = min(shift, 0.0), max(shift, 0.0)
     return plan._replace(first=plan.first + down, low=plan.low + down, high=plan.high + up)
 
 

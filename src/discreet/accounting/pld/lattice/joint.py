@@ -76,8 +76,8 @@ def _mesh(parts: Sequence[tuple[Pair, int]], tail: float) -> float:
     """Return a mesh with which everything likely has a few thousand points."""
     nodes = [(pair.nodes(tail / n), n) for pair, n in parts]
     _, _, spread = Cumulants(nodes)(0.0)
-    all_ = math.fsum(n * float(one.loss[-1] - one.loss[0]) for one, n in nodes)
-    widest = max(float(one.loss[-1] - one.loss[0]) for one, _ in nodes)
+    all_ = math.fsum(n * float(node.loss[-1] - node.loss[0]) for node, n in nodes)
+    widest = max(float(node.loss[-1] - node.loss[0]) for node, _ in nodes)
     return planning.short(max(min(all_, 30 * math.sqrt(spread) + 4 * widest), 1e-9) / _POINTS)
 
 

@@ -85,8 +85,8 @@ class Ladder(NamedTuple):
         """Return bounds on delta at epsilon, which counts from the offsets: those of all levels, added up."""
         readings = [line.read(epsilon) for line in self.lines]
         return Reading(
-            math.fsum(one.low for one in readings) * (1 - 4 * U),
-            math.fsum(one.high for one in readings) * (1 + 4 * U),
+            math.fsum(reading.low for reading in readings) * (1 - 4 * U),
+            math.fsum(reading.high for reading in readings) * (1 + 4 * U),
         )
 
 

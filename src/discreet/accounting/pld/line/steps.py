@@ -67,8 +67,8 @@ def _outside(pair: SampledGaussian, low: float, high: float) -> float:
     """Return the P-mass of the noise outside [low, high], from above."""
     mu = 1 / pair.sigma
     plain = float(ndtr(low) + ndtr(-high))
-    moved = float(ndtr(low - mu) + ndtr(mu - high))
-    mass = (1 - pair.rate) * plain + pair.rate * moved if pair.removing else plain
+    shifted_mass = float(ndtr(low - mu) + ndtr(mu - high))
+    mass = (1 - pair.rate) * plain + pair.rate * shifted_mass if pair.removing else plain
     return mass * (1 + 1e-10) + 1e-300
 
 

@@ -100,9 +100,9 @@ def _group(e: ev.Group) -> Event:
         if isinstance(part, ev.Group):
             parts.append(attained(ev.Group(event=part.event, size=part.size * e.size)).repeated(times))
             continue
-        one = attained(part)
-        scales = isinstance(part, added) and not _explicit(one)
-        parts.append((ev.Group(event=one, size=e.size) if scales else one).repeated(times))
+        part_law = attained(part)
+        scales = isinstance(part, added) and not _explicit(part_law)
+        parts.append((ev.Group(event=part_law, size=e.size) if scales else part_law).repeated(times))
     return ev.compose(parts)
 
 

@@ -116,7 +116,7 @@ def renyi_atoms(
     far = float(np.min((constant - math.log(max(tail, math.ulp(0.0)))) / excess))
     far = min(max(far, 1e-9), 600.0)
 
-    def at(half: Array) -> Array:
+    def divergence_at(half: Array) -> Array:
         logs = (constant[None, :] - np.multiply.outer(half, excess)).min(axis=1)
         right = np.exp(np.minimum(logs, 0.0)) * (1 + 1e-11)
         return np.asarray(right if also is None else np.minimum(right, [also(float(x)) for x in half]))
@@ -125,8 +125,8 @@ def renyi_atoms(
         half = np.linspace(0.0, far, _KNOTS)
     else:
         # an exact curve may fall within a small part of what the Rényi bound alone would need
-        half = _spaced(lambda x: float(at(np.array([x]))[0]), far, 1e-5, _KNOTS // 2, _KNOTS // 2)
-    right = at(half)
+        half = _spaced(lambda x: float(divergence_at(np.array([x]))[0]), far, 1e-5, _KNOTS // 2, _KNOTS // 2)
+    right = divergence_at(half)
     return mirrored(half, right)
 
 

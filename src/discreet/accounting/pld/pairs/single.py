@@ -33,9 +33,9 @@ def interval(pair: Pair, target_delta: float, near: float, slope: float) -> tupl
         def excess(x: float, side: int = side, level: float = level) -> float:
             return math.log(max(delta(pair, x)[side], 1e-320)) - level
 
-        one = crossing(excess, near, slope, 0.0)
-        if one is None:
+        crossing_point = crossing(excess, near, slope, 0.0)
+        if crossing_point is None:
             return None
-        candidates.append(one[1 - side])
-        near, slope = one[0], one[2]
+        candidates.append(crossing_point[1 - side])
+        near, slope = crossing_point[0], crossing_point[2]
     return min(candidates), max(candidates)
