@@ -48,8 +48,13 @@ SETTINGS = {
     "spark.sql.inMemoryColumnarStorage.partitionPruning": "false",
     "spark.sql.parquet.filterPushdown": "false",
     "spark.sql.orc.filterPushdown": "false",
-    # Plans of a table without rows would be cut short.
-    "spark.sql.optimizer.excludedRules": f"{_RULES}ConvertToLocalRelation,{_RULES}PropagateEmptyRelation",
+    # Plans of a table without rows would be cut short; and sorts below an aggregate would be left out, which
+    # `spark_choices` asks for.
+    "spark.sql.optimizer.excludedRules": ",".join(
+        f"{_RULES}{rule}" for rule in ("ConvertToLocalRelation", "PropagateEmptyRelation", "EliminateSorts")
+    ),
+    # What is sorted by its groups is added up as it goes by, without a hash table.
+    "spark.sql.execution.replaceHashWithSortAgg": "true",
     # Files written before Spark 3 count old days in another calendar, and reading one would fail.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",

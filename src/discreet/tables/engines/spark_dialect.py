@@ -19,6 +19,7 @@ from sqlglot.generator import Generator
 
 from .. import semantics as d
 from ..dialect import Dialect, Writer, argument, template, word
+from .spark_choices import CHOICES
 from .spark_texts import TEXTS_AND_DAYS, once, repeating, text_of
 
 _TYPES = {
@@ -257,61 +258,6 @@ def _floor_divide(g: Generator, node: Any) -> str:
     return f"TRANSFORM({both}, p -> CAST(p.q * {_SPLIT} + {quotient('p.r', 'p.b')} AS DECIMAL(38, 0)))[0]"
 
 
-def _tagged(g: Generator, node: Any) -> str:
-    """XXHASH64 passes over NULL as if it were not there: each value comes after a mark of whether it is."""
-    values = [g.sql(value) for value in node.args["expressions"]]
-    return ", ".join(f"{value} IS NULL, {value}" for value in values)
-
-
-def _keyed_hash(g: Generator, node: Any) -> str:
-    return f"XXHASH64(XXHASH64({word(node.args['key'])}L, {_tagged(g, node)}))"
-
-
-def _content_hash(g: Generator, node: Any) -> str:
-    return f"XXHASH64(XXHASH64({_tagged(g, node)}))"
-
-
-def _rank(g: Generator, node: Any) -> str:
-    hashed, low, bits = argument(g, node, "this"), argument(g, node, "low"), int(node.args["bits"])
-    return f"(({hashed} & {-(1 << bits)}L) | CAST({low} AS BIGINT))"
-
-
-def _smallest_ranks(g: Generator, node: Any) -> str:
-    """Rows numbered in the order of their ranks, unit by unit: Spark keeps the first n of each while it reads
-    (WindowGroupLimit), and nothing of a unit is gathered."""
-    source, pairs, n, alias = (word(node.args[name]) for name in ("source", "pairs", "n", "alias"))
-    columns = "".join(f", `{word(name)}`" for name in node.args["columns"])
-    numbered = "ROW_NUMBER" if source == pairs else "DENSE_RANK"
-    inner = (
-        f"SELECT *, {numbered}() OVER (PARTITION BY `u` ORDER BY `h`) AS `__n` FROM {source} "
-        f"WHERE NOT `u` IS NULL"
-    )
-    return f"{alias} AS (SELECT `u`, `j`{columns} FROM ({inner}) WHERE `__n` <= {n})"
-
-
-def _smallest_values(g: Generator, node: Any) -> str:
-    source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
-    order = argument(g, node, "order")
-    inner = (
-        f"SELECT `j`, `x0`, ROW_NUMBER() OVER (PARTITION BY `u`, `j` ORDER BY {order}, `x0`) AS `__n` "
-        f"FROM {source}"
-    )
-    return f"{alias} AS (SELECT `j`, `x0` FROM ({inner}) WHERE `__n` <= {n})"
-
-
-def _smallest_rows(g: Generator, node: Any) -> str:
-    source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
-    by = ", ".join(f"`{word(name)}`" for name in ("u", "j", *node.args["columns"], "x0"))
-    order = argument(g, node, "order")
-    number = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY `x0`) - 1"
-    each = f"SELECT {by}, CAST({number} AS BIGINT) AS `o` FROM {source}"
-    inner = (
-        f"SELECT `j`, `x0`, ROW_NUMBER() OVER (PARTITION BY `u`, `j` ORDER BY SHIFTRIGHT({order}, 32), `x0`) "
-        f"AS `__n` FROM ({each})"
-    )
-    return f"{alias} AS (SELECT `j`, CAST(`x0` AS BIGINT) AS `x0` FROM ({inner}) WHERE `__n` <= {n})"
-
-
 def _number(g: Generator, node: Any) -> str:
     return f"({word(node.args['this'])}D)"
 
@@ -363,12 +309,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
         "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND "
         "CURRENT ROW)"
     ),
-    d.KeyedHash: _keyed_hash,
-    d.ContentHash: _content_hash,
-    d.Rank: _rank,
-    d.SmallestRanks: _smallest_ranks,
-    d.SmallestValues: _smallest_values,
-    d.SmallestRows: _smallest_rows,
+    **CHOICES,
 }
 
 
