@@ -567,6 +567,7 @@ OF_ROWS = {
     d.ContentHash,
     d.Rank,
     d.SmallestRanks,
+    d.ChosenTotals,
     d.SmallestValues,
     d.SmallestRows,
 }

@@ -8,6 +8,7 @@ import random
 from collections import Counter
 from itertools import pairwise
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from scipy import stats
@@ -238,6 +239,69 @@ def test_the_smallest_ranks_of_each_unit_stay(case, n):
     assert result == wanted
 
 
+UNITS = {
+    "wholes": pa.array([None, 0, 1, -1, 2**63 - 1, -(2**63), 2**32, 2**32 + 1, 7, 8], pa.int64()),
+    "texts": pa.array([None, "", "a", "A", "a ", "ab", "é", "e\u0301", "z" * 1000, "'`"], pa.string()),
+    # The two zeros are one unit, and so is every kind of NaN.
+    "doubles": pa.array(
+        [
+            None,
+            0.0,
+            -0.0,
+            *np.array([0x7FF8 << 48, 0xFFF8 << 48 | 1], np.uint64).view(float),
+            5e-324,
+            *[1.5] * 4,
+        ],
+        pa.float64(),
+    ),
+}
+
+
+def totals(case, units, n, dialect=None):
+    """Each unit with 0 to 6 groups, one of them of 300 rows: what the engine keeps, and what its own ranks
+    say should be kept."""
+    groups = [(i, j) for i in range(10) for j in range(i % 7) for _ in range(300 if i + j == 9 else 1 + j)]
+    table = pa.table(
+        {
+            "u": UNITS[units].take(pa.array([i for i, _ in groups])),
+            "j": pa.array([j for _, j in groups], pa.int64()),
+            "x": pa.array([None if i == j else 10**12 * (i - j) for i, j in groups], pa.int64()),
+        }
+    )
+    engine = case.open(table)
+    rank = d.Rank(
+        this=d.KeyedHash(key=2**62 + 11, expressions=[column("u"), column("j")]), low=column("j"), bits=3
+    )
+    unit = d.ContentHash(expressions=[column("u")])
+    each = exp.select(exp.alias_(unit, "u"), column("j"), column("x"), exp.alias_(rank.copy(), "h")).from_(
+        "t"
+    )
+    each = each.where(exp.Not(this=exp.Is(this=column("u"), expression=exp.Null())))
+    pairs: dict = {}
+    for row in engine.answer(engine.dialect.write(each)).to_pylist():
+        pairs.setdefault((row["u"], row["j"], row["h"]), []).append(row["x"] or 0)
+    mine: dict = {}
+    for unit_hash, j, h in pairs:
+        mine.setdefault(unit_hash, []).append((h, j))
+    wanted = [(u, j, len(pairs[u, j, h]), sum(pairs[u, j, h])) for u in mine for h, j in sorted(mine[u])[:n]]
+    amounts = [
+        exp.alias_(exp.Count(this=exp.Star()), "a0", quoted=True),
+        exp.alias_(d.WideSum(this=column("x")), "a1", quoted=True),
+    ]
+    node = d.ChosenTotals(alias="chosen", source="t", columns=[], amounts=amounts, rank=rank, n=n)
+    query = exp.select(exp.alias_(unit.copy(), "u"), column("j"), column("a0"), column("a1")).from_("chosen")
+    query.set("with_", exp.With(expressions=[node]))
+    rows = engine.answer((dialect or engine.dialect).write(query)).to_pylist()
+    return sorted((r["u"], r["j"], int(r["a0"]), int(r["a1"] or 0)) for r in rows), sorted(wanted)
+
+
+@pytest.mark.parametrize(("units", "n"), [("wholes", 1), ("wholes", 3), ("texts", 2), ("doubles", 2)])
+def test_the_totals_of_the_chosen_groups_of_each_unit_stay(case, units, n):
+    result, wanted = totals(case, units, n)
+    assert result == wanted
+    assert len(result) > n
+
+
 def hash_of(engine, rows, names, sees, key):
     """The hashes as the engine computes them on the same values, by values."""
     made = exp.select(
@@ -396,6 +460,22 @@ def test_words_cannot_break_out_of_the_text(value, engines):
         d.KeyedHash(key=value, expressions=[X.copy()]),
         d.SmallestRanks(alias="chosen", source=value, pairs="t", n=1, columns=[]),
         d.SmallestRanks(alias="chosen", source="t", pairs="t", n=1, columns=[value]),
+        d.ChosenTotals(
+            alias=value,
+            source="t",
+            columns=[],
+            amounts=[exp.alias_(order.copy(), "a0")],
+            rank=order.copy(),
+            n=1,
+        ),
+        d.ChosenTotals(
+            alias="chosen",
+            source="t",
+            columns=[value],
+            amounts=[exp.alias_(order.copy(), "a0")],
+            rank=order.copy(),
+            n=1,
+        ),
         d.SmallestValues(alias=value, source="t", order=order.copy(), n=1),
         d.SmallestRows(alias="chosen", source="t", columns=[value], order=order.copy(), n=1),
     ]

@@ -93,20 +93,27 @@ class Compiler:
             aliased(_limited(m, total, arguments[i], self.bounding), f"a{i}")
             for i, (m, total) in enumerate(zip(measures, sums, strict=True))
         ]
-        pairs = (
-            exp.select(name("u"), name("j"), *amounts, *self._rank())
-            .from_("keyed")
-            .group_by(name("u"), name("j"), *(name(n) for n in self._names(self.chooses)), *self._raw_keys())
-        )
-        query = query.with_("pairs", copy=False, as_=pairs, materialized=self.chooses)
         totals = [
             aliased(_sum(name(f"a{i}"), _largest(m, self.bounding)), f"m{i}") for i, m in enumerate(measures)
         ]
-        source = "pairs"
         if self.chooses:
-            query = self._chosen(query, "pairs", [f"a{i}" for i in range(len(measures))])
-            source = "chosen"
-        return self._finish(query, source, totals)
+            return self._finish(self._with_chosen_totals(query, amounts), "chosen", totals)
+        pairs = exp.select(name("u"), name("j"), *amounts).from_("keyed")
+        pairs = pairs.group_by(name("u"), name("j"), *self._raw_keys())
+        return self._finish(query.with_("pairs", copy=False, as_=pairs), "pairs", totals)
+
+    def _with_chosen_totals(self, query: exp.Select, amounts: list[Node]) -> exp.Select:
+        """Add WITH chosen AS what each unit adds to the groups that were chosen for it."""
+        chosen = semantics.ChosenTotals(
+            alias="chosen",
+            source="keyed",
+            columns=self._beside(),
+            amounts=amounts,
+            rank=self._rank(),
+            n=self.bounding.groups,
+        )
+        query.args["with_"].append("expressions", chosen)
+        return query
 
     def distinct(self, expression: Expr) -> str:
         """Return how many values there are in each group, when each unit counts for at most `rows` of
@@ -294,47 +301,34 @@ class Compiler:
     def _raw_keys(self) -> list[Node]:
         return [] if self.plan.known_keys else [name(f"k{i}") for i in range(len(self.plan.keys))]
 
-    def _rank(self) -> list[Node]:
+    def _rank(self) -> Node:
         """Return the number by which a unit's groups are chosen: a keyed hash in the high bits, the group in
         the low ones."""
-        if not self.chooses:
-            return []
         groups = self.plan.groups
         bits = 32 if groups is None else max(1, (groups - 1).bit_length())
-        return [
-            aliased(
-                semantics.Rank(this=self._hash(self._who(), *self._group()), low=name("j"), bits=bits), "h"
-            )
-        ]
+        return semantics.Rank(this=self._hash(self._who(), *self._group()), low=name("j"), bits=bits)
 
     def _hash(self, *parts: Node) -> Node:
         """Return a keyed hash whose order is uniform over keys, and independent between units."""
         return semantics.KeyedHash(key=self.key, expressions=list(parts))
 
-    def _chosen(
-        self, query: exp.Select, source: str, names: list[str], pairs: str | None = None
-    ) -> exp.Select:
-        """Keep, of each unit, the groups with the smallest rank: those up to the rank of its last one.
-
-        `pairs` has each group once per unit.
-        """
-        chosen = semantics.SmallestRanks(
-            alias="chosen", source=source, pairs=pairs or source, n=self.bounding.groups, columns=names
-        )
-        query.args["with_"].append("expressions", chosen)
-        return query
-
     def _with_choice(self, query: exp.Select, names: list[str]) -> exp.Select:
-        """Add WITH chosen AS the rows that count, for queries that are not sums."""
+        """Add WITH chosen AS the rows that count, for queries that are not sums: of each unit those in the
+        groups with the smallest rank."""
         if not self.chooses:
             chosen = exp.select(name("u"), name("j"), *(name(n) for n in names)).from_("keyed")
             return query.with_("chosen", copy=False, as_=chosen)
-        ranked = exp.select(name("u"), name("j"), *(name(n) for n in names), *self._rank()).from_("keyed")
+        rank = aliased(self._rank(), "h")
+        ranked = exp.select(name("u"), name("j"), *(name(n) for n in names), rank).from_("keyed")
         query = query.with_("ranked", copy=False, as_=ranked, materialized=True)
         query = query.with_(
             "pairs", copy=False, as_=exp.select(name("u"), name("h")).distinct().from_("ranked")
         )
-        return self._chosen(query, "ranked", names, "pairs")
+        choice = semantics.SmallestRanks(
+            alias="chosen", source="ranked", pairs="pairs", n=self.bounding.groups, columns=names
+        )
+        query.args["with_"].append("expressions", choice)
+        return query
 
     def _finish(self, query: exp.Select, source: str, totals: list[Node], *beside: str) -> str:
         # the query belongs to nobody else: copying all of it at every step took half of the time

@@ -27,7 +27,7 @@ from sqlglot.generator import Generator
 
 from .._errors import Unsupported
 from .._text import is_text
-from .semantics import NODES
+from .semantics import NODES, SmallestRanks
 
 
 class Unwritten(Unsupported):
@@ -126,6 +126,29 @@ def word(value: object) -> str:
     if not isinstance(value, int | str) or _WORD.fullmatch(text) is None:
         raise ValueError("not a word")
     return text
+
+
+def chosen_totals(generator: Generator, node: exp.Expression) -> str:
+    """Write `ChosenTotals` as the totals by unit and group, followed by the `SmallestRanks` of these."""
+    unit, group, *others = (_quoted(name) for name in ("u", "j", *node.args["columns"]))
+    amounts = node.args["amounts"]
+    rank = exp.alias_(node.args["rank"], "h", quoted=True)
+    totals = exp.select(unit, group, *amounts, rank).from_(word(node.args["source"]))
+    totals = totals.group_by(unit.copy(), group.copy(), *others)
+    alias = exp.TableAlias(this=exp.to_identifier("pairs"))
+    pairs = exp.CTE(this=totals, alias=alias, materialized=True)
+    ranks = SmallestRanks(
+        alias=node.args["alias"],
+        source="pairs",
+        pairs="pairs",
+        n=node.args["n"],
+        columns=[amount.alias for amount in amounts],
+    )
+    return f"{generator.sql(pairs)}, {generator.sql(ranks)}"
+
+
+def _quoted(name: str) -> exp.Column:
+    return exp.column(exp.to_identifier(word(name), quoted=True))
 
 
 class _Closed:

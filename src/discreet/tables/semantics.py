@@ -383,6 +383,24 @@ class SmallestRanks(Semantic):
     }
 
 
+class ChosenTotals(Semantic):
+    """WITH `alias`: "u", "j" and `amounts` for the `n` groups "j" of each unit "u" that have the smallest
+    `rank`, one row per unit and group.
+
+    `amounts`: aggregates over the rows of `source` that agree in "u" and "j", each under an alias. `rank`: a
+    number that no two groups of a unit share, made of "u", "j" and `columns`, which "u" and "j" decide. Rows
+    without a unit are left out."""
+
+    arg_types: ClassVar[dict[str, bool]] = {
+        "alias": True,
+        "source": True,
+        "columns": True,
+        "amounts": True,
+        "rank": True,
+        "n": True,
+    }
+
+
 class SmallestValues(Semantic):
     """WITH `alias`: ("j", "x0") of the rows of `source` that are the `n` smallest of their unit "u" and group
     "j" by `order`, ties by "x0"."""

@@ -10,7 +10,7 @@ from sqlglot.dialects.duckdb import DuckDB
 from sqlglot.generator import Generator
 
 from .. import semantics as d
-from ..dialect import Dialect, Writer, argument, template, word
+from ..dialect import Dialect, Writer, argument, chosen_totals, template, word
 from ..engine import literal
 
 _TYPES = {
@@ -250,6 +250,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.ContentHash: template("HASH(HASH({expressions}))"),
     d.Rank: _rank,
     d.SmallestRanks: _smallest_ranks,
+    d.ChosenTotals: chosen_totals,
     d.SmallestValues: _smallest_values,
     d.SmallestRows: _smallest_rows,
 }

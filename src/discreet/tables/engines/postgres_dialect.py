@@ -21,7 +21,7 @@ from sqlglot.dialects.postgres import Postgres
 from sqlglot.generator import Generator
 
 from .. import semantics as d
-from ..dialect import Dialect, Writer, argument, template, word
+from ..dialect import Dialect, Writer, argument, chosen_totals, template, word
 from ..engine import literal
 from ..texts import letter_cases
 from . import postgres_numbers
@@ -345,6 +345,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.ContentHash: _content_hash,
     d.Rank: _rank,
     d.SmallestRanks: _smallest_ranks,
+    d.ChosenTotals: chosen_totals,
     d.SmallestValues: _smallest_values,
     d.SmallestRows: _smallest_rows,
     exp.Literal: _literal,

@@ -1,4 +1,5 @@
-"""Spark: the engine for tables that have outgrown one machine, and are with Spark already.
+"""Runs private queries on Spark: the engine for tables that have outgrown one machine, and are with
+Spark already.
 
 `connect(frame, public)` makes one from a DataFrame of a stored table, or from a folder of Parquet files. The
 query room builds trees of the closed set of nodes, `spark_dialect` writes them, Spark runs them where the
@@ -48,8 +49,13 @@ SETTINGS = {
     "spark.sql.inMemoryColumnarStorage.partitionPruning": "false",
     "spark.sql.parquet.filterPushdown": "false",
     "spark.sql.orc.filterPushdown": "false",
-    # Plans of a table without rows would be cut short.
-    "spark.sql.optimizer.excludedRules": f"{_RULES}ConvertToLocalRelation,{_RULES}PropagateEmptyRelation",
+    # Plans of a table without rows would be cut short; and sorts below an aggregate would be left out, which
+    # `spark_choices` asks for.
+    "spark.sql.optimizer.excludedRules": ",".join(
+        f"{_RULES}{rule}" for rule in ("ConvertToLocalRelation", "PropagateEmptyRelation", "EliminateSorts")
+    ),
+    # What is sorted by its groups is added up as it goes by, without a hash table.
+    "spark.sql.execution.replaceHashWithSortAgg": "true",
     # Files written before Spark 3 count old days in another calendar, and reading one would fail.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
@@ -64,11 +70,11 @@ SETTINGS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
 }
 # What of the host's session is taken over: how many parts a cluster works on is for its owner to say.
-_KEPT = ("spark.sql.shuffle.partitions",)
+_HOST_SETTINGS = ("spark.sql.shuffle.partitions",)
 
 
 class Spark:
-    """A table, and those related to it, in a Spark cluster. Made by `connect`.
+    """Holds a table, and those related to it, in a Spark cluster. Made by `connect`.
 
     `key`: a column of the main table in which no two rows agree, where a row is the unit; questions that join
     need it, as Spark has no number of a row that stays.
@@ -189,7 +195,7 @@ class Spark:
         self._context._jsc.sc().cancelJobGroup(group)
 
     def stopwatch(self) -> Callable[[], None]:
-        """Started now: calling it later fails with `TimeLimit` once the public limit of time has passed."""
+        """Start a clock: calling it later fails with `TimeLimit` once the public limit of time has passed."""
         return stopwatch(self._seconds)
 
     def interrupt(self) -> None:
@@ -198,16 +204,16 @@ class Spark:
             self._stop(group)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The named columns of the main table, partition by partition: at most two of these are here at a
-        time, never the table.
+        """Yield the named columns of the main table, partition by partition: at most two of these are here
+        at a time, never the table.
 
         No limit of time: who reads may take theirs.
         """
-        known = self._kinds[self._public.table]
-        check_columns(columns, known)
+        kinds = self._kinds[self._public.table]
+        check_columns(columns, kinds)
         facts = dict(self._public.schema)
         listed = [
-            (name, converted_to(facts[name], known[name]) if name in facts else None) for name in columns
+            (name, converted_to(facts[name], kinds[name]) if name in facts else None) for name in columns
         ]
         frame = self._tables[self._public.table].converted(listed)
         try:
@@ -224,8 +230,8 @@ class Spark:
         self._check_keys()
 
     def _check_keys(self) -> None:
-        """A declared key must be unique: of public tables joins rely on it, and of the main table the promise
-        does, as two rows of one key would be taken for one."""
+        """Refuse a declared key that is not unique: of public tables joins rely on it, and of the main table
+        the promise does, as two rows of one key would be taken for one."""
         keys = [(table.name, tuple(table.key)) for table in self._public.tables if table.key]
         keys += [(self._public.table, (self._key,))] if self._key is not None else []
         for name, columns in keys:
@@ -238,14 +244,14 @@ class Spark:
 
 @cache
 def _threads() -> ThreadPoolExecutor:
-    """Threads that stay: each has a connection to the engine, and a thread there."""
+    """Return threads that stay: each has a connection to the engine, and a thread there."""
     return ThreadPoolExecutor(16, thread_name_prefix="discreet-spark")
 
 
 def _own_session(host: Any) -> Any:
     """Return a session of ours on the host's cluster, so that no setting of the host's is touched or read."""
     session = host.newSession()
-    for name in _KEPT:
+    for name in _HOST_SETTINGS:
         session.conf.set(name, host.conf.get(name))
     for name, value in SETTINGS.items():
         session.conf.set(name, value)
@@ -266,7 +272,7 @@ def _view(name: str) -> str:
 
 
 def _arrow_batches(frame: Any) -> Iterator[pa.RecordBatch]:
-    """Arrow batches as the engine's own workers write them, one partition after the other: they need no
+    """Yield Arrow batches as the engine's own workers write them, one partition after the other: they need no
     Python."""
     from pyspark.sql.pandas.types import to_arrow_schema
 

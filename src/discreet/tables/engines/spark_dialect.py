@@ -1,4 +1,4 @@
-"""The closed set in Spark's words.
+"""Writes the closed set in Spark's SQL.
 
 The engine runs these texts in a session of its own with ANSI mode off: then no cast and no operator raises,
 and what would silently wrap or round is written in another way here. Two habits explain most of the rest.
@@ -19,6 +19,7 @@ from sqlglot.generator import Generator
 
 from .. import semantics as d
 from ..dialect import Dialect, Writer, argument, template, word
+from .spark_choices import CHOICES
 from .spark_texts import TEXTS_AND_DAYS, once, repeating, text_of
 
 _TYPES = {
@@ -31,7 +32,7 @@ _TYPES = {
     "date": "DATE",
     "text": "STRING",
 }
-_MOST = "1.7976931348623157E308D"
+_LARGEST = "1.7976931348623157E308D"
 _INFINITE = ("inf", "+inf", "-inf", "infinity", "+infinity", "-infinity")
 _NAN = ("nan", "+nan", "-nan")
 _BLANKS = " \t\n\r\f\v"
@@ -49,7 +50,7 @@ def _convert(g: Generator, node: Any) -> str:
     return f"CAST({argument(g, node, 'this')} AS {_TYPES[node.args['to']]})"
 
 
-def _either(value: str, of_text: Callable[[str], str], otherwise: str) -> str:
+def _by_type(value: str, of_text: Callable[[str], str], otherwise: str) -> str:
     """Return one of two texts, decided by the type of `value` when the query is planned."""
     return f"IF(TYPEOF({value}) = 'string', {once(f'CAST({value} AS STRING)', of_text)}, {otherwise})"
 
@@ -70,7 +71,7 @@ def _safe_cast(g: Generator, node: Any) -> str:
     to = node.args["to"]
 
     def number(value: str) -> str:
-        return _either(value, lambda text: _number_of(g, text), f"CAST({value} AS DOUBLE)")
+        return _by_type(value, lambda text: _number_of(g, text), f"CAST({value} AS DOUBLE)")
 
     def day(text: str) -> str:
         # Spark takes '2020' and '2020-02' for days as well, and '2020/02/29' for none.
@@ -88,13 +89,13 @@ def _safe_cast(g: Generator, node: Any) -> str:
         return once(argument(g, node, "this"), number)
     if to == "boolean":
         return once(
-            argument(g, node, "this"), lambda value: _either(value, truth, f"CAST({value} AS BOOLEAN)")
+            argument(g, node, "this"), lambda value: _by_type(value, truth, f"CAST({value} AS BOOLEAN)")
         )
     return once(f"CAST({argument(g, node, 'this')} AS STRING)", day)
 
 
 def _as_integer(g: Generator, node: Any) -> str:
-    """Texts by way of a decimal, which rounds halves away from zero and keeps all digits."""
+    """Convert texts by way of a decimal, which rounds halves away from zero and keeps all digits."""
     low, high = d.INTEGERS[node.args["type"]]
     ends = max(low, 1 - 10**38), min(high, 10**38 - 1)
 
@@ -102,9 +103,9 @@ def _as_integer(g: Generator, node: Any) -> str:
         return f"{x} >= {_double(low)} AND {x} < {_double(high + 1)}"
 
     def exact(text: str) -> str:
-        whole = _decimal_of(g, text, 38, 0)
+        decimal = _decimal_of(g, text, 38, 0)
         inside = once(
-            whole, lambda w: f"CASE WHEN {w} BETWEEN {ends[0]} AND {ends[1]} THEN CAST({w} AS DOUBLE) END"
+            decimal, lambda w: f"CASE WHEN {w} BETWEEN {ends[0]} AND {ends[1]} THEN CAST({w} AS DOUBLE) END"
         )
         if high < 10**38:
             return inside
@@ -125,7 +126,7 @@ def _as_integer(g: Generator, node: Any) -> str:
 
     return once(
         argument(g, node, "this"),
-        lambda value: _either(value, exact, once(f"RINT(CAST({value} AS DOUBLE))", of_number)),
+        lambda value: _by_type(value, exact, once(f"RINT(CAST({value} AS DOUBLE))", of_number)),
     )
 
 
@@ -144,7 +145,7 @@ def _as_decimal(g: Generator, node: Any) -> str:
 
     def decimal(value: str) -> str:
         number = f"CAST(CAST({value} AS DOUBLE) AS {type_})"
-        return f"CAST({_either(value, lambda text: _decimal_of(g, text, width, scale), number)} AS DOUBLE)"
+        return f"CAST({_by_type(value, lambda text: _decimal_of(g, text, width, scale), number)} AS DOUBLE)"
 
     return once(argument(g, node, "this"), decimal)
 
@@ -152,7 +153,7 @@ def _as_decimal(g: Generator, node: Any) -> str:
 def _as_float(g: Generator, node: Any) -> str:
     def single(x: str) -> str:
         value = f"CAST(CAST({x} AS FLOAT) AS DOUBLE)"
-        return f"CASE WHEN ABS({value}) <= {_MOST} OR NOT ABS({x}) <= {_MOST} THEN {value} END"
+        return f"CASE WHEN ABS({value}) <= {_LARGEST} OR NOT ABS({x}) <= {_LARGEST} THEN {value} END"
 
     return once(_safe_cast(g, d.SafeCast(this=node.this, to="double")), single)
 
@@ -171,7 +172,7 @@ def _ceil(x: str) -> str:
     return f"(RINT({x}) + CASE WHEN RINT({x}) < {x} THEN 1.0D ELSE 0.0D END)"
 
 
-def _cut(x: str) -> str:
+def _truncate(x: str) -> str:
     return f"CASE WHEN {x} < 0.0D THEN {_ceil(x)} ELSE {_floor(x)} END"
 
 
@@ -181,7 +182,7 @@ def _half_away(x: str) -> str:
     return f"CASE WHEN {up} THEN RINT({x}) + 1.0D WHEN {down} THEN RINT({x}) - 1.0D ELSE RINT({x}) END"
 
 
-def _rounded(function: Callable[[str], str]) -> Writer:
+def _rounding(function: Callable[[str], str]) -> Writer:
     """Return a rounding to some digits after or before the point, by way of one to whole numbers."""
 
     def write(g: Generator, node: Any) -> str:
@@ -195,7 +196,7 @@ def _rounded(function: Callable[[str], str]) -> Writer:
             after = f"{once(f'({value} * {unit})', function)} / {unit}"
             before = f"{once(f'({value} / {unit})', function)} * {unit}"
             either = f"CASE WHEN {digits} >= 0.0D THEN {after} ELSE {before} END"
-            return once(either, lambda y: f"CASE WHEN ABS({y}) <= {_MOST} THEN {y} END")
+            return once(either, lambda y: f"CASE WHEN ABS({y}) <= {_LARGEST} THEN {y} END")
 
         return once(x, lambda value: f"COALESCE({result(value)}, {value})")
 
@@ -203,12 +204,12 @@ def _rounded(function: Callable[[str], str]) -> Writer:
 
 
 def _clip(g: Generator, node: Any) -> str:
-    """Spark puts NaN above all numbers, so that it fails both tests, as infinity does."""
+    """Clip to a range. Spark puts NaN above all numbers, so that it fails both tests, as infinity does."""
     low, high = (argument(g, node, name) for name in ("low", "high"))
     return once(
         argument(g, node, "this"),
         lambda x: (
-            f"CASE WHEN {x} >= {low} AND {x} <= {high} THEN {x} WHEN ABS({x}) <= {_MOST} THEN "
+            f"CASE WHEN {x} >= {low} AND {x} <= {high} THEN {x} WHEN ABS({x}) <= {_LARGEST} THEN "
             f"CASE WHEN {x} < {low} THEN {low} ELSE {high} END END"
         ),
     )
@@ -223,93 +224,41 @@ def _extreme(name: str) -> Writer:
 
 
 def _wide_sum(g: Generator, node: Any) -> str:
-    """64-bit numbers in parts of at most 22 bits, whose sums fit 64 bits for up to 2**41 rows: decimals take
-    several times as long. One part where all are known to be below 2**22, two below 2**43, else three. Wider
-    ones as decimals of 38 digits, which hold 2**126."""
-    x, most = argument(g, node, "this"), node.args.get("most")
-    whole = f"CAST({x} AS BIGINT)"
-    parts = 3 if most is None or most >= 1 << 43 else 2 if most >= 1 << 22 else 1
+    """Add up 64-bit numbers in parts of at most 22 bits, whose sums fit 64 bits for up to 2**41 rows:
+    decimals take several times as long.
+
+    One part where all are below 2**22 by a public bound, two below 2**43, else three. Wider ones are added up
+    as decimals of 38 digits, which hold 2**126.
+    """
+    x, largest = argument(g, node, "this"), node.args.get("most")
+    integer = f"CAST({x} AS BIGINT)"
+    parts = 3 if largest is None or largest >= 1 << 43 else 2 if largest >= 1 << 22 else 1
     sums = []
     for part in reversed(range(parts)):
-        bits = f"SHIFTRIGHT({whole}, {21 * part})" if part else whole
+        shifted = f"SHIFTRIGHT({integer}, {21 * part})" if part else integer
         # The highest part keeps the sign.
-        taken = bits if part == parts - 1 else f"({bits} & {(1 << 21) - 1})"
-        sums.append(f"CAST(SUM({taken}) AS DECIMAL(38, 0))" + (f" * {1 << 21 * part}" if part else ""))
-    added = f"CAST({' + '.join(sums)} AS DECIMAL(38, 0))"
-    if most is not None and most < 1 << 63:
-        return added
-    return f"IF(TYPEOF(MAX({x})) IN ('bigint', 'int'), {added}, SUM(CAST({x} AS DECIMAL(38, 0))))"
+        bits = shifted if part == parts - 1 else f"({shifted} & {(1 << 21) - 1})"
+        sums.append(f"CAST(SUM({bits}) AS DECIMAL(38, 0))" + (f" * {1 << 21 * part}" if part else ""))
+    total = f"CAST({' + '.join(sums)} AS DECIMAL(38, 0))"
+    if largest is not None and largest < 1 << 63:
+        return total
+    return f"IF(TYPEOF(MAX({x})) IN ('bigint', 'int'), {total}, SUM(CAST({x} AS DECIMAL(38, 0))))"
 
 
 def _floor_divide(g: Generator, node: Any) -> str:
-    """In two steps of 19 digits: Spark's quotient of two decimals has 32 digits before the point, and each
-    step needs 20."""
+    """Divide in two steps of 19 digits: Spark's quotient of two decimals has 32 digits before the point,
+    and each step needs 20."""
     a, b = (f"CAST({argument(g, node, name)} AS DECIMAL(38, 0))" for name in ("this", "expression"))
 
     def quotient(of: str, by: str) -> str:
         return f"CAST(({of} - {of} % {by}) / {by} AS DECIMAL(38, 0))"
 
     # Both as one value: a function of one variable may not speak of aggregates.
-    given = f"ARRAY(STRUCT({a} AS a, {b} AS b))"
-    split = f"TRANSFORM({given}, p -> STRUCT({quotient('p.a', str(_SPLIT))} AS h, p.a AS a, p.b AS b))"
-    rest = f"CAST(p.h % p.b * {_SPLIT} + p.a % {_SPLIT} AS DECIMAL(38, 0))"
-    both = f"TRANSFORM({split}, p -> STRUCT({quotient('p.h', 'p.b')} AS q, {rest} AS r, p.b AS b))"
+    operands = f"ARRAY(STRUCT({a} AS a, {b} AS b))"
+    split = f"TRANSFORM({operands}, p -> STRUCT({quotient('p.a', str(_SPLIT))} AS h, p.a AS a, p.b AS b))"
+    remainder = f"CAST(p.h % p.b * {_SPLIT} + p.a % {_SPLIT} AS DECIMAL(38, 0))"
+    both = f"TRANSFORM({split}, p -> STRUCT({quotient('p.h', 'p.b')} AS q, {remainder} AS r, p.b AS b))"
     return f"TRANSFORM({both}, p -> CAST(p.q * {_SPLIT} + {quotient('p.r', 'p.b')} AS DECIMAL(38, 0)))[0]"
-
-
-def _tagged(g: Generator, node: Any) -> str:
-    """XXHASH64 passes over NULL as if it were not there: each value comes after a mark of whether it is."""
-    values = [g.sql(value) for value in node.args["expressions"]]
-    return ", ".join(f"{value} IS NULL, {value}" for value in values)
-
-
-def _keyed_hash(g: Generator, node: Any) -> str:
-    return f"XXHASH64(XXHASH64({word(node.args['key'])}L, {_tagged(g, node)}))"
-
-
-def _content_hash(g: Generator, node: Any) -> str:
-    return f"XXHASH64(XXHASH64({_tagged(g, node)}))"
-
-
-def _rank(g: Generator, node: Any) -> str:
-    hashed, low, bits = argument(g, node, "this"), argument(g, node, "low"), int(node.args["bits"])
-    return f"(({hashed} & {-(1 << bits)}L) | CAST({low} AS BIGINT))"
-
-
-def _smallest_ranks(g: Generator, node: Any) -> str:
-    """Rows numbered in the order of their ranks, unit by unit: Spark keeps the first n of each while it reads
-    (WindowGroupLimit), and nothing of a unit is gathered."""
-    source, pairs, n, alias = (word(node.args[name]) for name in ("source", "pairs", "n", "alias"))
-    columns = "".join(f", `{word(name)}`" for name in node.args["columns"])
-    numbered = "ROW_NUMBER" if source == pairs else "DENSE_RANK"
-    inner = (
-        f"SELECT *, {numbered}() OVER (PARTITION BY `u` ORDER BY `h`) AS `__n` FROM {source} "
-        f"WHERE NOT `u` IS NULL"
-    )
-    return f"{alias} AS (SELECT `u`, `j`{columns} FROM ({inner}) WHERE `__n` <= {n})"
-
-
-def _smallest_values(g: Generator, node: Any) -> str:
-    source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
-    order = argument(g, node, "order")
-    inner = (
-        f"SELECT `j`, `x0`, ROW_NUMBER() OVER (PARTITION BY `u`, `j` ORDER BY {order}, `x0`) AS `__n` "
-        f"FROM {source}"
-    )
-    return f"{alias} AS (SELECT `j`, `x0` FROM ({inner}) WHERE `__n` <= {n})"
-
-
-def _smallest_rows(g: Generator, node: Any) -> str:
-    source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
-    by = ", ".join(f"`{word(name)}`" for name in ("u", "j", *node.args["columns"], "x0"))
-    order = argument(g, node, "order")
-    number = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY `x0`) - 1"
-    each = f"SELECT {by}, CAST({number} AS BIGINT) AS `o` FROM {source}"
-    inner = (
-        f"SELECT `j`, `x0`, ROW_NUMBER() OVER (PARTITION BY `u`, `j` ORDER BY SHIFTRIGHT({order}, 32), `x0`) "
-        f"AS `__n` FROM ({each})"
-    )
-    return f"{alias} AS (SELECT `j`, CAST(`x0` AS BIGINT) AS `x0` FROM ({inner}) WHERE `__n` <= {n})"
 
 
 def _number(g: Generator, node: Any) -> str:
@@ -339,8 +288,8 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.FloorDivide: _floor_divide,
     d.Floor: repeating(_floor),
     d.Ceil: repeating(_ceil),
-    d.RoundHalfAway: _rounded(_half_away),
-    d.Truncate: _rounded(_cut),
+    d.RoundHalfAway: _rounding(_half_away),
+    d.Truncate: _rounding(_truncate),
     d.Sign: template("(SIGNUM({this}) + 0.0D)"),
     d.Absolute: template("ABS({this})"),
     d.SquareRoot: repeating(lambda x: f"CASE WHEN {x} >= 0.0D THEN SQRT({x}) END"),
@@ -349,7 +298,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Log10: repeating(lambda x: f"CASE WHEN {x} > 0.0D THEN LOG10({x}) END"),
     d.Exponential: template("EXP({this})"),
     d.Power: template("POWER({this}, {expression})"),
-    d.IsFinite: template(f"(ABS({{this}}) <= {_MOST})"),
+    d.IsFinite: template(f"(ABS({{this}}) <= {_LARGEST})"),
     # Both zeros are equal; what tells them apart is the sign of their reciprocal, and Spark divides by
     # neither.
     d.SignBit: repeating(lambda x: f"CASE WHEN {x} = 0.0D THEN POWER({x}, -1.0D) < 0.0D ELSE {x} < 0.0D END"),
@@ -363,12 +312,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
         "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND "
         "CURRENT ROW)"
     ),
-    d.KeyedHash: _keyed_hash,
-    d.ContentHash: _content_hash,
-    d.Rank: _rank,
-    d.SmallestRanks: _smallest_ranks,
-    d.SmallestValues: _smallest_values,
-    d.SmallestRows: _smallest_rows,
+    **CHOICES,
 }
 
 

@@ -1,5 +1,5 @@
-"""What can be said of a table for Spark without Spark: whether a value is one of its DataFrames, and which
-files of this machine a folder or a pattern means. Loads neither Spark nor Java."""
+"""Says what can be said of a table for Spark without Spark: whether a value is one of its DataFrames, and
+which files of this machine a folder or a pattern means. Loads neither Spark nor Java."""
 
 from __future__ import annotations
 
@@ -32,15 +32,13 @@ def is_several(data: Any) -> bool:
 
 def files_of(data: str | Path) -> list[Path]:
     """Return the Parquet files that a file, a folder or a pattern means, in order."""
-    places = [Path(place) for place in glob.glob(str(data))] if not Path(data).exists() else [Path(data)]
-    return sorted(
-        path for place in places for path in (place.rglob("*.parquet") if place.is_dir() else [place])
-    )
+    roots = [Path(data)] if Path(data).exists() else [Path(match) for match in glob.glob(str(data))]
+    return sorted(path for root in roots for path in (root.rglob("*.parquet") if root.is_dir() else [root]))
 
 
 def files_stamp(data: Any) -> tuple[Any, ...] | None:
-    """Which files of this machine a path means, when they were last written, and how long they are; None for
-    what is elsewhere."""
+    """Return which files of this machine a path means, when they were last written, and how long they are;
+    None for what is elsewhere."""
     if not isinstance(data, str | Path) or "://" in str(data):
         return None
     states = [(path, path.stat()) for path in files_of(data)]

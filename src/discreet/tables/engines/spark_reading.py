@@ -1,4 +1,4 @@
-"""How tables come to Spark: a DataFrame of a stored table, or Parquet files, as columns that no query fails
+"""Reads tables into Spark: a DataFrame of a stored table, or Parquet files, as columns that no query fails
 on.
 
 A DataFrame must hold columns of stored tables as they are: what the host computes in it could fail on a row,
@@ -55,7 +55,7 @@ _EXPRESSIONS = {
     "EndsWith",
     "Contains",
 }
-_WIDER = ("tinyint", "smallint", "int", "bigint")
+_INTEGERS = ("tinyint", "smallint", "int", "bigint")
 # The years that people write. With a zone a day less at both ends, as on every engine: some zone puts these
 # into the year beyond.
 _YEARS = {
@@ -74,7 +74,7 @@ class Table:
     kinds: dict[str, str]
 
     def with_row(self, key: str | None) -> Table:
-        """With the column that tells rows apart; without a declared key it holds nothing, and no query may
+        """Add the column that tells rows apart; without a declared key it holds nothing, and no query may
         use it (`Dialect.numbers_rows`)."""
         from pyspark.sql import functions as f
 
@@ -82,7 +82,8 @@ class Table:
         return replace(self, frame=self.frame.withColumn(ROW, row))
 
     def converted(self, columns: Sequence[tuple[str, str | None]]) -> Any:
-        """Columns as their declared types, given in DuckDB's words; what does not convert is missing."""
+        """Return columns as their declared types, named as DuckDB names them; what does not convert is
+        missing."""
         from sqlglot import exp
 
         from .. import semantics as d
@@ -124,7 +125,7 @@ def kind_of(type_: str) -> str:
     >>> kind_of("bigint"), kind_of("decimal(10,2)"), kind_of("array<int>"), kind_of("varchar(8)")
     ('integer', 'number', 'nested', 'text')
     """
-    if type_ in _WIDER:
+    if type_ in _INTEGERS:
         return "integer"
     if type_ in ("float", "double") or type_.startswith("decimal"):
         return "number"
@@ -161,7 +162,7 @@ def local_session() -> Any:
 def read(session: Any, name: str, data: Any) -> Table:
     """Return a table in our own session: every column as one that queries cannot trip over."""
     if is_frame(data):
-        frame = _moved(session, name, data)
+        frame = _in_session(session, name, data)
     elif isinstance(data, str | Path):
         frame = _parquet(session, data)
     else:
@@ -170,11 +171,11 @@ def read(session: Any, name: str, data: Any) -> Table:
             f"spark.table('visits'), or the path of Parquet files. Nothing was opened."
         )
     kinds = kinds_of(frame)
-    columns = [_sound(frame, field) for field in frame.schema.fields if kinds[field.name] in KINDS]
+    columns = [_valid_column(frame, field) for field in frame.schema.fields if kinds[field.name] in KINDS]
     return Table(frame.select(*columns), kinds)
 
 
-def _moved(session: Any, name: str, frame: Any) -> Any:
+def _in_session(session: Any, name: str, frame: Any) -> Any:
     """Return the host's DataFrame in our session, so that it runs under our settings."""
     from pyspark.sql.classic.dataframe import DataFrame
 
@@ -186,7 +187,7 @@ def _moved(session: Any, name: str, frame: Any) -> Any:
     plan = frame._jdf.queryExecution().analyzed()
     if frame.isStreaming:
         raise InvalidInput(f"table {name!r} is a stream, and has no end. Nothing was opened.")
-    for node, expression in _computed(plan):
+    for node, expression in _computations(plan):
         raise InvalidInput(
             f"the DataFrame of table {name!r} computes something ({expression or node}): that could fail on "
             f"a row, or come out otherwise when a lost worker's part is computed again. Nothing was opened. "
@@ -202,28 +203,28 @@ def _of_unknown_size(session: Any, dataset: Any) -> Any:
     It knows that of tables in memory (`LocalRelation`) and of ranges, and plans those of no row or of one in
     another way (`OptimizeOneRowPlan`, `InferWindowGroupLimit`); of an RDD it knows nothing.
     """
-    leaves = _listed(dataset.queryExecution().analyzed().collectLeaves())
+    leaves = _elements(dataset.queryExecution().analyzed().collectLeaves())
     if not any(leaf.maxRows().isDefined() for leaf in leaves):
         return dataset
     rows = dataset.queryExecution().toRdd()
     return session._jsparkSession.internalCreateDataFrame(rows, dataset.schema(), False)
 
 
-def _computed(plan: Any) -> Any:
-    """The first node or expression of a plan that is not one of the plain ones."""
+def _computations(plan: Any) -> Any:
+    """Yield the first node or expression of a plan that is not one of the plain ones."""
     if plan.nodeName() not in _RELATIONS:
         yield plan.nodeName(), ""
         return
-    expressions = _listed(plan.expressions())
+    expressions = _elements(plan.expressions())
     while expressions:
         expression = expressions.pop()
         kind = expression.getClass().getSimpleName()
         if kind not in _EXPRESSIONS and not (kind == "Cast" and _widens(expression)):
             yield plan.nodeName(), kind
             return
-        expressions += _listed(expression.children())
-    for child in _listed(plan.children()):
-        yield from _computed(child)
+        expressions += _elements(expression.children())
+    for child in _elements(plan.children()):
+        yield from _computations(child)
 
 
 def _widens(cast: Any) -> bool:
@@ -231,12 +232,12 @@ def _widens(cast: Any) -> bool:
     of, to = (part.dataType().simpleString() for part in (cast.child(), cast))
     if cast.child().getClass().getSimpleName() == "Literal" or of == to:
         return True
-    if of in _WIDER and to in _WIDER:
-        return _WIDER.index(of) <= _WIDER.index(to)
+    if of in _INTEGERS and to in _INTEGERS:
+        return _INTEGERS.index(of) <= _INTEGERS.index(to)
     return bool(of == "float" and to == "double")
 
 
-def _listed(sequence: Any) -> list[Any]:
+def _elements(sequence: Any) -> list[Any]:
     return [sequence.apply(i) for i in range(sequence.size())]
 
 
@@ -251,7 +252,7 @@ def _parquet(session: Any, data: str | Path) -> Any:
         ) from None
 
 
-def _sound(frame: Any, field: Any) -> Any:
+def _valid_column(frame: Any, field: Any) -> Any:
     """Return a column without values that queries could fail on: text that is not UTF-8 or very long is
     missing, days and times lie in the years 1 to 9999; and texts are equal only if all their characters
     are."""

@@ -1,4 +1,4 @@
-"""Texts and days of the closed set in Spark's words."""
+"""Writes what the closed set has on texts and days in Spark's SQL."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ _MONTHS = tuple(date(2001, month, 1).strftime("%B") for month in range(1, 13))
 _BLANKS = "".join(map(chr, (0x20, 0xA0, 0x1680, *range(0x2000, 0x200B), 0x202F, 0x205F, 0x3000)))
 
 
-# A text of up to so many characters is repeated; Spark computes what is repeated once.
+# A text of up to so many characters is repeated: Spark computes equal expressions once. Beyond that, nested
+# texts would double with every level.
 _SHORT = 64
 
 
@@ -42,10 +43,11 @@ def text_of(g: Generator, value: str) -> str:
 
 
 def _matches(g: Generator, node: Any) -> str:
-    """Spark's LIKE is a regular expression that tries all ways to place each %.
+    """Match a pattern of LIKE, as a regular expression.
 
-    Here every stretch between two % is taken at its first place and never moved (an atomic group), which
-    finds a fit if there is one, in time that grows with the text's length and no faster.
+    Spark's own tries all ways to place each %. Here every stretch between two % is taken at its first
+    position and never moved (an atomic group), which finds a fit if there is one, in time that grows with the
+    text's length and no faster.
     """
     text, pattern = argument(g, node, "this"), node.args["pattern"].name
     parts = pattern.split("%")
@@ -61,8 +63,8 @@ def _matches(g: Generator, node: Any) -> str:
             return f"CONTAINS({text}, {text_of(g, middle[0])})"
     inner = "".join(f"(?>.*?{_regex(part)})" for part in middle)
     end = "" if len(parts) == 1 else f".*{_regex(last)}"
-    whole = rf"(?s)\A{_regex(first)}{inner}{end}\z"
-    return f"({text} RLIKE {text_of(g, whole)})"
+    expression = rf"(?s)\A{_regex(first)}{inner}{end}\z"
+    return f"({text} RLIKE {text_of(g, expression)})"
 
 
 def _regex(part: str) -> str:
@@ -96,7 +98,8 @@ def _trim(g: Generator, node: Any) -> str:
 
 
 def _substring(g: Generator, node: Any) -> str:
-    """From a place before the first character, what lies before it counts and is not there."""
+    """Cut out a substring. From a position before the first character, what lies before it counts and is not
+    there."""
     text, start = argument(g, node, "this"), f"CAST({argument(g, node, 'start')} AS BIGINT)"
     begin = f"CAST(GREATEST({start}, 1) AS INT)"
     if not node.args.get("length"):
@@ -146,7 +149,7 @@ def _short(names: tuple[str, ...]) -> tuple[str, ...]:
 
 
 def _day_text(g: Generator, node: Any) -> str:
-    """Put together from the parts that the format names; one that is not listed here is an error."""
+    """Put a day's text together from the directives of its format; one that is not listed is an error."""
     layout = node.args["format"].name
     return once(argument(g, node, "this"), lambda day: _formatted(g, layout, day))
 
@@ -154,7 +157,7 @@ def _day_text(g: Generator, node: Any) -> str:
 def _formatted(g: Generator, layout: str, day: str) -> str:
     parts: list[str] = []
     plain = ""
-    known = {
+    directives = {
         "Y": _padded(f"YEAR({day})", 4),
         "y": _padded(f"YEAR({day}) % 100", 2),
         "m": _padded(f"MONTH({day})", 2),
@@ -173,17 +176,21 @@ def _formatted(g: Generator, layout: str, day: str) -> str:
         "M": "'00'",
         "S": "'00'",
     }
-    at = 0
-    while at < len(layout):
-        if layout[at] != "%":
-            plain, at = plain + layout[at], at + 1
+    position = 0
+    while position < len(layout):
+        if layout[position] != "%":
+            plain, position = plain + layout[position], position + 1
             continue
-        directive = layout[at + 1 : at + 3] if layout[at + 1 : at + 2] == "-" else layout[at + 1 : at + 2]
-        at += 1 + len(directive)
+        directive = (
+            layout[position + 1 : position + 3]
+            if layout[position + 1 : position + 2] == "-"
+            else layout[position + 1 : position + 2]
+        )
+        position += 1 + len(directive)
         if directive == "%":
             plain += "%"
             continue
-        parts += [*([text_of(g, plain)] if plain else []), known[directive]]
+        parts += [*([text_of(g, plain)] if plain else []), directives[directive]]
         plain = ""
     parts += [text_of(g, plain)] if plain or not parts else []
     return f"CASE WHEN NOT {day} IS NULL THEN CONCAT({', '.join(parts)}) END"

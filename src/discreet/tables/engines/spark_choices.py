@@ -1,0 +1,112 @@
+"""Writes hashes, and choices among a unit's groups, values and rows, in Spark's SQL.
+
+Every choice is a pure function of values and of the key, with ties broken by value, so that a task whose
+worker was lost comes out the same when it runs again; and each goes over rows in sorted order, so that no
+unit is ever gathered in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from sqlglot import exp
+from sqlglot.generator import Generator
+
+from .. import semantics as d
+from ..dialect import Writer, argument, word
+
+
+def _tagged_values(g: Generator, node: Any) -> str:
+    """Write the values to hash. XXHASH64 passes over NULL as if it were not there, so that each value comes
+    after a mark of whether it is."""
+    values = [g.sql(value) for value in node.args["expressions"]]
+    return ", ".join(f"{value} IS NULL, {value}" for value in values)
+
+
+def _keyed_hash(g: Generator, node: Any) -> str:
+    """Write the key as a text: a number would stand in the Java code that Spark generates, which it would
+    compile anew for every query (0.4 of 2.8 CPU-seconds at a million rows)."""
+    return f"XXHASH64(XXHASH64('{int(node.args['key'])}', {_tagged_values(g, node)}))"
+
+
+def _content_hash(g: Generator, node: Any) -> str:
+    return f"XXHASH64(XXHASH64({_tagged_values(g, node)}))"
+
+
+def _rank(g: Generator, node: Any) -> str:
+    keyed_hash, low, bits = argument(g, node, "this"), argument(g, node, "low"), int(node.args["bits"])
+    return f"(({keyed_hash} & {-(1 << bits)}L) | CAST({low} AS BIGINT))"
+
+
+def _smallest_ranks(g: Generator, node: Any) -> str:
+    """Rank a unit's rows in the order of "h": Spark keeps the first n ranks of each unit while it reads
+    (WindowGroupLimit)."""
+    source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
+    columns = "".join(f", `{word(name)}`" for name in node.args["columns"])
+    ranked = (
+        f"SELECT *, DENSE_RANK() OVER (PARTITION BY `u` ORDER BY `h`) AS `__n` FROM {source} "
+        f"WHERE NOT `u` IS NULL"
+    )
+    return f"{alias} AS (SELECT `u`, `j`{columns} FROM ({ranked}) WHERE `__n` <= {n})"
+
+
+def _chosen_totals(g: Generator, node: Any) -> str:
+    """Shuffle rows by unit once, sort them by unit and rank, and add up and choose as they go by.
+
+    Left to itself Spark would group by (unit, group) in a hash table on either side of a shuffle, then
+    shuffle and sort the totals by unit: three times the CPU time at ten million rows, most of them in a pair
+    of their own (docs/scale.md).
+
+    "p" is a hash of the unit, so that it changes nothing to group and partition by it too. Sorting first by
+    32 bits of "p" and 32 bits of "h" in one number is a hint that decides nothing: Spark has a radix sort
+    for a single number, while comparing "p", "u" and "h" of rows that lie apart in memory takes most of the
+    time. The sort that decides then finds its rows in order.
+    """
+    source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
+    amounts = argument(g, node, "amounts")
+    names = ", ".join(f"`{word(amount.alias)}`" for amount in node.args["amounts"])
+    by = ", ".join(f"`{word(name)}`" for name in ("p", "u", "h", "j", *node.args["columns"]))
+    placed = f"SELECT * FROM {source} WHERE NOT `u` IS NULL DISTRIBUTE BY `u`"
+    ranked = (
+        f"SELECT *, SHIFTRIGHT(XXHASH64(`u`), 32) AS `p`, {argument(g, node, 'rank')} AS `h` FROM ({placed})"
+    )
+    hint = "SHIFTLEFT(`p`, 32) | (SHIFTRIGHT(`h`, 32) + 2147483648L)"
+    ordered = f"SELECT * FROM (SELECT * FROM ({ranked}) SORT BY {hint}) SORT BY {by}"
+    pairs = f"SELECT `p`, `u`, `h`, `j`, {amounts} FROM ({ordered}) GROUP BY {by}"
+    numbered = f"SELECT *, ROW_NUMBER() OVER (PARTITION BY `p`, `u` ORDER BY `h`) AS `__n` FROM ({pairs})"
+    return f"{alias} AS (SELECT `u`, `j`, {names} FROM ({numbered}) WHERE `__n` <= {n})"
+
+
+def _smallest_values(g: Generator, node: Any) -> str:
+    source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
+    order = argument(g, node, "order")
+    numbered = (
+        f"SELECT `j`, `x0`, ROW_NUMBER() OVER (PARTITION BY `u`, `j` ORDER BY {order}, `x0`) AS `__n` "
+        f"FROM {source}"
+    )
+    return f"{alias} AS (SELECT `j`, `x0` FROM ({numbered}) WHERE `__n` <= {n})"
+
+
+def _smallest_rows(g: Generator, node: Any) -> str:
+    source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
+    by = ", ".join(f"`{word(name)}`" for name in ("u", "j", *node.args["columns"], "x0"))
+    order = argument(g, node, "order")
+    occurrence = f"ROW_NUMBER() OVER (PARTITION BY {by} ORDER BY `x0`) - 1"
+    occurrences = f"SELECT {by}, CAST({occurrence} AS BIGINT) AS `o` FROM {source}"
+    numbered = (
+        f"SELECT `j`, `x0`, ROW_NUMBER() OVER (PARTITION BY `u`, `j` ORDER BY SHIFTRIGHT({order}, 32), `x0`) "
+        f"AS `__n` FROM ({occurrences})"
+    )
+    return f"{alias} AS (SELECT `j`, CAST(`x0` AS BIGINT) AS `x0` FROM ({numbered}) WHERE `__n` <= {n})"
+
+
+CHOICES: Mapping[type[exp.Expression], Writer] = {
+    d.KeyedHash: _keyed_hash,
+    d.ContentHash: _content_hash,
+    d.Rank: _rank,
+    d.SmallestRanks: _smallest_ranks,
+    d.ChosenTotals: _chosen_totals,
+    d.SmallestValues: _smallest_values,
+    d.SmallestRows: _smallest_rows,
+}
