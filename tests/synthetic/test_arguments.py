@@ -25,11 +25,11 @@ from discreet.synthetic import (
     MarginalCounts,
     SyntheticCopy,
     SyntheticPair,
-    compared,
+    compare,
     open_copy,
 )
 from discreet.synthetic.methods import METHODS, method_for
-from discreet.synthetic.quality import promised
+from discreet.synthetic.quality import bound_errors
 from discreet.tables import Memory, connect
 
 from ..contracts.test_bad_input import NONSENSE
@@ -141,7 +141,7 @@ def test_copies() -> None:
     assert not escaped(COPY.sql, {"text": "SELECT COUNT(*) FROM data"})
     assert not escaped(lambda confidence: COPY.report(confidence), {"confidence": 0.9})
     assert not escaped(
-        lambda confidence: promised(FITTED, COPY.model, COPY.codes, confidence), {"confidence": 0.9}
+        lambda confidence: bound_errors(FITTED, COPY.model, COPY.codes, confidence), {"confidence": 0.9}
     )
 
 
@@ -180,7 +180,7 @@ def test_options_that_are_no_methods_own_are_refused(tmp_path: Path) -> None:
 
 def test_comparisons() -> None:
     valid: dict[str, Any] = {"copy": COPY, "source": SOURCE, "target": "sex", "rho": 0.1, "seed": 1}
-    assert not escaped(compared, valid)
+    assert not escaped(compare, valid)
     paid: dict[str, Any] = {
         "fitted": FITTED,
         "public": PUBLIC,

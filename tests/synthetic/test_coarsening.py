@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from discreet import Bounds, Categories, Public
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import AIM, Domain
-from discreet.synthetic.coarsening import grouped, sizes_of
+from discreet.synthetic.coarsening import group_codes, grouped_sizes
 from discreet.synthetic.copy import SyntheticCopy
-from discreet.synthetic.estimation import projected
+from discreet.synthetic.estimation import project_to_simplex
 from discreet.synthetic.methods import method_for
 from discreet.tables import Memory
 
@@ -26,7 +26,7 @@ COUNTS = st.lists(st.integers(-50, 500), min_size=1, max_size=40)
 def test_groups_are_numbered_from_0_and_neighbors_stay_together(
     counts: list[int], least: float, ordered: bool, missing: bool
 ) -> None:
-    groups = grouped(counts, least, ordered=ordered, missing=missing)
+    groups = group_codes(counts, least, ordered=ordered, missing=missing)
     if not groups:
         return
     assert len(groups) == len(counts)
@@ -43,10 +43,10 @@ def test_groups_are_numbered_from_0_and_neighbors_stay_together(
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.floats(1e-6, 1e6))
 @settings(max_examples=200, deadline=None)
 def test_projected_counts_are_possible_and_possible_counts_stay(values: list[float], total: float) -> None:
-    out = projected(np.array(values), total)
+    out = project_to_simplex(np.array(values), total)
     assert (out >= 0).all()
     assert out.sum() == pytest.approx(total, rel=1e-6, abs=1e-6)
-    assert projected(out, float(out.sum())) == pytest.approx(out, rel=1e-6, abs=1e-6)
+    assert project_to_simplex(out, float(out.sum())) == pytest.approx(out, rel=1e-6, abs=1e-6)
 
 
 def fine() -> tuple[Memory, Public, Domain]:
@@ -62,7 +62,7 @@ def test_aim_puts_many_codes_together_and_rows_get_them_back() -> None:
     source, public, domain = fine()
     released = method_for("aim", public, domain, epsilon=2, delta=1e-6)(source, entropy=SeededEntropy(1))
     fitted = released.value
-    assert sizes_of(fitted.groups, (200, 2)) == fitted.sizes
+    assert grouped_sizes(fitted.groups, (200, 2)) == fitted.sizes
     assert 3 < fitted.sizes[0] < 60
     assert fitted.groups[1] == ()
     # The heavy code stays alone.

@@ -14,7 +14,7 @@ from discreet import Boolean, Bounds, Categories, InvalidInput, Public
 from discreet._public import Dates, Neighbors, Text, Unit
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import Domain, MarginalCounts
-from discreet.synthetic.counting import count, moved
+from discreet.synthetic.counting import count_domain_cells, count_sensitivity
 from discreet.tables import Memory
 
 SCHEMA = {
@@ -44,7 +44,7 @@ def test_every_row_has_exactly_one_code_in_every_column_whatever_it_holds() -> N
     )
     assert domain.names == ("city", "age", "weight", "ill", "day", "kind")
     assert domain.sizes(public) == (3, 11, 3, 3, 3, 4)
-    cells = count(Memory(ROWS, public), domain, None, SeededEntropy(1))
+    cells = count_domain_cells(Memory(ROWS, public), domain, None, SeededEntropy(1))
     tables = {name: cells.table([i]).tolist() for i, name in enumerate(domain.names)}
     assert all(sum(table) == 5 for table in tables.values())
     assert tables["city"] == [2, 1, 2]
@@ -60,7 +60,7 @@ def test_without_a_code_for_missing_it_counts_as_the_first() -> None:
     domain = Domain.of(public, missing={"city": False})
     assert domain.sizes(public) == (10, 2)
     data = {"age": [None, 3], "city": [None, "rome"]}
-    cells = count(Memory(data, public), domain, None, SeededEntropy(1))
+    cells = count_domain_cells(Memory(data, public), domain, None, SeededEntropy(1))
     assert cells.table([0])[0] == 1
     assert cells.table([1]).tolist() == [1, 1]
 
@@ -112,7 +112,7 @@ def test_the_choice_of_a_units_rows_depends_on_the_key_and_on_nobody_else() -> N
     ("neighbors", "l1", "l2"), [("add_remove", 3, 9), ("replace", 6, 18), ("zero_out", 6, 18)]
 )
 def test_sensitivity_by_relation(neighbors: str, l1: int, l2: int) -> None:
-    bound = moved(Public(neighbors=Neighbors(neighbors)), 3)
+    bound = count_sensitivity(Public(neighbors=Neighbors(neighbors)), 3)
     assert (bound.l1, bound.l2_squared) == (l1, l2)
 
 

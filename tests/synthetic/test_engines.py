@@ -14,8 +14,8 @@ from sqlglot import exp
 import discreet as dp
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import LinkedSynthesis, SyntheticPair
-from discreet.synthetic.counting import count
-from discreet.synthetic.linked import cells_of
+from discreet.synthetic.counting import count_domain_cells
+from discreet.synthetic.linked import count_linked_cells
 from discreet.tables import Engine, connect
 
 from .. import postgres, spark
@@ -76,7 +76,7 @@ def test_rows_are_never_numbered_without_an_order(monkeypatch: pytest.MonkeyPatc
         return answer(self, sql)
 
     monkeypatch.setattr(type(engine), "answer", recorded)
-    cells_of(built(), engine, SeededEntropy(1))
+    count_linked_cells(built(), engine, SeededEntropy(1))
     windows = [w for sql in queries for w in sqlglot.parse_one(sql, read="duckdb").find_all(exp.Window)]
     assert len(windows) == 8
     assert all(window.args.get("order") is not None for window in windows)
@@ -100,13 +100,13 @@ def test_every_engine_counts_the_same_cells(opened: Callable[[Tables], Engine]) 
         method="independent",
     )
     ours, theirs = by_duckdb(tables), opened(tables)
-    for a, b in zip(*(cells_of(wide, s, SeededEntropy(1)) for s in (ours, theirs)), strict=True):
+    for a, b in zip(*(count_linked_cells(wide, s, SeededEntropy(1)) for s in (ours, theirs)), strict=True):
         every = list(range(len(a.sizes)))
         assert a.counts.sum() > 10
         assert all(np.array_equal(x, y) for x, y in zip(a.codes, b.codes, strict=True))
         assert np.array_equal(a.counts, b.counts), every
     domain = dp.synthetic.Domain(columns=method.parents.domain.columns[:-1])
-    flat = [count(source, domain, 1, SeededEntropy(1)) for source in (ours, theirs)]
+    flat = [count_domain_cells(source, domain, 1, SeededEntropy(1)) for source in (ours, theirs)]
     assert np.array_equal(flat[0].table([0, 1]), flat[1].table([0, 1]))
     assert flat[0].counts.sum() == 12
 
@@ -117,10 +117,12 @@ def test_a_unit_moves_counts_by_no_more_than_its_rows_on_every_engine(
 ) -> None:
     people, visits = hostile(3)
     method = built()
-    full = cells_of(method, opened((people, visits)), SeededEntropy(3))
+    full = count_linked_cells(method, opened((people, visits)), SeededEntropy(3))
     for unit in (0, 3):
         less = (without(people, "id", unit), without(visits, "who", unit))
-        for bound, a, b in zip((1, 3), full, cells_of(method, opened(less), SeededEntropy(3)), strict=True):
+        for bound, a, b in zip(
+            (1, 3), full, count_linked_cells(method, opened(less), SeededEntropy(3)), strict=True
+        ):
             every = list(range(len(a.sizes)))
             assert 0 < np.abs(a.table(every) - b.table(every)).sum() <= bound
 

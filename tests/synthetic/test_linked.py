@@ -23,11 +23,11 @@ from discreet.mechanisms import ExponentialMechanism, IntegerGaussian
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import ChildTable, Domain, DomainColumn, LinkedSynthesis, SyntheticPair, open_copy
 from discreet.synthetic import linked as room
-from discreet.synthetic.counting import count
-from discreet.synthetic.evidence import sample_given
-from discreet.synthetic.linked import cells_of
+from discreet.synthetic.counting import count_domain_cells
+from discreet.synthetic.evidence import sample_conditional
+from discreet.synthetic.linked import count_linked_cells
 from discreet.synthetic.methods import METHODS
-from discreet.synthetic.rows import conditioned
+from discreet.synthetic.rows import condition
 from discreet.tables import Engine, connect
 
 VISITS = Related(
@@ -72,7 +72,7 @@ def engine(people: dict[str, Any], visits: dict[str, Any], public: Public = PUBL
 
 
 def built(method: str = "mst", rho: Any = 1, public: Public = PUBLIC) -> LinkedSynthesis:
-    domains = room._domains(public, CHILD, None, {"age": 4}, {})
+    domains = room._flat_domains(public, CHILD, None, {"age": 4}, {})
     parts = [
         METHODS[method](public=facts, domain=domain, rho=rho, rows_per_unit=rows)
         for facts, domain, rows in (
@@ -111,10 +111,10 @@ def test_one_unit_moves_parents_by_one_row_and_children_by_no_more_than_the_boun
     """Every unit of a hostile pair of tables is taken out of both, under the same key."""
     method = built()
     people, visits = hostile(seed)
-    full = cells_of(method, engine(people, visits), SeededEntropy(seed))
+    full = count_linked_cells(method, engine(people, visits), SeededEntropy(seed))
     most = [0, 0]
     for unit in range(8):
-        less = cells_of(
+        less = count_linked_cells(
             method,
             engine(without(people, "id", unit), without(visits, "who", unit)),
             SeededEntropy(seed),
@@ -130,8 +130,8 @@ def test_one_unit_moves_parents_by_one_row_and_children_by_no_more_than_the_boun
 def test_each_method_is_priced_for_what_a_unit_moves_under_each_relation() -> None:
     for relation, factor in (("add_remove", 1), ("replace", 2)):
         method = built(public=public_of(relation))
-        assert method.parents.moved.l2_squared == factor
-        assert method.children.moved.l2_squared == 9 * factor
+        assert method.parents.count_sensitivity.l2_squared == factor
+        assert method.children.count_sensitivity.l2_squared == 9 * factor
         assert method.event == accounting.compose([method.parents.event, method.children.event])
 
 
@@ -357,13 +357,13 @@ def test_rows_drawn_given_codes_follow_the_conditional_law() -> None:
     pair = SyntheticPair.of(
         method(engine(*drawn(500)), entropy=SeededEntropy(3)).value, method.event, rows=5, seed=1
     )
-    from discreet.synthetic.generation import estimate
+    from discreet.synthetic.generation import fit_model
 
-    model = estimate(pair.fitted.children, passes=200)
+    model = fit_model(pair.fitted.children, iterations=200)
     for first in range(3):
         given = {0: first, 2: 1}
-        truth = conditioned(model, given)
-        columns = sample_given(
+        truth = condition(model, given)
+        columns = sample_conditional(
             model, {a: np.full(4000, code) for a, code in given.items()}, np.random.default_rng(first)
         )
         assert (columns[0] == first).all()
@@ -433,7 +433,9 @@ def test_no_name_of_a_table_or_column_is_taken_for_one_of_ours(first: str, secon
     more = {"k": [1, 1, 3, 9], "c0": [0, 1, 2, 3], "n": [3, 4, 5, 6]}
     child = ChildTable(name=second, rows_per_unit=2)
     method = LinkedSynthesis.for_privacy(public, child, epsilon=1, delta=1e-6, method="independent")
-    parents, children = cells_of(method, connect(rows, public, related={second: more}), SeededEntropy(1))
+    parents, children = count_linked_cells(
+        method, connect(rows, public, related={second: more}), SeededEntropy(1)
+    )
     # NULL is the eleventh code; unit 9 has no row of the first table.
     assert [list(map(int, code)) for code in zip(*parents.codes, strict=True)] == [
         [5, 8, 0],
@@ -446,4 +448,9 @@ def test_no_name_of_a_table_or_column_is_taken_for_one_of_ours(first: str, secon
         (6, 9, 2, 5),
     ]
     flat = Domain(columns=method.parents.domain.columns[:-1])
-    assert count(connect(rows, public, related={second: more}), flat, 1, SeededEntropy(1)).counts.sum() == 3
+    assert (
+        count_domain_cells(
+            connect(rows, public, related={second: more}), flat, 1, SeededEntropy(1)
+        ).counts.sum()
+        == 3
+    )

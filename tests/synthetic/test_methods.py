@@ -18,7 +18,7 @@ from discreet.synthetic import AIM, MST, MWEM, Domain, Independent, MarginalCoun
 from discreet.synthetic.copy import SyntheticCopy
 from discreet.synthetic.estimation import NoisyTable
 from discreet.synthetic.methods import METHODS, method_for
-from discreet.synthetic.privbayes import maximal_sets, network_model
+from discreet.synthetic.privbayes import maximal_parent_sets, network_model
 from discreet.synthetic.synthesizer import Synthesizer
 from discreet.tables import Memory
 
@@ -172,7 +172,7 @@ def spread(method: Any) -> float:
     for seed in range(60):
         for table in method(source, entropy=SeededEntropy(seed)).value.tables:
             off += (np.array(table.values) - exact[table.clique[0]]).tolist()
-    variance = method.moved.l2_squared / (2 * float(method.rho) / 4)
+    variance = method.count_sensitivity.l2_squared / (2 * float(method.rho) / 4)
     return float(np.var(off)) / variance
 
 
@@ -284,11 +284,11 @@ def test_maximal_parent_sets_are_those_that_no_column_can_be_added_to() -> None:
         if math.prod(sizes[a] for a in c) <= limit
     ]
     maximal = [c for c in fits if not any(c < other for other in fits)]
-    sets = maximal_sets(sizes, columns, limit, 5, 10**6)
+    sets = maximal_parent_sets(sizes, columns, limit, 5, 10**6)
     assert sets is not None
     assert {frozenset(s) for s in sets} == {frozenset(c) for c in maximal}
-    assert maximal_sets(sizes, columns, limit, 5, 2) is None
-    assert maximal_sets(sizes, columns, 0.5, 5, 9) == []
+    assert maximal_parent_sets(sizes, columns, limit, 5, 2) is None
+    assert maximal_parent_sets(sizes, columns, 0.5, 5, 9) == []
 
 
 def test_the_network_of_privbayes_is_the_product_of_its_noisy_conditionals() -> None:

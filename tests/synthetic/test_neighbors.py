@@ -120,7 +120,7 @@ def test_a_unit_moves_no_count_and_no_score_by_more_than_the_price_says(
         apart = np.abs(mine.astype(object) - theirs.astype(object))
         if isinstance(priced, IntegerGaussian):
             assert (apart**2).sum() <= priced.l2_squared
-            assert apart.sum() <= method.moved.l1
+            assert apart.sum() <= method.count_sensitivity.l1
             largest = max(largest, float((apart**2).sum() / priced.l2_squared))
         else:
             assert apart.max() <= priced.sensitivity
