@@ -13,8 +13,9 @@ import discreet as dp
 from discreet import Boolean, Bounds, Categories, InvalidInput, Public
 from discreet._public import Dates, Neighbors, Text, Unit
 from discreet.sampling import SeededEntropy
-from discreet.synthetic import Domain, MarginalCounts
+from discreet.synthetic import Domain, MarginalCounts, SyntheticCopy
 from discreet.synthetic.counting import count_domain_cells, count_sensitivity
+from discreet.synthetic.methods import METHODS
 from discreet.tables import Memory
 
 SCHEMA = {
@@ -143,3 +144,25 @@ def test_a_unit_of_unknown_many_rows_is_refused() -> None:
         rows_per_unit(public, None)
     with pytest.raises(InvalidInput, match="is 1"):
         rows_per_unit(Public(), 4)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        (0, 2**63 - 1),
+        (-(2**63), 2**63 - 1),
+        (2**60 + 1, 2**60 + 10**6 + 1),
+        (0, 2**70),
+        (1.0, 1.0 + 2**-52),
+        (0.0, 5e-324),
+    ],
+)
+def test_values_stay_within_bounds_at_the_ends_of_what_numbers_can_hold(low: Any, high: Any) -> None:
+    """A draw that overflows would fail after the charge, or leave the declared bounds."""
+    public = Public(schema={n: Bounds(low, high, nullable=False) for n in ("x", "y")})
+    method = METHODS["independent"](public=public, domain=Domain.of(public), rho=1, constraints=("x <= y",))
+    released = method(Memory({"x": [low] * 9, "y": [low] * 9}, public), entropy=SeededEntropy(1))
+    copy = SyntheticCopy.of(released.value, released.event, rows=200, seed=1)
+    for row in copy.to_arrow().to_pylist():
+        assert low <= row["x"] <= row["y"] <= high
+    assert copy.sample(2, given={"x": low}).num_rows == 2

@@ -165,6 +165,25 @@ def test_steps_of_aim_that_a_crash_took_are_counted_at_the_most_they_can_have_co
     assert spy.rho <= rho
 
 
+@pytest.mark.parametrize("lost", [1, 2, 10**6])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_run_whose_first_steps_a_crash_took_still_ends_in_a_copy(name: str, lost: int) -> None:
+    """Even if nothing was released: it was paid for, and must not fail."""
+    mechanism = METHODS[name](public=PUBLIC, domain=DOMAIN, rho=1)
+    source = correlated(50)
+    raw = mechanism.start(source, entropy=SeededEntropy(1)).dump()
+    run = mechanism.restore(source, raw, min(lost, mechanism.length), entropy=SeededEntropy(2))
+    while run.taken < mechanism.length:
+        run.step()
+    fitted = run.release().value
+    copy = SyntheticCopy.of(fitted, mechanism.event, rows=30, seed=1)
+    assert copy.sample(3, given={"p": "a"}).num_rows == 3
+    assert len(copy.report().tables) == len({table.clique for table in fitted.tables})
+    if lost > mechanism.length:
+        assert copy.total == 1
+        assert sorted(np.bincount(copy.codes[0])) == [10, 10, 10]
+
+
 def spread(method: Any) -> float:
     """The variance of what released counts are off the true ones, over what the price says it is."""
     source, off = correlated(50), []

@@ -170,7 +170,7 @@ class AIM(Synthesizer):
         if "estimate" not in state.cache:
             tables = [t.noisy_by_group(self.sizes, state.groups) for t in state.tables]
             sizes = grouped_sizes(state.groups, self.sizes)
-            fit = Fit(sizes, tables, estimate_total(tables) if tables else 1.0)
+            fit = Fit(sizes, tables, estimate_total(tables))
             previous = state.cache.get("previous")
             state.cache["estimate"] = mirror_descent(fit, initial=previous, iterations=_ITERATIONS)
         estimate: Estimate = state.cache["estimate"]

@@ -103,7 +103,7 @@ class MWEM(Synthesizer):
 
     def _fit(self, state: State) -> GraphicalModel:
         tables = [table.noisy(self.sizes) for table in state.tables]
-        fit = Fit(self.sizes, tables, estimate_total(tables) if tables else 1.0)
+        fit = Fit(self.sizes, tables, estimate_total(tables))
         estimate = mirror_descent(fit, initial=state.cache.get("estimate"), iterations=_ITERATIONS)
         state.cache["estimate"] = estimate
         return estimate.model

@@ -87,8 +87,7 @@ class SyntheticCopy:
     @property
     def total(self) -> float:
         """The noisy number of rows of the table; 1 where nothing was released."""
-        tables = noisy_tables(self.fitted)
-        return estimate_total(tables) if tables else 1.0
+        return estimate_total(noisy_tables(self.fitted))
 
     @cached_property
     def model(self) -> GraphicalModel:

@@ -33,6 +33,8 @@ from .arguments import check_mapping
 DEFAULT_BINS = 20
 # Codes of one column, at most: pairs of two such columns still fit into memory.
 MAX_CODES = 4096
+_INT64 = np.iinfo(np.int64)
+_LARGEST_FLOAT_BELOW_2_63 = float(np.nextafter(2.0**63, 0))
 
 
 @described("synthetic.DomainColumn")
@@ -198,7 +200,8 @@ def _bin_edges(name: str, fact: Bounds | Dates, bins: Any) -> tuple[Real, ...]:
         # Bins of whole numbers, the last one shorter where their number does not divide.
         step = math.ceil((int(high) - int(low) + 1) / count)
         return (*range(int(low), int(high) + 1, step), int(high) + 1)
-    return tuple(float(edge) for edge in np.linspace(float(low), float(high), count + 1))
+    # Bounds that are a few floats apart have fewer bins.
+    return tuple(float(edge) for edge in np.unique(np.linspace(float(low), float(high), count + 1)))
 
 
 def _edge_number(fact: Bounds | Dates, edge: Any, name: str = "an edge") -> Real:
@@ -261,7 +264,9 @@ def _range(fact: Bounds | Dates) -> tuple[Any, Any, bool]:
     """Return the bounds on the scale of edges, and whether values are whole numbers or days."""
     if isinstance(fact, Dates):
         return 0, (date.fromisoformat(fact.upper) - date.fromisoformat(fact.lower)).days, True
-    return fact.lower, fact.upper, isinstance(fact.lower, int) and isinstance(fact.upper, int)
+    integral = isinstance(fact.lower, int) and isinstance(fact.upper, int)
+    # Whole numbers that a column of 64 bits cannot hold are copied as floats.
+    return fact.lower, fact.upper, integral and _INT64.min <= fact.lower and fact.upper <= _INT64.max
 
 
 def _build_coding(public: Public, column: DomainColumn) -> Coding:
@@ -298,8 +303,18 @@ def to_values(coding: Coding, numbers: NDArray[Any], absent: NDArray[np.bool_]) 
         days = np.where(absent, 0, numbers).astype(np.int32)
         return pa.array(days, pa.int32(), mask=absent).cast(pa.date32())
     if is_integral(coding):
-        return pa.array(np.where(absent, 0, numbers).astype(np.int64), pa.int64(), mask=absent)
+        return pa.array(_to_integers(coding, np.where(absent, 0, numbers)), pa.int64(), mask=absent)
     return pa.array(numbers.astype(np.float64), pa.float64(), mask=absent)
+
+
+def _to_integers(coding: Coding, numbers: NDArray[Any]) -> NDArray[np.int64]:
+    """Return numbers on the scale of edges as whole numbers of 64 bits within the bounds, which floats near
+    2**63 may exceed."""
+    assert isinstance(coding.fact, Bounds | Dates)
+    low, high, _ = _range(coding.fact)
+    if numbers.dtype != np.int64:
+        numbers = np.clip(numbers, float(_INT64.min), _LARGEST_FLOAT_BELOW_2_63).astype(np.int64)
+    return np.clip(numbers, int(low), int(high))
 
 
 def draw_within_bins(coding: Coding, codes: NDArray[np.int64], random: np.random.Generator) -> NDArray[Any]:
@@ -308,5 +323,6 @@ def draw_within_bins(coding: Coding, codes: NDArray[np.int64], random: np.random
     assert isinstance(coding.fact, Bounds | Dates)
     first, last = bin_ends(coding)
     if is_integral(coding):
-        return random.integers(first.astype(np.int64)[codes], last.astype(np.int64)[codes] + 1)
+        first, last = _to_integers(coding, first), _to_integers(coding, last)
+        return random.integers(first[codes], last[codes], endpoint=True)
     return first[codes] + (last - first)[codes] * random.random(len(codes))

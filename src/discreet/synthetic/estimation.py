@@ -59,7 +59,10 @@ def combine_measurements(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
 
 
 def estimate_total(tables: Sequence[NoisyTable]) -> float:
-    """Return the estimate of the number of rows with the least variance, from 1 to `MAX_ROWS`."""
+    """Return the estimate of the number of rows with the least variance, from 1 to `MAX_ROWS`; 1 where
+    nothing was measured."""
+    if not tables:
+        return 1.0
     precision = [1 / table.total_variance for table in tables]
     sums = [float(table.values.sum()) for table in tables]
     return min(MAX_ROWS, max(1.0, float(np.dot(precision, sums) / sum(precision))))

@@ -34,12 +34,11 @@ def noisy_tables(fitted: Fitted) -> list[NoisyTable]:
 def fit_model(fitted: Fitted, iterations: int = ITERATIONS) -> GraphicalModel:
     """Return the model of what was released."""
     tables = noisy_tables(fitted)
+    total, constraints = estimate_total(tables), constraint_potentials(fitted)
     if fitted.method == PrivBayes.method:
         network = fitted.choices or tuple((a,) for a in range(len(fitted.sizes)))
-        return network_model(
-            fitted.sizes, network, tables, estimate_total(tables), constraint_potentials(fitted)
-        )
-    fit = Fit(fitted.sizes, tables, estimate_total(tables) if tables else 1.0, constraint_potentials(fitted))
+        return network_model(fitted.sizes, network, tables, total, constraints)
+    fit = Fit(fitted.sizes, tables, total, constraints)
     return mirror_descent(fit, iterations=iterations).model
 
 

@@ -130,7 +130,7 @@ class MST(Synthesizer):
 
     def _score(self, state: State, cells: Cells, pair: Clique) -> int:
         shares = [_released_shares(state, a, cells.sizes[a]) for a in pair]
-        total = estimate_total([t.noisy(cells.sizes) for t in state.tables]) if state.tables else 1.0
+        total = estimate_total([table.noisy(cells.sizes) for table in state.tables])
         return self.distance(cells.table(pair), total * np.multiply.outer(*shares))
 
     def _measure_pairs(self, state: State, cells: Cells, entropy: Entropy) -> None:

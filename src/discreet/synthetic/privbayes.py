@@ -127,7 +127,7 @@ class PrivBayes(Synthesizer):
         if self.public.size is not None:
             rows = float(self.public.size * self.rows_per_unit)
         else:
-            rows = estimate_total([t.noisy(self.sizes) for t in state.tables]) if state.tables else 1.0
+            rows = estimate_total([table.noisy(self.sizes) for table in state.tables])
         noise = math.sqrt(2 / math.pi) * self._noise.standard_deviation
         return rows / max(1e-12, _require.float_or_inf(self.theta) * noise)
 
@@ -233,7 +233,8 @@ def network_model(
     logs = zero_potentials(tree)
     for column, *parents in network:
         clique = tuple(sorted((column, *parents)))
-        counts = np.maximum(by_clique[clique], 0.0)
+        # A crash may have taken the tables: then every conditional is even.
+        counts = np.maximum(by_clique.get(clique, np.zeros([sizes[a] for a in clique])), 0.0)
         axis = clique.index(column)
         sums = counts.sum(axis=axis, keepdims=True)
         shares = np.where(sums > 0, counts / np.where(sums > 0, sums, 1.0), 1.0 / sizes[column])
