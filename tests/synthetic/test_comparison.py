@@ -55,7 +55,7 @@ def test_what_cannot_be_compared_is_refused() -> None:
         compare(copy, Memory(correlated()._table.slice(0, 0), PUBLIC))
 
 
-def shown(method: Any, runs: int = 250) -> float:
+def proven_epsilon(method: Any, runs: int = 250) -> float:
     """The epsilon that an attack proves: was one odd row in the table? It sees all that a copy is made from, and
     adds up the noisy counts of the row's values."""
     random = np.random.default_rng(0)
@@ -72,8 +72,8 @@ def shown(method: Any, runs: int = 250) -> float:
 def test_a_membership_attack_on_releases_shows_no_more_than_was_paid_and_less_noise_is_noticed() -> None:
     # A false alarm in a billion for each of the two directions.
     method = method_for("independent", PUBLIC, DOMAIN, epsilon=1, delta=1e-6)
-    assert shown(method) <= 1
-    assert shown(replace(method, rho=10_000 * method.rho)) > 1
+    assert proven_epsilon(method) <= 1
+    assert proven_epsilon(replace(method, rho=10_000 * method.rho)) > 1
 
 
 def test_pictures_show_every_pair_and_column_and_say_what_is_not_private(tmp_path: Path) -> None:

@@ -90,10 +90,10 @@ def test_a_unit_with_thousands_of_rows_moves_a_table_by_no_more_than_its_sensiti
     before = statistic(Memory(others, public))
     for theirs in (np.zeros(3000, int), random.integers(0, 50, 3000)):
         more = {"id": [*others["id"], *[999] * 3000], "x": [*others["x"], *theirs.tolist()]}
-        apart = np.abs(statistic(Memory(more, public)) - before)
+        change = np.abs(statistic(Memory(more, public)) - before)
         bound = statistic.sensitivity(public)
-        assert apart.sum() == rows <= bound.l1
-        assert (apart**2).sum() <= bound.l2_squared
+        assert change.sum() == rows <= bound.l1
+        assert (change**2).sum() <= bound.l2_squared
 
 
 def test_the_choice_of_a_units_rows_depends_on_the_key_and_on_nobody_else() -> None:

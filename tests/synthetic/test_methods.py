@@ -82,12 +82,14 @@ def test_scores_move_by_no_more_than_the_chooser_is_priced_for(monkeypatch: pyte
     """Every score of every choice, on a table and on it without a row: the true choice is fixed, so that both
     runs ask the same."""
     for method in (MST, AIM, MWEM, PrivBayes):
-        seen: list[list[Any]] = [[], []]
+        recorded: list[list[Any]] = [[], []]
         for k, rows in enumerate((300, 299)):
             noise = np.random.default_rng(3)
 
-            def pick(this: Any, scores: Any, entropy: Any, kept: Any = seen[k], noise: Any = noise) -> int:
-                kept.append((np.array(scores), this.sensitivity))
+            def pick(
+                this: Any, scores: Any, entropy: Any, records: Any = recorded[k], noise: Any = noise
+            ) -> int:
+                records.append((np.array(scores), this.sensitivity))
                 return int(noise.integers(len(scores)))
 
             monkeypatch.setattr(ExponentialMechanism, "pick", pick)
@@ -99,9 +101,9 @@ def test_scores_move_by_no_more_than_the_chooser_is_priced_for(monkeypatch: pyte
             options = {"theta": Fraction(1, 100)} if method is PrivBayes else {}
             mechanism = method(public=PUBLIC, domain=DOMAIN, rho=1, **options)
             mechanism(Memory(table, PUBLIC), entropy=SeededEntropy(1))
-        assert seen[0]
-        assert len(seen[0]) == len(seen[1])
-        moves = [np.abs(a - b).max() / bound for (a, bound), (b, _) in zip(*seen, strict=True)]
+        assert recorded[0]
+        assert len(recorded[0]) == len(recorded[1])
+        moves = [np.abs(a - b).max() / bound for (a, bound), (b, _) in zip(*recorded, strict=True)]
         assert max(moves) <= 1
         # The bound is not idle: half the sensitivity would be caught (a sixth, for the looser proof of PrivBayes).
         assert max(moves) > (0.5 if method is not PrivBayes else 0.1)
@@ -184,7 +186,7 @@ def test_a_run_whose_first_steps_a_crash_took_still_ends_in_a_copy(name: str, lo
         assert sorted(np.bincount(copy.codes[0])) == [10, 10, 10]
 
 
-def spread(method: Any) -> float:
+def variance_ratio(method: Any) -> float:
     """The variance of what released counts are off the true ones, over what the price says it is."""
     source, off = correlated(50), []
     exact = [MarginalCounts(domain=DOMAIN, columns=(name,))(source) for name in DOMAIN.names]
@@ -201,10 +203,10 @@ def test_released_counts_carry_the_noise_that_the_price_says_and_half_of_it_is_n
     # 720 draws: the ratio has a deviation of 0.053, so that 0.33 is a false alarm in a billion.
     method = Independent(public=PUBLIC, domain=DOMAIN, rho=Fraction(1, 100))
     assert method.noise(method.exact_rho / 4).event.repeated(4) == method.event
-    assert 0.67 < spread(method) < 1.33
+    assert 0.67 < variance_ratio(method) < 1.33
     honest = Synthesizer.noise
     monkeypatch.setattr(Synthesizer, "noise", lambda this, rho: honest(this, 4 * rho))
-    assert spread(method) < 0.67
+    assert variance_ratio(method) < 0.67
 
 
 def test_the_relation_decides_the_noise() -> None:

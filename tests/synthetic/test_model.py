@@ -48,10 +48,10 @@ def model_and_joint(graph: list[Any], seed: int = 0, scale: float = 1.0) -> tupl
 def test_every_table_of_the_model_is_that_of_the_table_of_all_cells(graph: list[Any], scale: float) -> None:
     model, joint = model_and_joint(graph, scale=scale)
     for size in (1, 2, 3):
-        for wanted in itertools.permutations(range(5), size):
-            others = tuple(a for a in range(5) if a not in wanted)
-            expected = np.transpose(joint.sum(axis=others), np.argsort(np.argsort(wanted)))
-            assert np.allclose(model.project(wanted), expected, atol=1e-9)
+        for attributes in itertools.permutations(range(5), size):
+            others = tuple(a for a in range(5) if a not in attributes)
+            expected = np.transpose(joint.sum(axis=others), np.argsort(np.argsort(attributes)))
+            assert np.allclose(model.project(attributes), expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
@@ -90,13 +90,13 @@ def test_rows_have_the_tables_of_the_model_and_conditions_hold() -> None:
     model, joint = model_and_joint([(0, 1, 2), (2, 3, 4)], seed=5)
     rows = sample(model, 20_000, np.random.default_rng(1))
     for pair in itertools.combinations(range(5), 2):
-        got = np.zeros((SIZES[pair[0]], SIZES[pair[1]]))
-        np.add.at(got, (rows[pair[0]], rows[pair[1]]), 1 / 20_000)
+        shares = np.zeros((SIZES[pair[0]], SIZES[pair[1]]))
+        np.add.at(shares, (rows[pair[0]], rows[pair[1]]), 1 / 20_000)
         # Rounded column by column: far nearer than the 0.01 of independent draws within cliques.
-        assert 0.5 * np.abs(got - model.project(pair) / 100).sum() < 0.01
-    some = condition(model, {4: 1})
+        assert 0.5 * np.abs(shares - model.project(pair) / 100).sum() < 0.01
+    conditional = condition(model, {4: 1})
     expected = joint[..., 1].sum(axis=(1, 2, 3)) / joint[..., 1].sum()
-    assert np.allclose(some.project((0,)) / some.total, expected)
-    chosen = sample(model, 500, np.random.default_rng(2), {4: 1, 0: 2})
-    assert set(chosen[4]) == {1}
-    assert set(chosen[0]) == {2}
+    assert np.allclose(conditional.project((0,)) / conditional.total, expected)
+    conditional_rows = sample(model, 500, np.random.default_rng(2), {4: 1, 0: 2})
+    assert set(conditional_rows[4]) == {1}
+    assert set(conditional_rows[0]) == {2}
