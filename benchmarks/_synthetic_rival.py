@@ -23,14 +23,14 @@ def main() -> None:
     from mbi import Dataset, Domain  # type: ignore[import-not-found]
     from mst import MST  # type: ignore[import-not-found]
 
-    given = np.load(path)
+    arrays = np.load(path)
     results: dict[str, Any] = {}
-    names = [f"c{i}" for i in range(len(given["sizes"]))]
-    domain = Domain(names, [int(n) for n in given["sizes"]])
+    names = [f"c{i}" for i in range(len(arrays["sizes"]))]
+    domain = Domain(names, [int(n) for n in arrays["sizes"]])
     for i in range(int(runs)):
         # Its noise, its choices and its rows come from numpy's global generator.
         np.random.seed(i)  # noqa: NPY002
-        data = Dataset(pd.DataFrame(given["codes"], columns=names), domain)
+        data = Dataset(pd.DataFrame(arrays["codes"], columns=names), domain)
         start = time.process_time()
         copy = MST(data, float(epsilon), float(delta))
         results[f"seconds{i}"] = np.array(time.process_time() - start)

@@ -25,11 +25,11 @@ from discreet.synthetic import (
     MarginalCounts,
     SyntheticCopy,
     SyntheticPair,
-    compared,
+    compare,
     open_copy,
 )
 from discreet.synthetic.methods import METHODS, method_for
-from discreet.synthetic.quality import promised
+from discreet.synthetic.quality import bound_errors
 from discreet.tables import Memory, connect
 
 from ..contracts.test_bad_input import NONSENSE
@@ -71,10 +71,12 @@ MORE: tuple[Any, ...] = (
 )
 
 
-def escaped(call: Callable[..., Any], valid: dict[str, Any], values: tuple[Any, ...] = ()) -> list[str]:
+def foreign_errors(
+    call: Callable[..., Any], valid: dict[str, Any], values: tuple[Any, ...] = ()
+) -> list[str]:
     """What other errors than ours the call raises when one argument after the other is nonsense."""
     call(**valid)
-    out = []
+    errors = []
     for name in valid:
         for value in (*NONSENSE, *MORE, *values):
             if name == "path" and isinstance(value, str | Path) and value in ("x", "age"):
@@ -84,22 +86,22 @@ def escaped(call: Callable[..., Any], valid: dict[str, Any], values: tuple[Any, 
             except dp.DiscreetError:
                 continue
             except Exception as error:
-                out.append(f"{name}={value!r}: {type(error).__name__}: {error}")
-    return out
+                errors.append(f"{name}={value!r}: {type(error).__name__}: {error}")
+    return errors
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_options_of_methods(name: str) -> None:
     cls = METHODS[name]
-    made = cls(public=PUBLIC, domain=DOMAIN, rho=Fraction(1))
-    valid = {field.name: getattr(made, field.name) for field in dataclasses.fields(made)}
+    method = cls(public=PUBLIC, domain=DOMAIN, rho=Fraction(1))
+    valid = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
 
     def build(**options: Any) -> None:
         method = cls(**options)
         assert method.event is not None
         assert method.length >= 1
 
-    assert not escaped(build, valid)
+    assert not foreign_errors(build, valid)
 
 
 def test_methods_by_name() -> None:
@@ -111,19 +113,19 @@ def test_methods_by_name() -> None:
         "delta": 1e-6,
         "split": (0.3, 0.3, 0.3),
     }
-    assert not escaped(lambda **given: method_for(**given).event, valid)
+    assert not foreign_errors(lambda **given: method_for(**given).event, valid)
 
 
 def test_domains_and_constraints() -> None:
     valid: dict[str, Any] = {"columns": ["sex", "age"], "bins": {"age": 3}, "missing": {"sex": True}}
-    assert not escaped(lambda **given: Domain.of(PUBLIC, **given).sizes(PUBLIC), valid)
-    assert not escaped(lambda public: Domain.of(public), {"public": PUBLIC})
-    assert not escaped(DomainColumn, {"column": "age", "edges": (0, 3, 9), "missing": True})
-    assert not escaped(Domain, {"columns": DOMAIN.columns})
-    assert not escaped(Constraint, {"left": "a", "comparison": "<", "right": "b"})
-    assert not escaped(lambda text: Constraint.parse(text), {"text": "a < b"})
+    assert not foreign_errors(lambda **given: Domain.of(PUBLIC, **given).sizes(PUBLIC), valid)
+    assert not foreign_errors(lambda public: Domain.of(public), {"public": PUBLIC})
+    assert not foreign_errors(DomainColumn, {"column": "age", "edges": (0, 3, 9), "missing": True})
+    assert not foreign_errors(Domain, {"columns": DOMAIN.columns})
+    assert not foreign_errors(Constraint, {"left": "a", "comparison": "<", "right": "b"})
+    assert not foreign_errors(lambda text: Constraint.parse(text), {"text": "a < b"})
     counts: dict[str, Any] = {"domain": DOMAIN, "columns": ("sex",), "rows": 1, "key": 3}
-    assert not escaped(lambda **given: MarginalCounts(**given)(SOURCE), counts)
+    assert not foreign_errors(lambda **given: MarginalCounts(**given)(SOURCE), counts)
 
 
 def test_copies() -> None:
@@ -134,21 +136,21 @@ def test_copies() -> None:
         "seed": 1,
         "asked": (1, 1e-6),
     }
-    assert not escaped(lambda **given: SyntheticCopy.of(**given).card(), valid)
+    assert not foreign_errors(lambda **given: SyntheticCopy.of(**given).card(), valid)
     sample: dict[str, Any] = {"rows": 4, "seed": 3, "given": {"sex": "f"}}
     huge = 1 << 62
-    assert not escaped(COPY.sample, sample, ({"sex": huge}, {"age": 10**400}, {"day": 3}))
-    assert not escaped(COPY.sql, {"text": "SELECT COUNT(*) FROM data"})
-    assert not escaped(lambda confidence: COPY.report(confidence), {"confidence": 0.9})
-    assert not escaped(
-        lambda confidence: promised(FITTED, COPY.model, COPY.codes, confidence), {"confidence": 0.9}
+    assert not foreign_errors(COPY.sample, sample, ({"sex": huge}, {"age": 10**400}, {"day": 3}))
+    assert not foreign_errors(COPY.sql, {"text": "SELECT COUNT(*) FROM data"})
+    assert not foreign_errors(lambda confidence: COPY.report(confidence), {"confidence": 0.9})
+    assert not foreign_errors(
+        lambda confidence: bound_errors(FITTED, COPY.model, COPY.codes, confidence), {"confidence": 0.9}
     )
 
 
 def test_files(tmp_path: Path) -> None:
     for write in (COPY.to_parquet, COPY.to_csv):
         values = (tmp_path, tmp_path / "no" / "such" / "folder" / "x.csv", "\0")
-        assert not escaped(write, {"path": str(tmp_path / "copy.csv"), "overwrite": True}, values)
+        assert not foreign_errors(write, {"path": str(tmp_path / "copy.csv"), "overwrite": True}, values)
 
 
 def test_options_that_are_no_methods_own_are_refused(tmp_path: Path) -> None:
@@ -180,7 +182,7 @@ def test_options_that_are_no_methods_own_are_refused(tmp_path: Path) -> None:
 
 def test_comparisons() -> None:
     valid: dict[str, Any] = {"copy": COPY, "source": SOURCE, "target": "sex", "rho": 0.1, "seed": 1}
-    assert not escaped(compared, valid)
+    assert not foreign_errors(compare, valid)
     paid: dict[str, Any] = {
         "fitted": FITTED,
         "public": PUBLIC,
@@ -189,7 +191,7 @@ def test_comparisons() -> None:
         "seed": 1,
         "rows_per_unit": 1,
     }
-    assert not escaped(lambda **given: CopyDistance(**given).event, paid)
+    assert not foreign_errors(lambda **given: CopyDistance(**given).event, paid)
 
 
 def test_the_session_refuses_before_the_charge(tmp_path: Path) -> None:
@@ -218,7 +220,7 @@ def test_the_session_refuses_before_the_charge(tmp_path: Path) -> None:
         "fresh": False,
     }
     people.synthesize(**valid)
-    spent, out = people.spent, []
+    spent, errors = people.spent, []
     for name in valid:
         for value in (*NONSENSE[::5], *MORE[::4]):
             if isinstance(value, str) and name == "checkpoint":
@@ -227,13 +229,13 @@ def test_the_session_refuses_before_the_charge(tmp_path: Path) -> None:
                 people.synthesize(**(valid | {name: value}))
             except dp.DiscreetError:
                 if people.spent != spent:
-                    out.append(f"{name}={value!r} was charged and refused")
+                    errors.append(f"{name}={value!r} was charged and refused")
             except Exception as error:
-                out.append(f"{name}={value!r}: {type(error).__name__}: {error}")
+                errors.append(f"{name}={value!r}: {type(error).__name__}: {error}")
             spent = people.spent
-    assert not out
+    assert not errors
     copy = people.synthesize(**valid)
-    assert not escaped(people.compare_copy, {"copy": copy, "epsilon": 0.1, "rows_per_unit": 1})
+    assert not foreign_errors(people.compare_copy, {"copy": copy, "epsilon": 0.1, "rows_per_unit": 1})
 
 
 def test_two_tables() -> None:
@@ -249,11 +251,11 @@ def test_two_tables() -> None:
         "share": 0.5,
     }
 
-    def built(table: Any, **given: Any) -> Any:
+    def build_linked(table: Any, **given: Any) -> Any:
         terms = {"public": public, "epsilon": 1, "delta": 1e-6, "method": "independent"} | given
         return LinkedSynthesis.for_privacy(terms.pop("public"), table, **terms)
 
-    assert not escaped(lambda **given: built(ChildTable(**given)).length, child)
+    assert not foreign_errors(lambda **given: build_linked(ChildTable(**given)).length, child)
     table = ChildTable(**child)
     terms: dict[str, Any] = {
         "public": public,
@@ -266,8 +268,8 @@ def test_two_tables() -> None:
         "constraints": (),
         "options": {},
     }
-    assert not escaped(lambda **given: built(table, **given).length, terms)
-    method = built(table)
+    assert not foreign_errors(lambda **given: build_linked(table, **given).length, terms)
+    method = build_linked(table)
     source = connect({"id": [1], "sex": ["f"]}, public, related={"visits": {"who": [1], "cost": [3]}})
     fitted = method(source, entropy=SeededEntropy(1)).value
     valid: dict[str, Any] = {
@@ -277,17 +279,17 @@ def test_two_tables() -> None:
         "seed": 1,
         "asked": (1, 1e-6),
     }
-    assert not escaped(lambda **given: SyntheticPair.of(**given).card(), valid)
+    assert not foreign_errors(lambda **given: SyntheticPair.of(**given).card(), valid)
     pair = SyntheticPair.of(**valid)
-    assert not escaped(lambda confidence: pair.report(confidence), {"confidence": 0.9})
-    assert not escaped(pair.sql, {"text": "SELECT COUNT(*) FROM visits"})
+    assert not foreign_errors(lambda confidence: pair.report(confidence), {"confidence": 0.9})
+    assert not foreign_errors(pair.sql, {"text": "SELECT COUNT(*) FROM visits"})
 
 
 def test_opened_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     COPY.to_parquet("copy.parquet")
-    assert not escaped(lambda path: open_copy(path), {"path": "copy.parquet"})
-    assert not escaped(COPY.report().plot().save, {"path": str(tmp_path / "a.svg")}, (tmp_path,))
+    assert not foreign_errors(lambda path: open_copy(path), {"path": "copy.parquet"})
+    assert not foreign_errors(COPY.report().plot().save, {"path": str(tmp_path / "a.svg")}, (tmp_path,))
 
 
 def test_conditions_outside_what_was_declared_are_refused() -> None:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from discreet import Bounds, Categories, Public
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import AIM, Domain
-from discreet.synthetic.coarsening import grouped, sizes_of
+from discreet.synthetic.coarsening import group_codes, grouped_sizes
 from discreet.synthetic.copy import SyntheticCopy
-from discreet.synthetic.estimation import projected
+from discreet.synthetic.estimation import project_to_simplex
 from discreet.synthetic.methods import method_for
 from discreet.tables import Memory
 
@@ -26,7 +26,7 @@ COUNTS = st.lists(st.integers(-50, 500), min_size=1, max_size=40)
 def test_groups_are_numbered_from_0_and_neighbors_stay_together(
     counts: list[int], least: float, ordered: bool, missing: bool
 ) -> None:
-    groups = grouped(counts, least, ordered=ordered, missing=missing)
+    groups = group_codes(counts, least, ordered=ordered, missing=missing)
     if not groups:
         return
     assert len(groups) == len(counts)
@@ -43,13 +43,13 @@ def test_groups_are_numbered_from_0_and_neighbors_stay_together(
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.floats(1e-6, 1e6))
 @settings(max_examples=200, deadline=None)
 def test_projected_counts_are_possible_and_possible_counts_stay(values: list[float], total: float) -> None:
-    out = projected(np.array(values), total)
-    assert (out >= 0).all()
-    assert out.sum() == pytest.approx(total, rel=1e-6, abs=1e-6)
-    assert projected(out, float(out.sum())) == pytest.approx(out, rel=1e-6, abs=1e-6)
+    counts = project_to_simplex(np.array(values), total)
+    assert (counts >= 0).all()
+    assert counts.sum() == pytest.approx(total, rel=1e-6, abs=1e-6)
+    assert project_to_simplex(counts, float(counts.sum())) == pytest.approx(counts, rel=1e-6, abs=1e-6)
 
 
-def fine() -> tuple[Memory, Public, Domain]:
+def fine_table() -> tuple[Memory, Public, Domain]:
     """A number of 200 codes, most of them rare, that decides a second column."""
     random = np.random.default_rng(0)
     hours = np.where(random.random(20_000) < 0.5, 40, random.integers(0, 200, 20_000))
@@ -59,10 +59,10 @@ def fine() -> tuple[Memory, Public, Domain]:
 
 
 def test_aim_puts_many_codes_together_and_rows_get_them_back() -> None:
-    source, public, domain = fine()
+    source, public, domain = fine_table()
     released = method_for("aim", public, domain, epsilon=2, delta=1e-6)(source, entropy=SeededEntropy(1))
     fitted = released.value
-    assert sizes_of(fitted.groups, (200, 2)) == fitted.sizes
+    assert grouped_sizes(fitted.groups, (200, 2)) == fitted.sizes
     assert 3 < fitted.sizes[0] < 60
     assert fitted.groups[1] == ()
     # The heavy code stays alone.
@@ -77,9 +77,9 @@ def test_aim_puts_many_codes_together_and_rows_get_them_back() -> None:
     report = copy.report()
     assert len({one.columns for one in report.tables}) == len(report.tables)
     (group,) = [np.array(g) for g in fitted.groups if g]
-    apart = np.abs(np.bincount(group[hours]) - np.bincount(group, weights=truth[0])).sum() / 40_000
+    distance = np.abs(np.bincount(group[hours]) - np.bincount(group, weights=truth[0])).sum() / 40_000
     (own,) = [one for one in report.tables if one.columns == ("hours",)]
-    assert apart <= own.bound < 0.2
+    assert distance <= own.bound < 0.2
     # Rows under a condition have that very code, not one of its group.
     assert set(copy.sample(50, given={"hours": 150}).column("hours").to_pylist()) == {150}
 
@@ -90,7 +90,7 @@ def test_columns_of_constraints_keep_their_codes() -> None:
     low = random.integers(0, 50, 3000)
     source = Memory({"a": low, "b": low + 20}, public)
     domain = Domain.of(public, bins={"a": 50, "b": 50})
-    for constraints, kept in (((), False), (("a <= b",), True)):
+    for constraints, ungrouped in (((), False), (("a <= b",), True)):
         method = AIM(public=public, domain=domain, rho=1, constraints=constraints)
         fitted = method(source, entropy=SeededEntropy(1)).value
-        assert (fitted.groups == ()) is kept
+        assert (fitted.groups == ()) is ungrouped

@@ -12,7 +12,7 @@ import pytest
 
 from discreet import Bounds, Categories, Dates, InvalidInput, Public, auditing
 from discreet.sampling import SeededEntropy
-from discreet.synthetic import Domain, compared
+from discreet.synthetic import Domain, compare
 from discreet.synthetic.copy import SyntheticCopy
 from discreet.synthetic.drawing import Drawing
 from discreet.synthetic.methods import METHODS, method_for
@@ -28,8 +28,8 @@ def copy_by(name: str, epsilon: float) -> SyntheticCopy:
 
 
 def test_a_copy_that_knows_dependence_is_told_from_one_that_does_not() -> None:
-    good = compared(copy_by("mst", 5.0), correlated(), target="q", rho=0.5)
-    bad = compared(copy_by("independent", 5.0), correlated(), target="q")
+    good = compare(copy_by("mst", 5.0), correlated(), target="q", rho=0.5)
+    bad = compare(copy_by("independent", 5.0), correlated(), target="q")
     assert not good.private
     assert "NOT PRIVATE" in str(good)
     assert good.pairs[0] < 0.05 < bad.pairs[0]
@@ -50,12 +50,12 @@ def test_a_copy_that_knows_dependence_is_told_from_one_that_does_not() -> None:
 def test_what_cannot_be_compared_is_refused() -> None:
     copy = copy_by("independent", 1.0)
     with pytest.raises(InvalidInput, match="no column"):
-        compared(copy, correlated(), target="z")
+        compare(copy, correlated(), target="z")
     with pytest.raises(InvalidInput, match="empty"):
-        compared(copy, Memory(correlated()._table.slice(0, 0), PUBLIC))
+        compare(copy, Memory(correlated()._table.slice(0, 0), PUBLIC))
 
 
-def shown(method: Any, runs: int = 250) -> float:
+def proven_epsilon(method: Any, runs: int = 250) -> float:
     """The epsilon that an attack proves: was one odd row in the table? It sees all that a copy is made from, and
     adds up the noisy counts of the row's values."""
     random = np.random.default_rng(0)
@@ -72,8 +72,8 @@ def shown(method: Any, runs: int = 250) -> float:
 def test_a_membership_attack_on_releases_shows_no_more_than_was_paid_and_less_noise_is_noticed() -> None:
     # A false alarm in a billion for each of the two directions.
     method = method_for("independent", PUBLIC, DOMAIN, epsilon=1, delta=1e-6)
-    assert shown(method) <= 1
-    assert shown(replace(method, rho=10_000 * method.rho)) > 1
+    assert proven_epsilon(method) <= 1
+    assert proven_epsilon(replace(method, rho=10_000 * method.rho)) > 1
 
 
 def test_pictures_show_every_pair_and_column_and_say_what_is_not_private(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_pictures_show_every_pair_and_column_and_say_what_is_not_private(tmp_pat
             assert abs(sum(one.copy) - 1) < 1e-9
             assert abs(sum(one.other) - 1) < 1e-9
         assert "NOT PRIVATE" not in drawing.svg()
-    truth = compared(copy, source).plot()
+    truth = compare(copy, source).plot()
     assert isinstance(truth, Drawing)
     assert len(truth.pairs) == 3
     first = next(m for m in truth.marginals if m.column == "a<b")

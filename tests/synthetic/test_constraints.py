@@ -10,7 +10,7 @@ import pytest
 
 import discreet as dp
 from discreet.synthetic import Domain, Independent, SyntheticCopy
-from discreet.synthetic.domain import comparable_ends
+from discreet.synthetic.domain import comparable_bin_ends
 from discreet.synthetic.methods import METHODS
 from discreet.synthetic.synthesizer import MeasuredTable
 from discreet.tables import Memory
@@ -91,7 +91,7 @@ def test_dates_are_compared_as_dates_whatever_their_lower_bounds() -> None:
     assert len(both) > 100
     assert all(row["begin"] > row["end"] for row in both)
     codings = {c.column: c for c in copy.fitted.domain.codings(PUBLIC)}
-    first, last = comparable_ends(codings["end"])
+    first, last = comparable_bin_ends(codings["end"])
     assert np.array_equal([first[0], last[-1]], [18414, 18808])
 
 

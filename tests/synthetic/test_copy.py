@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
@@ -15,6 +16,8 @@ import discreet as dp
 from discreet.app.cli import app
 from discreet.session import Session
 from discreet.synthetic.copy import NOTE, open_copy
+
+from .test_linked import clinic_tables
 
 SCHEMA = {
     "sex": dp.Categories(["f", "m"]),
@@ -34,7 +37,7 @@ def table(rows: int = 2000) -> dict[str, Any]:
     }
 
 
-def opened(ledger: str | Path = ":memory:", **options: Any) -> Session:
+def open_session(ledger: str | Path = ":memory:", **options: Any) -> Session:
     budget = dp.Budget(epsilon=5, delta=1e-6)
     given = {"unit": dp.rows(), "schema": SCHEMA, "budget": budget, "ledger": ledger} | options
     return dp.open(table(), **given)
@@ -42,7 +45,7 @@ def opened(ledger: str | Path = ":memory:", **options: Any) -> Session:
 
 @pytest.fixture(scope="module")
 def people() -> Session:
-    return opened()
+    return open_session()
 
 
 @pytest.fixture(scope="module")
@@ -85,9 +88,9 @@ def test_answers_of_a_copy_say_that_they_carry_no_interval(copy: Any) -> None:
 def test_constraints_hold_in_every_row_and_conditions_too(copy: Any) -> None:
     frame = copy.sample(3000, seed=1).to_pandas()
     assert (frame.age >= frame.years).all()
-    some = copy.sample(300, given={"sex": "f", "age": 12}).to_pandas()
-    assert set(some.sex) == {"f"}
-    assert some.age.between(10, 17).all()
+    conditional = copy.sample(300, given={"sex": "f", "age": 12}).to_pandas()
+    assert set(conditional.sex) == {"f"}
+    assert conditional.age.between(10, 17).all()
     for given, words in (
         ({"sx": "f"}, "no column"),
         ({"sex": "x"}, "no declared value"),
@@ -150,18 +153,18 @@ def test_comparing_with_the_data_is_paid(people: Session, copy: Any) -> None:
 
 
 def test_a_run_with_a_checkpoint_shows_progress_and_goes_on_after_a_stop(tmp_path: Path) -> None:
-    people = opened(tmp_path / "a.ledger")
-    seen: list[Any] = []
+    people = open_session(tmp_path / "a.ledger")
+    reported: list[Any] = []
 
     def stop(facts: Any) -> None:
-        seen.append(facts)
-        if len(seen) == 3:
+        reported.append(facts)
+        if len(reported) == 3:
             raise KeyError("the light went out")
 
     terms: dict[str, Any] = {"epsilon": 1, "method": "mwem", "bins": BINS, "checkpoint": tmp_path / "run"}
     with pytest.raises(KeyError):
         people.synthesize(100, progress=stop, **terms)
-    assert seen[0] == {"step": 1, "steps": 11, "tables": 3}
+    assert reported[0] == {"step": 1, "steps": 11, "tables": 3}
     spent = people.spent
     copy = people.synthesize(100, resume=True, **terms)
     assert people.spent == spent
@@ -239,3 +242,44 @@ def test_the_shell_makes_a_copy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         before = Path(data).read_bytes()
         assert run(*again, data, "--force").exit_code != 0
         assert Path(data).read_bytes() == before
+
+
+def test_the_shell_copies_two_tables_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows, visits = clinic_tables(200)
+    pq.write_table(pa.table(rows), "people.parquet")
+    pq.write_table(pa.table(visits), "visits.parquet")
+    Path("people.parquet.schema.toml").write_text(
+        'table = "people"\n[unit]\ncolumn = "id"\n'
+        '[columns.sex]\ntype = "categories"\nvalues = ["f", "m"]\n'
+        '[tables.visits]\ndata = "visits.parquet"\nprivate = true\nunit = "who"\n'
+        '[tables.visits.columns.kind]\ntype = "categories"\nvalues = ["er", "gp"]\n'
+        '[tables.visits.columns.cost]\ntype = "number"\nlower = 0\nupper = 20\n'
+    )
+    runner = CliRunner()
+
+    def run(*words: str) -> Any:
+        return runner.invoke(app, list(words))
+
+    assert run("init", "people.parquet", "--epsilon", "4", "--delta", "1e-6").exit_code == 0
+    words = [
+        "synth",
+        "people.parquet",
+        "-e",
+        "2",
+        "--child",
+        "visits",
+        "--rows-per-unit",
+        "2",
+        "--method",
+        "mst",
+    ]
+    refused = run(*words, "-o", "copy.parquet")
+    assert refused.exit_code != 0
+    bins = ("--bins", "visits.cost=0,5,20")
+    done = run(*words, *bins, "-o", "copies", "--rows", "30", "--json")
+    assert done.exit_code == 0, (done.output, done.exception)
+    assert json.loads(done.stdout)["child"]["table"] == "visits"
+    assert "visits.cost" in json.loads(done.stdout)["child"]["columns"]
+    assert pq.read_table("copies/people.parquet").column_names == ["id", "sex"]
+    assert set(pq.read_table("copies/visits.parquet")["who"].to_pylist()) <= set(range(1, 31))

@@ -13,8 +13,9 @@ import discreet as dp
 from discreet import Boolean, Bounds, Categories, InvalidInput, Public
 from discreet._public import Dates, Neighbors, Text, Unit
 from discreet.sampling import SeededEntropy
-from discreet.synthetic import Domain, MarginalCounts
-from discreet.synthetic.counting import count, moved
+from discreet.synthetic import Domain, MarginalCounts, SyntheticCopy
+from discreet.synthetic.counting import count_domain_cells, count_sensitivity
+from discreet.synthetic.methods import METHODS
 from discreet.tables import Memory
 
 SCHEMA = {
@@ -44,7 +45,7 @@ def test_every_row_has_exactly_one_code_in_every_column_whatever_it_holds() -> N
     )
     assert domain.names == ("city", "age", "weight", "ill", "day", "kind")
     assert domain.sizes(public) == (3, 11, 3, 3, 3, 4)
-    cells = count(Memory(ROWS, public), domain, None, SeededEntropy(1))
+    cells = count_domain_cells(Memory(ROWS, public), domain, None, SeededEntropy(1))
     tables = {name: cells.table([i]).tolist() for i, name in enumerate(domain.names)}
     assert all(sum(table) == 5 for table in tables.values())
     assert tables["city"] == [2, 1, 2]
@@ -60,7 +61,7 @@ def test_without_a_code_for_missing_it_counts_as_the_first() -> None:
     domain = Domain.of(public, missing={"city": False})
     assert domain.sizes(public) == (10, 2)
     data = {"age": [None, 3], "city": [None, "rome"]}
-    cells = count(Memory(data, public), domain, None, SeededEntropy(1))
+    cells = count_domain_cells(Memory(data, public), domain, None, SeededEntropy(1))
     assert cells.table([0])[0] == 1
     assert cells.table([1]).tolist() == [1, 1]
 
@@ -89,10 +90,10 @@ def test_a_unit_with_thousands_of_rows_moves_a_table_by_no_more_than_its_sensiti
     before = statistic(Memory(others, public))
     for theirs in (np.zeros(3000, int), random.integers(0, 50, 3000)):
         more = {"id": [*others["id"], *[999] * 3000], "x": [*others["x"], *theirs.tolist()]}
-        apart = np.abs(statistic(Memory(more, public)) - before)
+        change = np.abs(statistic(Memory(more, public)) - before)
         bound = statistic.sensitivity(public)
-        assert apart.sum() == rows <= bound.l1
-        assert (apart**2).sum() <= bound.l2_squared
+        assert change.sum() == rows <= bound.l1
+        assert (change**2).sum() <= bound.l2_squared
 
 
 def test_the_choice_of_a_units_rows_depends_on_the_key_and_on_nobody_else() -> None:
@@ -112,7 +113,7 @@ def test_the_choice_of_a_units_rows_depends_on_the_key_and_on_nobody_else() -> N
     ("neighbors", "l1", "l2"), [("add_remove", 3, 9), ("replace", 6, 18), ("zero_out", 6, 18)]
 )
 def test_sensitivity_by_relation(neighbors: str, l1: int, l2: int) -> None:
-    bound = moved(Public(neighbors=Neighbors(neighbors)), 3)
+    bound = count_sensitivity(Public(neighbors=Neighbors(neighbors)), 3)
     assert (bound.l1, bound.l2_squared) == (l1, l2)
 
 
@@ -143,3 +144,25 @@ def test_a_unit_of_unknown_many_rows_is_refused() -> None:
         rows_per_unit(public, None)
     with pytest.raises(InvalidInput, match="is 1"):
         rows_per_unit(Public(), 4)
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [
+        (0, 2**63 - 1),
+        (-(2**63), 2**63 - 1),
+        (2**60 + 1, 2**60 + 10**6 + 1),
+        (0, 2**70),
+        (1.0, 1.0 + 2**-52),
+        (0.0, 5e-324),
+    ],
+)
+def test_values_stay_within_bounds_at_the_ends_of_what_numbers_can_hold(low: Any, high: Any) -> None:
+    """A draw that overflows would fail after the charge, or leave the declared bounds."""
+    public = Public(schema={n: Bounds(low, high, nullable=False) for n in ("x", "y")})
+    method = METHODS["independent"](public=public, domain=Domain.of(public), rho=1, constraints=("x <= y",))
+    released = method(Memory({"x": [low] * 9, "y": [low] * 9}, public), entropy=SeededEntropy(1))
+    copy = SyntheticCopy.of(released.value, released.event, rows=200, seed=1)
+    for row in copy.to_arrow().to_pylist():
+        assert low <= row["x"] <= row["y"] <= high
+    assert copy.sample(2, given={"x": low}).num_rows == 2

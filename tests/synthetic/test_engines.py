@@ -14,12 +14,12 @@ from sqlglot import exp
 import discreet as dp
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import LinkedSynthesis, SyntheticPair
-from discreet.synthetic.counting import count
-from discreet.synthetic.linked import cells_of
+from discreet.synthetic.counting import count_domain_cells
+from discreet.synthetic.linked import count_linked_cells
 from discreet.tables import Engine, connect
 
 from .. import postgres, spark
-from .test_linked import CHILD, PUBLIC, built, hostile, without
+from .test_linked import CHILD, PUBLIC, build_method, hostile_tables, without_unit
 
 Tables = tuple[dict[str, list[Any]], dict[str, list[Any]]]
 
@@ -68,7 +68,7 @@ ENGINES = [
 
 def test_rows_are_never_numbered_without_an_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spark refuses that, and its own tests are slow ones."""
-    engine, queries = by_duckdb(distinct(1)), []
+    engine, queries = by_duckdb(distinct_tables(1)), []
     answer = type(engine).answer
 
     def recorded(self: Any, sql: str) -> pa.Table:
@@ -76,22 +76,22 @@ def test_rows_are_never_numbered_without_an_order(monkeypatch: pytest.MonkeyPatc
         return answer(self, sql)
 
     monkeypatch.setattr(type(engine), "answer", recorded)
-    cells_of(built(), engine, SeededEntropy(1))
+    count_linked_cells(build_method(), engine, SeededEntropy(1))
     windows = [w for sql in queries for w in sqlglot.parse_one(sql, read="duckdb").find_all(exp.Window)]
     assert len(windows) == 8
     assert all(window.args.get("order") is not None for window in windows)
 
 
-def distinct(seed: int) -> Tables:
+def distinct_tables(seed: int) -> Tables:
     """Hostile tables in which every unit has one row of the first: then nothing is left to the hash."""
-    people, visits = hostile(seed)
+    people, visits = hostile_tables(seed)
     return {**people, "id": [*range(12), None]}, visits
 
 
-@pytest.mark.parametrize("opened", ENGINES)
-def test_every_engine_counts_the_same_cells(opened: Callable[[Tables], Engine]) -> None:
-    tables = distinct(1)
-    method = built()
+@pytest.mark.parametrize("open_engine", ENGINES)
+def test_every_engine_counts_the_same_cells(open_engine: Callable[[Tables], Engine]) -> None:
+    tables = distinct_tables(1)
+    method = build_method()
     wide = LinkedSynthesis.for_privacy(
         PUBLIC,
         dp.synthetic.ChildTable(name="visits", rows_per_unit=50),
@@ -99,35 +99,39 @@ def test_every_engine_counts_the_same_cells(opened: Callable[[Tables], Engine]) 
         delta=1e-6,
         method="independent",
     )
-    ours, theirs = by_duckdb(tables), opened(tables)
-    for a, b in zip(*(cells_of(wide, s, SeededEntropy(1)) for s in (ours, theirs)), strict=True):
+    ours, theirs = by_duckdb(tables), open_engine(tables)
+    for a, b in zip(*(count_linked_cells(wide, s, SeededEntropy(1)) for s in (ours, theirs)), strict=True):
         every = list(range(len(a.sizes)))
         assert a.counts.sum() > 10
         assert all(np.array_equal(x, y) for x, y in zip(a.codes, b.codes, strict=True))
         assert np.array_equal(a.counts, b.counts), every
     domain = dp.synthetic.Domain(columns=method.parents.domain.columns[:-1])
-    flat = [count(source, domain, 1, SeededEntropy(1)) for source in (ours, theirs)]
+    flat = [count_domain_cells(source, domain, 1, SeededEntropy(1)) for source in (ours, theirs)]
     assert np.array_equal(flat[0].table([0, 1]), flat[1].table([0, 1]))
     assert flat[0].counts.sum() == 12
 
 
-@pytest.mark.parametrize("opened", ENGINES)
+@pytest.mark.parametrize("open_engine", ENGINES)
 def test_a_unit_moves_counts_by_no_more_than_its_rows_on_every_engine(
-    opened: Callable[[Tables], Engine],
+    open_engine: Callable[[Tables], Engine],
 ) -> None:
-    people, visits = hostile(3)
-    method = built()
-    full = cells_of(method, opened((people, visits)), SeededEntropy(3))
+    people, visits = hostile_tables(3)
+    method = build_method()
+    full = count_linked_cells(method, open_engine((people, visits)), SeededEntropy(3))
     for unit in (0, 3):
-        less = (without(people, "id", unit), without(visits, "who", unit))
-        for bound, a, b in zip((1, 3), full, cells_of(method, opened(less), SeededEntropy(3)), strict=True):
+        smaller = (without_unit(people, "id", unit), without_unit(visits, "who", unit))
+        for bound, a, b in zip(
+            (1, 3), full, count_linked_cells(method, open_engine(smaller), SeededEntropy(3)), strict=True
+        ):
             every = list(range(len(a.sizes)))
             assert 0 < np.abs(a.table(every) - b.table(every)).sum() <= bound
 
 
-@pytest.mark.parametrize("opened", ENGINES[:1])
-def test_a_session_on_postgres_synthesizes_both_tables(opened: Callable[[Tables], Engine]) -> None:
-    people = dp.open(opened(distinct(1)), budget=dp.Budget(epsilon=5, delta=1e-6), ledger=":memory:")
+@pytest.mark.parametrize("open_engine", ENGINES[:1])
+def test_a_session_on_postgres_synthesizes_both_tables(open_engine: Callable[[Tables], Engine]) -> None:
+    people = dp.open(
+        open_engine(distinct_tables(1)), budget=dp.Budget(epsilon=5, delta=1e-6), ledger=":memory:"
+    )
     pair = people.synthesize(20, epsilon=1, child=CHILD, method="mst")
     assert isinstance(pair, SyntheticPair)
     assert pair.parents.num_rows == 20

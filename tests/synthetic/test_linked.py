@@ -9,25 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
-from typer.testing import CliRunner
 
 import discreet as dp
 from discreet import Bounds, Categories, Public, accounting
 from discreet._public import Neighbors, Related, Unit
 from discreet._registry import from_json, to_json
-from discreet.app.cli import app
 from discreet.mechanisms import ExponentialMechanism, IntegerGaussian
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import ChildTable, Domain, DomainColumn, LinkedSynthesis, SyntheticPair, open_copy
 from discreet.synthetic import linked as room
-from discreet.synthetic.counting import count
-from discreet.synthetic.evidence import sample_given
-from discreet.synthetic.linked import cells_of
+from discreet.synthetic.counting import count_domain_cells
+from discreet.synthetic.evidence import sample_conditional
+from discreet.synthetic.linked import count_linked_cells
 from discreet.synthetic.methods import METHODS
-from discreet.synthetic.rows import conditioned
+from discreet.synthetic.rows import condition
 from discreet.tables import Engine, connect
 
 VISITS = Related(
@@ -55,7 +51,7 @@ PUBLIC = public_of()
 CHILD = ChildTable(name="visits", rows_per_unit=3)
 
 
-def drawn(units: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
+def clinic_tables(units: int, seed: int = 0) -> tuple[dict[str, Any], dict[str, Any]]:
     """Women have two visits to the doctor that cost little, men one to the emergency room that costs much."""
     random = np.random.default_rng(seed)
     women = random.random(units) < 0.5
@@ -71,8 +67,8 @@ def engine(people: dict[str, Any], visits: dict[str, Any], public: Public = PUBL
     return connect(people, public, related={"visits": visits})
 
 
-def built(method: str = "mst", rho: Any = 1, public: Public = PUBLIC) -> LinkedSynthesis:
-    domains = room._domains(public, CHILD, None, {"age": 4}, {})
+def build_method(method: str = "mst", rho: Any = 1, public: Public = PUBLIC) -> LinkedSynthesis:
+    domains = room._flat_domains(public, CHILD, None, {"age": 4}, {})
     parts = [
         METHODS[method](public=facts, domain=domain, rho=rho, rows_per_unit=rows)
         for facts, domain, rows in (
@@ -83,7 +79,7 @@ def built(method: str = "mst", rho: Any = 1, public: Public = PUBLIC) -> LinkedS
     return LinkedSynthesis(public=public, child="visits", parents=parts[0], children=parts[1])
 
 
-def hostile(seed: int) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
+def hostile_tables(seed: int) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     """Units with many rows in either table, without a row in one, twice the same row, NULLs everywhere."""
     random = np.random.default_rng(seed)
     ids = [*random.integers(0, 6, 12).tolist(), None]
@@ -101,37 +97,37 @@ def hostile(seed: int) -> tuple[dict[str, list[Any]], dict[str, list[Any]]]:
     return people, visits
 
 
-def without(table: dict[str, list[Any]], key: str, unit: int) -> dict[str, list[Any]]:
-    kept = [i for i, one in enumerate(table[key]) if one != unit]
-    return {name: [column[i] for i in kept] for name, column in table.items()}
+def without_unit(table: dict[str, list[Any]], key: str, unit: int) -> dict[str, list[Any]]:
+    rows_left = [i for i, one in enumerate(table[key]) if one != unit]
+    return {name: [column[i] for i in rows_left] for name, column in table.items()}
 
 
 @pytest.mark.parametrize("seed", range(4))
 def test_one_unit_moves_parents_by_one_row_and_children_by_no_more_than_the_bound(seed: int) -> None:
     """Every unit of a hostile pair of tables is taken out of both, under the same key."""
-    method = built()
-    people, visits = hostile(seed)
-    full = cells_of(method, engine(people, visits), SeededEntropy(seed))
-    most = [0, 0]
+    method = build_method()
+    people, visits = hostile_tables(seed)
+    full = count_linked_cells(method, engine(people, visits), SeededEntropy(seed))
+    largest = [0, 0]
     for unit in range(8):
-        less = cells_of(
+        smaller = count_linked_cells(
             method,
-            engine(without(people, "id", unit), without(visits, "who", unit)),
+            engine(without_unit(people, "id", unit), without_unit(visits, "who", unit)),
             SeededEntropy(seed),
         )
-        for k, (a, b) in enumerate(zip(full, less, strict=True)):
+        for k, (a, b) in enumerate(zip(full, smaller, strict=True)):
             every = list(range(len(a.sizes)))
-            moved = int(np.abs(a.table(every) - b.table(every)).sum())
-            assert moved <= (1, 3)[k]
-            most[k] = max(most[k], moved)
-    assert most == [1, 3]
+            change = int(np.abs(a.table(every) - b.table(every)).sum())
+            assert change <= (1, 3)[k]
+            largest[k] = max(largest[k], change)
+    assert largest == [1, 3]
 
 
 def test_each_method_is_priced_for_what_a_unit_moves_under_each_relation() -> None:
     for relation, factor in (("add_remove", 1), ("replace", 2)):
-        method = built(public=public_of(relation))
-        assert method.parents.moved.l2_squared == factor
-        assert method.children.moved.l2_squared == 9 * factor
+        method = build_method(public=public_of(relation))
+        assert method.parents.count_sensitivity.l2_squared == factor
+        assert method.children.count_sensitivity.l2_squared == 9 * factor
         assert method.event == accounting.compose([method.parents.event, method.children.event])
 
 
@@ -152,15 +148,15 @@ def test_what_is_drawn_costs_no_more_than_the_composed_price(
 
     monkeypatch.setattr(IntegerGaussian, "__call__", noise)
     monkeypatch.setattr(ExponentialMechanism, "pick", choose)
-    method = built(name, Fraction(1, 10))
-    method(engine(*drawn(200)), entropy=SeededEntropy(1))
+    method = build_method(name, Fraction(1, 10))
+    method(engine(*clinic_tables(200)), entropy=SeededEntropy(1))
     assert Fraction(19, 100) <= sum(spent) <= Fraction(2, 10)
     assert float(sum(spent)) <= accounting.zcdp(method.event)[0] * (1 + 1e-12)
 
 
 @pytest.fixture(scope="module")
 def people() -> Any:
-    rows, visits = drawn(3000)
+    rows, visits = clinic_tables(3000)
     return dp.open(
         rows,
         schema=PUBLIC,
@@ -233,22 +229,22 @@ def test_the_default_number_of_units_is_a_noisy_total(people: Any) -> None:
 
 
 def test_a_run_of_two_tables_goes_on_after_a_stop_and_costs_no_more(tmp_path: Path) -> None:
-    rows, visits = drawn(200)
+    rows, visits = clinic_tables(200)
     budget = dp.Budget(epsilon=5, delta=1e-6)
     people = dp.open(
         rows, schema=PUBLIC, related={"visits": visits}, budget=budget, ledger=tmp_path / "l.ledger"
     )
-    seen: list[Any] = []
+    reported: list[Any] = []
 
     def stop(facts: Any) -> None:
-        seen.append(facts)
-        if len(seen) == 4:
+        reported.append(facts)
+        if len(reported) == 4:
             raise KeyError("the light went out")
 
     terms: dict[str, Any] = {"epsilon": 1, "child": CHILD, "method": "mst", "checkpoint": tmp_path / "run"}
     with pytest.raises(KeyError):
         people.synthesize(50, progress=stop, **terms)
-    assert seen[-1]["steps"] == 6
+    assert reported[-1]["steps"] == 6
     spent = people.spent
     assert isinstance(people.synthesize(50, resume=True, **terms), SyntheticPair)
     assert people.spent == spent
@@ -258,8 +254,8 @@ def test_a_run_of_two_tables_goes_on_after_a_stop_and_costs_no_more(tmp_path: Pa
 def test_lost_steps_are_counted_in_the_table_that_they_belong_to(
     done: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    method = built("aim", Fraction(1, 10))
-    source = engine(*drawn(60))
+    method = build_method("aim", Fraction(1, 10))
+    source = engine(*clinic_tables(60))
     run = method.start(source, entropy=SeededEntropy(1))
     run.state.steps = run.taken = done
     raw = run.dump()
@@ -274,14 +270,14 @@ def test_lost_steps_are_counted_in_the_table_that_they_belong_to(
 
 
 def test_descriptions_are_complete() -> None:
-    method = built()
+    method = build_method()
     assert from_json(json.loads(json.dumps(to_json(method)))) == method
-    fitted = method(engine(*drawn(50)), entropy=SeededEntropy(1)).value
+    fitted = method(engine(*clinic_tables(50)), entropy=SeededEntropy(1)).value
     assert from_json(json.loads(json.dumps(to_json(fitted)))) == fitted
 
 
 def test_methods_for_other_tables_or_more_rows_are_refused() -> None:
-    method = built()
+    method = build_method()
     number = DomainColumn(column="visits.rows", edges=(0, 2, 4), missing=False)
     coarse = Domain(columns=(*method.parents.domain.columns[:-1], number))
     for wrong in (
@@ -326,7 +322,7 @@ def test_bad_child_tables_are_refused(wrong: dict[str, Any]) -> None:
 
 
 def test_keys_of_two_kinds_are_refused_before_the_charge() -> None:
-    rows, visits = drawn(20)
+    rows, visits = clinic_tables(20)
     visits["who"] = np.array([str(w) for w in visits["who"]])
     people = dp.open(
         rows,
@@ -341,10 +337,10 @@ def test_keys_of_two_kinds_are_refused_before_the_charge() -> None:
 
 
 def test_empty_tables_have_copies_too() -> None:
-    rows, visits = drawn(1)
+    rows, visits = clinic_tables(1)
     none = [{name: column[:0] for name, column in table.items()} for table in (rows, visits)]
     for source in (engine(*none), engine(rows, none[1]), engine(none[0], visits)):
-        method = built("mst", Fraction(1, 2))
+        method = build_method("mst", Fraction(1, 2))
         pair = SyntheticPair.of(method(source, entropy=SeededEntropy(2)).value, method.event, rows=5, seed=1)
         assert pair.parents.num_rows == 5
         assert set(pair.children["who"].to_pylist()) <= set(range(1, 6))
@@ -353,17 +349,17 @@ def test_empty_tables_have_copies_too() -> None:
 def test_rows_drawn_given_codes_follow_the_conditional_law() -> None:
     """Against the model conditioned by the other route, for every combination of what is given: 4,000 draws each, so
     that 0.06 off is a false alarm in a million or less for each share (Hoeffding: 2 exp(-2 n t^2) = 6e-13)."""
-    method = built("aim", 5)
+    method = build_method("aim", 5)
     pair = SyntheticPair.of(
-        method(engine(*drawn(500)), entropy=SeededEntropy(3)).value, method.event, rows=5, seed=1
+        method(engine(*clinic_tables(500)), entropy=SeededEntropy(3)).value, method.event, rows=5, seed=1
     )
-    from discreet.synthetic.generation import estimate
+    from discreet.synthetic.generation import fit_model
 
-    model = estimate(pair.fitted.children, passes=200)
+    model = fit_model(pair.fitted.children, iterations=200)
     for first in range(3):
         given = {0: first, 2: 1}
-        truth = conditioned(model, given)
-        columns = sample_given(
+        truth = condition(model, given)
+        columns = sample_conditional(
             model, {a: np.full(4000, code) for a, code in given.items()}, np.random.default_rng(first)
         )
         assert (columns[0] == first).all()
@@ -371,47 +367,6 @@ def test_rows_drawn_given_codes_follow_the_conditional_law() -> None:
             shares = np.bincount(columns[a], minlength=model.tree.sizes[a]) / 4000
             expected = truth.project([a]) / truth.total
             assert np.abs(shares - expected).max() < 0.06
-
-
-def test_the_shell_copies_two_tables_into_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    rows, visits = drawn(200)
-    pq.write_table(pa.table(rows), "people.parquet")
-    pq.write_table(pa.table(visits), "visits.parquet")
-    Path("people.parquet.schema.toml").write_text(
-        'table = "people"\n[unit]\ncolumn = "id"\n'
-        '[columns.sex]\ntype = "categories"\nvalues = ["f", "m"]\n'
-        '[tables.visits]\ndata = "visits.parquet"\nprivate = true\nunit = "who"\n'
-        '[tables.visits.columns.kind]\ntype = "categories"\nvalues = ["er", "gp"]\n'
-        '[tables.visits.columns.cost]\ntype = "number"\nlower = 0\nupper = 20\n'
-    )
-    runner = CliRunner()
-
-    def run(*words: str) -> Any:
-        return runner.invoke(app, list(words))
-
-    assert run("init", "people.parquet", "--epsilon", "4", "--delta", "1e-6").exit_code == 0
-    words = [
-        "synth",
-        "people.parquet",
-        "-e",
-        "2",
-        "--child",
-        "visits",
-        "--rows-per-unit",
-        "2",
-        "--method",
-        "mst",
-    ]
-    refused = run(*words, "-o", "copy.parquet")
-    assert refused.exit_code != 0
-    bins = ("--bins", "visits.cost=0,5,20")
-    done = run(*words, *bins, "-o", "copies", "--rows", "30", "--json")
-    assert done.exit_code == 0, (done.output, done.exception)
-    assert json.loads(done.stdout)["child"]["table"] == "visits"
-    assert "visits.cost" in json.loads(done.stdout)["child"]["columns"]
-    assert pq.read_table("copies/people.parquet").column_names == ["id", "sex"]
-    assert set(pq.read_table("copies/visits.parquet")["who"].to_pylist()) <= set(range(1, 31))
 
 
 @pytest.mark.parametrize(
@@ -433,7 +388,9 @@ def test_no_name_of_a_table_or_column_is_taken_for_one_of_ours(first: str, secon
     more = {"k": [1, 1, 3, 9], "c0": [0, 1, 2, 3], "n": [3, 4, 5, 6]}
     child = ChildTable(name=second, rows_per_unit=2)
     method = LinkedSynthesis.for_privacy(public, child, epsilon=1, delta=1e-6, method="independent")
-    parents, children = cells_of(method, connect(rows, public, related={second: more}), SeededEntropy(1))
+    parents, children = count_linked_cells(
+        method, connect(rows, public, related={second: more}), SeededEntropy(1)
+    )
     # NULL is the eleventh code; unit 9 has no row of the first table.
     assert [list(map(int, code)) for code in zip(*parents.codes, strict=True)] == [
         [5, 8, 0],
@@ -446,4 +403,9 @@ def test_no_name_of_a_table_or_column_is_taken_for_one_of_ours(first: str, secon
         (6, 9, 2, 5),
     ]
     flat = Domain(columns=method.parents.domain.columns[:-1])
-    assert count(connect(rows, public, related={second: more}), flat, 1, SeededEntropy(1)).counts.sum() == 3
+    assert (
+        count_domain_cells(
+            connect(rows, public, related={second: more}), flat, 1, SeededEntropy(1)
+        ).counts.sum()
+        == 3
+    )

@@ -8,10 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet.synthetic.estimation import Fit, NoisyTable, merged, mirror_descent, noisy_total
-from discreet.synthetic.junction import JunctionTree, cells_of, triangulated
-from discreet.synthetic.model import GraphicalModel, beliefs
-from discreet.synthetic.rows import conditioned, sample
+from discreet.synthetic.estimation import (
+    Fit,
+    NoisyTable,
+    combine_measurements,
+    estimate_total,
+    mirror_descent,
+)
+from discreet.synthetic.junction import JunctionTree, junction_tree_cells, triangulate
+from discreet.synthetic.model import GraphicalModel, propagate_beliefs
+from discreet.synthetic.rows import condition, sample
 
 SIZES = (3, 2, 4, 2, 3)
 GRAPHS = [
@@ -27,7 +33,7 @@ def model_and_joint(graph: list[Any], seed: int = 0, scale: float = 1.0) -> tupl
     random = np.random.default_rng(seed)
     tree = JunctionTree.of(SIZES, graph)
     potentials = [random.normal(0, scale, tree.shape(c)) for c in tree.cliques]
-    tables, log = beliefs(tree, potentials, 100.0)
+    tables, log = propagate_beliefs(tree, potentials, 100.0)
     joint = np.zeros(SIZES)
     for clique, potential in zip(tree.cliques, potentials, strict=True):
         joint = joint + potential.reshape([SIZES[a] if a in clique else 1 for a in range(len(SIZES))])
@@ -42,18 +48,18 @@ def model_and_joint(graph: list[Any], seed: int = 0, scale: float = 1.0) -> tupl
 def test_every_table_of_the_model_is_that_of_the_table_of_all_cells(graph: list[Any], scale: float) -> None:
     model, joint = model_and_joint(graph, scale=scale)
     for size in (1, 2, 3):
-        for wanted in itertools.permutations(range(5), size):
-            others = tuple(a for a in range(5) if a not in wanted)
-            expected = np.transpose(joint.sum(axis=others), np.argsort(np.argsort(wanted)))
-            assert np.allclose(model.project(wanted), expected, atol=1e-9)
+        for attributes in itertools.permutations(range(5), size):
+            others = tuple(a for a in range(5) if a not in attributes)
+            expected = np.transpose(joint.sum(axis=others), np.argsort(np.argsort(attributes)))
+            assert np.allclose(model.project(attributes), expected, atol=1e-9)
 
 
 @pytest.mark.parametrize("graph", GRAPHS)
 def test_a_junction_tree_holds_every_clique_and_keeps_each_attribute_connected(graph: list[Any]) -> None:
     tree = JunctionTree.of(SIZES, graph)
     assert all(tree.host(clique) is not None for clique in graph)
-    assert tree.cells == cells_of(SIZES, graph)
-    assert sorted(triangulated(SIZES, graph)) == sorted(tree.cliques)
+    assert tree.cells == junction_tree_cells(SIZES, graph)
+    assert sorted(triangulate(SIZES, graph)) == sorted(tree.cliques)
     for a in range(5):
         holding = {i for i, clique in enumerate(tree.cliques) if a in clique}
         joined = [i for i in holding if tree.parents[i] in holding and a in tree.separators[i]]
@@ -64,7 +70,7 @@ def test_exact_tables_are_fitted_exactly() -> None:
     _, joint = model_and_joint([(0, 1), (1, 2), (2, 3), (3, 4)], seed=3)
     cliques = [(0, 1), (1, 2), (2, 3), (3, 4)]
     tables = [NoisyTable(c, joint.sum(axis=tuple(a for a in range(5) if a not in c)), 1.0) for c in cliques]
-    model = mirror_descent(Fit(SIZES, tables, 100.0), passes=2000).model
+    model = mirror_descent(Fit(SIZES, tables, 100.0), iterations=2000).model
     for table in tables:
         assert np.abs(model.project(table.clique) - table.values).max() < 0.05
     assert np.abs(model.project((0, 4)) - joint.sum(axis=(1, 2, 3))).max() < 0.1
@@ -73,24 +79,24 @@ def test_exact_tables_are_fitted_exactly() -> None:
 def test_tables_measured_twice_are_averaged_by_precision_and_the_total_has_the_least_variance() -> None:
     first = NoisyTable((0,), np.array([10.0, 20.0]), 1.0)
     second = NoisyTable((0,), np.array([16.0, 26.0]), 2.0)
-    (both,) = merged([first, second])
+    (both,) = combine_measurements([first, second])
     assert both.values.tolist() == [12.0, 22.0]
     assert both.variance == pytest.approx(2 / 3)
-    assert noisy_total([first, second]) == pytest.approx(34.0)
-    assert noisy_total([NoisyTable((0,), np.array([-5.0, -5.0]), 1.0)]) == 1.0
+    assert estimate_total([first, second]) == pytest.approx(34.0)
+    assert estimate_total([NoisyTable((0,), np.array([-5.0, -5.0]), 1.0)]) == 1.0
 
 
 def test_rows_have_the_tables_of_the_model_and_conditions_hold() -> None:
     model, joint = model_and_joint([(0, 1, 2), (2, 3, 4)], seed=5)
     rows = sample(model, 20_000, np.random.default_rng(1))
     for pair in itertools.combinations(range(5), 2):
-        got = np.zeros((SIZES[pair[0]], SIZES[pair[1]]))
-        np.add.at(got, (rows[pair[0]], rows[pair[1]]), 1 / 20_000)
+        shares = np.zeros((SIZES[pair[0]], SIZES[pair[1]]))
+        np.add.at(shares, (rows[pair[0]], rows[pair[1]]), 1 / 20_000)
         # Rounded column by column: far nearer than the 0.01 of independent draws within cliques.
-        assert 0.5 * np.abs(got - model.project(pair) / 100).sum() < 0.01
-    some = conditioned(model, {4: 1})
+        assert 0.5 * np.abs(shares - model.project(pair) / 100).sum() < 0.01
+    conditional = condition(model, {4: 1})
     expected = joint[..., 1].sum(axis=(1, 2, 3)) / joint[..., 1].sum()
-    assert np.allclose(some.project((0,)) / some.total, expected)
-    chosen = sample(model, 500, np.random.default_rng(2), {4: 1, 0: 2})
-    assert set(chosen[4]) == {1}
-    assert set(chosen[0]) == {2}
+    assert np.allclose(conditional.project((0,)) / conditional.total, expected)
+    conditional_rows = sample(model, 500, np.random.default_rng(2), {4: 1, 0: 2})
+    assert set(conditional_rows[4]) == {1}
+    assert set(conditional_rows[0]) == {2}

@@ -46,16 +46,16 @@ class Replay:
         self.exact: list[tuple[Any, Any]] = []
         self.place: int | None = None
         # Of its own, so that what a method itself draws (the key, a first column) is the same in both runs.
-        own = SeededEntropy(7)
+        entropy_of_replay = SeededEntropy(7)
         add, pick = IntegerGaussian.__call__, ExponentialMechanism.pick
 
         def noise(this: Any, values: Any, /, *, entropy: Any) -> Any:
             self.exact.append((np.array(values), this))
-            return self._next(lambda: add(this, values, entropy=own))
+            return self._next(lambda: add(this, values, entropy=entropy_of_replay))
 
         def choose(this: Any, scores: Any, entropy: Any) -> Any:
             self.exact.append((np.array(scores), this))
-            return self._next(lambda: pick(this, scores, own))
+            return self._next(lambda: pick(this, scores, entropy_of_replay))
 
         monkeypatch.setattr(IntegerGaussian, "__call__", noise)
         monkeypatch.setattr(ExponentialMechanism, "pick", choose)
@@ -117,12 +117,12 @@ def test_a_unit_moves_no_count_and_no_score_by_more_than_the_price_says(
     largest = 0.0
     for (mine, priced), (theirs, same) in zip(before, after, strict=True):
         assert priced == same
-        apart = np.abs(mine.astype(object) - theirs.astype(object))
+        change = np.abs(mine.astype(object) - theirs.astype(object))
         if isinstance(priced, IntegerGaussian):
-            assert (apart**2).sum() <= priced.l2_squared
-            assert apart.sum() <= method.moved.l1
-            largest = max(largest, float((apart**2).sum() / priced.l2_squared))
+            assert (change**2).sum() <= priced.l2_squared
+            assert change.sum() <= method.count_sensitivity.l1
+            largest = max(largest, float((change**2).sum() / priced.l2_squared))
         else:
-            assert apart.max() <= priced.sensitivity
+            assert change.max() <= priced.sensitivity
     # The bound is not idle: rows of a unit that fall into one cell reach a good part of it.
     assert largest > 0.3

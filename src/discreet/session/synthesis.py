@@ -12,7 +12,7 @@ from .._errors import InvalidInput
 from .._require import Real
 from ..curator import segments
 from ..synthetic import methods
-from ..synthetic.arguments import instance, method_options, rows_and_seed
+from ..synthetic.arguments import check_instance, check_method_options, check_rows_and_seed
 from ..synthetic.copy import SyntheticCopy
 from ..synthetic.counting import rows_per_unit as bounded_rows
 from ..synthetic.domain import Domain
@@ -43,7 +43,7 @@ class SynthesisTerms:
     def mechanism(self, session: Models) -> Any:
         """Return the priced method; nothing is read."""
         public = session.public
-        options = method_options(self.options)
+        options = check_method_options(self.options)
         if self.child is not None:
             return self._linked_mechanism(session, public, options)
         domain = Domain.of(public, self.columns, bins=self.bins, missing=self.missing)
@@ -103,7 +103,7 @@ def synthesize(
     fresh: bool,
 ) -> SyntheticCopy | SyntheticPair:
     """Pay for a synthesis, or find it in the ledger, and return its copy."""
-    rows_and_seed(rows, seed)
+    check_rows_and_seed(rows, seed)
     _require.flag(resume=resume, fresh=fresh)
     if progress is not None and not callable(progress):
         raise _require.fail("progress", progress, "a function of public facts")
@@ -140,7 +140,7 @@ def compare_copy(
     session: Models, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
 ) -> Release:
     """Ask, for a price, how far the tables by two columns of a copy are from the data's, on average."""
-    instance(SyntheticCopy, copy=copy)
+    check_instance(SyntheticCopy, copy=copy)
     mechanism = CopyDistance(
         public=session.public,
         fitted=copy.fitted,

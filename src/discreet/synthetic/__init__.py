@@ -6,7 +6,7 @@ Everything after the noise is post-processing: a copy may be asked, shared and j
 
 from .aim import AIM
 from .baselines import MWEM
-from .comparison import Comparison, compared
+from .comparison import Comparison, compare
 from .constraints import Constraint
 from .copy import OpenedCopy, OpenedPair, SyntheticAnswer, SyntheticCopy, open_copy
 from .counting import MarginalCounts
@@ -41,6 +41,6 @@ __all__ = [
     "SyntheticAnswer",
     "SyntheticCopy",
     "SyntheticPair",
-    "compared",
+    "compare",
     "open_copy",
 ]

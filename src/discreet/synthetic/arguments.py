@@ -1,4 +1,5 @@
-"""Checks of arguments that the whole room shares: every refusal is a `DiscreetError`, before any charge."""
+"""Checks of arguments that all modules of the room share: every refusal is a `DiscreetError`, before any
+charge."""
 
 from __future__ import annotations
 
@@ -11,18 +12,18 @@ from .. import _require
 from .._errors import InvalidInput
 
 # Rows that are drawn at once, at most: 8 GB for each column. A noisy total can be larger, of a tiny budget.
-MOST_ROWS_DRAWN = 10**9
+MAX_DRAWN_ROWS = 10**9
 
-_OF_SYNTHESIZE = {
+_SYNTHESIZE_ARGUMENTS = {
     *("epsilon", "delta", "method", "columns", "bins", "missing"),
     *("rows_per_unit", "constraints", "child", "options"),
 }
-# What a session gives to a method by itself.
-_OF_NOBODY = {"public", "domain", "name", "rho"}
+# Arguments that a session itself passes to a method.
+_RESERVED_ARGUMENTS = {"public", "domain", "name", "rho"}
 
 
-def mapping(**named: Any) -> dict[str, Any]:
-    """Return the argument as a dictionary with texts as keys; nothing given is an empty one."""
+def check_mapping(**named: Any) -> dict[str, Any]:
+    """Return the argument as a dictionary with texts as keys, an empty one for None."""
     ((name, value),) = named.items()
     if value is None:
         return {}
@@ -31,46 +32,49 @@ def mapping(**named: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def method_options(options: Any) -> dict[str, Any]:
-    """Return the options of a method's own; what is an option of every synthesis is refused there."""
-    named = mapping(options=options)
-    if own := sorted(_OF_SYNTHESIZE & set(named)):
+def check_method_options(options: Any) -> dict[str, Any]:
+    """Return the options that only one method has; arguments of `synthesize` itself are refused."""
+    named = check_mapping(options=options)
+    if misplaced := sorted(_SYNTHESIZE_ARGUMENTS & set(named)):
         raise InvalidInput(
-            f"{own[0]} is an option of synthesize itself: synthesize({own[0]}=...). Nothing was charged."
+            f"{misplaced[0]} is an option of synthesize itself: synthesize({misplaced[0]}=...). Nothing was "
+            f"charged."
         )
-    if own := sorted(_OF_NOBODY & set(named)):
-        raise InvalidInput(f"no method has the option {own[0]!r}. Nothing was charged.")
+    if reserved := sorted(_RESERVED_ARGUMENTS & set(named)):
+        raise InvalidInput(f"no method has the option {reserved[0]!r}. Nothing was charged.")
     return named
 
 
-def instance(kind: type, **named: Any) -> None:
-    """Refuse what is not of a class, by the class's name."""
+def check_instance(kind: type, **named: Any) -> None:
+    """Refuse values that are not instances of a class."""
     for name, value in named.items():
         if not isinstance(value, kind):
             raise _require.fail(name, type(value).__name__, f"a {kind.__name__}")
 
 
-def priced(epsilon: Any) -> None:
-    """Check an epsilon: positive, and of a size for which prices can be computed."""
+def check_epsilon(epsilon: Any) -> None:
+    """Refuse an epsilon that is not positive, or of a size for which no price can be computed."""
     _require.positive(epsilon=epsilon)
     if not 1e-9 <= _require.float_or_inf(epsilon) <= 1e6:
         raise _require.fail("epsilon", epsilon, "between 1e-9 and 1e6")
 
 
-def rows_and_seed(rows: Any, seed: Any) -> None:
-    """Check how many rows to draw, and by which seed; either may be left out."""
+def check_rows_and_seed(rows: Any, seed: Any) -> None:
+    """Refuse a number of rows that cannot be drawn, and a seed that is none; either may be None."""
     if rows is not None:
         _require.integer(rows=rows, at_least=1)
-        if rows > MOST_ROWS_DRAWN:
-            raise _require.fail("rows", rows, f"at most {MOST_ROWS_DRAWN:,}")
+        if rows > MAX_DRAWN_ROWS:
+            raise _require.fail("rows", rows, f"at most {MAX_DRAWN_ROWS:,}")
     if seed is not None:
         _require.integer(seed=seed, at_least=0)
 
 
-def writable(path: Any, *, overwrite: bool) -> Path:
-    """Return the path of a file to write; refused where its folder is missing, it is a folder itself, or it
-    is there already (a copy bears the name of the table that it was made from) and nobody said
-    `overwrite`."""
+def check_writable(path: Any, *, overwrite: bool) -> Path:
+    """Return the path of a file to write.
+
+    Refused where its folder is missing, where it is a folder itself, and, without `overwrite`, where the file
+    exists: a copy bears the name of the table that it was made from, and must not replace that by accident.
+    """
     _require.flag(overwrite=overwrite)
     if not isinstance(path, str | os.PathLike) or not str(path) or "\0" in str(path):
         raise _require.fail("path", path, "the name of a file")

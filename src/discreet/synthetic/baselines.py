@@ -14,25 +14,27 @@ from ..accounting import Event, compose
 from ..mechanisms import ExponentialMechanism, IntegerGaussian
 from ..sampling import Entropy
 from .counting import Cells
-from .estimation import Fit, mirror_descent, noisy_total
-from .junction import Clique, cells_of
-from .marginal_trees import pairs_of
+from .estimation import Fit, estimate_total, mirror_descent
+from .junction import Clique, junction_tree_cells
+from .marginal_trees import all_pairs
 from .model import GraphicalModel
 from .synthesizer import GRID, State, Synthesizer
 
-_PASSES = 100
+# Iterations of mirror descent after each round, as in AIM: more cost time and no privacy.
+_ITERATIONS = 50
+# Of rho, the part for one-way marginals, which tell the number of rows; not tuned.
+_ONE_WAY_SHARE = Fraction(1, 10)
 
 
 @described("synthetic.MWEM")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MWEM(Synthesizer):
-    """Hardt, Ligett & McSherry 2012 (arXiv:1012.4763) over a graphical model, as in McKenna, Sheldon &
-    Miklau 2019
-    (arXiv:1901.09136): `rounds` times the pair of columns that the model gets most wrong is chosen and
-    measured.
+    """Selects and measures, `rounds` times, the pair of columns that the model gets most wrong (Hardt, Ligett
+    & McSherry 2012, arXiv:1012.4763, over a graphical model as in McKenna, Sheldon & Miklau 2019,
+    arXiv:1901.09136).
 
-    The score is the l1 distance less the number of cells, as there. Columns are first measured alone for a
-    tenth of rho, so that the total is known; each round halves what it gets between choice and table. A pair
+    The score is the l1 distance less the number of cells, as there. One-way marginals are measured first for
+    a tenth of rho, so that the total is known; each round halves its price between choice and table. A pair
     is open if the junction tree with it has at most `cells` cells.
 
     Guarantee: the event, fixed beforehand.
@@ -43,31 +45,31 @@ class MWEM(Synthesizer):
     rounds: int = 10
     cells: int = 1 << 16
 
-    def _check(self) -> None:
+    def _check_options(self) -> None:
         _require.integer(rounds=self.rounds, at_least=1)
         _require.integer(cells=self.cells, at_least=1)
 
     @property
-    def _round(self) -> Fraction:
-        return self.exact_rho * Fraction(9, 10) / self.rounds
+    def _round_price(self) -> Fraction:
+        return self.exact_rho * (1 - _ONE_WAY_SHARE) / self.rounds
 
     @property
-    def _first(self) -> IntegerGaussian:
-        return self.noise(self.exact_rho / (10 * len(self.domain.columns)))
+    def _noise_of_columns(self) -> IntegerGaussian:
+        return self.noise(self.exact_rho * _ONE_WAY_SHARE / len(self.domain.columns))
 
     @property
     def _choice(self) -> ExponentialMechanism:
-        return self.chooser(self._round / 2, GRID * int(self.moved.l1 or 0))
+        return self.chooser(self._round_price / 2, GRID * int(self.count_sensitivity.l1 or 0))
 
     @property
-    def _noise(self) -> IntegerGaussian:
-        return self.noise(self._round / 2)
+    def _noise_of_pairs(self) -> IntegerGaussian:
+        return self.noise(self._round_price / 2)
 
     @property
     def event(self) -> Event:
-        columns = self._first.event.repeated(len(self.domain.columns))
-        rounds = [self._choice.event.repeated(self.rounds), self._noise.event.repeated(self.rounds)]
-        return compose([columns, *rounds])
+        columns = self._noise_of_columns.event.repeated(len(self.domain.columns))
+        choices, pairs = (part.event.repeated(self.rounds) for part in (self._choice, self._noise_of_pairs))
+        return compose([columns, choices, pairs])
 
     @property
     def length(self) -> int:
@@ -75,32 +77,33 @@ class MWEM(Synthesizer):
 
     def advance(self, state: State, cells: Cells, taken: int, entropy: Entropy) -> None:
         if taken == 0:
-            for a in range(len(cells.sizes)):
-                self.measure(state, cells, (a,), self._first, entropy)
+            for column in range(len(cells.sizes)):
+                self.measure(state, cells, (column,), self._noise_of_columns, entropy)
             return
-        model = self._model(state)
-        candidates = self._open(state)
+        model = self._fit(state)
+        candidates = self._candidates(state)
         scores = [self._score(cells, model, clique) for clique in candidates]
         clique = candidates[self._choice.pick(np.array(scores, dtype=np.int64), entropy)]
-        self.measure(state, cells, clique, self._noise, entropy)
+        self.measure(state, cells, clique, self._noise_of_pairs, entropy)
         state.choices.append(clique)
 
     def _score(self, cells: Cells, model: GraphicalModel, clique: Clique) -> int:
         table = cells.table(clique)
         return self.distance(table, model.project(clique)) - GRID * table.size
 
-    def _open(self, state: State) -> list[Clique]:
+    def _candidates(self, state: State) -> list[Clique]:
+        """Return the pairs with which the junction tree stays small enough."""
         columns = len(self.sizes)
-        all_pairs = pairs_of(columns) if columns > 1 else [(0,)]
-        measured = [t.clique for t in state.tables]
-        fitting = [p for p in all_pairs if cells_of(self.sizes, [*measured, p]) <= self.cells]
-        # Where nothing fits, a pair of small columns is measured again rather than nothing.
-        return fitting or [t.clique for t in state.tables]
+        pairs = all_pairs(columns) if columns > 1 else [(0,)]
+        measured = [table.clique for table in state.tables]
+        fitting = [pair for pair in pairs if junction_tree_cells(self.sizes, [*measured, pair]) <= self.cells]
+        # Where no pair fits, a table that the model holds is measured again: a single column, if a crash took
+        # all of them.
+        return fitting or measured or [(0,)]
 
-    def _model(self, state: State) -> GraphicalModel:
-        tables = [t.noisy(self.sizes) for t in state.tables]
-        fit = Fit(self.sizes, tables, noisy_total(tables) if tables else 1.0)
-        old = state.kept.get("parts")
-        estimate = mirror_descent(fit, begin=old, passes=_PASSES)
-        state.kept["parts"] = estimate.parts
+    def _fit(self, state: State) -> GraphicalModel:
+        tables = [table.noisy(self.sizes) for table in state.tables]
+        fit = Fit(self.sizes, tables, estimate_total(tables))
+        estimate = mirror_descent(fit, initial=state.cache.get("estimate"), iterations=_ITERATIONS)
+        state.cache["estimate"] = estimate
         return estimate.model

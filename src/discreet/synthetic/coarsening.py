@@ -1,6 +1,6 @@
-"""Codes of a column put together where few rows have them, by released counts alone.
+"""Groups of codes that few rows have, chosen by released counts alone.
 
-A table of many columns carries noise in each of its cells, also in those that hardly any row is in. Fewer
+A table by several columns carries noise in each of its cells, also in those that hardly any row is in. Fewer
 codes are fewer cells. What is lost is how rows of one group depend on other columns; within a group they get
 their codes back by the released shares.
 """
@@ -8,6 +8,7 @@ their codes back by the released shares.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,79 +19,87 @@ from .model import Floats
 Groups = tuple[int, ...]
 
 
-def grouped(values: Sequence[float] | Floats, least: float, *, ordered: bool, missing: bool) -> Groups:
-    """Return groups of codes with about `least` rows or more, by their noisy counts.
+def group_codes(counts: Sequence[float] | Floats, min_rows: float, *, ordered: bool, missing: bool) -> Groups:
+    """Return groups of codes with about `min_rows` rows or more, by their noisy counts.
 
     Neighbors are joined where codes are `ordered`, and codes that have enough rows by themselves stay alone;
     otherwise all rare codes become one group. With `missing`, the last code (NULL) has no neighbors.
 
-    >>> grouped([5, 2, 3, 90, 1, 1, 8], 9, ordered=True, missing=False)
+    >>> group_codes([5, 2, 3, 90, 1, 1, 8], 9, ordered=True, missing=False)
     (0, 0, 0, 1, 2, 2, 2)
-    >>> grouped([5, 2, 3, 90], 9, ordered=False, missing=False)
+    >>> group_codes([5, 2, 3, 90], 9, ordered=False, missing=False)
     (1, 1, 1, 0)
     """
-    counts = np.asarray(values, dtype=np.float64)
-    parts = _neighbors(counts, least, missing) if ordered else _rare_together(counts, least)
-    if len(parts) == len(counts):
+    noisy = np.asarray(counts, dtype=np.float64)
+    members = _group_neighbors(noisy, min_rows, missing) if ordered else _group_rare(noisy, min_rows)
+    if len(members) == len(noisy):
         return ()
-    out = np.zeros(len(counts), np.int64)
-    for number, codes in enumerate(parts):
-        out[codes] = number
-    return tuple(int(g) for g in out)
+    groups = np.zeros(len(noisy), np.int64)
+    for number, codes in enumerate(members):
+        groups[codes] = number
+    return tuple(int(number) for number in groups)
 
 
-def _rare_together(counts: Floats, least: float) -> list[list[int]]:
-    rare = [i for i, count in enumerate(counts) if count < least]
-    alone = [[i] for i, count in enumerate(counts) if count >= least]
-    return [*alone, rare] if rare else alone
+def _group_rare(counts: Floats, min_rows: float) -> list[list[int]]:
+    """Return one group for each frequent code, and one for all others."""
+    rare = [code for code, count in enumerate(counts) if count < min_rows]
+    frequent = [[code] for code, count in enumerate(counts) if count >= min_rows]
+    return [*frequent, rare] if rare else frequent
 
 
-def _neighbors(counts: Floats, least: float, missing: bool) -> list[list[int]]:
-    parts: list[list[int]] = []
-    sums: list[float] = []
-    open_sum = least
-    for i, count in enumerate(counts[: len(counts) - missing]):
-        # A new group begins after a full one, and at a code that needs no others.
-        if open_sum >= least or count >= least:
-            parts.append([])
-            sums.append(0.0)
-        parts[-1].append(i)
-        sums[-1] += float(count)
-        open_sum = sums[-1]
-    parts, sums = _joined(parts, sums, least)
+@dataclass(slots=True)
+class _Run:
+    """A run of neighboring codes, and how many rows they seem to have."""
+
+    codes: list[int]
+    rows: float = 0.0
+
+    def is_frequent_code(self, min_rows: float) -> bool:
+        return len(self.codes) == 1 and self.rows >= min_rows
+
+
+def _group_neighbors(counts: Floats, min_rows: float, missing: bool) -> list[list[int]]:
+    """Return runs of neighboring codes that have enough rows together."""
+    runs: list[_Run] = []
+    for code, count in enumerate(counts[: len(counts) - missing]):
+        # A new run begins after a full one, and at a code that needs no others.
+        if not runs or runs[-1].rows >= min_rows or count >= min_rows:
+            runs.append(_Run([]))
+        runs[-1].codes.append(code)
+        runs[-1].rows += float(count)
+    runs = _join_small(runs, min_rows)
+    members = [run.codes for run in runs]
     if missing:
-        last = len(counts) - 1
-        if counts[-1] >= least or not parts:
-            parts.append([last])
+        null = len(counts) - 1
+        if counts[-1] >= min_rows or not runs:
+            members.append([null])
         else:
-            parts[int(np.argmin(sums))].append(last)
-    return parts
+            members[int(np.argmin([run.rows for run in runs]))].append(null)
+    return members
 
 
-def _joined(parts: list[list[int]], sums: list[float], least: float) -> tuple[list[list[int]], list[float]]:
-    """Join a group that stayed too small to the group beside it, unless that is a single code with enough
-    rows of its own: the value of such a code (0 for a gain, 40 for hours) is worth keeping."""
-    out: list[list[int]] = []
-    out_sums: list[float] = []
-    for part, total in zip(parts, sums, strict=True):
-        few = total < least or (out_sums and out_sums[-1] < least)
-        atoms = (len(part) == 1 and total >= least) or (out and len(out[-1]) == 1 and out_sums[-1] >= least)
-        if out and few and not atoms:
-            out[-1].extend(part)
-            out_sums[-1] += total
+def _join_small(runs: Sequence[_Run], min_rows: float) -> list[_Run]:
+    """Join a run that stayed too small to the one before it, unless one of the two is a single frequent code:
+    the value of such a code (0 for a gain, 40 for hours) is worth keeping."""
+    joined: list[_Run] = []
+    for run in runs:
+        pair = [*joined[-1:], run]
+        small = any(member.rows < min_rows for member in pair)
+        if joined and small and not any(member.is_frequent_code(min_rows) for member in pair):
+            joined[-1].codes.extend(run.codes)
+            joined[-1].rows += run.rows
         else:
-            out.append(list(part))
-            out_sums.append(total)
-    return out, out_sums
+            joined.append(run)
+    return joined
 
 
-def sizes_of(groups: Sequence[Groups], sizes: Sequence[int]) -> tuple[int, ...]:
-    """Return the number of codes of each column after some were put together."""
+def grouped_sizes(groups: Sequence[Groups], sizes: Sequence[int]) -> tuple[int, ...]:
+    """Return the number of codes of each column after grouping."""
     if not groups:
         return tuple(sizes)
-    return tuple(max(g) + 1 if g else n for g, n in zip(groups, sizes, strict=True))
+    return tuple(max(group) + 1 if group else size for group, size in zip(groups, sizes, strict=True))
 
 
-def arrays(groups: Sequence[Groups], columns: int) -> list[NDArray[np.int64] | None]:
+def group_arrays(groups: Sequence[Groups], columns: int) -> list[NDArray[np.int64] | None]:
     """Return the groups as arrays, None for columns whose codes all stay alone."""
     return [np.array(g, dtype=np.int64) if g else None for g in groups] or [None] * columns

@@ -1,4 +1,4 @@
-"""A copy held against the data, in every way at once: NOT private, for the steward's eyes or for public data.
+"""A copy compared with the data, in many ways: NOT private, for the steward's eyes or for public data.
 
 Nothing here passes the curator, and nothing of it may be shown to anybody who may not see the data. What may
 be shown is paid for: `quality.CopyDistance`.
@@ -20,20 +20,23 @@ from .. import _require
 from .._errors import InvalidInput
 from ..sampling import Entropy
 from ..tables import Source
-from .arguments import instance
+from .arguments import check_instance
 from .copy import SyntheticCopy
-from .counting import Cells, count
+from .counting import Cells, count_domain_cells
 from .drawing import Drawing, Marginal, marginal
 from .junction import Clique
 
-# Rows that are compared one with another, at most: a sample of each.
-_NEAREST = 1000
-_TRIPLES = 200
+# Rows of the copy whose nearest real row is looked for, and ten times as many for the propensity score: a
+# sample, as both take time with rows times rows, or rows times codes.
+_MAX_NEAREST_ROWS = 1000
+_MAX_PROPENSITY_ROWS = 10_000
+# Triples are many: beyond this number a sample of them is compared.
+_MAX_TRIPLES = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How a copy compares with its data. Not private: computed from the rows, without noise.
+    """Says how a copy compares with its data. Not private: computed from the rows, without noise.
 
     `pairs`, `triples`: mean and largest total variation of tables by two and three columns. `direct`: the
     mean total variation that pairs would have if each were measured by itself with Gaussian noise of the same
@@ -55,7 +58,7 @@ class Comparison:
     marginals: tuple[Marginal, ...] = ()
 
     def plot(self) -> Drawing:
-        """Draw the total variation of every pair, and every column of the copy beside the data's. Not
+        """Draw the total variation of every pair, and every column of the copy beside that of the data. Not
         private."""
         columns = tuple(dict.fromkeys(name for pair in self.by_pair for name in pair))
         title = "NOT PRIVATE: total variation of pairs, computed from the data without noise"
@@ -84,11 +87,40 @@ class Comparison:
         return "\n".join(lines)
 
 
-def compared(
+def compare(
     copy: SyntheticCopy, source: Source, *, target: str | None = None, rho: float | None = None, seed: int = 0
 ) -> Comparison:
     """Compare a copy with the data it was made from, or with other rows of the same schema. Not private."""
-    instance(SyntheticCopy, copy=copy)
+    _check_arguments(copy, source, target, rho, seed)
+    random = np.random.default_rng(int(seed))
+    domain = copy.fitted.domain
+    data = count_domain_cells(source, domain, source.public.unit.rows or 1, Entropy())
+    if not data.counts.sum():
+        raise InvalidInput("the table is empty: there is nothing to compare with.")
+    synthetic = Cells(data.sizes, tuple(copy.codes), np.ones(copy.rows, np.int64))
+    real_rows = [np.repeat(code, data.counts) for code in data.codes]
+    pairs, triples = _cliques(len(data.sizes), random)
+    distances = [_total_variation(data, synthetic, pair) for pair in pairs]
+    names, sizes = copy.columns, data.sizes
+    codings = domain.codings(copy.public)
+    return Comparison(
+        pairs=_mean_and_largest(distances),
+        by_pair={(names[a], names[b]): d for (a, b), d in zip(pairs, distances, strict=True)},
+        marginals=tuple(marginal(c, data.table([a]), copy.codes[a]) for a, c in enumerate(codings)),
+        triples=_mean_and_largest([_total_variation(data, synthetic, t) for t in triples])
+        if triples
+        else None,
+        direct=None if rho is None else _direct_error(data, float(rho)),
+        propensity=_propensity(real_rows, copy.codes, sizes, random),
+        accuracy=None
+        if target is None
+        else _accuracies(real_rows, copy.codes, sizes, names.index(target), random),
+        nearest=_nearest(real_rows, copy.codes, random),
+    )
+
+
+def _check_arguments(copy: Any, source: Any, target: Any, rho: Any, seed: Any) -> None:
+    check_instance(SyntheticCopy, copy=copy)
     if not isinstance(source, Source):
         raise _require.fail("source", type(source).__name__, "a table, such as people.curator.source")
     if source.public.schema != copy.public.schema:
@@ -104,106 +136,96 @@ def compared(
         raise InvalidInput(
             f"{target!r} is no column of the copy.{_require.did_you_mean(target, copy.columns)}"
         )
-    random = np.random.default_rng(int(seed))
-    domain = copy.fitted.domain
-    cells = count(source, domain, source.public.unit.rows or 1, Entropy())
-    made = Cells(cells.sizes, tuple(copy.codes), np.ones(copy.rows, np.int64))
-    rows = [np.repeat(code, cells.counts) for code in cells.codes]
-    if not len(rows[0]):
-        raise InvalidInput("the table is empty: there is nothing to compare with.")
-    columns = range(len(cells.sizes))
-    triples = list(itertools.combinations(columns, 3))
-    if len(triples) > _TRIPLES:
-        triples = [triples[i] for i in random.choice(len(triples), _TRIPLES, replace=False)]
-    pairs = list(itertools.combinations(columns, 2))
-    codings = domain.codings(copy.public)
-    return Comparison(
-        pairs=_apart(cells, made, pairs),
-        by_pair={(copy.columns[a], copy.columns[b]): _apart(cells, made, [(a, b)])[0] for a, b in pairs},
-        marginals=tuple(marginal(c, cells.table([a]), copy.codes[a]) for a, c in enumerate(codings)),
-        triples=_apart(cells, made, triples) if triples else None,
-        direct=None if rho is None else _direct(cells, float(rho)),
-        propensity=_propensity(rows, copy.codes, cells.sizes, random),
-        accuracy=None
-        if target is None
-        else _accuracy(rows, copy.codes, cells.sizes, copy.columns.index(target), random),
-        nearest=_nearest(rows, copy.codes, random),
-    )
 
 
-def _apart(data: Cells, copy: Cells, cliques: Sequence[Clique]) -> tuple[float, float]:
-    distances = [
-        0.5 * float(np.abs(data.table(c) / data.counts.sum() - copy.table(c) / copy.counts.sum()).sum())
-        for c in cliques
-    ]
+def _cliques(columns: int, random: np.random.Generator) -> tuple[list[Clique], list[Clique]]:
+    """Return all pairs of columns, and all triples or a sample of them."""
+    pairs, triples = (list(itertools.combinations(range(columns), size)) for size in (2, 3))
+    if len(triples) > _MAX_TRIPLES:
+        triples = [triples[i] for i in random.choice(len(triples), _MAX_TRIPLES, replace=False)]
+    return pairs, triples
+
+
+def _total_variation(data: Cells, copy: Cells, clique: Clique) -> float:
+    shares = [cells.table(clique) / cells.counts.sum() for cells in (data, copy)]
+    return 0.5 * float(np.abs(shares[0] - shares[1]).sum())
+
+
+def _mean_and_largest(distances: Sequence[float]) -> tuple[float, float]:
     return float(np.mean(distances)), float(np.max(distances))
 
 
-def _direct(data: Cells, rho: float) -> float:
-    """Return the expected total variation of tables that share rho, each with its own Gaussian noise."""
+def _direct_error(data: Cells, rho: float) -> float:
+    """Return the expected total variation of all pairs that share rho, each with its own Gaussian noise."""
     pairs = list(itertools.combinations(range(len(data.sizes)), 2))
     deviation = math.sqrt(len(pairs) / (2 * rho))
-    each = [
-        0.5 * math.prod(data.sizes[a] for a in p) * deviation * math.sqrt(2 / math.pi) / data.counts.sum()
-        for p in pairs
-    ]
-    return float(np.mean(np.minimum(each, 1.0)))
+    noise = deviation * math.sqrt(2 / math.pi) / data.counts.sum()
+    errors = [0.5 * math.prod(data.sizes[a] for a in pair) * noise for pair in pairs]
+    return float(np.mean(np.minimum(errors, 1.0)))
 
 
 def _one_hot(rows: Sequence[Any], sizes: Sequence[int], skip: int | None = None) -> NDArray[np.float64]:
+    """Return rows of codes as indicators, without the column `skip`, and a constant."""
     blocks = [np.eye(n)[np.asarray(c)] for a, (c, n) in enumerate(zip(rows, sizes, strict=True)) if a != skip]
     return np.hstack([*blocks, np.ones((len(rows[0]), 1))])
 
 
-def _logistic(x: NDArray[np.float64], y: NDArray[Any]) -> NDArray[np.float64]:
-    """Weights of a logistic regression with a small ridge."""
+def _fit_logistic(x: NDArray[np.float64], y: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the weights of a logistic regression with a small ridge."""
 
-    def loss(w: Any) -> tuple[float, Any]:
-        z = x @ w
-        value = float(np.logaddexp(0, z).sum() - y @ z + w @ w / 2)
-        return value, x.T @ (1 / (1 + np.exp(-np.clip(z, -500, 500))) - y) + w
+    def loss_and_gradient(weights: Any) -> tuple[float, Any]:
+        margins = x @ weights
+        loss = float(np.logaddexp(0, margins).sum() - y @ margins + weights @ weights / 2)
+        return loss, x.T @ (_sigmoid(margins) - y) + weights
 
-    return np.asarray(minimize(loss, np.zeros(x.shape[1]), jac=True, method="L-BFGS-B").x)
+    start = np.zeros(x.shape[1])
+    return np.asarray(minimize(loss_and_gradient, start, jac=True, method="L-BFGS-B").x)
 
 
-def _sampled(rows: Sequence[Any], count_: int, random: np.random.Generator) -> list[Any]:
-    chosen = random.permutation(len(rows[0]))[:count_]
-    return [np.asarray(column)[chosen] for column in rows]
+def _sigmoid(margins: NDArray[Any]) -> NDArray[np.float64]:
+    return np.asarray(1 / (1 + np.exp(-np.clip(margins, -500, 500))))
+
+
+def _subsample(rows: Sequence[Any], size: int, random: np.random.Generator) -> list[Any]:
+    index = random.permutation(len(rows[0]))[:size]
+    return [np.asarray(column)[index] for column in rows]
 
 
 def _propensity(
     data: Sequence[Any], copy: Sequence[Any], sizes: Sequence[int], random: np.random.Generator
 ) -> float:
-    size = min(len(data[0]), len(copy[0]), 10 * _NEAREST)
-    real, made = _sampled(data, size, random), _sampled(copy, size, random)
-    x = np.vstack([_one_hot(real, sizes), _one_hot(made, sizes)])
+    """Return the mean squared distance from 1/2 of a classifier's probability that a row is synthetic."""
+    size = min(len(data[0]), len(copy[0]), _MAX_PROPENSITY_ROWS)
+    real, synthetic = _subsample(data, size, random), _subsample(copy, size, random)
+    x = np.vstack([_one_hot(real, sizes), _one_hot(synthetic, sizes)])
     y = np.repeat([0.0, 1.0], size)
-    chance = 1 / (1 + np.exp(-(x @ _logistic(x, y))))
-    return float(np.mean((chance - 0.5) ** 2))
+    return float(np.mean((_sigmoid(x @ _fit_logistic(x, y)) - 0.5) ** 2))
 
 
-def _accuracy(
+def _accuracies(
     data: Sequence[Any], copy: Sequence[Any], sizes: Sequence[int], target: int, random: np.random.Generator
 ) -> tuple[float, float]:
-    """Return one against the rest, trained on each and tested on the half of the data that neither saw as
-    rows."""
-    mixed = _sampled(data, len(data[0]), random)
-    half = len(mixed[0]) // 2
-    halves = [[c[:half] for c in mixed], [c[half:] for c in mixed]]
-    unseen = _one_hot(halves[1], sizes, target)
+    """Return the accuracies of classifiers for one column (one against the rest), trained on the copy and on
+    half of the data, both tested on the other half."""
+    shuffled = _subsample(data, len(data[0]), random)
+    half = len(shuffled[0]) // 2
+    train, test = [c[:half] for c in shuffled], [c[half:] for c in shuffled]
+    test_x = _one_hot(test, sizes, target)
     scores = []
-    for rows in (copy, halves[0]):
+    for rows in (copy, train):
         x = _one_hot(rows, sizes, target)
         margins = [
-            unseen @ _logistic(x, (np.asarray(rows[target]) == value).astype(np.float64))
-            for value in range(sizes[target])
+            test_x @ _fit_logistic(x, (np.asarray(rows[target]) == code).astype(np.float64))
+            for code in range(sizes[target])
         ]
-        scores.append(float(np.mean(np.argmax(margins, axis=0) == halves[1][target])))
+        scores.append(float(np.mean(np.argmax(margins, axis=0) == test[target])))
     return scores[0], scores[1]
 
 
 def _nearest(data: Sequence[Any], copy: Sequence[Any], random: np.random.Generator) -> tuple[float, float]:
-    made = np.stack(_sampled(copy, min(_NEAREST, len(copy[0])), random), axis=1)
+    """Return in how many columns a synthetic row differs from the nearest real one (median), and the share of
+    those that equal one."""
+    synthetic = np.stack(_subsample(copy, _MAX_NEAREST_ROWS, random), axis=1)
     real = np.unique(np.stack([np.asarray(c) for c in data], axis=1), axis=0)
-    least = np.array([(real != row).sum(axis=1).min() for row in made])
-    return float(np.median(least)), float(np.mean(least == 0))
+    differences = np.array([(real != row).sum(axis=1).min() for row in synthetic])
+    return float(np.median(differences)), float(np.mean(differences == 0))

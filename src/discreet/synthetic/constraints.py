@@ -21,23 +21,26 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Bounds, Dates, Public
 from .._registry import described
-from .domain import Domain, comparable_ends, values_of_numbers
+from .domain import Domain, comparable_bin_ends, to_values
 from .junction import Clique
-from .model import NEVER, Floats
+from .model import LOG_ZERO, Floats
 from .orders import ColumnOrder, draw_in_order
 
 if TYPE_CHECKING:
     from .synthesizer import Fitted
 
 _OPERATORS = {"<=": operator.le, ">=": operator.ge, "<": operator.lt, ">": operator.gt}
-_TRIES = 50
+# Times that numbers are drawn again within their bins, before they are drawn in the order of columns: enough
+# for all but bins that hardly overlap as they must.
+_MAX_REDRAWS = 50
+_ARROW_COMPARISONS = {"<=": "less_equal", ">=": "greater_equal", "<": "less", ">": "greater"}
 
 
 @described("synthetic.Constraint")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraint:
-    """`left` compared with `right`: two columns of numbers, or of dates. Rows in which one is missing are
-    free.
+    """States how `left` compares with `right`: two columns of numbers, or of dates. Rows in which one is
+    missing satisfy it.
 
     >>> str(Constraint.parse("age >= education_num"))
     'age >= education_num'
@@ -84,44 +87,46 @@ class Constraint:
                 f"the constraint '{self}' must compare two numbers, or two dates. Nothing was charged."
             )
 
-    def logs(self, public: Public, domain: Domain) -> tuple[Clique, Floats]:
-        """Return the pair of attributes in ascending order, and 0 for cells where it can hold, `NEVER` for
-        the
-        others."""
-        codings = {c.column: c for c in domain.codings(public)}
-        sides = [codings[self.left], codings[self.right]]
-        (low, high), (first, last) = (comparable_ends(side) for side in sides)
-        compare = _OPERATORS[self.comparison]
-        best, worst = (high, first) if self.comparison in (">", ">=") else (low, last)
-        table = np.zeros((sides[0].size, sides[1].size))
-        cells = compare(best[:, None], worst[None, :])
-        table[: len(best), : len(worst)] = np.where(cells, 0.0, NEVER)
-        places = (domain.names.index(self.left), domain.names.index(self.right))
-        if places[0] < places[1]:
-            return places, table
-        return (places[1], places[0]), np.ascontiguousarray(table.T)
+    def log_potential(self, public: Public, domain: Domain) -> tuple[Clique, Floats]:
+        """Return the pair of attributes in ascending order, and 0 for cells where the constraint can hold,
+        `LOG_ZERO` for the others."""
+        codings = {coding.column: coding for coding in domain.codings(public)}
+        left, right = codings[self.left], codings[self.right]
+        (left_low, left_high), (right_low, right_high) = comparable_bin_ends(left), comparable_bin_ends(right)
+        # A cell is possible if the ends of its two bins that suit the constraint best satisfy it.
+        ends = (left_high, right_low) if self.comparison in (">", ">=") else (left_low, right_high)
+        possible = _OPERATORS[self.comparison](ends[0][:, None], ends[1][None, :])
+        table = np.zeros((left.size, right.size))
+        table[: len(ends[0]), : len(ends[1])] = np.where(possible, 0.0, LOG_ZERO)
+        pair = (domain.names.index(self.left), domain.names.index(self.right))
+        if pair[0] < pair[1]:
+            return pair, table
+        return (pair[1], pair[0]), np.ascontiguousarray(table.T)
 
 
-def facts_of(fitted: Fitted) -> dict[Clique, Floats]:
+def constraint_potentials(fitted: Fitted) -> dict[Clique, Floats]:
     """Return the log-potentials of all constraints, by pair of attributes, in the codes of the model."""
-    facts: dict[Clique, Floats] = {}
+    potentials: dict[Clique, Floats] = {}
     for constraint in fitted.constraints:
-        pair, logs = constraint.logs(fitted.public, fitted.domain)
+        pair, table = constraint.log_potential(fitted.public, fitted.domain)
         for axis, a in enumerate(pair):
-            group = np.array(fitted.groups[a] if fitted.groups else ())
-            if group.size:
-                # A group is possible with what any of its codes is possible with.
-                merged = np.full(
-                    [int(group.max()) + 1 if k == axis else n for k, n in enumerate(logs.shape)], NEVER
-                )
-                moved, source = np.moveaxis(merged, axis, 0), np.moveaxis(logs, axis, 0)
-                np.maximum.at(moved, group, source)
-                logs = merged
-        facts[pair] = np.minimum(facts[pair], logs) if pair in facts else logs
-    return facts
+            if fitted.groups and fitted.groups[a]:
+                table = _potential_of_groups(table, axis, np.array(fitted.groups[a]))
+        potentials[pair] = np.minimum(potentials[pair], table) if pair in potentials else table
+    return potentials
 
 
-def repaired(table: pa.Table, fitted: Fitted, codes: Sequence[Any], random: np.random.Generator) -> pa.Table:
+def _potential_of_groups(table: Floats, axis: int, groups: Any) -> Floats:
+    """Return the table by groups of codes along one axis: a group can have what any of its codes can have."""
+    shape = [int(groups.max()) + 1 if k == axis else size for k, size in enumerate(table.shape)]
+    by_group = np.full(shape, LOG_ZERO)
+    np.maximum.at(np.moveaxis(by_group, axis, 0), groups, np.moveaxis(table, axis, 0))
+    return by_group
+
+
+def repair_rows(
+    table: pa.Table, fitted: Fitted, codes: Sequence[Any], random: np.random.Generator
+) -> pa.Table:
     """Draw numbers within bins again where they break a constraint, until all constraints hold in every row.
 
     First all columns concerned, some times, which leaves the draw uniform; then lower columns first. Rows
@@ -130,45 +135,44 @@ def repaired(table: pa.Table, fitted: Fitted, codes: Sequence[Any], random: np.r
     if not fitted.constraints:
         return table
     order = ColumnOrder(fitted.constraints)
-    own = {n: np.asarray(codes[fitted.domain.names.index(n)]) for n in order.columns}
-    for _ in range(_TRIES):
-        bad = _broken(table, fitted.constraints)
-        if not bad.any():
+    codes_by_name = {n: np.asarray(codes[fitted.domain.names.index(n)]) for n in order.columns}
+    for _ in range(_MAX_REDRAWS):
+        violating = _violations(table, fitted.constraints)
+        if not violating.any():
             return table
         for name in order.columns:
-            drawn = fitted.domain.decode_one(fitted.public, name, own[name], random)
-            table = _with(table, name, bad, drawn)
-    codings = {c.column: c for c in fitted.domain.codings(fitted.public) if c.column in own}
-    numbers, possible = draw_in_order(order, codings, own, random)
+            values = fitted.domain.decode_one(fitted.public, name, codes_by_name[name], random)
+            table = _replace_values(table, name, violating, values)
+    codings = {c.column: c for c in fitted.domain.codings(fitted.public) if c.column in codes_by_name}
+    numbers, possible = draw_in_order(order, codings, codes_by_name, random)
     for name in order.columns:
-        drawn = values_of_numbers(codings[name], numbers[name], np.isnan(numbers[name]))
-        table = _with(table, name, bad, drawn)
-    bad = _broken(table, fitted.constraints) | (bad & ~possible)
-    good = np.flatnonzero(~bad)
-    if not bad.any():
+        values = to_values(codings[name], numbers[name], np.isnan(numbers[name]))
+        table = _replace_values(table, name, violating, values)
+    violating = _violations(table, fitted.constraints) | (violating & ~possible)
+    if not violating.any():
         return table
-    if not len(good):
+    satisfying = np.flatnonzero(~violating)
+    if not len(satisfying):
         raise InvalidInput(
             "no row under these conditions satisfies the constraints. The copy itself is as it was: ask for "
             "other conditions, or for more rows."
         )
-    places = np.arange(len(bad))
-    places[bad] = random.choice(good, int(bad.sum()))
-    return table.take(pa.array(places))
+    rows = np.arange(len(violating))
+    rows[violating] = random.choice(satisfying, int(violating.sum()))
+    return table.take(pa.array(rows))
 
 
-def _with(table: pa.Table, name: str, bad: Any, drawn: pa.Array) -> pa.Table:
-    """Return the table with another column of this name in the bad rows."""
-    kept = pc.if_else(pa.array(bad), drawn, table.column(name).combine_chunks())
-    return table.set_column(table.column_names.index(name), name, kept)
+def _replace_values(table: pa.Table, name: str, rows: Any, values: pa.Array) -> pa.Table:
+    """Return the table with other values of a column in the rows of a mask."""
+    column = pc.if_else(pa.array(rows), values, table.column(name).combine_chunks())
+    return table.set_column(table.column_names.index(name), name, column)
 
 
-def _broken(table: pa.Table, constraints: Sequence[Constraint]) -> Any:
-    """Return which rows break a constraint; a missing value breaks none."""
-    bad = np.zeros(table.num_rows, bool)
-    names = {"<=": "less_equal", ">=": "greater_equal", "<": "less", ">": "greater"}
-    for one in constraints:
-        left, right = (table.column(n).combine_chunks() for n in (one.left, one.right))
-        holds = getattr(pc, names[one.comparison])(left, right)
-        bad |= ~np.asarray(pc.fill_null(holds, True))
-    return bad
+def _violations(table: pa.Table, constraints: Sequence[Constraint]) -> Any:
+    """Return a mask of the rows that violate a constraint; a missing value violates none."""
+    violating = np.zeros(table.num_rows, bool)
+    for constraint in constraints:
+        left, right = (table.column(name).combine_chunks() for name in (constraint.left, constraint.right))
+        holds = getattr(pc, _ARROW_COMPARISONS[constraint.comparison])(left, right)
+        violating |= ~np.asarray(pc.fill_null(holds, True))
+    return violating

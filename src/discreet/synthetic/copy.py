@@ -1,5 +1,4 @@
-"""A synthetic copy: rows drawn from a released model, which may be kept, shared and asked as often as one
-likes.
+"""A synthetic copy: rows drawn from a released model, which may be kept, shared and queried without limit.
 
 Everything here is post-processing of what was paid for. The copy says what it is: a card goes with it, and
 answers from it carry no interval around the truth.
@@ -26,13 +25,13 @@ from .._require import Real
 from ..accounting import Event
 from ..tables.cells import Coding
 from ..tables.engines.open_rows import ask_open_rows
-from .arguments import MOST_ROWS_DRAWN, instance, mapping, rows_and_seed, writable
-from .constraints import repaired
-from .domain import ends_of_bins, number_of
-from .estimation import noisy_total
-from .generation import estimate, noisy_tables, rows_of
+from .arguments import MAX_DRAWN_ROWS, check_instance, check_mapping, check_rows_and_seed, check_writable
+from .constraints import repair_rows
+from .domain import bin_ends, to_number
+from .estimation import estimate_total
+from .generation import fit_model, noisy_tables, sample_rows
 from .model import GraphicalModel
-from .quality import Report, promised
+from .quality import Report, bound_errors
 from .synthesizer import Fitted
 
 NOTE = (
@@ -43,7 +42,10 @@ NOTE = (
 
 @dataclass(frozen=True, eq=False)
 class SyntheticCopy:
-    """`rows` made-up rows (by default as many as the noisy total says), the same ones for the same `seed`."""
+    """Holds `rows` synthetic rows (by default as many as the noisy total), the same ones for the same `seed`.
+
+    `asked` is the epsilon and delta that the copy was asked for.
+    """
 
     fitted: Fitted
     event: Event
@@ -62,16 +64,17 @@ class SyntheticCopy:
         asked: tuple[Real, float] | None = None,
     ) -> SyntheticCopy:
         """Return the copy of a release. A seed that nobody gave is drawn, and kept in the card."""
-        instance(Fitted, fitted=fitted)
-        instance(Event, event=event)
-        rows_and_seed(rows, seed)
+        check_instance(Fitted, fitted=fitted)
+        check_instance(Event, event=event)
+        check_rows_and_seed(rows, seed)
         if asked is not None:
-            epsilon, delta = pair_of_numbers(asked)
+            epsilon, delta = check_privacy_parameters(asked)
             asked = (epsilon, float(delta))
-        chosen = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
-        copy = cls(fitted, event, 0, chosen, asked)
-        default = min(MOST_ROWS_DRAWN, max(1, round(copy.total)))
-        return replace(copy, rows=default if rows is None else int(rows))
+        if seed is None:
+            seed = int(np.random.SeedSequence().generate_state(1)[0])
+        copy = cls(fitted, event, 0, int(seed), asked)
+        noisy_rows = min(MAX_DRAWN_ROWS, max(1, round(copy.total)))
+        return replace(copy, rows=noisy_rows if rows is None else int(rows))
 
     @property
     def public(self) -> Public:
@@ -83,24 +86,23 @@ class SyntheticCopy:
 
     @property
     def total(self) -> float:
-        """The noisy number of rows of the table, as far as it was released."""
-        tables = noisy_tables(self.fitted)
-        return noisy_total(tables) if tables else 1.0
+        """The noisy number of rows of the table; 1 where nothing was released."""
+        return estimate_total(noisy_tables(self.fitted))
 
     @cached_property
     def model(self) -> GraphicalModel:
         """The graphical model of what was released."""
-        return estimate(self.fitted)
+        return fit_model(self.fitted)
 
     @cached_property
     def codes(self) -> list[Any]:
         """The rows as one array of codes for each column."""
-        return rows_of(self.fitted, self.model, self.rows, np.random.default_rng(self.seed))
+        return sample_rows(self.fitted, self.model, self.rows, np.random.default_rng(self.seed))
 
     @cached_property
     def table(self) -> pa.Table:
         random = np.random.default_rng([self.seed, 1])
-        return self._decoded(self.codes, random)
+        return self._decode(self.codes, random)
 
     def sample(
         self, rows: int, *, seed: int | None = None, given: Mapping[str, Any] | None = None
@@ -111,23 +113,28 @@ class SyntheticCopy:
         """
         if rows is None:
             raise _require.fail("rows", rows, "how many rows to draw")
-        rows_and_seed(rows, seed)
+        check_rows_and_seed(rows, seed)
         random = np.random.default_rng(None if seed is None else int(seed))
+        conditions = self._encode_conditions(check_mapping(given=given))
+        codes = sample_rows(self.fitted, self.model, int(rows), random, conditions)
+        return self._decode(codes, random)
+
+    def _encode_conditions(self, values: Mapping[str, Any]) -> dict[int, int]:
+        """Return the code of each column that has a condition."""
         codings = {c.column: c for c in self.fitted.domain.codings(self.public)}
-        fixed = {}
-        for name, value in mapping(given=given).items():
+        conditions = {}
+        for name, value in values.items():
             if name not in codings:
                 raise InvalidInput(
                     f"{name!r} is no column of the copy.{_require.did_you_mean(name, codings)} It has: "
                     f"{', '.join(codings)}."
                 )
-            fixed[self.columns.index(name)] = code_of_value(codings[name], value)
-        codes = rows_of(self.fitted, self.model, int(rows), random, fixed)
-        return self._decoded(codes, random)
+            conditions[self.columns.index(name)] = encode_value(codings[name], value)
+        return conditions
 
-    def _decoded(self, codes: list[Any], random: np.random.Generator) -> pa.Table:
+    def _decode(self, codes: list[Any], random: np.random.Generator) -> pa.Table:
         table = self.fitted.domain.decode(self.public, codes, random)
-        return repaired(table, self.fitted, codes, random)
+        return repair_rows(table, self.fitted, codes, random)
 
     def to_arrow(self) -> pa.Table:
         return self.table
@@ -136,28 +143,28 @@ class SyntheticCopy:
         return self.table.to_pandas()
 
     def to_parquet(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the rows as Parquet, with the card in the file's metadata; `overwrite` a file that is there
-        only if told."""
-        target = writable(path, overwrite=overwrite)
+        """Write the rows as Parquet, with the card in the file's metadata; an existing file is replaced only
+        with `overwrite`."""
+        target = check_writable(path, overwrite=overwrite)
         card = {b"discreet": json.dumps(self.card()).encode()}
         table = self.table.replace_schema_metadata({**(self.table.schema.metadata or {}), **card})
         parquet.write_table(table, target)
 
     def to_csv(self, path: str | Path, *, overwrite: bool = False) -> None:
-        """Write the rows as CSV, and the card beside them (`name.card.json`); `overwrite` files that are
-        there only if told."""
-        target = writable(path, overwrite=overwrite)
-        beside = writable(target.with_suffix(".card.json"), overwrite=overwrite)
+        """Write the rows as CSV, and the card beside them (`name.card.json`); existing files are replaced
+        only with `overwrite`."""
+        target = check_writable(path, overwrite=overwrite)
+        card_path = check_writable(target.with_suffix(".card.json"), overwrite=overwrite)
         csv.write_csv(self.table, target)
-        beside.write_text(json.dumps(self.card(), indent=2) + "\n")
+        card_path.write_text(json.dumps(self.card(), indent=2) + "\n")
 
     def sql(self, text: str) -> SyntheticAnswer:
         """Ask the copy in full SQL, free; the table has the name of the one it was made from."""
         return SyntheticAnswer(ask_open_rows({self.public.table: self.table}, text))
 
     def open_public(self) -> Public:
-        """Return the public facts under which the copy can be opened like any table: its rows are made up."""
-        schema = tuple((n, f) for n, f in self.public.schema if n in self.columns)
+        """Return the public facts with which the copy can be opened like any table: its rows are nobody's."""
+        schema = tuple((name, fact) for name, fact in self.public.schema if name in self.columns)
         return Public(schema=schema, table=self.public.table, unit=Unit(), neighbors=ADD_REMOVE)
 
     def card(self) -> dict[str, Any]:
@@ -176,27 +183,27 @@ class SyntheticCopy:
             },
             "rows": self.rows,
             "seed": self.seed,
-            "columns": [_described(c) for c in self.fitted.domain.codings(self.public)],
+            "columns": [_describe_column(c) for c in self.fitted.domain.codings(self.public)],
             "measured": [[self.columns[a] for a in t.clique] for t in self.fitted.tables],
             "constraints": [str(c) for c in self.fitted.constraints],
             "answers": NOTE,
         }
 
     def report(self, confidence: float = 0.95) -> Report:
-        """Return what the release promises of its own quality, free: see `quality.promised`.
+        """Return what the release promises of its own quality, free: see `quality.bound_errors`.
 
-        What compares with the data is paid (`Session.compare_copy`), or not private (`quality.compared`).
+        What compares with the data is paid (`Session.compare_copy`), or not private (`comparison.compare`).
         """
-        return promised(self.fitted, self.model, self.codes, confidence)
+        return bound_errors(self.fitted, self.model, self.codes, confidence)
 
     def __repr__(self) -> str:
-        how = f"{self.rows:,} rows by {self.fitted.method}, {len(self.columns)} columns"
-        return f"<SyntheticCopy of {self.public.table!r}: {how}>"
+        summary = f"{self.rows:,} rows by {self.fitted.method}, {len(self.columns)} columns"
+        return f"<SyntheticCopy of {self.public.table!r}: {summary}>"
 
 
 @dataclass(frozen=True, eq=False)
 class SyntheticAnswer:
-    """The answer of a query to a copy. `note` says what it is not."""
+    """Holds the answer of a query to a copy; `note` says what it does not tell."""
 
     table: pa.Table
     note: str = NOTE
@@ -208,7 +215,7 @@ class SyntheticAnswer:
         return self.table
 
     def interval(self, confidence: float = 0.95) -> Any:
-        """Refused: how far the copy is from the truth is not known for this question."""
+        """Refuse: how far the copy is from the truth is not known for this question."""
         raise InvalidInput(
             f"{self.note} Ask the table itself for an answer with an interval: people.sql(..., epsilon=0.1)."
         )
@@ -221,8 +228,7 @@ class SyntheticAnswer:
 
 @dataclass(frozen=True, eq=False)
 class OpenedCopy:
-    """A copy that was read from its file: rows to be asked in full SQL, free, and the card that came with
-    them."""
+    """Holds a copy that was read from its file: rows for full SQL, free, and their card."""
 
     table: pa.Table
     card: Mapping[str, Any]
@@ -240,7 +246,7 @@ class OpenedCopy:
 
 @dataclass(frozen=True, eq=False)
 class OpenedPair:
-    """A copy of two linked tables that was read from its folder, with its card."""
+    """Holds a copy of two linked tables that was read from its folder, with its card."""
 
     tables: Mapping[str, pa.Table]
     card: Mapping[str, Any]
@@ -257,7 +263,7 @@ class OpenedPair:
 
 
 def file_names(first: str, second: str) -> tuple[str, str]:
-    """Return what the files of two tables are called, without their suffix."""
+    """Return the names of the files of two tables, without suffix."""
     a, b = (re.sub(r"[^\w.-]", "_", name) for name in (first, second))
     return a, b + "_child" if a.lower() == b.lower() else b
 
@@ -270,9 +276,9 @@ def _open_pair(folder: Path) -> OpenedPair:
             raise KeyError
         tables = {}
         for name, file in zip(names, file_names(*names), strict=True):
-            whole = folder / f"{file}.parquet"
+            path = folder / f"{file}.parquet"
             tables[name] = (
-                parquet.read_table(whole) if whole.is_file() else csv.read_csv(folder / f"{file}.csv")
+                parquet.read_table(path) if path.is_file() else csv.read_csv(folder / f"{file}.csv")
             )
     except (OSError, KeyError, TypeError, ValueError, pa.ArrowInvalid):
         raise InvalidInput(
@@ -292,8 +298,8 @@ def open_copy(path: str | Path) -> OpenedCopy | OpenedPair:
         return _open_pair(source)
     try:
         if source.suffix == ".csv":
-            beside = source.with_suffix(".card.json")
-            card = json.loads(beside.read_text()) if beside.is_file() else None
+            card_path = source.with_suffix(".card.json")
+            card = json.loads(card_path.read_text()) if card_path.is_file() else None
             table = csv.read_csv(source)
         else:
             table = parquet.read_table(source)
@@ -321,7 +327,7 @@ def is_copy(path: str | Path) -> bool:
     return isinstance(card, dict) and "synthetic copy" in str(card.get("what"))
 
 
-def pair_of_numbers(asked: Any) -> tuple[Real, Real]:
+def check_privacy_parameters(asked: Any) -> tuple[Real, Real]:
     """Return the epsilon and delta that were asked for, checked."""
     pair = _require.listed(asked=asked)
     if len(pair) != 2:
@@ -331,8 +337,8 @@ def pair_of_numbers(asked: Any) -> tuple[Real, Real]:
     return pair[0], pair[1]
 
 
-def code_of_value(coding: Coding, value: Any) -> int:
-    """Return the code of one public value, for conditions; refused if the column cannot have it."""
+def encode_value(coding: Coding, value: Any) -> int:
+    """Return the code of a public value, for conditions; a value that the column cannot have is refused."""
     fact = coding.fact
     if value is None:
         if not coding.missing:
@@ -340,21 +346,21 @@ def code_of_value(coding: Coding, value: Any) -> int:
         return coding.size - 1
     if isinstance(fact, Categories):
         if not isinstance(value, str | int) or isinstance(value, bool) or value not in fact.values:
-            near = _require.did_you_mean(str(value), map(str, fact.values))
-            raise InvalidInput(f"{value!r} is no declared value of column {coding.column!r}.{near}")
+            hint = _require.did_you_mean(str(value), map(str, fact.values))
+            raise InvalidInput(f"{value!r} is no declared value of column {coding.column!r}.{hint}")
         return fact.values.index(value)
     if isinstance(fact, Boolean):
         _require.flag(**{coding.column: value})
         return int(value)
-    number = number_of(fact, value, coding.column)
-    least, largest = ends_of_bins(coding)
+    number = to_number(fact, value, coding.column)
+    least, largest = bin_ends(coding)
     if not least[0] <= number <= largest[-1]:
         raise InvalidInput(f"{value!r} is outside the declared bounds of column {coding.column!r}.")
-    place = int(np.searchsorted(np.array(coding.edges), number, side="right")) - 1
-    return min(max(place, 0), len(coding.edges) - 2)
+    code = int(np.searchsorted(np.array(coding.edges), number, side="right")) - 1
+    return min(max(code, 0), len(coding.edges) - 2)
 
 
-def _described(coding: Coding) -> dict[str, Any]:
+def _describe_column(coding: Coding) -> dict[str, Any]:
     values = list(coding.fact.values) if isinstance(coding.fact, Categories) else None
     return {
         "name": coding.column,

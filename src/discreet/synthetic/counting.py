@@ -1,4 +1,4 @@
-"""Tables of counts by some columns of a domain: exact, counted by the engine, with what one unit can move."""
+"""Marginals: exact tables of counts by some columns of a domain, counted by the engine; their sensitivity."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Integers = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """The cells of a table that occur, with their counts; every smaller table is a sum of these."""
+    """Holds the cells of a table that occur, with their counts; every marginal is a sum of these."""
 
     sizes: tuple[int, ...]
     codes: tuple[Integers, ...]
@@ -33,21 +33,21 @@ class Cells:
     def table(self, attributes: Sequence[int]) -> Integers:
         """Return the exact counts by some attributes, in this order."""
         shape = tuple(self.sizes[a] for a in attributes)
-        place = np.zeros(len(self.counts), np.int64)
+        index = np.zeros(len(self.counts), np.int64)
         for a, size in zip(attributes, shape, strict=True):
-            place = place * size + self.codes[a]
+            index = index * size + self.codes[a]
         # Sums of counts below 2**53 are exact in doubles.
-        flat = np.bincount(place, weights=self.counts, minlength=math.prod(shape))
+        flat = np.bincount(index, weights=self.counts, minlength=math.prod(shape))
         return np.rint(flat).astype(np.int64).reshape(shape)
 
-    def mapped(self, groups: Sequence[Integers | None]) -> Cells:
-        """Return the same rows with codes put together: `groups` says of each code which new one it gets."""
+    def regroup(self, groups: Sequence[Integers | None]) -> Cells:
+        """Return the same rows in coarser codes: `groups` has the new code of each code."""
         codes = [c if g is None else g[c] for c, g in zip(self.codes, groups, strict=True)]
         sizes = [n if g is None else int(g.max()) + 1 for n, g in zip(self.sizes, groups, strict=True)]
         return Cells(tuple(sizes), tuple(codes), self.counts)
 
 
-def count(source: Source, domain: Domain, rows: int | None, entropy: Entropy) -> Cells:
+def count_domain_cells(source: Source, domain: Domain, rows: int | None, entropy: Entropy) -> Cells:
     """Count the cells of a table in its engine; of each unit at most `rows` rows, chosen under a fresh secret
     key."""
     key = entropy.integer(63)
@@ -63,18 +63,18 @@ def rows_per_unit(public: Public, rows: int | None) -> int:
         if rows is not None and rows != 1:
             raise InvalidInput("a row is the unit here, so rows_per_unit is 1. Nothing was charged.")
         return 1
-    chosen = public.unit.rows if rows is None else rows
-    if chosen is None:
+    bound = public.unit.rows if rows is None else rows
+    if bound is None:
         raise InvalidInput(
             f"one unit (column {public.unit.column!r}) may have many rows: say how many of them count, "
             f"rows_per_unit=5. Nothing was charged."
         )
-    _require.integer(rows_per_unit=chosen, at_least=1)
-    return int(chosen)
+    _require.integer(rows_per_unit=bound, at_least=1)
+    return int(bound)
 
 
-def moved(public: Public, rows: int) -> Sensitivity:
-    """Return how far one unit moves the table by any attributes, when at most `rows` of its rows count.
+def count_sensitivity(public: Public, rows: int) -> Sensitivity:
+    """Return the sensitivity of the table by any attributes, when at most `rows` rows of a unit count.
 
     Guarantee: add_remove: at most `rows` in l1 and l2. replace and zero_out: `rows` counts leave and as many
                come, which is 2 rows in l1, and 2 rows^2 in squared l2.
@@ -90,10 +90,10 @@ def moved(public: Public, rows: int) -> Sensitivity:
 @described("synthetic.MarginalCounts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarginalCounts:
-    """How many rows have each combination of codes of some columns of a domain: a statistic.
+    """Counts the rows that have each combination of codes of some columns of a domain: a statistic.
 
-    Guarantee: that of `moved`, for a fixed choice of which rows of a unit count.
-    Proof:     that of `moved` and of `tables.cells.count_cells`.
+    Guarantee: that of `count_sensitivity`, for a fixed choice of which rows of a unit count.
+    Proof:     that of `count_sensitivity` and of `tables.cells.count_cells`.
     """
 
     domain: Domain
@@ -119,7 +119,7 @@ class MarginalCounts:
         return math.prod(sizes[name] for name in self.columns)
 
     def sensitivity(self, public: Public) -> Sensitivity:
-        return moved(public, rows_per_unit(public, self.rows))
+        return count_sensitivity(public, rows_per_unit(public, self.rows))
 
     def __call__(self, source: Source) -> Integers:
         rows = rows_per_unit(source.public, self.rows)

@@ -13,15 +13,15 @@ import numpy as np
 
 from .._public import Boolean, Categories, Dates
 from ..tables.cells import Coding
-from .arguments import writable
+from .arguments import check_writable
 
-_INK, _COPY, _OTHER, _LINE = "#1f2933", "#0b6e99", "#d9a441", "#e4e7eb"
-_CELL, _CHART, _HIGH, _ACROSS = 22, 250, 110, 3
+_TEXT_COLOR, _COPY_COLOR, _REFERENCE_COLOR, _GRID_COLOR = "#1f2933", "#0b6e99", "#d9a441", "#e4e7eb"
+_CELL_SIZE, _CHART_WIDTH, _CHART_HEIGHT, _CHARTS_PER_LINE = 22, 250, 110, 3
 
 
 @dataclass(frozen=True, slots=True)
 class Marginal:
-    """The shares of one column's codes: in the copy, and in what it is held against."""
+    """Holds the shares of one column's codes: in the copy, and in what it is compared with (`other`)."""
 
     column: str
     labels: tuple[str, ...]
@@ -31,7 +31,7 @@ class Marginal:
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A picture that a notebook shows; `save` writes an .svg file.
+    """Draws a picture that a notebook shows; `save` writes an .svg file.
 
     `pairs` are the values of the heat map by two columns, `other` says what bars of the copy stand beside.
     """
@@ -51,12 +51,12 @@ class Drawing:
 
     def save(self, path: str | Path) -> Path:
         """Write the picture to an .svg file, and return its path."""
-        target = writable(path, overwrite=True)
+        target = check_writable(path, overwrite=True)
         target.write_text(self.svg(), encoding="utf-8")
         return target
 
 
-def labels_of(coding: Coding) -> tuple[str, ...]:
+def code_labels(coding: Coding) -> tuple[str, ...]:
     """Return a text for each code of a column."""
     if isinstance(coding.fact, Categories):
         labels = [str(value) for value in coding.fact.values]
@@ -70,57 +70,56 @@ def labels_of(coding: Coding) -> tuple[str, ...]:
 
 
 def marginal(coding: Coding, other: Any, codes: Any) -> Marginal:
-    """Return the shares of a column in a copy beside others: counts, of which negative ones count as none."""
+    """Return the shares of a column in a copy beside those of `other` counts, negative ones as 0."""
     counts = np.maximum(np.asarray(other, dtype=np.float64), 0.0)
-    own = np.bincount(np.asarray(codes), minlength=coding.size) / max(1, len(codes))
+    in_copy = np.bincount(np.asarray(codes), minlength=coding.size) / max(1, len(codes))
     shares = counts / counts.sum() if counts.sum() > 0 else counts
-    return Marginal(coding.column, labels_of(coding), tuple(shares.tolist()), tuple(own.tolist()))
+    return Marginal(coding.column, code_labels(coding), tuple(shares.tolist()), tuple(in_copy.tolist()))
 
 
 def _svg(drawing: Drawing) -> str:
     names, margin = drawing.columns, 130
-    side = margin + _CELL * len(names)
-    charts = -(-len(drawing.marginals) // _ACROSS)
-    width = max(side + 120, 20 + _ACROSS * (_CHART + 20))
-    top = 80 + _CELL * len(names)
-    height = top + 40 + charts * (_HIGH + 40)
+    side = margin + _CELL_SIZE * len(names)
+    charts = -(-len(drawing.marginals) // _CHARTS_PER_LINE)
+    width = max(side + 120, 20 + _CHARTS_PER_LINE * (_CHART_WIDTH + 20))
+    top = 80 + _CELL_SIZE * len(names)
+    height = top + 40 + charts * (_CHART_HEIGHT + 40)
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" width="{width}" '
         f'height="{height}" role="img" aria-label="{escape(drawing.title)}" '
-        f'font-family="system-ui, sans-serif" font-size="11" fill="{_INK}">',
+        f'font-family="system-ui, sans-serif" font-size="11" fill="{_TEXT_COLOR}">',
         _text(10, 20, drawing.title, "start", bold=True),
         *_heat_map(drawing, margin),
     ]
-    legend = ((_COPY, "copy"), (_OTHER, drawing.other))
+    legend = ((_COPY_COLOR, "copy"), (_REFERENCE_COLOR, drawing.other))
     for k, (color, name) in enumerate(legend):
         parts.append(f'<rect x="{10 + 90 * k}" y="{top}" width="10" height="10" fill="{color}"/>')
         parts.append(_text(25 + 90 * k, top + 9, name, "start"))
-    for k, one in enumerate(drawing.marginals):
-        x, y = 10 + (k % _ACROSS) * (_CHART + 20), top + 40 + (k // _ACROSS) * (_HIGH + 40)
-        parts += _bars(one, x, y)
+    for k, chart in enumerate(drawing.marginals):
+        line, place = divmod(k, _CHARTS_PER_LINE)
+        parts += _bar_chart(chart, 10 + place * (_CHART_WIDTH + 20), top + 40 + line * (_CHART_HEIGHT + 40))
     return "\n".join([*parts, "</svg>"])
 
 
 def _heat_map(drawing: Drawing, margin: int) -> list[str]:
     names = drawing.columns
-    most = max(drawing.pairs.values(), default=0.0) or 1.0
-    parts = [
-        _text(10, 40, f"darker is farther off: {most:.4f} at most; empty: not known", "start"),
-    ]
+    largest = max(drawing.pairs.values(), default=0.0) or 1.0
+    parts = [_text(10, 40, f"darker is farther off: {largest:.4f} at most; empty: not known", "start")]
     for i, name in enumerate(names):
-        y = 60 + i * _CELL
+        y = 60 + i * _CELL_SIZE
         parts.append(_text(margin - 6, y + 15, name, "end"))
         for j, other in enumerate(names[:i]):
             value = drawing.pairs.get((other, name), drawing.pairs.get((name, other)))
-            color = (
-                f'fill="{_COPY}" fill-opacity="{value / most:.3f}"' if value is not None else 'fill="none"'
-            )
-            what = f"{other}, {name}: " + ("not known" if value is None else f"{value:.4f}")
+            fill = 'fill="none"'
+            if value is not None:
+                fill = f'fill="{_COPY_COLOR}" fill-opacity="{value / largest:.3f}"'
+            label = f"{other}, {name}: " + ("not known" if value is None else f"{value:.4f}")
             parts.append(
-                f'<rect x="{margin + j * _CELL}" y="{y}" width="{_CELL}" height="{_CELL}" {color} '
-                f'stroke="{_LINE}"><title>{escape(what)}</title></rect>'
+                f'<rect x="{margin + j * _CELL_SIZE}" y="{y}" width="{_CELL_SIZE}" '
+                f'height="{_CELL_SIZE}" {fill} '
+                f'stroke="{_GRID_COLOR}"><title>{escape(label)}</title></rect>'
             )
-        x = margin + i * _CELL + 14
+        x = margin + i * _CELL_SIZE + 14
         parts.append(
             f'<text x="{x}" y="{y + 16}" transform="rotate(-30 {x} {y + 16})">{escape(name)}</text>'
             if i < len(names) - 1
@@ -129,19 +128,22 @@ def _heat_map(drawing: Drawing, margin: int) -> list[str]:
     return parts
 
 
-def _bars(one: Marginal, x: float, y: float) -> list[str]:
-    most = max([*one.other, *one.copy, 1e-9])
-    step = _CHART / max(1, len(one.labels))
+def _bar_chart(chart: Marginal, x: float, y: float) -> list[str]:
+    largest = max([*chart.other, *chart.copy, 1e-9])
+    step, base = _CHART_WIDTH / max(1, len(chart.labels)), y + _CHART_HEIGHT
     parts = [
-        _text(x, y - 4, one.column, "start", bold=True),
-        f'<line x1="{x}" y1="{y + _HIGH}" x2="{x + _CHART}" y2="{y + _HIGH}" stroke="{_INK}"/>',
+        _text(x, y - 4, chart.column, "start", bold=True),
+        f'<line x1="{x}" y1="{base}" x2="{x + _CHART_WIDTH}" y2="{base}" stroke="{_TEXT_COLOR}"/>',
     ]
-    for k, label in enumerate(one.labels):
-        for shift, color, share in ((0.05, _COPY, one.copy[k]), (0.5, _OTHER, one.other[k])):
-            high, left = _HIGH * share / most, x + (k + shift) * step
+    for k, label in enumerate(chart.labels):
+        for shift, color, share in (
+            (0.05, _COPY_COLOR, chart.copy[k]),
+            (0.5, _REFERENCE_COLOR, chart.other[k]),
+        ):
+            height, left = _CHART_HEIGHT * share / largest, x + (k + shift) * step
             parts.append(
-                f'<rect x="{left:.1f}" y="{y + _HIGH - high:.1f}" width="{step * 0.42:.1f}" '
-                f'height="{high:.1f}" fill="{color}"><title>{escape(label)}: {share:.4f}</title></rect>'
+                f'<rect x="{left:.1f}" y="{base - height:.1f}" width="{step * 0.42:.1f}" '
+                f'height="{height:.1f}" fill="{color}"><title>{escape(label)}: {share:.4f}</title></rect>'
             )
     return parts
 
@@ -151,8 +153,10 @@ def _text(x: float, y: float, text: str, anchor: str, *, bold: bool = False) -> 
     return f'<text x="{x}" y="{y}" text-anchor="{anchor}"{weight}>{escape(text)}</text>'
 
 
-def in_pairs(columns: Sequence[str], values: Mapping[tuple[str, ...], float]) -> dict[tuple[str, str], float]:
-    """Keep of values by columns those by two, in the order of columns."""
+def pair_values(
+    columns: Sequence[str], values: Mapping[tuple[str, ...], float]
+) -> dict[tuple[str, str], float]:
+    """Return the values that are by two columns, these in their order; the least where a pair has several."""
     order = {name: i for i, name in enumerate(columns)}
     out: dict[tuple[str, str], float] = {}
     for names, value in values.items():

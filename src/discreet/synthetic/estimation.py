@@ -1,10 +1,13 @@
-"""Estimating a graphical model from noisy tables, by mirror descent on the squared distance to what was
-measured
-(McKenna, Sheldon & Miklau 2019, arXiv:1901.09136, Algorithm 1): post-processing, which costs no privacy.
+"""Estimating a graphical model from noisy tables: post-processing, which costs no privacy.
+
+Mirror descent on the weighted squared distance to what was measured (McKenna, Sheldon & Miklau 2019,
+arXiv:1901.09136, Algorithm 1), with momentum: on a release from Adult 200 iterations came nearer than 1,000
+without.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,52 +15,61 @@ from typing import Any
 import numpy as np
 
 from .junction import Clique, JunctionTree
-from .model import Floats, GraphicalModel, beliefs, summed, uniform
+from .model import Floats, GraphicalModel, marginalize, propagate_beliefs, zero_potentials
+
+# More rows than any table has. Scores are sums of parts of rows in 64 bits, and must not wrap, whatever the
+# noise.
+MAX_ROWS = float(1 << 36)
+# The share of a code without a row in the initial model, as a part of an equal share: descent can still raise
+# it.
+_LEAST_INITIAL_SHARE = 1e-3
+# A step that fails within so many iterations after momentum began anew is too long; later it is momentum that
+# went too far. On a release from Adult 10 and 25 made no difference.
+_RESTART_PATIENCE = 10
+# Before the first failure the step grows: the first one is short for tables of many even cells.
+_STEP_GROWTH = 1.5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class NoisyTable:
-    """Noisy counts by the attributes of a clique, and the variance of their noise: one for all, or one for
-    each."""
+    """Holds noisy counts by the attributes of a clique, and the variance of their noise: one for all cells,
+    or one for each."""
 
     clique: Clique
     values: Floats
     variance: Any
 
     @property
-    def variance_of_sum(self) -> float:
+    def total_variance(self) -> float:
         """The variance of the sum of all counts."""
         return float(np.broadcast_to(self.variance, self.values.shape).sum())
 
 
-def merged(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
-    """Return one table for each clique: the averages of what was measured several times, weighted by
-    precision."""
+def combine_measurements(tables: Sequence[NoisyTable]) -> list[NoisyTable]:
+    """Return one table for each clique: the average of its measurements, weighted by precision."""
     by_clique: dict[Clique, list[NoisyTable]] = {}
     for table in tables:
         by_clique.setdefault(table.clique, []).append(table)
-    out = []
+    combined = []
     for clique, same in by_clique.items():
-        precision = sum(1 / one.variance for one in same)
-        values = sum(one.values / one.variance for one in same) / precision
-        out.append(NoisyTable(clique, np.asarray(values), 1 / precision))
-    return out
+        precision = sum(1 / table.variance for table in same)
+        values = sum(table.values / table.variance for table in same) / precision
+        combined.append(NoisyTable(clique, np.asarray(values), 1 / precision))
+    return combined
 
 
-# More rows than any table has. Scores are sums of parts of rows in 64 bits, and must not wrap, whatever the
-# noise.
-MOST_ROWS = float(1 << 36)
-
-
-def noisy_total(tables: Sequence[NoisyTable]) -> float:
-    """Return the estimate of the number of rows with the least variance, from 1 to `MOST_ROWS`."""
-    precision = [1 / table.variance_of_sum for table in tables]
+def estimate_total(tables: Sequence[NoisyTable]) -> float:
+    """Return the estimate of the number of rows with the least variance, from 1 to `MAX_ROWS`; 1 where
+    nothing was measured."""
+    if not tables:
+        return 1.0
+    precision = [1 / table.total_variance for table in tables]
     sums = [float(table.values.sum()) for table in tables]
-    return min(MOST_ROWS, max(1.0, float(np.dot(precision, sums) / sum(precision))))
+    return min(MAX_ROWS, max(1.0, float(np.dot(precision, sums) / sum(precision))))
 
 
-def projected(values: Floats, total: float) -> Floats:
-    """Return the nearest counts that are not negative and add up to `total` (projection on a simplex)."""
+def project_to_simplex(values: Floats, total: float) -> Floats:
+    """Return the nearest counts that are not negative and add up to `total`."""
     descending = np.sort(values)[::-1]
     excess = (np.cumsum(descending) - total) / np.arange(1, len(values) + 1)
     last = int(np.flatnonzero(descending >= excess)[-1])
@@ -65,101 +77,127 @@ def projected(values: Floats, total: float) -> Floats:
 
 
 class Fit:
-    """A junction tree with what was measured on it: goes from potentials of cliques to expected tables."""
+    """Holds a junction tree with the tables that were measured on it, and computes the tables that a model
+    with given log-potentials expects.
+
+    `constraints` are fixed log-potentials, public facts.
+    """
 
     def __init__(
         self,
         sizes: Sequence[int],
         tables: Sequence[NoisyTable],
         total: float,
-        facts: Mapping[Clique, Floats] | None = None,
+        constraints: Mapping[Clique, Floats] | None = None,
     ) -> None:
-        self.tables, self.total = merged(tables), total
-        facts = {} if facts is None else facts
-        self.tree = JunctionTree.of(sizes, [*(t.clique for t in self.tables), *facts])
+        self.tables, self.total = combine_measurements(tables), total
+        constraints = {} if constraints is None else constraints
+        self.tree = JunctionTree.of(sizes, [*(t.clique for t in self.tables), *constraints])
         self.hosts = [self._host(t.clique) for t in self.tables]
-        self.start = uniform(self.tree)
-        for clique, logs in facts.items():
+        self.fixed = zero_potentials(self.tree)
+        for clique, logs in constraints.items():
             host = self._host(clique)
-            self.start[host] = self.start[host] + self.spread(logs, clique, host)
+            self.fixed[host] = self.fixed[host] + self._reshape(logs, clique, host)
 
     def _host(self, clique: Clique) -> int:
         host = self.tree.host(clique)
-        assert host is not None  # the tree was triangulated for it
+        # The tree was triangulated for it.
+        assert host is not None
         return host
 
-    def spread(self, values: Floats, clique: Clique, host: int) -> Floats:
-        """Give a table the shape in which it acts on the table of its host."""
+    def _reshape(self, table: Floats, clique: Clique, host: int) -> Floats:
+        """Return a table in the shape in which it broadcasts over the table of its host."""
         shape = tuple(self.tree.sizes[a] if a in clique else 1 for a in self.tree.cliques[host])
-        return values.reshape(shape)
+        return table.reshape(shape)
 
-    def potentials(self, parts: Sequence[Floats]) -> list[Floats]:
-        """Return the potentials of the tree that has these for the measured cliques."""
-        out = [one.copy() for one in self.start]
-        for part, table, host in zip(parts, self.tables, self.hosts, strict=True):
-            out[host] += self.spread(part, table.clique, host)
-        return out
+    def tree_potentials(self, potentials: Sequence[Floats]) -> list[Floats]:
+        """Return the log-potentials of the tree's cliques: the fixed ones, and those of measured cliques."""
+        logs = [fixed.copy() for fixed in self.fixed]
+        for potential, table, host in zip(potentials, self.tables, self.hosts, strict=True):
+            logs[host] += self._reshape(potential, table.clique, host)
+        return logs
 
-    def expected(self, parts: Sequence[Floats]) -> tuple[list[Floats], list[Floats], float]:
-        """Return the tables of the tree, those of the measured cliques, and ln Z."""
-        whole, log = beliefs(self.tree, self.potentials(parts), self.total)
-        own = [
-            summed(whole[host], self.tree.cliques[host], table.clique)
+    def expected_tables(self, potentials: Sequence[Floats]) -> list[Floats]:
+        """Return the model's tables by the measured cliques."""
+        tables = propagate_beliefs(self.tree, self.tree_potentials(potentials), self.total)[0]
+        return [
+            marginalize(tables[host], self.tree.cliques[host], table.clique)
             for table, host in zip(self.tables, self.hosts, strict=True)
         ]
-        return whole, own, log
 
-    def model(self, parts: Sequence[Floats]) -> GraphicalModel:
-        whole, _, _ = self.expected(parts)
-        return GraphicalModel(self.tree, tuple(whole), self.total)
-
-
-Parts = dict[Clique, Floats]
-# What a code without a row begins with, as a part of an equal share: descent can still find it.
-_LEAST_SHARE = 1e-3
+    def model(self, potentials: Sequence[Floats]) -> GraphicalModel:
+        tables = propagate_beliefs(self.tree, self.tree_potentials(potentials), self.total)[0]
+        return GraphicalModel(self.tree, tuple(tables), self.total)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Estimate:
-    """A fitted model, and the potentials by measured clique that the next fit may begin with."""
+    """Holds a fitted model, and with what the next fit may begin: log-potentials by measured clique, and the
+    length of a step."""
 
     model: GraphicalModel
-    parts: Parts
+    potentials: dict[Clique, Floats]
+    step: float | None = None
 
 
-def mirror_descent(fit: Fit, *, begin: Parts | None = None, passes: int = 1000) -> Estimate:
-    """Minimize the weighted squared distance to what was measured, by entropic mirror descent with Armijo's
-    rule."""
-    first = begin or {}
-    parts = [first[t.clique] if t.clique in first else _first_guess(t, fit.total) for t in fit.tables]
-    step = 2 * max(float(np.max(t.variance)) for t in fit.tables) / fit.total
-    _, own, _ = fit.expected(parts)
-    loss = _loss(fit, own)
-    for _ in range(passes):
-        slopes = [(mu - t.values) / t.variance for mu, t in zip(own, fit.tables, strict=True)]
-        trial = [p - step * g for p, g in zip(parts, slopes, strict=True)]
-        _, moved, _ = fit.expected(trial)
-        gain = sum(float(np.vdot(g, mu - nu)) for g, mu, nu in zip(slopes, own, moved, strict=True))
-        now = _loss(fit, moved)
-        if loss - now >= 0.5 * gain:
-            parts, own, loss, step = trial, moved, now, step * 1.5
+def mirror_descent(fit: Fit, *, initial: Estimate | None = None, iterations: int = 300) -> Estimate:
+    """Minimize the weighted squared distance to what was measured, by entropic mirror descent with Nesterov's
+    momentum on the log-potentials.
+
+    `initial` is the estimate of an earlier fit. Momentum begins again whenever the loss rises (O'Donoghue &
+    Candes 2015, arXiv:1204.3982), and the step is halved if that happens soon after the last time; it grows
+    until the first time. Where nothing was measured the model is uniform.
+    """
+    if not fit.tables:
+        return Estimate(fit.model([]), {})
+    current = previous = _initial_potentials(fit, initial)
+    expected = fit.expected_tables(current)
+    loss, momentum, since_restart, growing = _loss(fit, expected), 1.0, 0, True
+    step = _initial_step(fit, initial)
+    for _ in range(iterations):
+        gradients = [(mu - t.values) / t.variance for mu, t in zip(expected, fit.tables, strict=True)]
+        stepped = [p - step * g for p, g in zip(current, gradients, strict=True)]
+        next_momentum = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
+        weight = (momentum - 1) / next_momentum
+        trial = [p + weight * (p - q) for p, q in zip(stepped, previous, strict=True)]
+        trial_expected = fit.expected_tables(trial)
+        trial_loss = _loss(fit, trial_expected)
+        if trial_loss <= loss:
+            current, previous, momentum = trial, stepped, next_momentum
+            expected, loss, since_restart = trial_expected, trial_loss, since_restart + 1
+            step *= _STEP_GROWTH if growing else 1
         else:
-            step *= 0.5
-    by_clique = {t.clique: p for t, p in zip(fit.tables, parts, strict=True)}
-    return Estimate(fit.model(parts), by_clique)
+            step *= 0.5 if since_restart < _RESTART_PATIENCE else 1
+            previous, momentum, since_restart, growing = current, 1.0, 0, False
+    by_clique = {t.clique: p for t, p in zip(fit.tables, current, strict=True)}
+    return Estimate(fit.model(current), by_clique, step)
 
 
-def _first_guess(table: NoisyTable, total: float) -> Floats:
-    """Return the potential to begin with: for a table by one attribute that of the nearest possible counts
-    (together: independent columns), so that descent need not find rare codes by itself; otherwise none."""
+def _initial_potentials(fit: Fit, initial: Estimate | None) -> list[Floats]:
+    earlier = {} if initial is None else initial.potentials
+    return [
+        earlier[t.clique] if t.clique in earlier else _initial_potential(t, fit.total) for t in fit.tables
+    ]
+
+
+def _initial_step(fit: Fit, initial: Estimate | None) -> float:
+    """Return twice the step of an earlier fit, or one that is too long for most tables."""
+    if initial is not None and initial.step is not None:
+        return 2 * initial.step
+    return 2 * max(float(np.max(t.variance)) for t in fit.tables) / fit.total
+
+
+def _initial_potential(table: NoisyTable, total: float) -> Floats:
+    """Return the log-potential to begin with: for a one-way table that of the nearest possible counts (all
+    together: independent columns), so that descent need not reach rare codes by itself; otherwise zero."""
     if table.values.ndim != 1:
         return np.zeros(table.values.shape)
-    shares = projected(table.values, total) / total
-    return np.log(np.maximum(shares, _LEAST_SHARE / len(shares)))
+    shares = project_to_simplex(table.values, total) / total
+    return np.log(np.maximum(shares, _LEAST_INITIAL_SHARE / len(shares)))
 
 
-def _loss(fit: Fit, own: Sequence[Floats]) -> float:
+def _loss(fit: Fit, expected: Sequence[Floats]) -> float:
     return sum(
         float((((mu - t.values) ** 2) / (2 * t.variance)).sum())
-        for mu, t in zip(own, fit.tables, strict=True)
+        for mu, t in zip(expected, fit.tables, strict=True)
     )

@@ -1,4 +1,4 @@
-"""Rows of a graphical model given, for each row, the codes of some attributes: exact conditional sampling.
+"""Exact conditional sampling: rows of a graphical model when each row has codes of some attributes already.
 
 Belief propagation on the tables that are left when the given attributes are fixed, for many rows at once:
 messages towards the root, then one draw for every clique on the way back. Post-processing, which costs no
@@ -12,67 +12,68 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from .model import Floats, GraphicalModel, ratio, summed
+from .model import Floats, GraphicalModel, divide, marginalize
 from .rows import Codes
 
-# Numbers that are held at once for a block of rows, about: 32 MB.
-_BLOCK = 1 << 22
+# Numbers that a block of rows takes at once, about: 32 MB.
+_BLOCK_NUMBERS = 1 << 22
 
 
-def sample_given(
+def sample_conditional(
     model: GraphicalModel, given: Mapping[int, Codes], random: np.random.Generator
 ) -> list[Codes]:
     """Return one array of codes for each attribute: the given ones, and the others drawn given these.
 
-    A row whose given codes the model holds for impossible gets the others as if all were equally likely.
+    In a row whose given codes the model holds for impossible the others are drawn uniformly.
     """
     rows = len(next(iter(given.values())))
-    widest = sum(
+    numbers_per_row = sum(
         math.prod(model.tree.sizes[a] for a in clique if a not in given) for clique in model.tree.cliques
     )
-    block = max(1, _BLOCK // max(1, widest))
+    block = max(1, _BLOCK_NUMBERS // max(1, numbers_per_row))
     columns = [np.zeros(rows, np.int64) for _ in model.tree.sizes]
     for begin in range(0, rows, block):
-        part = {a: codes[begin : begin + block] for a, codes in given.items()}
-        for column, drawn in zip(columns, _drawn(model, part, random), strict=True):
-            column[begin : begin + block] = drawn
+        given_block = {a: codes[begin : begin + block] for a, codes in given.items()}
+        for column, codes in zip(columns, _sample_block(model, given_block, random), strict=True):
+            column[begin : begin + block] = codes
     return columns
 
 
-def _drawn(model: GraphicalModel, given: Mapping[int, Codes], random: np.random.Generator) -> list[Codes]:
-    tree, tables = model.tree, _inward(model, given)
+def _sample_block(
+    model: GraphicalModel, given: Mapping[int, Codes], random: np.random.Generator
+) -> list[Codes]:
+    """Return the codes of a block of rows, drawn clique after clique from the root on."""
+    tree, tables = model.tree, _collect_evidence(model, given)
     columns: dict[int, Codes] = dict(given)
     for i in tree.order:
         free = [a for a in tree.cliques[i] if a not in given]
-        new = [a for a in free if a not in columns]
-        if not new:
+        undrawn = [a for a in free if a not in columns]
+        if not undrawn:
             continue
-        table, rows = tables[i], np.arange(len(tables[i]))
-        index = tuple(columns[a] if a in columns else slice(None) for a in free)
-        # Known axes first: numpy then puts the rows, and the axes that are left, in this order.
-        known = [k + 1 for k, one in enumerate(index) if not isinstance(one, slice)]
-        left = [k + 1 for k, one in enumerate(index) if isinstance(one, slice)]
-        table = np.transpose(table, [0, *known, *left])
-        weights = table[(rows, *(columns[free[k - 1]] for k in known))].reshape(len(rows), -1)
-        places = _pick(weights, random)
-        shape = tuple(tree.sizes[a] for a in new)
-        columns |= dict(zip(new, np.unravel_index(places, shape), strict=True))
+        rows = np.arange(len(tables[i]))
+        # Axes of drawn attributes first: numpy then puts the rows, and the other axes, in this order.
+        drawn_axes = [k + 1 for k, a in enumerate(free) if a in columns]
+        other_axes = [k + 1 for k, a in enumerate(free) if a not in columns]
+        table = np.transpose(tables[i], [0, *drawn_axes, *other_axes])
+        weights = table[(rows, *(columns[free[k - 1]] for k in drawn_axes))].reshape(len(rows), -1)
+        index = _sample_categorical(weights, random)
+        shape = tuple(tree.sizes[a] for a in undrawn)
+        columns |= dict(zip(undrawn, np.unravel_index(index, shape), strict=True))
     return [np.asarray(columns[a], dtype=np.int64) for a in range(len(tree.sizes))]
 
 
-def _inward(model: GraphicalModel, given: Mapping[int, Codes]) -> list[Floats]:
-    """Return for every clique the weights of its free attributes, one block for each row, with all evidence
-    that comes from below it."""
+def _collect_evidence(model: GraphicalModel, given: Mapping[int, Codes]) -> list[Floats]:
+    """Return for every clique the weights of its free attributes, one table for each row, with the messages
+    from the cliques below it."""
     tree = model.tree
-    tables = [_conditional(model, i, given) for i in range(len(tree.cliques))]
+    tables = [_conditional_table(model, i, given) for i in range(len(tree.cliques))]
     for i in reversed(tree.order[1:]):
         parent = tree.parents[i]
         free = [a for a in tree.cliques[i] if a not in given]
-        gone = tuple(k + 1 for k, a in enumerate(free) if a not in tree.separators[i])
-        message = tables[i].sum(axis=gone)
-        axes = tuple(range(1, message.ndim))
-        top = message.max(axis=axes, keepdims=True)
-        message = ratio(message, np.broadcast_to(top, message.shape))
+        eliminated = tuple(k + 1 for k, a in enumerate(free) if a not in tree.separators[i])
+        message = tables[i].sum(axis=eliminated)
+        largest = message.max(axis=tuple(range(1, message.ndim)), keepdims=True)
+        message = divide(message, np.broadcast_to(largest, message.shape))
         shape = [
             tree.sizes[a] if a in tree.separators[i] else 1 for a in tree.cliques[parent] if a not in given
         ]
@@ -80,28 +81,30 @@ def _inward(model: GraphicalModel, given: Mapping[int, Codes]) -> list[Floats]:
     return tables
 
 
-def _conditional(model: GraphicalModel, i: int, given: Mapping[int, Codes]) -> Floats:
-    """Return a clique's table over its separator's, at each row's given codes."""
+def _conditional_table(model: GraphicalModel, i: int, given: Mapping[int, Codes]) -> Floats:
+    """Return the distribution of a clique given its separator, at the given codes of each row."""
     tree, clique = model.tree, model.tree.cliques[i]
     table = model.tables[i]
     if tree.parents[i] >= 0:
-        outer = summed(table, clique, tree.separators[i])
+        separator = marginalize(table, clique, tree.separators[i])
         shape = [tree.sizes[a] if a in tree.separators[i] else 1 for a in clique]
-        table = ratio(table, outer.reshape(shape))
-    fixed = [k for k, a in enumerate(clique) if a in given]
-    left = [k for k, a in enumerate(clique) if a not in given]
+        table = divide(table, separator.reshape(shape))
+    given_axes = [k for k, a in enumerate(clique) if a in given]
+    free_axes = [k for k, a in enumerate(clique) if a not in given]
     rows = len(next(iter(given.values())))
-    if not fixed:
+    if not given_axes:
         return np.broadcast_to(table, (rows, *table.shape))
-    picked: Floats = np.transpose(table, [*fixed, *left])[tuple(given[clique[k]] for k in fixed)]
-    return picked
+    by_row: Floats = np.transpose(table, [*given_axes, *free_axes])[
+        tuple(given[clique[k]] for k in given_axes)
+    ]
+    return by_row
 
 
-def _pick(weights: Floats, random: np.random.Generator) -> Codes:
-    """Return for each row a place, drawn by its weights."""
+def _sample_categorical(weights: Floats, random: np.random.Generator) -> Codes:
+    """Return for each row an index, drawn with probabilities in proportion to its weights."""
     sums = weights.sum(axis=1, keepdims=True)
     weights = np.where(sums > 0, weights, 1.0)
-    steps = np.cumsum(weights, axis=1)
-    marks = random.random((len(weights), 1)) * steps[:, -1:]
-    places: Codes = np.minimum((steps <= marks).sum(axis=1), weights.shape[1] - 1).astype(np.int64)
-    return places
+    cumulative = np.cumsum(weights, axis=1)
+    thresholds = random.random((len(weights), 1)) * cumulative[:, -1:]
+    index: Codes = np.minimum((cumulative <= thresholds).sum(axis=1), weights.shape[1] - 1).astype(np.int64)
+    return index

@@ -1,4 +1,4 @@
-"""From what was released to a model, and to rows."""
+"""Generating rows: a model is fitted to what was released, and sampled."""
 
 from __future__ import annotations
 
@@ -6,60 +6,69 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .constraints import facts_of
-from .estimation import Fit, NoisyTable, merged, mirror_descent, noisy_total, projected
+from .constraints import constraint_potentials
+from .estimation import (
+    Fit,
+    NoisyTable,
+    combine_measurements,
+    estimate_total,
+    mirror_descent,
+    project_to_simplex,
+)
 from .model import Floats, GraphicalModel
 from .privbayes import PrivBayes, network_model
-from .rows import Codes, sample, shared_out
+from .rows import Codes, allocate_codes, sample
 from .synthesizer import Fitted
 
-# Passes of the last fit: a round number that took seconds on Adult, not tuned. More cost time and no privacy.
-PASSES = 1000
+# Iterations of the last fit. On a release from Adult the error was the same from 200 to 800. More cost time
+# and no privacy.
+ITERATIONS = 300
 
 
 def noisy_tables(fitted: Fitted) -> list[NoisyTable]:
     """Return what was measured, in the codes of the model: tables by one column are summed to groups."""
-    full = fitted.domain.sizes(fitted.public)
-    return [table.noisy_in_groups(full, fitted.groups) for table in fitted.tables]
+    sizes = fitted.domain.sizes(fitted.public)
+    return [table.noisy_by_group(sizes, fitted.groups) for table in fitted.tables]
 
 
-def estimate(fitted: Fitted, passes: int = PASSES) -> GraphicalModel:
+def fit_model(fitted: Fitted, iterations: int = ITERATIONS) -> GraphicalModel:
     """Return the model of what was released."""
     tables = noisy_tables(fitted)
+    total, constraints = estimate_total(tables), constraint_potentials(fitted)
     if fitted.method == PrivBayes.method:
         network = fitted.choices or tuple((a,) for a in range(len(fitted.sizes)))
-        return network_model(fitted.sizes, network, tables, noisy_total(tables), facts_of(fitted))
-    fit = Fit(fitted.sizes, tables, noisy_total(tables) if tables else 1.0, facts_of(fitted))
-    return mirror_descent(fit, passes=passes).model
+        return network_model(fitted.sizes, network, tables, total, constraints)
+    fit = Fit(fitted.sizes, tables, total, constraints)
+    return mirror_descent(fit, iterations=iterations).model
 
 
-def ungrouped(
+def ungroup(
     fitted: Fitted, model: GraphicalModel, codes: Sequence[Codes], random: np.random.Generator
 ) -> list[Codes]:
-    """Give rows of a group of codes one of them, by the released shares of these."""
-    out = []
+    """Return rows in the codes of the domain: those of a group get one of its codes, by released shares."""
+    columns = []
     for a, column in enumerate(codes):
-        group = fitted.groups[a] if fitted.groups else ()
-        out.append(shared_out(_shares(fitted, model, a), column, random) if group else column)
-    return out
+        grouped = bool(fitted.groups and fitted.groups[a])
+        columns.append(allocate_codes(_code_counts(fitted, model, a), column, random) if grouped else column)
+    return columns
 
 
-def _shares(fitted: Fitted, model: GraphicalModel, attribute: int) -> Floats:
-    """Return what is expected of each code (column) within each group (row): the released counts, moved as
-    little as possible so that none is negative and groups have the rows that the model gives them."""
-    group = np.array(fitted.groups[attribute])
-    tables = [t for t in fitted.tables if t.clique == (attribute,) and len(t.values) == len(group)]
-    (table,) = merged([t.noisy(fitted.domain.sizes(fitted.public)) for t in tables])
+def _code_counts(fitted: Fitted, model: GraphicalModel, attribute: int) -> Floats:
+    """Return the expected count of each code (column) within each group (row): the released counts, changed
+    as little as possible so that none is negative and groups have as many rows as in the model."""
+    groups = np.array(fitted.groups[attribute])
+    tables = [t for t in fitted.tables if t.clique == (attribute,) and len(t.values) == len(groups)]
+    (table,) = combine_measurements([t.noisy(fitted.domain.sizes(fitted.public)) for t in tables])
     totals = model.project((attribute,))
-    out = np.zeros((len(totals), len(group)))
+    counts = np.zeros((len(totals), len(groups)))
     for number, total in enumerate(totals):
-        codes = np.flatnonzero(group == number)
-        # A group that the model gives no row may be asked for by a condition.
-        out[number, codes] = projected(table.values[codes], max(float(total), 1e-6))
-    return out
+        codes = np.flatnonzero(groups == number)
+        # A condition may ask for a group that has no row in the model.
+        counts[number, codes] = project_to_simplex(table.values[codes], max(float(total), 1e-6))
+    return counts
 
 
-def rows_of(
+def sample_rows(
     fitted: Fitted,
     model: GraphicalModel,
     rows: int,
@@ -70,12 +79,11 @@ def rows_of(
 
     `given` fixes the codes of some columns.
     """
-    fixed = dict(given or {})
+    conditions = dict(given or {})
+    by_group = conditions
     if fitted.groups:
-        grouped = {a: fitted.groups[a][c] if fitted.groups[a] else c for a, c in fixed.items()}
-    else:
-        grouped = fixed
-    codes = ungrouped(fitted, model, sample(model, rows, random, grouped), random)
-    for a, code in fixed.items():
+        by_group = {a: fitted.groups[a][c] if fitted.groups[a] else c for a, c in conditions.items()}
+    codes = ungroup(fitted, model, sample(model, rows, random, by_group), random)
+    for a, code in conditions.items():
         codes[a] = np.full(rows, code)
     return codes

@@ -16,42 +16,42 @@ from functools import cached_property
 Clique = tuple[int, ...]
 
 
-def triangulated(sizes: Sequence[int], cliques: Iterable[Clique]) -> list[Clique]:
+def triangulate(sizes: Sequence[int], cliques: Iterable[Clique]) -> list[Clique]:
     """Return the maximal cliques of a triangulated graph in which each of `cliques` is complete.
 
     Every attribute is in at least one of them.
     """
     logs = [math.log(size) for size in sizes]
-    near = [0] * len(sizes)
+    # Bit b of neighbors[a] says whether attributes a and b are joined; every attribute is its own neighbor.
+    neighbors = [1 << a for a in range(len(sizes))]
     for clique in cliques:
         mask = sum(1 << a for a in clique)
         for a in clique:
-            near[a] |= mask
-    near = [mask | 1 << a for a, mask in enumerate(near)]
-    left, masks = set(range(len(sizes))), []
-    weights = {a: _weight(near[a], logs) for a in left}
-    while left:
-        a = min(left, key=lambda one: (weights[one], one))
-        mask = near[a]
+            neighbors[a] |= mask
+    remaining, masks = set(range(len(sizes))), []
+    weights = {a: _log_cells(neighbors[a], logs) for a in remaining}
+    while remaining:
+        a = min(remaining, key=lambda attribute: (weights[attribute], attribute))
+        mask = neighbors[a]
         masks.append(mask)
-        left.discard(a)
-        touched = [b for b in left if mask >> b & 1]
-        for b in touched:
-            near[b] = (near[b] | mask) & ~(1 << a)
-            weights[b] = _weight(near[b], logs)
-    largest: list[int] = []
+        remaining.discard(a)
+        for b in [b for b in remaining if mask >> b & 1]:
+            neighbors[b] = (neighbors[b] | mask) & ~(1 << a)
+            weights[b] = _log_cells(neighbors[b], logs)
+    maximal: list[int] = []
     for mask in sorted(masks, key=int.bit_count, reverse=True):
-        if not any(mask & ~other == 0 for other in largest):
-            largest.append(mask)
-    return [tuple(a for a in range(len(sizes)) if mask >> a & 1) for mask in largest]
+        if not any(mask & ~other == 0 for other in maximal):
+            maximal.append(mask)
+    return [tuple(a for a in range(len(sizes)) if mask >> a & 1) for mask in maximal]
 
 
-def cells_of(sizes: Sequence[int], cliques: Iterable[Clique]) -> int:
+def junction_tree_cells(sizes: Sequence[int], cliques: Iterable[Clique]) -> int:
     """Return how many cells the tables of a junction tree for these cliques have together."""
-    return sum(math.prod(sizes[a] for a in clique) for clique in triangulated(sizes, cliques))
+    return sum(math.prod(sizes[a] for a in clique) for clique in triangulate(sizes, cliques))
 
 
-def _weight(mask: int, logs: list[float]) -> float:
+def _log_cells(mask: int, logs: list[float]) -> float:
+    """Return the logarithm of the number of cells of the clique that the bits of a mask name."""
     total = 0.0
     while mask:
         low = mask & -mask
@@ -62,10 +62,10 @@ def _weight(mask: int, logs: list[float]) -> float:
 
 @dataclass(frozen=True)
 class JunctionTree:
-    """A tree of `cliques` over attributes of `sizes`; number 0 is the root.
+    """Joins `cliques` over attributes of `sizes` to a tree; number 0 is the root.
 
-    `order` lists them parents first; `parents` and `separators` say of each what it hangs on, and by which
-    attributes (none for a part of the model that is independent of the rest).
+    `order` lists them parents first; `parents` (-1 for the root) and `separators` say to which clique each is
+    joined, and by which attributes (none for a part of the model that is independent of the rest).
     """
 
     sizes: tuple[int, ...]
@@ -77,11 +77,11 @@ class JunctionTree:
     @classmethod
     def of(cls, sizes: Sequence[int], cliques: Iterable[Clique]) -> JunctionTree:
         """Return the tree of maximal separators (Prim's algorithm) over the triangulated graph."""
-        nodes = triangulated(sizes, cliques)
+        nodes = triangulate(sizes, cliques)
         parents, order = [-1] * len(nodes), [0]
         best = {i: (len(set(nodes[0]) & set(nodes[i])), 0) for i in range(1, len(nodes))}
         while best:
-            i = max(best, key=lambda one: (best[one][0], -one))
+            i = max(best, key=lambda node: (best[node][0], -node))
             parents[i] = best.pop(i)[1]
             order.append(i)
             for j, (width, _) in best.items():
@@ -110,6 +110,6 @@ class JunctionTree:
 
     def host(self, clique: Sequence[int]) -> int | None:
         """Return the smallest clique that holds all of these attributes; None if none does."""
-        wanted = set(clique)
-        holding = [i for i, one in enumerate(self.cliques) if wanted <= set(one)]
+        attributes = set(clique)
+        holding = [i for i, node in enumerate(self.cliques) if attributes <= set(node)]
         return min(holding, key=lambda i: math.prod(self.shape(self.cliques[i])), default=None)

@@ -28,21 +28,21 @@ from ..sampling import Entropy
 from ..tables import Source
 from ..tables.cells import count_linked
 from ..tables.engines.duckdb import engine_of
-from .arguments import instance, mapping, method_options, priced
+from .arguments import check_epsilon, check_instance, check_mapping, check_method_options
 from .constraints import Constraint
 from .counting import Cells
 from .domain import Domain, DomainColumn
 from .methods import method_class
-from .synthesizer import RHOS, Fitted, State, Synthesizer
+from .synthesizer import RHO_BRACKET, Fitted, State, Synthesizer
 
-# Children of one unit, at most: each is a code of the parents' column, and multiplies the noise of the
-# children.
-MOST_CHILDREN = 1000
+# Children of one unit, at most: each number is a code of a column of the parents, and the noise of the
+# children's tables grows with it.
+MAX_CHILDREN = 1000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildTable:
-    """What a synthesis takes of the second table: its name, and options as those of the first.
+    """Says what a synthesis takes of the second table: its name, and options as those of the first.
 
     `rows_per_unit`: of each unit at most so many of its rows count, by keyed hash; `share`: the part of the
     price that is for these rows.
@@ -60,8 +60,8 @@ class ChildTable:
         if not isinstance(self.name, str):
             raise _require.fail("name", self.name, "the name of a private table")
         _require.integer(rows_per_unit=self.rows_per_unit, at_least=1)
-        if self.rows_per_unit > MOST_CHILDREN:
-            raise _require.fail("rows_per_unit", self.rows_per_unit, f"at most {MOST_CHILDREN:,}")
+        if self.rows_per_unit > MAX_CHILDREN:
+            raise _require.fail("rows_per_unit", self.rows_per_unit, f"at most {MAX_CHILDREN:,}")
         share = _require.exact(self.share, "share")
         if not 0 < share < 1:
             raise _require.fail("share", self.share, "between 0 and 1")
@@ -69,7 +69,7 @@ class ChildTable:
         object.__setattr__(self, "constraints", _require.listed(constraints=self.constraints))
 
 
-def child_of(public: Public, name: str) -> Related:
+def find_child(public: Public, name: str) -> Related:
     """Return the private table of this name; refused if there is none, or no column says who is who."""
     private = [other for other in public.tables if other.private]
     for other in private:
@@ -86,32 +86,33 @@ def child_of(public: Public, name: str) -> Related:
 def parent_public(public: Public, name: str, rows: int) -> Public:
     """Return the facts of the flat table of parents: one row for each unit, the number of its children
     last."""
-    child_of(public, name)
-    schema = (*public.schema, (number_column(public, name), Bounds(0, rows, nullable=False)))
-    return _flat(public, schema, public.table)
+    find_child(public, name)
+    schema = (*public.schema, (child_count_column(public, name), Bounds(0, rows, nullable=False)))
+    return _flat_public(public, schema, public.table)
 
 
 def child_public(public: Public, name: str) -> Public:
     """Return the facts of the flat table of children: the columns of their unit, then their own."""
-    child = child_of(public, name)
+    child = find_child(public, name)
     own = tuple((f"{name}.{column}", fact) for column, fact in child.schema if column != child.unit)
-    above = tuple((column, fact) for column, fact in public.schema if column != public.unit.column)
-    if taken := {column for column, _ in own} & {column for column, _ in above}:
+    of_parent = tuple((column, fact) for column, fact in public.schema if column != public.unit.column)
+    if clashes := {column for column, _ in own} & {column for column, _ in of_parent}:
         raise InvalidInput(
-            f"column {min(taken)!r} has a name of the other table. Nothing was charged. Rename it."
+            f"column {min(clashes)!r} has a name of the other table. Nothing was charged. Rename it."
         )
-    return _flat(public, (*above, *own), name)
+    return _flat_public(public, (*of_parent, *own), name)
 
 
-def number_column(public: Public, name: str) -> str:
-    """Return the name of the column that says how many children a unit has: one that is not taken."""
+def child_count_column(public: Public, name: str) -> str:
+    """Return the name of the column that says how many children a unit has, unlike any other."""
     column = f"{name}.rows"
     while column in dict(public.schema):
         column += "_"
     return column
 
 
-def _flat(public: Public, schema: Any, table: str) -> Public:
+def _flat_public(public: Public, schema: Any, table: str) -> Public:
+    """Return the public facts of one flat table: those of the data, with another schema."""
     unit = Unit(public.unit.column)
     return Public(
         schema=schema,
@@ -126,7 +127,7 @@ def _flat(public: Public, schema: Any, table: str) -> Public:
 @described("synthetic.LinkedFitted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkedFitted:
-    """All that a synthesis of two tables released: what each flat table did."""
+    """Holds all that a synthesis of two tables released, for each flat table."""
 
     public: Public
     child: str
@@ -158,8 +159,8 @@ class LinkedSynthesis:
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        instance(Public, public=self.public)
-        instance(Synthesizer, parents=self.parents, children=self.children)
+        check_instance(Public, public=self.public)
+        check_instance(Synthesizer, parents=self.parents, children=self.children)
         if self.epsilon is not None:
             _require.positive(epsilon=self.epsilon)
         _require.probability(delta=self.delta)
@@ -168,11 +169,10 @@ class LinkedSynthesis:
         if (self.parents.public, self.children.public) != facts or self.parents.rows_per_unit != 1:
             raise InvalidInput(
                 "the methods are for other tables than these two, or count several rows of a unit as "
-                "parents. "
-                "Nothing was charged. Build it with LinkedSynthesis.for_privacy(...)."
+                "parents. Nothing was charged. Build it with LinkedSynthesis.for_privacy(...)."
             )
         edges = tuple(range(rows + 2))
-        number = DomainColumn(column=number_column(self.public, self.child), edges=edges, missing=False)
+        number = DomainColumn(column=child_count_column(self.public, self.child), edges=edges, missing=False)
         shared = self._shared
         if self.parents.domain.columns[-1] != number or self.children.domain.columns[: len(shared)] != shared:
             raise InvalidInput(
@@ -202,35 +202,38 @@ class LinkedSynthesis:
         options: Mapping[str, Any] | None = None,
     ) -> LinkedSynthesis:
         """Return the synthesis with the largest rho that is (epsilon, delta)-DP."""
-        instance(Public, public=public)
-        priced(epsilon)
+        check_instance(Public, public=public)
+        check_epsilon(epsilon)
         _require.open_probability(delta=delta)
-        instance(ChildTable, child=child)
-        own = method_options(options)
-        domains = _domains(public, child, columns, mapping(bins=bins), mapping(missing=missing))
+        check_instance(ChildTable, child=child)
+        method_options = check_method_options(options)
+        domains = _flat_domains(
+            public, child, columns, check_mapping(bins=bins), check_mapping(missing=missing)
+        )
         facts = (
             parent_public(public, child.name, child.rows_per_unit),
             child_public(public, child.name),
         )
-        prefixed = tuple(_prefixed(child, one) for one in child.constraints)
+        prefixed = tuple(_add_prefix(child, constraint) for constraint in child.constraints)
         terms: list[dict[str, Any]] = [
             {"constraints": tuple(_require.listed(constraints=constraints)), "rows_per_unit": 1},
             {"constraints": prefixed, "rows_per_unit": int(child.rows_per_unit)},
         ]
-        kinds = [method_class(method, domain, own) for domain in domains]
+        classes = [method_class(method, domain, method_options) for domain in domains]
         shares = (1 - _require.exact(child.share, "share"), _require.exact(child.share, "share"))
 
-        def built(rho: float, **asked: Any) -> LinkedSynthesis:
+        def build(rho: float, **asked: Any) -> LinkedSynthesis:
             parts = [
-                kind(public=f, domain=d, rho=_require.exact(rho, "rho") * s, **t, **own)
-                for kind, f, d, s, t in zip(kinds, facts, domains, shares, terms, strict=True)
+                cls_(public=f, domain=d, rho=_require.exact(rho, "rho") * s, **t, **method_options)
+                for cls_, f, d, s, t in zip(classes, facts, domains, shares, terms, strict=True)
             ]
             return cls(public=public, child=child.name, parents=parts[0], children=parts[1], **asked)
 
+        target = float(epsilon)
         rho = calibrate(
-            lambda r: built(r).event, epsilon=float(epsilon), delta=delta, bracket=RHOS, tolerance=1e-3
+            lambda r: build(r).event, epsilon=target, delta=delta, bracket=RHO_BRACKET, tolerance=1e-3
         )
-        return built(rho, epsilon=epsilon, delta=delta)
+        return build(rho, epsilon=epsilon, delta=delta)
 
     @property
     def asked(self) -> tuple[Real, float] | None:
@@ -251,7 +254,7 @@ class LinkedSynthesis:
     def rehearse(self, source: Source) -> None:
         """Refuse, before the charge, keys of two kinds: whole numbers here and text there never match."""
         kinds = engine_of(source).kinds
-        child = child_of(self.public, self.child)
+        child = find_child(self.public, self.child)
         pair = [
             kinds[self.public.table].get(str(self.public.unit.column)),
             kinds[child.name].get(str(child.unit)),
@@ -291,7 +294,7 @@ class LinkedSynthesis:
 
 @dataclass(slots=True)
 class LinkedState:
-    """What a run has released so far, of both tables."""
+    """Holds what a run has released so far, of both tables."""
 
     of: str
     steps: int = 0
@@ -310,7 +313,7 @@ class LinkedState:
 
 
 class LinkedRun:
-    """A synthesis of two tables on its way: first the parents' steps, then the children's."""
+    """Runs a synthesis of two tables step by step: first the parents' steps, then the children's."""
 
     def __init__(
         self, method: LinkedSynthesis, source: Source, state: LinkedState, taken: int, entropy: Entropy
@@ -332,7 +335,7 @@ class LinkedRun:
 
     def step(self) -> None:
         if self._cells is None:
-            self._cells = cells_of(self.method, self.source, self.entropy)
+            self._cells = count_linked_cells(self.method, self.source, self.entropy)
         first = self.method.parents.length
         if self.taken < first:
             self.method.parents.advance(self.state.parents, self._cells[0], self.taken, self.entropy)
@@ -363,32 +366,34 @@ class LinkedRun:
         return max((noise_tails.gaussian_error(v, share) for v in {t.variance for t in tables}), default=0)
 
 
-def cells_of(method: LinkedSynthesis, source: Source, entropy: Entropy) -> tuple[Cells, Cells]:
+def count_linked_cells(method: LinkedSynthesis, source: Source, entropy: Entropy) -> tuple[Cells, Cells]:
     """Count both flat tables in the engine, under a fresh secret key."""
-    child = child_of(method.public, method.child)
-    above = Domain(columns=method.parents.domain.columns[:-1]).codings(method.public)
-    flat = method.children.domain.codings(method.children.public)[len(above) :]
+    child = find_child(method.public, method.child)
+    of_parent = Domain(columns=method.parents.domain.columns[:-1]).codings(method.public)
+    flat = method.children.domain.codings(method.children.public)[len(of_parent) :]
     # The engine knows the columns of the second table by their own names.
-    own = [_unprefixed(coding, method.child) for coding in flat]
+    own = [_remove_prefix(coding, method.child) for coding in flat]
     rows = method.children.rows_per_unit
-    linked = count_linked(source, above, child, own, rows=rows, key=entropy.integer(63))
-    cells = []
-    for part, counted in ((method.parents, linked.parents), (method.children, linked.children)):
-        cells.append(Cells(part.sizes, counted.codes, counted.counts))
-    return cells[0], cells[1]
+    linked = count_linked(source, of_parent, child, own, rows=rows, key=entropy.integer(63))
+    parents, children = (
+        Cells(part.sizes, cells.codes, cells.counts)
+        for part, cells in ((method.parents, linked.parents), (method.children, linked.children))
+    )
+    return parents, children
 
 
-def _unprefixed(coding: Any, child: str) -> Any:
+def _remove_prefix(coding: Any, child: str) -> Any:
     return replace(coding, column=coding.column[len(child) + 1 :])
 
 
-def _prefixed(child: ChildTable, constraint: Any) -> Any:
-    one = Constraint.parse(constraint)
-    left, right = f"{child.name}.{one.left}", f"{child.name}.{one.right}"
-    return Constraint(left=left, comparison=one.comparison, right=right)
+def _add_prefix(child: ChildTable, text: Any) -> Constraint:
+    """Return a constraint on columns of the second table with the names that they have in the flat one."""
+    constraint = Constraint.parse(text)
+    left, right = f"{child.name}.{constraint.left}", f"{child.name}.{constraint.right}"
+    return Constraint(left=left, comparison=constraint.comparison, right=right)
 
 
-def _domains(
+def _flat_domains(
     public: Public,
     child: ChildTable,
     columns: Sequence[str] | None,
@@ -396,15 +401,16 @@ def _domains(
     missing: dict[str, bool],
 ) -> tuple[Domain, Domain]:
     """Return the domains of the flat tables."""
-    above = Domain.of(_flat(public, public.schema, public.table), columns, bins=bins, missing=missing)
+    flat = _flat_public(public, public.schema, public.table)
+    of_parent = Domain.of(flat, columns, bins=bins, missing=missing)
     facts = parent_public(public, child.name, child.rows_per_unit)
-    edges = {number_column(public, child.name): list(range(child.rows_per_unit + 2))}
+    edges = {child_count_column(public, child.name): list(range(child.rows_per_unit + 2))}
     number = Domain.of(facts, list(edges), bins=edges)
-    related = child_of(public, child.name)
-    alone = Public(schema=related.schema, unit=Unit(related.unit), table=child.name)
-    own = Domain.of(alone, child.columns, bins=child.bins, missing=child.missing)
-    renamed = tuple(replace(one, column=f"{child.name}.{one.column}") for one in own.columns)
+    related = find_child(public, child.name)
+    child_facts = Public(schema=related.schema, unit=Unit(related.unit), table=child.name)
+    own = Domain.of(child_facts, child.columns, bins=child.bins, missing=child.missing)
+    renamed = tuple(replace(column, column=f"{child.name}.{column.column}") for column in own.columns)
     return (
-        Domain(columns=(*above.columns, *number.columns)),
-        Domain(columns=(*above.columns, *renamed)),
+        Domain(columns=(*of_parent.columns, *number.columns)),
+        Domain(columns=(*of_parent.columns, *renamed)),
     )

@@ -15,18 +15,22 @@ from ..accounting import Event, compose
 from ..mechanisms import ExponentialMechanism, IntegerGaussian
 from ..sampling import Entropy
 from .counting import Cells, Integers
-from .estimation import noisy_total
+from .estimation import estimate_total
 from .junction import Clique
-from .synthesizer import GRID, State, Synthesizer
+from .model import Floats
+from .synthesizer import GRID, MeasuredTable, State, Synthesizer
+
+# A code is rare if its noisy count is below so many standard deviations: the paper's 3.
+_RARE_DEVIATIONS = 3
 
 
 @described("synthetic.Independent")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Independent(Synthesizer):
-    """Measures every column alone: a copy in which columns have nothing to do with each other.
+    """Measures every one-way marginal, for a copy in which columns are independent.
 
     Guarantee: the event, one discrete Gaussian for each column.
-    Proof:     composition of `IntegerGaussian`, whose sensitivity is that of `counting.moved`.
+    Proof:     composition of `IntegerGaussian`, whose sensitivity is that of `counting.count_sensitivity`.
     """
 
     method: ClassVar[str] = "independent"
@@ -44,19 +48,19 @@ class Independent(Synthesizer):
         return 1
 
     def advance(self, state: State, cells: Cells, taken: int, entropy: Entropy) -> None:
-        for a in range(len(self.domain.columns)):
-            self.measure(state, cells, (a,), self._noise, entropy)
+        for column in range(len(self.domain.columns)):
+            self.measure(state, cells, (column,), self._noise, entropy)
 
 
 @described("synthetic.MST")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MST(Synthesizer):
-    """McKenna, Miklau & Sheldon 2021 (arXiv:2108.04978): measures all columns alone, then a maximum spanning
-    tree of pairs, chosen by the exponential mechanism.
+    """Measures all one-way marginals, then a maximum spanning tree of pairs that the exponential mechanism
+    chooses (McKenna, Miklau & Sheldon 2021, arXiv:2108.04978).
 
-    The score of a pair is the l1 distance of its counts from what independent columns would give. Codes whose
-    noisy count is below three standard deviations are put together before pairs are measured. `split` is how
-    rho is shared between columns, choices and pairs; a third each in the paper.
+    The score of a pair is the l1 distance of its counts from those of independent columns. Codes whose noisy
+    count is below three standard deviations are merged before pairs are measured. `split` is how rho is
+    divided between columns, choices and pairs; a third each in the paper.
 
     Guarantee: the event: d discrete Gaussians, d - 1 choices, d - 1 discrete Gaussians, fixed beforehand.
     Proof:     adaptive composition; each part is of the event's own kind whatever was released before.
@@ -66,7 +70,7 @@ class MST(Synthesizer):
     method: ClassVar[str] = "mst"
     split: tuple[Fraction, ...] = (Fraction(1, 3), Fraction(1, 3), Fraction(1, 3))
 
-    def _check(self) -> None:
+    def _check_options(self) -> None:
         parts = tuple(_require.exact(part, "split") for part in _require.listed(split=self.split))
         if len(parts) != 3 or min(parts) <= 0 or sum(parts) > 1:
             raise _require.fail("split", self.split, "three positive parts that add up to at most 1")
@@ -74,6 +78,7 @@ class MST(Synthesizer):
 
     @property
     def _edges(self) -> int:
+        """The number of edges of the tree."""
         return len(self.domain.columns) - 1
 
     @property
@@ -83,7 +88,9 @@ class MST(Synthesizer):
 
     @property
     def _choice(self) -> ExponentialMechanism:
-        return self.chooser(self.exact_rho * self.split[1] / self._edges, GRID * int(self.moved.l1 or 0))
+        return self.chooser(
+            self.exact_rho * self.split[1] / self._edges, GRID * int(self.count_sensitivity.l1 or 0)
+        )
 
     @property
     def _noise_of_pairs(self) -> IntegerGaussian:
@@ -103,61 +110,61 @@ class MST(Synthesizer):
 
     def advance(self, state: State, cells: Cells, taken: int, entropy: Entropy) -> None:
         if taken == 0:
-            for a in range(len(self.domain.columns)):
-                self.measure(state, cells, (a,), self._noise_of_columns, entropy)
+            for column in range(len(self.domain.columns)):
+                self.measure(state, cells, (column,), self._noise_of_columns, entropy)
         elif taken == 1:
-            self._select(state, cells, entropy)
+            self._select_tree(state, cells, entropy)
         else:
             self._measure_pairs(state, cells, entropy)
 
-    def _select(self, state: State, cells: Cells, entropy: Entropy) -> None:
-        scores = {pair: self._score(state, cells, pair) for pair in pairs_of(len(cells.sizes))}
-        part = list(range(len(cells.sizes)))
+    def _select_tree(self, state: State, cells: Cells, entropy: Entropy) -> None:
+        """Choose edge after edge among the pairs that join two components (Kruskal's algorithm)."""
+        scores = {pair: self._score(state, cells, pair) for pair in all_pairs(len(cells.sizes))}
+        components = list(range(len(cells.sizes)))
         for _ in range(self._edges):
-            open_pairs = [pair for pair in scores if part[pair[0]] != part[pair[1]]]
-            a, b = open_pairs[self._choice.pick(_integers([scores[p] for p in open_pairs]), entropy)]
+            joining = [pair for pair in scores if components[pair[0]] != components[pair[1]]]
+            choice = self._choice.pick(np.array([scores[pair] for pair in joining], dtype=np.int64), entropy)
+            a, b = joining[choice]
             state.choices.append((a, b))
-            old, new = part[b], part[a]
-            part = [new if p == old else p for p in part]
+            components = [components[a] if c == components[b] else c for c in components]
 
     def _score(self, state: State, cells: Cells, pair: Clique) -> int:
-        shares = [_shares(state, a, cells.sizes[a]) for a in pair]
-        total = noisy_total([t.noisy(cells.sizes) for t in state.tables]) if state.tables else 1.0
+        shares = [_released_shares(state, a, cells.sizes[a]) for a in pair]
+        total = estimate_total([table.noisy(cells.sizes) for table in state.tables])
         return self.distance(cells.table(pair), total * np.multiply.outer(*shares))
 
     def _measure_pairs(self, state: State, cells: Cells, entropy: Entropy) -> None:
-        """Put rare codes together, by released counts only, and measure the tree."""
-        groups = [_grouped(state, a, n) for a, n in enumerate(cells.sizes)]
-        if any(g is not None for g in groups):
-            state.groups = [() if g is None else tuple(int(x) for x in g) for g in groups]
-        fewer = cells.mapped(groups)
+        """Merge rare codes, by released counts only, and measure the pairs of the tree."""
+        groups = [_merge_rare_codes(state, column) for column in range(len(cells.sizes))]
+        if any(group is not None for group in groups):
+            state.groups = [() if g is None else tuple(int(number) for number in g) for g in groups]
+        merged = cells.regroup(groups)
         for pair in state.choices:
-            self.measure(state, fewer, tuple(sorted(pair)), self._noise_of_pairs, entropy)
+            self.measure(state, merged, tuple(sorted(pair)), self._noise_of_pairs, entropy)
 
 
-def pairs_of(count: int) -> list[Clique]:
+def all_pairs(count: int) -> list[Clique]:
     return list(itertools.combinations(range(count), 2))
 
 
-def _integers(scores: list[int]) -> Integers:
-    return np.array(scores, dtype=np.int64)
+def _one_way_table(state: State, column: int) -> MeasuredTable | None:
+    """Return the released table of a column; None where a crash took it."""
+    return next((table for table in state.tables if table.clique == (column,)), None)
 
 
-def _shares(state: State, attribute: int, size: int) -> np.ndarray:
+def _released_shares(state: State, column: int, size: int) -> Floats:
     """Return the released shares of a column's codes, none negative; equal ones if nothing was released."""
-    own = [t for t in state.tables if t.clique == (attribute,)]
-    if not own:
-        return np.full(size, 1 / size)
-    values = np.maximum(np.array(own[0].values, dtype=np.float64), 0)
-    return values / values.sum() if values.sum() > 0 else np.full(size, 1 / size)
+    table = _one_way_table(state, column)
+    counts = np.zeros(size) if table is None else np.maximum(np.array(table.values, dtype=np.float64), 0)
+    return counts / counts.sum() if counts.sum() > 0 else np.full(size, 1 / size)
 
 
-def _grouped(state: State, attribute: int, size: int) -> Integers | None:
-    """Which new code each code gets: its own, or the one of all that are rare."""
-    own = [t for t in state.tables if t.clique == (attribute,)]
-    if not own:
+def _merge_rare_codes(state: State, column: int) -> Integers | None:
+    """Return the new code of each code: its own, or that of all rare ones; None where none changes."""
+    table = _one_way_table(state, column)
+    if table is None:
         return None
-    rare = np.array(own[0].values, dtype=np.float64) < 3 * float(own[0].variance) ** 0.5
+    rare = np.array(table.values, dtype=np.float64) < _RARE_DEVIATIONS * float(table.variance) ** 0.5
     if rare.sum() < 2 or rare.all():
         return None
     groups = np.cumsum(~rare) - 1

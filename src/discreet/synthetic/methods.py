@@ -9,7 +9,7 @@ from .. import _require
 from .._public import Public
 from .._require import Real
 from .aim import AIM
-from .arguments import instance
+from .arguments import check_instance
 from .baselines import MWEM
 from .domain import Domain
 from .marginal_trees import MST, Independent
@@ -17,16 +17,16 @@ from .privbayes import PrivBayes
 from .synthesizer import Synthesizer
 
 METHODS: dict[str, type[Synthesizer]] = {m.method: m for m in (AIM, MST, MWEM, PrivBayes, Independent)}
-# With more columns than this "auto" takes MST: AIM compares all triples in each round. A
-# round number, not measured.
-_MOST_FOR_AIM = 40
+# With more columns than this "auto" takes MST: AIM compares all triples in each round. A round number, not
+# measured.
+_MAX_AIM_COLUMNS = 40
 
 
 def method_for(
     name: str, public: Public, domain: Domain, *, epsilon: Real, delta: float, **options: Any
 ) -> Synthesizer:
-    """Return the method of this name, priced; "auto" is AIM, or MST for very wide tables, or what is left of
-    either for a single column."""
+    """Return the method of this name for an epsilon and delta; "auto" is AIM, MST for very wide tables, or
+    independent columns where there is only one."""
     cls = method_class(name, domain, options)
     return cls.for_privacy(public, domain, epsilon=epsilon, delta=delta, **options)
 
@@ -34,13 +34,13 @@ def method_for(
 def method_class(name: str, domain: Domain, options: Mapping[str, Any]) -> type[Synthesizer]:
     """Return the class of the method of this name for a domain; options that it does not have are refused."""
     _require.one_of(("auto", *METHODS), method=name)
-    instance(Domain, domain=domain)
+    check_instance(Domain, domain=domain)
     if name == "auto":
         columns = len(domain.columns)
-        name = "independent" if columns == 1 else "aim" if columns <= _MOST_FOR_AIM else "mst"
+        name = "independent" if columns == 1 else "aim" if columns <= _MAX_AIM_COLUMNS else "mst"
     cls = METHODS[name]
-    given = {"public", "domain", "rho", "epsilon", "delta", "method", "scored"}
-    allowed = set(getattr(cls, "__dataclass_fields__", {})) - given
+    reserved = {"public", "domain", "rho", "epsilon", "delta", "method", "scored"}
+    allowed = set(getattr(cls, "__dataclass_fields__", {})) - reserved
     own = sorted(allowed - {"rows_per_unit", "constraints"})
     for option in options:
         if option not in allowed:

@@ -1,8 +1,8 @@
 """Graphical models: a distribution over all cells of a table that only keeps tables by few attributes.
 
-`beliefs` is belief propagation on a junction tree (Lauritzen & Spiegelhalter 1988): logarithms towards the
-root, ratios back, one exponential for every cell. What is estimated, sampled and asked of a model is
-post-processing of what was released.
+`propagate_beliefs` is belief propagation on a junction tree (Lauritzen & Spiegelhalter 1988): logarithms
+towards the root, ratios back, one exponential for every cell. What is estimated, sampled and projected from a
+model is post-processing of what was released.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from numpy.typing import NDArray
 from .junction import Clique, JunctionTree
 
 Floats = NDArray[np.float64]
-# The logarithm of what cannot be: small enough for exp to give 0, finite so that no NaN comes of it.
-NEVER = -1e9
+# The logarithm of a potential of 0: small enough for exp to give 0, finite so that no NaN comes of it.
+LOG_ZERO = -1e9
 
 
 @dataclass(frozen=True, eq=False)
 class GraphicalModel:
-    """Tables of expected counts, one for each clique of a junction tree, which agree where they overlap."""
+    """Holds tables of expected counts, one for each clique of a junction tree, in agreement on overlaps."""
 
     tree: JunctionTree
     tables: tuple[Floats, ...]
@@ -32,118 +32,123 @@ class GraphicalModel:
 
     def project(self, attributes: Sequence[int]) -> Floats:
         """Return the expected counts by some attributes, in this order."""
-        wanted = tuple(sorted(set(attributes)))
-        host = self.tree.host(wanted)
+        ascending = tuple(sorted(set(attributes)))
+        host = self.tree.host(ascending)
         if host is not None:
-            table = summed(self.tables[host], self.tree.cliques[host], wanted)
+            table = marginalize(self.tables[host], self.tree.cliques[host], ascending)
         else:
-            table = self._across(wanted)
-        return np.transpose(table, [wanted.index(a) for a in attributes])
+            table = self._eliminate(ascending)
+        return np.transpose(table, [ascending.index(a) for a in attributes])
 
-    def _across(self, wanted: Clique) -> Floats:
-        """Eliminate along the part of the tree that the attributes span, leaves first."""
-        kept = _spanned(self.tree, set(wanted))
-        messages: dict[int, list[tuple[Clique, Floats]]] = {i: [] for i in kept}
-        for i in reversed([i for i in self.tree.order if i in kept]):
-            top = self.tree.parents[i] not in kept
-            separator = () if top else self.tree.separators[i]
-            outside = {a for clique, _ in messages[i] for a in clique}
-            inner = [a for clique, _ in messages[i] for a in clique]
-            needed = set(separator) | (set(wanted) & set(self.tree.cliques[i])) | set(inner)
-            own = tuple(sorted(needed & set(self.tree.cliques[i])))
-            factors = [(own, summed(self.tables[i], self.tree.cliques[i], own)), *messages[i]]
-            result = tuple(sorted(set(separator) | ((outside | set(own)) & set(wanted))))
-            table = _contracted(factors, result)
-            if top:
+    def _eliminate(self, attributes: Clique) -> Floats:
+        """Return the expected counts by attributes of several cliques: variable elimination along the part of
+        the tree that they span, leaves first."""
+        spanned = _spanning_cliques(self.tree, set(attributes))
+        messages: dict[int, list[tuple[Clique, Floats]]] = {i: [] for i in spanned}
+        for i in reversed([i for i in self.tree.order if i in spanned]):
+            clique, is_root = self.tree.cliques[i], self.tree.parents[i] not in spanned
+            separator = () if is_root else self.tree.separators[i]
+            received = {a for message_clique, _ in messages[i] for a in message_clique}
+            needed = (set(separator) | set(attributes) | received) & set(clique)
+            own = tuple(sorted(needed))
+            factors = [(own, marginalize(self.tables[i], clique, own)), *messages[i]]
+            result = tuple(sorted(set(separator) | ((received | needed) & set(attributes))))
+            table = _contract(factors, result)
+            if is_root:
                 return table
-            below = summed(self.tables[i], self.tree.cliques[i], separator)
+            below = marginalize(self.tables[i], clique, separator)
             shape = [self.tree.sizes[a] if a in separator else 1 for a in result]
-            messages[self.tree.parents[i]].append((result, ratio(table, below.reshape(shape))))
+            messages[self.tree.parents[i]].append((result, divide(table, below.reshape(shape))))
         raise AssertionError("a tree has a root")
 
 
-def summed(table: Floats, clique: Clique, wanted: Sequence[int]) -> Floats:
+def marginalize(table: Floats, clique: Clique, attributes: Sequence[int]) -> Floats:
     """Return the table by some of its attributes, which are ascending."""
-    axes = tuple(i for i, a in enumerate(clique) if a not in wanted)
+    axes = tuple(axis for axis, a in enumerate(clique) if a not in attributes)
     return np.asarray(table.sum(axis=axes)) if axes else table
 
 
-def ratio(above: Floats, below: Floats) -> Floats:
-    """Their quotient, 0 where nothing is below."""
-    return np.divide(above, below, out=np.zeros(np.broadcast(above, below).shape), where=below > 0)
+def divide(numerator: Floats, denominator: Floats) -> Floats:
+    """Return the quotient, 0 where the denominator is 0."""
+    shape = np.broadcast(numerator, denominator).shape
+    return np.divide(numerator, denominator, out=np.zeros(shape), where=denominator > 0)
 
 
-def beliefs(tree: JunctionTree, potentials: Sequence[Floats], total: float) -> tuple[list[Floats], float]:
+def propagate_beliefs(
+    tree: JunctionTree, potentials: Sequence[Floats], total: float
+) -> tuple[list[Floats], float]:
     """Return the clique marginals of the model with these log-potentials, scaled to `total`, and ln Z.
 
     Messages to the root are logarithms, relative to the largest entry for each value of the separator, so
     that nothing overflows and no value of a separator vanishes because others are larger.
     """
     logs = list(potentials)
-    owned = [False] * len(logs)
+    # The caller's arrays are not written to: the first message to a clique copies its potential.
+    copied = [False] * len(logs)
+    # exp of each clique's logarithms relative to the largest for each value of its separator, and its sums.
     relative: list[Floats] = list(potentials)
-    inward: list[Floats] = list(potentials)
+    relative_sums: list[Floats] = list(potentials)
     for i in reversed(tree.order[1:]):
         clique, separator, parent = tree.cliques[i], tree.separators[i], tree.parents[i]
-        axes = tuple(k for k, a in enumerate(clique) if a not in separator)
-        top = logs[i].max(axis=axes, keepdims=True)
-        relative[i] = np.exp(logs[i] - top)
-        inward[i] = relative[i].sum(axis=axes, keepdims=True)
-        message = (np.log(inward[i]) + top).reshape(_within(tree, separator, tree.cliques[parent]))
-        if owned[parent]:
+        axes = tuple(axis for axis, a in enumerate(clique) if a not in separator)
+        largest = logs[i].max(axis=axes, keepdims=True)
+        relative[i] = np.exp(logs[i] - largest)
+        relative_sums[i] = relative[i].sum(axis=axes, keepdims=True)
+        message = np.log(relative_sums[i]) + largest
+        message = message.reshape(_broadcast_shape(tree, separator, tree.cliques[parent]))
+        if copied[parent]:
             logs[parent] += message
         else:
-            logs[parent], owned[parent] = logs[parent] + message, True
-    highest = float(logs[0].max())
-    root = np.exp(logs[0] - highest)
+            logs[parent], copied[parent] = logs[parent] + message, True
+    largest_log = float(logs[0].max())
+    root = np.exp(logs[0] - largest_log)
     mass = float(root.sum())
     tables: list[Floats] = list(potentials)
     tables[0] = root * (total / mass)
     for i in tree.order[1:]:
         clique, separator, parent = tree.cliques[i], tree.separators[i], tree.parents[i]
-        outer = summed(tables[parent], tree.cliques[parent], separator)
-        scale = outer.reshape(_within(tree, separator, clique)) / inward[i]
+        of_parent = marginalize(tables[parent], tree.cliques[parent], separator)
+        scale = of_parent.reshape(_broadcast_shape(tree, separator, clique)) / relative_sums[i]
         tables[i] = relative[i] * scale
-    return tables, highest + math.log(mass)
+    return tables, largest_log + math.log(mass)
 
 
-def uniform(tree: JunctionTree) -> list[Floats]:
+def zero_potentials(tree: JunctionTree) -> list[Floats]:
+    """Return log-potentials of 0: those of the uniform distribution."""
     return [np.zeros(tree.shape(clique)) for clique in tree.cliques]
 
 
-def _within(tree: JunctionTree, part: Clique, clique: Clique) -> tuple[int, ...]:
-    """Return the shape that lets a table by `part` act on one by `clique`."""
+def _broadcast_shape(tree: JunctionTree, part: Clique, clique: Clique) -> tuple[int, ...]:
+    """Return the shape in which a table by `part` broadcasts over one by `clique`."""
     return tuple(tree.sizes[a] if a in part else 1 for a in clique)
 
 
-def _spanned(tree: JunctionTree, wanted: set[int]) -> set[int]:
-    """Return the cliques that are left when leaves without anything of their own that is wanted are taken
-    away."""
-    kept = set(range(len(tree.cliques)))
-    while True:
-        leaves = []
-        for i in kept:
-            near = [j for j in tree.children[i] if j in kept]
-            parent = tree.parents[i]
-            if parent in kept:
-                near.append(parent)
-            if len(near) > 1 or len(kept) == 1:
-                continue
-            beside = set(tree.cliques[near[0]])
-            if not (set(tree.cliques[i]) & wanted) - beside:
-                leaves.append(i)
-        if not leaves:
-            return kept
-        kept.discard(leaves[0])
+def _spanning_cliques(tree: JunctionTree, attributes: set[int]) -> set[int]:
+    """Return the smallest part of the tree that holds the attributes: leaves without an attribute that their
+    neighbor lacks are removed, one after the other."""
+    spanned = set(range(len(tree.cliques)))
+    while len(spanned) > 1:
+        leaf = next((i for i in spanned if _is_superfluous_leaf(tree, i, spanned, attributes)), None)
+        if leaf is None:
+            break
+        spanned.discard(leaf)
+    return spanned
 
 
-def _contracted(factors: Sequence[tuple[Clique, Floats]], result: Clique) -> Floats:
+def _is_superfluous_leaf(tree: JunctionTree, i: int, spanned: set[int], attributes: set[int]) -> bool:
+    neighbors = [j for j in (*tree.children[i], tree.parents[i]) if j in spanned]
+    if len(neighbors) > 1:
+        return False
+    return not (set(tree.cliques[i]) & attributes) - set(tree.cliques[neighbors[0]])
+
+
+def _contract(factors: Sequence[tuple[Clique, Floats]], result: Clique) -> Floats:
     """Return the product of tables, summed to some attributes."""
     (clique, table), *rest = factors
     for i, (other, values) in enumerate(rest):
-        later = {a for c, _ in rest[i + 1 :] for a in c} | set(result)
-        out = tuple(sorted((set(clique) | set(other)) & later))
-        operands: list[Any] = [table, list(clique), values, list(other), list(out)]
+        needed = {a for later, _ in rest[i + 1 :] for a in later} | set(result)
+        product = tuple(sorted((set(clique) | set(other)) & needed))
+        operands: list[Any] = [table, list(clique), values, list(other), list(product)]
         table = np.einsum(*operands)
-        clique = out
-    return summed(table, clique, result)
+        clique = product
+    return marginalize(table, clique, result)

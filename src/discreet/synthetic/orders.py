@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from .._errors import InvalidInput
 from .._public import Public
-from .domain import Domain, comparable_ends, is_whole
+from .domain import Domain, comparable_bin_ends, is_integral
 
 if TYPE_CHECKING:
     from ..tables.cells import Coding
@@ -25,14 +25,16 @@ Floats = NDArray[np.float64]
 
 
 class ColumnOrder:
-    """The columns that constraints speak of, lower ones first, and what separates each pair at least."""
+    """Sorts the columns of constraints, lower ones first; `edges` says of each pair whether strictly."""
 
     def __init__(self, constraints: Sequence[Constraint]) -> None:
-        # (low, high) -> whether strictly
+        # From (lower column, higher column) to whether the comparison is strict.
         self.edges: dict[tuple[str, str], bool] = {}
-        for one in constraints:
-            low, high = (one.left, one.right) if one.comparison[0] == "<" else (one.right, one.left)
-            strict = "=" not in one.comparison
+        for constraint in constraints:
+            low, high = constraint.left, constraint.right
+            if constraint.comparison[0] == ">":
+                low, high = high, low
+            strict = "=" not in constraint.comparison
             self.edges[low, high] = self.edges.get((low, high), False) or strict
         graph: dict[str, set[str]] = {}
         for low, high in self.edges:
@@ -48,21 +50,23 @@ class ColumnOrder:
                 f"{'one of them' if strict else 'all but one of these columns'}."
             ) from None
 
-    def least(self, low: Mapping[str, float], whole: Mapping[str, bool]) -> dict[str, tuple[float, bool]]:
-        """Return the least value that each column can have, and whether it must lie strictly above that."""
-        out: dict[str, tuple[float, bool]] = {}
+    def least_values(
+        self, lower: Mapping[str, float], integral: Mapping[str, bool]
+    ) -> dict[str, tuple[float, bool]]:
+        """Return the infimum of the values that each column can have, and whether it is excluded."""
+        infima: dict[str, tuple[float, bool]] = {}
         for name in self.columns:
-            value, above = low[name], False
-            for (below, over), strict in self.edges.items():
-                if over != name:
+            infimum, excluded = lower[name], False
+            for (low, high), strict in self.edges.items():
+                if high != name:
                     continue
-                floor, opened = out[below]
-                opened = opened or strict
-                if whole[name]:
-                    floor, opened = (math.floor(floor) + 1 if opened else math.ceil(floor)), False
-                value, above = max((value, above), (floor, opened))
-            out[name] = (value, above)
-        return out
+                floor, open_floor = infima[low]
+                open_floor = open_floor or strict
+                if integral[name]:
+                    floor, open_floor = (math.floor(floor) + 1 if open_floor else math.ceil(floor)), False
+                infimum, excluded = max((infimum, excluded), (floor, open_floor))
+            infima[name] = (infimum, excluded)
+        return infima
 
 
 def refuse_contradictions(public: Public, domain: Domain, constraints: Sequence[Constraint]) -> None:
@@ -75,13 +79,13 @@ def refuse_contradictions(public: Public, domain: Domain, constraints: Sequence[
         return
     order = ColumnOrder(constraints)
     codings = {c.column: c for c in domain.codings(public) if c.column in order.columns}
-    ends = {name: comparable_ends(coding) for name, coding in codings.items()}
-    low = {name: float(first[0]) for name, (first, _) in ends.items()}
-    least = order.least(low, {name: is_whole(coding) for name, coding in codings.items()})
-    for name, (value, above) in least.items():
-        highest = float(ends[name][1][-1])
-        if value > highest or (above and value == highest):
-            text = ", ".join(f"'{one}'" for one in constraints)
+    ends = {name: comparable_bin_ends(coding) for name, coding in codings.items()}
+    lower = {name: float(first[0]) for name, (first, _) in ends.items()}
+    integral = {name: is_integral(coding) for name, coding in codings.items()}
+    for name, (infimum, excluded) in order.least_values(lower, integral).items():
+        upper = float(ends[name][1][-1])
+        if infimum > upper or (excluded and infimum == upper):
+            text = ", ".join(f"'{constraint}'" for constraint in constraints)
             raise InvalidInput(
                 f"no row can satisfy the constraints {text}: column {name!r} has no value that is large "
                 f"enough. Nothing was charged. Leave one out, or widen the declared bounds."
@@ -96,34 +100,48 @@ def draw_in_order(
 ) -> tuple[dict[str, Floats], NDArray[np.bool_]]:
     """Draw numbers within bins, lower columns first, so that the order holds wherever the bins allow it.
 
-    They are on one scale (`comparable_ends`). Codes of missing values bind nobody, and give NaN. The second
-    value says in which rows the bins allow it.
+    They are on one scale (`comparable_bin_ends`). Missing values satisfy every constraint, and give NaN. The
+    second value is a mask of the rows whose bins allow it.
     """
     absent = {n: (c == codings[n].size - 1) & codings[n].missing for n, c in codes.items()}
-    whole = {name: is_whole(codings[name]) for name in codes}
-    low, high = {}, {}
-    for name, column in codes.items():
-        first, last = comparable_ends(codings[name])
-        place = np.where(absent[name], 0, column)
-        low[name] = np.where(absent[name], -np.inf, first[place])
-        high[name] = np.where(absent[name], np.inf, last[place])
+    lower, upper = _ranges_of_bins(codings, codes, absent)
+    # What separates two columns at least.
+    gaps = {
+        (low, high): int(strict and is_integral(codings[low]) and is_integral(codings[high]))
+        for (low, high), strict in order.edges.items()
+    }
     for name in reversed(order.columns):
-        for (below, above), strict in order.edges.items():
-            if below == name:
-                high[name] = np.minimum(high[name], high[above] - (strict and whole[name] and whole[above]))
+        for (low, high), gap in gaps.items():
+            if low == name:
+                upper[name] = np.minimum(upper[name], upper[high] - gap)
     numbers: dict[str, Floats] = {}
-    possible = np.ones(len(low[order.columns[0]]), bool)
+    possible = np.ones(len(lower[order.columns[0]]), bool)
     for name in order.columns:
-        least = low[name]
-        for (below, above), strict in order.edges.items():
-            if above == name:
-                least = np.fmax(least, numbers[below] + (strict and whole[name] and whole[below]))
-        bottom, top = np.where(absent[name], 0.0, least), np.where(absent[name], 0.0, high[name])
-        if whole[name]:
-            bottom, top = np.ceil(bottom), np.floor(top)
-            drawn = bottom + np.floor(random.random(len(bottom)) * np.maximum(1, top - bottom + 1))
+        least = lower[name]
+        for (low, high), gap in gaps.items():
+            if high == name:
+                least = np.fmax(least, numbers[low] + gap)
+        least, largest = np.where(absent[name], 0.0, least), np.where(absent[name], 0.0, upper[name])
+        if is_integral(codings[name]):
+            least, largest = np.ceil(least), np.floor(largest)
+            values = least + np.floor(random.random(len(least)) * np.maximum(1, largest - least + 1))
         else:
-            drawn = bottom + np.maximum(0, top - bottom) * random.random(len(bottom))
-        possible &= bottom <= top
-        numbers[name] = np.where(absent[name], np.nan, drawn)
+            values = least + np.maximum(0, largest - least) * random.random(len(least))
+        possible &= least <= largest
+        numbers[name] = np.where(absent[name], np.nan, values)
     return numbers, possible
+
+
+def _ranges_of_bins(
+    codings: Mapping[str, Coding],
+    codes: Mapping[str, NDArray[np.int64]],
+    absent: Mapping[str, NDArray[np.bool_]],
+) -> tuple[dict[str, Floats], dict[str, Floats]]:
+    """Return the least and the largest number of the bin of each row, by column; infinite where missing."""
+    lower, upper = {}, {}
+    for name, column in codes.items():
+        first, last = comparable_bin_ends(codings[name])
+        bins = np.where(absent[name], 0, column)
+        lower[name] = np.where(absent[name], -np.inf, first[bins])
+        upper[name] = np.where(absent[name], np.inf, last[bins])
+    return lower, upper

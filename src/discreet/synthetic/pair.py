@@ -1,5 +1,4 @@
-"""A synthetic copy of two linked tables: made-up units with a key, and made-up rows of theirs with the same
-key."""
+"""A synthetic copy of two linked tables: synthetic units with a key, and their rows with the same key."""
 
 from __future__ import annotations
 
@@ -18,19 +17,20 @@ from .._errors import InvalidInput
 from .._require import Real
 from ..accounting import Event
 from ..tables.engines.open_rows import ask_open_rows
-from .arguments import instance, rows_and_seed, writable
-from .constraints import repaired
+from .arguments import check_instance, check_rows_and_seed, check_writable
+from .coarsening import group_arrays
+from .constraints import repair_rows
 from .copy import NOTE, SyntheticAnswer, SyntheticCopy, file_names
-from .evidence import sample_given
-from .generation import estimate, ungrouped
-from .linked import LinkedFitted, child_of
+from .evidence import sample_conditional
+from .generation import fit_model, ungroup
+from .linked import LinkedFitted, find_child
 from .model import GraphicalModel
-from .quality import Report, promised
+from .quality import Report, bound_errors
 
 
 @dataclass(frozen=True, eq=False)
 class SyntheticPair:
-    """Made-up units (`rows` of them, by default as many as the noisy total says) and their made-up rows.
+    """Holds synthetic units (`rows` of them, by default as many as the noisy total) and their rows.
 
     `parents` and `children` are Arrow tables; the key has the names that the tables give it, and the numbers
     from 1 on, which are nobody's.
@@ -50,8 +50,8 @@ class SyntheticPair:
         asked: tuple[Real, float] | None = None,
     ) -> SyntheticPair:
         """Return the copy of a release. A seed that nobody gave is drawn, and kept in the card."""
-        instance(LinkedFitted, fitted=fitted)
-        rows_and_seed(rows, seed)
+        check_instance(LinkedFitted, fitted=fitted)
+        check_rows_and_seed(rows, seed)
         return cls(fitted, SyntheticCopy.of(fitted.parents, event, rows=rows, seed=seed, asked=asked))
 
     @property
@@ -70,7 +70,7 @@ class SyntheticPair:
     @property
     def keys(self) -> tuple[str, str]:
         """The columns that hold the key, in either table."""
-        child = child_of(self.fitted.public, self.fitted.child)
+        child = find_child(self.fitted.public, self.fitted.child)
         return str(self.fitted.public.unit.column), str(child.unit)
 
     @cached_property
@@ -81,38 +81,40 @@ class SyntheticPair:
 
     @cached_property
     def _owners(self) -> Any:
-        """The place of each child's parent."""
+        """The position of each child's parent."""
         return np.repeat(np.arange(self.rows), self.units.codes[-1])
 
     @cached_property
     def children(self) -> pa.Table:
         random = np.random.default_rng([self.seed, 3])
-        shared, owners, codes, fitted = self.units.codes[:-1], self._owners, self._codes, self.fitted.children
+        codes, fitted = self._child_codes, self.fitted.children
         table = fitted.domain.decode(fitted.public, codes, random)
-        table = repaired(table, fitted, codes, random) if len(owners) else table
-        own = table.column_names[len(shared) :]
-        plain = [name[len(self.fitted.child) + 1 :] for name in own]
-        table = table.select(own).rename_columns(plain)
-        return table.add_column(0, self.keys[1], pa.array(owners + 1))
+        table = repair_rows(table, fitted, codes, random) if table.num_rows else table
+        of_child = table.column_names[len(self.units.codes) - 1 :]
+        own_names = [name[len(self.fitted.child) + 1 :] for name in of_child]
+        table = table.select(of_child).rename_columns(own_names)
+        return table.add_column(0, self.keys[1], pa.array(self._owners + 1))
 
     @cached_property
-    def _model(self) -> GraphicalModel:
-        return estimate(self.fitted.children)
+    def _child_model(self) -> GraphicalModel:
+        return fit_model(self.fitted.children)
 
     @cached_property
-    def _codes(self) -> list[Any]:
+    def _child_codes(self) -> list[Any]:
         """The codes of the flat table of children: those of the owners, and others given these."""
         random = np.random.default_rng([self.seed, 2])
         fitted, owners, shared = self.fitted.children, self._owners, self.units.codes[:-1]
         if not len(owners):
             return [np.zeros(0, np.int64) for _ in fitted.domain.columns]
-        # Codes that were put together (MST) are those of the model while rows are drawn.
+        # While rows are drawn, codes are those of the model: groups of the domain's.
+        groups = group_arrays(fitted.groups, len(fitted.domain.columns))
         given = {}
         for a, codes in enumerate(shared):
-            group = np.array(fitted.groups[a]) if fitted.groups and fitted.groups[a] else None
+            group = groups[a]
             given[a] = codes[owners] if group is None else group[codes[owners]]
-        drawn = ungrouped(fitted, self._model, sample_given(self._model, given, random), random)
-        return [codes[owners] for codes in shared] + drawn[len(shared) :]
+        model = self._child_model
+        columns = ungroup(fitted, model, sample_conditional(model, given, random), random)
+        return [codes[owners] for codes in shared] + columns[len(shared) :]
 
     def to_arrow(self) -> dict[str, pa.Table]:
         return dict(zip(self.names, (self.parents, self.children), strict=True))
@@ -121,20 +123,20 @@ class SyntheticPair:
         return {name: table.to_pandas() for name, table in self.to_arrow().items()}
 
     def to_parquet(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write a Parquet file for each table into a folder, and the card beside them; `overwrite` files that
-        are there only if told."""
-        for path, table in self._written(folder, "parquet", overwrite).items():
+        """Write a Parquet file for each table into a folder, and the card beside them; existing files are
+        replaced only with `overwrite`."""
+        for path, table in self._prepare_folder(folder, "parquet", overwrite).items():
             parquet.write_table(table, path)
 
     def to_csv(self, folder: str | Path, *, overwrite: bool = False) -> None:
-        """Write a CSV file for each table into a folder, and the card beside them; `overwrite` files that are
-        there only if told."""
-        for path, table in self._written(folder, "csv", overwrite).items():
+        """Write a CSV file for each table into a folder, and the card beside them; existing files are
+        replaced only with `overwrite`."""
+        for path, table in self._prepare_folder(folder, "csv", overwrite).items():
             csv.write_csv(table, path)
 
-    def _written(self, folder: Any, end: str, overwrite: bool) -> dict[Path, pa.Table]:
-        """Make the folder with the card, once it is known that everything can be written; return where the
-        tables go."""
+    def _prepare_folder(self, folder: Any, suffix: str, overwrite: bool) -> dict[Path, pa.Table]:
+        """Make the folder and write the card, once it is certain that everything can be written; return the
+        tables by the paths of their files."""
         if not isinstance(folder, str | Path) or "\0" in str(folder):
             raise _require.fail("folder", folder, "the name of a folder")
         target = Path(folder)
@@ -142,13 +144,13 @@ class SyntheticPair:
             raise InvalidInput(f"{str(folder)!r} is a file, not a folder. Nothing was written.")
         if not target.parent.is_dir():
             raise InvalidInput(f"there is no folder {str(target.parent)!r}. Nothing was written.")
-        files = [target / f"{name}.{end}" for name in file_names(*self.names)]
+        files = [target / f"{name}.{suffix}" for name in file_names(*self.names)]
         card, text = target / "card.json", json.dumps(self.card(), indent=2) + "\n"
         # The same card is there if the copy was written in the other format before.
         same = card.is_file() and card.read_bytes() == text.encode()
         if target.is_dir():
             for path in (*files, *([] if same else [card])):
-                writable(path, overwrite=overwrite)
+                check_writable(path, overwrite=overwrite)
         target.mkdir(exist_ok=True)
         card.write_text(text)
         return dict(zip(files, (self.parents, self.children), strict=True))
@@ -160,16 +162,15 @@ class SyntheticPair:
 
     def report(self, confidence: float = 0.95) -> dict[str, Report]:
         """Return what the release promises of its own quality, for the flat table behind each: free."""
-        own = promised(self.fitted.children, self._model, self._codes, confidence)
-        reports = (self.units.report(confidence), own)
+        of_children = bound_errors(self.fitted.children, self._child_model, self._child_codes, confidence)
+        reports = (self.units.report(confidence), of_children)
         return dict(zip(self.names, reports, strict=True))
 
     def card(self) -> dict[str, Any]:
         """Return what this copy is, for whoever gets it: public facts and released values only."""
-        whole = self.units.card()
         flat = self.fitted.children
         measured = [[flat.domain.names[a] for a in table.clique] for table in flat.tables]
-        return whole | {
+        return self.units.card() | {
             "what": "synthetic copy of two linked tables: made-up rows, drawn from noisy tables of counts",
             "child": {
                 "table": self.fitted.child,

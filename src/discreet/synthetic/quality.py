@@ -1,7 +1,7 @@
 """How good a copy is, in three ways that differ in what they cost.
 
-`promised` is free: it looks at released values only. `CopyDistance` is a mechanism: it compares the copy
-with the data, for a price. `comparison.compared` compares everything, and is not private: for the steward's
+`bound_errors` is free: it looks at released values only. `CopyDistance` is a mechanism: it compares the copy
+with the data, for a price. `comparison.compare` compares everything, and is not private: for the steward's
 eyes, or for data that are public.
 """
 
@@ -25,21 +25,22 @@ from ..mechanisms.arrow_columns import require_public
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
-from .arguments import instance, priced, rows_and_seed
-from .counting import Cells, count, moved, rows_per_unit
-from .drawing import Drawing, Marginal, in_pairs, marginal
-from .estimation import merged, noisy_total
-from .generation import estimate, noisy_tables, rows_of
+from .arguments import check_epsilon, check_instance, check_rows_and_seed
+from .coarsening import group_arrays
+from .counting import Cells, count_domain_cells, count_sensitivity, rows_per_unit
+from .drawing import Drawing, Marginal, marginal, pair_values
+from .estimation import combine_measurements, estimate_total
+from .generation import fit_model, noisy_tables, sample_rows
 from .junction import Clique
-from .marginal_trees import pairs_of
+from .marginal_trees import all_pairs
 from .model import GraphicalModel
 from .synthesizer import GRID, Fitted
 
 
 @dataclass(frozen=True, slots=True)
 class TableQuality:
-    """A measured table: its share of rows misplaced by noise on average, and at most with the report's
-    confidence in the copy."""
+    """Says of a measured table which share of its rows noise misplaces on average, and which bound the copy
+    keeps with the report's confidence."""
 
     columns: tuple[str, ...]
     cells: int
@@ -49,9 +50,9 @@ class TableQuality:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What the release says of its own quality, in shares of all rows (total variation). Costs nothing.
+    """Says what follows from the release about its own quality, in shares of all rows (total variation).
 
-    Of tables that were not measured nothing is promised.
+    It is free. Of tables that were not measured it says nothing.
     """
 
     confidence: float
@@ -62,7 +63,7 @@ class Report:
     def plot(self) -> Drawing:
         """Draw the bounds of measured pairs as a heat map, and every column of the copy beside its noisy
         counts: released values only, free."""
-        bounds = in_pairs(self.columns, {one.columns: one.bound for one in self.tables})
+        bounds = pair_values(self.columns, {table.columns: table.bound for table in self.tables})
         title = f"Bound on the total variation of measured pairs, each at {self.confidence:.0%}"
         return Drawing(title, self.columns, bounds, self.marginals, "released, with noise")
 
@@ -72,12 +73,15 @@ class Report:
             f"(released values only: free)"
         )
         lines = [f"{'at most':>8}  {'noise':>7}  {'cells':>7}  table"]
-        for one in sorted(self.tables, key=lambda t: -t.bound):
-            lines.append(f"{one.bound:8.4f}  {one.noise:7.4f}  {one.cells:7,}  {', '.join(one.columns)}")
+        for table in sorted(self.tables, key=lambda t: -t.bound):
+            names = ", ".join(table.columns)
+            lines.append(f"{table.bound:8.4f}  {table.noise:7.4f}  {table.cells:7,}  {names}")
         return "\n".join([head, *lines])
 
 
-def promised(fitted: Fitted, model: GraphicalModel, codes: Sequence[Any], confidence: float = 0.95) -> Report:
+def bound_errors(
+    fitted: Fitted, model: GraphicalModel, codes: Sequence[Any], confidence: float = 0.95
+) -> Report:
     """Bound how far each measured table of the copy is from the truth, from released values only.
 
     Guarantee: each bound holds with probability `confidence`, in parts of the noisy total.
@@ -89,55 +93,59 @@ def promised(fitted: Fitted, model: GraphicalModel, codes: Sequence[Any], confid
                exp(s|x|) <= exp(sx) + exp(-sx).
     """
     _require.open_probability(confidence=confidence)
-    groups = [np.array(g) if g else None for g in fitted.groups] or [None] * len(codes)
-    mapped = [c if g is None else g[c] for c, g in zip(codes, groups, strict=True)]
-    own = Cells(fitted.sizes, tuple(mapped), np.ones(len(mapped[0]), np.int64))
-    out = []
-    for table in merged(noisy_tables(fitted)):
-        cells, total = table.values.size, model.total
-        length = cells * math.log(2) - math.log(1 - confidence)
-        noise = math.sqrt(2 * table.variance_of_sum * length)
-        copy = own.table(table.clique) * (total / max(1, len(mapped[0])))
-        apart = float(np.abs(copy - table.values).sum())
+    rows, total = len(codes[0]), model.total
+    domain_cells = Cells(fitted.domain.sizes(fitted.public), tuple(codes), np.ones(rows, np.int64))
+    cells = domain_cells.regroup(group_arrays(fitted.groups, len(codes)))
+    qualities = []
+    for table in combine_measurements(noisy_tables(fitted)):
+        log_tail = table.values.size * math.log(2) - math.log(1 - confidence)
+        noise_bound = math.sqrt(2 * table.total_variance * log_tail)
+        distance = float(np.abs(cells.table(table.clique) * (total / max(1, rows)) - table.values).sum())
         deviations = np.sqrt(np.broadcast_to(table.variance, table.values.shape))
-        expected = math.sqrt(2 / math.pi) * float(deviations.sum())
-        names = tuple(fitted.domain.names[a] for a in table.clique)
-        bound = min(1.0, (apart + noise) / (2 * total))
-        out.append(TableQuality(names, cells, min(1.0, expected / (2 * total)), bound))
-    return Report(confidence, tuple(out), fitted.domain.names, _marginals(fitted, codes))
+        mean_noise = math.sqrt(2 / math.pi) * float(deviations.sum())
+        qualities.append(
+            TableQuality(
+                columns=tuple(fitted.domain.names[a] for a in table.clique),
+                cells=table.values.size,
+                noise=min(1.0, mean_noise / (2 * total)),
+                bound=min(1.0, (distance + noise_bound) / (2 * total)),
+            )
+        )
+    return Report(confidence, tuple(qualities), fitted.domain.names, _marginals(fitted, codes))
 
 
 def _marginals(fitted: Fitted, codes: Sequence[Any]) -> tuple[Marginal, ...]:
-    """Return every column of the copy beside what was released of it: its own table, or the smallest with
-    it."""
-    out = []
+    """Return every column of the copy beside what was released of it: its one-way table, or the smallest
+    table with it."""
+    marginals = []
     for a, coding in enumerate(fitted.domain.codings(fitted.public)):
-        # Where codes were put together, only tables by one column have all of them, and not all of these.
+        # Where codes were grouped, only one-way tables have all of them, and not all of these.
         holding = [
             t
             for t in fitted.tables
             if a in t.clique and (not fitted.groups or (t.clique == (a,) and len(t.values) == coding.size))
         ]
         if holding:
-            best = min(holding, key=lambda t: (len(t.clique), len(t.values)))
-            table = best.noisy(fitted.domain.sizes(fitted.public)).values
-            axes = tuple(k for k, b in enumerate(best.clique) if b != a)
-            out.append(marginal(coding, table.sum(axis=axes), codes[a]))
-    return tuple(out)
+            smallest = min(holding, key=lambda t: (len(t.clique), len(t.values)))
+            table = smallest.noisy(fitted.domain.sizes(fitted.public)).values
+            axes = tuple(axis for axis, b in enumerate(smallest.clique) if b != a)
+            marginals.append(marginal(coding, table.sum(axis=axes), codes[a]))
+    return tuple(marginals)
 
 
 @described("synthetic.CopyDistance")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CopyDistance:
-    """How far a copy's tables by two columns are from the data's, on average over all pairs: total variation.
+    """Measures how far a copy's two-way tables are from those of the data: total variation, the mean over all
+    pairs.
 
     The value is a share of the copy's noisy total. One number for all pairs, so that its noise is that of a
     single count.
 
     Guarantee: epsilon-DP.
     Proof:     the sum over pairs of the l1 distances moves by at most pairs times GRID times the l1
-               sensitivity of a table (`counting.moved`), for any copy; discrete Laplace noise of that scale
-               over epsilon. What it is divided by was released.
+               sensitivity of a table (`counting.count_sensitivity`), for any copy; discrete Laplace noise of
+               that scale over epsilon. What it is divided by was released.
     """
 
     public: Public
@@ -148,12 +156,12 @@ class CopyDistance:
     rows_per_unit: int = 1
 
     def __post_init__(self) -> None:
-        priced(self.epsilon)
+        check_epsilon(self.epsilon)
         require_public(self.public)
-        instance(Fitted, fitted=self.fitted)
+        check_instance(Fitted, fitted=self.fitted)
         if self.rows is None or self.seed is None:
             raise _require.fail("rows and seed", (self.rows, self.seed), "those of a copy")
-        rows_and_seed(self.rows, self.seed)
+        check_rows_and_seed(self.rows, self.seed)
         object.__setattr__(self, "rows_per_unit", rows_per_unit(self.public, self.rows_per_unit))
         if self.fitted.public != self.public:
             raise InvalidInput("the copy was made from another table, or version. Nothing was charged.")
@@ -166,12 +174,12 @@ class CopyDistance:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        l1 = int(moved(self.public, self.rows_per_unit).l1 or 0)
+        l1 = int(count_sensitivity(self.public, self.rows_per_unit).l1 or 0)
         return Sensitivity(linf=len(self._pairs) * GRID * l1)
 
     @property
     def _pairs(self) -> list[Clique]:
-        return pairs_of(len(self.fitted.domain.names))
+        return all_pairs(len(self.fitted.domain.names))
 
     @property
     def _noise(self) -> IntegerLaplace:
@@ -183,24 +191,24 @@ class CopyDistance:
     def event(self) -> Event:
         return self._noise.event
 
-    def _unit(self) -> float:
-        """Return one unit of the sum, as a share."""
-        return 1 / (2 * GRID * len(self._pairs) * noisy_total(noisy_tables(self.fitted)))
+    def _share_per_step(self) -> float:
+        """Return what one step of the whole-number sum is as a mean share of rows."""
+        return 1 / (2 * GRID * len(self._pairs) * estimate_total(noisy_tables(self.fitted)))
 
     def error(self, confidence: float = 0.95) -> float:
-        return self._noise.error(confidence) * self._unit()
+        return self._noise.error(confidence) * self._share_per_step()
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        model = estimate(self.fitted)
-        codes = rows_of(self.fitted, model, self.rows, np.random.default_rng(self.seed))
+        model = fit_model(self.fitted)
+        codes = sample_rows(self.fitted, model, self.rows, np.random.default_rng(self.seed))
         sizes = self.fitted.domain.sizes(self.public)
         copy = Cells(sizes, tuple(codes), np.ones(self.rows, np.int64))
-        data = count(source, self.fitted.domain, self.rows_per_unit, entropy)
+        data = count_domain_cells(source, self.fitted.domain, self.rows_per_unit, entropy)
         scale = model.total / self.rows * GRID
         total = 0
         for pair in self._pairs:
             expected = np.rint(copy.table(pair) * scale).astype(np.int64)
             total += int(np.abs(data.table(pair) * GRID - expected).sum())
         noisy = int(self._noise([total], entropy=entropy)[0])
-        return release(noisy * self._unit(), event=self.event, entropy=entropy, error=self.error)
+        return release(noisy * self._share_per_step(), event=self.event, entropy=entropy, error=self.error)

@@ -29,44 +29,45 @@ from ..mechanisms.arrow_columns import require_public
 from ..mechanisms.protocols import Release, Sensitivity, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
-from .arguments import priced
-from .coarsening import Groups, sizes_of
+from .arguments import check_epsilon
+from .coarsening import Groups, grouped_sizes
 from .constraints import Constraint
-from .counting import Cells, Integers, count, moved, rows_per_unit
+from .counting import Cells, Integers, count_domain_cells, count_sensitivity, rows_per_unit
 from .domain import Domain
 from .estimation import NoisyTable
 from .junction import Clique
 from .orders import refuse_contradictions
 
 # Expected counts of a model are rounded to so many parts of a row before they are compared with counts:
-# scores
-# are whole numbers, and so exact.
+# scores are whole numbers, and so exact.
 GRID = 16
-# Between these rho is looked for: enough for every epsilon and delta that are let in.
-RHOS = (1e-30, 1e15)
+# The range in which rho is calibrated: enough for every epsilon and delta that are let in.
+RHO_BRACKET = (1e-30, 1e15)
 
 
 @described("synthetic.MeasuredTable")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredTable:
-    """A released table of noisy counts: whole numbers in row-major order, and the variance of their noise."""
+    """Holds a released table of noisy counts: whole numbers in row-major order, and the variance of their
+    noise."""
 
     clique: Clique
     values: tuple[int, ...]
     variance: Fraction
 
     def noisy(self, sizes: Sequence[int]) -> NoisyTable:
+        """Return the table as an array, for columns with this many codes."""
         shape = tuple(sizes[a] for a in self.clique)
         return NoisyTable(
             self.clique, np.array(self.values, dtype=np.float64).reshape(shape), float(self.variance)
         )
 
-    def noisy_in_groups(self, sizes: Sequence[int], groups: Sequence[Groups]) -> NoisyTable:
-        """Return the table in the codes of the model: one by a single column, of all codes of the domain, is
-        summed to groups of codes; others were counted by groups already."""
+    def noisy_by_group(self, sizes: Sequence[int], groups: Sequence[Groups]) -> NoisyTable:
+        """Return the table in the codes of the model: a one-way table of all codes of the domain is summed to
+        groups; others were counted by groups already."""
         group = groups[self.clique[0]] if groups and len(self.clique) == 1 else ()
         if not group or len(self.values) != len(group):
-            return self.noisy(sizes_of(groups, sizes))
+            return self.noisy(grouped_sizes(groups, sizes))
         return NoisyTable(
             self.clique,
             np.bincount(group, weights=np.array(self.values, dtype=np.float64)).astype(np.float64),
@@ -77,10 +78,10 @@ class MeasuredTable:
 @described("synthetic.Fitted")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fitted:
-    """All that a synthesis released: which tables were measured, and what came out.
+    """Holds all that a synthesis released: which tables were measured, and their noisy counts.
 
-    `groups`: of each column the codes that were put together because few rows seemed to have them, as one new
-    code for each code; empty where none were. `choices`: what a method decided on the way.
+    `groups`: for each column the group of each code, where rare codes were grouped, otherwise empty.
+    `choices`: the tables that a method selected, in order.
     """
 
     public: Public
@@ -93,20 +94,19 @@ class Fitted:
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """The number of codes of each column, after some were put together."""
-        return sizes_of(self.groups, self.domain.sizes(self.public))
+        """The number of codes of each column, after grouping."""
+        return grouped_sizes(self.groups, self.domain.sizes(self.public))
 
 
 @dataclass(slots=True)
 class State:
-    """What a run has released so far."""
+    """Holds what a run has released so far, and facts that follow from it; `cache` is not saved."""
 
     tables: list[MeasuredTable] = field(default_factory=list)
     groups: list[tuple[int, ...]] = field(default_factory=list)
     choices: list[Clique] = field(default_factory=list)
     facts: dict[str, Any] = field(default_factory=dict)
-    # What was computed from the rest, and can be again.
-    kept: dict[str, Any] = field(default_factory=dict)
+    cache: dict[str, Any] = field(default_factory=dict)
 
     def dump(self) -> bytes:
         tables = [[t.clique, t.values, str(t.variance)] for t in self.tables]
@@ -120,13 +120,14 @@ class State:
             MeasuredTable(clique=tuple(c), values=tuple(v), variance=Fraction(s))
             for c, v, s in body["tables"]
         ]
-        groups, choices = ([tuple(one) for one in body[name]] for name in ("groups", "choices"))
+        groups, choices = ([tuple(item) for item in body[name]] for name in ("groups", "choices"))
         return cls(tables, groups, choices, body["facts"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Synthesizer(ABC):
-    """Base of all methods: runs once (`Mechanism`), or in steps (`Stepped`).
+    """Selects and measures tables of counts: the base of all methods. Runs once (`Mechanism`), or in steps
+    (`Stepped`).
 
     `rho` is what the run may cost in zCDP, and scales every part of it; `for_privacy` finds the largest for
     an epsilon and delta. `rows_per_unit`: how many rows of one unit count, where a column says whose a row
@@ -160,30 +161,29 @@ class Synthesizer(ABC):
             constraint.check(self.public, self.domain)
         refuse_contradictions(self.public, self.domain, facts)
         object.__setattr__(self, "constraints", facts)
-        self._check()
+        self._check_options()
 
-    def _check(self) -> None:  # noqa: B027
-        """Refuse options of the method's own that make no sense."""
+    def _check_options(self) -> None:  # noqa: B027
+        """Refuse values that the options of one method cannot have."""
 
     @classmethod
     def for_privacy(
         cls, public: Public, domain: Domain, *, epsilon: Real, delta: float, **options: Any
     ) -> Self:
         """Return the method with the largest rho that is (epsilon, delta)-DP, by the tightest accountant."""
-        priced(epsilon)
+        check_epsilon(epsilon)
         _require.finite(delta=delta)
         if not 0 < delta < 1:
             raise InvalidInput(
-                f"delta must be between 0 and 1, got {delta!r}: the tables carry Gaussian noise. Nothing "
-                f"was charged. "
-                f"Give delta=1e-9, or open the table with a budget that has a delta."
+                f"delta must be between 0 and 1, got {delta!r}: the tables carry Gaussian noise. Nothing was "
+                f"charged. Give delta=1e-9, or open the table with a budget that has a delta."
             )
         target = float(epsilon)
 
         def event(rho: float) -> Event:
             return cls(public=public, domain=domain, rho=rho, **options).event
 
-        rho = calibrate(event, epsilon=target, delta=delta, bracket=RHOS, tolerance=1e-3)
+        rho = calibrate(event, epsilon=target, delta=delta, bracket=RHO_BRACKET, tolerance=1e-3)
         return cls(public=public, domain=domain, rho=rho, epsilon=epsilon, delta=delta, **options)
 
     @property
@@ -215,9 +215,9 @@ class Synthesizer(ABC):
         return self.domain.sizes(self.public)
 
     @property
-    def moved(self) -> Sensitivity:
-        """How far one unit moves a table of counts."""
-        return moved(self.public, self.rows_per_unit)
+    def count_sensitivity(self) -> Sensitivity:
+        """How far one unit changes a table of counts."""
+        return count_sensitivity(self.public, self.rows_per_unit)
 
     @property
     def exact_rho(self) -> Fraction:
@@ -225,7 +225,9 @@ class Synthesizer(ABC):
 
     def noise(self, rho: Fraction) -> IntegerGaussian:
         """Return the noise of one table that costs rho."""
-        return IntegerGaussian.for_rho(rho, sensitivity=self.moved, neighbors=self.public.neighbors)
+        return IntegerGaussian.for_rho(
+            rho, sensitivity=self.count_sensitivity, neighbors=self.public.neighbors
+        )
 
     def chooser(self, rho: Fraction, sensitivity: int) -> ExponentialMechanism:
         """Return the exponential mechanism that costs rho: bounded range epsilon is epsilon^2 / 8 zCDP."""
@@ -244,7 +246,7 @@ class Synthesizer(ABC):
         return table
 
     def distance(self, counts: Integers, expected: Any) -> int:
-        """The l1 distance of exact counts from a model's, in parts of a row: an exact whole number.
+        """Return the l1 distance of exact counts from a model's, in parts of a row: an exact whole number.
 
         Guarantee: one unit moves it by at most GRID times the l1 sensitivity of the counts.
         Proof:     the triangle inequality; what is subtracted is a released value.
@@ -268,13 +270,13 @@ class Synthesizer(ABC):
         return SynthesisRun(self, source, state, taken, entropy)
 
     def _fingerprint(self) -> str:
-        """Return what tells this method and its options from others: a hash of public facts."""
+        """Return a hash of the method and its options, all public."""
         return hashlib.sha256(json.dumps(to_json(self), sort_keys=True).encode()).hexdigest()
 
     def forfeit(self, state: State, steps: int) -> None:  # noqa: B027
-        """Note that the next `steps` were begun, and perhaps run, and that nothing of them is left.
+        """Count the next `steps` as run: they were begun before a crash, and what they released is lost.
 
-        Where each step has its own fixed part of the price there is nothing to note.
+        Where each step has its own fixed part of the price there is nothing to count.
         """
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -297,7 +299,7 @@ class Synthesizer(ABC):
 
 
 class SynthesisRun:
-    """A synthesis on its way. The cells are counted once, when the first step needs them."""
+    """Runs a synthesis step by step. The cells are counted once, when the first step needs them."""
 
     def __init__(
         self, method: Synthesizer, source: Source, state: State, taken: int, entropy: Entropy
@@ -319,7 +321,7 @@ class SynthesisRun:
     def step(self) -> None:
         if self._cells is None:
             rows = self.method.rows_per_unit
-            self._cells = count(self.source, self.method.domain, rows, self.entropy)
+            self._cells = count_domain_cells(self.source, self.method.domain, rows, self.entropy)
         self.method.advance(self.state, self._cells, self.taken, self.entropy)
         self.taken += 1
         self.state.facts["steps"] = self.taken
