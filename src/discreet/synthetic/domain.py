@@ -314,7 +314,8 @@ def _to_integers(coding: Coding, numbers: NDArray[Any]) -> NDArray[np.int64]:
     low, high, _ = _range(coding.fact)
     if numbers.dtype != np.int64:
         numbers = np.clip(numbers, float(_INT64.min), _LARGEST_FLOAT_BELOW_2_63).astype(np.int64)
-    return np.clip(numbers, int(low), int(high))
+    integers: NDArray[np.int64] = np.clip(numbers, int(low), int(high))
+    return integers
 
 
 def draw_within_bins(coding: Coding, codes: NDArray[np.int64], random: np.random.Generator) -> NDArray[Any]:
@@ -323,6 +324,6 @@ def draw_within_bins(coding: Coding, codes: NDArray[np.int64], random: np.random
     assert isinstance(coding.fact, Bounds | Dates)
     first, last = bin_ends(coding)
     if is_integral(coding):
-        first, last = _to_integers(coding, first), _to_integers(coding, last)
-        return random.integers(first[codes], last[codes], endpoint=True)
+        least, largest = _to_integers(coding, first), _to_integers(coding, last)
+        return random.integers(least[codes], largest[codes], endpoint=True)
     return first[codes] + (last - first)[codes] * random.random(len(codes))
