@@ -30,7 +30,7 @@ from ..contracts.audit import epsilon_lower_bound
 counters = sys.modules["discreet.streaming.counter"]
 PUBLIC = Public(schema={"city": dp.Categories(["bern", "rome"])}, table="visits")
 BY_UNIT = Public(schema={"age": dp.Bounds(0, 9)}, unit=Unit("who"), table="visits")
-RUNS = 8_000
+RUNS = 12_000
 COUNT = Count()
 
 

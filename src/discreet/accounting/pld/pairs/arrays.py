@@ -1,4 +1,4 @@
-"""Normal probabilities of intervals with a bound on what floating point did to them, and sums of exponentials.
+"""Normal probabilities of intervals with a bound on what floating point did to them; sums of exponentials.
 
 `scipy.special.ndtr` is accurate to a few units in the last place near zero and loses about z² of them in the
 tail; `tests/accounting/test_pld_numerics.py` measures that against mpmath. The bound used here is four times
