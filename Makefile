@@ -16,19 +16,19 @@ demo: $(STAMP)
 	$(BIN)/discreet demo
 
 test: $(STAMP)
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow"
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 # One room while you work on it: make test-fast ROOM=query
 test-fast: $(STAMP)
 	@test -n "$(ROOM)" || { echo "say which room: make test-fast ROOM=query (one of: $$(ls -d tests/*/ | xargs -n1 basename | grep -v __ | tr '\n' ' '))"; exit 2; }
-	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" -x tests/$(ROOM)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" -x tests/$(ROOM)
 
 test-all: $(STAMP) test-transformers
-	$(BIN)/python -m pytest -n $(WORKERS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 # Models of Hugging Face, which are no dependency: the tests that are skipped where transformers is missing.
 test-transformers: .venv-hf/.installed
-	.venv-hf/bin/python -m pytest -n $(WORKERS) tests/learning/test_hugging_face.py tests/learning/test_transformers_library.py tests/learning/test_transformers_trainer.py
+	.venv-hf/bin/python -m pytest -n $(WORKERS) --dist worksteal tests/learning/test_hugging_face.py tests/learning/test_transformers_library.py tests/learning/test_transformers_trainer.py
 	.venv-hf/bin/python -m pytest tests/examples -k fine_tune
 
 .venv-hf/.installed: pyproject.toml constraints.txt tests/transformers.txt
@@ -38,7 +38,7 @@ test-transformers: .venv-hf/.installed
 
 # What `pip install` brings today: the newest of every dependency, only torch as constraints.txt has it.
 test-newest: .venv-newest/.installed
-	OMP_NUM_THREADS=1 .venv-newest/bin/python -m pytest -n $(WORKERS) -m "not slow"
+	OMP_NUM_THREADS=1 .venv-newest/bin/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow"
 
 .venv-newest/.installed: pyproject.toml constraints.txt
 	test -x .venv-newest/bin/python || $(PYTHON) -m venv .venv-newest

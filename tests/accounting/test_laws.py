@@ -112,7 +112,11 @@ def test_no_price_is_negative_and_no_whole_costs_less_than_a_part(name: str) -> 
     assert compared > 80
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+# Of random trials with a Poisson number, which take seconds, one is looked at now.
+LATER = {"poisson-pure", "poisson-laplace"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in LATER)) for n in EXAMPLES])
 def test_no_run_is_free_and_no_sample_is_negative(name: str) -> None:
     event = EXAMPLES[name]
     assert event.repeated(0) == acc.NoOp(neighbors=event.neighbors)

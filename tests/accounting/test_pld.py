@@ -295,7 +295,9 @@ def test_dropping_the_tail_is_caught(monkeypatch):
         (acc.Gaussian(noise_multiplier=0.3).sampled(0.1).repeated(3), 1e-15),
         (acc.Gaussian(noise_multiplier=1000.0).sampled(0.5).repeated(10**5), 1e-5),
         (acc.Gaussian(noise_multiplier=10.0).sampled(1e-3), 1e-5),
-        (acc.Gaussian(noise_multiplier=0.3).sampled(1e-6).repeated(100), 1e-15),
+        pytest.param(
+            acc.Gaussian(noise_multiplier=0.3).sampled(1e-6).repeated(100), 1e-15, marks=pytest.mark.slow
+        ),
         (acc.Gaussian(noise_multiplier=1.0).sampled(0.5).repeated(1000), 1e-12),
         (acc.Laplace(noise_multiplier=0.05), 1e-9),
         (acc.Laplace(noise_multiplier=1000.0).repeated(10**6), 1e-9),

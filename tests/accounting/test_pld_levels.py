@@ -124,7 +124,12 @@ def two_steps(rate: float, sigma: float, epsilon: float) -> mp.mpf:
 
 
 @pytest.mark.parametrize(
-    ("rate", "sigma", "delta"), [(1.97e-4, 0.863, 1.6e-13), (1.93e-6, 0.604, 1.1e-10), (0.02, 0.5, 1e-6)]
+    ("rate", "sigma", "delta"),
+    [
+        (1.97e-4, 0.863, 1.6e-13),
+        pytest.param(1.93e-6, 0.604, 1.1e-10, marks=pytest.mark.slow),
+        pytest.param(0.02, 0.5, 1e-6, marks=pytest.mark.slow),
+    ],
 )
 def test_two_steps_bracket_their_exact_curve(rate, sigma, delta):
     solver = solve_module.Solver(solve_module.Composition(((SampledGaussian(sigma, rate), 2),)), delta)

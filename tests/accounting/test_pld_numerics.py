@@ -177,3 +177,14 @@ def test_plan_windows_stay_affordable():
         k = planning.Cumulants([(sampled.SampledGaussian(sigma, rate).nodes(1e-20), steps)])
         for delta in (1e-2, 1e-15):
             assert planning.narrowest(k, planning.tilt_for_delta(k, delta)).points <= 2**22
+
+
+def test_sums_of_exponentials_are_the_same_in_blocks_and_at_once() -> None:
+    random = np.random.default_rng(3)
+    t = np.concatenate([-np.geomspace(1e-3, 50, 20), np.geomspace(1e-3, 50, 21)])
+    for size in (1, 7, 1000, 40_000):
+        loss, log = np.sort(random.normal(size=size)), random.normal(size=size) * 30 - 50
+        exponent = log + np.multiply.outer(t, loss)
+        peak = exponent.max(axis=1)
+        whole = peak + np.log(np.exp(exponent - peak[:, None]).sum(axis=1))
+        assert np.array_equal(arrays.log_sums(t, loss, log), whole)

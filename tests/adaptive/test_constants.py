@@ -230,7 +230,7 @@ REPLACED = {
 
 
 @pytest.mark.parametrize("kind", ["Mann-Whitney", "Kruskal-Wallis", "correlation"])
-@pytest.mark.parametrize("size", [3, 4])
+@pytest.mark.parametrize("size", [3, pytest.param(4, marks=pytest.mark.slow)])
 def test_replacing_a_row_moves_a_rank_statistic_by_what_is_paid_for_on_every_small_table(
     kind: str, size: int
 ) -> None:

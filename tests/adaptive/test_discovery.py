@@ -296,7 +296,9 @@ def one_by_one(procedure, values):
 
 
 @pytest.mark.parametrize("procedure", PROCEDURES, ids=IDS)
-@pytest.mark.parametrize("signals", [0.0, 0.02, 0.5, 1.0])
+@pytest.mark.parametrize(
+    "signals", [0.0, *(pytest.param(s, marks=pytest.mark.slow) for s in (0.02, 1.0)), 0.5]
+)
 def test_all_at_once_decides_as_one_by_one(procedure, signals):
     source = np.random.default_rng(7)
     values = source.uniform(size=3000)

@@ -136,7 +136,18 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+# Those whose bounds have a proof of their own: one row, one person's rows, a replaced row, several groups of
+# one person, keys that nobody declared. The other aggregates are in `make test-all`.
+NOW = {
+    "COUNT",
+    "COUNT, a person",
+    "SUM, replaced",
+    "GROUP BY unknown keys",
+    "GROUP BY categories, a person in two groups",
+}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n not in NOW)) for n in CASES])
 def test_a_query_shows_no_more_than_its_claim_on_its_worst_neighbors_and_half_of_it_where_it_is_tight(
     name: str,
 ) -> None:

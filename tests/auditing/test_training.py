@@ -112,6 +112,8 @@ def caught(found: dict[str, Any], included: Any, claimed: float, family: Any = e
     return audit
 
 
+# What is released is the same as with a clip of 2, below.
+@pytest.mark.slow
 def test_trainer_with_noise_halved_is_caught() -> None:
     noise = noise_for(4.0)
     caught(*scores(trainer(4000, noise / 2), noise, 4000, runs=1), noise)
@@ -123,6 +125,7 @@ def test_trainer_with_a_clip_off_by_a_factor_of_two_is_caught() -> None:
     caught(*scores(trainer(4000, noise / 2, clip=2.0), noise, 4000, runs=1), noise)
 
 
+@pytest.mark.slow
 def test_trainer_without_clipping_is_caught() -> None:
     noise = noise_for(1.0)
     caught(*scores(trainer(1000, noise / 1e4, clip=1e4), noise, 1000, runs=1), noise)

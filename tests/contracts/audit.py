@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Hashable, Sequence
+from functools import cache
 from typing import Any, TypeGuard
 
 from discreet import accounting, auditing
@@ -70,11 +71,33 @@ def epsilon_lower_bound(
     return auditing.epsilon_of_labels(first, second, delta=delta, level=level)
 
 
+@cache
+def reach(runs: int, delta: float) -> float:
+    """The most that so many runs can show: the bound of a mechanism that tells the two tables apart always."""
+    return epsilon_lower_bound([True] * runs, [False] * runs, delta)
+
+
+@cache
+def least_runs(epsilon: float, delta: float) -> int:
+    """The fewest runs of an audit that can fail: without noise, they would show a quarter more than claimed."""
+    fewest, enough = 8, 16
+    while reach(enough, delta) <= 1.25 * epsilon:
+        fewest, enough = enough, 2 * enough
+    while enough - fewest > 1:
+        middle = (fewest + enough) // 2
+        fewest, enough = (fewest, middle) if reach(middle, delta) > 1.25 * epsilon else (middle, enough)
+    return enough
+
+
+def runs_of(case: Case) -> int:
+    return max(case.runs, least_runs(*claim_of(case)))
+
+
 def audit(case: Case, seed: int = 1, run: Callable[..., Any] = answers) -> float:
     """The larger of the two directions' lower bounds on epsilon."""
-    entropy = SeededEntropy(seed)
-    here = [case.outcome(run(case, case.source, entropy)) for _ in range(case.runs)]
-    there = [case.outcome(run(case, case.neighbor, entropy)) for _ in range(case.runs)]
+    entropy, runs = SeededEntropy(seed), runs_of(case)
+    here = [case.outcome(run(case, case.source, entropy)) for _ in range(runs)]
+    there = [case.outcome(run(case, case.neighbor, entropy)) for _ in range(runs)]
     delta = claim_of(case)[1]
     return max(epsilon_lower_bound(here, there, delta), epsilon_lower_bound(there, here, delta))
 

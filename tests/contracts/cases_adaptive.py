@@ -39,7 +39,7 @@ def case(name: str, mechanism: Any, outcome: Any, questions: list[Any], **more: 
         source=Memory(ROWS, public),
         neighbor=Memory(beside, public),
         questions=questions,
-        **({"runs": 300} | more),
+        **more,
     )
 
 
@@ -76,7 +76,7 @@ CASES = [
     *(
         case(
             f"thresholdout, {n}",
-            Thresholdout(public=facts(n), threshold=0.3, sigma=0.2, budget=2, step=0.25, questions=4),
+            Thresholdout(public=facts(n), threshold=0.3, sigma=0.4, budget=2, step=0.25, questions=4),
             told,
             [AGE] * 6,
         )
@@ -84,26 +84,26 @@ CASES = [
     ),
     case(
         "thresholdout, pure, a list of questions",
-        Thresholdout.pure(facts(ADD_REMOVE), epsilon=2, budget=2, threshold=0.3, questions=4),
+        Thresholdout.pure(facts(ADD_REMOVE), epsilon=1, budget=2, threshold=0.3, questions=4),
         listed,
         [YOUNG] * 3,
     ),
     case(
         "thresholdout, approximate, the paper's constants",
         Thresholdout.approximate(
-            facts(REPLACE), epsilon=3, delta=0.01, budget=2, threshold=0.3, constants="paper", questions=4
+            facts(REPLACE), epsilon=1.5, delta=0.01, budget=2, threshold=0.3, constants="paper", questions=4
         ),
         listed,
         [YOUNG] * 3,
-        claim=(3, 0.01),
+        claim=(1.5, 0.01),
     ),
     *(
         case(
             f"shaky ladder, {n}",
-            ShakyLadder(public=facts(n), **BOARD, epsilon=3, delta=0.01, budget=2, submissions=4),
+            ShakyLadder(public=facts(n), **BOARD, epsilon=1.5, delta=0.01, budget=2, submissions=4),
             shown,
             [WRONG, RIGHT] * 3,
-            claim=(3, 0.01),
+            claim=(1.5, 0.01),
         )
         for n in (ADD_REMOVE, REPLACE)
     ),
@@ -111,7 +111,7 @@ CASES = [
         case(
             f"sparse vector board, {n}",
             SparseVectorBoard(
-                public=facts(n), **{**BOARD, "target": "ill"}, epsilon=2, budget=2, submissions=3
+                public=facts(n), **{**BOARD, "target": "ill"}, epsilon=1, budget=2, submissions=3
             ),
             shown,
             [ILL] * 4,
@@ -121,7 +121,13 @@ CASES = [
     case(
         "multiplicative weights",
         MultiplicativeWeights(
-            public=facts(ADD_REMOVE), columns=("city", "ill"), epsilon=3, alpha=0.1, questions=4, updates=2
+            public=facts(ADD_REMOVE),
+            columns=("city", "ill"),
+            epsilon=1.5,
+            alpha=0.1,
+            failure=0.95,
+            questions=4,
+            updates=2,
         ),
         counted,
         [BERN, HEALTHY] * 3,
@@ -131,15 +137,16 @@ CASES = [
         MultiplicativeWeights(
             public=facts(REPLACE),
             columns=("city", "ill"),
-            epsilon=3,
+            epsilon=1.5,
             delta=0.01,
             alpha=0.1,
+            failure=0.95,
             questions=4,
             updates=2,
             rule="hardt-rothblum",
         ),
         counted,
         [HEALTHY, BERN] * 3,
-        claim=(3, 0.01),
+        claim=(1.5, 0.01),
     ),
 ]

@@ -58,7 +58,14 @@ def pair(public: Public) -> tuple[Memory, Memory]:
 
 def case(name: str, mechanism: Any, outcome: Any, **more: Any) -> Case:
     source, neighbor = pair(mechanism.public)
-    return Case(name=name, mechanism=mechanism, source=source, neighbor=neighbor, outcome=outcome, **more)
+    return Case(
+        name=name,
+        mechanism=mechanism,
+        source=source,
+        neighbor=neighbor,
+        outcome=outcome,
+        **({"runs": 1340} | more),
+    )
 
 
 def at_least(threshold: float) -> Any:
@@ -91,7 +98,7 @@ def parallel_case(name: str, mechanism: Any, **more: Any) -> Case:
     def outcome(release: Any) -> tuple[bool, bool]:
         return release.value["bern"] >= 9, release.value["rome"] >= 5
 
-    runs = more.pop("runs", 800)
+    runs = more.pop("runs", 540)
     return Case(
         name=name, mechanism=mechanism, source=source, neighbor=neighbor, outcome=outcome, runs=runs, **more
     )
@@ -103,7 +110,12 @@ def _group() -> Case:
     source, _ = pair(public)
     fewer = table(public, [5, 1, 2], ["paris", "rome", "bern"])
     return Case(
-        name="group of three", mechanism=mechanism, source=source, neighbor=fewer, outcome=at_least(5)
+        name="group of three",
+        mechanism=mechanism,
+        source=source,
+        neighbor=fewer,
+        outcome=at_least(5),
+        runs=1340,
     )
 
 

@@ -62,16 +62,15 @@ def rejected(answers: list[Any]) -> Any:
 CASES = [
     case(
         "paprika",
-        Paprika(public=FREE, epsilon=2, rejections=2, procedure=EAGER, questions=4),
+        Paprika(public=FREE, epsilon=1.5, rejections=2, procedure=EAGER, questions=4),
         rejected,
         questions=QUESTIONS,
-        runs=400,
     ),
     case(
         "paprika, the paper's scales, log p",
         Paprika(
             public=facts(REPLACE),
-            epsilon=2,
+            epsilon=1.5,
             rejections=2,
             procedure=EAGER,
             paper=True,
@@ -82,13 +81,12 @@ CASES = [
         ),
         rejected,
         questions=QUESTIONS,
-        runs=400,
     ),
     case(
         "paprika, monotone, with a delta",
         Paprika(
             public=facts(ADD_REMOVE),
-            epsilon=2,
+            epsilon=1.5,
             delta=1e-3,
             rejections=3,
             procedure=EAGER_PURSE,
@@ -97,8 +95,7 @@ CASES = [
         ),
         rejected,
         questions=ADDING * 3,
-        runs=400,
-        claim=(2.0, 1e-3),
+        claim=(1.5, 1e-3),
     ),
     Case(
         name="changepoint",
@@ -114,18 +111,16 @@ CASES = [
     ),
     Case(
         name="change watch",
-        mechanism=ChangeWatch(**WATCH, epsilon=2, questions=3),
+        mechanism=ChangeWatch(**WATCH, epsilon=1.5, questions=3),
         outcome=alarms,
         questions=[2, 3, 4, 4],
-        runs=500,
         **WARMING,
     ),
     Case(
         name="change watch, the paper's scales",
-        mechanism=ChangeWatch(**WATCH, epsilon=2, questions=3, paper=True),
+        mechanism=ChangeWatch(**WATCH, epsilon=1.5, questions=3, paper=True),
         outcome=alarms,
         questions=[2, 3, 4, 4],
-        runs=500,
         **WARMING,
     ),
 ]

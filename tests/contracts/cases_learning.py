@@ -13,7 +13,7 @@ from discreet.tables import Memory
 
 from .case import Case
 
-ROWS = [(10.0, 1.0), (0.0, 0.0), (5.0, 0.5), (2.0, None)]
+ROWS = [(10.0, 1.0), (0.0, 0.0), (5.0, 0.5), (2.0, None), *[(6.0, 0.6), (3.0, 0.3)] * 4]
 
 
 def memory(rows: list[Any], public: Public) -> Memory:
@@ -22,14 +22,13 @@ def memory(rows: list[Any], public: Public) -> Memory:
 
 def case(neighbors: Neighbors, other: list[Any], columns: tuple[str, ...], *, nullable: bool = True) -> Case:
     schema = {"x": Bounds(0, 10, nullable=nullable), "y": Bounds(0, 1, nullable=nullable)}
-    public = Public(schema=schema, neighbors=neighbors, size=None if neighbors is ADD_REMOVE else 4)
+    public = Public(schema=schema, neighbors=neighbors, size=None if neighbors is ADD_REMOVE else len(ROWS))
     return Case(
         name=f"scaler, {neighbors}, {'' if nullable else 'not '}nullable",
-        mechanism=PrivateScaler(public=public, columns=columns, rho=2, cells=16),
+        mechanism=PrivateScaler(public=public, columns=columns, rho=0.5, cells=16),
         source=memory(ROWS, public),
         neighbor=memory(other, public),
         outcome=lambda r: (r.value.means[0] > 4, r.value.deviations[0] > 3),  # type: ignore[union-attr]
-        runs=150,
     )
 
 
@@ -46,7 +45,7 @@ def whitening(neighbors: Neighbors, other: list[float]) -> Case:
         source=rows([1.0, 0.5]),
         neighbor=rows(other),
         outcome=lambda r: float(r.value.matrix[0, 0]) < 1.6,  # type: ignore[union-attr]
-        runs=600,
+        runs=400,
     )
 
 

@@ -66,7 +66,7 @@ def case(name: str, aggregator: Any, neighbors: Neighbors = ADD_REMOVE, **more: 
         neighbor=Memory(beside, facts),
         outcome=more.pop("outcome", labels),
         describable=False,
-        **({"runs": 150, "questions": [ASKED] * 4} | more),
+        **({"questions": [ASKED] * 4} | more),
     )
 
 
@@ -80,27 +80,26 @@ def cost(answers: list[Any]) -> Any:
 
 GUESS = PublicInputs(np.array([[1.0]], np.float32), np.array([[0.6, 0.4]]))
 CASES = [
-    *(case(f"GNMax, {n}", GNMax(variance=1, queries=2), n) for n in Neighbors),
-    case("LNMax", LNMax(scale=1, queries=2)),
+    *(case(f"GNMax, {n}", GNMax(variance=16, queries=2), n) for n in Neighbors),
+    case("LNMax", LNMax(scale=4, queries=2)),
     case(
         "Confident-GNMax",
-        ConfidentGNMax(threshold=1, check_variance=1, variance=1, queries=3, answers=2),
+        ConfidentGNMax(threshold=1, check_variance=16, variance=16, queries=3, answers=2),
         REPLACE,
     ),
     case(
         "Interactive-GNMax",
-        InteractiveGNMax(threshold=1, check_variance=1, variance=1, queries=3, answers=2, teachers=1),
+        InteractiveGNMax(threshold=1, check_variance=16, variance=16, queries=3, answers=2, teachers=1),
         questions=[GUESS] * 4,
     ),
-    case("M_stab", StableVotes(scale=1, failure=0.05, queries=3), claim=(3, 0.15)),
-    case("M_samp", SampledVotes(scale=1, failure=0.05, queries=3, overlap=1), claim=(3, 0.15)),
-    case("M_svec", SparseVotes(epsilon=2, delta=0.05, failures=1, queries=3), claim=(2, 0.05)),
+    case("M_stab", StableVotes(scale=3, failure=0.05, queries=3), claim=(1, 0.15)),
+    case("M_samp", SampledVotes(scale=3, failure=0.05, queries=3, overlap=1), claim=(1, 0.15)),
+    case("M_svec", SparseVotes(epsilon=1, delta=0.05, failures=1, queries=3), claim=(1, 0.05)),
     case(
         "GNMax and its sanitized cost",
         GNMax(variance=64, queries=2),
-        sanitize=SanitizedCost(epsilon=2, order=3),
+        sanitize=SanitizedCost(epsilon=0.5, order=3),
         questions=[ASKED, CostQuestion(), ASKED],
         outcome=cost,
-        runs=50,
     ),
 ]

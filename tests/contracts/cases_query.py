@@ -44,7 +44,6 @@ def case(
         neighbor=memory(other + OTHERS, public),
         outcome=outcome,
         claim=(float(mechanism.epsilon or 0), mechanism.delta) if mechanism.epsilon else None,
-        runs=100,
     )
 
 

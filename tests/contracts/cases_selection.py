@@ -50,7 +50,14 @@ def pair(neighbors: Neighbors = ADD_REMOVE) -> tuple[Memory, Memory, Public]:
 
 def case(name: str, build: Any, outcome: Any, neighbors: Neighbors = ADD_REMOVE, **more: Any) -> Case:
     source, neighbor, public = pair(neighbors)
-    return Case(name=name, mechanism=build(public), source=source, neighbor=neighbor, outcome=outcome, **more)
+    return Case(
+        name=name,
+        mechanism=build(public),
+        source=source,
+        neighbor=neighbor,
+        outcome=outcome,
+        **more,
+    )
 
 
 def choice(chooser: Any) -> Any:
@@ -139,25 +146,25 @@ CASES = [
         "quartiles",
         lambda p: ApproximateQuantiles(public=p, qs=(0.25, 0.5, 0.75), epsilon=2, jitter_bits=4, **COLUMN),
         lambda r: tuple(v > 4 for v in r.value),
-        runs=1000,
+        runs=670,
     ),
     case(
         "quartiles, replace",
         lambda p: ApproximateQuantiles(public=p, qs=(0.25, 0.5, 0.75), epsilon=2, jitter_bits=4, **COLUMN),
         lambda r: tuple(v > 4 for v in r.value),
         REPLACE,
-        runs=1000,
+        runs=670,
     ),
     case(
         "quartiles jointly",
         lambda p: JointQuantiles(public=p, qs=(0.25, 0.5, 0.75), epsilon=2, **COLUMN),
         lambda r: tuple(v > 4 for v in r.value),
-        runs=500,
+        runs=340,
     ),
-    case("mean", lambda p: Mean(public=p, epsilon=2, **COLUMN), above(4.2)),
+    case("mean", lambda p: Mean(public=p, epsilon=2, **COLUMN), above(4.2), runs=1340),
     case("mean, replace", lambda p: Mean(public=p, epsilon=2, **COLUMN), above(4), REPLACE),
     case("mean, zero out", lambda p: Mean(public=p, epsilon=2, **COLUMN), above(4), ZERO_OUT),
-    case("variance", lambda p: Variance(public=p, epsilon=3, **COLUMN), above(3)),
+    case("variance", lambda p: Variance(public=p, epsilon=2, **COLUMN), above(3), runs=670),
     case(
         "bounds by histogram", lambda p: HistogramBounds(public=p, epsilon=2, confidence=0.5, **FINDER), value
     ),
@@ -169,7 +176,7 @@ CASES = [
     ),
     case(
         "bounds by binary search",
-        lambda p: BinarySearchBounds(public=p, epsilon=4, tail=0.1, **FINDER),
+        lambda p: BinarySearchBounds(public=p, epsilon=2, tail=0.1, **FINDER),
         lambda r: r.value.upper > 4,
     ),
     case(
@@ -177,10 +184,10 @@ CASES = [
         lambda p: MeanWithFoundBounds(
             public=p,
             column="v",
-            finder=BinarySearchBounds(public=p, epsilon=2, tail=0.1, **FINDER),
-            epsilon=2,
+            finder=BinarySearchBounds(public=p, epsilon=1, tail=0.1, **FINDER),
+            epsilon=1,
         ),
         above(4),
-        runs=500,
+        runs=340,
     ),
 ]

@@ -65,7 +65,7 @@ def numbers(release: Any) -> Any:
 
 def case(name: str, mechanism: Any, **more: Any) -> Case:
     facts_of = pair(mechanism.public)
-    return Case(name=name, mechanism=mechanism, **({"outcome": numbers, "runs": 400} | facts_of | more))
+    return Case(name=name, mechanism=mechanism, **({"outcome": numbers} | facts_of | more))
 
 
 FREE, SWAP, BLANK = facts(ADD_REMOVE), facts(REPLACE), facts(ZERO_OUT)
@@ -78,51 +78,47 @@ ASKED = tuple(
 CASES = [
     case(
         "proportion, trials known",
-        ProportionTest(public=SWAP, column="ill", chance=0.5, epsilon=2, trials=6),
+        ProportionTest(public=SWAP, column="ill", chance=0.5, epsilon=1.5, trials=6),
         outcome=lambda release: int(release.value.pvalue * 5),
     ),
     case(
         "proportion, counts bought",
-        ProportionTest(public=FREE, column="city", success="bern", chance=0.5, epsilon=2),
+        ProportionTest(public=FREE, column="city", success="bern", chance=0.5, epsilon=1.5),
         outcome=lambda release: (release.value.people, release.value.statistic > 0.5),
-        runs=300,
     ),
     case(
         "proportion, replace",
-        ProportionTest(public=SWAP, column="age", success=4, chance=0.3, epsilon=2),
+        ProportionTest(public=SWAP, column="age", success=4, chance=0.3, epsilon=1.5),
         outcome=lambda release: (release.value.people, release.value.statistic > 0.5),
-        runs=300,
     ),
     case(
         "goodness of fit",
-        GoodnessOfFitTest(public=FREE, column="city", shares=(0.5, 0.5), epsilon=2, runs=99),
+        GoodnessOfFitTest(public=FREE, column="city", shares=(0.5, 0.5), epsilon=1.5, runs=99),
     ),
-    case("independence", IndependenceTest(public=SWAP, first="city", second="sex", epsilon=2, runs=99)),
+    case("independence", IndependenceTest(public=SWAP, first="city", second="sex", epsilon=1.5, runs=99)),
     case(
         "two-sample mean",
-        TwoSampleMeanTest(public=FREE, column="age", group="city", epsilon=2, step=1, runs=99),
-        runs=200,
+        TwoSampleMeanTest(public=FREE, column="age", group="city", epsilon=1.5, step=1, runs=99),
     ),
     case(
         "two-sample mean, replace",
-        TwoSampleMeanTest(public=SWAP, column="age", group="city", epsilon=2, step=1, runs=99),
-        runs=200,
+        TwoSampleMeanTest(public=SWAP, column="age", group="city", epsilon=1.5, step=1, runs=99),
     ),
-    case("Mann-Whitney", MannWhitneyTest(public=FREE, column="age", group="city", epsilon=2, delta=0.01)),
-    case("Mann-Whitney, replace", MannWhitneyTest(public=SWAP, column="age", group="city", epsilon=2)),
+    case("Mann-Whitney", MannWhitneyTest(public=FREE, column="age", group="city", epsilon=1.5, delta=0.01)),
+    case("Mann-Whitney, replace", MannWhitneyTest(public=SWAP, column="age", group="city", epsilon=1.5)),
     case(
         "Kruskal-Wallis",
-        KruskalWallisTest(public=FREE, column="age", group="city", epsilon=2, delta=0.01, runs=99),
+        KruskalWallisTest(public=FREE, column="age", group="city", epsilon=1.5, delta=0.01, runs=99),
     ),
     case(
         "Kruskal-Wallis, zero out",
-        KruskalWallisTest(public=BLANK, column="age", group="city", epsilon=2, runs=99),
+        KruskalWallisTest(public=BLANK, column="age", group="city", epsilon=1.5, runs=99),
     ),
-    case("correlation", CorrelationTest(public=FREE, first="age", second="pay", epsilon=2, delta=0.01)),
-    case("correlation, replace", CorrelationTest(public=SWAP, first="age", second="pay", epsilon=2)),
+    case("correlation", CorrelationTest(public=FREE, first="age", second="pay", epsilon=1.5, delta=0.01)),
+    case("correlation, replace", CorrelationTest(public=SWAP, first="age", second="pay", epsilon=1.5)),
     case(
         "private Benjamini-Hochberg",
-        PrivateBenjaminiHochberg(public=FREE, hypotheses=ASKED, alpha=0.5, epsilon=3, candidates=1),
+        PrivateBenjaminiHochberg(public=FREE, hypotheses=ASKED, alpha=0.5, epsilon=1.5, candidates=1),
         outcome=lambda release: (release.value.peeled, release.value.rejected),
     ),
     case(
@@ -131,13 +127,13 @@ CASES = [
             public=SWAP,
             hypotheses=ASKED,
             alpha=0.5,
-            epsilon=2,
+            epsilon=1.5,
             delta=1e-3,
             candidates=2,
             score="log p",
             strict=False,
         ),
         outcome=lambda release: release.value.rejected,
-        claim=(2.0, 1e-3),
+        claim=(1.5, 1e-3),
     ),
 ]

@@ -45,7 +45,6 @@ def case(name: str, **options: Any) -> Case:
         neighbor=Memory({column: values[1:] for column, values in ROWS.items()}, PUBLIC),
         outcome=lambda answers: tuple(round(float(a.value.ravel()[0]) / coarse) for a in answers[:2]),
         questions=[Advance()] * 6,
-        runs=200,
     )
 
 
@@ -59,27 +58,26 @@ def learning(name: str, loss: Any, **options: Any) -> Case:
         neighbor=Memory({column: values[1:] for column, values in rows.items()}, public),
         outcome=lambda answers: tuple(bool(a.value[0] > 0) + bool(a.value[0] > 0.4) for a in answers[:2]),
         questions=[Advance()] * 6,
-        runs=200,
     )
 
 
 CASES = [
     *(
-        case(f"continual count, {strategy}", strategy=strategy, epsilon=2)
+        case(f"continual count, {strategy}", strategy=strategy, epsilon=1)
         for strategy in ("tree", "honaker", "fresh")
     ),
     *(
-        case(f"continual count, Gaussian, {strategy}", strategy=strategy, rho=0.5)
+        case(f"continual count, Gaussian, {strategy}", strategy=strategy, rho=0.125)
         for strategy in ("square_root", "blt", "optimal")
     ),
-    case("continual histogram", statistic=Histogram(column="city"), strategy="blt", rho=0.5),
-    case("continual count, window", strategy="square_root", rho=0.5, window=2),
-    case("continual count, decayed", strategy="square_root", rho=0.5, decay=0.5),
-    case("continual count, restarted", strategy="tree", epsilon=2, restart=2),
-    learning("online leader", SquaredDistance(columns=("age", "height")), epsilon=2, strategy="tree", clip=2),
-    learning("online mirror descent", SquaredLoss(target="age", features=("height",)), rho=0.5, clip=1),
+    case("continual histogram", statistic=Histogram(column="city"), strategy="blt", rho=0.125),
+    case("continual count, window", strategy="square_root", rho=0.125, window=2),
+    case("continual count, decayed", strategy="square_root", rho=0.125, decay=0.5),
+    case("continual count, restarted", strategy="tree", epsilon=1, restart=2),
+    learning("online leader", SquaredDistance(columns=("age", "height")), epsilon=1, strategy="tree", clip=2),
+    learning("online mirror descent", SquaredLoss(target="age", features=("height",)), rho=0.125, clip=1),
     learning(
-        "online leader, logistic", LogisticLoss(target="city", features=("age",)), rho=0.5, clip=1, ridge=1
+        "online leader, logistic", LogisticLoss(target="city", features=("age",)), rho=0.125, clip=1, ridge=1
     ),
-    learning("expert advice", LinearLoss(columns=("age", "height")), epsilon=2, strategy="honaker"),
+    learning("expert advice", LinearLoss(columns=("age", "height")), epsilon=1, strategy="honaker"),
 ]

@@ -49,16 +49,15 @@ def women(release: Any) -> int:
     return int(total > 5)
 
 
-def case(method: type, neighbors: Neighbors, other: list[Any], runs: int = 40, **options: Any) -> Case:
+def case(method: type, neighbors: Neighbors, other: list[Any], **options: Any) -> Case:
     public = public_of(neighbors)
-    mechanism = method(public=public, domain=Domain.of(public), rho=Fraction(1), **options)
+    mechanism = method(public=public, domain=Domain.of(public), rho=Fraction(1, 8), **options)
     return Case(
         name=f"{method.__name__}, {neighbors}",
         mechanism=mechanism,
         source=memory(ROWS, public),
         neighbor=memory(other, public),
         outcome=women,
-        runs=runs,
     )
 
 
@@ -67,14 +66,13 @@ def of_people() -> Case:
     public = public_of(ADD_REMOVE, Unit("id", rows=2))
     rows = ROWS + [("f", "lo")] * 100
     ids = [*range(len(ROWS)), *[99] * 100]
-    mechanism = MST(public=public, domain=Domain.of(public), rho=Fraction(1), rows_per_unit=2)
+    mechanism = MST(public=public, domain=Domain.of(public), rho=Fraction(1, 8), rows_per_unit=2)
     return Case(
         name="MST, a unit with a hundred rows",
         mechanism=mechanism,
         source=memory(rows, public, ids),
         neighbor=memory(ROWS, public, list(range(len(ROWS)))),
         outcome=women,
-        runs=60,
     )
 
 
@@ -89,7 +87,6 @@ def distance() -> Case:
         source=memory(ROWS, public),
         neighbor=memory(ROWS[1:], public),
         outcome=lambda r: r.value > 0.5,  # type: ignore[union-attr]
-        runs=60,
     )
 
 
@@ -117,18 +114,17 @@ def of_two_tables() -> Case:
         source=source(True),
         neighbor=source(False),
         outcome=visits_to_doctors,
-        runs=60,
     )
 
 
 CASES = [
-    case(Independent, ADD_REMOVE, ROWS[1:], runs=150),
+    case(Independent, ADD_REMOVE, ROWS[1:]),
     case(Independent, REPLACE, [("m", "hi"), *ROWS[1:]]),
     case(Independent, ZERO_OUT, [(None, None), *ROWS[1:]]),
     case(MST, ADD_REMOVE, ROWS[1:]),
     case(MST, REPLACE, [("m", "hi"), *ROWS[1:]]),
-    case(AIM, ADD_REMOVE, ROWS[1:], runs=10, degree=2),
-    case(MWEM, ADD_REMOVE, ROWS[1:], runs=20, rounds=2),
+    case(AIM, ADD_REMOVE, ROWS[1:], degree=2),
+    case(MWEM, ADD_REMOVE, ROWS[1:], rounds=2),
     case(PrivBayes, ADD_REMOVE, ROWS[1:]),
     of_people(),
     of_two_tables(),

@@ -74,7 +74,7 @@ CASES = [
     case(
         "objective, huber hinge, replace",
         tabular.ObjectivePerturbation(
-            public=REPLACED, design=DESIGN, epsilon=4.0, loss=tabular.HuberHinge(), class_weights=(1, 2)
+            public=REPLACED, design=DESIGN, epsilon=2.0, loss=tabular.HuberHinge(), class_weights=(1, 2)
         ),
         ROWS,
         OPPOSITE,
@@ -101,7 +101,7 @@ CASES = [
         outcome=lambda r: tuple(
             entry >= middle for entry, middle in zip(r.value.upper, (0.5, 0.5, 1.5), strict=True)
         ),
-        runs=800,
+        runs=540,
     ),
     Case(
         name="tabular, second moments, delta, replace",
@@ -114,7 +114,7 @@ CASES = [
         source=memory([(1.0, 0, 1), (0.0, 1, 2)], facts(REPLACE, 2, y=Bounds(0, 1))),
         neighbor=memory([(-1.0, 0, 1), (0.0, 1, 2)], facts(REPLACE, 2, y=Bounds(0, 1))),
         outcome=lambda r: r.value.upper[1] >= 0,
-        runs=800,
+        runs=540,
     ),
     Case(
         name="tabular, naive Bayes",
@@ -122,7 +122,7 @@ CASES = [
         source=memory(ROWS, ADDED),
         neighbor=memory(ROWS[1:], ADDED),
         outcome=lambda r: (r.value.means[1][0] > 0.5, round(4 * r.value.priors[1])),
-        runs=600,
+        runs=270,
     ),
     Case(
         name="tabular, naive Bayes, delta, replace",
@@ -130,7 +130,7 @@ CASES = [
         source=memory(ROWS, REPLACED),
         neighbor=memory(OPPOSITE, REPLACED),
         outcome=lambda r: round(2 * r.value.means[1][0]),
-        runs=600,
+        runs=270,
     ),
     Case(
         name="tabular, k-means",
@@ -140,7 +140,7 @@ CASES = [
         source=memory(ROWS, ADDED),
         neighbor=memory(ROWS[1:], ADDED),
         outcome=lambda r: round(2 * r.value.centers[0][0]),
-        runs=400,
+        runs=270,
     ),
     Case(
         name="tabular, boosting",
@@ -150,7 +150,7 @@ CASES = [
         source=memory(ROWS, ADDED),
         neighbor=memory(ROWS[1:], ADDED),
         outcome=lambda r: round(20 * r.value.shapes[0][0][-1]),
-        runs=400,
+        runs=270,
     ),
     Case(
         name="tabular, tree",
@@ -158,17 +158,17 @@ CASES = [
         source=memory(ROWS, ADDED),
         neighbor=memory(ROWS[1:], ADDED),
         outcome=lambda r: round(3 * r.value.leaves[1][1]),
-        runs=600,
+        runs=270,
     ),
     Case(
         name="tabular, tree, max, replace",
         mechanism=tabular.PrivateTree(
-            public=REPLACED, design=DESIGN, epsilon=4.0, depth=1, parts=4, criterion="max"
+            public=REPLACED, design=DESIGN, epsilon=2.0, depth=1, parts=4, criterion="max"
         ),
         source=memory(ROWS, REPLACED),
         neighbor=memory(OPPOSITE, REPLACED),
         outcome=lambda r: (r.value.splits[0][1], r.value.leaves[0][1] > 0.5),
-        runs=600,
+        runs=270,
     ),
     Case(
         name="tabular, random trials",
@@ -185,7 +185,7 @@ CASES = [
         source=memory(ROWS, ADDED),
         neighbor=memory(ROWS[1:], ADDED),
         outcome=lambda r: (round(max(-2, min(2, r.value.score))), r.value.model.weights[0][0] > 0),
-        runs=300,
+        runs=200,
     ),
     Case(
         name="tabular, quantile bounds",
@@ -193,7 +193,7 @@ CASES = [
         source=memory(ROWS, ADDED),
         neighbor=memory(ROWS[1:], ADDED),
         outcome=lambda r: (r.value[0][1] > 0.1, r.value[0][2] > 0.1),
-        runs=400,
+        runs=270,
     ),
     Case(
         name="tabular, piped",
@@ -208,7 +208,7 @@ CASES = [
         source=memory(ROWS, ADDED),
         neighbor=memory(ROWS[1:], ADDED),
         outcome=lambda r: (r.value.weights[0][0] > 0, r.value.public.bounds("x").lower > 0.1),
-        runs=300,
+        runs=200,
     ),
     Case(
         name="tabular, softmax",
@@ -218,7 +218,7 @@ CASES = [
         source=memory(ROWS, THREE),
         neighbor=memory(ROWS[1:], THREE),
         outcome=lambda r: tuple(round(max(-1.0, min(1.0, 2 * row[0]))) for row in r.value.weights),
-        runs=300,
+        runs=200,
     ),
     Case(
         name="tabular, softmax, delta",
@@ -228,7 +228,7 @@ CASES = [
         source=memory(ROWS, THREE),
         neighbor=memory(ROWS[1:], THREE),
         outcome=lambda r: tuple(row[0] > 0 for row in r.value.weights),
-        runs=300,
+        runs=200,
     ),
     Case(
         name="tabular, random trials, poisson",
@@ -244,7 +244,7 @@ CASES = [
         neighbor=memory(ROWS[1:], ADDED),
         outcome=lambda r: (round(max(-2, min(2, r.value.score / 4))), r.value.model.means[1][0] > 0),
         claim=(2.0, 1e-3),
-        runs=300,
+        runs=200,
     ),
     case(
         "gradient",
@@ -289,7 +289,7 @@ CASES = [
     case(
         "objective, huber, replace",
         tabular.ObjectivePerturbation(
-            public=REPLACED_NUMBERS, design=DESIGN, epsilon=4.0, loss=tabular.Huber(threshold=0.5)
+            public=REPLACED_NUMBERS, design=DESIGN, epsilon=2.0, loss=tabular.Huber(threshold=0.5)
         ),
         TARGETS,
         OTHER_TARGETS,
@@ -306,16 +306,16 @@ CASES = [
         source=memory(TARGETS, NUMBERS),
         neighbor=memory(TARGETS[1:], NUMBERS),
         outcome=lambda r: round(3 * r.value.leaves[1]),
-        runs=600,
+        runs=270,
     ),
     Case(
         name="tabular, regression tree, replace",
         mechanism=tabular.PrivateRegressionTree(
-            public=REPLACED_NUMBERS, design=DESIGN, epsilon=4.0, depth=1, parts=4
+            public=REPLACED_NUMBERS, design=DESIGN, epsilon=2.0, depth=1, parts=4
         ),
         source=memory(TARGETS, REPLACED_NUMBERS),
         neighbor=memory(OTHER_TARGETS, REPLACED_NUMBERS),
         outcome=lambda r: (r.value.splits[0][1], r.value.leaves[0] > 0),
-        runs=600,
+        runs=270,
     ),
 ]

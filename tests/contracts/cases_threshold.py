@@ -59,9 +59,7 @@ def pair(public: Public) -> dict[str, Memory]:
 
 
 def case(name: str, mechanism: Any, outcome: Any, **more: Any) -> Case:
-    return Case(
-        name=name, mechanism=mechanism, outcome=outcome, **({"runs": 1000} | pair(mechanism.public) | more)
-    )
+    return Case(name=name, mechanism=mechanism, outcome=outcome, **(pair(mechanism.public) | more))
 
 
 BERN = Component(statistic=Histogram(column="city"), index=0)
@@ -92,7 +90,12 @@ def told(output: Any) -> Any:
 
 
 LOTTERIES = [
-    case("randomized response", RandomizedResponse(public=facts(REPLACE), column="city", epsilon=1), counts),
+    case(
+        "randomized response",
+        RandomizedResponse(public=facts(REPLACE), column="city", epsilon=1),
+        counts,
+        runs=670,
+    ),
     case(
         "randomized response, zero out",
         RandomizedResponse(public=facts(ZERO_OUT), column="city", epsilon=1),
@@ -143,7 +146,7 @@ THRESHOLDS = [
     ),
     case(
         "sparse vector, numeric",
-        SparseVector(public=FREE, threshold=3, epsilon=3, numeric=True, questions=4),
+        SparseVector(public=FREE, threshold=3, epsilon=2, numeric=True, questions=4),
         numbers,
         questions=[BERN, Count()] * 3,
     ),
@@ -161,17 +164,17 @@ THRESHOLDS = [
     ),
     case(
         "redrawn sparse vector",
-        RedrawnSparseVector(public=FREE, threshold=3, epsilon=4, delta=0.01, positives=2, questions=5),
+        RedrawnSparseVector(public=FREE, threshold=3, epsilon=2, delta=0.01, positives=2, questions=5),
         said,
         questions=[Count(), BERN, Count()] * 2,
-        claim=(4, 0.01),
+        claim=(2, 0.01),
     ),
     case(
         "redrawn sparse vector, textbook, zero out",
         RedrawnSparseVector(
             public=facts(ZERO_OUT),
             threshold=3,
-            epsilon=4,
+            epsilon=2,
             delta=0.01,
             positives=2,
             constants="dwork-roth",
@@ -223,32 +226,32 @@ STABILITY = [
     ),
     case(
         "propose, test, release",
-        ProposeTestRelease(public=FREE, function=MEDIAN, bound=3, epsilon=3, delta=0.1),
+        ProposeTestRelease(public=FREE, function=MEDIAN, bound=3, epsilon=2, delta=0.1),
         lambda release: None if release.value is None else release.value // 2,
     ),
     case(
         "propose, test, release, zero out",
-        ProposeTestRelease(public=facts(ZERO_OUT), function=MEDIAN, bound=3, epsilon=3, delta=0.1),
+        ProposeTestRelease(public=facts(ZERO_OUT), function=MEDIAN, bound=3, epsilon=2, delta=0.1),
         lambda release: None if release.value is None else release.value // 2,
     ),
     *(
-        case(f"smooth median, {n}", SmoothSensitivityMedian(public=facts(n), column="age", epsilon=3), told)
+        case(f"smooth median, {n}", SmoothSensitivityMedian(public=facts(n), column="age", epsilon=2), told)
         for n in Neighbors
     ),
     case(
         "smooth median, approximate",
-        SmoothSensitivityMedian(public=FREE, column="age", epsilon=3, delta=0.05),
+        SmoothSensitivityMedian(public=FREE, column="age", epsilon=2, delta=0.05),
         told,
     ),
     case(
         "stable sparse vector",
-        StableSparseVector(public=FREE, epsilon=3, delta=0.1, failures=2, questions=4),
+        StableSparseVector(public=FREE, epsilon=2, delta=0.1, failures=2, questions=4),
         told,
         questions=[MODE] * 5,
     ),
     case(
         "stable sparse vector, redrawn",
-        StableSparseVector(public=FREE, epsilon=3, delta=0.1, failures=2, questions=4, constants="zcdp"),
+        StableSparseVector(public=FREE, epsilon=2, delta=0.1, failures=2, questions=4, constants="zcdp"),
         told,
         questions=[MODE] * 5,
     ),
@@ -256,13 +259,13 @@ STABILITY = [
         "sample and aggregate, mean",
         SampleAndAggregate(public=FREE, **PARTS, parts=3, epsilon=2),
         lambda release: int(release.value),
-        runs=500,
+        runs=340,
     ),
     Case(
         name="sample and aggregate, median, persons",
-        mechanism=SampleAndAggregate(public=PERSONS, **PARTS, parts=3, epsilon=3, aggregate="median"),
+        mechanism=SampleAndAggregate(public=PERSONS, **PARTS, parts=3, epsilon=2, aggregate="median"),
         outcome=lambda release: int(release.value),  # type: ignore[union-attr]
-        runs=500,
+        runs=340,
         **PEOPLE,
     ),
     case(
@@ -277,7 +280,7 @@ STABILITY = [
         ),
         lambda release: int(release.value),
         describable=False,
-        runs=500,
+        runs=340,
     ),
     case(
         "subsample and aggregate with stability",
@@ -285,13 +288,12 @@ STABILITY = [
             public=FREE,
             columns=("city",),
             function=PartMode(column="city"),
-            epsilon=3,
+            epsilon=1,
             delta=0.3,
             rate=Fraction(1, 4),
             subsamples=20,
         ),
         told,
-        runs=200,
     ),
 ]
 

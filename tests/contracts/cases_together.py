@@ -35,9 +35,7 @@ def case(name: str, queries: tuple[str, ...], neighbors: Neighbors = ADD_REMOVE,
     here = source(public, ROWS)
     there = source(public, ROWS[1:] if neighbors is ADD_REMOVE else [(80, "rome", "m"), *ROWS[1:]])
     mechanism = WorkloadQuery(queries=queries, public=public, **price)
-    return Case(
-        name=name, mechanism=mechanism, source=here, neighbor=there, outcome=_first(2.5, 1.5), runs=60
-    )
+    return Case(name=name, mechanism=mechanism, source=here, neighbor=there, outcome=_first(2.5, 1.5))
 
 
 def _first(whole: float, part: float) -> Any:
@@ -61,12 +59,11 @@ def several() -> Case:
         source=here,
         neighbor=there,
         outcome=_first(5, 2),
-        runs=60,
     )
 
 
 CASES = [
-    case("together, replace", QUERIES, REPLACE, rho=Fraction(1, 2)),
+    case("together, replace", QUERIES, REPLACE, rho=Fraction(1, 8)),
     case("together, cube", CUBE, epsilon=1),
     several(),
 ]

@@ -66,7 +66,7 @@ def case(
         neighbor=neighbor,
         outcome=outcome,
         claim=claim,
-        runs=600,
+        runs=400,
     )
 
 

@@ -315,7 +315,7 @@ def check_after_crash(people, path, shown):
 
 
 def test_killed_at_random_points_nothing_is_released_without_a_charge(people, tmp_path):
-    _killed_at_random_points(people, tmp_path / "crash.ledger", 8)
+    _killed_at_random_points(people, tmp_path / "crash.ledger", 5)
 
 
 @pytest.mark.slow

@@ -76,7 +76,7 @@ def in_child(work) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-@pytest.mark.parametrize("parent", ["keeps", "closes", "asks"])
+@pytest.mark.parametrize("parent", [pytest.param("keeps", marks=pytest.mark.slow), "closes", "asks"])
 def test_a_forked_child_charges_what_everybody_counts(curator, parent):
     given = ask(curator)
     if parent == "closes":

@@ -170,14 +170,18 @@ def test_one_units_rows_within_one_period_move_no_other_period(table, period, pe
     mine = [(d or "")[:7] == period and (w == "a" if people else i == 0) for i, (d, w, _) in enumerate(table)]
     kept = [row for row, out in zip(table, mine, strict=True) if not out]
 
-    def seen(found, month):
+    def opened_of(found):
         types = zip(SCHEMA, (pa.string(), pa.string(), pa.int64()), strict=True)
         columns = {name: pa.array([row[i] for row in found], kind) for i, (name, kind) in enumerate(types)}
-        part = per.restrict(connect(pa.table(columns), public), (month,))
+        return connect(pa.table(columns), public)
+
+    def seen(engine, month):
+        part = per.restrict(engine, (month,))
         return sorted(str(row) for batch in part.batches(["day", "who", "x"]) for row in batch.to_pylist())
 
+    whole, less = opened_of(table), opened_of(kept)
     for month in ("2025-12", "2026-01", "2026-02", "2026-03"):
-        before, after = seen(table, month), seen(kept, month)
+        before, after = seen(whole, month), seen(less, month)
         assert (before == after) if month != period else (len(before) - len(after) == sum(mine))
 
 

@@ -1,11 +1,11 @@
 """Every example runs as a newcomer would run it, is short, and says something."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from docs.notebooks import LONG
+
+from .. import warm
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 
@@ -19,9 +19,7 @@ LATER = {*LONG, "federated", "mnist_dp_sgd", "mnist_pate", "online_learning", "a
 )
 def test_an_example_runs_and_is_short(path, tmp_path):
     assert len(path.read_text().splitlines()) < 100
-    done = subprocess.run(
-        [sys.executable, "-W", "error", str(path)], capture_output=True, text=True, cwd=tmp_path
-    )
+    done = warm.run(path, tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) >= 3
     if path.stem == "train_and_resume":

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from .. import warm
+
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 PAGES = "".join(
@@ -39,10 +41,17 @@ def test_it_is_short_and_its_prose_is_wrapped():
 
 @pytest.mark.parametrize("block", range(len(BLOCKS)))
 def test_its_python_runs(block, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", BLOCKS[block]], capture_output=True, text=True, cwd=tmp_path
-    )
+    done = warm.run(BLOCKS[block], tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    "wrong", ["1 / 0", "import warnings; warnings.warn('x')", "dp", "import sys; sys.exit(3)"]
+)
+def test_a_block_that_fails_is_noticed(wrong, tmp_path):
+    done = warm.run(wrong, tmp_path)
+    assert done.returncode != 0
+    assert done.stderr or "exit" in wrong
 
 
 def walk(*, own_file: bool) -> str:

@@ -119,7 +119,7 @@ def test_without_noise_the_span_is_the_answer():
 
 
 @pytest.mark.parametrize(("cls", "truth"), [(Mean, np.mean), (Variance, np.var)])
-@pytest.mark.parametrize("size", [3, 60, 2000])
+@pytest.mark.parametrize("size", [3, pytest.param(60, marks=pytest.mark.slow), 2000])
 @pytest.mark.parametrize("relation", [ADD_REMOVE, REPLACE])
 def test_the_error_holds_at_every_size_and_is_not_idle(cls, truth, size, relation):
     rows = np.random.default_rng(3).integers(0, 11, size).astype(float)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from fractions import Fraction
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -79,8 +80,15 @@ def neighbor_of(data: list[Row], neighbors: Neighbors, where: int, other: Row) -
 
 
 def moved(statistic: Any, data: list[Row], other: list[Row], public: Public) -> list[int]:
-    first, second = statistic(table(data, public)), statistic(table(other, public))
-    return [abs(int(a) - int(b)) for a, b in zip(np.ravel(first), np.ravel(second), strict=True)]
+    return far(values_of(statistic, data, public), values_of(statistic, other, public))
+
+
+def values_of(statistic: Any, data: list[Row], public: Public) -> list[int]:
+    return [int(value) for value in np.ravel(statistic(table(data, public)))]
+
+
+def far(first: list[int], second: list[int]) -> list[int]:
+    return [abs(a - b) for a, b in zip(first, second, strict=True)]
 
 
 def within(moves: list[int], bound: Sensitivity) -> bool:
@@ -118,7 +126,9 @@ EXTREMES: list[Row] = [
 
 def largest(statistic: Any, neighbors: Neighbors, public: Public) -> int:
     pairs = ((a, b) for a in EXTREMES for b in (EXTREMES if neighbors is REPLACE else EXTREMES[:1]))
-    return max(sum(moved(statistic, [a], neighbor_of([a], neighbors, 0, b), public)) for a, b in pairs)
+    # a table of one row is in many pairs, and read once
+    read = cache(lambda *rows: values_of(statistic, list(rows), public))
+    return max(sum(far(read(a), read(*neighbor_of([a], neighbors, 0, b)))) for a, b in pairs)
 
 
 @pytest.mark.parametrize("nullable", [True, False])

@@ -70,8 +70,8 @@ VARIANTS = [
     {"positives": 2, "monotone": True},
     {"positives": 1, "monotone": True, "gap": True},
     {"positives": 1, "sensitivity": 3},
-    {"positives": 2, "split": (1, 1)},
     {"positives": 2, "split": (5, 1)},
+    pytest.param({"positives": 2, "split": (1, 1)}, marks=pytest.mark.slow),
 ]
 
 

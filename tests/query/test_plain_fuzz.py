@@ -181,7 +181,7 @@ relaxed = settings(deadline=None, suppress_health_check=list(HealthCheck), datab
 def test_random_queries_are_answered_as_plain_duckdb_answers_them():
     compared = []
 
-    @settings(relaxed, max_examples=60)
+    @settings(relaxed, max_examples=30)
     @given(sql=queries())
     def run(sql):
         compared.append(compare(sql))

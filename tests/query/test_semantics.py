@@ -83,7 +83,13 @@ def close(a, b):
     return math.isclose(a, b, rel_tol=1e-9, abs_tol=1e-9)
 
 
-CASES = [(g, u, s) for g in GROUPINGS for u in UNITS for s in SHAPES]
+# Half of the product, which has every pair of grouping, unit and shape; the other half is in `make test-all`.
+CASES = [
+    pytest.param(g, u, s, id=f"{g}-{u}-{s}", marks=[pytest.mark.slow] * ((i + j + k) % 2))
+    for i, g in enumerate(GROUPINGS)
+    for j, u in enumerate(UNITS)
+    for k, s in enumerate(SHAPES)
+]
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ from ..contracts.audit import epsilon_lower_bound
 counters = sys.modules["discreet.streaming.counter"]
 PUBLIC = Public(schema={"city": dp.Categories(["bern", "rome"])}, table="visits")
 BY_UNIT = Public(schema={"age": dp.Bounds(0, 9)}, unit=Unit("who"), table="visits")
-RUNS = 8_000
+RUNS = 12_000
 COUNT = Count()
 
 
@@ -109,7 +109,7 @@ def halved(asked: ContinualCounter, steps: int) -> Any:
 honest_noise = counters.noise_of  # type: ignore[attr-defined]
 
 
-@pytest.mark.parametrize("strategy", ["tree", "fresh", "item"])
+@pytest.mark.parametrize("strategy", ["tree", pytest.param("fresh", marks=pytest.mark.slow), "item"])
 def test_laplace_noise_too_small_by_half_is_caught(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mechanism = counter(PUBLIC, Copies(), epsilon=1, horizon=2, strategy=strategy)
     assert shown(mechanism, FIRST_TICK, lambda v: v >= 1) <= 1
@@ -117,7 +117,10 @@ def test_laplace_noise_too_small_by_half_is_caught(strategy: str, monkeypatch: p
     assert shown(mechanism, FIRST_TICK, lambda v: v >= 1) > 1
 
 
-@pytest.mark.parametrize("strategy", ["square_root", "blt", "optimal", "honaker"])
+@pytest.mark.parametrize(
+    "strategy",
+    ["square_root", *(pytest.param(s, marks=pytest.mark.slow) for s in ("blt", "optimal")), "honaker"],
+)
 def test_gaussian_noise_too_small_by_half_is_caught(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rho, delta = 0.5, 0.05
     claim = next(e / 50 for e in range(1000) if zcdp_delta(rho, e / 50) <= delta)

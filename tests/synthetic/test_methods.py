@@ -255,8 +255,14 @@ def test_a_table_with_one_column_has_a_copy(name: str) -> None:
     assert abs((copy.codes[0] == 0).mean() - 0.6) < 0.1
 
 
-@pytest.mark.parametrize("rho", [Fraction(1, 10**30), 10**9])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    ("name", "rho"),
+    [
+        pytest.param(name, rho, marks=[pytest.mark.slow] * (name == "aim" and rho == 10**9))
+        for name in METHODS
+        for rho in (Fraction(1, 10**30), 10**9)
+    ],
+)
 def test_no_budget_is_too_small_or_too_large_for_the_arithmetic(name: str, rho: Any) -> None:
     """Noise of 10**15 in every cell must neither wrap around nor stop a run after its charge."""
     released = METHODS[name](public=PUBLIC, domain=DOMAIN, rho=rho)(correlated(40), entropy=SeededEntropy(1))
@@ -332,7 +338,7 @@ def test_the_network_of_privbayes_is_the_product_of_its_noisy_conditionals() -> 
     assert np.allclose(model.project((0, 1, 2)), expected)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def test_aim_measures_what_depends_on_each_other_and_comes_near_to_it(seed: int) -> None:
     """A column that copies another, and one that is the parity of two others, which no pair shows."""
     random = np.random.default_rng(seed)

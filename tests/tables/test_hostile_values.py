@@ -181,7 +181,10 @@ def fits(name, fact, kinds):
     return True
 
 
-@pytest.mark.parametrize("way", [arrow, parquet, database, pandas, polars])
+# pandas and polars hand over Arrow tables, 3 CPU-seconds each: in `make test-all`
+@pytest.mark.parametrize(
+    "way", [arrow, parquet, database, *(pytest.param(w, marks=pytest.mark.slow) for w in (pandas, polars))]
+)
 def test_no_query_fails_on_a_value_of_any_type(way, tmp_path):
     data, schema = table()
     source, names = way(data, tmp_path)

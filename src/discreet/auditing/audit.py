@@ -270,18 +270,20 @@ def epsilon_of_labels(
 
     Guarantee: above the true epsilon (at `delta`, for P(first) <= e^epsilon P(second) + delta and back) with
                probability at most `level`.
-    Proof:     half of the runs chooses a set of labels, the other half measures it with Clopper-Pearson
+    Proof:     a quarter of the runs chooses a set of labels, the others measure it with Clopper-Pearson
                limits.
     """
     _require.open_probability(level=level)
     _require.probability(delta=delta)
     _require.integer(runs=min(len(first), len(second)), at_least=4)
     here, there = Outputs.of(first, ()), Outputs.of(second, ())
-    half = min(len(here), len(there)) // 2
-    attacks = [by_label(here.part(0, half), there.part(0, half))]
+    # Few labels are ordered by few runs, and a bound grows with those that measure.
+    quarter = min(len(here), len(there)) // 4
+    first_look = here.part(0, quarter), there.part(0, quarter)
     claim = Claim(epsilon=0.0, delta=float(delta))
-    attack, threshold = choose(attacks, here.part(0, half), there.part(0, half), claim, 1e-3, half)
-    scores, other = attack.score(here.part(half, len(here))), attack.score(there.part(half, len(there)))
+    attack, threshold = choose([by_label(*first_look)], *first_look, claim, 1e-3, len(here) - quarter)
+    scores = attack.score(here.part(quarter, len(here)))
+    other = attack.score(there.part(quarter, len(there)))
     hits, wrong = int((scores >= threshold).sum()), int((other >= threshold).sum())
     limits = at_least(hits, len(scores), level / 2), at_most(wrong, len(other), level / 2)
     return float(epsilon_of_limits(*limits, float(delta)))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import erfcx
 
-from ..pairs.arrays import Array, Index
+from ..pairs.arrays import Array, Index, log_sums
 from ..pairs.cells import Nodes
 
 # relative error of epsilon that the mesh may cause
@@ -88,10 +88,10 @@ class Cumulants:
         """Return a typical loss of each part when the sum is near the mean of the law tilted by t: the one
         that contributes most."""
         tilts = _around(t)
-        others = np.min(
-            (self.logs(tilts) - tilts * self(t)[1])[:, None] + np.multiply.outer(tilts, self._loss), axis=0
-        )
-        exponent = self._log + np.minimum(others, 0.0)
+        others = np.zeros(len(self._loss))
+        for at_zero, tilt in zip(self.logs(tilts) - tilts * self(t)[1], tilts, strict=True):
+            np.minimum(others, at_zero + tilt * self._loss, out=others)
+        exponent = self._log + others
         ends = [*self._starts[1:], len(exponent)]
         best = [int(a + np.argmax(exponent[a:b])) for a, b in zip(self._starts, ends, strict=True)]
         return [float(self._loss[i]) for i in best]
@@ -135,9 +135,7 @@ class Cumulants:
         total = np.zeros(len(t))
         ends = [*self._starts[1:], len(self._loss)]
         for a, b, n in zip(self._starts, ends, self._times, strict=True):
-            exponent = self._log[a:b] + np.multiply.outer(t, self._loss[a:b])
-            peak = exponent.max(axis=1)
-            total += n * (peak + np.log(np.exp(exponent - peak[:, None]).sum(axis=1)))
+            total += n * log_sums(t, self._loss[a:b], self._log[a:b])
         return total
 
     def log_delta(self, t: float) -> float:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import ndtr
 
-from ..pairs.arrays import Array, U
+from ..pairs.arrays import Array, U, log_sums
 from ..pairs.sampled import SampledGaussian
 from . import transform
 from .transform import Panels, Weights
@@ -229,12 +229,12 @@ class Moments:
         for n, offset, loss, log in self._steps:
             end, top = (_upto(loss, x - offset) for x in (level.low, level.high))
             if level.low == -math.inf:
-                total += n * _log_sum(t, loss[:top], log[:top])
+                total += n * log_sums(t, loss[:top], log[:top])
                 continue
-            core = _log_sum(t, loss[:end], log[:end])
+            core = log_sums(t, loss[:end], log[:end])
             total += n * core
             if end < top:
-                more += n * np.logaddexp(0.0, _log_sum(t, loss[end:top], log[end:top]) - core)
+                more += n * np.logaddexp(0.0, log_sums(t, loss[end:top], log[end:top]) - core)
         if level.low == -math.inf:
             return total
         with np.errstate(divide="ignore"):
@@ -243,12 +243,6 @@ class Moments:
 
 def _upto(loss: Array, high: float) -> int:
     return max(1, int(np.searchsorted(loss, high, side="right")))
-
-
-def _log_sum(t: Array, loss: Array, log: Array) -> Array:
-    exponent = log + np.multiply.outer(t, loss)
-    peak = exponent.max(axis=1)
-    return np.asarray(peak + np.log(np.exp(exponent - peak[:, None]).sum(axis=1)))
 
 
 # log of how much larger than delta Chernoff's best bound on it is where jumps are kept apart

@@ -1,4 +1,4 @@
-"""Normal probabilities of intervals with a bound on what floating point did to them.
+"""Normal probabilities of intervals with a bound on what floating point did to them; sums of exponentials.
 
 `scipy.special.ndtr` is accurate to a few units in the last place near zero and loses about z² of them in the
 tail; `tests/accounting/test_pld_numerics.py` measures that against mpmath. The bound used here is four times
@@ -35,3 +35,21 @@ def between(z: Array) -> tuple[Array, Array]:
     crosses = (z[:-1] < 0) & (z[1:] >= 0)
     mass = np.where(crosses, 1.0 - left - right, np.abs(right - left))
     return mass, error[:-1] + error[1:] + 2 * U * mass
+
+
+# Numbers of one block of `log_sums`: it stays in a processor's cache, and any size gives the same results.
+# With 10^5 atoms and 41 tilts the arrays of all at once are 40 MB each, and 19 times as slow.
+_BLOCK = 1 << 15
+
+
+def log_sums(t: Array, loss: Array, log: Array) -> Array:
+    """Return log sum exp(log + t loss) for each t, a few of them at a time."""
+    found = np.empty(len(t))
+    rows = max(1, _BLOCK // len(loss))
+    for i in range(0, len(t), rows):
+        exponent = np.multiply.outer(t[i : i + rows], loss)
+        exponent += log
+        peak = exponent.max(axis=1)
+        exponent -= peak[:, None]
+        found[i : i + rows] = peak + np.log(np.exp(exponent, out=exponent).sum(axis=1))
+    return found

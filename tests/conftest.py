@@ -1,0 +1,17 @@
+"""The order of tests: what waits begins first."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+WAITING = Path(__file__).parent / "web"
+
+
+def pytest_collection_modifyitems(items: list[Any]) -> None:
+    """Put the tests of the server first: they wait for public times and for a browser, seconds at a time.
+
+    With `--dist worksteal` one worker has the first half of all tests, so it waits while the other computes,
+    and the other takes what is left over. At the end of the list both would wait, for minutes.
+    """
+    items.sort(key=lambda item: not item.path.is_relative_to(WAITING))
