@@ -8,6 +8,7 @@ from typing import Any
 
 from ... import _registry
 from ..._errors import InvalidInput
+from ..._public import Unit
 from ...accounting.caps import asked_of
 from ...explaining import Explanation, Picture, Risk, Section, Series, explain_event
 from ...explaining import explain as explain_price
@@ -80,7 +81,8 @@ def explain(desk: Desk, request: Request) -> Result:
     text, epsilon, number = options.pop("sql", None), options.get("epsilon"), options.pop("number", None)
     options.pop("horizon", None)  # `_release` reads it from the request; a session knows no such option
     if number is not None:
-        return explanation_json(_release(desk, request, number, audience or "public", delta))
+        unit = session.public.unit
+        return explanation_json(_release(desk, request, number, audience or "public", delta, unit))
     if text is None and epsilon is not None:
         delta_option = {} if delta is None else {"delta": delta}
         return explanation_json(
@@ -100,7 +102,9 @@ def event_odds(desk: Desk, request: Request) -> Result:
     return {"odds": odds(event, float(request["options"]["delta"] or 0.0))}
 
 
-def _release(desk: Desk, request: Request, number: int, audience: str, delta: float | None) -> Explanation:
+def _release(
+    desk: Desk, request: Request, number: int, audience: str, delta: float | None, unit: Unit
+) -> Explanation:
     """Explain a stored release that the requesting person may see."""
     for seq, _, charge in visible_releases(desk, request):
         if seq == number:
@@ -108,7 +112,14 @@ def _release(desk: Desk, request: Request, number: int, audience: str, delta: fl
             title = f"What release {number} means for one person"
             facts = (("Asked", str(charge.body.get("text") or "a mechanism")),)
             release_delta = delta if delta is not None else _delta(charge, event)
-            return explain_event(event, delta=release_delta, audience=audience, title=title, facts=facts)
+            return explain_event(
+                event,
+                delta=release_delta,
+                audience=audience,
+                title=title,
+                facts=facts,
+                unit=unit,
+            )
     raise InvalidInput(f"no stored release of yours has the number {number}.")
 
 
