@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _registry
 from .._public import Public
+from .._round import LowerAmount, UpperAmount
 from ..curator import Budget, values
 from .client import Server, understood
 from .replies import copy_of
@@ -55,11 +56,11 @@ class RemoteReader:
 
     @property
     def spent(self) -> float:
-        return number_of(self.call("GET", "/budget")["used"])
+        return UpperAmount(number_of(self.call("GET", "/budget")["used"]))
 
     @property
     def remaining(self) -> float:
-        return number_of(self.call("GET", "/budget")["remaining"])
+        return LowerAmount(number_of(self.call("GET", "/budget")["remaining"]))
 
     @property
     def accounts(self) -> list[dict[str, Any]]:
