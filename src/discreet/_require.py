@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from numbers import Integral, Rational
 from numbers import Real as AnyReal
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ._errors import DiscreetError, InvalidInput, ReleaseFailed, UnknownOption
+from ._errors import DiscreetError, InvalidInput, ReleaseFailed, UnknownAttribute, UnknownOption
 
 # What parameters are declared as: kept exact where that is given as an integer or a fraction.
 Real = int | float | Fraction
@@ -180,6 +180,39 @@ def meant(name: str, names: Iterable[Any]) -> str:
     by_lower = {str(candidate).lower(): str(candidate) for candidate in reversed(list(names))}
     nearest = get_close_matches(str(name).lower(), by_lower, n=1, cutoff=0.6)
     return f" Did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
+
+
+def no_attribute(
+    owner: str, name: str, names: Iterable[str], synonyms: Mapping[str, str] | None = None
+) -> UnknownAttribute:
+    """Return the error for a name that `owner` does not have, with the nearest of those that it has, or what
+    it is called here (`synonyms`)."""
+    # Python itself asks for many names that begin with an underscore: no search for those
+    public = [] if name.startswith("_") else [known for known in names if not known.startswith("_")]
+    hint = (synonyms or {}).get(name)
+    near = f" Did you mean {hint!r}?" if hint is not None else meant(name, public)
+    return UnknownAttribute(f"{owner} has no attribute {name!r}.{near}")
+
+
+class NearestNames:
+    """Makes a class answer a misspelt attribute with the nearest of its own names. `hasattr` still works."""
+
+    __slots__ = ()
+    # what people who come from elsewhere call it
+    _synonyms: ClassVar[Mapping[str, str]] = {}
+
+    # Not seen by type checkers, which would take every name for an attribute.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):
+                # a property of that name has failed: its own error is the one to see
+                return object.__getattribute__(self, name)
+            raise self._unknown(name)
+
+    def _unknown(self, name: str) -> UnknownAttribute:
+        """Return the error for an attribute that is not there."""
+        return no_attribute(f"{type(self).__name__!r} object", name, dir(type(self)), self._synonyms)
 
 
 def misuse(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _registry
 from .._public import Public
+from .._require import NearestNames
 from .._round import LowerAmount, UpperAmount
 from ..curator import Budget, values
 from .client import Server, understood
@@ -23,7 +24,7 @@ number_of = understood(float)
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteReader:
+class RemoteReader(NearestNames):
     """One dataset on a server, as who holds the token sees it: what costs nothing and changes nothing."""
 
     server: Server

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import _registry
+from .. import _registry, _require
 from .._errors import DescriptionError, DiscreetError, Halted, InvalidInput, LedgerError, ReleaseFailed
 from .._public import Public
 from ..accounting import events
@@ -63,7 +63,7 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
-class InteractiveHandle:
+class InteractiveHandle(_require.NearestNames):
     """Answers questions to a started interactive mechanism with `answer`; `number` finds it again after a
     restart."""
 

@@ -238,7 +238,7 @@ class SecretlyStepped(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class Release(_require.NearestNames):
     """What a mechanism let out: the value, what it cost, and how far off it may be.
 
     `event` is `NonPrivate` if the entropy was seeded: such a value is for tests and simulations only. With

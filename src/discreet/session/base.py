@@ -3,22 +3,40 @@ over ready made."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from .._public import Public
+from .._require import NearestNames
 from ..curator import STEWARD, Account, Budget, Curator, InteractiveHandle, Ledger, Policy
 from ..mechanisms.protocols import Interactive, Mechanism, Release
 from ..tables import Memory, dummy
 from .terms import share_of
 
+# What a session's verbs are called elsewhere: in database clients, Tumult Analytics, scikit-learn.
+SYNONYMS: Mapping[str, str] = {
+    "query": "sql",
+    "execute": "sql",
+    "run": "sql",
+    "evaluate": "sql",
+    "schema": "public",
+    "used": "spent",
+    "left": "remaining",
+    "remaining_privacy_budget": "remaining",
+    "estimate": "preview",
+    "cost": "preview",
+}
+
 
 @dataclass(frozen=True, slots=True, repr=False)
-class SessionBase:
+class SessionBase(NearestNames):
     """Holds the curator of one dataset and the name of who asks; `Session` adds the verbs."""
 
     curator: Curator
     analyst: str = STEWARD
+
+    _synonyms: ClassVar[Mapping[str, str]] = SYNONYMS
 
     @property
     def public(self) -> Public:

@@ -75,7 +75,7 @@ class LabellerReport:
         return "\n".join(lines)
 
 
-class Labeller:
+class Labeller(_require.NearestNames):
     """A live labeller: `label` buys nothing more, as all was paid at the start, and is refused beyond the
     quota."""
 
