@@ -21,6 +21,8 @@ from ._errors import DiscreetError, InvalidInput, ReleaseFailed, UnknownAttribut
 Real = int | float | Fraction
 
 _LEAST_PRICE = Fraction(1, 10**100)
+# numpy's long doubles are wider, and neither compare with fractions nor convert to them
+_FLOAT_BYTES = 8
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -28,7 +30,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 def fail(name: str, value: object, wanted: str) -> InvalidInput:
     """Return the error for a bad argument, in the one template of all messages. Returned, not raised, so that
     `raise` stays visible at the call."""
-    return InvalidInput(f"{name} must be {wanted}, got {value!r}. Nothing was computed or released.")
+    return InvalidInput(f"{name} must be {wanted}, got {_shown(value)}. Nothing was computed or released.")
+
+
+# Characters of a bad argument that a message shows.
+_SHOWN = 200
+
+
+def _shown(value: object) -> str:
+    """Return a bad argument for a message: a long one cut, and one that has no text by its type."""
+    try:
+        text = repr(value)
+    except Exception:
+        # an integer of more than 4,300 digits, or an object whose own code fails
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def number(**named: Any) -> None:
@@ -39,6 +55,8 @@ def number(**named: Any) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, AnyReal) or math.isnan(float_or_inf(value)):
             raise fail(name, value, "a number")
+        if getattr(value, "itemsize", 0) > _FLOAT_BYTES:
+            raise fail(name, value, "a number that a float holds: write float(...)")
 
 
 def finite(**named: Any) -> None:
@@ -57,6 +75,21 @@ def positive(**named: Any) -> None:
     for name, value in named.items():
         if not value > 0:
             raise fail(name, value, "above zero")
+
+
+def a_float(**named: Any) -> None:
+    """Require a number that a float holds, perhaps rounded, or infinity itself: not 10**400."""
+    number(**named)
+    for name, value in named.items():
+        if not isinstance(value, float) and math.isinf(float_or_inf(value)):
+            raise fail(name, value, "a number that a float holds")
+
+
+def text(**named: Any) -> None:
+    """Require a text."""
+    for name, value in named.items():
+        if not isinstance(value, str):
+            raise fail(name, _kind(value), "a text")
 
 
 def price(**named: Any) -> None:
@@ -220,7 +253,7 @@ def misuse(
 ) -> UnknownOption | None:
     """Say what is wrong with a call: an option that is not there (with the nearest name), one too many, or
     one that is missing."""
-    parameters = [p for name, p in signature.parameters.items() if name != "self"]
+    parameters = [p for name, p in signature.parameters.items() if name not in ("self", "cls")]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     options = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
@@ -246,19 +279,77 @@ def misuse(
     return None
 
 
+def _kind(value: object) -> object:
+    """Return a simple value itself, and of anything else, which may hold data, its type."""
+    return value if isinstance(value, int | float | str | bytes | None) else type(value).__name__
+
+
+def _a_number(name: str, value: object) -> None:
+    number(**{name: value})
+
+
+def _a_float(name: str, value: object) -> None:
+    a_float(**{name: value})
+
+
+def _an_integer(name: str, value: object) -> None:
+    integer(**{name: value})
+
+
+def _a_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise fail(name, _kind(value), "True or False")
+
+
+def _a_text(name: str, value: object) -> None:
+    text(**{name: value})
+
+
+# What is checked of an argument by how its parameter is declared; others check themselves.
+_CHECKS: dict[frozenset[str], Callable[[str, object], None]] = {
+    frozenset(("bool",)): _a_flag,
+    frozenset(("str",)): _a_text,
+    frozenset(("int",)): _an_integer,
+    frozenset(("float",)): _a_float,
+    frozenset(("Real",)): _a_number,
+    frozenset(("int", "float")): _a_number,
+    frozenset(("int", "float", "Fraction")): _a_number,
+}
+
+
+def _declared_checks(function: Callable[..., Any]) -> dict[str, tuple[Callable[[str, object], None], bool]]:
+    """Return the check of each parameter that is declared as a flag, a number or a text, and whether it may
+    be None. A constructor has none: scikit-learn's estimators keep what they are given until `fit`."""
+    if function.__name__ == "__init__":
+        return {}
+    checks = {}
+    for name, annotation in function.__annotations__.items():
+        kinds = frozenset(str(annotation).split(" | "))
+        check = _CHECKS.get(kinds - {"None"})
+        if check is not None and name != "return":
+            checks[name] = (check, "None" in kinds)
+    return checks
+
+
 def spelled(function: F) -> F:
-    """Make a function answer a misspelt, missing or superfluous option with a message of ours, and refuse
-    without the frames inside it."""
+    """Make a function answer a misspelt, missing or superfluous option, and a value of another kind than
+    declared, with a message of ours, and refuse without the frames inside it."""
     signature = inspect.signature(function)
+    positions = [name for name in signature.parameters if name not in ("self", "cls")]
+    checks = _declared_checks(function)
 
     @functools.wraps(function)
     def checked(*args: Any, **named: Any) -> Any:
-        # the first argument is `self` where the function is a method
-        placed = args[1:] if "self" in signature.parameters else args
-        name = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
-        wrong = misuse(name, signature, placed, named)
+        # the first argument is `self` where the function is a method, `cls` where it is one of the class
+        placed = args[1:] if {"self", "cls"} & signature.parameters.keys() else args
+        owner = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
+        wrong = misuse(owner, signature, placed, named)
         if wrong is not None:
             raise wrong
+        for name, value in (*zip(positions, placed, strict=False), *named.items()):
+            check, optional = checks.get(name, (None, True))
+            if check is not None and not (value is None and optional):
+                check(name, value)
         try:
             return function(*args, **named)
         except ReleaseFailed:

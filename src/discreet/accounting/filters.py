@@ -304,6 +304,7 @@ class Filter(BudgetFilter):
         return float(self.delta)
 
 
+@_require.spelled
 def at_once(plan: Event, *, delta: float) -> Event:
     """Return a plan whose steps and prices are fixed in advance, as a single (epsilon, delta) release by the
     tightest accountant.

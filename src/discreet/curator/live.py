@@ -124,6 +124,7 @@ class InteractiveHandle(_require.NearestNames):
         failed = sum(bool(body.get("failed")) for body in entries)
         return [values.decode(body["value"]) for body in entries if "value" in body], failed
 
+    @_require.spelled
     def feed(self, *, batch: bool = False) -> Release | None:
         """Give the mechanism the table that this was opened over, once; `batch` as in `Curator.feed`.
 

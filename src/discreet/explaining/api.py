@@ -69,11 +69,13 @@ def explain(
     _require.one_of(words.AUDIENCES, audience=audience)
     if delta is not None:
         _require.probability(delta=delta)
+        delta = float(delta)
     if hasattr(subject, "explain") and not isinstance(subject, type):
         shown: Explanation = subject.explain(audience=audience, **({} if delta is None else {"delta": delta}))
         return shown
     if isinstance(subject, Number) and not isinstance(subject, bool):
         _require.non_negative(epsilon=subject)
+        _require.a_float(epsilon=subject)
         event = _stated(float(subject), delta or 0.0, as_neighbors(neighbors))
         return explain_event(
             event, delta=delta or 0.0, audience=audience, title=f"What {_price_words(event)} means"

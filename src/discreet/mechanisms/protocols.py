@@ -291,6 +291,7 @@ def is_scored(mechanism: Mechanism) -> bool:
     return bool(getattr(mechanism, "scored", False))
 
 
+@_require.spelled
 def release(
     value: Any,
     *,

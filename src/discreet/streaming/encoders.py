@@ -240,8 +240,8 @@ class RowEncoder(Encoder):
 
         Proof: with C = I the change is the unit's own rows u_i, at different steps that are at least
                `separation` apart: |U|² = sum of |u_i|² <= (number of these steps) max |u|². A unit that is
-               added, removed or zeroed moves one step by u_i itself; what `replace` adds is in the `step` that
-               the caller gives, whose norms are doubled.
+               added, removed or zeroed moves one step by u_i itself; what `replace` adds is in the `step`
+               that the caller gives, whose norms are doubled.
         """
         if self.scale == 1:
             square = min(times, -(-self.steps // separation))

@@ -135,6 +135,7 @@ class SyntheticCopy:
     def to_pandas(self) -> Any:
         return self.table.to_pandas()
 
+    @_require.spelled
     def to_parquet(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the rows as Parquet, with the card in the file's metadata; `overwrite` a file that is there
         only if told."""
@@ -143,6 +144,7 @@ class SyntheticCopy:
         table = self.table.replace_schema_metadata({**(self.table.schema.metadata or {}), **card})
         parquet.write_table(table, target)
 
+    @_require.spelled
     def to_csv(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the rows as CSV, and the card beside them (`name.card.json`); `overwrite` files that are
         there only if told."""

@@ -120,12 +120,14 @@ class SyntheticPair:
     def to_pandas(self) -> dict[str, Any]:
         return {name: table.to_pandas() for name, table in self.to_arrow().items()}
 
+    @_require.spelled
     def to_parquet(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write a Parquet file for each table into a folder, and the card beside them; `overwrite` files that
         are there only if told."""
         for path, table in self._written(folder, "parquet", overwrite).items():
             parquet.write_table(table, path)
 
+    @_require.spelled
     def to_csv(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write a CSV file for each table into a folder, and the card beside them; `overwrite` files that are
         there only if told."""

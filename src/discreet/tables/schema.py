@@ -49,7 +49,7 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # type: (needed, allowed besi
 def load(text: str | Path) -> Public:
     """Return the public facts that a schema file (a path, or its text) declares."""
     if isinstance(text, Path):
-        text = text.read_text(encoding="utf-8")
+        text = _read(text)
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -61,6 +61,19 @@ def load(text: str | Path) -> Public:
     tables = tuple(_related(name, body) for name, body in _section(data, "tables").items())
     columns = _columns(_section(data, "columns"))
     return Public(schema=columns, unit=_unit(data), tables=tables, **facts)
+
+
+def _read(path: Path) -> str:
+    """Return the text of a schema file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(
+            f"the schema {str(path)!r} cannot be read: {error.strerror}. Nothing was opened. Give the "
+            f"path of a schema file."
+        ) from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"the schema {str(path)!r} is not a text in UTF-8. Nothing was opened.") from None
 
 
 def _place(text: str, message: str) -> str:

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import base64
 import io
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +18,7 @@ from ...curator import values
 from ...query.plain import plain_select
 from ...synthetic import Fitted, SyntheticAnswer, SyntheticCopy
 from ...tables.engines.duckdb import connect
+from ...tables.spill import FILES_PREFIX, PrivateFolder
 from .. import requests
 from .bookkeeping import visible_releases
 from .formats import harmless
@@ -118,9 +117,9 @@ def copy_rows(desk: Desk, request: Request) -> Result:
         sink = io.BytesIO()
         csv.write_csv(_harmless(shown.table), sink)
         return {"file": base64.b64encode(sink.getvalue()).decode()}
-    with tempfile.TemporaryDirectory(prefix="discreet-") as folder:
-        shown.to_parquet(Path(folder) / "copy.parquet")
-        return {"file": base64.b64encode((Path(folder) / "copy.parquet").read_bytes()).decode()}
+    with PrivateFolder(FILES_PREFIX) as folder:
+        shown.to_parquet(folder / "copy.parquet")
+        return {"file": base64.b64encode((folder / "copy.parquet").read_bytes()).decode()}
 
 
 def _harmless(table: pa.Table) -> pa.Table:
