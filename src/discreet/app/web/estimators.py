@@ -77,8 +77,8 @@ def estimator_of(described: Any, depth: int = 0) -> Any:
     """Return the estimator that a description names."""
     from ... import learning
 
-    whole = isinstance(described, dict) and described.keys() <= {"estimator", "parameters"}
-    name = described.get("estimator") if whole else None
+    well_formed = isinstance(described, dict) and described.keys() <= {"estimator", "parameters"}
+    name = described.get("estimator") if well_formed else None
     if name not in NAMES or depth > _DEEPEST:
         raise InvalidInput(f"an estimator is one of {', '.join(NAMES)}. Nothing was charged.")
     parameters = described.get("parameters") or {}

@@ -62,8 +62,8 @@ def item_of(facts: Result) -> Item:
     fields: dict[str, Any] = facts["work"]
     work: Any
     if "sql" in fields:
-        rest = tuple((name, value) for name, value in fields.items() if name != "sql")
-        work = Question(fields["sql"], rest)
+        options = tuple((name, value) for name, value in fields.items() if name != "sql")
+        work = Question(fields["sql"], options)
     elif "queries" in fields:
         work = Together(tuple(fields["queries"]), fields.get("rows"))
     else:
@@ -132,18 +132,18 @@ def _delta(charge: Any, event: Any) -> float:
     return 0.0 if Risk(event, 0.0).bounded else USUAL_DELTA
 
 
-def explanation_json(shown: Explanation) -> Result:
+def explanation_json(explanation: Explanation) -> Result:
     """Return an explanation: its words, its pictures as numbers, and as a piece of HTML."""
-    sections = _to_json([dataclasses.asdict(section) for section in shown.sections])
+    sections = _to_json([dataclasses.asdict(section) for section in explanation.sections])
     return {
-        "title": shown.title,
-        "audience": shown.audience,
-        "event": shown.risk.event.to_json(),
-        "delta": shown.risk.delta,
-        "facts": [list(fact) for fact in shown.facts],
+        "title": explanation.title,
+        "audience": explanation.audience,
+        "event": explanation.risk.event.to_json(),
+        "delta": explanation.risk.delta,
+        "facts": [list(fact) for fact in explanation.facts],
         "sections": sections,
-        "text": str(shown),
-        "html": fragment(shown),
+        "text": str(explanation),
+        "html": fragment(explanation),
     }
 
 
@@ -173,14 +173,14 @@ def explanation_of(facts: Result) -> Explanation:
 
 
 def _section(facts: Result) -> Section:
-    drawn = facts["picture"]
+    figure = facts["picture"]
     picture = None
-    if drawn is not None:
+    if figure is not None:
         series = tuple(
             Series(line["name"], _numbers(line["x"]), _numbers(line["y"]), line["dashed"])
-            for line in drawn["series"]
+            for line in figure["series"]
         )
-        picture = Picture(**drawn | {"series": series, "labels": tuple(drawn["labels"])})
+        picture = Picture(**figure | {"series": series, "labels": tuple(figure["labels"])})
     return Section(
         heading=facts["heading"],
         lines=tuple(facts["lines"]),
