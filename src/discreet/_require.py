@@ -292,8 +292,9 @@ def _a_float(name: str, value: object) -> None:
     a_float(**{name: value})
 
 
-def _an_integer(name: str, value: object) -> None:
-    integer(**{name: value})
+def _an_integer(name: str, value: Any) -> None:
+    named = {name: value}
+    integer(**named)
 
 
 def _a_flag(name: str, value: object) -> None:

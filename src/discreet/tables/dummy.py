@@ -33,8 +33,8 @@ def dummy(public: Public, rows: int = 100, seed: int = 0) -> Memory:
     unit = public.unit.column
     if unit is not None and unit not in columns:
         columns[unit] = pa.array(random.integers(0, max(1, rows // 3), rows))
-    shown = Public(**{**_fields(public), "size": None, "tables": ()})
-    return Memory(pa.table(columns), shown)
+    facts = Public(**{**_fields(public), "size": None, "tables": ()})
+    return Memory(pa.table(columns), facts)
 
 
 def _fields(public: Public) -> dict[str, Any]:

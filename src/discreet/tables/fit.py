@@ -45,9 +45,9 @@ def fit_of(engine: DuckDB) -> tuple[dict[str, dict[str, str]], dict[str, str], d
             engine,
             f"SELECT COUNT(*) AS a, {', '.join(f'{p} AS c{i}' for i, p in enumerate(parts))} FROM {table}",
         )
-        total, *rest = counts
+        total, *misfits = counts
         columns[name] = dict(
-            zip(("missing", "unreadable", "outside"), (coarse(c, total) for c in rest), strict=True)
+            zip(("missing", "unreadable", "outside"), (coarse(c, total) for c in misfits), strict=True)
         )
     return columns, _people(engine, table), _groups(engine, table)
 
@@ -160,11 +160,11 @@ def _conditions(column: str, fact: Fact) -> tuple[str, str, str]:
     if isinstance(fact, Boolean):
         return missing, f"NOT ({missing}) AND TRY_CAST({column} AS BOOLEAN) IS NULL", "false"
     if isinstance(fact, Categories):
-        listed = ", ".join(str(v) if _numeric(fact) else literal(str(v)) for v in fact.values)
+        literals = ", ".join(str(v) if _numeric(fact) else literal(str(v)) for v in fact.values)
         return (
             missing,
             "false",
-            f"NOT ({missing}) AND COALESCE({_key(column, fact)} NOT IN ({listed}), true)",
+            f"NOT ({missing}) AND COALESCE({_key(column, fact)} NOT IN ({literals}), true)",
         )
     return missing, "false", "false"
 

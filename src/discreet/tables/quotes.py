@@ -30,16 +30,16 @@ def multiline(file: IO[bytes], mark: str) -> bool | None:
     ends = np.array([ord(mark), ord("\n"), ord("\r")], np.uint8)
     count, before, spans = 0, ord("\n"), False
     for chunk, after in _chunks(file):
-        at = np.flatnonzero(chunk == _QUOTE)
+        positions = np.flatnonzero(chunk == _QUOTE)
         bordered = np.concatenate([[before], chunk, [after]]).astype(np.uint8)
-        opening = (count + np.arange(len(at))) % 2 == 0
-        outer = np.where(opening, bordered[at], bordered[at + 2])
+        opening = (count + np.arange(len(positions))) % 2 == 0
+        outer = np.where(opening, bordered[positions], bordered[positions + 2])
         if not (np.isin(outer, ends) | (outer == _QUOTE)).all():
             return None
-        if len(at) or count % 2:
+        if len(positions) or count % 2:
             lines = np.flatnonzero((chunk == ends[1]) | (chunk == ends[2]))
-            spans |= bool(((count + np.searchsorted(at, lines)) % 2).any())
-        count, before = count + len(at), int(chunk[-1])
+            spans |= bool(((count + np.searchsorted(positions, lines)) % 2).any())
+        count, before = count + len(positions), int(chunk[-1])
     return None if count % 2 else spans
 
 

@@ -84,7 +84,7 @@ def _place(text: str, message: str) -> str:
         return ""
     number = int(match[1])
     line = lines[number - 1].partition("#")[0].strip()
-    sections = [one.strip() for one in lines[:number] if re.match(r"\s*\[.+\]", one)]
+    sections = [text.strip() for text in lines[:number] if re.match(r"\s*\[.+\]", text)]
     where = f" in {sections[-1].partition(' #')[0].rstrip()}" if sections else ""
     lacks = (
         " A value is missing behind '=': give one, or put '#' before the line." if line.endswith("=") else ""
@@ -159,8 +159,8 @@ def _unit(data: dict[str, Any]) -> Unit:
 
 def _related(name: str, body: Any) -> Related:
     _check_entries(f"[tables.{name}]", body, {"data", "private", "unit", "key", "columns"})
-    rest = {key: body[key] for key in ("private", "unit", "key") if key in body}
-    return Related(name=name, schema=_columns(_section(body, "columns")), **rest)
+    options = {key: body[key] for key in ("private", "unit", "key") if key in body}
+    return Related(name=name, schema=_columns(_section(body, "columns")), **options)
 
 
 def _columns(section: dict[str, Any]) -> tuple[tuple[str, Fact], ...]:
@@ -340,15 +340,18 @@ def drafted(
         f"# column =             # one of: {', '.join(columns)}",
         "# rows =",
         "# groups =",
-        *_written(written),
+        *_format_lines(written),
         *_column_questions("columns", columns),
     ]
-    for name, (data, own) in (related or {}).items():
-        lines += [*_other(name, data, own), *_column_questions(f"tables.{_key(name)}.columns", own)]
+    for name, (data, kinds_of_table) in (related or {}).items():
+        lines += [
+            *_other(name, data, kinds_of_table),
+            *_column_questions(f"tables.{_key(name)}.columns", kinds_of_table),
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _written(format: Format | None) -> list[str]:
+def _format_lines(format: Format | None) -> list[str]:
     """Return how a CSV file is written; nothing for others. What is not known is a comment."""
     if format is None:
         return []
@@ -416,14 +419,14 @@ def _column_questions(section: str, columns: dict[str, str]) -> list[str]:
         if why is not None:
             lines += ["", f"# {_text(name)} {why}"]
             continue
-        kept = {"integer": "number"}.get(kind, kind if kind in _QUESTIONS else "text")
-        question, body = _QUESTIONS[kept]
-        kept = "text" if kept == "any" else kept
+        question_kind = {"integer": "number"}.get(kind, kind if kind in _QUESTIONS else "text")
+        question, body = _QUESTIONS[question_kind]
+        question_kind = "text" if question_kind == "any" else question_kind
         lines += [
             "",
-            f"# {question}{_example(name) if kept in ('number', 'text') else ''}",
+            f"# {question}{_example(name) if question_kind in ('number', 'text') else ''}",
             f"# [{section}.{_key(name)}]",
-            f'# type = "{kept}"',
+            f'# type = "{question_kind}"',
             *(f"# {line}" for line in body),
         ]
     return lines

@@ -61,13 +61,14 @@ class Spill(PrivateFolder):
 
 def sweep(prefix: str = PREFIX) -> list[Path]:
     """Remove what crashed processes of this user have left, and say which."""
-    left = [path for path in Path(tempfile.gettempdir()).glob(prefix + "*") if _left(path)]
-    for path in left:
+    leftovers = [path for path in Path(tempfile.gettempdir()).glob(prefix + "*") if _is_left(path)]
+    for path in leftovers:
         shutil.rmtree(path, ignore_errors=True)
-    return left
+    return leftovers
 
 
-def _left(path: Path) -> bool:
+def _is_left(path: Path) -> bool:
+    """Return whether a folder of this user belongs to no running process."""
     try:
         facts = path.lstat()
         if fcntl is None or not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():
