@@ -12,6 +12,7 @@ quick.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from . import _require
 from ._errors import (
     BudgetExceeded,
     DescriptionError,
@@ -24,6 +25,7 @@ from ._errors import (
     PrivateFact,
     PublicMismatch,
     ReleaseFailed,
+    UnknownAttribute,
     UnknownOption,
     Unsupported,
     WrongRelation,
@@ -120,6 +122,7 @@ __all__ = [
     "Session",
     "Text",
     "Unit",
+    "UnknownAttribute",
     "UnknownOption",
     "Unsupported",
     "WrongRelation",
@@ -149,7 +152,7 @@ def __getattr__(name: str) -> Any:
         return import_module(f".{name}", __name__)
     if name in _LATER:
         return getattr(import_module(f".{_LATER[name]}", __name__), name)
-    raise AttributeError(f"module 'discreet' has no attribute {name!r}")
+    raise _require.no_attribute("module 'discreet'", name, [*__all__, *_ROOMS, *_LATER])
 
 
 def __dir__() -> list[str]:

@@ -19,6 +19,10 @@ class UnknownOption(InvalidInput, TypeError):
     """A function was called with an option that it does not have, or without one that it needs."""
 
 
+class UnknownAttribute(DiscreetError, AttributeError):
+    """An object or a module was asked for a name that it does not have."""
+
+
 class WrongRelation(DiscreetError, ValueError):
     """A guarantee proved for one neighbor relation was asked of another."""
 

@@ -22,6 +22,8 @@ from ._registry import described, plain
 _LARGEST = 2**1022
 # from here on whole numbers that differ are one float
 _EXACT = 2**53
+# More units than there are people, devices and events in any table: one over it is a float above zero.
+_MOST_UNITS = 10**18
 
 
 class Neighbors(StrEnum):
@@ -68,6 +70,10 @@ class Unit:
     def __post_init__(self) -> None:
         if self.column is not None and not isinstance(self.column, str):
             raise _require.fail("column", self.column, "the name of a column")
+        if self.column == "":
+            raise _require.fail(
+                "column", self.column, "the name of a column, or None where a row is the unit"
+            )
         for name in ("rows", "groups"):
             if getattr(self, name) is not None:
                 _require.integer(**{name: getattr(self, name)}, at_least=1)
@@ -136,6 +142,9 @@ class Boolean:
 
     nullable: bool = True
 
+    def __post_init__(self) -> None:
+        _require.flag(nullable=self.nullable)
+
 
 @described("public.Dates")
 @dataclass(frozen=True, slots=True)
@@ -159,6 +168,7 @@ class Dates:
             except (TypeError, ValueError):
                 raise _require.fail(name, value, "a day such as '2020-01-31'") from None
             object.__setattr__(self, name, day)
+        _require.flag(nullable=self.nullable)
         if not self.lower < self.upper:
             raise InvalidInput(f"lower must be before upper, got {self.lower!r} and {self.upper!r}.")
 
@@ -197,6 +207,7 @@ class Related:
     def __post_init__(self) -> None:
         object.__setattr__(self, "schema", _freeze(self.schema))
         object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
+        _require.flag(private=self.private)
         if self.private and self.unit is None:
             raise InvalidInput(
                 f"table {self.name!r} is private: name the column that says whose a row is, unit=..."
@@ -245,6 +256,8 @@ class Public:
             raise InvalidInput(f"two tables have one name: {names}.")
         if self.size is not None:
             _require.integer(size=self.size, at_least=1)
+            if self.size > _MOST_UNITS:
+                raise _require.fail("size", self.size, f"at most {_MOST_UNITS:,}")
 
     def fact(self, column: str) -> Fact:
         """Return what is declared of a column."""

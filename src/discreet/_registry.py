@@ -130,11 +130,17 @@ def plain(value: Any) -> Any:
 
 def _take_plain_numbers(cls: type) -> None:
     original_init: Any = cls.__init__  # type: ignore[misc]
+    names, flags = _declared_flags(cls)
 
     @functools.wraps(original_init)
     def init(self: Any, *args: Any, **named: Any) -> None:
+        args, named = tuple(map(plain, args)), {name: plain(value) for name, value in named.items()}
+        for name, value in (*zip(names, args, strict=False), *named.items()) if flags else ():
+            # monotone="False" would count as true, and halve the noise
+            if name in flags and not (value is None and flags[name]):
+                _require.flag(**{name: value})
         try:
-            original_init(self, *map(plain, args), **{name: plain(value) for name, value in named.items()})
+            original_init(self, *args, **named)
         except TypeError:
             wrong = _require.option_error(cls.__name__, inspect.signature(original_init), args, named)
             if wrong is None:
@@ -142,6 +148,14 @@ def _take_plain_numbers(cls: type) -> None:
             raise wrong from None
 
     cls.__init__ = init  # type: ignore[misc]
+
+
+def _declared_flags(cls: type) -> tuple[list[str], dict[str, bool]]:
+    """Return the names of a dataclass's fields in their order, and which of them are flags, with whether they
+    may be None."""
+    fields = [f for f in dataclasses.fields(cls) if f.init] if dataclasses.is_dataclass(cls) else []
+    flags = {f.name: str(f.type) != "bool" for f in fields if str(f.type) in ("bool", "bool | None")}
+    return [f.name for f in fields if not f.kw_only], flags
 
 
 def tag_of(cls: type) -> str:

@@ -13,15 +13,17 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
 from numbers import Integral, Rational
 from numbers import Real as AnyReal
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from ._errors import DiscreetError, InvalidInput, ReleaseFailed, UnknownOption
+from ._errors import DiscreetError, InvalidInput, ReleaseFailed, UnknownAttribute, UnknownOption
 
 # What parameters are declared as: kept exact where that is given as an integer or a fraction.
 Real = int | float | Fraction
 
 # Noise for a price below this, or above its inverse, would leave the range of floats.
 _LEAST_PRICE = Fraction(1, 10**100)
+# numpy's long doubles are wider, and neither compare with fractions nor convert to them
+_FLOAT_BYTES = 8
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +31,21 @@ F = TypeVar("F", bound=Callable[..., Any])
 def fail(name: str, value: object, wanted: str) -> InvalidInput:
     """Return the error for a bad argument, in the one template of all messages. Returned, not raised, so that
     `raise` stays visible at the call."""
-    return InvalidInput(f"{name} must be {wanted}, got {value!r}. Nothing was computed or released.")
+    return InvalidInput(f"{name} must be {wanted}, got {_shown(value)}. Nothing was computed or released.")
+
+
+# Characters of a bad argument that a message shows.
+_SHOWN = 200
+
+
+def _shown(value: object) -> str:
+    """Return a bad argument for a message: a long one cut, and one that has no text by its type."""
+    try:
+        text = repr(value)
+    except Exception:
+        # an integer of more than 4,300 digits, or an object whose own code fails
+        return f"a value of type {type(value).__name__}"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
 def number(**named: Any) -> None:
@@ -40,6 +56,8 @@ def number(**named: Any) -> None:
             continue
         if isinstance(value, bool) or not isinstance(value, AnyReal) or math.isnan(float_or_inf(value)):
             raise fail(name, value, "a number")
+        if getattr(value, "itemsize", 0) > _FLOAT_BYTES:
+            raise fail(name, value, "a number that a float holds: write float(...)")
 
 
 def finite(**named: Any) -> None:
@@ -58,6 +76,21 @@ def positive(**named: Any) -> None:
     for name, value in named.items():
         if not value > 0:
             raise fail(name, value, "above zero")
+
+
+def a_float(**named: Any) -> None:
+    """Require a number that a float holds, perhaps rounded, or infinity itself: not 10**400."""
+    number(**named)
+    for name, value in named.items():
+        if not isinstance(value, float) and math.isinf(float_or_inf(value)):
+            raise fail(name, value, "a number that a float holds")
+
+
+def text(**named: Any) -> None:
+    """Require a text."""
+    for name, value in named.items():
+        if not isinstance(value, str):
+            raise fail(name, _kind(value), "a text")
 
 
 def price(**named: Any) -> None:
@@ -183,12 +216,45 @@ def did_you_mean(name: str, names: Iterable[Any]) -> str:
     return f" Did you mean {by_lower[nearest[0]]!r}?" if nearest else ""
 
 
+def no_attribute(
+    owner: str, name: str, names: Iterable[str], synonyms: Mapping[str, str] | None = None
+) -> UnknownAttribute:
+    """Return the error for a name that `owner` does not have, with the nearest of those that it has, or what
+    it is called here (`synonyms`)."""
+    # Python itself asks for many names that begin with an underscore: no search for those
+    public = [] if name.startswith("_") else [known for known in names if not known.startswith("_")]
+    hint = (synonyms or {}).get(name)
+    near = f" Did you mean {hint!r}?" if hint is not None else did_you_mean(name, public)
+    return UnknownAttribute(f"{owner} has no attribute {name!r}.{near}")
+
+
+class NearestNames:
+    """Makes a class answer a misspelt attribute with the nearest of its own names. `hasattr` still works."""
+
+    __slots__ = ()
+    # what people who come from elsewhere call it
+    _synonyms: ClassVar[Mapping[str, str]] = {}
+
+    # Not seen by type checkers, which would take every name for an attribute.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            if hasattr(type(self), name):
+                # a property of that name has failed: its own error is the one to see
+                return object.__getattribute__(self, name)
+            raise self._unknown(name)
+
+    def _unknown(self, name: str) -> UnknownAttribute:
+        """Return the error for an attribute that is not there."""
+        return no_attribute(f"{type(self).__name__!r} object", name, dir(type(self)), self._synonyms)
+
+
 def option_error(
     function_name: str, signature: inspect.Signature, args: Sequence[Any], named: Mapping[str, Any]
 ) -> UnknownOption | None:
     """Return the error of a call: an option that does not exist (with the nearest name), one too many, or one
     that is missing; None where the call is right."""
-    parameters = [p for name, p in signature.parameters.items() if name != "self"]
+    parameters = [p for name, p in signature.parameters.items() if name not in ("self", "cls")]
     if any(p.kind is p.VAR_KEYWORD for p in parameters):
         return None
     options = [p.name for p in parameters if p.kind is not p.VAR_POSITIONAL]
@@ -218,19 +284,78 @@ def option_error(
     return None
 
 
+def _kind(value: object) -> object:
+    """Return a simple value itself, and of anything else, which may hold data, its type."""
+    return value if isinstance(value, int | float | str | bytes | None) else type(value).__name__
+
+
+def _a_number(name: str, value: object) -> None:
+    number(**{name: value})
+
+
+def _a_float(name: str, value: object) -> None:
+    a_float(**{name: value})
+
+
+def _an_integer(name: str, value: Any) -> None:
+    named = {name: value}
+    integer(**named)
+
+
+def _a_flag(name: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise fail(name, _kind(value), "True or False")
+
+
+def _a_text(name: str, value: object) -> None:
+    text(**{name: value})
+
+
+# What is checked of an argument by how its parameter is declared; others check themselves.
+_CHECKS: dict[frozenset[str], Callable[[str, object], None]] = {
+    frozenset(("bool",)): _a_flag,
+    frozenset(("str",)): _a_text,
+    frozenset(("int",)): _an_integer,
+    frozenset(("float",)): _a_float,
+    frozenset(("Real",)): _a_number,
+    frozenset(("int", "float")): _a_number,
+    frozenset(("int", "float", "Fraction")): _a_number,
+}
+
+
+def _declared_checks(function: Callable[..., Any]) -> dict[str, tuple[Callable[[str, object], None], bool]]:
+    """Return the check of each parameter that is declared as a flag, a number or a text, and whether it may
+    be None. A constructor has none: scikit-learn's estimators keep what they are given until `fit`."""
+    if function.__name__ == "__init__":
+        return {}
+    checks = {}
+    for name, annotation in function.__annotations__.items():
+        kinds = frozenset(str(annotation).split(" | "))
+        check = _CHECKS.get(kinds - {"None"})
+        if check is not None and name != "return":
+            checks[name] = (check, "None" in kinds)
+    return checks
+
+
 def check_options(function: F) -> F:
-    """Decorate a function so that a misspelt, missing or superfluous option is refused with a message of
-    ours, and refusals come without the frames inside it."""
+    """Decorate a function so that a misspelt, missing or superfluous option, and a value of another kind
+    than declared, is refused with a message of ours, and refusals come without the frames inside it."""
     signature = inspect.signature(function)
+    positions = [name for name in signature.parameters if name not in ("self", "cls")]
+    checks = _declared_checks(function)
 
     @functools.wraps(function)
     def wrapper(*args: Any, **named: Any) -> Any:
-        # The first argument is `self` where the function is a method.
-        positional = args[1:] if "self" in signature.parameters else args
-        name = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
-        error = option_error(name, signature, positional, named)
+        # the first argument is `self` where the function is a method, `cls` where it is one of the class
+        placed = args[1:] if {"self", "cls"} & signature.parameters.keys() else args
+        owner = type(args[0]).__name__ if function.__name__ == "__init__" else function.__name__
+        error = option_error(owner, signature, placed, named)
         if error is not None:
             raise error
+        for name, value in (*zip(positions, placed, strict=False), *named.items()):
+            check, optional = checks.get(name, (None, True))
+            if check is not None and not (value is None and optional):
+                check(name, value)
         try:
             return function(*args, **named)
         except ReleaseFailed:

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from fractions import Fraction
+from typing import ClassVar
+
+# How many significant digits people are shown of an amount, and how many of them a sum of floats keeps.
+_DIGITS, _SUM_DIGITS = 10, 14
+_GENERAL = re.compile(r"\.(\d+)g")
 
 
 def up(value: int | Fraction | float) -> float:
@@ -30,6 +37,52 @@ def _nearest_beyond(value: int | Fraction | float, direction: float) -> float:
         return near
     short = Fraction(near) < value if direction > 0 else Fraction(near) > value
     return math.nextafter(near, direction) if short else near
+
+
+def significant(value: float, digits: int, rounding: str) -> float:
+    """Return a float rounded to some significant digits, as `decimal` names the direction; what is beyond the
+    fourteenth digit is the error of a sum of floats, and moves nothing.
+
+    >>> significant(1.0999999999999965, 10, ROUND_CEILING), significant(1.1000000000000003, 4, ROUND_CEILING)
+    (1.1, 1.1)
+    """
+    if value == 0 or not math.isfinite(value):
+        return float(value)
+    exact = Decimal(float(value))
+    first = exact.adjusted() + 1
+    near = exact.quantize(Decimal(1).scaleb(first - _SUM_DIGITS))
+    return float(near.quantize(Decimal(1).scaleb(first - digits), rounding=rounding))
+
+
+class UpperAmount(float):
+    """A float that shows itself rounded up: what was spent. Its value is exact; arithmetic gives plain
+    floats.
+
+    >>> spent = UpperAmount(1.0999999999999965)
+    >>> spent, f"{spent} {UpperAmount(1.00004):.4g}", spent == 1.0999999999999965
+    (1.1, '1.1 1.001', True)
+    """
+
+    __slots__ = ()
+    _rounding: ClassVar[str] = ROUND_CEILING
+
+    def __repr__(self) -> str:
+        return repr(significant(self, _DIGITS, self._rounding))
+
+    def __format__(self, spec: str) -> str:
+        if not spec:
+            return repr(self)
+        general = _GENERAL.fullmatch(spec)
+        if general is None or int(general[1]) == 0:
+            return float.__format__(self, spec)
+        return format(significant(self, int(general[1]), self._rounding), spec)
+
+
+class LowerAmount(UpperAmount):
+    """A float that shows itself rounded down: what is left."""
+
+    __slots__ = ()
+    _rounding = ROUND_FLOOR
 
 
 def sum_up(values: list[float]) -> float:

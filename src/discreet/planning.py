@@ -130,7 +130,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class BudgetPlan:
+class BudgetPlan(_require.NearestNames):
     """What each piece of work will cost and how good it will be. Nothing is spent before `run`."""
 
     session: Any = field(repr=False)

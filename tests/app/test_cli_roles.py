@@ -199,6 +199,24 @@ def test_a_look_tells_who_is_in_more_groups_than_count(tmp_path, monkeypatch):
     assert json.loads(run("check", "p.csv", "--json"))["groups"] == {"ward": "none"}
 
 
+def test_a_look_warns_of_dates_whose_months_a_limit_cuts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    # everybody comes in two months of one year; a day outside the bounds counts as the nearest of them
+    days = ("2024-01-05", "2024-01-09", "2024-02-01", "1999-01-01", "not a day")
+    lines = [f"{person},{day}" for person in range(20) for day in days]
+    (tmp_path / "p.csv").write_text("id,seen\n" + "\n".join(lines) + "\n")
+    schema = 'table = "p"\n[unit]\ncolumn = "id"\nrows = 5\ngroups = {}\n[columns.seen]\ntype = "date"\n'
+    bounds = 'lower = "2024-01-01"\nupper = "2024-12-31"\n'
+    (tmp_path / "p.csv.schema.toml").write_text(schema.format(1) + bounds)
+    shares = json.loads(run("check", "p.csv", "--json"))["groups"]
+    assert shares == {"the years of seen": "none", "the months of seen": "over half"}
+    text = " ".join(run("check", "p.csv").split())
+    assert "people in more than 1 group (the declared limit) of the months of seen: over half" in text
+    assert "GROUP BY over the months of seen counts a person in 1 of their groups" in text
+    (tmp_path / "p.csv.schema.toml").write_text(schema.format(2) + bounds)
+    assert "leaves them out" not in run("check", "p.csv")
+
+
 def test_a_look_tells_shares_and_no_value(ready):
     text = run("check", ready)
     assert not any(value in text for value in ("30", "40", "35"))
@@ -258,10 +276,11 @@ def test_an_analyst_sees_their_own_entries_and_no_total_of_others(ready):
     assert "is not an analyst" in refused("ledger", "show", ready, "--as", "zoe")
 
 
-@pytest.mark.parametrize("arguments", [("query",), ("ledger", "show"), ("budget",)])
+@pytest.mark.parametrize("arguments", [(), ("query",), ("ledger", "show"), ("budget",)])
 def test_a_flag_does_not_look_as_if_it_wanted_a_value(arguments):
-    assert "--json" in run(*arguments, "--help")
-    assert "<bool>" not in run(*arguments, "--help")
+    text = run(*arguments, "--help")
+    assert ("--json" if arguments else "--version") in text
+    assert "<bool>" not in text
 
 
 def test_a_repeat_says_that_it_is_free_and_long_answers_where_the_rest_is(ready):

@@ -13,7 +13,8 @@ import pytest
 
 import discreet as dp
 from discreet import accounting as acc
-from discreet.explaining import AUDIENCES, DEPLOYMENTS, Spending, columns, explain_spending
+from discreet.app.web.odds import _bet
+from discreet.explaining import AUDIENCES, DEPLOYMENTS, Risk, Spending, columns, explain_spending
 from discreet.explaining.words import number, out_of, percent
 from discreet.tables import rand_hie
 
@@ -168,6 +169,33 @@ def test_numbers_are_rounded_up() -> None:
     assert number(math.inf) == "without limit"
     assert percent(0.123401) == "12.4%"
     assert number(12_340.1) == "12,400"
+
+
+def test_nothing_is_rounded_to_certainty_or_to_nothing() -> None:
+    text = flat(dp.explain(5.0))
+    assert "994 in 1,000" in text
+    assert "100 in 100." not in text
+    for exponent in range(1, 16):
+        assert not out_of(10.0**-exponent).startswith("0 ")
+        almost = out_of(1 - 10.0**-exponent), percent(1 - 10.0**-exponent)
+        assert not {"100 in 100", "1,000,000,000 in 1,000,000,000", "100%", "100.0%"} & set(almost), almost
+    assert _bet(Risk(acc.PureDP(epsilon=6.95))) is None  # 99.904%: tenths would round it to 100:0
+    assert _bet(Risk(acc.PureDP(epsilon=6.5))) == "99.9:0.1"
+
+
+def test_the_declared_unit_is_named() -> None:
+    data = {"patient_id": [1, 1, 2], "x": [0, 1, 2]}
+    schema = {"patient_id": dp.Text(), "x": dp.Bounds(0, 5)}
+    public = {"table": "t", "budget": dp.Budget(epsilon=3), "ledger": ":memory:"}
+    named = dp.open(data, schema=schema, unit=dp.Unit("patient_id", rows=2), **public)
+    rows = dp.open(data, schema=schema, unit=dp.rows(), **public)
+    question = "SELECT COUNT(*) AS n FROM t"
+    for shown in (named.explain(), named.explain(question, epsilon=1.0)):
+        assert "one patient" in flat(shown)
+        assert "one unit" not in flat(shown)
+        assert "one patient, whether it is in the data" in dict(shown.facts)["Protected"]
+    assert "protecting one row, whether" in flat(rows.explain())
+    assert "protecting one unit, whether" in flat(dp.explain(1.0))
 
 
 def test_every_deployment_has_a_source_and_was_read_a_second_time() -> None:

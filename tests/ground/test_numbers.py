@@ -33,6 +33,20 @@ def test_ceil_div_is_exact(a, b):
         assert (quotient - 1) * b < a <= quotient * b
 
 
+@given(st.floats(min_value=1e-300, max_value=1e300), st.integers(min_value=1, max_value=13))
+def test_an_amount_shows_itself_rounded_and_keeps_its_value(value, digits):
+    spent, left = _round.UpperAmount(value), _round.LowerAmount(value)
+    assert spent == left == value
+    assert (spent + 0).__class__ is float
+    error = 1e-13 * value  # the fourteenth digit
+    for text, step in ((repr(spent), 1e-9), (f"{spent:.{digits}g}", 10.0 ** (1 - digits))):
+        assert value - error <= float(text) <= value * (1 + step) + error
+    for text, step in ((str(left), 1e-9), (f"{left:.{digits}g}", 10.0 ** (1 - digits))):
+        assert value * (1 - step) - error <= float(text) <= value + error
+    assert [str(_round.UpperAmount(x)) for x in (0.0, math.inf, 1.0999999999999965)] == ["0.0", "inf", "1.1"]
+    assert f"{spent:.2f}" == f"{value:.2f}"
+
+
 def test_huge_integers_round_to_infinity_or_the_largest_float():
     assert _round.up(10**400) == math.inf
     assert _round.down(10**400) == np.finfo(float).max

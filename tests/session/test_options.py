@@ -1,6 +1,8 @@
 """What people are told: options by name, their own account, whom a table protects, how large a delta may
 be."""
 
+import copy
+import pickle
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any
@@ -9,7 +11,7 @@ import numpy as np
 import pytest
 
 import discreet as dp
-from discreet import mechanisms
+from discreet import _require, mechanisms
 from discreet._require import meant
 from discreet.curator import Curator, Policy
 from discreet.tables import Memory
@@ -372,3 +374,41 @@ def test_other_odd_options_are_refused_in_words():
             ask()
     assert people.spent == 0
     assert len(people.plan([count], epsilon=np.float16(0.5)).items) == 1
+
+
+def test_a_misspelt_attribute_names_the_nearest() -> None:
+    people = dp.open({"x": [1, 2]}, table="t", schema={"x": dp.Bounds(0, 5)}, unit=dp.rows(),
+                     budget=dp.Budget(epsilon=2), ledger=":memory:")  # fmt: skip
+    answer = people.sql("SELECT COUNT(*) AS n FROM t", epsilon=1)
+    cases: list[tuple[object, str, str]] = [
+        (people, "query", "Did you mean 'sql'"),
+        (people, "previw", "Did you mean 'preview'"),
+        (people.preview("SELECT COUNT(*) AS n FROM t", epsilon=1), "admited", "'admitted'"),
+        (answer, "n", r"answer\['n'\]"),
+        (answer, "colums", "'columns'"),
+        (dp, "Budgt", "Did you mean 'Budget'"),
+        (dp.explain(1.0), "to_htm", "'to_html'"),
+    ]
+    for subject, name, hint in cases:
+        assert not hasattr(subject, name)
+        with pytest.raises(dp.UnknownAttribute, match=hint) as refused:
+            getattr(subject, name)
+        assert isinstance(refused.value, AttributeError)
+    assert "mean" not in str(_unknown(answer, "__array_interface__"))
+    assert copy.deepcopy(answer) == pickle.loads(pickle.dumps(answer)) == answer
+
+
+def _unknown(subject: object, name: str) -> dp.UnknownAttribute:
+    with pytest.raises(dp.UnknownAttribute) as refused:
+        getattr(subject, name)
+    return refused.value
+
+
+def test_a_property_that_fails_shows_its_own_error() -> None:
+    class Broken(_require.NearestNames):
+        @property
+        def value(self) -> int:
+            raise AttributeError("inner")
+
+    with pytest.raises(AttributeError, match="inner"):
+        _ = Broken().value

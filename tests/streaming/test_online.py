@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 
 from discreet import Halted, InvalidInput
+from discreet.mechanisms.matrix.triangular import IDENTITY
+from discreet.mechanisms.protocols import Sensitivity
 from discreet.sampling import SeededEntropy
 from discreet.streaming import (
     Ball,
@@ -18,8 +20,11 @@ from discreet.streaming import (
     PrivateExperts,
     PrivateSums,
     Simplex,
+    error_factors,
     regret,
 )
+from discreet.streaming.encoders import encoder
+from discreet.streaming.factors import NAMES
 from discreet.streaming.online import GRID, exact_sums
 
 STEPS, D = 200, 4
@@ -94,6 +99,22 @@ def test_vectors_are_clipped_before_they_are_added_whatever_they_hold() -> None:
             sums.add(hostile, entropy=SeededEntropy(1))
             assert np.linalg.norm(seen[0].astype(float), norm) <= GRID
             sums._part.encode = whole  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
+def test_sums_have_the_noise_that_error_factors_say(neighbors: Any) -> None:
+    # rho = 1/2 is noise of standard deviation 1 for a unit of length 1; replaced, it moves by twice that
+    for strategy in NAMES:
+        sums = PrivateSums(3, 7, 5.0, rho=0.5, strategy=strategy, neighbors=neighbors)
+        factor = 5.0 * (2 if neighbors == "replace" else 1) * error_factors(strategy, steps=7).max
+        assert max(sums.deviations()) == pytest.approx(factor, rel=1e-5), strategy
+
+
+def test_noise_on_every_item_is_for_the_steps_that_a_unit_may_take_part_in() -> None:
+    items, step = encoder(IDENTITY, 10), Sensitivity(linf=4, l0=3, l1=7, l2_squared=16)
+    for times, separation in ((1, 1), (3, 1), (20, 1), (4, 3), (9, 4)):
+        positions = range(0, 10, separation)[:times]
+        assert items.sensitivity(times, separation, step).l2_squared == 16 * len(positions)
 
 
 def test_steps_end_and_shapes_are_checked() -> None:

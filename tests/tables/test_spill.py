@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+import discreet as dp
 from discreet.tables import spill
 from discreet.tables.engines.duckdb_reading import connection
 
@@ -81,3 +82,36 @@ def test_what_does_not_fit_into_memory_goes_to_the_private_folder_and_goes_with_
     del con
     gc.collect()
     assert list(folder.iterdir()) == []
+
+
+TRIAL = """
+import discreet as dp, os, sys
+session = dp.open({"x": [1]}, table="t", schema={"x": dp.Bounds(0, 1)}, unit=dp.rows(),
+                  budget=dp.Budget(epsilon=1), ledger=":memory:")
+print("ready", flush=True)
+sys.stdin.readline()
+os._exit(1)
+"""
+
+
+def test_a_trial_ledger_is_gone_with_its_session_after_a_refusal_and_after_a_crash(folder):
+    def left():
+        gc.collect()
+        return sorted(path.name[:15] for path in folder.iterdir() if not path.name.startswith(spill.PREFIX))
+
+    table = {"table": "t", "schema": {"x": dp.Bounds(0, 1)}, "unit": dp.rows(), "ledger": ":memory:"}
+    for terms in ({}, {"budget": dp.Budget(epsilon=1, delta=0.5)}, {"budget": "much"}):
+        with pytest.raises(dp.DiscreetError):
+            dp.open({"x": [1]}, **table, **terms)
+    assert left() == []
+    victim = subprocess.Popen(
+        [sys.executable, "-c", TRIAL], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert victim.stdout.readline() == "ready\n"
+    session = dp.open({"x": [1]}, **table, budget=dp.Budget(epsilon=1))
+    assert left() == ["discreet-trial-"] * 2, "its process still runs"
+    victim.communicate("\n")
+    again = dp.open({"x": [1]}, **table, budget=dp.Budget(epsilon=1))
+    assert left() == ["discreet-trial-"] * 2, "what the crash left was removed"
+    del session, again
+    assert left() == []

@@ -69,10 +69,8 @@ _BEST = [a for name, a in ACCOUNTANTS.items() if name not in ("advanced", "basic
 
 
 def _named(accountant: str) -> Accountant:
-    rule = ACCOUNTANTS.get(accountant)
-    if rule is None:
-        raise _require.fail("accountant", accountant, f"one of {', '.join([TIGHTEST, *ACCOUNTANTS])}")
-    return rule
+    _require.one_of([TIGHTEST, *ACCOUNTANTS], accountant=accountant)
+    return ACCOUNTANTS[accountant]
 
 
 def _checked(event: Event) -> None:
@@ -80,6 +78,7 @@ def _checked(event: Event) -> None:
         raise _require.fail("event", type(event).__name__, "an accounting event")
 
 
+@_require.check_options
 def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
     """Return the epsilon of an event at a delta: an upper bound by the named accountant, by default the
     tightest there is.
@@ -161,6 +160,7 @@ def _least(event: Event, price: Callable[[Accountant], float], routes: Iterable[
     return min(epsilons)
 
 
+@_require.check_options
 def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
     """Return the delta of an event at an epsilon: an upper bound, as `epsilon` is.
 
@@ -206,6 +206,7 @@ def _at_less(event: Event, rule: Callable[[Event, float], float], epsilon: float
     return minimum(lambda x: rule(event, x), 0.0, min(epsilon, 100.0), 12)[1]
 
 
+@_require.check_options
 def bounds(event: Event, *, delta: float) -> tuple[float, float]:
     """Return a proved interval for the least epsilon that holds for all mechanisms with this event: (lower,
     upper).
@@ -231,6 +232,7 @@ def bounds(event: Event, *, delta: float) -> tuple[float, float]:
     return low, high
 
 
+@_require.check_options
 def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float:
     """Return the least type II error of any test, at type I error `alpha`, of whether one unit is in the
     data: a lower bound.
@@ -242,6 +244,7 @@ def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float
     """
     _checked(event)
     _require.probability(alpha=alpha)
+    alpha = float(alpha)
     form = normal(event)
     if form.delta == 0 == form.distance and all(isinstance(part, ev.Gaussian) for part in form.parts):
         return gdp.tradeoff(gdp.mu(event), alpha) if math.isfinite(gdp.mu(event)) else 0.0

@@ -17,6 +17,7 @@ from . import api
 from .events import Event
 
 
+@_require.check_options
 def calibrate(
     make_event: Callable[[Any], Event],
     *,

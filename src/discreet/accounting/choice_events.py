@@ -141,11 +141,13 @@ class NegativeBinomialTrials(Trials):
         _require.open_probability(gamma=self.gamma)
 
 
+@_require.check_options
 def geometric(gamma: Real) -> NegativeBinomialTrials:
     """Return a number of trials that is geometric: 1/gamma on average, each with chance gamma the last."""
     return NegativeBinomialTrials(shape=1, gamma=gamma)
 
 
+@_require.check_options
 def logarithmic(gamma: Real) -> NegativeBinomialTrials:
     """Return a number of trials with the logarithmic series law: cheaper than the geometric for the same
     mean."""

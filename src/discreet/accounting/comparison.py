@@ -54,6 +54,7 @@ class Comparison:
         return "\n".join(lines)
 
 
+@_require.check_options
 def compare(event: Event, *, delta: float) -> Comparison:
     """Return every applicable accountant's epsilon, the best marked; the others say why they have none."""
     _checked(event)

@@ -106,7 +106,7 @@ class BudgetFilter:
 
     def used(self, spent: Spent | Iterable[Item]) -> float:
         """Return how much of the budget is gone: the least budget whose limits, moved down in parallel, would
-        still hold. Rounded up.
+        still hold. Rounded up, and once more where it is shown.
 
         This is book-keeping. A bound on the privacy loss so far, valid at a time chosen by looking at
         answers, is an `Odometer`'s.
@@ -115,7 +115,7 @@ class BudgetFilter:
         if state.delta > self.delta_limit:
             return math.inf
         room = max(limit - total for limit, total in zip(self.limits, state.sums, strict=True))
-        return math.inf if math.isinf(room) else max(0.0, _round.up(self.total - room))
+        return math.inf if math.isinf(room) else _round.UpperAmount(max(0.0, _round.up(self.total - room)))
 
     def preview(self, spent: Spent | Iterable[Item], event: Item) -> FilterPreview:
         """Return what `event` would cost here, and how many of it fit."""
@@ -304,6 +304,7 @@ class Filter(BudgetFilter):
         return float(self.delta)
 
 
+@_require.check_options
 def at_once(plan: Event, *, delta: float) -> Event:
     """Return a plan whose steps and prices are fixed in advance, as a single (epsilon, delta) release by the
     tightest accountant.

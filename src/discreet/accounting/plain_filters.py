@@ -154,14 +154,15 @@ def _square(part: Event) -> Fraction | float:
     return 1 / noise**2 if noise else float("inf")
 
 
+@_require.check_options
 def gaussian_filter(*, epsilon: Real, delta: float, neighbors: Neighbors = ADD_REMOVE) -> GaussianFilter:
     """Return the largest Gaussian budget that is within (epsilon, delta), to 1e-12 and never above.
 
     >>> round(float(gaussian_filter(epsilon=3, delta=1e-6).mu), 6)
     0.647727
     """
-    _require.positive(epsilon=epsilon)
-    _require.open_probability(delta=delta)
+    _require.price(epsilon=epsilon)
+    _require.open_probability(delta=_require.float_or_inf(delta))
     # the margin of 1e-12 on mu covers the filter's slack: sqrt(1 + 2^-40) is less
     limit = float(epsilon)
     low, high = 0.0, 1.0

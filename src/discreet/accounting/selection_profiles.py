@@ -55,6 +55,7 @@ def _profile(event: Event) -> _Profile:
     return _Profile(tuple(grid.tolist()), tuple(deltas))
 
 
+@_require.check_options
 def selection_delta(event: RepeatAndSelect, *, epsilon: float) -> float:
     """Return a delta at which private selection is (epsilon, delta)-DP, from the profile of one run.
 
@@ -89,6 +90,7 @@ def selection_delta(event: RepeatAndSelect, *, epsilon: float) -> float:
     return best
 
 
+@_require.check_options
 def selection_epsilon(event: RepeatAndSelect, *, delta: float) -> float:
     """Return an epsilon at which private selection is (epsilon, delta)-DP: the smaller of what the profile of
     a run gives (`selection_delta`) and of the tightest that `epsilon` knows."""

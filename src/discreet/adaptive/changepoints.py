@@ -384,6 +384,7 @@ class Changepoint(Select):
         return release(chosen.value, event=self.event, entropy=entropy, error=self.error)
 
 
+@_require.check_options
 def offline(
     *,
     public: Public,

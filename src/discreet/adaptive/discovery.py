@@ -83,6 +83,7 @@ def _checked(saved: Any, **kinds: type) -> dict[str, Any]:
     return saved
 
 
+@_require.check_options
 def benjamini_hochberg(pvalues: Any, *, alpha: float, dependent: bool = False) -> NDArray[np.bool_]:
     """Return which of these hypotheses to reject: the k smallest p-values, k the largest with p(k) <= alpha k
     / m.

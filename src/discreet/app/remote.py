@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _require
-from .._errors import InvalidInput
+from .._errors import InvalidInput, UnknownAttribute
 from .._require import Real
 from ..mechanisms.protocols import Interactive, Release
 from ..query import Answer, cut_off_sql
 from ..session import Fed, QueryPreview
+from ..session.base import SYNONYMS
 from .client import Job, described, understood
 from .remote_live import RemoteHandle, RemoteStream, RemoteWatch
 from .remote_reading import RemoteReader, described_of
@@ -343,13 +344,14 @@ class RemoteSession(RemoteReader):
         )  # fmt: skip
         return self.ask(distance)
 
-    def __getattr__(self, name: str) -> Any:
+    def _unknown(self, name: str) -> UnknownAttribute:
+        """Return the error for an attribute that is not there."""
         if name == "curator":
-            raise AttributeError(
+            return UnknownAttribute(
                 "the curator is in the server's process, and not here. What it knows is in `ledger`, "
                 "`releases()` and `accounts`; a steward has it with dp.open(...) beside the data."
             )
-        raise AttributeError(f"a session over HTTP has no {name!r}")
+        return _require.no_attribute("a session over HTTP", name, dir(type(self)), SYNONYMS)
 
     def as_analyst(self, name: str) -> RemoteSession:
         """Refused: who asks is whose token it is."""

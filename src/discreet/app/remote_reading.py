@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _registry
 from .._public import Public
+from .._require import NearestNames
+from .._round import LowerAmount, UpperAmount
 from ..curator import Budget, values
 from .client import Server, understood
 from .replies import copy_of
@@ -22,7 +24,7 @@ number_of = understood(float)
 
 
 @dataclass(frozen=True, slots=True)
-class RemoteReader:
+class RemoteReader(NearestNames):
     """One dataset on a server, as who holds the token sees it: what costs nothing and changes nothing."""
 
     server: Server
@@ -55,11 +57,11 @@ class RemoteReader:
 
     @property
     def spent(self) -> float:
-        return number_of(self.call("GET", "/budget")["used"])
+        return UpperAmount(number_of(self.call("GET", "/budget")["used"]))
 
     @property
     def remaining(self) -> float:
-        return number_of(self.call("GET", "/budget")["remaining"])
+        return LowerAmount(number_of(self.call("GET", "/budget")["remaining"]))
 
     @property
     def accounts(self) -> list[dict[str, Any]]:

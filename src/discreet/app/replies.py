@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from ..mechanisms.protocols import Release
 from ..query import Answer
 from ..query import Preview as QuestionPreview
 from ..session import QueryPreview
+from ..tables.spill import FILES_PREFIX, PrivateFolder
 from .client import ServerError, described, understood
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ def model_of(facts: Mapping[str, Any]) -> Any:
     if "safetensors" in facts:
         from ..learning import models
 
-        with tempfile.TemporaryDirectory(prefix="discreet-") as folder:
-            path = Path(folder) / "model.safetensors"
+        with PrivateFolder(FILES_PREFIX) as folder:
+            path = folder / "model.safetensors"
             path.write_bytes(base64.b64decode(facts["safetensors"]))
             return models.load(path)
     from ..learning.tabular.cards import loads

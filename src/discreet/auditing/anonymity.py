@@ -157,6 +157,7 @@ def recursive_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str,
     return math.inf if got["never"] else float(got["c"] or 0.0)
 
 
+@_require.check_options
 def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordered: bool = False) -> float:
     """Return the largest earth mover's distance between a class and the whole table (Li, Li &
     Venkatasubramanian 2007).

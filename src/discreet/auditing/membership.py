@@ -129,6 +129,7 @@ def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int = 
     return Shadows(np.stack(model_scores), included)
 
 
+@_require.check_options
 def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: bool = False) -> Floats:
     """Return the log-likelihood ratios of the likelihood-ratio attack (LiRA): for each example, how much
     likelier the target's confidences are if it was in.
@@ -181,6 +182,7 @@ def _log_density(x: Floats, mean: Floats, spread: Floats) -> Floats:
     return np.asarray(-(((x - mean) / spread) ** 2) / 2 - np.log(spread), dtype=float)
 
 
+@_require.check_options
 def lira_roc(
     shadows: Shadows,
     *,

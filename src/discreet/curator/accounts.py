@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any
 
-from .. import _registry
+from .. import _registry, _round
 from .._errors import BudgetExceeded
 from .._public import Public
 from ..accounting import Event, Group, NoOp, caps
@@ -347,4 +347,5 @@ def _legible(left: float, total: float) -> float:
     if math.isinf(left):
         return left
     exact = Decimal(left)
-    return float(exact.quantize(Decimal(1).scaleb(exact.adjusted() - 9), rounding=ROUND_FLOOR))
+    cut = exact.quantize(Decimal(1).scaleb(exact.adjusted() - 9), rounding=ROUND_FLOOR)
+    return _round.LowerAmount(cut)

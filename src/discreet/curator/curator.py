@@ -38,6 +38,7 @@ __all__ = ["NOTES", "Curator", "key_path"]
 class Curator(BudgetedDataset):
     """Runs mechanisms on one dataset, each charged to its budgets before it reads a row."""
 
+    @_require.check_options
     def ask(
         self, mechanism: Mechanism, *, analyst: str = STEWARD, text: str | None = None, fresh: bool = False
     ) -> Release:
@@ -174,6 +175,7 @@ class Curator(BudgetedDataset):
             )
         return InteractiveHandle(self.ledger, self.source, interactive, charge.seq, self._entropy)
 
+    @_require.check_options
     def feed(
         self, interactive: Interactive, number: int, *, analyst: str | None = None, batch: bool = False
     ) -> Release | None:

@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from .. import _require
 from .._errors import LedgerError
 from . import entries as chains
 from .entries import GENESIS, Anchor, Entry, Row, canonical, chained, entry_of, verify
@@ -59,6 +60,7 @@ class Ledger:
     """
 
     def __init__(self, path: Path, key: Key | None = None, *, durable: bool = True) -> None:
+        _require.flag(durable=durable)
         self.path, self.key, self.durable = path, key, durable
         self._store = store_of(path, durable=durable)
         self._history = History(None if key is None else key.public)
@@ -310,7 +312,9 @@ class Reader:
         return self.history.head
 
     def entry(self, seq: int) -> Entry:
-        row = next(iter(self.store.read_rows(self.db, seq, limit=1)), None)
+        # a number that no database holds is not of an entry either
+        within = 0 < seq < 2**63
+        row = next(iter(self.store.read_rows(self.db, seq, limit=1)), None) if within else None
         if row is None or row[0] != seq:
             raise LedgerError(f"the ledger has no entry {seq}.")
         return entry_of(self.history.relied(row))

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
-from .. import _registry
+from .. import _registry, _require
 from .._errors import DescriptionError, DiscreetError, Halted, InvalidInput, LedgerError, ReleaseFailed
 from .._public import Public
 from ..accounting import events
@@ -63,7 +63,7 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
-class InteractiveHandle:
+class InteractiveHandle(_require.NearestNames):
     """Answers questions to a started interactive mechanism with `answer`; `number` finds it again after a
     restart."""
 
@@ -124,6 +124,7 @@ class InteractiveHandle:
         failed = sum(bool(body.get("failed")) for body in entries)
         return [values.decode(body["value"]) for body in entries if "value" in body], failed
 
+    @_require.check_options
     def feed(self, *, batch: bool = False) -> Release | None:
         """Give the mechanism the table that this was opened over, once; `batch` as in `Curator.feed`.
 

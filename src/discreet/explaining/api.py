@@ -9,7 +9,7 @@ from numbers import Real as Number
 from typing import Any
 
 from .. import _require
-from .._public import ADD_REMOVE, Neighbors, as_neighbors
+from .._public import ADD_REMOVE, Neighbors, Unit, as_neighbors
 from ..accounting import ZCDP, ApproximateDP, Event, PureDP
 from ..query import Answer, Preview
 from . import words
@@ -69,18 +69,28 @@ def explain(
     _require.one_of(words.AUDIENCES, audience=audience)
     if delta is not None:
         _require.probability(delta=delta)
+        delta = float(delta)
     if hasattr(subject, "explain") and not isinstance(subject, type):
         shown: Explanation = subject.explain(audience=audience, **({} if delta is None else {"delta": delta}))
         return shown
     if isinstance(subject, Number) and not isinstance(subject, bool):
         _require.non_negative(epsilon=subject)
+        _require.a_float(epsilon=subject)
         event = _stated(float(subject), delta or 0.0, as_neighbors(neighbors))
         return explain_event(
             event, delta=delta or 0.0, audience=audience, title=f"What {_price_words(event)} means"
         )
     event, own, title, facts = _priced(subject, as_neighbors(neighbors))
     chosen = _delta(event, own) if delta is None else float(delta)
-    return explain_event(event, delta=chosen, audience=audience, title=title, facts=facts)
+    unit = getattr(getattr(subject, "public", None), "unit", None)
+    return explain_event(
+        event,
+        delta=chosen,
+        audience=audience,
+        title=title,
+        facts=facts,
+        unit=unit if isinstance(unit, Unit) else None,
+    )
 
 
 def explain_event(
@@ -91,14 +101,17 @@ def explain_event(
     title: str = "What this price means",
     facts: Sequence[tuple[str, str]] = (),
     more: Sequence[Section] = (),
+    unit: Unit | None = None,
 ) -> Explanation:
-    """Explain an event at a delta; `more` are sections that come after the risk."""
+    """Explain an event at a delta; `more` are sections that come after the risk. `unit` says who is
+    protected, where that is declared."""
     risk = Risk(event, float(delta))
-    sections = [*_risk_sections(risk, audience), *more]
+    noun = "unit" if unit is None else words.unit_noun(unit)
+    sections = [*_risk_sections(risk, audience, noun), *more]
     if risk.bounded and audience != "public":
         sections.append(_beside(risk))
     sections.append(Section(heading="What this is not", lines=words.not_this()))
-    full = (*facts, ("Protected", _protected(risk)))
+    full = (*facts, ("Protected", words.protected(risk, noun)))
     return Explanation(title=title, audience=audience, risk=risk, sections=tuple(sections), facts=full)
 
 
@@ -109,6 +122,7 @@ def explain_spending(
     title: str,
     facts: Sequence[tuple[str, str]] = (),
     delta: float | None = None,
+    unit: Unit | None = None,
 ) -> Explanation:
     """Explain what a ledger adds up to: the account of which most is gone, then each with its limit."""
     worst = max(accounts, key=lambda account: account.used / account.limit if account.limit else 0.0)
@@ -124,6 +138,7 @@ def explain_spending(
         title=title,
         facts=(*facts, spent),
         more=more,
+        unit=unit,
     )
 
 
@@ -135,10 +150,10 @@ def explain_question(
     title: str,
     size: int | None = None,
     facts: Sequence[tuple[str, str]] = (),
+    unit: Unit | None = None,
 ) -> Explanation:
     """Explain a planned question: the error in its own units, and what would halve it. `question` previews it
-    at
-    any price. Reads no data."""
+    at any price. Reads no data."""
     preview = question(float(epsilon))
     planned = columns(question, float(epsilon), size=size)
     sections = [_accuracy(column) for column in planned]
@@ -159,6 +174,7 @@ def explain_question(
         title=title,
         facts=facts,
         more=sections,
+        unit=unit,
     )
 
 
@@ -232,15 +248,7 @@ def _own(subject: Any) -> float | None:
     return None
 
 
-def _protected(risk: Risk) -> str:
-    return {
-        "add_remove": "one unit, whether it is in the data at all",
-        "replace": "one unit's data, whatever it says (the number of units is public)",
-        "zero_out": "one unit's data against a blank",
-    }[risk.neighbors.value]
-
-
-def _risk_sections(risk: Risk, audience: str) -> list[Section]:
+def _risk_sections(risk: Risk, audience: str, unit: str) -> list[Section]:
     head = {
         "public": "What it means for you",
         "policy": "What one person risks",
@@ -248,13 +256,13 @@ def _risk_sections(risk: Risk, audience: str) -> list[Section]:
     }[audience]
     if not risk.bounded:
         return [Section(heading=head, lines=words.nothing_promised(risk))]
-    first = f"Price: {words.price(risk)}, protecting {_protected(risk)}."
+    first = f"Price: {words.price(risk)}, protecting {words.protected(risk, unit)}."
     lead = () if audience == "public" else (first,)
     sections = [
-        Section(heading=head, lines=(*lead, *words.odds(risk, audience)), picture=beliefs(risk)),
+        Section(heading=head, lines=(*lead, *words.odds(risk, audience, unit)), picture=beliefs(risk)),
         Section(heading="The best attack", lines=words.attack(risk, audience), picture=attacks(risk)),
-        Section(heading="In money, against what you risk anyway", lines=words.cost(risk, audience)),
-        Section(heading="If one person leaves", lines=words.leaving(risk, audience)),
+        Section(heading="In money, against what you risk anyway", lines=words.cost(risk, audience, unit)),
+        Section(heading="If one person leaves", lines=words.leaving(risk, audience, unit)),
     ]
     if audience == "public":
         sections.append(Section(heading="For those who want the number", lines=(first,)))

@@ -28,7 +28,7 @@ class Section:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Explanation:
+class Explanation(_require.NearestNames):
     """What an epsilon, a release, a budget or a planned question means for one person, in words and pictures.
 
     `risk` has the numbers, `sections` the words. `facts` are the lines of the privacy label: what was

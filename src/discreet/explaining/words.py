@@ -11,8 +11,10 @@ person risks by taking part, beside what they risk anyway, and no text says "ano
 from __future__ import annotations
 
 import math
+import re
 
-from .._public import ADD_REMOVE, REPLACE
+from .._public import ADD_REMOVE, REPLACE, Unit
+from .._text import visible
 from .deployments import beside
 from .risk import SLACK, Risk, changed
 
@@ -48,17 +50,45 @@ NOT_THIS = (
 )
 
 
+# Endings of a column's name that say that it is an identifier, not whose: patient_id is of a patient.
+_IDENTIFIER = re.compile(r"(?:[_\s-]+(?i:id|ids|key|no|nr|num|number|code)|(?<=[a-z])(?:Id|ID))$")
+
+
+def unit_noun(unit: Unit) -> str:
+    """Return what one protected unit is called: a row, or what the declared column identifies.
+
+    >>> [unit_noun(Unit(column=name)) for name in ("patient_id", "householdID", "person", "id", None)]
+    ['patient', 'household', 'person', 'unit', 'row']
+    """
+    if unit.column is None:
+        return "row"
+    noun = _IDENTIFIER.sub("", unit.column).replace("_", " ").strip()
+    return "unit" if not noun or noun.lower() in ("id", "key") else visible(noun)
+
+
+def protected(risk: Risk, unit: str = "unit") -> str:
+    """Return which change the event hides."""
+    return {
+        "add_remove": f"one {unit}, whether it is in the data at all",
+        "replace": f"one {unit}'s data, whatever it says (how many there are is public)",
+        "zero_out": f"one {unit}'s data against a blank",
+    }[risk.neighbors.value]
+
+
 def out_of(chance: float, per: int = 100) -> str:
-    """Return a chance as so many in a hundred (or more, if it is small), rounded up.
+    """Return a chance as so many in a hundred, rounded up; in a thousand or more where rounding would make it
+    impossible or certain.
 
     >>> out_of(0.7310585), out_of(0.0271828)
     ('74 in 100', '3 in 100')
-    >>> out_of(0.00271828)
-    '3 in 1,000'
+    >>> out_of(0.00271828), out_of(0.9933071), out_of(1e-30), out_of(1 - 1e-12)
+    ('3 in 1,000', '994 in 1,000', '1 in 1,000,000,000', 'just under 1,000,000,000 in 1,000,000,000')
     """
-    while chance > 0 and chance * per < 1 and per < 10**9:
+    while 0 < chance < 1 and per < 10**9 and (chance * per < 1 or _rounded_up(chance * per) >= per):
         per *= 10
-    return f"{min(per, math.ceil(chance * per - 1e-9)):,} in {per:,}"
+    count = min(per, _rounded_up(chance * per))
+    under = "just under " if chance < 1 and count == per else ""
+    return f"{under}{count:,} in {per:,}"
 
 
 def number(value: float) -> str:
@@ -73,8 +103,25 @@ def number(value: float) -> str:
 
 
 def percent(chance: float) -> str:
-    """Return a chance in per cent, rounded up to three digits, never above 100."""
-    return f"{number(min(100.0, 100 * chance))}%"
+    """Return a chance in per cent, rounded up to three digits, or to more where three would make it certain.
+
+    >>> percent(0.5), percent(0.99996), percent(1 - 1e-12), percent(1.0)
+    ('50%', '99.996%', 'just under 100%', '100%')
+    """
+    share = 100 * chance
+    if not 99 < share < 100:
+        return f"{number(min(100.0, share))}%"
+    for digits in range(1, 10):
+        shown = _rounded_up(share * 10**digits)
+        if shown < 100 * 10**digits:
+            return f"{shown / 10**digits:.{digits}f}%"
+    return "just under 100%"
+
+
+def _rounded_up(value: float) -> int:
+    """Return the next integer up; a float's own error of 1e-9 does not count, but nothing positive becomes
+    zero."""
+    return max(math.ceil(value - 1e-9), 1 if value > 0 else 0)
 
 
 def price(risk: Risk) -> str:
@@ -95,8 +142,9 @@ def nothing_promised(risk: Risk) -> tuple[str, ...]:
     )
 
 
-def odds(risk: Risk, audience: str) -> tuple[str, ...]:
-    """Explain the odds before and after."""
+def odds(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
+    """Explain the odds before and after; `unit` names what is protected, where the public is not addressed as
+    "you"."""
     secret = changed(risk.neighbors)
     if audience == "public":
         lines = [
@@ -115,9 +163,8 @@ def odds(risk: Risk, audience: str) -> tuple[str, ...]:
     beliefs = "; ".join(f"{p:.0%} becomes at most {percent(risk.after(p))}" for p in (0.01, 0.1, 0.5))
     fails = f", except with probability {number(risk.odds_fail)}" if risk.odds_fail else ""
     lines = [
-        f"The odds that anybody gives to {secret.replace('you are', 'one unit is').replace('your', 'its')} "
-        f"move "
-        f"by at most a factor of {number(risk.odds_factor)}, up or down{fails}.",
+        f"The odds that anybody gives to {_of_unit(secret, unit)} move by at most a factor of "
+        f"{number(risk.odds_factor)}, up or down{fails}.",
         f"A belief of {beliefs}.",
     ]
     if audience == "engineer" and risk.delta > 0 and risk.odds_fail:
@@ -158,22 +205,21 @@ def attack(risk: Risk, audience: str) -> tuple[str, ...]:
     ]
     if audience == "engineer":
         lines.append(
-            f"Largest advantage (true minus false positives): {number(risk.advantage)}. The bounds are the "
+            f"Largest advantage (true minus false positives): {percent(risk.advantage)}. The bounds are the "
             f"trade-off of the event itself where accounting knows it, not of (epsilon, delta) alone."
         )
     return tuple(lines)
 
 
-def cost(risk: Risk, audience: str) -> tuple[str, ...]:
+def cost(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
     """Explain the risk against a baseline, in money."""
     base, worst = 1_000.0, 100_000.0
     expected = risk.cost(base, worst=worst)
     if audience == "engineer":
         return (
             f"Any cost in [0, {worst:,.0f}] that is derived from the release has an expectation of at most "
-            f"e^epsilon times that without the unit, plus delta times {worst:,.0f}: {base:,.0f} becomes at "
-            f"most "
-            f"{number(expected)}.",
+            f"e^epsilon times that without the {unit}, plus delta times {worst:,.0f}: {base:,.0f} becomes at "
+            f"most {number(expected)}.",
         )
     return (
         f"Say an insurer would charge you {base:,.0f} a year on average for a policy of {worst:,.0f} if you "
@@ -184,19 +230,19 @@ def cost(risk: Risk, audience: str) -> tuple[str, ...]:
     )
 
 
-def leaving(risk: Risk, audience: str) -> tuple[str, ...]:
+def leaving(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
     """Return what changes if one person leaves."""
-    unit = "you" if audience == "public" else "one unit"
+    who = "you" if audience == "public" else f"one {unit}"
     if risk.neighbors is REPLACE:
         return (
-            f"If {unit} had said something else, every possible result would have come out with almost the "
+            f"If {who} had said something else, every possible result would have come out with almost the "
             f"same "
             f"chance: within a factor of {number(math.exp(min(risk.epsilon, 700)))}"
             f"{f', and a remainder of {risk.delta:g}' if risk.delta else ''}.{_why_more(risk)} How many "
             f"people there are is public.",
         )
     lines = [
-        f"If {unit} had stayed away, every possible result would have come out with almost the same chance: "
+        f"If {who} had stayed away, every possible result would have come out with almost the same chance: "
         f"within "
         f"a factor of {number(math.exp(min(risk.epsilon, 700)))}"
         + (f", and a remainder of {risk.delta:g}" if risk.delta else "")
@@ -209,6 +255,11 @@ def leaving(risk: Risk, audience: str) -> tuple[str, ...]:
             "deleting a record protects it from future questions only."
         )
     return tuple(lines)
+
+
+def _of_unit(secret: str, unit: str) -> str:
+    """Return a sentence about "you" as one about a unit."""
+    return secret.replace("you are", f"one {unit} is").replace("your", "its")
 
 
 def _why_more(risk: Risk) -> str:

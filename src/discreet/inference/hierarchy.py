@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from .. import _require
 from .._errors import InvalidInput
 from . import _check
 from ._check import NOTHING_COMPUTED, Floats
@@ -63,6 +64,7 @@ def hierarchy(tree: Tree, values: Any, variances: Any) -> Estimate:
     )
 
 
+@_require.check_options
 def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) -> NDArray[Any]:
     """Return non-negative values for all nodes, whole by default, with every parent the sum of its children.
 

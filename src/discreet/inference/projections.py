@@ -23,6 +23,7 @@ from .least_squares import RELATIVE_TOLERANCE, least_squares
 _ROUNDS = 500
 
 
+@_require.check_options
 def isotonic(
     values: Any,
     variances: Any = 1.0,

@@ -281,8 +281,8 @@ def _probability(log: float) -> float:
 
 
 def _check(epsilon: Real, delta: float) -> None:
-    _require.positive(epsilon=epsilon)
-    _require.open_probability(delta=delta)
+    _require.price(epsilon=epsilon)
+    _require.open_probability(delta=_require.float_or_inf(delta))
 
 
 def _mpf(x: Real) -> mpmath.mpf:

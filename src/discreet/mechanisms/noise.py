@@ -98,6 +98,7 @@ class IntegerLaplace:
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
     @classmethod
+    @_require.check_options
     def for_epsilon(
         cls, epsilon: Real, *, sensitivity: int | Sensitivity = 1, neighbors: Neighbors = ADD_REMOVE
     ) -> IntegerLaplace:
@@ -107,6 +108,7 @@ class IntegerLaplace:
         return cls(scale=calibration.discrete_laplace(epsilon, l1), sensitivity=l1, neighbors=neighbors)
 
     @classmethod
+    @_require.check_options
     def for_rho(
         cls, rho: Real, *, sensitivity: int | Sensitivity = 1, neighbors: Neighbors = ADD_REMOVE
     ) -> IntegerLaplace:
@@ -117,6 +119,7 @@ class IntegerLaplace:
         return cls.for_epsilon(epsilon, sensitivity=sensitivity, neighbors=neighbors)
 
     @classmethod
+    @_require.check_options
     def for_privacy(
         cls,
         *,
@@ -189,6 +192,7 @@ class IntegerGaussian:
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
     @classmethod
+    @_require.check_options
     def for_rho(
         cls, rho: Real, *, sensitivity: int | Sensitivity = 1, neighbors: Neighbors = ADD_REMOVE
     ) -> IntegerGaussian:
@@ -199,6 +203,7 @@ class IntegerGaussian:
         return cls(variance=variance, linf=s.linf, l0=s.l0, l2_squared=s.l2_squared, neighbors=neighbors)
 
     @classmethod
+    @_require.check_options
     def for_privacy(
         cls,
         *,

@@ -238,7 +238,7 @@ class SecretlyStepped(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Release:
+class Release(_require.NearestNames):
     """What a mechanism let out: the value, what it cost, and how far off it may be.
 
     `event` is `NonPrivate` if the entropy was seeded: such a value is for tests and simulations only. With
@@ -291,6 +291,7 @@ def is_scored(mechanism: Mechanism) -> bool:
     return bool(getattr(mechanism, "scored", False))
 
 
+@_require.check_options
 def release(
     value: Any,
     *,

@@ -15,7 +15,7 @@ from fractions import Fraction
 from typing import Any
 
 from .. import _require
-from .._errors import InvalidInput, MissingExtra
+from .._errors import InvalidInput, MissingExtra, UnknownAttribute
 from .._registry import described, from_json, to_json
 from .._text import visible
 from ..accounting import Event
@@ -28,7 +28,7 @@ Value = str | int | float | bool | None
 
 @described("query.Answer")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(_require.NearestNames):
     """Holds a private answer. `rows` and `deviations` have one entry per column; a deviation is None for keys
     and for chosen values (quantiles, modes).
 
@@ -55,6 +55,15 @@ class Answer:
     ranges: tuple[Range | None, ...] = ()
     notes: tuple[str, ...] = ()
     law: str = "gaussian"
+
+    def _unknown(self, name: str) -> UnknownAttribute:
+        """Return the error for an attribute that is not there; a column is had by its name in brackets."""
+        if name in self.columns:
+            return UnknownAttribute(
+                f"'Answer' object has no attribute {name!r}, but a column of that name: write "
+                f"answer[{name!r}]."
+            )
+        return _require.NearestNames._unknown(self, name)
 
     def __len__(self) -> int:
         return len(self.rows)

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .. import inference
+from .. import _require, inference
 from .._errors import InvalidInput
 from ..mechanisms.noise import IntegerLaplace
 from .answer import Answer
@@ -42,6 +42,7 @@ class _Table(NamedTuple):
         return tuple(row[i] for i in self.keys)
 
 
+@_require.check_options
 def consistent(answers: Sequence[Answer], column: str, *, counts: bool = False) -> tuple[Answer, ...]:
     """Return the same answers with `column` agreeing wherever they overlap.
 

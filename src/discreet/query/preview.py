@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 from fractions import Fraction
 
+from .. import _require
 from .._public import ADD_REMOVE, Public
 from ..accounting import Event
 from ..mechanisms.noise import IntegerLaplace
@@ -26,7 +27,7 @@ _BEYOND = "anything beyond that is missing, and ± does not cover it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preview:
+class Preview(_require.NearestNames):
     """`errors`: for each column how far a value may be off with `confidence`; None where that depends on the
     data, or for `keys`. `chosen`: columns of chosen values (quantiles, modes), which never have a ±: the
     notes say how far off they are, in rows."""

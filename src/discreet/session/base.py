@@ -3,22 +3,40 @@ made."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from .._public import Public
+from .._require import NearestNames, spelled
 from ..curator import STEWARD, Account, Budget, Curator, InteractiveHandle, Ledger, Policy
 from ..mechanisms.protocols import Interactive, Mechanism, Release
 from ..tables import Memory, dummy
 from .terms import share_of
 
+# What a session's verbs are called elsewhere: in database clients, Tumult Analytics, scikit-learn.
+SYNONYMS: Mapping[str, str] = {
+    "query": "sql",
+    "execute": "sql",
+    "run": "sql",
+    "evaluate": "sql",
+    "schema": "public",
+    "used": "spent",
+    "left": "remaining",
+    "remaining_privacy_budget": "remaining",
+    "estimate": "preview",
+    "cost": "preview",
+}
+
 
 @dataclass(frozen=True, slots=True, repr=False)
-class SessionBase:
+class SessionBase(NearestNames):
     """Holds the curator of one dataset and the name of who asks; `Session` adds the verbs."""
 
     curator: Curator
     analyst: str = STEWARD
+
+    _synonyms: ClassVar[Mapping[str, str]] = SYNONYMS
 
     @property
     def public(self) -> Public:
@@ -51,6 +69,7 @@ class SessionBase:
         """What was spent of what by who asks: one account, or with a budget per period one for each."""
         return self.curator.accounts_of(self.analyst)
 
+    @spelled
     def ask(self, mechanism: Mechanism, *, fresh: bool = False) -> Release:
         """Ask any mechanism of discreet, or the steward's own."""
         return self.curator.ask(mechanism, analyst=self.analyst, fresh=fresh)
@@ -68,12 +87,14 @@ class SessionBase:
         """
         return replace(self, curator=self.curator.during(*periods))
 
+    @spelled
     def as_analyst(self, name: str) -> Self:
         """Return a session on the same dataset as an analyst sees it, under their own budget if they have
         one."""
         self.curator.policy.of(name)
         return replace(self, analyst=name)
 
+    @spelled
     def dummy(self, rows: int = 100, seed: int = 0) -> Memory:
         """Return a made-up table with the same schema, to write queries against. It says nothing about the
         data."""

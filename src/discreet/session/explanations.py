@@ -25,7 +25,9 @@ def explain_books(session: Questions, audience: str, delta: float | None) -> Exp
     facts = [("Data", visible(public.table)), ("Unit", _unit(session))]
     title = f"What the answers about {visible(public.table)} mean for one person"
     accounts = [_spending(session, account) for account in session.accounts]
-    return explain_spending(accounts, audience=audience, title=title, facts=facts, delta=delta)
+    return explain_spending(
+        accounts, audience=audience, title=title, facts=facts, delta=delta, unit=public.unit
+    )
 
 
 def explain_sql(session: Questions, text: str, audience: str, options: dict[str, Any]) -> Explanation:
@@ -65,7 +67,13 @@ def explain_sql(session: Questions, text: str, audience: str, options: dict[str,
     ]
     title = "What this question would cost, and how good its answer would be"
     return explain_question(
-        preview_at, float(epsilon), audience=audience, title=title, size=session.public.size, facts=facts
+        preview_at,
+        float(epsilon),
+        audience=audience,
+        title=title,
+        size=session.public.size,
+        facts=facts,
+        unit=session.public.unit,
     )
 
 

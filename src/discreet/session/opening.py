@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 import weakref
 from collections.abc import Mapping
 from dataclasses import replace
@@ -32,6 +30,7 @@ from ..tables import (
     version_of,
 )
 from ..tables.engines.spark_files import frame_name, is_frame, is_several
+from ..tables.spill import TRIAL_PREFIX, PrivateFolder
 from .changes import warn_of_changes
 from .session import Session
 
@@ -87,6 +86,10 @@ def open(
             analysts,
             "names with their budgets, such as {'ann': dp.Budget(epsilon=1), 'bob': None}",
         )
+    if related is not None and not isinstance(related, Mapping):
+        raise _require.fail(
+            "related", type(related).__name__, "tables by their names, such as {'visits': data}"
+        )
     public = _public(data, schema, unit, neighbors, size, table, version)
     if isinstance(schema, str | Path):
         related = {**data_of(Path(schema)), **(related or {})} or None
@@ -132,23 +135,43 @@ def _curator(
     large_delta: bool,
 ) -> Curator:
     """Open the ledger of a source, or create one with the budget."""
+    if ledger == TRIAL:
+        if remote is not None:
+            raise InvalidInput("ledger=':memory:' forgets, and is in no database: leave remote out.")
+        return _trial(source, budget, analysts, large_delta)
     address = remote or _address(ledger)
     path = _ledger(data, ledger) if remote or address is None else Path(split(address)[1] + ".ledger")
     if path.exists() if address is None else attach(path, address):
         curator = _open_curator(path, source, budget, analysts)
         warn_of_changes(_path(data), public, curator.ledger)
         return curator
+    policy = _policy(budget, analysts, f"at {path}")
+    return Curator.create(path, source, policy, large_delta=large_delta, remote=address)
+
+
+def _policy(budget: Budget | None, analysts: Mapping[str, Budget | None] | None, where: str) -> Policy:
+    """Return the policy of a ledger that is to be made."""
     if budget is None:
-        place = "in memory" if ledger == TRIAL else f"at {path}"
         raise LedgerError(
-            f"there is no ledger {place} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
+            f"there is no ledger {where} yet: give a budget, such as dp.Budget(epsilon=1), and one is made."
         )
-    policy = Policy(budget=budget, analysts=tuple((analysts or {}).items()))
-    curator = Curator.create(
-        path, source, policy, large_delta=large_delta, durable=ledger != TRIAL, remote=address
-    )
-    if ledger == TRIAL:
-        weakref.finalize(curator.ledger, shutil.rmtree, path.parent, ignore_errors=True)
+    return Policy(budget=budget, analysts=tuple((analysts or {}).items()))
+
+
+def _trial(
+    source: Any, budget: Budget | None, analysts: Mapping[str, Budget | None] | None, large_delta: bool
+) -> Curator:
+    """Create a ledger in a private folder that is removed with the ledger, or at once if none is made."""
+    policy = _policy(budget, analysts, "in memory")
+    folder = PrivateFolder(TRIAL_PREFIX)
+    try:
+        curator = Curator.create(
+            folder.path / "trial.ledger", source, policy, large_delta=large_delta, durable=False
+        )
+    except BaseException:
+        folder.remove()
+        raise
+    weakref.finalize(curator.ledger, folder.remove)
     return curator
 
 
@@ -329,9 +352,6 @@ def _path(data: Any) -> Path | None:
 
 
 def _ledger(data: Any, ledger: str | Path | None) -> Path:
-    """Return the path of the ledger: beside a data file unless another is given."""
-    if ledger == TRIAL:
-        return Path(tempfile.mkdtemp(prefix="discreet-")) / "trial.ledger"
     if ledger is not None:
         return Path(ledger)
     path = _path(data)

@@ -6,6 +6,7 @@ import html
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from .._require import NearestNames
 from ..accounting.filters import FilterPreview
 from ..curator import InteractiveHandle
 from ..mechanisms import ThresholdAnswer
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class QueryPreview:
+class QueryPreview(NearestNames):
     """Previews what a question would cost and how good its answer would be.
 
     `fits`: how many more of these the budget buys.
@@ -48,7 +49,7 @@ class QueryPreview:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class Watch(NearestNames):
     """Asks any number of questions of the form "are there at least so many?"; only those answered with yes
     are paid for, and beforehand.
 

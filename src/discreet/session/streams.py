@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(slots=True, repr=False)
-class Stream:
+class Stream(_require.NearestNames):
     """Holds a continual counter that was paid for; `number` finds it again after a restart:
     `session.stream(..., number=...)` with the same terms.
 

@@ -76,7 +76,7 @@ class LabellerReport:
         return "\n".join(lines)
 
 
-class Labeller:
+class Labeller(_require.NearestNames):
     """Labels public inputs by the votes of teachers: `label` costs nothing more, as all was paid at the
     start, and is refused beyond the quota."""
 

@@ -233,8 +233,20 @@ class RowEncoder(Encoder):
         return {**state, "public": past, "sum": total.tolist()}, total
 
     def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
-        """Return the sensitivity: `triangular.sensitivity` of the integers themselves, rounded up."""
-        length = sensitivity(self.grid, self.steps, separation, times)
+        """Return the sensitivity: `triangular.sensitivity` of the integers themselves, rounded up.
+
+        For noise on every item (C = I, on a grid of whole numbers) the square is exact, as rounding 1 + 1e-12
+        up would make 2 of it, and the noise larger by the root of 2.
+
+        Proof: with C = I the change is the unit's own rows u_i, at different steps that are at least
+               `separation` apart: |U|² = sum of |u_i|² <= (number of these steps) max |u|². A unit that is
+               added, removed or zeroed moves one step by u_i itself; what `replace` adds is in the `step`
+               that the caller gives, whose norms are doubled.
+        """
+        if self.scale == 1:
+            square = min(times, -(-self.steps // separation))
+        else:
+            square = math.ceil(sensitivity(self.grid, self.steps, separation, times) ** 2)
         if isinstance(self.grid, Toeplitz):
             absolute = np.abs(self.grid.diagonals(self.steps))[:, None]
         else:
@@ -243,7 +255,7 @@ class RowEncoder(Encoder):
         bands = min(self.grid.bands, self.steps)
         return Moved(
             l1=times * column,
-            l2_squared=math.ceil(length**2),
+            l2_squared=square,
             linf=times * entry,
             l0=min(times * bands, self.steps),
         ).of(step)

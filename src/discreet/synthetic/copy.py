@@ -142,6 +142,7 @@ class SyntheticCopy:
     def to_pandas(self) -> Any:
         return self.table.to_pandas()
 
+    @_require.check_options
     def to_parquet(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the rows as Parquet, with the card in the file's metadata; an existing file is replaced only
         with `overwrite`."""
@@ -150,6 +151,7 @@ class SyntheticCopy:
         table = self.table.replace_schema_metadata({**(self.table.schema.metadata or {}), **card})
         parquet.write_table(table, target)
 
+    @_require.check_options
     def to_csv(self, path: str | Path, *, overwrite: bool = False) -> None:
         """Write the rows as CSV, and the card beside them (`name.card.json`); existing files are replaced
         only with `overwrite`."""

@@ -122,12 +122,14 @@ class SyntheticPair:
     def to_pandas(self) -> dict[str, Any]:
         return {name: table.to_pandas() for name, table in self.to_arrow().items()}
 
+    @_require.check_options
     def to_parquet(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write a Parquet file for each table into a folder, and the card beside them; existing files are
         replaced only with `overwrite`."""
         for path, table in self._prepare_folder(folder, "parquet", overwrite).items():
             parquet.write_table(table, path)
 
+    @_require.check_options
     def to_csv(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write a CSV file for each table into a folder, and the card beside them; existing files are
         replaced only with `overwrite`."""

@@ -1,9 +1,10 @@
 """Data as mechanisms see it: sources, the engines behind them, and a real table to try things on."""
 
 from .bundled import rand_hie
+from .drafting import draft, version_of
 from .dummy import dummy
 from .engine import Engine, EngineError, TimeLimit
-from .engines.duckdb import DuckDB, connect, dialect_of, draft, engine_of, version_of
+from .engines.duckdb import DuckDB, connect, dialect_of, engine_of
 from .engines.duckdb_reading import Database
 from .engines.postgres import UNVERSIONED, PostgreSQL, connect_postgres
 from .engines.postgres_connection import is_address

@@ -104,7 +104,7 @@ def _largest_decimal(type_: str) -> str:
     return f"{'9' * (width - scale) or '0'}.{'9' * scale}".removesuffix(".")
 
 
-# The first and the last day and time of each type that queries see; `_within_years` has the same of Arrow.
+# The first and the last day and time of each type that queries see; `_drop_other_years` has those of Arrow.
 _YEARS = {
     "DATE": ("0001-01-01", "9999-12-31"),
     **dict.fromkeys(
@@ -159,12 +159,12 @@ def check_facts(
 ) -> None:
     """Refuse, before anything is charged, what no query could be answered from."""
     if unit is not None and kinds[unit] not in KINDS:
-        raise _refused(table, unit, kinds[unit], "and cannot tell people apart")
+        raise _refusal(table, unit, kinds[unit], "and cannot tell people apart")
     for name, fact in schema:
         kind = kinds[name]
         fits = _category_kinds(fact) if isinstance(fact, Categories) else _FITS[type(fact)]
         if kind not in fits:
-            raise _refused(table, name, kind, f"and {_declared(fact)}")
+            raise _refusal(table, name, kind, f"and {_declaration_words(fact)}")
 
 
 def _category_kinds(fact: Categories) -> tuple[str, ...]:
@@ -173,14 +173,16 @@ def _category_kinds(fact: Categories) -> tuple[str, ...]:
     return KINDS
 
 
-def _declared(fact: Fact) -> str:
+def _declaration_words(fact: Fact) -> str:
+    """Say what a column is declared as, where its values are of another kind."""
     if isinstance(fact, Text) or (isinstance(fact, Categories) and isinstance(fact.values[0], str)):
         return "cannot be used in queries"
     words = {Bounds: "a number", Boolean: "true or false", Dates: "dates", Categories: "whole numbers"}
     return f"is declared as {words[type(fact)]}"
 
 
-def _refused(table: str, name: str, kind: str, why: str) -> InvalidInput:
+def _refusal(table: str, name: str, kind: str, why: str) -> InvalidInput:
+    """Return the error for a column whose values a query could not use."""
     way = _WAY_OUT.get(kind, "Declare what it is, or convert it.")
     return InvalidInput(
         f"column {name!r} of {table!r} holds {_WORDS[kind]}, {why}. Nothing was opened or charged. "
@@ -208,16 +210,16 @@ def converted_to(fact: Fact, kind: str) -> str | None:
 
 def check_names(table: str, names: Iterable[str]) -> None:
     """Check that names differ in more than letter case, of which queries take no notice."""
-    seen: dict[str, str] = {}
+    by_lower: dict[str, str] = {}
     for name in names:
         # Not by identity: two columns of exactly one name may share the very text.
-        if (other := seen.get(name.lower())) is not None:
+        if (other := by_lower.get(name.lower())) is not None:
             raise InvalidInput(
                 f"two columns of {table!r} are called {other!r} and {name!r}: queries could not tell "
                 f"them apart. Nothing was opened. "
                 f"Rename or drop one."
             )
-        seen[name.lower()] = name
+        by_lower[name.lower()] = name
 
 
 def held(table: pa.Table) -> pa.Table:
@@ -234,13 +236,15 @@ def held(table: pa.Table) -> pa.Table:
         if arrow_kind(field.type) not in KINDS:
             columns[field.name] = column
             continue
-        plain = _sound(_decoded(column))
-        to = _holdable(plain.type)
-        columns[field.name] = _short(_within_years(plain if to is None else _converted(plain, to)))
+        decoded = _drop_invalid(_decode(column))
+        to = _engine_type(decoded.type)
+        columns[field.name] = _drop_long_texts(
+            _drop_other_years(decoded if to is None else _convert(decoded, to))
+        )
     return table if not columns else pa.table(columns)
 
 
-def _short(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _drop_long_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return texts of at most `LONGEST_TEXT` bytes; longer ones are missing."""
     import pyarrow.compute as pc
 
@@ -252,7 +256,7 @@ def _short(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.less_equal(sizes, LONGEST_TEXT), column, pa.scalar(None, column.type))
 
 
-def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _decode(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a dictionary or of run ends.
 
     A dictionary is looked through entry by entry: one bad entry must not spoil others' rows.
@@ -267,28 +271,29 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     for chunk in column.chunks:
         indices = chunk.indices.cast(pa.int64(), safe=False)
         valid = pc.and_(pc.greater_equal(indices, 0), pc.less(indices, len(chunk.dictionary)))
-        chunks += _sound(chunk.dictionary).take(pc.if_else(valid, indices, None)).chunks
+        chunks += _drop_invalid(chunk.dictionary).take(pc.if_else(valid, indices, None)).chunks
     return pa.chunked_array(chunks, column.type.value_type)
 
 
-def _sound(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
+def _drop_invalid(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
     """Return a column whose every value is one of its type: bytes that are no text, or a decimal too long for
     its type, are missing."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
     # A day that is written with a time of day is a day all the same.
     if pa.types.is_date64(column.type):
         return column
-    return pa.chunked_array([part for chunk in chunks for part in _sound_parts(chunk)], column.type)
+    return pa.chunked_array([part for chunk in chunks for part in _split_valid(chunk)], column.type)
 
 
-def _sound_parts(chunk: pa.Array) -> list[pa.Array]:
+def _split_valid(chunk: pa.Array) -> list[pa.Array]:
+    """Return the parts of a chunk, halved until each is valid or one value, which is then missing."""
     try:
         chunk.validate(full=True)
     except pa.ArrowException:
         if len(chunk) <= 1:
             return [pa.nulls(len(chunk), chunk.type)]
         half = len(chunk) // 2
-        return [*_sound_parts(chunk.slice(0, half)), *_sound_parts(chunk.slice(half))]
+        return [*_split_valid(chunk.slice(0, half)), *_split_valid(chunk.slice(half))]
     return [chunk]
 
 
@@ -299,23 +304,25 @@ _A_DAY = {"s": 86_400, "ms": 86_400 * 10**3, "us": 86_400 * 10**6, "ns": 86_400 
 _NANOSECONDS = (1 << 63) - 86_400 * 10**9
 
 
-def _within_years(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _drop_other_years(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return days and times of the years 1 to 9999; others are missing."""
     type_ = column.type
     if pa.types.is_date32(type_):
-        return _between(column, pa.int32(), _FIRST_DAY, _LAST_DAY)
+        return _drop_outside(column, pa.int32(), _FIRST_DAY, _LAST_DAY)
     if not pa.types.is_timestamp(type_):
         return column
     if type_.unit == "ns":
         return (
-            _between(column, pa.int64(), -_NANOSECONDS, _NANOSECONDS) if type_.tz is None else _finite(column)
+            _drop_outside(column, pa.int64(), -_NANOSECONDS, _NANOSECONDS)
+            if type_.tz is None
+            else _drop_infinite(column)
         )
     # A day less at both ends where a zone may put it into the year before or after.
     day, margin = _A_DAY[type_.unit], 0 if type_.tz is None else 1
-    return _between(column, pa.int64(), (_FIRST_DAY + margin) * day, (_LAST_DAY + 1 - margin) * day - 1)
+    return _drop_outside(column, pa.int64(), (_FIRST_DAY + margin) * day, (_LAST_DAY + 1 - margin) * day - 1)
 
 
-def _finite(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _drop_infinite(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return nanoseconds with a zone, of which the engine keeps microseconds, without the two numbers that it
     takes for infinite."""
     import pyarrow.compute as pc
@@ -326,7 +333,8 @@ def _finite(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([chunk.view(column.type) for chunk in inside.chunks], column.type)
 
 
-def _between(column: pa.ChunkedArray, as_: pa.DataType, low: int, high: int) -> pa.ChunkedArray:
+def _drop_outside(column: pa.ChunkedArray, as_: pa.DataType, low: int, high: int) -> pa.ChunkedArray:
+    """Return the values whose numbers lie between two bounds; others are missing."""
     import pyarrow.compute as pc
 
     numbers = pa.chunked_array([chunk.view(as_) for chunk in column.chunks], as_)
@@ -337,19 +345,21 @@ def _between(column: pa.ChunkedArray, as_: pa.DataType, low: int, high: int) -> 
     return pa.chunked_array([chunk.view(column.type) for chunk in inside.chunks], column.type)
 
 
-def _converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
+def _convert(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
+    """Return a column as the type that the engine holds."""
     if pa.types.is_timestamp(column.type):
         # What is below a microsecond is cut off, as the engine does.
-        return _within_years(column).cast(to, safe=False)
+        return _drop_other_years(column).cast(to, safe=False)
     if pa.types.is_date64(column.type):
         as_times = pa.chunked_array(
             [chunk.view(pa.timestamp("ms")) for chunk in column.chunks], pa.timestamp("ms")
         )
-        return _within_years(as_times).cast(pa.date32(), safe=False)
+        return _drop_other_years(as_times).cast(pa.date32(), safe=False)
     return column.cast(to)
 
 
-def _holdable(type_: pa.DataType) -> pa.DataType | None:
+def _engine_type(type_: pa.DataType) -> pa.DataType | None:
+    """Return the type that the engine holds these values in, where it is another one."""
     is_ = pa.types
     if is_.is_null(type_) or is_.is_string_view(type_):
         return pa.large_string()

@@ -13,6 +13,9 @@ from .. import _require
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public
 from .source import Memory
 
+# Made-up rows are to try queries on: more would only fill the memory.
+_MOST_ROWS = 10**8
+
 
 def dummy(public: Public, rows: int = 100, seed: int = 0) -> Memory:
     """Draw `rows` made-up rows within the declared bounds and categories, under the same public facts.
@@ -22,14 +25,16 @@ def dummy(public: Public, rows: int = 100, seed: int = 0) -> Memory:
     'data'
     """
     _require.integer(rows=rows, at_least=1)
-    _require.integer(seed=seed)
+    _require.integer(seed=seed, at_least=0)
+    if rows > _MOST_ROWS:
+        raise _require.fail("rows", rows, f"at most {_MOST_ROWS:,}")
     random = np.random.default_rng(seed)
     columns = {name: _column(fact, rows, random) for name, fact in public.schema}
     unit = public.unit.column
     if unit is not None and unit not in columns:
         columns[unit] = pa.array(random.integers(0, max(1, rows // 3), rows))
-    shown = Public(**{**_fields(public), "size": None, "tables": ()})
-    return Memory(pa.table(columns), shown)
+    facts = Public(**{**_fields(public), "size": None, "tables": ()})
+    return Memory(pa.table(columns), facts)
 
 
 def _fields(public: Public) -> dict[str, Any]:

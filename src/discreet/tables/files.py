@@ -72,16 +72,16 @@ def several(data: Any) -> Files | None:
     if isinstance(data, list | tuple):
         if not data or not all(isinstance(part, str | Path) for part in data):
             return None
-        return _checked([Path(part) for part in data], "the list", list(data))
+        return _check_files([Path(part) for part in data], "the list", list(data))
     if not isinstance(data, str | Path) or "://" in str(data) or "::" in str(data):
         return None
     path = Path(data)
     if path.is_dir():
         inside = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
-        return _checked(sorted(p for p in inside if kind_of_file(p)), repr(str(data)), data)
+        return _check_files(sorted(p for p in inside if kind_of_file(p)), repr(str(data)), data)
     if not path.exists() and any(mark in str(data) for mark in _MARKS):
         matches = [Path(match) for match in glob.glob(str(data), recursive=True)]
-        return _checked(sorted(p for p in matches if p.is_file()), repr(str(data)), data)
+        return _check_files(sorted(p for p in matches if p.is_file()), repr(str(data)), data)
     return None
 
 
@@ -93,8 +93,8 @@ def stand_in(data: Any) -> Path | None:
     path = Path(data)
     if not any(mark in str(data) for mark in _MARKS) or path.exists():
         return path if path.name else path.resolve()
-    plain = [part for part in path.parts if not any(mark in part for mark in _MARKS)]
-    if path.parent != Path() and path.parent.name and len(plain) == len(path.parts) - 1:
+    folders = [part for part in path.parts if not any(mark in part for mark in _MARKS)]
+    if path.parent != Path() and path.parent.name and len(folders) == len(path.parts) - 1:
         return path.parent
     first = next(part for part in path.parts if any(mark in part for mark in _MARKS))
     begins = first[: min(first.index(mark) for mark in _MARKS if mark in first)].rstrip("-_. ")
@@ -107,22 +107,23 @@ def _hidden(path: Path) -> bool:
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
-def _checked(paths: Iterable[Path], what: str, meant: Any) -> Files:
-    listed = tuple(paths)
-    if not listed:
+def _check_files(paths: Iterable[Path], what: str, meant: Any) -> Files:
+    """Return the files of a table, which exist, differ, and are all Parquet or all CSV."""
+    files = tuple(paths)
+    if not files:
         raise InvalidInput(f"there is no Parquet or CSV file in {what}. Nothing was opened.")
-    if gone := [path for path in listed if not path.is_file()]:
+    if gone := [path for path in files if not path.is_file()]:
         raise InvalidInput(f"there is no file {str(gone[0])!r}. Nothing was opened.")
     # By what they are on the disk: links, hard ones too, are the same file.
-    stats = [path.stat() for path in listed]
-    if len({(stat.st_dev, stat.st_ino) for stat in stats}) < len(listed):
+    stats = [path.stat() for path in files]
+    if len({(stat.st_dev, stat.st_ino) for stat in stats}) < len(files):
         raise InvalidInput(
             f"a file is named twice in {what}: its rows would count twice. Nothing was opened."
         )
-    kinds = {kind_of_file(path) for path in listed}
+    kinds = {kind_of_file(path) for path in files}
     if kinds not in ({"parquet"}, {"csv"}):
         raise InvalidInput(
             f"the files of {what} are not all Parquet, nor all CSV. Nothing was opened. Give a pattern that "
             f"means one kind, such as 'visits/*.parquet'."
         )
-    return Files(listed, meant)
+    return Files(files, meant)

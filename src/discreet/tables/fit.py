@@ -18,6 +18,8 @@ from .files import kind_of_file, several
 _WORDS = ((0.0, "none"), (0.01, "under 1%"), (0.05, "1 to 5%"), (0.2, "5 to 20%"), (0.5, "20 to 50%"))
 # Limits on rows that the steward is shown shares for, beside the declared one.
 _LIMITS = (1, 5, 20, 100)
+# Parts of a date that people group by, from coarse to fine.
+_DATE_PARTS = ("year", "month")
 
 
 def coarse(count: int, total: int) -> str:
@@ -43,9 +45,9 @@ def fit_of(engine: DuckDB) -> tuple[dict[str, dict[str, str]], dict[str, str], d
             engine,
             f"SELECT COUNT(*) AS a, {', '.join(f'{p} AS c{i}' for i, p in enumerate(parts))} FROM {table}",
         )
-        total, *rest = counts
+        total, *misfits = counts
         columns[name] = dict(
-            zip(("missing", "unreadable", "outside"), (coarse(c, total) for c in rest), strict=True)
+            zip(("missing", "unreadable", "outside"), (coarse(c, total) for c in misfits), strict=True)
         )
     return columns, _people(engine, table), _groups(engine, table)
 
@@ -92,27 +94,43 @@ def _people(engine: DuckDB, table: str) -> dict[str, str]:
 
 
 def _groups(engine: DuckDB, table: str) -> dict[str, str]:
-    """Return, per column of categories or true and false, the share of people who have more of its values
-    than the declared limit on groups: `groups`, or `rows` where there is none."""
+    """Return the share of people who are in more groups than the declared limit (`groups`, or `rows` where
+    there is none): per column of categories or true and false by its values, and per column of dates by its
+    years and its months, which GROUP BY makes groups of as well."""
     unit = engine.public.unit
     limit = unit.groups or unit.rows
     if unit.column is None or limit is None:
         return {}
-    person, shares = quoted(unit.column), {}
+    shares = {}
     for name, fact in engine.public.schema:
-        if not isinstance(fact, Categories | Boolean) or name == unit.column:
+        if name == unit.column:
             continue
-        missing, unreadable, outside = _conditions(quoted(name), fact)
-        inner = (
-            f"SELECT COUNT(DISTINCT {_key(quoted(name), fact)}) "
-            f"FILTER (WHERE NOT ({missing} OR {unreadable} OR {outside})) AS n "
-            f"FROM {table} WHERE {person} IS NOT NULL GROUP BY {person}"
-        )
-        total, above = _row(
-            engine, f"SELECT COUNT(*) AS a, COUNT(*) FILTER (WHERE n > {limit}) AS b FROM ({inner}) AS one"
-        )
-        shares[name] = coarse(above, total)
+        for words, key, condition in _group_keys(name, fact):
+            inner = (
+                f"SELECT COUNT(DISTINCT {key}) FILTER (WHERE {condition}) AS n FROM {table} "
+                f"WHERE {quoted(unit.column)} IS NOT NULL GROUP BY {quoted(unit.column)}"
+            )
+            total, above = _row(
+                engine,
+                f"SELECT COUNT(*) AS a, COUNT(*) FILTER (WHERE n > {limit}) AS b FROM ({inner}) AS one",
+            )
+            shares[words] = coarse(above, total)
     return shares
+
+
+def _group_keys(name: str, fact: Fact) -> list[tuple[str, str, str]]:
+    """Return, for each usual GROUP BY over a column, what it is called, its key, and which rows have one."""
+    column = quoted(name)
+    missing, unreadable, outside = _conditions(column, fact)
+    if isinstance(fact, Dates):
+        # a day outside the bounds counts as the nearest of them
+        low, high = f"DATE {literal(fact.lower)}", f"DATE {literal(fact.upper)}"
+        day = f"LEAST(GREATEST(TRY_CAST({column} AS DATE), {low}), {high})"
+        present = f"NOT ({missing} OR {unreadable})"
+        return [(f"the {part}s of {name}", f"DATE_TRUNC('{part}', {day})", present) for part in _DATE_PARTS]
+    if isinstance(fact, Categories | Boolean):
+        return [(name, _key(column, fact), f"NOT ({missing} OR {unreadable} OR {outside})")]
+    return []
 
 
 def _key(column: str, fact: Categories | Boolean) -> str:
@@ -142,11 +160,11 @@ def _conditions(column: str, fact: Fact) -> tuple[str, str, str]:
     if isinstance(fact, Boolean):
         return missing, f"NOT ({missing}) AND TRY_CAST({column} AS BOOLEAN) IS NULL", "false"
     if isinstance(fact, Categories):
-        listed = ", ".join(str(v) if _numeric(fact) else literal(str(v)) for v in fact.values)
+        literals = ", ".join(str(v) if _numeric(fact) else literal(str(v)) for v in fact.values)
         return (
             missing,
             "false",
-            f"NOT ({missing}) AND COALESCE({_key(column, fact)} NOT IN ({listed}), true)",
+            f"NOT ({missing}) AND COALESCE({_key(column, fact)} NOT IN ({literals}), true)",
         )
     return missing, "false", "false"
 

@@ -35,7 +35,7 @@ def delimiter_of(path: Path) -> str | None:
     """
     if ".tsv" in path.suffixes:
         return None
-    with _opened(path) as file:
+    with _open_text(path) as file:
         header = file.readline()
     counts = {";": header.count(";"), "\t": header.count("\t"), "|": header.count("|")}
     best = max(counts, key=lambda mark: counts[mark])
@@ -46,32 +46,36 @@ def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
     """Return the kind of each column ("number", "date", "boolean" or "text"), and how numbers and dates are
     written."""
     mark = delimiter or ("\t" if ".tsv" in path.suffixes else ",")
-    with _opened(path) as file:
+    with _open_text(path) as file:
         rows = csv.reader(file, delimiter=mark)
         names = next(rows, [])
-        held = list(islice(rows, _LINES))
+        lines = list(islice(rows, _LINES))
     columns = {
-        name: [row[i].strip() for row in held if i < len(row) and row[i].strip()]
+        name: [row[i].strip() for row in lines if i < len(row) and row[i].strip()]
         for i, name in enumerate(names)
     }
     comma = _decimal_comma(columns.values())
-    written: list[str] = []
-    kinds = {name: _kind(values, _COMMA if comma else _POINT, written) for name, values in columns.items()}
+    date_formats: list[str] = []
+    kinds = {
+        name: _kind(values, _COMMA if comma else _POINT, date_formats) for name, values in columns.items()
+    }
     # in a fixed order: that of the draft must not tell which is more common
-    written.sort(key=_DATES.index)
-    plain = written in ([], [_DATES[0]])
+    date_formats.sort(key=_DATES.index)
+    is_iso = date_formats in ([], [_DATES[0]])
     thousands = (
         "." if comma and any("." in v for n, k in kinds.items() if k == "number" for v in columns[n]) else ""
     )
-    return kinds, Format(delimiter, "," if comma else ".", thousands, () if plain else tuple(written))
+    return kinds, Format(delimiter, "," if comma else ".", thousands, () if is_iso else tuple(date_formats))
 
 
-def _opened(path: Path) -> Any:
+def _open_text(path: Path) -> Any:
+    """Open a CSV file, perhaps compressed, as text."""
     opener: Any = gzip.open if path.suffix == ".gz" else open
     return opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
 
 
-def _mostly(hits: int, values: Sequence[str]) -> bool:
+def _is_mostly(hits: int, values: Sequence[str]) -> bool:
+    """Return whether all but a few of the values are hits."""
     return bool(values) and hits >= _SHARE * len(values)
 
 
@@ -79,28 +83,28 @@ def _decimal_comma(columns: Iterable[list[str]]) -> bool:
     """Return whether some column is made of numbers only if the comma is the decimal mark."""
     for values in columns:
         by_comma, by_point = (sum(bool(form.fullmatch(v)) for v in values) for form in (_COMMA, _POINT))
-        if _mostly(by_comma, values) and not _mostly(by_point, values):
+        if _is_mostly(by_comma, values) and not _is_mostly(by_point, values):
             return True
     return False
 
 
-def _kind(values: list[str], number: re.Pattern[str], written: list[str]) -> str:
+def _kind(values: list[str], number: re.Pattern[str], date_formats: list[str]) -> str:
     """Return the kind of a column. Formats of its dates are added to those that are known already."""
-    if _mostly(sum(bool(number.fullmatch(v)) for v in values), values):
+    if _is_mostly(sum(bool(number.fullmatch(v)) for v in values), values):
         return "number"
-    if _mostly(sum(v.lower() in ("true", "false") for v in values), values):
+    if _is_mostly(sum(v.lower() in ("true", "false") for v in values), values):
         return "boolean"
-    chosen: list[str] = []
-    rest = values
-    while rest and len(rest) > (1 - _SHARE) * len(values):
-        parsed = {form: [v for v in rest if _is_date(v, form)] for form in _DATES}
+    column_formats: list[str] = []
+    unread = values
+    while unread and len(unread) > (1 - _SHARE) * len(values):
+        parsed = {form: [v for v in unread if _is_date(v, form)] for form in _DATES}
         best = max(parsed, key=lambda form: len(parsed[form]))
         if not parsed[best]:
             return "text"
-        chosen.append(best)
-        rest = [v for v in rest if not _is_date(v, best)]
-    written += [form for form in chosen if form not in written]
-    return "date" if chosen else "text"
+        column_formats.append(best)
+        unread = [v for v in unread if not _is_date(v, best)]
+    date_formats += [form for form in column_formats if form not in date_formats]
+    return "date" if column_formats else "text"
 
 
 def _is_date(text: str, form: str) -> bool:

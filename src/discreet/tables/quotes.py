@@ -30,16 +30,16 @@ def multiline(file: IO[bytes], mark: str) -> bool | None:
     ends = np.array([ord(mark), ord("\n"), ord("\r")], np.uint8)
     count, before, spans = 0, ord("\n"), False
     for chunk, after in _chunks(file):
-        quotes = np.flatnonzero(chunk == _QUOTE)
+        positions = np.flatnonzero(chunk == _QUOTE)
         bordered = np.concatenate([[before], chunk, [after]]).astype(np.uint8)
-        opening = (count + np.arange(len(quotes))) % 2 == 0
-        outer = np.where(opening, bordered[quotes], bordered[quotes + 2])
+        opening = (count + np.arange(len(positions))) % 2 == 0
+        outer = np.where(opening, bordered[positions], bordered[positions + 2])
         if not (np.isin(outer, ends) | (outer == _QUOTE)).all():
             return None
-        if len(quotes) or count % 2:
+        if len(positions) or count % 2:
             lines = np.flatnonzero((chunk == ends[1]) | (chunk == ends[2]))
-            spans |= bool(((count + np.searchsorted(quotes, lines)) % 2).any())
-        count, before = count + len(quotes), int(chunk[-1])
+            spans |= bool(((count + np.searchsorted(positions, lines)) % 2).any())
+        count, before = count + len(positions), int(chunk[-1])
     return None if count % 2 else spans
 
 

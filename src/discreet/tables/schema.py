@@ -49,7 +49,7 @@ _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # type: (needed, allowed besi
 def load(text: str | Path) -> Public:
     """Return the public facts that a schema file (a path, or its text) declares."""
     if isinstance(text, Path):
-        text = text.read_text(encoding="utf-8")
+        text = _read(text)
     try:
         data = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
@@ -63,6 +63,19 @@ def load(text: str | Path) -> Public:
     return Public(schema=columns, unit=_unit(data), tables=tables, **facts)
 
 
+def _read(path: Path) -> str:
+    """Return the text of a schema file."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidInput(
+            f"the schema {str(path)!r} cannot be read: {error.strerror}. Nothing was opened. Give the "
+            f"path of a schema file."
+        ) from None
+    except UnicodeDecodeError:
+        raise InvalidInput(f"the schema {str(path)!r} is not a text in UTF-8. Nothing was opened.") from None
+
+
 def _place(text: str, message: str) -> str:
     """Return the line that a parser complains about and the section that it is in, with a blank before it."""
     match = re.search(r"at line (\d+)", message)
@@ -71,7 +84,7 @@ def _place(text: str, message: str) -> str:
         return ""
     number = int(match[1])
     line = lines[number - 1].partition("#")[0].strip()
-    sections = [section.strip() for section in lines[:number] if re.match(r"\s*\[.+\]", section)]
+    sections = [text.strip() for text in lines[:number] if re.match(r"\s*\[.+\]", text)]
     where = f" in {sections[-1].partition(' #')[0].rstrip()}" if sections else ""
     lacks = (
         " A value is missing behind '=': give one, or put '#' before the line." if line.endswith("=") else ""
@@ -146,8 +159,8 @@ def _unit(data: dict[str, Any]) -> Unit:
 
 def _related(name: str, body: Any) -> Related:
     _check_entries(f"[tables.{name}]", body, {"data", "private", "unit", "key", "columns"})
-    rest = {key: body[key] for key in ("private", "unit", "key") if key in body}
-    return Related(name=name, schema=_columns(_section(body, "columns")), **rest)
+    options = {key: body[key] for key in ("private", "unit", "key") if key in body}
+    return Related(name=name, schema=_columns(_section(body, "columns")), **options)
 
 
 def _columns(section: dict[str, Any]) -> tuple[tuple[str, Fact], ...]:
@@ -327,15 +340,18 @@ def drafted(
         f"# column =             # one of: {', '.join(columns)}",
         "# rows =",
         "# groups =",
-        *_written(written),
+        *_format_lines(written),
         *_column_questions("columns", columns),
     ]
-    for name, (data, own) in (related or {}).items():
-        lines += [*_other(name, data, own), *_column_questions(f"tables.{_key(name)}.columns", own)]
+    for name, (data, kinds_of_table) in (related or {}).items():
+        lines += [
+            *_other(name, data, kinds_of_table),
+            *_column_questions(f"tables.{_key(name)}.columns", kinds_of_table),
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _written(format: Format | None) -> list[str]:
+def _format_lines(format: Format | None) -> list[str]:
     """Return how a CSV file is written; nothing for others. What is not known is a comment."""
     if format is None:
         return []
@@ -403,14 +419,14 @@ def _column_questions(section: str, columns: dict[str, str]) -> list[str]:
         if why is not None:
             lines += ["", f"# {_text(name)} {why}"]
             continue
-        kept = {"integer": "number"}.get(kind, kind if kind in _QUESTIONS else "text")
-        question, body = _QUESTIONS[kept]
-        kept = "text" if kept == "any" else kept
+        question_kind = {"integer": "number"}.get(kind, kind if kind in _QUESTIONS else "text")
+        question, body = _QUESTIONS[question_kind]
+        question_kind = "text" if question_kind == "any" else question_kind
         lines += [
             "",
-            f"# {question}{_example(name) if kept in ('number', 'text') else ''}",
+            f"# {question}{_example(name) if question_kind in ('number', 'text') else ''}",
             f"# [{section}.{_key(name)}]",
-            f'# type = "{kept}"',
+            f'# type = "{question_kind}"',
             *(f"# {line}" for line in body),
         ]
     return lines

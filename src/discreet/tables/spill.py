@@ -1,5 +1,5 @@
-"""Where an engine puts what does not fit into memory: a private folder, gone with the engine, and after a
-crash with the next start.
+"""Private folders in the temporary directory: for what does not fit into an engine's memory, for ledgers of
+trial sessions, for files on their way. Each is gone with its owner, and after a crash with the next start.
 
 Each folder holds a file that its owner keeps locked. A folder of this user whose lock can be taken belongs to
 nobody any more.
@@ -20,18 +20,19 @@ try:
 except ImportError:  # pragma: no cover  (Windows)
     fcntl = None  # type: ignore[assignment]
 
-PREFIX = "discreet-spill-"
+PREFIX, TRIAL_PREFIX, FILES_PREFIX = "discreet-spill-", "discreet-trial-", "discreet-files-"
 _LOCK = "in-use"
 # seconds after which a folder without a lock, of an earlier version or half made, is taken for left
 _GRACE = 24 * 3600.0
 
 
-class Spill:
-    """A private folder (mode 0700) for as long as this process needs it."""
+class PrivateFolder:
+    """A private folder (mode 0700) for as long as this process needs it. Folders of the same prefix that
+    crashed processes left are removed first."""
 
-    def __init__(self) -> None:
-        sweep()
-        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+    def __init__(self, prefix: str) -> None:
+        sweep(prefix)
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
         self._pid = os.getpid()
         self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         if fcntl is not None:
@@ -44,16 +45,30 @@ class Spill:
             with suppress(OSError):
                 os.close(self._lock)
 
+    def __enter__(self) -> Path:
+        return self.path
 
-def sweep() -> list[Path]:
+    def __exit__(self, *error: object) -> None:
+        self.remove()
+
+
+class Spill(PrivateFolder):
+    """A private folder for what does not fit into an engine's memory."""
+
+    def __init__(self) -> None:
+        super().__init__(PREFIX)
+
+
+def sweep(prefix: str = PREFIX) -> list[Path]:
     """Remove what crashed processes of this user have left, and say which."""
-    left = [path for path in Path(tempfile.gettempdir()).glob(PREFIX + "*") if _left(path)]
-    for path in left:
+    leftovers = [path for path in Path(tempfile.gettempdir()).glob(prefix + "*") if _is_left(path)]
+    for path in leftovers:
         shutil.rmtree(path, ignore_errors=True)
-    return left
+    return leftovers
 
 
-def _left(path: Path) -> bool:
+def _is_left(path: Path) -> bool:
+    """Return whether a folder of this user belongs to no running process."""
     try:
         facts = path.lstat()
         if fcntl is None or not stat.S_ISDIR(facts.st_mode) or facts.st_uid != os.geteuid():

@@ -22,7 +22,7 @@ _FUNCTIONS = {"upper", "lower", "trim", "replace", "strftime", "dayname", "month
 _LOCK = threading.Lock()
 
 
-def engine_values(function: str, values: Sequence[str | date | None], *rest: str) -> tuple[Any, ...]:
+def engine_values(function: str, values: Sequence[str | date | None], *arguments: str) -> tuple[Any, ...]:
     """Return the results of one of the engine's functions of text or dates, value by value.
 
     >>> engine_values("upper", ("Straße", "ǆ"))
@@ -30,25 +30,26 @@ def engine_values(function: str, values: Sequence[str | date | None], *rest: str
     """
     if function not in _FUNCTIONS:
         raise InvalidInput(f"{function!r} is not a function of public texts; these are {sorted(_FUNCTIONS)}.")
-    return _computed(function, tuple(values), rest)
+    return _compute(function, tuple(values), arguments)
 
 
 @lru_cache(maxsize=256)
-def _computed(function: str, values: tuple[Any, ...], rest: tuple[str, ...]) -> tuple[Any, ...]:
+def _compute(function: str, values: tuple[Any, ...], arguments: tuple[str, ...]) -> tuple[Any, ...]:
+    """Return what the embedded engine makes of each value."""
     import duckdb
 
     days = any(isinstance(value, date) for value in values)
     listed = pa.table({"v": pa.array(values, pa.date32() if days else pa.string())})
-    marks = "".join(", ?" for _ in rest)
+    marks = "".join(", ?" for _ in arguments)
     with _LOCK:
         cursor = _database().cursor()
         cursor.register("listed", listed)
         try:
-            query = f"SELECT {function}(v{marks}) AS r FROM listed"
-            result = cursor.sql(query, params=list(rest)).to_arrow_table()
+            sql = f"SELECT {function}(v{marks}) AS r FROM listed"
+            result = cursor.sql(sql, params=list(arguments)).to_arrow_table()
         except duckdb.Error:
             raise InvalidInput(
-                f"{function} cannot be computed with {list(rest)!r}. Nothing was read or charged."
+                f"{function} cannot be computed with {list(arguments)!r}. Nothing was read or charged."
             ) from None
     return tuple(result.column("r").to_pylist())
 

@@ -138,6 +138,14 @@ COMMANDS: dict[str, tuple[str, str, str]] = {
 class LazyGroup(TyperGroup):
     """Lists commands from a table, and imports one when it is called."""
 
+    def get_params(self, ctx: Any) -> list[Any]:
+        """Return the options of `discreet` itself; a flag's help shows no type, as it wants no value."""
+        options = super().get_params(ctx)
+        for option in options:
+            if getattr(option, "is_flag", False):
+                option.metavar = ""
+        return options
+
     def list_commands(self, ctx: Any) -> list[str]:
         return list(COMMANDS)
 

@@ -57,6 +57,8 @@ def check(data: str = DATA, schema: Path = SCHEMA, ledger: Path = LEDGER, as_jso
     unit = public.unit
     for name, share in groups.items():
         console.print(Text(f"people in more than {_limit(unit)} of {name}: {share}"), soft_wrap=True)
+    if warning := _cut_groups(unit, groups):
+        console.print(Text(warning, style="yellow"), soft_wrap=True)
     if people:
         console.print(
             Text(
@@ -91,6 +93,19 @@ def _hints(
             "blanks at either end make another text."
         )
     return hints
+
+
+def _cut_groups(unit: Unit, groups: dict[str, str]) -> str:
+    """Warn of GROUP BYs that leave people out of groups where they belong; empty where there is none."""
+    cut = [name for name, share in groups.items() if share != "none"]
+    if not cut:
+        return ""
+    number = unit.groups or unit.rows
+    return (
+        f"GROUP BY over {', '.join(cut)} counts a person in {number} of their groups and leaves them out of "
+        f"the others: counts come out too low. Declare more groups, at the price of more noise, or ask with "
+        f"groups=..."
+    )
 
 
 def _limit(unit: Unit) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -91,9 +91,12 @@ def _web() -> Any:
 def _demo(options: dict[str, Any]) -> Any:
     """Make the demonstration, and show its tokens, and where they are entered."""
     _web()
+    from ...tables.spill import PrivateFolder
     from ..web.demo import TABLE, demo_settings
 
-    settings = demo_settings(Path(tempfile.mkdtemp(prefix="discreet-demo-")), options)
+    folder = PrivateFolder("discreet-demo-")
+    atexit.register(folder.remove)
+    settings = demo_settings(folder.path, options)
     for name, role, token in settings.demo_tokens:
         typer.echo(f"{role} {name}: {token}")
     typer.echo("Log in with one of these tokens in the browser, or use it in Python: dp.connect(url, token).")

@@ -136,8 +136,8 @@ async def release(request: Request, name: DatasetName, number: Number, person: A
 
 async def stored(request: Request, name: str, person: Person, **options: Any) -> dict[str, Any]:
     """Return stored releases whose time has come."""
-    desk, held = desk_of(request), granted(request, name, person)
-    return await desk.look("releases", person, held, horizon=desk.horizon(person, held), **options)
+    desk, dataset = desk_of(request), granted(request, name, person)
+    return await desk.look("releases", person, dataset, horizon=desk.horizon(person, dataset), **options)
 
 
 @router.get("/datasets/{name}/ledger")
@@ -166,9 +166,9 @@ async def submit(request: Request, name: DatasetName, body: bodies.JobBody, pers
         "ask": body.ask,
         "synthesize": body.synthesize,
     }
-    chosen = [(verb, work) for verb, work in works.items() if work is not None]
+    requested = [(verb, work) for verb, work in works.items() if work is not None]
     desk = desk_of(request)
-    if len(chosen) != 1:
+    if len(requested) != 1:
         raise HTTPError(
             "InvalidInput", "a job is one of fit, query, workload, ask and synthesize. Nothing was charged."
         )
@@ -177,23 +177,23 @@ async def submit(request: Request, name: DatasetName, body: bodies.JobBody, pers
             "InvalidInput",
             f"a job takes at most {desk.settings.job_seconds:g} seconds here. Nothing was charged.",
         )
-    (verb, work), held = chosen[0], granted(request, name, person)
-    return {"id": desk.submit(verb, person, held, body.seconds, options_of(work))}
+    (verb, work), dataset = requested[0], granted(request, name, person)
+    return {"id": desk.submit(verb, person, dataset, body.seconds, options_of(work))}
 
 
 @router.get("/jobs")
 async def jobs(request: Request, person: Asker) -> dict[str, Any]:
     """List your jobs."""
     granted_to = {dataset.name for dataset in store_of(request).datasets(person)}
-    listed = [job for job in store_of(request).jobs(person.name) if job["dataset"] in granted_to]
-    return {"jobs": [job_json(job) for job in listed]}
+    rows = [job for job in store_of(request).jobs(person.name) if job["dataset"] in granted_to]
+    return {"jobs": [job_json(job) for job in rows]}
 
 
 @router.get("/jobs/{job}")
 async def job(request: Request, job: JobId, person: Asker) -> dict[str, Any]:
     """Say how a job stands: public facts only, and its result when its time has come."""
-    listed = own_job(request, job, person)
-    return job_json(listed) | {"result": listed["result"]}
+    rows = own_job(request, job, person)
+    return job_json(rows) | {"result": rows["result"]}
 
 
 @router.delete("/jobs/{job}")
@@ -205,10 +205,10 @@ async def cancel(request: Request, job: JobId, person: Asker) -> dict[str, Any]:
 
 def own_job(request: Request, job: str, person: Person) -> dict[str, Any]:
     """Return a job of this person, on a dataset that is still granted to them."""
-    listed = store_of(request).jobs(person.name, job)
-    if not listed or store_of(request).dataset(listed[0]["dataset"], person) is None:
+    rows = store_of(request).jobs(person.name, job)
+    if not rows or store_of(request).dataset(rows[0]["dataset"], person) is None:
         raise HTTPError("NotFound", "there is no such job of yours.")
-    return listed[0]
+    return rows[0]
 
 
 def job_json(job: dict[str, Any]) -> dict[str, Any]:

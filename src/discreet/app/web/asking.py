@@ -41,10 +41,10 @@ def open_table(desk: Desk, request: Request) -> Result:
 def describe(desk: Desk, request: Request) -> Result:
     """Return what is public about a dataset, and the account of who asks."""
     session, _ = session_of(desk, request)
-    own = session.curator.policy.of(request["analyst"]) is not None
+    has_own_budget = session.curator.policy.of(request["analyst"]) is not None
     return {
         "public": _registry.to_json(session.public),
-        "own_budget": own,
+        "own_budget": has_own_budget,
         "account": account_json(session),
     }
 
@@ -67,11 +67,11 @@ def preview(desk: Desk, request: Request) -> Result:
                 "budget": requests.cost_json(cost)}  # fmt: skip
     text = options.pop("sql", None)
     questions, in_odds = options.pop("queries", None), options.pop("in_odds", False)
-    asked = session.preview(text if questions is None else questions, **numbers(options))
-    facts = requests.preview_json(asked)
+    query_preview = session.preview(text if questions is None else questions, **numbers(options))
+    facts = requests.preview_json(query_preview)
     if in_odds:
         # for the console: it takes an accountant's time where noise is Gaussian
-        facts["odds"] = odds(asked.query.event, float(facts.get("delta") or 0.0))
+        facts["odds"] = odds(query_preview.query.event, float(facts.get("delta") or 0.0))
     return facts
 
 
@@ -80,7 +80,7 @@ def sql(desk: Desk, request: Request) -> Result:
     session, options = session_of(desk, request)
     text, fresh = options.pop("sql"), bool(options.pop("fresh", False))
     options = numbers(options)
-    _few_enough(desk, session.preview(text, **options))
+    _check_group_count(desk, session.preview(text, **options))
     answer = session.sql(text, fresh=fresh, **options)
     return requests.answer_json(answer, options.get("confidence", 0.95), session)
 
@@ -92,9 +92,9 @@ def workload(desk: Desk, request: Request) -> Result:
     return {"answers": [requests.answer_json(answer, 0.95, session) for answer in answers]}
 
 
-def _few_enough(desk: Desk, asked: Any) -> None:
+def _check_group_count(desk: Desk, query_preview: Any) -> None:
     """Refuse an answer with more declared groups than may be sent, before it is charged."""
-    groups = getattr(asked.query, "groups", None)
+    groups = getattr(query_preview.query, "groups", None)
     if groups is not None and groups > desk.rows:
         raise InvalidInput(
             f"the answer would have {groups:,} groups, and this server sends at most {desk.rows:,} rows. "
@@ -122,9 +122,9 @@ def start(desk: Desk, request: Request) -> Result:
 def watch(desk: Desk, request: Request) -> Result:
     """Pay for a sparse vector over counts."""
     session, options = session_of(desk, request)
-    opened = session.watch(options.pop("threshold"), **numbers(options))
-    number = shown_number(desk, request, opened.number)
-    return {"number": number, "mechanism": _registry.to_json(opened.live.mechanism)}
+    threshold_watch = session.watch(options.pop("threshold"), **numbers(options))
+    number = shown_number(desk, request, threshold_watch.number)
+    return {"number": number, "mechanism": _registry.to_json(threshold_watch.live.mechanism)}
 
 
 def answer(desk: Desk, request: Request) -> Result:

@@ -32,21 +32,21 @@ def cookie_name(settings: Settings) -> str:
 
 
 class Rates:
-    """A token bucket for each of at most `most` keys."""
+    """A token bucket for each of at most `capacity` keys."""
 
-    def __init__(self, rate: float, burst: float, most: int = 10_000) -> None:
-        self.rate, self.burst, self.most = rate, burst, most
+    def __init__(self, rate: float, burst: float, capacity: int = 10_000) -> None:
+        self.rate, self.burst, self.capacity = rate, burst, capacity
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, key: str) -> bool:
         """Take one from the bucket; whether there was one."""
         now = time.monotonic()
-        left, then = self._buckets.pop(key, (self.burst, now))
-        left = min(self.burst, left + (now - then) * self.rate)
-        self._buckets[key] = (left - 1 if left >= 1 else left, now)
-        if len(self._buckets) > self.most:
+        tokens, then = self._buckets.pop(key, (self.burst, now))
+        tokens = min(self.burst, tokens + (now - then) * self.rate)
+        self._buckets[key] = (tokens - 1 if tokens >= 1 else tokens, now)
+        if len(self._buckets) > self.capacity:
             self._buckets.popitem(last=False)
-        return left >= 1
+        return tokens >= 1
 
 
 class Gate:

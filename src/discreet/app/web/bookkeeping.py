@@ -27,30 +27,32 @@ def ledger(desk: Desk, request: Request) -> Result:
     last = options["last"]
     if request["role"] == "analyst":
         session = desk.session(request["dataset"], request["analyst"])
-        shown = entries.own_entries(session.ledger, request["analyst"])
+        visible_entries = entries.own_entries(session.ledger, request["analyst"])
         # what points to a charge says when its work was done: an analyst sees the charges alone
-        charges = [e for e in shown if e.kind in (books.SPENDING, books.SERVED)]
+        charges = [e for e in visible_entries if e.kind in (books.SPENDING, books.SERVED)]
         delta = session.budget.delta
-        own = desk.numbers(request["dataset"], request["analyst"])
-        return {"entries": [_analyst_line(e, delta, own) for e in charges[-last:]]}
-    opened = desk.session(request["dataset"], STEWARD).ledger
-    delta = books.policy_of(opened).budget.delta
-    listed = list(opened.entries(after=max(0, opened.anchor.seq - last)))
-    lines = [e.to_json() | {"what": entries.what(e), "price": entries.price(e.body, delta)} for e in listed]
-    return {"entries": lines, "anchor": str(opened.anchor)}
+        own_numbers = desk.numbers(request["dataset"], request["analyst"])
+        return {"entries": [_analyst_line(e, delta, own_numbers) for e in charges[-last:]]}
+    books_ledger = desk.session(request["dataset"], STEWARD).ledger
+    delta = books.policy_of(books_ledger).budget.delta
+    last_entries = list(books_ledger.entries(after=max(0, books_ledger.anchor.seq - last)))
+    lines = [
+        e.to_json() | {"what": entries.what(e), "price": entries.price(e.body, delta)} for e in last_entries
+    ]
+    return {"entries": lines, "anchor": str(books_ledger.anchor)}
 
 
-def _analyst_line(entry: Any, delta: float, own: Numbers) -> Result:
+def _analyst_line(entry: Any, delta: float, own_numbers: Numbers) -> Result:
     """Return a charge as its analyst sees it: under their own number, and without what points to others."""
     facts = entries.without_totals(entry)
     body = {k: v for k, v in facts["body"].items() if k not in ("own", "release")}
-    said = "served from the store" if entry.kind == books.SERVED else entries.what(entry)
+    description = "served from the store" if entry.kind == books.SERVED else entries.what(entry)
     text = entry.body.get("text")
     return facts | {
         "body": body,
-        "seq": own.shown(entry.seq),
+        "seq": own_numbers.shown(entry.seq),
         "time": entry.time[:16] + "Z",
-        "what": f"{said}: {text}" if entry.kind == books.SERVED and text else said,
+        "what": f"{description}: {text}" if entry.kind == books.SERVED and text else description,
         "price": entries.price(entry.body, delta),
     }
 
@@ -69,7 +71,7 @@ def spending(desk: Desk, request: Request) -> Result:
     points = []
     for entry in session.ledger.entries(kind=books.SPENDING):
         event = entry.body.get("event")
-        alone = None if event is None else _alone(_registry.from_json(event), delta)
+        alone = None if event is None else _epsilon_alone(_registry.from_json(event), delta)
         points.append({"time": entry.time, "analyst": entry.body.get("analyst"), "epsilon": alone})
     people = []
     for owned in books.owners(session.ledger):
@@ -79,12 +81,14 @@ def spending(desk: Desk, request: Request) -> Result:
     return {"charges": points, "accounts": people}
 
 
-def _alone(event: Any, delta: float) -> float | None:
+def _epsilon_alone(event: Any, delta: float) -> float | None:
+    """Return the epsilon of an event by itself, at delta 0 or at the policy's; None where neither is
+    finite."""
     from ... import accounting as acc
 
-    for at in (0.0, delta):
+    for candidate in (0.0, delta):
         try:
-            epsilon = acc.epsilon(event, delta=at)
+            epsilon = acc.epsilon(event, delta=candidate)
         except Unsupported:
             continue
         if math.isfinite(epsilon):
@@ -102,10 +106,12 @@ def visible_releases(desk: Desk, request: Request) -> list[tuple[int, Any, Any]]
     What was served to an analyst is shown as they asked it: who asked first, when and in which words is
     not theirs to know. Its number is that of their own charge, or of its being served.
     """
-    return sorted(_visible(desk, request), key=lambda one: one[0])
+    return sorted(_iterate_visible(desk, request), key=lambda release: release[0])
 
 
-def _visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, Any]]:
+def _iterate_visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, Any]]:
+    """Yield the number, the release and the charge of every release whose time has come and that who asks
+    may see."""
     session = desk.session(request["dataset"], request["analyst"])
     analyst, mine = request["analyst"], request["role"] == "analyst"
     horizon = datetime.fromtimestamp(request["options"]["horizon"], UTC)
@@ -122,32 +128,32 @@ def _visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, Any]]:
             served.setdefault(entry.body["release"], entry)
     for number, entry in stored.items():
         charge = charges[entry.body["charge"]]
-        own = entry.body["analyst"] == analyst
-        early = own and datetime.fromisoformat(charge.time) > horizon
+        is_own = entry.body["analyst"] == analyst
+        early = is_own and datetime.fromisoformat(charge.time) > horizon
         if not mine:
             yield number, entry, charge
-        elif own and not early:
+        elif is_own and not early:
             yield shown_as.shown(charge.seq), entry, charge
-        elif not own and number in served:
-            asked = served[number]
-            value = _reworded(entry.body["value"], asked.body.get("text") or "")
-            shown = {"analyst": analyst, "text": asked.body.get("text")}
+        elif not is_own and number in served:
+            own_charge = served[number]
+            value = _with_text(entry.body["value"], own_charge.body.get("text") or "")
+            body = {"analyst": analyst, "text": own_charge.body.get("text")}
             yield (
-                shown_as.shown(asked.seq),
+                shown_as.shown(own_charge.seq),
                 replace(entry, body=entry.body | {"analyst": analyst, "value": value}),
-                replace(charge, time=asked.time, body=charge.body | shown),
+                replace(charge, time=own_charge.time, body=charge.body | body),
             )
 
 
-def _reworded(value: Any, text: str) -> Any:
+def _with_text(value: Any, text: str) -> Any:
     """Return a stored value whose answers to SQL say another text of the same question."""
     if isinstance(value, list):
-        return [_reworded(item, text) for item in value]
+        return [_with_text(item, text) for item in value]
     if not isinstance(value, dict):
         return value
     if value.get("type") == _registry.tag_of(Answer):
         return value | {"sql": text}
-    return {name: _reworded(item, text) for name, item in value.items()}
+    return {name: _with_text(item, text) for name, item in value.items()}
 
 
 def releases(desk: Desk, request: Request) -> Result:
@@ -155,11 +161,11 @@ def releases(desk: Desk, request: Request) -> Result:
     number, last = request["options"].get("number"), request["options"]["last"]
     delta = desk.session(request["dataset"], request["analyst"]).budget.delta
     if number is None:
-        shown = visible_releases(desk, request)[-last:]
-        return {"releases": [_release_line(*one, delta, whole=False) for one in shown]}
-    for one in visible_releases(desk, request):
-        if one[0] == number:
-            return _release_line(*one, delta, whole=True)
+        latest = visible_releases(desk, request)[-last:]
+        return {"releases": [_release_line(*release, delta, whole=False) for release in latest]}
+    for release in visible_releases(desk, request):
+        if release[0] == number:
+            return _release_line(*release, delta, whole=True)
     raise InvalidInput(f"no stored release of yours has the number {number}.")
 
 
@@ -178,8 +184,8 @@ def _release_line(number: int, entry: Any, charge: Any, delta: float, *, whole: 
 def _kind(value: Any) -> str:
     """Return what a stored value is: a table, a synthetic copy, or something else."""
     items = value.get("tuple") if isinstance(value, dict) else None
-    one = items[0] if isinstance(items, list) and len(items) == 1 else value
-    tag = one.get("type") if isinstance(one, dict) else None
+    item = items[0] if isinstance(items, list) and len(items) == 1 else value
+    tag = item.get("type") if isinstance(item, dict) else None
     # by its tag: the room of synthetic copies is loaded where one is made or drawn
     return {_registry.tag_of(Answer): "table", "synthetic.Fitted": "copy"}.get(str(tag), "value")
 
@@ -203,7 +209,8 @@ def policy(desk: Desk, request: Request) -> Result:
         per = curator.policy.budget.per
         budget_ = Budget(**numbers(facts["budget"]), per=per)
         analysts = tuple(
-            (name, None if own is None else Budget(**numbers(own))) for name, own in facts["analysts"].items()
+            (name, None if budget is None else Budget(**numbers(budget)))
+            for name, budget in facts["analysts"].items()
         )
         changed = Policy(budget=budget_, analysts=analysts)
         if changed != curator.policy:

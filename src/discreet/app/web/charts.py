@@ -19,11 +19,11 @@ def _number(value: float, error: float | None = None) -> str:
     return figure(value, error if error else abs(value) / 10 or None)
 
 
-def _margins(labels: Sequence[str], said: Sequence[str]) -> tuple[float, float, float]:
+def _margins(labels: Sequence[str], captions: Sequence[str]) -> tuple[float, float, float]:
     """Return where bars begin, how much room they have, and where the numbers end: as the texts need it."""
-    left = 14 + _LETTER * max(min(len(label), _LONGEST) for label in labels)
-    right = 14 + _LETTER * max(map(len, said))
-    return left, max(60.0, _WIDTH - left - right), _WIDTH - 4
+    left_margin = 14 + _LETTER * max(min(len(label), _LONGEST) for label in labels)
+    right = 14 + _LETTER * max(map(len, captions))
+    return left_margin, max(60.0, _WIDTH - left_margin - right), _WIDTH - 4
 
 
 def _svg(title: str, tall: float, parts: Sequence[str]) -> str:
@@ -34,8 +34,8 @@ def _svg(title: str, tall: float, parts: Sequence[str]) -> str:
     )
 
 
-def _text(x: float, y: float, said: str, kind: str = "", end: bool = True) -> str:
-    short = said if len(said) <= _LONGEST or kind == "value" else said[: _LONGEST - 1] + "…"
+def _text(x: float, y: float, content: str, kind: str = "", end: bool = True) -> str:
+    short = content if len(content) <= _LONGEST or kind == "value" else content[: _LONGEST - 1] + "…"
     anchor = ' text-anchor="end"' if end else ""
     mark = f' class="{kind}"' if kind else ""
     return f'<text{mark} x="{x:g}" y="{y:.1f}"{anchor}>{escape(short)}</text>'
@@ -57,29 +57,29 @@ def bars(labels: Sequence[str], heights: Sequence[float | None], ends: Sequence[
     if not spans:
         return ""
     low, high = min(0.0, *(start for start, _ in spans)), max(0.0, *(end for _, end in spans))
-    said = ["" if h is None else _said(h, e) for _, h, e in rows]
-    left, room, edge = _margins([label for label, _, _ in rows], said)
+    captions = ["" if h is None else _caption(h, e) for _, h, e in rows]
+    left_margin, room, edge = _margins([label for label, _, _ in rows], captions)
     scale = room / ((high - low) or 1.0)
     parts = []
     for i, (label, height, interval) in enumerate(rows):
         top = 8 + i * _BAR
         middle = top + _BAR / 2 - 4
-        parts.append(_text(left - 8, middle + 4, label))
+        parts.append(_text(left_margin - 8, middle + 4, label))
         if height is None or ((height, height) if interval is None else interval) not in spans:
             continue
-        start, end = sorted((left + scale * (0.0 - low), left + scale * (height - low)))
+        start, end = sorted((left_margin + scale * (0.0 - low), left_margin + scale * (height - low)))
         wide, thick = max(end - start, 0.5), _BAR - 8
         parts.append(
             f'<rect class="bar" x="{start:.1f}" y="{top:.1f}" width="{wide:.1f}" height="{thick:.1f}"/>'
         )
         if interval is not None:
-            start, end = (left + scale * (at - low) for at in interval)
+            start, end = (left_margin + scale * (bound - low) for bound in interval)
             parts.append(_whisker(start, end, middle))
-        parts.append(_text(edge, middle + 4, said[i], "value"))
+        parts.append(_text(edge, middle + 4, captions[i], "value"))
     return _svg(title, 16 + len(rows) * _BAR, parts)
 
 
-def _said(height: float, interval: Ends) -> str:
+def _caption(height: float, interval: Ends) -> str:
     """Return a number with its error, or with the ends of an interval that is longer on one side."""
     if interval is None:
         return _number(height)
@@ -95,20 +95,24 @@ def expected(names: Sequence[str], errors: Sequence[float | None], confidence: f
     if not pairs:
         return ""
     widest = max(error for _, error in pairs) or 1.0
-    left, room, edge = _margins([name for name, _ in pairs], [f"± {_number(error)}" for _, error in pairs])
-    center = left + room / 2
+    left_margin, room, edge = _margins(
+        [name for name, _ in pairs], [f"± {_number(error)}" for _, error in pairs]
+    )
+    center = left_margin + room / 2
     parts = []
     for i, (name, error) in enumerate(pairs):
         middle = 20 + i * _BAR
         half = room / 2 * error / widest
         parts += [
-            _text(left - 8, middle + 4, name),
+            _text(left_margin - 8, middle + 4, name),
             f'<circle class="center" cx="{center:g}" cy="{middle:g}" r="4"/>',
             _whisker(center - half, center + half, middle),
             _text(edge, middle + 4, f"± {_number(error)}", "value"),
         ]
-    said = "; ".join(f"{name} plus or minus {_number(error)}" for name, error in pairs)
-    return _svg(f"Expected error with {confidence:.0%} confidence: {said}", 16 + len(pairs) * _BAR, parts)
+    description = "; ".join(f"{name} plus or minus {_number(error)}" for name, error in pairs)
+    return _svg(
+        f"Expected error with {confidence:.0%} confidence: {description}", 16 + len(pairs) * _BAR, parts
+    )
 
 
 def steps(points: Sequence[tuple[datetime, float]], until: datetime, limit: float, title: str) -> str:

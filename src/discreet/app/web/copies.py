@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import base64
 import io
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -20,6 +18,7 @@ from ...curator import values
 from ...query.plain import plain_select
 from ...synthetic import Fitted, SyntheticAnswer, SyntheticCopy
 from ...tables.engines.duckdb import connect
+from ...tables.spill import FILES_PREFIX, PrivateFolder
 from .. import requests
 from .bookkeeping import visible_releases
 from .formats import harmless
@@ -36,10 +35,10 @@ _FAR = 4e9
 
 def _terms(options: Options) -> Options:
     """Return the options of `Session.synthesize` from JSON."""
-    plain = {name: options.pop(name, None) for name in ("bins", "missing", "options")}
+    simple_options = {name: options.pop(name, None) for name in ("bins", "missing", "options")}
     columns, constraints = options.pop("columns", None), options.pop("constraints", None) or ()
-    kept = {name: value for name, value in plain.items() if value}
-    return numbers(options) | kept | {"columns": columns, "constraints": tuple(constraints)}
+    synthesis_options = {name: value for name, value in simple_options.items() if value}
+    return numbers(options) | synthesis_options | {"columns": columns, "constraints": tuple(constraints)}
 
 
 def preview_copy(desk: Desk, request: Request) -> Result:
@@ -70,22 +69,22 @@ def synthesize(desk: Desk, request: Request) -> Result:
     session, options = session_of(desk, request)
     options.pop("rows", None), options.pop("seed", None)
     copy = session.synthesize(None, **_terms(options))
-    number = _made_number(desk, request, values.encode(copy.fitted))
+    number = _copy_number(desk, request, values.encode(copy.fitted))
     return {"number": number, "method": copy.fitted.method, "columns": list(copy.columns),
             **_description(copy)}  # fmt: skip
 
 
-def _made_number(desk: Desk, request: Request, encoded: Any) -> int | None:
+def _copy_number(desk: Desk, request: Request, encoded: Any) -> int | None:
     """Return the number of the copy that a job has made, or had from the store, as who asks sees it."""
     # no time is awaited here: the job's own is that of this reply
-    whole = request | {"options": {"horizon": _FAR}}
-    listed = [n for n, entry, _ in visible_releases(desk, whole) if entry.body["value"] == encoded]
-    return listed[-1] if listed else None
+    unlimited = request | {"options": {"horizon": _FAR}}
+    numbers = [n for n, entry, _ in visible_releases(desk, unlimited) if entry.body["value"] == encoded]
+    return numbers[-1] if numbers else None
 
 
 def _description(copy: SyntheticCopy) -> Result:
-    asked = None if copy.asked is None else [_registry.to_json(copy.asked[0]), copy.asked[1]]
-    return {"fitted": values.encode(copy.fitted), "event": copy.event.to_json(), "asked": asked}
+    price = None if copy.asked is None else [_registry.to_json(copy.asked[0]), copy.asked[1]]
+    return {"fitted": values.encode(copy.fitted), "event": copy.event.to_json(), "asked": price}
 
 
 def copies(desk: Desk, request: Request) -> Result:
@@ -101,7 +100,7 @@ def copies(desk: Desk, request: Request) -> Result:
                     "analyst": entry.body["analyst"],
                     "time": charge.time[:16] + "Z",
                     "method": value["method"],
-                    "columns": [one["column"] for one in value["domain"]["columns"]],
+                    "columns": [column["column"] for column in value["domain"]["columns"]],
                 }
             )
     return {"copies": lines[-request["options"]["last"] :]}
@@ -109,20 +108,20 @@ def copies(desk: Desk, request: Request) -> Result:
 
 def copy(desk: Desk, request: Request) -> Result:
     """Return a copy's released tables and its card."""
-    shown = _copy_of(desk, request)
-    return {"number": request["options"]["number"], "card": shown.card(), **_description(shown)}
+    synthetic = _copy_of(desk, request)
+    return {"number": request["options"]["number"], "card": synthetic.card(), **_description(synthetic)}
 
 
 def copy_rows(desk: Desk, request: Request) -> Result:
     """Return the rows of a copy as a file: Parquet with the card inside, or CSV."""
-    shown = _copy_of(desk, request)
+    synthetic = _copy_of(desk, request)
     if request["options"]["form"] == "csv":
         sink = io.BytesIO()
-        csv.write_csv(_harmless(shown.table), sink)
+        csv.write_csv(_harmless(synthetic.table), sink)
         return {"file": base64.b64encode(sink.getvalue()).decode()}
-    with tempfile.TemporaryDirectory(prefix="discreet-") as folder:
-        shown.to_parquet(Path(folder) / "copy.parquet")
-        return {"file": base64.b64encode((Path(folder) / "copy.parquet").read_bytes()).decode()}
+    with PrivateFolder(FILES_PREFIX) as folder:
+        synthetic.to_parquet(folder / "copy.parquet")
+        return {"file": base64.b64encode((folder / "copy.parquet").read_bytes()).decode()}
 
 
 def _harmless(table: pa.Table) -> pa.Table:
@@ -136,9 +135,11 @@ def _harmless(table: pa.Table) -> pa.Table:
 
 def ask_copy(desk: Desk, request: Request) -> Result:
     """Answer SQL from the rows of a copy; free, and without an interval around the truth."""
-    shown = _copy_of(desk, request)
-    text = plain_select(request["options"]["sql"], shown.public.table)
-    engine = connect(shown.table, Public(table=shown.public.table), memory=MEMORY, seconds=desk.seconds)
+    synthetic = _copy_of(desk, request)
+    text = plain_select(request["options"]["sql"], synthetic.public.table)
+    engine = connect(
+        synthetic.table, Public(table=synthetic.public.table), memory=MEMORY, seconds=desk.seconds
+    )
     table = engine.answer(text)
     if _ROW in table.column_names:
         table = table.drop_columns([_ROW])
@@ -148,7 +149,7 @@ def ask_copy(desk: Desk, request: Request) -> Result:
             f"fewer, or download the copy."
         )
     answer = SyntheticAnswer(table)
-    rows = [[_shown(value) for value in row.values()] for row in table.to_pylist()]
+    rows = [[_json_value(value) for value in row.values()] for row in table.to_pylist()]
     return {
         "columns": table.column_names,
         "rows": rows,
@@ -157,7 +158,7 @@ def ask_copy(desk: Desk, request: Request) -> Result:
     }
 
 
-def _shown(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     """Return a value of a copy as JSON has it."""
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -168,25 +169,27 @@ def _copy_of(desk: Desk, request: Request) -> SyntheticCopy:
     """Return a copy that who asks may have: drawn with its own number as the seed unless told otherwise."""
     options = request["options"]
     number, rows, seed = options["number"], options.get("rows"), options.get("seed")
-    entry, charge = _released(desk, request, number)
+    entry, charge = _find_release(desk, request, number)
     if rows is not None and rows > desk.copy_rows:
         raise InvalidInput(f"a copy has at most {desk.copy_rows:,} rows here. Nothing was drawn.")
     key = (request["dataset"]["ledger"], number, rows, seed)
-    kept: SyntheticCopy | None = desk.copies.pop(key, None)
-    if kept is None:
+    cached: SyntheticCopy | None = desk.copies.pop(key, None)
+    if cached is None:
         fitted = values.decode(entry.body["value"])
         event = _registry.from_json(charge.body["event"])
-        asked = requested_price_of(_registry.from_json(charge.body["mechanism"]))
-        kept = SyntheticCopy.of(fitted, event, rows=rows, seed=number if seed is None else seed, asked=asked)
-        if kept.rows > desk.copy_rows:
-            kept = SyntheticCopy.of(fitted, event, rows=desk.copy_rows, seed=kept.seed, asked=asked)
-    desk.copies[key] = kept
+        price = requested_price_of(_registry.from_json(charge.body["mechanism"]))
+        cached = SyntheticCopy.of(
+            fitted, event, rows=rows, seed=number if seed is None else seed, asked=price
+        )
+        if cached.rows > desk.copy_rows:
+            cached = SyntheticCopy.of(fitted, event, rows=desk.copy_rows, seed=cached.seed, asked=price)
+    desk.copies[key] = cached
     while len(desk.copies) > KEPT:
         desk.copies.pop(next(iter(desk.copies)))
-    return kept
+    return cached
 
 
-def _released(desk: Desk, request: Request, number: int) -> tuple[Any, Any]:
+def _find_release(desk: Desk, request: Request, number: int) -> tuple[Any, Any]:
     """Return the entry of a copy and that of its charge; the same words for one that is absent and one that
     is another's."""
     tag = _registry.tag_of(Fitted)

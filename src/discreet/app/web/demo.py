@@ -40,18 +40,18 @@ def demo_settings(folder: Path, options: dict[str, Any], *, epsilon: float = 10.
         "ann": Budget(epsilon=epsilon * 0.4, delta=4e-7),
         "bob": Budget(epsilon=epsilon * 0.4, delta=4e-7),
     }
-    whole = Budget(epsilon=epsilon, delta=1e-6)
+    budget = Budget(epsilon=epsilon, delta=1e-6)
     usual = {"tick": 0.25} | {name: value for name, value in options.items() if value is not None}
     settings = Settings(state=folder / "state", roots=(data,), demo=True, **usual)
     create_session(
-        str(table), schema=schema, ledger=ledger, budget=whole, analysts=budgets, books=settings.books(TABLE)
+        str(table), schema=schema, ledger=ledger, budget=budget, analysts=budgets, books=settings.books(TABLE)
     )
     store = ServerStore(folder / "state")
-    shown = []
+    tokens = []
     for name, role in PEOPLE:
         store.add_person(name, role)
-        shown.append((name, str(role), store.issue_token(name, 1)[0]))
+        tokens.append((name, str(role), store.issue_token(name, 1)[0]))
     store.add_dataset(Dataset(TABLE, str(table), str(schema), str(ledger)))
     store.set_grants(TABLE, list(budgets))
     store.close()
-    return dataclasses.replace(settings, demo_tokens=tuple(shown))
+    return dataclasses.replace(settings, demo_tokens=tuple(tokens))

@@ -48,8 +48,8 @@ def takes_long(verb: str, options: dict[str, Any]) -> bool:
     What is not seen here holds up the previews of who asked it only: one person has one previewer.
     """
     searched = options.get("noise") == "gaussian" or (verb == "odds" and bool(options.get("delta")))
-    named = options.keys() & {"queries", "mechanism", "rho"}
-    return verb in SLOW or searched or bool(named) or len(options.get("sql") or "") > LONG
+    slow_options = options.keys() & {"queries", "mechanism", "rho"}
+    return verb in SLOW or searched or bool(slow_options) or len(options.get("sql") or "") > LONG
 
 
 def books_of(ledger: str) -> str:
@@ -67,8 +67,8 @@ class FrontDesk:
         self.settings, self.store = settings, store
         seconds, rows, count = settings.seconds, settings.answer_rows, settings.workers
         # One person never has all previewers either.
-        most = max(1, settings.previewers - 1)
-        self.previews = Lane(False, settings.previewers, seconds, rows, most, self._warm)
+        per_person = max(1, settings.previewers - 1)
+        self.previews = Lane(False, settings.previewers, seconds, rows, per_person, self._warm)
         self.data = Lane(True, count, seconds, rows, max(1, count - 1), self._warm)
         # What is free but may take long has processes of its own, without a table, started when first needed.
         self.drawing = Lane(False, count, seconds, rows, max(1, count - 1), copy_rows=settings.copy_rows)
@@ -153,14 +153,14 @@ class FrontDesk:
                 {"Retry-After": str(math.ceil(settings.seconds))},
             )  # fmt: skip
         # Who has to wait for a worker would learn from the end of the wait how long another question took.
-        own = max(self._held[person.name], self._busy[person.name])
+        workers = max(self._held[person.name], self._busy[person.name])
         others = max(sum(self._held.values()), sum(self._busy.values()))
-        waits = own >= max(1, settings.workers - 1) or others >= settings.workers
+        waits = workers >= max(1, settings.workers - 1) or others >= settings.workers
         self._held[person.name] += 1
         try:
             request = self._request(verb, person, dataset, options)
             own_time = self._begin(request, settings.seconds)
-            reply = await self._by(arrived + settings.seconds, request, person.name)
+            reply = await self._reply_within(arrived + settings.seconds, request, person.name)
             if waits or reply["touched"] or (settings.hide_stored and "result" in reply):
                 leaves = leaves_at(arrived, time.monotonic(), settings.step, settings.seconds)
                 await asyncio.sleep(max(0.0, leaves - time.monotonic()))
@@ -171,7 +171,7 @@ class FrontDesk:
             if not self._held[person.name]:
                 del self._held[person.name]
 
-    async def _by(self, limit: float, request: dict[str, Any], who: str) -> dict[str, Any]:
+    async def _reply_within(self, limit: float, request: dict[str, Any], who: str) -> dict[str, Any]:
         """Return a worker's reply, or at the limit that there was none; the worker comes back by itself."""
         work = asyncio.ensure_future(self.data.call(request, limit, who))
         self._busy[who] += 1
@@ -194,23 +194,25 @@ class FrontDesk:
 
         Who goes away does not end a time: it is forgotten when it is over, or its answer has left.
         """
-        now, own = time.time(), object()
-        self._times = {key: known for key, known in self._times.items() if known[3] > now}
+        now, ticket = time.time(), object()
+        self._times = {key: begun_call for key, begun_call in self._times.items() if begun_call[3] > now}
         ledger = books_of(request["dataset"]["ledger"])
         since = [[who, begun] for at, who, begun, _ in self._times.values() if at == ledger]
         request["withheld"] = {"now": now, "since": since}
-        self._times[own] = (ledger, request["analyst"], now, now + seconds)
-        return own
+        self._times[ticket] = (ledger, request["analyst"], now, now + seconds)
+        return ticket
 
     def horizon(self, person: Person, dataset: Dataset) -> float:
         """Return the moment since which an analyst's releases are not shown yet."""
         # One ledger may be served under two names.
-        own = books_of(dataset.ledger)
-        places = {one.name: books_of(one.ledger) for one in self.store.datasets(Person("", Role.STEWARD))}
+        books = books_of(dataset.ledger)
+        places = {
+            other.name: books_of(other.ledger) for other in self.store.datasets(Person("", Role.STEWARD))
+        }
         unfinished = [
             float(job["created"])
             for job in self.store.unfinished_jobs(person.name)
-            if places.get(job["dataset"]) == own
+            if places.get(job["dataset"]) == books
         ]
         return min([time.time() - self.settings.seconds, *unfinished])
 

@@ -52,8 +52,8 @@ async def login(request: Request) -> Response:
         person = await asyncio.to_thread(store.by_password, name, form.get("password", ""))
     if person is None:
         wrong = WRONG_NAME if name else WRONG_TOKEN
-        shown = {"wrong": wrong, "by_name": name[:64], "tokens": settings.demo_tokens}
-        return render(request, "login.html", 401, **shown)
+        context = {"wrong": wrong, "by_name": name[:64], "tokens": settings.demo_tokens}
+        return render(request, "login.html", 401, **context)
     response = RedirectResponse("/", 303)
     response.set_cookie(
         cookie_name(settings),

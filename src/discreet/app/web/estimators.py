@@ -8,11 +8,10 @@ from __future__ import annotations
 import base64
 import inspect
 import json
-import tempfile
-from pathlib import Path
 from typing import Any
 
 from ..._errors import InvalidInput
+from ...tables.spill import FILES_PREFIX, PrivateFolder
 
 # those whose parameters are all numbers, texts and lists, apart from the ones in `PYTHON`
 NAMES = (
@@ -78,8 +77,8 @@ def estimator_of(described: Any, depth: int = 0) -> Any:
     """Return the estimator that a description names."""
     from ... import learning
 
-    whole = isinstance(described, dict) and described.keys() <= {"estimator", "parameters"}
-    name = described.get("estimator") if whole else None
+    well_formed = isinstance(described, dict) and described.keys() <= {"estimator", "parameters"}
+    name = described.get("estimator") if well_formed else None
     if name not in NAMES or depth > _DEEPEST:
         raise InvalidInput(f"an estimator is one of {', '.join(NAMES)}. Nothing was charged.")
     parameters = described.get("parameters") or {}
@@ -104,8 +103,8 @@ def model_json(fitted: Any) -> dict[str, Any]:
     if hasattr(fitted, "module_"):
         from ...learning import models
 
-        with tempfile.TemporaryDirectory(prefix="discreet-") as folder:
-            path = Path(folder) / "model.safetensors"
+        with PrivateFolder(FILES_PREFIX) as folder:
+            path = folder / "model.safetensors"
             models.save(fitted, path)
             raw = path.read_bytes()
         return {"safetensors": base64.b64encode(raw).decode(), "event": fitted.event_.to_json()}

@@ -18,8 +18,8 @@ class _TooLong(Exception):
 class BodyLimit:
     """Counts the bytes of a body as they come; the length that a header claims is checked first."""
 
-    def __init__(self, app: Any, most: int, uploads: int) -> None:
-        self.app, self.most, self.uploads = app, most, uploads
+    def __init__(self, app: Any, requests: int, uploads: int) -> None:
+        self.app, self.requests, self.uploads = app, requests, uploads
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -28,10 +28,10 @@ class BodyLimit:
                 return
             await self.app(scope, receive, send)
             return
-        most = self.uploads if scope["path"] == UPLOAD else self.most
+        limit = self.uploads if scope["path"] == UPLOAD else self.requests
         claimed = dict(scope["headers"]).get(b"content-length", b"0")
-        if not claimed.isdigit() or int(claimed[:20]) > most:
-            await self._refuse(scope, receive, send, most)
+        if not claimed.isdigit() or int(claimed[:20]) > limit:
+            await self._refuse(scope, receive, send, limit)
             return
         total, refused = 0, False
 
@@ -39,17 +39,17 @@ class BodyLimit:
             nonlocal total
             message = await receive()
             total += len(message.get("body", b""))
-            if total > most:
+            if total > limit:
                 raise _TooLong
             return message
 
         async def sent(message: Any) -> None:
             nonlocal refused
-            if total > most:
+            if total > limit:
                 # whatever the route made of it, this is the reason
                 if not refused:
                     refused = True
-                    await self._refuse(scope, receive, send, most)
+                    await self._refuse(scope, receive, send, limit)
                 return
             await send(message)
 
@@ -58,6 +58,6 @@ class BodyLimit:
         except _TooLong:
             await sent({})
 
-    async def _refuse(self, scope: Any, receive: Any, send: Any, most: int) -> None:
-        body = body_of("TooLarge", f"a request has at most {most:,} bytes here. Nothing was done.")
+    async def _refuse(self, scope: Any, receive: Any, send: Any, limit: int) -> None:
+        body = body_of("TooLarge", f"a request has at most {limit:,} bytes here. Nothing was done.")
         await JSONResponse(body, 413)(scope, receive, send)

@@ -62,8 +62,8 @@ class Numbers:
         if self.own is None:
             return message
 
-        def named(found: re.Match[str]) -> str:
-            shown = self.shown(int(found[1] or found[2])) or "..."
-            return f"number={shown}" if found[2] else f"entry {shown} of your ledger"
+        def named(match: re.Match[str]) -> str:
+            own_number = self.shown(int(match[1] or match[2])) or "..."
+            return f"number={own_number}" if match[2] else f"entry {own_number} of your ledger"
 
         return _NAMED.sub(named, message)

@@ -56,9 +56,6 @@ def _except(risk: Risk) -> str:
 
 def _bet(risk: Risk) -> str | None:
     """Return the fair bet after even odds have moved, rounded up; None where it is nearly certain."""
-    after = 100 * risk.after(0.5)
-    if after > 99.95:
-        return None
-    said = f"{math.ceil(after * 10 - 1e-9) / 10:.1f}".rstrip("0").rstrip(".")
-    other = f"{100 - float(said):.1f}".rstrip("0").rstrip(".")
-    return f"{said}:{other}"
+    # in tenths of a percent; 1000 of them would say that the fact is certain
+    tenths = math.ceil(1000 * risk.after(0.5) - 1e-9)
+    return f"{tenths / 10:g}:{(1000 - tenths) / 10:g}" if tenths < 1000 else None

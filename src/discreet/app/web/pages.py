@@ -64,8 +64,8 @@ def _kind(facts: Any) -> str:
     if isinstance(facts, Boolean):
         return "true or false"
     if isinstance(facts, Categories):
-        shown = ", ".join(str(value) for value in facts.values[:6])
-        return f"one of {shown}{' …' if len(facts.values) > 6 else ''}"
+        examples = ", ".join(str(value) for value in facts.values[:6])
+        return f"one of {examples}{' …' if len(facts.values) > 6 else ''}"
     return "text"
 
 
@@ -85,23 +85,23 @@ async def ask_page(request: Request, name: str, person: Asker) -> HTMLResponse:
     )  # fmt: skip
 
 
-def _spelled(name: str) -> str:
+def _quote_name(name: str) -> str:
     """Return a name as SQL has it; what is no plain word is quoted."""
     return name if name.isidentifier() and name.isascii() else quoted(name)
 
 
 def first_questions(public: Any) -> list[dict[str, str]]:
     """Return questions to start from, out of what is declared: a count, counts by group, a mean."""
-    of = _spelled(public.table)
+    of = _quote_name(public.table)
     grouped = next((n for n, f in public.schema if isinstance(f, Categories)), None)
     measured = next((n for n, f in reversed(public.schema) if isinstance(f, Bounds)), None)
     questions = [{"text": "how many rows", "sql": f"SELECT COUNT(*) AS n\nFROM {of}"}]
     if grouped is not None:
-        by = _spelled(grouped)
+        by = _quote_name(grouped)
         text = f"how many by {grouped}"
         questions.append({"text": text, "sql": f"SELECT {by}, COUNT(*) AS n\nFROM {of}\nGROUP BY {by}"})
     if measured is not None:
-        mean = f"AVG({_spelled(measured)}) AS mean"
+        mean = f"AVG({_quote_name(measured)}) AS mean"
         questions.append({"text": f"mean of {measured}", "sql": f"SELECT {mean}\nFROM {of}"})
     return questions
 
@@ -127,19 +127,19 @@ def asked(form: dict[str, str]) -> dict[str, Any]:
 async def preview(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Price and expected error while typing."""
     options = asked(await form_of(request))
-    held = granted(request, name, person)
-    facts = await desk_of(request).look("preview", person, held, in_odds=True, **options)
+    dataset = granted(request, name, person)
+    facts = await desk_of(request).look("preview", person, dataset, in_odds=True, **options)
     cost = facts["budget"]
     chart = charts.expected(facts["columns"], facts["errors"], facts["confidence"])
     price = facts["epsilon"] if facts["epsilon"] is not None else cost["after"] - cost["before"]
     errors = [error for error in facts["errors"] if error is not None and math.isfinite(error)]
     return render(
         request, "preview.html", facts=facts, cost=cost, chart=Markup(chart), odds=facts["odds"], price=price,
-        name=name, tenth=_rounded(10 * errors[0]) if len(errors) == 1 else None,
+        name=name, tenth=_two_digits(10 * errors[0]) if len(errors) == 1 else None,
     )  # fmt: skip
 
 
-def _rounded(value: float) -> float:
+def _two_digits(value: float) -> float:
     """Round to two digits."""
     return float(f"{value:.2g}")
 
@@ -153,21 +153,21 @@ async def run(request: Request, name: str, person: Asker) -> HTMLResponse:
         "sql", person, dataset, **asked(form), fresh=form.get("fresh") == "on"
     )
     desk = desk_of(request)
-    seen = await desk.look("describe", person, dataset)
+    description = await desk.look("describe", person, dataset)
     bought = _registry.from_json(answer["answer"])
-    told = await price_in_odds(request, dataset, person, bought)
-    facts = answer_facts(bought) | {"odds": told}
+    odds = await price_in_odds(request, dataset, person, bought)
+    facts = answer_facts(bought) | {"odds": odds}
     return render(
-        request, "answer.html", name=name, account=seen["account"], own_budget=seen["own_budget"],
-        seconds=desk.settings.seconds, **facts,
+        request, "answer.html", name=name, account=description["account"],
+        own_budget=description["own_budget"], seconds=desk.settings.seconds, **facts,
     )  # fmt: skip
 
 
 async def price_in_odds(request: Request, dataset: Dataset, person: Person, answer: Any) -> str:
     """Return what the price of an answer means; an accountant may have to work it out, so a worker does."""
     options = {"event": answer.event.to_json(), "delta": float(answer.delta or 0.0)}
-    said: str = (await desk_of(request).look("odds", person, dataset, **options))["odds"]
-    return said
+    sentence: str = (await desk_of(request).look("odds", person, dataset, **options))["odds"]
+    return sentence
 
 
 def answer_facts(answer: Any) -> dict[str, Any]:
@@ -182,10 +182,10 @@ def answer_facts(answer: Any) -> dict[str, Any]:
     ]
     chart = ""
     if errors and rows:
-        drawn = answer.bars()
+        bars = answer.bars()
         column = next(iter(errors))
-        labels = [label or column for label in drawn["labels"]]
-        chart = charts.bars(labels, drawn["heights"], ends[column], f"{column}, with 95% intervals")
+        labels = [label or column for label in bars["labels"]]
+        chart = charts.bars(labels, bars["heights"], ends[column], f"{column}, with 95% intervals")
     return {
         "columns": answer.columns,
         "rows": rows,
@@ -203,7 +203,7 @@ def answer_facts(answer: Any) -> dict[str, Any]:
 @router.get("/data/{name}/history")
 async def history(request: Request, name: str, person: Asker) -> HTMLResponse:
     """What was asked before, with its price and its answer."""
-    listed = await api.stored(request, name, person, last=200)
+    releases = await api.stored(request, name, person, last=200)
     lines = (await desk_of(request).look("ledger", person, granted(request, name, person), last=200))[
         "entries"
     ]
@@ -213,12 +213,13 @@ async def history(request: Request, name: str, person: Asker) -> HTMLResponse:
         "history.html",
         person=person,
         name=name,
-        releases=listed["releases"][::-1],
+        releases=releases["releases"][::-1],
         entries=charges[::-1],
     )
 
 
-async def _stored(request: Request, name: str, number: int, person: Person) -> Any:
+async def _find_stored(request: Request, name: str, number: int, person: Person) -> Any:
+    """Return the line of a stored release and its answer."""
     line = await api.stored(request, name, person, last=1, number=number)
     value = values.decode(line["value"])
     answer = value[0] if isinstance(value, tuple) and len(value) == 1 else value
@@ -228,12 +229,12 @@ async def _stored(request: Request, name: str, number: int, person: Person) -> A
 @router.get("/data/{name}/releases/{number}")
 async def release_page(request: Request, name: str, number: int, person: Asker) -> HTMLResponse:
     """A stored answer again."""
-    line, answer = await _stored(request, name, number, person)
+    line, answer = await _find_stored(request, name, number, person)
     if not hasattr(answer, "columns"):
         raw = json.dumps(line["value"], indent=1)
         return render(request, "release.html", person=person, name=name, number=number, raw=raw, line=line)
-    told = await price_in_odds(request, granted(request, name, person), person, answer)
-    facts = answer_facts(answer) | {"odds": told}
+    odds = await price_in_odds(request, granted(request, name, person), person, answer)
+    facts = answer_facts(answer) | {"odds": odds}
     return render(
         request, "release.html", person=person, name=name, number=number, raw=None, line=line, **facts
     )
@@ -242,7 +243,7 @@ async def release_page(request: Request, name: str, number: int, person: Asker) 
 @router.get("/data/{name}/releases/{number}/{form}")
 async def download(request: Request, name: str, number: int, form: str, person: Asker) -> Response:
     """A stored answer as CSV (with intervals) or JSON."""
-    line, answer = await _stored(request, name, number, person)
+    line, answer = await _find_stored(request, name, number, person)
     if form == "json":
         body, kind = json.dumps(line), "application/json"
     elif form == "csv" and hasattr(answer, "columns"):

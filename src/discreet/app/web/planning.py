@@ -8,6 +8,7 @@ from typing import Any
 
 from ... import _registry
 from ..._errors import InvalidInput
+from ..._public import Unit
 from ...accounting.caps import requested_price_of
 from ...explaining import Explanation, Picture, Risk, Section, Series, explain_event
 from ...explaining import explain as explain_price
@@ -61,8 +62,8 @@ def item_of(facts: Result) -> Item:
     fields: dict[str, Any] = facts["work"]
     work: Any
     if "sql" in fields:
-        rest = tuple((name, value) for name, value in fields.items() if name != "sql")
-        work = Question(fields["sql"], rest)
+        options = tuple((name, value) for name, value in fields.items() if name != "sql")
+        work = Question(fields["sql"], options)
     elif "queries" in fields:
         work = Together(tuple(fields["queries"]), fields.get("rows"))
     else:
@@ -80,7 +81,8 @@ def explain(desk: Desk, request: Request) -> Result:
     text, epsilon, number = options.pop("sql", None), options.get("epsilon"), options.pop("number", None)
     options.pop("horizon", None)  # `_release` reads it from the request; a session knows no such option
     if number is not None:
-        return explanation_json(_release(desk, request, number, audience or "public", delta))
+        unit = session.public.unit
+        return explanation_json(_release(desk, request, number, audience or "public", delta, unit))
     if text is None and epsilon is not None:
         delta_option = {} if delta is None else {"delta": delta}
         return explanation_json(
@@ -100,7 +102,9 @@ def event_odds(desk: Desk, request: Request) -> Result:
     return {"odds": odds(event, float(request["options"]["delta"] or 0.0))}
 
 
-def _release(desk: Desk, request: Request, number: int, audience: str, delta: float | None) -> Explanation:
+def _release(
+    desk: Desk, request: Request, number: int, audience: str, delta: float | None, unit: Unit
+) -> Explanation:
     """Explain a stored release that the requesting person may see."""
     for seq, _, charge in visible_releases(desk, request):
         if seq == number:
@@ -108,7 +112,14 @@ def _release(desk: Desk, request: Request, number: int, audience: str, delta: fl
             title = f"What release {number} means for one person"
             facts = (("Asked", str(charge.body.get("text") or "a mechanism")),)
             release_delta = delta if delta is not None else _delta(charge, event)
-            return explain_event(event, delta=release_delta, audience=audience, title=title, facts=facts)
+            return explain_event(
+                event,
+                delta=release_delta,
+                audience=audience,
+                title=title,
+                facts=facts,
+                unit=unit,
+            )
     raise InvalidInput(f"no stored release of yours has the number {number}.")
 
 
@@ -121,18 +132,18 @@ def _delta(charge: Any, event: Any) -> float:
     return 0.0 if Risk(event, 0.0).bounded else USUAL_DELTA
 
 
-def explanation_json(shown: Explanation) -> Result:
+def explanation_json(explanation: Explanation) -> Result:
     """Return an explanation: its words, its pictures as numbers, and as a piece of HTML."""
-    sections = _to_json([dataclasses.asdict(section) for section in shown.sections])
+    sections = _to_json([dataclasses.asdict(section) for section in explanation.sections])
     return {
-        "title": shown.title,
-        "audience": shown.audience,
-        "event": shown.risk.event.to_json(),
-        "delta": shown.risk.delta,
-        "facts": [list(fact) for fact in shown.facts],
+        "title": explanation.title,
+        "audience": explanation.audience,
+        "event": explanation.risk.event.to_json(),
+        "delta": explanation.risk.delta,
+        "facts": [list(fact) for fact in explanation.facts],
         "sections": sections,
-        "text": str(shown),
-        "html": fragment(shown),
+        "text": str(explanation),
+        "html": fragment(explanation),
     }
 
 
@@ -162,14 +173,14 @@ def explanation_of(facts: Result) -> Explanation:
 
 
 def _section(facts: Result) -> Section:
-    drawn = facts["picture"]
+    figure = facts["picture"]
     picture = None
-    if drawn is not None:
+    if figure is not None:
         series = tuple(
             Series(line["name"], _numbers(line["x"]), _numbers(line["y"]), line["dashed"])
-            for line in drawn["series"]
+            for line in figure["series"]
         )
-        picture = Picture(**drawn | {"series": series, "labels": tuple(drawn["labels"])})
+        picture = Picture(**figure | {"series": series, "labels": tuple(figure["labels"])})
     return Section(
         heading=facts["heading"],
         lines=tuple(facts["lines"]),

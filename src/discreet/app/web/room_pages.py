@@ -35,7 +35,7 @@ async def models(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Models of this dataset: begin one, and see those that were begun."""
     facts = await desk_of(request).look("describe", person, granted(request, name, person))
     public = _registry.from_json(facts["public"])
-    columns = [one for one in column_facts(public) if one["name"] != public.unit.column]
+    columns = [column for column in column_facts(public) if column["name"] != public.unit.column]
     return render(
         request, "models.html", person=person, name=name, columns=columns, account=facts["account"],
         size=public.size, own_budget=facts["own_budget"],
@@ -48,15 +48,15 @@ async def begin_model(request: Request, name: str, person: Asker) -> HTMLRespons
     """Begin to fit a model."""
     form = await form_of(request)
     epsilon, seconds = _price_and_time(request, form)
-    held, target = granted(request, name, person), form.get("target", "")
-    public = _registry.from_json((await desk_of(request).look("describe", person, held))["public"])
+    dataset, target = granted(request, name, person), form.get("target", "")
+    public = _registry.from_json((await desk_of(request).look("describe", person, dataset))["public"])
     declared = dict(public.schema).get(target)
     number = form.get("kind") == "number" or (form.get("kind") != "classes" and isinstance(declared, Bounds))
     parameters: dict[str, Any] = {"epsilon": epsilon}
     if not number and public.size is None:
         parameters["n"] = _people(form.get("n", ""))
     described = {"estimator": "Ridge" if number else "LogisticRegression", "parameters": parameters}
-    desk_of(request).submit("fit", person, held, seconds, {"estimator": described, "target": target})
+    desk_of(request).submit("fit", person, dataset, seconds, {"estimator": described, "target": target})
     return _job_list(request, name, person, "fit")
 
 
@@ -72,15 +72,15 @@ def _people(text: str) -> int:
 
 def _price_and_time(request: Request, form: dict[str, str]) -> tuple[float, float]:
     """Return the epsilon and the seconds of a job."""
-    most = desk_of(request).settings.job_seconds
+    limit = desk_of(request).settings.job_seconds
     try:
         epsilon, seconds = float(form.get("epsilon", "")), float(form.get("seconds", ""))
     except ValueError:
         raise InvalidInput("epsilon and seconds are numbers. Nothing was charged.") from None
     if not (math.isfinite(epsilon) and epsilon > 0):
         raise InvalidInput("epsilon is a number above 0. Nothing was charged.")
-    if not 0 < seconds <= most:
-        raise InvalidInput(f"a job takes at most {most:g} seconds. Nothing was charged.")
+    if not 0 < seconds <= limit:
+        raise InvalidInput(f"a job takes at most {limit:g} seconds. Nothing was charged.")
     return epsilon, seconds
 
 
@@ -132,11 +132,11 @@ async def model_file(request: Request, name: str, job: str, person: Asker) -> Re
 @router.get("/data/{name}/copies")
 async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Synthetic copies: make one, download those that are there, ask them."""
-    held, desk = granted(request, name, person), desk_of(request)
-    facts = await desk.look("describe", person, held)
+    dataset, desk = granted(request, name, person), desk_of(request)
+    facts = await desk.look("describe", person, dataset)
     public = _registry.from_json(facts["public"])
     hidden = {column for column, fact in public.schema if isinstance(fact, Text)} | {public.unit.column}
-    columns = [one for one in column_facts(public) if one["name"] not in hidden]
+    columns = [column_info for column_info in column_facts(public) if column_info["name"] not in hidden]
     return render(
         request, "copies.html", person=person, name=name, columns=columns, account=facts["account"],
         own_budget=facts["own_budget"], verb="synthesize",
@@ -146,8 +146,8 @@ async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
 
 
 async def _copies(request: Request, name: str, person: Person) -> list[dict[str, Any]]:
-    listed = await rooms_api.of_copies(request, name, person, "copies", last=100)
-    lines: list[dict[str, Any]] = listed["copies"]
+    releases = await rooms_api.of_copies(request, name, person, "copies", last=100)
+    lines: list[dict[str, Any]] = releases["copies"]
     return lines[::-1]
 
 
@@ -162,26 +162,26 @@ async def _synthesis(request: Request, name: str, person: Person) -> tuple[dict[
         raise InvalidInput("epsilon and the number of bins are numbers. Nothing was charged.") from None
     if not (math.isfinite(epsilon) and epsilon > 0 and 1 <= bins <= 1000):
         raise InvalidInput("epsilon is above 0, and there are 1 to 1,000 bins. Nothing was charged.")
-    chosen = [str(value) for value in raw.getlist("columns")]
-    if not chosen:
+    names = [str(value) for value in raw.getlist("columns")]
+    if not names:
         raise InvalidInput("choose at least one column. Nothing was charged.")
     facts = await desk_of(request).look("describe", person, granted(request, name, person))
     public = _registry.from_json(facts["public"])
     wide = {column for column, fact in public.schema if isinstance(fact, Bounds | Dates)}
-    options = {"epsilon": epsilon, "method": form.get("method") or "auto", "columns": chosen}
-    return options | {"bins": {column: bins for column in chosen if column in wide}}, form
+    options = {"epsilon": epsilon, "method": form.get("method") or "auto", "columns": names}
+    return options | {"bins": {column: bins for column in names if column in wide}}, form
 
 
 @router.post("/data/{name}/copies/preview")
 async def preview_copy(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Price of a copy while its columns are chosen."""
     options, _ = await _synthesis(request, name, person)
-    held = granted(request, name, person)
-    facts = await desk_of(request).look("preview_copy", person, held, **options)
+    dataset = granted(request, name, person)
+    facts = await desk_of(request).look("preview_copy", person, dataset, **options)
     price = {"event": facts["event"], "delta": facts["delta"]}
-    told = await desk_of(request).look("odds", person, held, **price)
-    cost, said = facts["budget"], told["odds"]
-    return render(request, "copy_preview.html", name=name, facts=facts, cost=cost, odds=said)
+    odds = await desk_of(request).look("odds", person, dataset, **price)
+    cost, sentence = facts["budget"], odds["odds"]
+    return render(request, "copy_preview.html", name=name, facts=facts, cost=cost, odds=sentence)
 
 
 @router.post("/data/{name}/copies")
@@ -230,10 +230,10 @@ async def explain(request: Request, name: str, person: Asker) -> HTMLResponse:
     prices = [options.get("epsilon", 1.0), options.get("delta", 0.0)]
     if not (all(map(math.isfinite, prices)) and 0 < prices[0] <= 1e6 and 0 <= prices[1] < 1):
         raise InvalidInput("an epsilon is above 0, and a delta between 0 and 1.")
-    shown = await rooms_api.explained(request, name, person, **options)
+    explanation = await rooms_api.explained(request, name, person, **options)
     # made by `explaining.pages.fragment`, which escapes everything that others wrote
     return render(
-        request, "explain.html", person=person, name=name, html=Markup(shown["html"]), audience=audience,
-        audiences=AUDIENCES, epsilon=query.get("epsilon", ""), delta=query.get("delta", ""),
-        release=query.get("release", ""),
+        request, "explain.html", person=person, name=name, html=Markup(explanation["html"]),
+        audience=audience, audiences=AUDIENCES, epsilon=query.get("epsilon", ""),
+        delta=query.get("delta", ""), release=query.get("release", ""),
     )  # fmt: skip

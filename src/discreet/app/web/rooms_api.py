@@ -37,8 +37,8 @@ async def explain(
 
 async def explained(request: Request, name: str, person: Person, **options: Any) -> dict[str, Any]:
     """Return an explanation, of releases whose time has come."""
-    desk, held = desk_of(request), granted(request, name, person)
-    return await desk.look("explain", person, held, horizon=desk.horizon(person, held), **options)
+    desk, dataset = desk_of(request), granted(request, name, person)
+    return await desk.look("explain", person, dataset, horizon=desk.horizon(person, dataset), **options)
 
 
 # synthetic copies: made by a job
@@ -49,8 +49,8 @@ async def preview_copy(
     request: Request, name: DatasetName, body: bodies.SynthesizeBody, person: Asker
 ) -> dict[str, Any]:
     """Price of a synthetic copy; free. It is made by a job."""
-    held = granted(request, name, person)
-    return await desk_of(request).look("preview_copy", person, held, **options_of(body))
+    dataset = granted(request, name, person)
+    return await desk_of(request).look("preview_copy", person, dataset, **options_of(body))
 
 
 @router.get("/datasets/{name}/copies")
@@ -61,8 +61,8 @@ async def copies(request: Request, name: DatasetName, person: Asker, last: Last 
 
 async def of_copies(request: Request, name: str, person: Person, verb: str, **options: Any) -> dict[str, Any]:
     """Do what is free with synthetic copies whose time has come, where no table is open."""
-    desk, held = desk_of(request), granted(request, name, person)
-    return await desk.draw(verb, person, held, horizon=desk.horizon(person, held), **options)
+    desk, dataset = desk_of(request), granted(request, name, person)
+    return await desk.draw(verb, person, dataset, horizon=desk.horizon(person, dataset), **options)
 
 
 @router.get("/datasets/{name}/copies/{number}")
@@ -139,9 +139,9 @@ async def read_stream(
     confidence: Annotated[float, Query(gt=0, lt=1)] = 0.95,
 ) -> dict[str, Any]:
     """Return what a stream has released so far; free."""
-    desk, held = desk_of(request), granted(request, name, person)
-    options = {"number": number, "confidence": confidence, "horizon": desk.horizon(person, held)}
-    return await desk.look("read_stream", person, held, **options)
+    desk, dataset = desk_of(request), granted(request, name, person)
+    options = {"number": number, "confidence": confidence, "horizon": desk.horizon(person, dataset)}
+    return await desk.look("read_stream", person, dataset, **options)
 
 
 @router.post("/datasets/{name}/streams/{number}/ticks")

@@ -73,7 +73,7 @@ def build(settings: Settings) -> FastAPI:
     app.include_router(steward_pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     _errors(app)
-    _around(app, settings)
+    _add_middleware(app, settings)
     return app
 
 
@@ -108,7 +108,8 @@ def _errors(app: FastAPI) -> None:
         return shown(request, kind, f"{error.detail}. Nothing was done.", error.status_code, headers)
 
 
-def _around(app: FastAPI, settings: Settings) -> None:
+def _add_middleware(app: FastAPI, settings: Settings) -> None:
+    """Check the host of every request, and set the headers of every response."""
     allowed = {*settings.hosts, settings.host}
 
     @app.middleware("http")
@@ -133,4 +134,4 @@ def _around(app: FastAPI, settings: Settings) -> None:
         LOG.info("%s %s %d", request.method, getattr(route, "path", "-"), response.status_code)
         return response
 
-    app.add_middleware(BodyLimit, most=settings.request_bytes, uploads=settings.upload_bytes)
+    app.add_middleware(BodyLimit, requests=settings.request_bytes, uploads=settings.upload_bytes)

@@ -57,16 +57,16 @@ class Desk:
 
     def session(self, dataset: dict[str, str], analyst: str, periods: Sequence[str] = ()) -> Session:
         """Return a dataset as one person sees it."""
-        opened = self._sessions.get(dataset["ledger"])
-        if opened is None:
-            opened = self._sessions[dataset["ledger"]] = self._open(dataset)
-        own = opened if analyst == STEWARD else opened.as_analyst(analyst)
-        return own.during(*periods) if periods else own
+        steward_session = self._sessions.get(dataset["ledger"])
+        if steward_session is None:
+            steward_session = self._sessions[dataset["ledger"]] = self._open(dataset)
+        analyst_session = steward_session if analyst == STEWARD else steward_session.as_analyst(analyst)
+        return analyst_session.during(*periods) if periods else analyst_session
 
     def numbers(self, dataset: dict[str, str], analyst: str) -> Numbers:
         """Return the numbers of entries as one person sees them."""
-        kept = self._numbers.setdefault(dataset["ledger"], OwnNumbers())
-        return kept.of(self.session(dataset, analyst).ledger, analyst)
+        own_numbers = self._numbers.setdefault(dataset["ledger"], OwnNumbers())
+        return own_numbers.of(self.session(dataset, analyst).ledger, analyst)
 
     def _open(self, dataset: dict[str, str]) -> Session:
         if self.reads:
@@ -99,7 +99,7 @@ def entry_number(desk: Desk, request: Request, number: int) -> int:
 def numbers(options: Options) -> Options:
     """Take numbers as descriptions write them: 0.1, or {"fraction": "1/3"}."""
     weights = options.get("weights")
-    plain = {k: _registry.from_json(v) for k, v in options.items() if k != "weights" and v is not None}
-    if "split" in plain:
-        plain["split"] = tuple(plain["split"])
-    return plain | ({"weights": {k: _registry.from_json(v) for k, v in weights.items()}} if weights else {})
+    values = {k: _registry.from_json(v) for k, v in options.items() if k != "weights" and v is not None}
+    if "split" in values:
+        values["split"] = tuple(values["split"])
+    return values | ({"weights": {k: _registry.from_json(v) for k, v in weights.items()}} if weights else {})

@@ -110,8 +110,10 @@ class Settings:
                 real_root = os.path.realpath(root)
                 real = os.path.realpath(os.path.join(real_root, text))
                 inside = os.path.commonpath([real, real_root]) == real_root
-                own = os.path.commonpath([real, os.path.realpath(self.state)]) == os.path.realpath(self.state)
-                if inside and not own and os.path.isfile(real):
+                is_state = os.path.commonpath([real, os.path.realpath(self.state)]) == os.path.realpath(
+                    self.state
+                )
+                if inside and not is_state and os.path.isfile(real):
                     return Path(real)
         raise InvalidInput(
             f"{text!r} is no file in a folder that this server may read. Nothing was opened. "

@@ -118,7 +118,7 @@ async def add_dataset(request: Request, body: bodies.DatasetBody, person: Stewar
 async def create_dataset(request: Request, person: Person, body: bodies.DatasetBody) -> dict[str, Any]:
     """Create the dataset's ledger and register the dataset."""
     store, desk = store_of(request), desk_of(request)
-    if any(body.name == known.name for known in store.datasets(person)):
+    if any(body.name == existing.name for existing in store.datasets(person)):
         raise InvalidInput(f"there is a dataset named {body.name!r} already. Nothing was added.")
     data = located(request, body.path)
     schema, ledger = requests.beside(data, ".schema.toml"), requests.beside(data, ".ledger")
@@ -127,13 +127,13 @@ async def create_dataset(request: Request, person: Person, body: bodies.DatasetB
     dataset = Dataset(body.name, data, str(schema), str(ledger))
     options = body.model_dump()
     budget_options = {"budget": options["budget"], "analysts": options["analysts"]}
-    opened = await desk.steward(
+    facts = await desk.steward(
         "create", person, dataset, books=desk.settings.books(body.name), **budget_options
     )
     store.add_dataset(dataset)
-    store.set_grants(body.name, opened["analysts"])
+    store.set_grants(body.name, facts["analysts"])
     store.record(person.name, f"added dataset {body.name}")
-    return {"name": body.name, "table": opened["table"], "analysts": opened["analysts"]}
+    return {"name": body.name, "table": facts["table"], "analysts": facts["analysts"]}
 
 
 def _write_schema(schema: File, ledger: File, text: str) -> None:

@@ -35,17 +35,19 @@ _LISTED = 200
 @router.get("/steward/data/{name}")
 async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
     """The books of one dataset: budgets, spending over time, ledger."""
-    held, desk = granted(request, name, person), desk_of(request)
-    spending = await desk.look("spending", person, held)
-    ledger = await desk.look("ledger", person, held, last=200)
-    policy = await desk.look("policy", person, held)
-    points = [(datetime.fromisoformat(one["time"]), one["epsilon"] or 0.0) for one in spending["charges"]]
+    dataset, desk = granted(request, name, person), desk_of(request)
+    spending = await desk.look("spending", person, dataset)
+    ledger = await desk.look("ledger", person, dataset, last=200)
+    policy = await desk.look("policy", person, dataset)
+    points = [
+        (datetime.fromisoformat(charge["time"]), charge["epsilon"] or 0.0) for charge in spending["charges"]
+    ]
     limit = spending["accounts"][0]["limit"]
     title = f"Prices of {len(points)} charges added up over time, under a limit of {limit:g}"
     chart = charts.steps(points, datetime.now(UTC), limit, title)
-    lines = "\n".join(_line(who, own) for who, own in policy["analysts"].items())
-    known = {who for who, _ in store_of(request).people()}
-    strangers = [who for who in policy["analysts"] if who not in known] if person.role is Role.STEWARD else []
+    lines = "\n".join(_line(who, budget) for who, budget in policy["analysts"].items())
+    names = {who for who, _ in store_of(request).people()}
+    strangers = [who for who in policy["analysts"] if who not in names] if person.role is Role.STEWARD else []
     return render(
         request, "books.html", lines=lines, was=policy_mark(policy), strangers=strangers, person=person,
         name=name, accounts=spending["accounts"],
@@ -57,17 +59,17 @@ async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
 def _days(charges: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return what each person was charged on each day, the latest first."""
     days: dict[tuple[str, str], dict[str, Any]] = {}
-    for one in charges:
-        key = (one["time"][:10], str(one["analyst"]))
+    for charge in charges:
+        key = (charge["time"][:10], str(charge["analyst"]))
         line = days.setdefault(key, {"day": key[0], "analyst": key[1], "charges": 0, "epsilon": 0.0})
         line["charges"] += 1
-        line["epsilon"] += one["epsilon"] or 0.0
+        line["epsilon"] += charge["epsilon"] or 0.0
     return [days[key] for key in sorted(days, reverse=True)][:200]
 
 
-def _line(who: str, own: dict[str, Any] | None) -> str:
+def _line(who: str, budget: dict[str, Any] | None) -> str:
     """Return an analyst as the form shows them."""
-    return who if own is None else f"{who} {own['epsilon'] or own['rho']:g} {own['delta']:g}"
+    return who if budget is None else f"{who} {budget['epsilon'] or budget['rho']:g} {budget['delta']:g}"
 
 
 @router.get("/steward/data/{name}/check")
@@ -121,12 +123,12 @@ def _people(
     request: Request, person: Person, token: str | None = None, whose: str | None = None
 ) -> HTMLResponse:
     store = store_of(request)
-    listed = [(name, str(role), store.tokens_of(name)) for name, role in store.people()]
+    people = [(name, str(role), store.tokens_of(name)) for name, role in store.people()]
     return render(
         request,
         "people.html",
         person=person,
-        people=listed,
+        people=people,
         token=token,
         whose=whose,
         now=now(),
@@ -178,28 +180,29 @@ async def add_page(request: Request, person: Steward) -> HTMLResponse:
 
 def _files(settings: Settings, served: set[str]) -> list[str]:
     """Return files of data under the roots that are not served yet, by the path that the form takes."""
-    listed: list[str] = []
+    paths: list[str] = []
     for root in settings.roots:
         for folder, inner, names in os.walk(root):
             deep = os.path.relpath(folder, root).count(os.sep) >= 2
             inner[:] = [] if deep else sorted(name for name in inner if not name.startswith("."))
             for name in sorted(names):
-                whole = os.path.join(folder, name)
-                if name.endswith(_DATA) and os.path.realpath(whole) not in served:
-                    listed.append(os.path.relpath(whole, root))
-            if len(listed) >= _LISTED:
-                return listed[:_LISTED]
-    return listed
+                path = os.path.join(folder, name)
+                if name.endswith(_DATA) and os.path.realpath(path) not in served:
+                    paths.append(os.path.relpath(path, root))
+            if len(paths) >= _LISTED:
+                return paths[:_LISTED]
+    return paths
 
 
 @router.post("/steward/draft")
 async def draft(request: Request, person: Steward) -> HTMLResponse:
     """Draft the schema of a file that is there."""
     form = await form_of(request)
-    return await _drafted(request, person, form.get("path", ""))
+    return await _draft_page(request, person, form.get("path", ""))
 
 
-async def _drafted(request: Request, person: Person, path: str) -> HTMLResponse:
+async def _draft_page(request: Request, person: Person, path: str) -> HTMLResponse:
+    """Render the page with the draft of a schema."""
     draft = await steward_api.draft_of(request, person, path)
     name = re.sub(r"[^A-Za-z0-9_-]", "_", os.path.basename(path).split(".")[0])[:64] or "data"
     roots = [str(root) for root in desk_of(request).settings.roots]
@@ -221,12 +224,12 @@ async def upload(request: Request, person: Steward) -> HTMLResponse:
         raise InvalidInput("this server has no folder for data (--root FOLDER). Nothing was kept.")
     folder = settings.roots[0] / "uploads"
     folder.mkdir(exist_ok=True, mode=0o700)
-    kept = await _keep(folder / name, file)
+    uploaded = await _keep(folder / name, file)
     try:
-        page = await _drafted(request, person, f"uploads/{name}")
+        page = await _draft_page(request, person, f"uploads/{name}")
     except BaseException:
         # what cannot be read is not kept: its name is free for a better one
-        kept.unlink(missing_ok=True)
+        uploaded.unlink(missing_ok=True)
         raise
     store_of(request).record(person.name, f"uploaded {name}")
     return page
@@ -241,9 +244,9 @@ async def _keep(path: Path, file: UploadFile) -> Path:
             f"there is a file {path.name!r} already. Nothing was kept. Give it another name."
         ) from None
     try:
-        with os.fdopen(handle, "wb") as kept:
+        with os.fdopen(handle, "wb") as target:
             while part := await file.read(1 << 20):
-                kept.write(part)
+                target.write(part)
     except BaseException:
         path.unlink(missing_ok=True)
         raise

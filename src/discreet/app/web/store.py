@@ -170,13 +170,13 @@ class ServerStore:
         from argon2.exceptions import Argon2Error, InvalidHashError
 
         rows = self._rows("SELECT name, role, password FROM people WHERE name = ?", name)
-        known = rows and rows[0][2]
-        hashed = rows[0][2] if known else PasswordHasher().hash("nobody has this password")
+        has_password = rows and rows[0][2]
+        hashed = rows[0][2] if has_password else PasswordHasher().hash("nobody has this password")
         try:
             PasswordHasher().verify(hashed, password[:1024])
         except (Argon2Error, InvalidHashError):
             return None
-        return Person(rows[0][0], Role(rows[0][1])) if known else None
+        return Person(rows[0][0], Role(rows[0][1])) if has_password else None
 
     # tokens and browser sessions
 
@@ -220,8 +220,8 @@ class ServerStore:
             "SELECT t.digest, t.expires, t.revoked, p.name, p.role FROM tokens t "
             "JOIN people p ON p.name = t.person WHERE t.id = ?", public
         )  # fmt: skip
-        known, expires, revoked, name, role = rows[0] if rows else (self._nobody, 0.0, 1, "", Role.AUDITOR)
-        right = tokens.same(tokens.digest(self._key, token), known)
+        digest, expires, revoked, name, role = rows[0] if rows else (self._nobody, 0.0, 1, "", Role.AUDITOR)
+        right = tokens.same(tokens.digest(self._key, token), digest)
         valid = right and not revoked and time.time() < expires
         return Person(name, Role(role), credential=public) if valid else None
 

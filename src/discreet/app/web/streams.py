@@ -32,8 +32,8 @@ def own_mechanism(desk: Desk, request: Request, session: Session, kind: Any = In
         body = session.ledger.entry(entry).body
     except DiscreetError:
         body = {}
-    own = analyst == STEWARD or body.get("analyst") == analyst
-    mechanism = _registry.from_json(body["mechanism"]) if own and body.get("mechanism") else None
+    is_own = analyst == STEWARD or body.get("analyst") == analyst
+    mechanism = _registry.from_json(body["mechanism"]) if is_own and body.get("mechanism") else None
     if not isinstance(mechanism, kind):
         what = "stream" if kind is ContinualCounter else "live mechanism"
         raise InvalidInput(f"number {number} is no {what} of yours. Nothing was charged or read.")
@@ -54,8 +54,8 @@ def streams(desk: Desk, request: Request) -> Result:
     lines = []
     for entry in session.ledger.entries(kind=SPENDING):
         described = entry.body.get("mechanism") or {}
-        own = request["analyst"] in (STEWARD, entry.body.get("analyst"))
-        if own and described.get("type") == tag:
+        is_own = request["analyst"] in (STEWARD, entry.body.get("analyst"))
+        if is_own and described.get("type") == tag:
             number = shown_number(desk, request, entry.seq)
             line = {"number": number, "time": entry.time[:16] + "Z", "clock": described.get("clock"),
                     "horizon": described.get("horizon")}  # fmt: skip

@@ -102,11 +102,11 @@ def load_survey(path: Path) -> Survey:
         ) from None
     if unknown := sorted(facts.keys() - _TOP):
         raise InvalidInput(f"a survey has no {unknown[0]!r}; it has {', '.join(sorted(_TOP))}.")
-    listed = facts.get("question")
-    if not isinstance(listed, list) or not listed:
+    tables = facts.get("question")
+    if not isinstance(tables, list) or not tables:
         raise InvalidInput("a survey has one [[question]] or more. Nothing was served.")
     people = facts.get("people", 1000)
-    questions = tuple(_question(one, i, people) for i, one in enumerate(listed))
+    questions = tuple(_question(table, i, people) for i, table in enumerate(tables))
     if len({question.name for question in questions}) < len(questions):
         raise InvalidInput("the names of questions must differ. Nothing was served.")
     return Survey(str(facts.get("title", "A survey")), str(facts.get("about", "")), questions)
@@ -123,8 +123,8 @@ def _question(facts: Any, i: int, people: Any) -> Question:
         raise InvalidInput(f"question {i + 1} needs either categories or between. Nothing was served.")
     name = str(facts.get("name", f"question{i + 1}"))
     if categories is not None:
-        whole = isinstance(categories, list) and all(isinstance(c, str) and c for c in categories)
-        if not whole or len(set(categories)) < max(2, len(categories)):
+        valid = isinstance(categories, list) and all(isinstance(c, str) and c for c in categories)
+        if not valid or len(set(categories)) < max(2, len(categories)):
             raise InvalidInput(f"question {i + 1}: categories are two different texts or more.")
         randomizer: Any = local.best(epsilon=facts["epsilon"], domain=len(categories), people=people)
         return Question(name, str(facts["text"]), tuple(categories), None, randomizer)
@@ -147,10 +147,10 @@ class Reports:
             "(key INTEGER PRIMARY KEY, question TEXT NOT NULL, report TEXT NOT NULL)"
         )
         described = json.dumps([[q.name, to_json(q.randomizer), q.categories] for q in survey.questions])
-        kept = self._db.execute("SELECT description FROM survey").fetchone()
-        if kept is None:
+        stored = self._db.execute("SELECT description FROM survey").fetchone()
+        if stored is None:
             self._db.execute("INSERT INTO survey VALUES (?)", (described,))
-        elif kept[0] != described:
+        elif stored[0] != described:
             raise InvalidInput(
                 f"{path} holds reports of a survey with other questions or prices. Nothing was served. Give "
                 f"the changed survey another file name."
@@ -196,10 +196,10 @@ def results_of(question: Question, reports: list[Any]) -> dict[str, Any]:
 def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None = None) -> FastAPI:
     """Return the application of a survey. Its results are at /results/<secret>, for who runs it."""
     survey = load_survey(path)
-    kept = Reports(path.with_name(path.name + ".reports"), survey)
+    reports = Reports(path.with_name(path.name + ".reports"), survey)
     secret = results or secrets.token_urlsafe(16)
     app = FastAPI(title=survey.title, docs_url=None, redoc_url=None, openapi_url=None)
-    app.state.results, app.state.reports = secret, kept
+    app.state.results, app.state.reports = secret, reports
 
     @app.get("/")
     async def page() -> HTMLResponse:
@@ -217,22 +217,22 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
     async def take(body: ReportBody) -> JSONResponse:
         if problem := _problem(survey, body.reports):
             return JSONResponse(body_of("InvalidInput", f"{problem} Nothing was kept."), 400)
-        kept.add(body.reports)
+        reports.add(body.reports)
         return JSONResponse({"kept": len(body.reports)})
 
-    @app.get("/results/{given}")
-    async def show(given: str) -> Response:
-        if not secrets.compare_digest(given.encode(), secret.encode()):
+    @app.get("/results/{token}")
+    async def show(token: str) -> Response:
+        if not secrets.compare_digest(token.encode(), secret.encode()):
             return JSONResponse(body_of("NotFound", "there is no such page."), 404)
-        return HTMLResponse(_results_page(survey, kept))
+        return HTMLResponse(_results_page(survey, reports))
 
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
 
     @app.exception_handler(RequestValidationError)
     async def invalid(request: Request, error: RequestValidationError) -> Response:
         # without what was sent
-        said = 'reports are sent as {"reports": {question: report}}. Nothing was kept.'
-        return JSONResponse(body_of("InvalidRequest", said), 422)
+        message = 'reports are sent as {"reports": {question: report}}. Nothing was kept.'
+        return JSONResponse(body_of("InvalidRequest", message), 422)
 
     _guard(app, {"127.0.0.1", "localhost", "[::1]", *hosts})
     return app
@@ -240,21 +240,21 @@ def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None
 
 def _problem(survey: Survey, reports: dict[str, Any]) -> str | None:
     """Return what is wrong with reports that were sent, without repeating them."""
-    known = {question.name: question for question in survey.questions}
+    questions = {question.name: question for question in survey.questions}
     for name, report in reports.items():
-        if name not in known:
+        if name not in questions:
             return "this question is not asked."
         try:
-            known[name].randomizer.estimate([report])
+            questions[name].randomizer.estimate([report])
         except (ValueError, TypeError, OverflowError, KeyError, IndexError):
             return "a report is not well-formed."
     return None
 
 
-def _results_page(survey: Survey, kept: Reports) -> str:
+def _results_page(survey: Survey, reports: Reports) -> str:
     lines = []
     for question in survey.questions:
-        facts = results_of(question, kept.of(question.name))
+        facts = results_of(question, reports.of(question.name))
         chart = ""
         if facts["estimates"] is not None:
             ends = [(value - facts["error"], value + facts["error"]) for value in facts["estimates"]]
@@ -279,4 +279,4 @@ def _guard(app: FastAPI, names: set[str]) -> None:
         response.headers["Cache-Control"] = "no-store"
         return response
 
-    app.add_middleware(BodyLimit, most=1 << 20, uploads=1 << 20)
+    app.add_middleware(BodyLimit, requests=1 << 20, uploads=1 << 20)

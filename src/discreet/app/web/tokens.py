@@ -46,8 +46,8 @@ def new_token() -> tuple[str, str]:
 def id_of(token: str) -> str | None:
     """Return the public id of a token; None for a text that is no token."""
     parts = token.split("_", 2)
-    whole = len(parts) == 3 and parts[0] == PREFIX and len(parts[1]) == 16 and len(parts[2]) == 43
-    return parts[1] if whole and token.isascii() else None
+    well_formed = len(parts) == 3 and parts[0] == PREFIX and len(parts[1]) == 16 and len(parts[2]) == 43
+    return parts[1] if well_formed and token.isascii() else None
 
 
 def digest(key: bytes, text: str) -> bytes:

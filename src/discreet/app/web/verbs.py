@@ -85,19 +85,20 @@ def handle(desk: Desk, request: Request) -> dict[str, Any]:
             curator = desk.session(request["dataset"], analyst).curator
             # a search may be watched while it runs: its entries are written at a public time
             curator.sealed_for = desk.seconds * SEARCHING
-            curator.withheld = _withheld(request.get("withheld"))
+            curator.withheld = _parse_withheld(request.get("withheld"))
             before = _last_charge(curator, analyst)
         result = verb.run(desk, request)
         # a live question is answered without a charge of its own
         touched = verb.data and (verb.live or _last_charge(curator, analyst) != before)
         return {"result": result, "touched": touched}
     except Exception as error:
-        touched = verb.data and (verb.live or curator is None or _changed(curator, analyst, before))
-        said = _without_paths(error_json(error, analyst), request)
-        return {"error": _renumbered(desk, request, said), "touched": touched}
+        touched = verb.data and (verb.live or curator is None or _has_charged(curator, analyst, before))
+        reply = _without_paths(error_json(error, analyst), request)
+        return {"error": _renumber_entries(desk, request, reply), "touched": touched}
 
 
-def _withheld(facts: Any) -> Withheld | None:
+def _parse_withheld(facts: Any) -> Withheld | None:
+    """Return the calls whose results are still withheld, from the request."""
     if facts is None:
         return None
 
@@ -113,7 +114,8 @@ def _last_charge(curator: Any, analyst: str) -> int:
     return 0 if newest is None else int(newest.seq)
 
 
-def _changed(curator: Curator, analyst: str, before: int | None) -> bool:
+def _has_charged(curator: Curator, analyst: str, before: int | None) -> bool:
+    """Return whether the analyst was charged since; True where that cannot be read."""
     try:
         return _last_charge(curator, analyst) != before
     except DiscreetError:
@@ -138,16 +140,16 @@ def error_json(error: Exception, analyst: str = STEWARD) -> dict[str, Any]:
     }
 
 
-def _renumbered(desk: Desk, request: Request, error: dict[str, Any]) -> dict[str, Any]:
+def _renumber_entries(desk: Desk, request: Request, error: dict[str, Any]) -> dict[str, Any]:
     """Name entries in a message for an analyst by the numbers that they see."""
     if request["analyst"] == STEWARD or request["dataset"] is None:
         return error
     try:
-        own = desk.numbers(request["dataset"], request["analyst"])
+        own_numbers = desk.numbers(request["dataset"], request["analyst"])
     except Exception:
         # without its ledger no number can be told
-        own = Numbers([])
-    return error | {"message": own.renumbered(error["message"])}
+        own_numbers = Numbers([])
+    return error | {"message": own_numbers.renumbered(error["message"])}
 
 
 def _without_paths(error: dict[str, Any], request: dict[str, Any]) -> dict[str, Any]:

@@ -226,15 +226,15 @@ class Lane:
             return {"error": TIMED_OUT, "touched": True}
         finally:
             self._waiting[who] -= 1
-        left = deadline - time.monotonic()
-        if self.reads and left < LEAST * self.seconds:
+        seconds_left = deadline - time.monotonic()
+        if self.reads and seconds_left < LEAST * self.seconds:
             # begun so late it would be ended on the way, and charged for nothing
             self.idle.put_nowait(worker)
             turn.release()
             return {"error": LATE, "touched": True}
         if not self.reads:
             # what needs no data has its whole time from here: an overload must not end the worker
-            deadline = time.monotonic() + max(left, 10.0)
+            deadline = time.monotonic() + max(seconds_left, 10.0)
         # not ended by a client that goes away: the worker must come back
         try:
             return await asyncio.shield(asyncio.ensure_future(self._run(worker, request, deadline, turn)))

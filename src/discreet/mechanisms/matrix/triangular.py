@@ -158,6 +158,8 @@ def sensitivity(strategy: Triangular, steps: int, separation: int, times: int) -
                at least (b - a) s further, so that 0, s, 2s, ... is worst (Kalinin & Lampert 2024,
                arXiv:2405.13763).
     """
+    # no two steps are further apart
+    separation = min(separation, steps)
     diagonals = strategy.diagonals(steps)
     if diagonals is not None and (times == 1 or _falling(diagonals)):
         return _up(toeplitz_square(diagonals, separation, times), steps)

@@ -12,21 +12,17 @@ import hashlib
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from ... import _require
-from ..._errors import InvalidInput
 from ..._public import Bounds, Public
 from ..columns import converted_to, held, kind_of
 from ..engine import ROW, Engine, EngineError, quoted
 from ..files import Files, several
-from ..formats import Csv, Format
-from ..look import delimiter_of, look
-from ..schema import drafted
+from ..formats import Csv
 from ..source import Memory, Source, fingerprint
 from .duckdb_files import file_kind
 from .duckdb_reading import WIDE, Database, Reader, connection, lock
@@ -60,7 +56,7 @@ class DuckDB:
             _require.positive(seconds=seconds)
         self._public, self._seconds = public, seconds
         self._running: set[Any] = set()
-        self._opened = _Opened(tables, _declared(public), threads, memory)
+        self._opened = _Opened(tables, _declared_columns(public), threads, memory)
         self._kinds = self._opened.kinds
         self._check()
         self._check_keys()
@@ -124,9 +120,9 @@ class DuckDB:
 
         No limit of time: who reads may take theirs.
         """
-        known = self._kinds[self._public.table]
-        check_columns(columns, known)
-        names = ", ".join(self._typed(name, known[name]) for name in columns) if columns else quoted(ROW)
+        kinds = self._kinds[self._public.table]
+        check_columns(columns, kinds)
+        names = ", ".join(self._typed(name, kinds[name]) for name in columns) if columns else quoted(ROW)
         with self._cancellable() as cursor:
             try:
                 reader = cursor.execute(f"SELECT {names} FROM {quoted(self._public.table)}").to_arrow_reader(
@@ -226,7 +222,7 @@ class _Opened:
         threads: int | None,
         memory: str | None,
     ) -> None:
-        self._limits, self._declared = (threads, memory), declared
+        self._limits, self._declared_columns = (threads, memory), declared
         self._renewing = threading.Lock()
         self._stamps = {name: _stamp(data) for name, data in tables.items()}
         self._marks = {name: mark for name, data in tables.items() if (mark := _mark(data)) is not None}
@@ -237,7 +233,7 @@ class _Opened:
 
     def _open(self) -> None:
         self.con, folder = connection(*self._limits)
-        self._reader = Reader(self.con, folder, self._declared)
+        self._reader = Reader(self.con, folder, self._declared_columns)
         for name, data in self._data.items():
             self._reader(name, data)
         unreadable = self._reader.unreadable
@@ -333,8 +329,10 @@ class _Opened:
         for name, mark in self._marks.items():
             digest.update(name.encode() + b"\0" + mark)
         for name, table in self._reader.arrow.items():
-            known = [column for column in self._declared.get(name, ()) if column in table.column_names]
-            digest.update(name.encode() + b"\0" + fingerprint(table.select(known), key))
+            columns = [
+                column for column in self._declared_columns.get(name, ()) if column in table.column_names
+            ]
+            digest.update(name.encode() + b"\0" + fingerprint(table.select(columns), key))
         return digest.digest()
 
     def _describe(self, name: str) -> dict[str, str]:
@@ -342,7 +340,7 @@ class _Opened:
         return {column: type_ for column, type_, *_ in rows if column != ROW}
 
 
-def _declared(public: Public) -> dict[str, list[str]]:
+def _declared_columns(public: Public) -> dict[str, list[str]]:
     """Return the columns of each table that queries may read."""
     tables = [
         (public.table, public.schema, public.unit.column),
@@ -429,18 +427,16 @@ def engine_of(source: Source) -> Engine:
         return engine
     columns = [name for name, _ in source.public.schema]
     unit = source.public.unit.column
-    wanted = list(dict.fromkeys([*columns, *([unit] if unit else [])]))
+    names = list(dict.fromkeys([*columns, *([unit] if unit else [])]))
     if isinstance(source, Memory):
-        table = source._table.select(wanted)
+        table = source._table.select(names)
     else:  # no batch at all has no types either: nothing to count, whatever they are
-        batches = list(source.batches(wanted))
-        table = (
-            pa.Table.from_batches(batches) if batches else pa.table({name: pa.nulls(0) for name in wanted})
-        )
-    held = connect(table, source.public)
+        batches = list(source.batches(names))
+        table = pa.Table.from_batches(batches) if batches else pa.table({name: pa.nulls(0) for name in names})
+    memory_engine = connect(table, source.public)
     if isinstance(source, Memory):
-        source._discreet_engine = held
-    return held
+        source._discreet_engine = memory_engine
+    return memory_engine
 
 
 def dialect_of(source: Source) -> Dialect:
@@ -450,61 +446,3 @@ def dialect_of(source: Source) -> Dialect:
     from .duckdb_dialect import DUCKDB
 
     return DUCKDB
-
-
-def draft(
-    file: str | Path,
-    *,
-    table: str | None = None,
-    related: Sequence[str] = (),
-    delimiter: str | None = None,
-    looking: bool = False,
-) -> str:
-    """Return a schema file for a table, with questions to the steward: from the names and types of its
-    columns, never a value.
-
-    `related`: files, or "database.duckdb::table", of tables that queries may join. `delimiter`: what parts
-    the fields of a CSV file; by default what parts the names in its first line. `looking`: take the kinds of
-    columns in a CSV file from its values, which is not private, and is marked in the draft.
-    """
-    csv = any(suffix in (".csv", ".tsv") for suffix in Path(file).suffixes)
-    if looking and not csv:
-        raise InvalidInput(
-            f"{Path(file).name!r} has types already: there is nothing to look for. Nothing was "
-            f"drafted. Leave --look out."
-        )
-    if csv and delimiter is None:
-        delimiter = delimiter_of(Path(file))
-    name, kinds = _drafted(Path(file), table, delimiter)
-    written = Format(delimiter=delimiter) if csv else None
-    if looking:
-        looked, written = look(Path(file), delimiter)
-        kinds = {column: looked.get(column, "any") for column in kinds}
-    others = {}
-    for data in related:
-        path, _, inner = data.partition("::")
-        other, own = _drafted(Path(path), inner or None)
-        others[other] = (data, own)
-    return drafted(name, kinds, others, written=written, looked=looking)
-
-
-def _drafted(path: Path, table: str | None, delimiter: str | None = None) -> tuple[str, dict[str, str]]:
-    """Return the name of a table, and what is known of its columns."""
-    name = table or path.name.split(".")[0]
-    data: Any = Database(path, name) if path.suffix in (".duckdb", ".db", ".ddb") else path
-    source = data if delimiter is None else Csv(data, Format(delimiter=delimiter))
-    kinds = dict(DuckDB({name: source}, Public(table=name)).kinds[name])
-    untyped = isinstance(data, Path) and file_kind(str(data)) == "csv"
-    return name, dict.fromkeys(kinds, "any") if untyped else kinds
-
-
-def version_of(file: str | Path) -> str:
-    """Return a version for a file that changes when the file does: when it was last written.
-
-    Never anything computed from its contents.
-
-    >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile() as file: version_of(file.name)[:2]
-    '20'
-    """
-    return datetime.fromtimestamp(Path(file).stat().st_mtime, tz=UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -93,8 +93,8 @@ def _without_exponent(value: str) -> str:
         f"ELSE {f} || REPEAT('0', {e} - LENGTH({f})) END"
     )
     moved = f"{sign} || CASE WHEN {minus} = '-' THEN {left} ELSE {right} END"
-    named = f"REGEXP_EXTRACT({text}, {literal(_POWER)}, ['s', 'a', 'f', 'm', 'e'])"
-    out = f"LIST_TRANSFORM([{named}], lambda __p: {moved})[1]"
+    groups = f"REGEXP_EXTRACT({text}, {literal(_POWER)}, ['s', 'a', 'f', 'm', 'e'])"
+    out = f"LIST_TRANSFORM([{groups}], lambda __p: {moved})[1]"
     return f"CASE WHEN REGEXP_MATCHES({text}, {literal(_EXPONENT)}) THEN {out} ELSE {text} END"
 
 
@@ -158,18 +158,18 @@ def _smallest_ranks(g: Generator, node: Any) -> str:
     and sorts nothing."""
     source, pairs, n, alias = (word(node.args[name]) for name in ("source", "pairs", "n", "alias"))
     columns = "".join(f', "{word(name)}"' for name in node.args["columns"])
-    kept = f'kept AS (SELECT "u" AS "ku", LIST_MAX(MIN("h", {n})) AS "last" FROM {pairs} GROUP BY "u")'
+    last_ranks = f'kept AS (SELECT "u" AS "ku", LIST_MAX(MIN("h", {n})) AS "last" FROM {pairs} GROUP BY "u")'
     return (
-        f'{kept}, {alias} AS (SELECT "u", "j"{columns} FROM {source} JOIN kept ON "u" = "ku" AND "h" <= '
-        f'"last")'
+        f'{last_ranks}, {alias} AS (SELECT "u", "j"{columns} FROM {source} JOIN kept ON "u" = "ku" '
+        f'AND "h" <= "last")'
     )
 
 
 def _smallest_values(g: Generator, node: Any) -> str:
     source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
     pair = f"{{'h': {argument(g, node, 'order')}, 'x': \"x0\"}}"
-    taken = f'taken AS (SELECT "j", UNNEST(MIN({pair}, {n})) AS "t" FROM {source} GROUP BY "u", "j")'
-    return f'{taken}, {alias} AS (SELECT "j", "t"."x" AS "x0" FROM taken)'
+    smallest = f'taken AS (SELECT "j", UNNEST(MIN({pair}, {n})) AS "t" FROM {source} GROUP BY "u", "j")'
+    return f'{smallest}, {alias} AS (SELECT "j", "t"."x" AS "x0" FROM taken)'
 
 
 def _smallest_rows(g: Generator, node: Any) -> str:

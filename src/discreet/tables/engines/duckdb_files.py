@@ -31,24 +31,24 @@ def file_kind(path: str) -> str:
     )
 
 
-def rewritten(written: Csv) -> str:
+def rewritten(csv_file: Csv) -> str:
     """Numbers with a decimal point and dates as ISO has them, by functions that cannot fail; a date in no
     known format gets a mark before it, so that it is none: queries take it for missing, and `discreet check`
     tells it from an empty field. What differs still differs, in case it says whose row it is."""
-    format, parts = written.format, []
+    format, parts = csv_file.format, []
     if format.decimal != "." or format.thousands:
-        for column in written.numbers:
-            plain = (
+        for column in csv_file.numbers:
+            numeric = (
                 f"replace({quoted(column)}, {literal(format.thousands)}, '')"
                 if format.thousands
                 else quoted(column)
             )
-            parts.append(f"replace({plain}, {literal(format.decimal)}, '.') AS {quoted(column)}")
+            parts.append(f"replace({numeric}, {literal(format.decimal)}, '.') AS {quoted(column)}")
     if format.dates:
-        listed = ", ".join(literal(text) for text in format.dates)
-        for column in written.days:
+        formats = ", ".join(literal(text) for text in format.dates)
+        for column in csv_file.days:
             text = f"trim({quoted(column)})"
-            day = f"CAST(CAST(try_strptime({text}, [{listed}]) AS DATE) AS VARCHAR)"
+            day = f"CAST(CAST(try_strptime({text}, [{formats}]) AS DATE) AS VARCHAR)"
             parts.append(
                 f"CASE WHEN {text} <> '' THEN COALESCE({day}, '?' || {text}) END AS {quoted(column)}"
             )
@@ -119,15 +119,15 @@ def _ambiguous(file: str, names: Sequence[str]) -> str:
 
 def _absent(file: str, column: str, names: Sequence[str], mark: str) -> str:
     """Say that a declared column is not in the first line of a file: names only, which are public."""
-    said = f"the schema declares {column!r}, and {file!r} has no such column."
+    fact = f"the schema declares {column!r}, and {file!r} has no such column."
     nothing = "Nothing was opened or charged."
     other = next((m for m in (";", "\t", "|", ",") if m != mark and m in names[0]), None)
     if len(names) == 1 and other is not None:
         return (
-            f"{said} Parted by {mark!r}, its first line is one name that holds {other!r}. {nothing} If that "
+            f"{fact} Parted by {mark!r}, its first line is one name that holds {other!r}. {nothing} If that "
             f"parts its fields, write delimiter = {_toml(other)} under [format] in the schema file."
         )
-    return f"{said}{_require.did_you_mean(column, names)} It has: {', '.join(names)}. {nothing}"
+    return f"{fact}{_require.did_you_mean(column, names)} It has: {', '.join(names)}. {nothing}"
 
 
 def _toml(mark: str) -> str:

@@ -53,6 +53,9 @@ from .duckdb_files import (
 DATA_DEPENDENT = ("statistics_propagation", "filter_pushdown", "join_filter_pushdown")
 
 
+# Columns of a CSV file that one statement looks at for texts that are too long: each statement costs time in
+# proportion to all columns of the table, so that one per column took 77 CPU-seconds for 5,000 columns.
+_CHUNK = 1000
 # Bits of a row's number within its file, where a table is in several.
 _FILE = 40
 _PART = "__discreet_part_"
@@ -107,11 +110,9 @@ def _by_column(rows: Sequence[Any]) -> dict[str, list[Any]]:
 
 
 def _columns(names: Any, columns: Any) -> pa.Table:
-    listed = [str(name) for name in names]
-    check_names("the table", listed)
-    return held(
-        pa.table({name: to_arrow(name, column) for name, column in zip(listed, columns, strict=True)})
-    )
+    texts = [str(name) for name in names]
+    check_names("the table", texts)
+    return held(pa.table({name: to_arrow(name, column) for name, column in zip(texts, columns, strict=True)}))
 
 
 def _series(series: Any) -> Any:
@@ -172,8 +173,8 @@ class Reader:
         check_names(name, [*schema.names, ROW])
         wide = {field.name: "decimal" for field in schema if arrow_kind(field.type) == "decimal"}
         self.unreadable[name] = wide
-        listed = ", ".join(literal(path) for path in paths)
-        read = f"read_parquet([{listed}], file_row_number=true, hive_partitioning=false)"
+        files = ", ".join(literal(path) for path in paths)
+        reader = f"read_parquet([{files}], file_row_number=true, hive_partitioning=false)"
         # A number for each row: of the file in the high bits, of the row in the low ones.
         number = (
             ""
@@ -181,20 +182,20 @@ class Reader:
             else f"REPLACE (file_row_number + (file_index << {_FILE}) AS file_row_number) "
         )
         empty = {f.name: "CAST(NULL AS VARCHAR)" for f in schema if pa.types.is_null(f.type)}
-        source = f"(SELECT * {number}FROM {read})" if number else read
-        columns = f"* {self._replaced(read, what, empty)}RENAME (file_row_number AS {ROW})"
+        source = f"(SELECT * {number}FROM {reader})" if number else reader
+        columns = f"* {self._replace_clause(reader, what, empty)}RENAME (file_row_number AS {ROW})"
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {source}", what)
         self.paths.extend(paths)
-        self._mend(name, what, lambda columns: parquet_batches(paths, columns))
+        self._replace_unreadable(name, what, lambda columns: parquet_batches(paths, columns))
 
     def _several_csv(self, name: str, data: Files) -> None:
         """One after the other, each read as a file alone would be; their first lines must be the same."""
         first: list[str] = []
         for number, part in enumerate(data.parts):
             file = f"{_PART}{number}"
-            written = part if isinstance(part, Csv) else None
+            csv_file = part if isinstance(part, Csv) else None
             path = data.paths[number]
-            self._csv(file, str(path.resolve()), written)
+            self._csv(file, str(path.resolve()), csv_file)
             columns = [column for column, *_ in self.con.execute(f"DESCRIBE {file}").fetchall()]
             first = first or columns
             if columns != first:
@@ -206,19 +207,23 @@ class Reader:
             make = f"CREATE TABLE {quoted(name)} AS" if number == 0 else f"INSERT INTO {quoted(name)}"
             self._run(f"{make} {rows}; DROP TABLE {file}", f"{path.name!r}, as text in UTF-8,")
 
-    def _csv(self, name: str, path: str, written: Csv | None = None) -> None:
-        used = () if written is None else (*written.numbers, *written.days)
-        mark = None if written is None else written.format.delimiter
-        read = csv_reader(path, name, mark, (*self.declared.get(name, ()), *used))
-        columns = (
-            f"* {'' if written is None else rewritten(written)}, row_number() OVER () AS {ROW} FROM {read}"
-        )
+    def _csv(self, name: str, path: str, csv_file: Csv | None = None) -> None:
+        format_columns = () if csv_file is None else (*csv_file.numbers, *csv_file.days)
+        mark = None if csv_file is None else csv_file.format.delimiter
+        reader = csv_reader(path, name, mark, (*self.declared.get(name, ()), *format_columns))
+        replacements = "" if csv_file is None else rewritten(csv_file)
+        columns = f"* {replacements}, row_number() OVER () AS {ROW} FROM {reader}"
         what = f"{Path(path).name!r}, as text in UTF-8,"
         self._run(f"CREATE TABLE {quoted(name)} AS SELECT {columns}", what)
-        for column, *_ in self._run(f"DESCRIBE {quoted(name)}", what).fetchall():
-            if column != ROW:
-                long = f"STRLEN({quoted(column)}) > {LONGEST_TEXT}"
-                self._run(f"UPDATE {quoted(name)} SET {quoted(column)} = NULL WHERE {long}", what)
+        described = self._run(f"DESCRIBE {quoted(name)}", what).fetchall()
+        texts = [quoted(column) for column, *_ in described if column != ROW]
+        for chunk in (texts[i : i + _CHUNK] for i in range(0, len(texts), _CHUNK)):
+            # GREATEST passes over NULLs; for one column it wants a second argument
+            longest = f"GREATEST(0, {', '.join(f'STRLEN({column})' for column in chunk)})"
+            assignments = ", ".join(
+                f"{c} = CASE WHEN STRLEN({c}) <= {LONGEST_TEXT} THEN {c} END" for c in chunk
+            )
+            self._run(f"UPDATE {quoted(name)} SET {assignments} WHERE {longest} > {LONGEST_TEXT}", what)
 
     def _database(self, name: str, data: Database) -> None:
         inner, path = f"__discreet_db_{self.attached}", str(Path(data.path).resolve())
@@ -227,19 +232,22 @@ class Reader:
             f"ATTACH {literal(path)} AS {inner} (READ_ONLY)", f"{Path(path).name!r}, as a DuckDB database,"
         )
         table, what = f"{inner}.{quoted(data.table)}", f"table {data.table!r} of {Path(path).name!r}"
-        columns = f"* {self._replaced(table, what, collated=True)}, rowid AS {ROW}"
+        columns = f"* {self._replace_clause(table, what, collated=True)}, rowid AS {ROW}"
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT {columns} FROM {table}", what)
-        self._mend(name, what, lambda columns: self._batches(table, columns))
+        self._replace_unreadable(name, what, lambda columns: self._batches(table, columns))
 
     def _batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         described = {column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {table}").fetchall()}
-        listed = [
+        safe_columns = [
             (quoted(column), safe(quoted(column), described[column], collated=True)) for column in columns
         ]
-        read = ", ".join(_leaving(described[name], *pair) for name, pair in zip(columns, listed, strict=True))
-        yield from self.con.execute(f"SELECT {read} FROM {table}").to_arrow_reader(1 << 16)
+        select_list = ", ".join(
+            _export_expression(described[name], *pair)
+            for name, pair in zip(columns, safe_columns, strict=True)
+        )
+        yield from self.con.execute(f"SELECT {select_list} FROM {table}").to_arrow_reader(1 << 16)
 
-    def _mend(
+    def _replace_unreadable(
         self, name: str, what: str, batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
     ) -> None:
         """Put a copy that can be read in the place of declared columns that cannot."""
@@ -253,12 +261,12 @@ class Reader:
         path = str(Path(self.folder) / f"{len(self.paths)}.parquet")
         try:
             write_parquet(path, batches(columns))
-            read = f"read_parquet({literal(path)}, file_row_number=true)"
+            reader = f"read_parquet({literal(path)}, file_row_number=true)"
             wide = [column for column in columns if described[column] in WIDE]
             back = ", ".join(f"CAST({quoted(c)} AS {described[c]}) AS {quoted(c)}" for c in wide)
             self.con.execute(
                 f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT * {f'REPLACE ({back}) ' if back else ''}"
-                f"RENAME (file_row_number AS {ROW}) FROM {read}"
+                f"RENAME (file_row_number AS {ROW}) FROM {reader}"
             )
             described = {
                 column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
@@ -278,14 +286,14 @@ class Reader:
         probes = [probe for column in columns for probe in probing(quoted(column), types[column])]
         if not probes:
             return True
-        listed = ", ".join(f"bit_xor(hash({probe}))" for probe in probes)
+        hashes = ", ".join(f"bit_xor(hash({probe}))" for probe in probes)
         try:
-            self.con.execute(f"SELECT {listed} FROM {quoted(name)}").fetchall()
+            self.con.execute(f"SELECT {hashes} FROM {quoted(name)}").fetchall()
         except Exception:
             return False
         return True
 
-    def _replaced(
+    def _replace_clause(
         self,
         source: str,
         what: str,
@@ -296,28 +304,28 @@ class Reader:
         """Return what a view says of columns that queries could fail on, or take two values of for one."""
         described = self._run(f"DESCRIBE SELECT * FROM {source}", what).fetchall()
         columns = {column: safe(quoted(column), type_, collated=collated) for column, type_, *_ in described}
-        listed = ", ".join(
+        replacements = ", ".join(
             f"{new} AS {quoted(column)}" for column, new in {**columns, **known}.items() if new is not None
         )
-        return f"REPLACE ({listed}) " if listed else ""
+        return f"REPLACE ({replacements}) " if replacements else ""
 
     def _arrow(self, name: str, table: pa.Table) -> None:
-        known = [column for column in table.column_names if engine_holds(table.schema.field(column).type)]
+        supported = [column for column in table.column_names if engine_holds(table.schema.field(column).type)]
         self.unreadable[name] = {
             column: arrow_kind(table.schema.field(column).type)
             for column in table.column_names
-            if column not in known
+            if column not in supported
         }
-        kept = table.select(known)
-        if ROW not in known:
-            kept = kept.append_column(ROW, pa.array(range(table.num_rows), pa.int64()))
+        selection = table.select(supported)
+        if ROW not in supported:
+            selection = selection.append_column(ROW, pa.array(range(table.num_rows), pa.int64()))
         raw = f"__discreet_raw_{len(self.held)}"
-        self.held[raw] = self.arrow[name] = kept
-        self.con.register(raw, kept)
+        self.held[raw] = self.arrow[name] = selection
+        self.con.register(raw, selection)
         self._run(f"CREATE VIEW {quoted(name)} AS SELECT * FROM {raw}", f"table {name!r}")
 
 
-def _leaving(type_: str, column: str, new: str | None) -> str:
+def _export_expression(type_: str, column: str, new: str | None) -> str:
     """Return how a column of a database leaves for a copy. Days and times as they are: converting those of a
     coarse unit is what fails. Whole numbers of 128 bits as texts, as Arrow has no such numbers."""
     if type_ in WIDE:

@@ -52,7 +52,7 @@ class PostgreSQL:
         weakref.finalize(self, self._pool.close)
         self._here = threading.local()
         with self._errors(), self._pool.transaction(seconds) as connection:
-            self._tables = _opened(connection, address, tables, public)
+            self._tables = _open_tables(connection, address, tables, public)
         self._kinds = {name: table.kinds for name, table in self._tables.items()}
         self._check()
 
@@ -116,7 +116,7 @@ class PostgreSQL:
         with self.snapshot():
             for sql in texts:
                 try:
-                    self._here.connection.execute(f"EXPLAIN {self._whole(sql)}")
+                    self._here.connection.execute(f"EXPLAIN {self._with_definitions(sql)}")
                 except psycopg.errors.QueryCanceled:
                     raise
                 except psycopg.Error:
@@ -125,7 +125,8 @@ class PostgreSQL:
                         "in smaller parts."
                     ) from None
 
-    def _whole(self, sql: str) -> str:
+    def _with_definitions(self, sql: str) -> str:
+        """Return a query over the tables as their common table expressions define them."""
         return f"WITH {definitions(self._tables)} SELECT * FROM ({sql}) AS answer"
 
     def answer(self, sql: str) -> pa.Table:
@@ -133,7 +134,7 @@ class PostgreSQL:
         with self.snapshot(), self._errors():
             cursor = self._here.connection.cursor(binary=True)
             cursor.adapters.register_loader(DATE, day_loader())
-            cursor.execute(self._whole(sql))
+            cursor.execute(self._with_definitions(sql))
             return arrow_table(cursor)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
@@ -142,8 +143,8 @@ class PostgreSQL:
         One statement, so one snapshot. No limit of time: who reads may take theirs.
         """
         table = self._tables[self._public.table]
-        known = self._kinds[self._public.table]
-        check_columns(columns, known)
+        kinds = self._kinds[self._public.table]
+        check_columns(columns, kinds)
         names = ", ".join(self._typed(table, name) for name in columns) or "1"
         schema = table.arrow(columns) if columns else pa.schema([("one", pa.int64())])
         sql = (
@@ -223,13 +224,16 @@ class PostgreSQL:
                 raise not_unique(table.name, table.key)
 
     def _first(self, sql: str) -> list[Any]:
+        """Return the first row of an answer."""
         return [column[0].as_py() for column in self.answer(sql).columns]
 
     def __repr__(self) -> str:
         return f"PostgreSQL(table={self._public.table!r}, columns={list(self._kinds[self._public.table])})"
 
 
-def _opened(connection: Any, address: Address, names: Mapping[str, str], public: Public) -> dict[str, Table]:
+def _open_tables(
+    connection: Any, address: Address, names: Mapping[str, str], public: Public
+) -> dict[str, Table]:
     """Return the tables as they are now."""
     if connection.info.server_version < OLDEST:
         raise InvalidInput(

@@ -78,10 +78,10 @@ class _Stream(io.RawIOBase):
             parts.append(bytes(block))
             size += len(parts[-1])
         data = b"".join(parts)
-        taken = min(len(buffer), len(data))
-        buffer[:taken] = data[:taken]
-        self._rest = data[taken:]
-        return taken
+        count = min(len(buffer), len(data))
+        buffer[:count] = data[:count]
+        self._rest = data[count:]
+        return count
 
 
 def csv_batches(copy: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:

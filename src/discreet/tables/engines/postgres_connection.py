@@ -114,7 +114,7 @@ class Pool:
     @contextmanager
     def transaction(self, seconds: float | None) -> Iterator[Any]:
         """A read-only transaction on one snapshot; always rolled back, as there is nothing to keep."""
-        connection = self._begun(seconds)
+        connection = self._begin(seconds)
         self._running.add(connection)
         try:
             yield connection
@@ -122,26 +122,28 @@ class Pool:
             self._running.discard(connection)
             self._give_back(connection)
 
-    def _begun(self, seconds: float | None) -> Any:
+    def _begin(self, seconds: float | None) -> Any:
+        """Begin a read-only transaction on a connection that works; an idle one may have been closed."""
         psycopg = driver()
         timeout = {} if seconds is None else {"statement_timeout": str(max(1, round(1000 * seconds)))}
         settings = "; ".join(f"SET LOCAL {k} = '{v}'" for k, v in {**SETTINGS, **timeout}.items())
         settings = settings.replace("'pg_catalog, pg_temp'", "pg_catalog, pg_temp")
         while True:
-            connection, kept = self._taken()
+            connection, is_reused = self._take()
             try:
                 connection.execute(f"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {settings}")
                 return connection
             except psycopg.Error:
                 _close(connection)
                 # a kept one may have been ended by the server meanwhile
-                if not kept:
+                if not is_reused:
                     raise EngineError(
                         f"the PostgreSQL database at {self.address.label} begins no transaction. Nothing was "
                         f"read."
                     ) from None
 
-    def _taken(self) -> tuple[Any, bool]:
+    def _take(self) -> tuple[Any, bool]:
+        """Return an idle connection of this process, or a new one, and whether it was idle."""
         with self._lock:
             while self._idle:
                 pid, connection = self._idle.pop()

@@ -48,7 +48,7 @@ def _text(node: exp.Expression) -> dict[str, Any]:
     return {"a": node.args["this"]}
 
 
-def _of_text(g: Generator, node: Any, body: str) -> str:
+def _over_text(g: Generator, node: Any, body: str) -> str:
     """Return a body over the value as text t and its type k."""
     value = g.sql(node.args["this"])
     return f"(SELECT {body} FROM (SELECT ({value})::text AS t, pg_typeof({value}) AS k OFFSET 0) AS v)"
@@ -97,7 +97,7 @@ _CASTS = {"double": _DOUBLE, "boolean": _TRUTH, "date": _DAY}
 
 
 def _safe_cast(g: Generator, node: Any) -> str:
-    return _of_text(g, node, _CASTS[node.args["to"]])
+    return _over_text(g, node, _CASTS[node.args["to"]])
 
 
 def _as_integer(g: Generator, node: Any) -> str:
@@ -106,7 +106,7 @@ def _as_integer(g: Generator, node: Any) -> str:
     # as doubles: `high` plus one is a power of two
     ends = f"n >= {number(float(low))} AND n < {number(float(high + 1))}"
     exact = f"n >= {low} AND n <= {high}"
-    return _of_text(
+    return _over_text(
         g,
         node,
         "(CASE WHEN k = 'float8'::regtype "
@@ -121,7 +121,7 @@ def _as_decimal(g: Generator, node: Any) -> str:
     """By way of the shortest text of a double, which tells it from all others."""
     width, scale = int(word(node.args["width"])), int(word(node.args["scale"]))
     limit = 10 ** (width - scale)
-    return _of_text(
+    return _over_text(
         g,
         node,
         f"(SELECT CASE WHEN abs(n) < {limit} THEN n::float8 END "
@@ -131,7 +131,7 @@ def _as_decimal(g: Generator, node: Any) -> str:
 
 def _as_float(g: Generator, node: Any) -> str:
     """Half of the least single and half beyond the largest are where PostgreSQL's own cast would fail."""
-    return _of_text(
+    return _over_text(
         g,
         node,
         f"(SELECT CASE WHEN abs(n) <= {number(2.0**-150)} THEN n * 0 WHEN abs(n) >= {INFINITE} THEN n "
@@ -160,7 +160,7 @@ def _convert(truths: frozenset[str]) -> Writer:
 
 
 @cache
-def _cased(upper: bool) -> str:
+def _letter_case(upper: bool) -> str:
     """Letters of ASCII by the server, all others as DuckDB has them."""
     old, new = letter_cases(upper=upper)
     name = "upper" if upper else "lower"
@@ -172,7 +172,7 @@ def _cased(upper: bool) -> str:
 
 
 def _with_case(upper: bool) -> Writer:
-    return lambda g, node: bound(g, _text(node), _cased(upper))
+    return lambda g, node: bound(g, _text(node), _letter_case(upper))
 
 
 def _literal(g: Generator, node: Any) -> str:
@@ -230,9 +230,13 @@ def _day_text(g: Generator, node: Any) -> str:
     """Return each directive by itself; one that is not listed is an error before anything is charged."""
     layout = node.args["format"].name
     parts = []
-    for plain, directive in re.findall(r"([^%]+)|%(-?.|$)", layout, re.DOTALL):
+    for literal_text, directive in re.findall(r"([^%]+)|%(-?.|$)", layout, re.DOTALL):
         # a brace stands in a format
-        text = literal(plain).replace("{", "{{").replace("}", "}}") if plain else _DIRECTIVES[directive]
+        text = (
+            literal(literal_text).replace("{", "{{").replace("}", "}}")
+            if literal_text
+            else _DIRECTIVES[directive]
+        )
         parts.append(text)
     if not parts:
         return f"left(({g.sql(node.this)})::text, 0)"
@@ -240,7 +244,7 @@ def _day_text(g: Generator, node: Any) -> str:
     return bound(g, _text(node), f"(CASE WHEN {{a}} IS NOT NULL THEN {' || '.join(parts)} END)")
 
 
-def _hashed(g: Generator, seed: str, expressions: list[Any]) -> str:
+def _hash(g: Generator, seed: str, expressions: list[Any]) -> str:
     """Each value's text is hashed under the hash of those before it, and NULL as the empty text under another
     seed. Minus zero is zero."""
     for value in expressions:
@@ -256,11 +260,11 @@ def _hashed(g: Generator, seed: str, expressions: list[Any]) -> str:
 
 
 def _keyed_hash(g: Generator, node: Any) -> str:
-    return _hashed(g, f"{int(word(node.args['key']))}::bigint", node.args["expressions"])
+    return _hash(g, f"{int(word(node.args['key']))}::bigint", node.args["expressions"])
 
 
 def _content_hash(g: Generator, node: Any) -> str:
-    return _hashed(g, "0::bigint", node.args["expressions"])
+    return _hash(g, "0::bigint", node.args["expressions"])
 
 
 def _rank(g: Generator, node: Any) -> str:

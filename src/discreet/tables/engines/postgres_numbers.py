@@ -40,16 +40,16 @@ def number(value: float) -> str:
 def bound(g: Generator, values: Mapping[str, Any], body: str) -> str:
     """Return the `body` over named values ("{a}"), each of which is computed once."""
     texts = {name: g.sql(value) for name, value in values.items()}
-    plain = all(
+    is_simple = all(
         isinstance(value, exp.Column)
         or (len(texts[name]) <= _SHORT and value.find(exp.Column) and not value.find(exp.Select))
         for name, value in values.items()
     )
-    if plain:
+    if is_simple:
         return body.format(**texts)
-    listed = ", ".join(f'{text} AS "{name}"' for name, text in texts.items())
-    written = body.format(**{name: f"v.{name}" for name in texts})
-    return f"(SELECT {written} FROM (SELECT {listed} OFFSET 0) AS v)"
+    select_list = ", ".join(f'{text} AS "{name}"' for name, text in texts.items())
+    expression = body.format(**{name: f"v.{name}" for name in texts})
+    return f"(SELECT {expression} FROM (SELECT {select_list} OFFSET 0) AS v)"
 
 
 def over(*names: str, body: str) -> Writer:
@@ -69,7 +69,7 @@ def constant(node: Any) -> float | None:
     return float(node.this) if isinstance(node, d.Number) and isinstance(node.this, str) else None
 
 
-def _last(fits: Callable[[float], bool]) -> float:
+def _largest_fitting(fits: Callable[[float], bool]) -> float:
     """Return the largest finite positive double that fits, where all smaller ones do."""
     low, high = 0, struct.unpack("<q", struct.pack("<d", math.inf))[0] - 1
     while low < high:
@@ -95,18 +95,18 @@ def _scaled(operator: str, value: float) -> str:
             a, b = np.float64(x), np.float64(abs(value))
             return float(a * b if operator == "*" else a / b)
 
-    written = f"({{a}} {operator} {number(value)})"
+    expression = f"({{a}} {operator} {number(value)})"
     if not math.isfinite(result(_LARGEST)):
-        top = _last(lambda x: math.isfinite(result(x)))
+        top = _largest_fitting(lambda x: math.isfinite(result(x)))
         fits, limit = f"abs({{a}}) <= {number(top)} OR abs({{a}}) >= {INFINITE}", "Infinity"
     elif result(_LEAST) == 0:
-        zero = _last(lambda x: result(x) == 0)
+        zero = _largest_fitting(lambda x: result(x) == 0)
         fits, limit = f"abs({{a}}) > {number(zero)} OR {{a}} = 0", "0"
     else:
-        return written
+        return expression
     above, below = ("", "-") if value > 0 else ("-", "")
     return (
-        f"(CASE WHEN {fits} THEN {written} WHEN {{a}} > 0 THEN '{above}{limit}'::float8 "
+        f"(CASE WHEN {fits} THEN {expression} WHEN {{a}} > 0 THEN '{above}{limit}'::float8 "
         f"WHEN {{a}} < 0 THEN '{below}{limit}'::float8 END)"
     )
 
@@ -115,7 +115,8 @@ _SMALL, _LARGE = number(2.0**-500), number(2.0**500)
 _DOWN, _UP = number(2.0**-537), number(2.0**537)
 
 
-def _usual(name: str) -> str:
+def _in_safe_range(name: str) -> str:
+    """Write the condition that a product or quotient with this number cannot leave the range of doubles."""
     return f"abs({name}) <= {_LARGE} AND abs({name}) >= {_SMALL}"
 
 
@@ -130,12 +131,13 @@ def _signed(value: str) -> str:
 def _sum(sign: str, same: str, other: str) -> str:
     """Return the sum or difference. Where both are finite, one is beyond 2**1022, and none so small that it
     does not matter, halves are exact, and their sum is rounded as the sum itself would be."""
-    written = f"{{a}} {sign} {{b}}"
+    expression = f"{{a}} {sign} {{b}}"
     return (
-        f"(CASE WHEN abs({{a}}) <= {number(2.0**1022)} AND abs({{b}}) <= {number(2.0**1022)} THEN {written} "
+        f"(CASE WHEN abs({{a}}) <= {number(2.0**1022)} AND abs({{b}}) <= {number(2.0**1022)} "
+        f"THEN {expression} "
         f"WHEN abs({{a}}) >= {INFINITE} OR abs({{b}}) >= {INFINITE} "
-        f"OR abs({{a}}) < {number(2.0**900)} OR abs({{b}}) < {number(2.0**900)} THEN {written} "
-        f"WHEN abs({{a}} * 0.5 {sign} {{b}} * 0.5) < {number(2.0**1023)} THEN {written} "
+        f"OR abs({{a}}) < {number(2.0**900)} OR abs({{b}}) < {number(2.0**900)} THEN {expression} "
+        f"WHEN abs({{a}} * 0.5 {sign} {{b}} * 0.5) < {number(2.0**1023)} THEN {expression} "
         f"WHEN {{a}} > 0 AND {{b}} {same} 0 THEN {INFINITE} "
         f"WHEN {{a}} < 0 AND {{b}} {other} 0 THEN -{INFINITE} END)"
     )
@@ -144,7 +146,7 @@ def _sum(sign: str, same: str, other: str) -> str:
 _EDGE = f"{{a}} = 0 OR abs({{a}}) >= {INFINITE} OR abs({{b}}) >= {INFINITE}"
 # Scaled by 2**1074 in two halves, a product or quotient can neither overflow nor vanish.
 _PRODUCT = (
-    f"(CASE WHEN {_usual('{a}')} AND {_usual('{b}')} THEN {{a}} * {{b}} "
+    f"(CASE WHEN {_in_safe_range('{a}')} AND {_in_safe_range('{b}')} THEN {{a}} * {{b}} "
     f"WHEN {_EDGE} OR {{b}} = 0 THEN {{a}} * {{b}} "
     f"WHEN abs({{a}}) >= 1 AND abs({{b}}) >= 1 THEN CASE "
     f"WHEN (abs({{a}}) * {_DOWN}) * (abs({{b}}) * {_DOWN}) < {number(2.0**-50)} THEN {{a}} * {{b}} "
@@ -155,7 +157,8 @@ _PRODUCT = (
 )
 _QUOTIENT = (
     f"(CASE WHEN {{b}} = 0 THEN NULL "
-    f"WHEN {_usual('{a}')} AND {_usual('{b}')} THEN {{a}} / {{b}} WHEN {_EDGE} THEN {{a}} / {{b}} "
+    f"WHEN {_in_safe_range('{a}')} AND {_in_safe_range('{b}')} THEN {{a}} / {{b}} "
+    f"WHEN {_EDGE} THEN {{a}} / {{b}} "
     f"WHEN abs({{a}}) >= abs({{b}}) THEN CASE WHEN abs({{b}}) >= 1 THEN {{a}} / {{b}} "
     f"WHEN abs({{a}}) >= 1 AND (abs({{a}}) * {_DOWN}) / (abs({{b}}) * {_UP}) < {number(2.0**-50)} "
     f"THEN {{a}} / {{b}} WHEN abs({{a}}) >= 1 THEN {_signed('Infinity')} "
@@ -170,10 +173,10 @@ _QUOTIENT = (
 def plus(g: Generator, node: Any) -> str:
     """What is below 2**900 does not make a finite double overflow."""
     first, second = node.args["this"], node.args["expression"]
-    for one, other in ((first, second), (second, first)):
-        value = constant(one)
-        if value is not None and abs(value) < 2.0**900 and other.find(exp.Column):
-            return f"({g.sql(other)} + {number(value)})"
+    for left, right in ((first, second), (second, first)):
+        value = constant(left)
+        if value is not None and abs(value) < 2.0**900 and right.find(exp.Column):
+            return f"({g.sql(right)} + {number(value)})"
     return bound(g, {"a": first, "b": second}, _sum("+", ">", "<"))
 
 
@@ -189,12 +192,12 @@ def minus(g: Generator, node: Any) -> str:
 def times(g: Generator, node: Any) -> str:
     """Return a product; with a constant, the ends of the range in which nothing fails are computed here."""
     first, second = node.args["this"], node.args["expression"]
-    for one, other in ((first, second), (second, first)):
-        value = constant(one)
-        if value is not None and math.isfinite(value) and other.find(exp.Column):
+    for left, right in ((first, second), (second, first)):
+        value = constant(left)
+        if value is not None and math.isfinite(value) and right.find(exp.Column):
             if value == 0:
-                return f"({g.sql(other)} * {number(value)})"
-            return bound(g, {"a": other}, _scaled("*", value))
+                return f"({g.sql(right)} * {number(value)})"
+            return bound(g, {"a": right}, _scaled("*", value))
     return bound(g, {"a": first, "b": second}, _PRODUCT)
 
 
@@ -256,24 +259,24 @@ def _digits(node: Any) -> int:
     return int(value)
 
 
-def _to_digits(whole: Callable[[str], str]) -> Writer:
+def _to_digits(rounding: Callable[[str], str]) -> Writer:
     """Multiplied, made whole, and divided again, as DuckDB does; what is too large stays as it is."""
 
     def write(g: Generator, node: Any) -> str:
         digits, a = _digits(node), node.args["this"]
         if digits == 0:
-            return bound(g, {"a": a}, whole("{a}"))
+            return bound(g, {"a": a}, rounding("{a}"))
         unit = 10.0 ** abs(digits)
         if digits > 0:
-            top = _last(lambda x: math.isfinite(x * unit))
+            top = _largest_fitting(lambda x: math.isfinite(x * unit))
             scaled = f"({{a}} * {number(unit)})"
             fits = f"abs({{a}}) <= {number(top)}"
-            body = f"(CASE WHEN {fits} THEN {whole(scaled)} / {number(unit)} ELSE {{a}} END)"
+            body = f"(CASE WHEN {fits} THEN {rounding(scaled)} / {number(unit)} ELSE {{a}} END)"
         else:
             scaled, top = f"({{a}} / {number(unit)})", 1e308 / 2
             body = (
                 f"(CASE WHEN abs({{a}}) < 0.25 THEN 0::float8 WHEN abs({{a}}) <= {number(top)} "
-                f"THEN {whole(scaled)} * {number(unit)} ELSE {{a}} END)"
+                f"THEN {rounding(scaled)} * {number(unit)} ELSE {{a}} END)"
             )
         return bound(g, {"a": a}, body)
 
@@ -317,7 +320,10 @@ def safe_nearest_whole(g: Generator, node: Any) -> str:
     if isinstance(x, d.Times):
         factor, first = constant(x.args["expression"]), x.args["this"]
         if factor is not None and 1 <= factor < 2.0**63 and first.find(exp.Column):
-            low, high = -_last(lambda v: v * factor <= 2.0**63), _last(lambda v: v * factor < 2.0**63)
+            low, high = (
+                -_largest_fitting(lambda v: v * factor <= 2.0**63),
+                _largest_fitting(lambda v: v * factor < 2.0**63),
+            )
             ends = {"low": number(low), "less": "<=", "high": number(high)}
             body = _WHOLE.format(**ends, text=f"{{a}} * {number(factor)}")
             return bound(g, {"a": first}, body)

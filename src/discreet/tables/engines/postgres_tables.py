@@ -91,8 +91,8 @@ def parse(name: str) -> tuple[str, ...]:
         raise InvalidInput(
             f"{name!r} is not the name of a table, such as 'visits' or 'clinic.visits'. Nothing was opened."
         )
-    found = re.findall(part, name)
-    return tuple(p[1:-1].replace('""', '"') if p.startswith('"') else p for p in found)
+    parts = re.findall(part, name)
+    return tuple(p[1:-1].replace('""', '"') if p.startswith('"') else p for p in parts)
 
 
 def resolve(connection: Any, name: str) -> tuple[str, str]:
@@ -114,15 +114,15 @@ def resolve(connection: Any, name: str) -> tuple[str, str]:
 def look(connection: Any, relation: tuple[str, str]) -> Shape | None:
     """Return what a relation is like now; None if there is none."""
     text = f"{quoted(relation[0])}.{quoted(relation[1])}"
-    found = connection.execute(
+    rows = connection.execute(
         f"SELECT c.oid::bigint, c.relkind::text, row_security_active(c.oid) FROM pg_class c "
         f"WHERE c.oid = to_regclass({literal(text)})"
     ).fetchone()
-    if found is None:
+    if rows is None:
         return None
-    columns = connection.execute(_LOOK.format(oid=found[0])).fetchall()
-    parts = connection.execute(_PARTS.format(oid=found[0])).fetchall()
-    return Shape(found[0], found[1], found[2], tuple(map(tuple, columns)), tuple(map(tuple, parts)))
+    columns = connection.execute(_LOOK.format(oid=rows[0])).fetchall()
+    parts = connection.execute(_PARTS.format(oid=rows[0])).fetchall()
+    return Shape(rows[0], rows[1], rows[2], tuple(map(tuple, columns)), tuple(map(tuple, parts)))
 
 
 def check(name: str, shape: Shape | None) -> Shape:
@@ -152,7 +152,7 @@ def check(name: str, shape: Shape | None) -> Shape:
     return shape
 
 
-def _within_years(column: str, type_: str) -> str:
+def _drop_other_years(column: str, type_: str) -> str:
     """Return a day or time of the years that people write; infinite ones and others are missing. Put at an
     end, two values would become one, and two people whose ids they are."""
     if type_ == "date":
@@ -197,7 +197,7 @@ def _read(column: str, type_: str, kind: str, fact: Fact | None, is_unit: bool) 
     if kind == "number":
         return f"{column}::float8"
     if kind == "date":
-        return _within_years(column, type_)
+        return _drop_other_years(column, type_)
     return column
 
 
@@ -237,14 +237,15 @@ class Table:
     def definition(self) -> str:
         """WITH this name: the declared columns, each so that no value makes a query fail."""
         facts = dict(self.schema)
-        listed = [
+        select_list = [
             f"{_read(quoted(n), type_, kind, facts.get(n), n == self.unit)} AS {quoted(n)}"
             for n, type_, kind in self._columns()
         ]
         # No row has a number here: places move, and a choice by them would tell of other rows.
-        listed.append(f"NULL::bigint AS {quoted(ROW)}")
+        select_list.append(f"NULL::bigint AS {quoted(ROW)}")
         where = "" if self.condition is None else f" WHERE {self.condition}"
-        return f"{quoted(self.name)} AS NOT MATERIALIZED (SELECT {', '.join(listed)} FROM {self.text}{where})"
+        query = f"SELECT {', '.join(select_list)} FROM {self.text}{where}"
+        return f"{quoted(self.name)} AS NOT MATERIALIZED ({query})"
 
     def arrow(self, columns: Sequence[str]) -> pa.Schema:
         """Return the types in which columns come in batches."""

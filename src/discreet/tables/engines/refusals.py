@@ -39,17 +39,17 @@ def stopwatch(seconds: float | None) -> Callable[[], None]:
     return check
 
 
-def check_columns(columns: Sequence[str], known: Mapping[str, str]) -> None:
+def check_columns(columns: Sequence[str], kinds: Mapping[str, str]) -> None:
     """Refuse to hand on a column that is not there."""
-    if unknown := [name for name in columns if name not in known]:
-        raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(known)}.")
+    if unknown := [name for name in columns if name not in kinds]:
+        raise InvalidInput(f"there is no column {unknown[0]!r}; the table has {list(kinds)}.")
 
 
 def check_declared(public: Public, kinds: Mapping[str, Mapping[str, str]]) -> None:
     """Refuse a declaration that the tables do not fit: by name, and before anything is charged."""
-    wanted = [(public.table, public.schema, public.unit.column)]
-    wanted += [(t.name, t.schema, t.unit) for t in public.tables]
-    for name, schema, unit in wanted:
+    declarations = [(public.table, public.schema, public.unit.column)]
+    declarations += [(t.name, t.schema, t.unit) for t in public.tables]
+    for name, schema, unit in declarations:
         if name not in kinds:
             raise InvalidInput(f"table {name!r} is declared, and none of that name was given: {list(kinds)}.")
         columns = kinds[name]
