@@ -118,6 +118,30 @@ def workloads() -> Picture:
     return bars("Many counts at one price: error of an answer", "rmse", rows, "workload, price", columns)
 
 
+def scale() -> Picture:
+    """Return the CPU time of the bounded group-by on Spark over the number of rows, beside by hand and
+    tmlt.analytics where these were measured."""
+    rows = table("scale.md", "rows | ours")
+    series = []
+    for name, label in {
+        "ours": "discreet",
+        "by hand": "by hand",
+        "tmlt.analytics 0.21": "tmlt.analytics",
+    }.items():
+        points = [row for row in rows if re.match(r"[\d.]+", row[name])]
+        series.append(
+            Series(
+                label,
+                tuple(number(row["rows"]) * 1e6 for row in points),
+                tuple(number(row[name]) for row in points),
+            )
+        )
+    return Picture(
+        title="COUNT and SUM by group, 4 groups per person, on Spark local[2]", x_label="rows",
+        y_label="CPU-seconds", log_x=True, log_y=True, series=tuple(series),
+    )  # fmt: skip
+
+
 PICTURES: dict[str, Callable[[], Picture]] = {
     "sampling": sampling,
     "accounting": accounting,
@@ -127,9 +151,13 @@ PICTURES: dict[str, Callable[[], Picture]] = {
 }
 
 
+# Pictures of a room's own page.
+ROOM_PICTURES: dict[str, Callable[[], Picture]] = {"scale": scale}
+
+
 def main() -> int:
     FOLDER.mkdir(exist_ok=True)
-    for name, draw in PICTURES.items():
+    for name, draw in {**PICTURES, **ROOM_PICTURES}.items():
         draw().save(FOLDER / f"{name}.svg")
         print(f"docs/benchmarks/{name}.svg")
     return 0

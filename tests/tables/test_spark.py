@@ -268,6 +268,9 @@ def test_a_bounded_group_by_keeps_few_rows_of_a_unit_and_gathers_nothing(spark):
     query = Query(sql=QUERIES["sums by group"], public=public, epsilon=1, rows=3, groups=2)
     written = statements(query._plan, query._recipes, query._bounding, engine.kinds, engine.dialect)
     plan = engine.explain(written.additive)
+    # One shuffle of rows, by unit, and one of totals, by group; sorted rows are added up without a hash table.
+    assert re.findall(r"Exchange hashpartitioning\((\w+)#", plan) == ["j", "u"]
+    assert "SortAggregate(key=[p" in plan
     assert "WindowGroupLimit" in plan
     assert "collect_list" not in plan
     assert "rand(" not in plan

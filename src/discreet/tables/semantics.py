@@ -384,8 +384,8 @@ class SmallestRanks(Semantic):
 
 
 class ChosenTotals(Semantic):
-    """WITH `alias`: "u", "j" and `amounts` for the `n` groups "j" of each unit "u" that have the smallest
-    `rank`, one row per unit and group.
+    """WITH `alias`: "j" and `amounts` for the `n` groups "j" of each unit "u" that have the smallest `rank`,
+    one row per unit and group.
 
     `amounts`: aggregates over the rows of `source` that agree in "u" and "j", each under an alias. `rank`: a
     number that no two groups of a unit share, made of "u", "j" and `columns`, which "u" and "j" decide. Rows
