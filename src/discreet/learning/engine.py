@@ -345,7 +345,7 @@ class ClippingEngine:
 
         Every part of a batch goes over all weights once, so that a large model is worth larger parts.
         """
-        room = min(max(ENTRIES, 2 * self.size), 2 * ENTRIES)
+        room = min(max(ENTRIES, 3 * self.size // 2), 2 * ENTRIES)
         return max(FEWEST, room // self._entries) if self._entries else FEWEST
 
     def _add_padded(

@@ -67,11 +67,11 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | Non
         try:
             with _repeatable(engine, inputs, targets):
                 _alone(engine, inputs, targets, batch)
-            fewer = torch.arange(FEWER)
+            heap.give_back()
             for mode in (False, True):
                 engine.train(mode)
-                _others(engine, inputs, targets)
-                _others(engine, _pick(inputs, fewer), _pick(targets, fewer))
+                for size in _few_sizes(engine, len(tree_leaves(targets)[0])):
+                    _others(engine, *_pick((inputs, targets), torch.arange(size)))
             _same_state(engine, buffers, prints)
         except DiscreetError:
             raise
@@ -89,6 +89,12 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | Non
                 module.training = mode
             _restore(engine.model, buffers)
     heap.give_back()
+
+
+def _few_sizes(engine: ClippingEngine, count: int) -> tuple[int, int]:
+    """Return two batch sizes at which one example is changed; of a large model not all, as two batches are
+    held side by side: four, where training runs four together."""
+    return max(FEWER + 1, engine.part_size(count)), FEWER
 
 
 def made_up(example: Any, batch: int = BATCH) -> Any:
@@ -155,7 +161,8 @@ class _Measured:
             key, tap = todo.popitem()
             added.add(key)
             for target in _targets(tap):
-                sums.setdefault(id(target.parameter), torch.zeros_like(target.parameter))
+                if id(target.parameter) not in sums:
+                    sums[id(target.parameter)] = torch.zeros_like(target.parameter)
                 others = {id(other): other for other in taps[id(target.parameter)]}
                 todo |= {other: tap for other, tap in others.items() if other not in added}
             with torch.no_grad():
@@ -167,10 +174,12 @@ def _targets(tap: Tap) -> list[Target]:
     return [target for target in (tap.target, tap.bias) if target is not None]
 
 
-def _measured(engine: ClippingEngine, inputs: Any, targets: Any) -> _Measured:
-    """Return each example's gradient, and what it was taken from."""
-    gradients = engine.gradients(inputs, targets)
-    gradients.zero_out(gradients.squares.sum(1).isfinite())
+def _measured(engine: ClippingEngine, inputs: Any, targets: Any, *, sums_only: bool = False) -> _Measured:
+    """Return each example's gradient, and its loss; with `sums_only` in a step's memory, without losses."""
+    gradients = engine.gradients(inputs, targets, sums_only=sums_only)
+    keep = gradients.squares.sum(1).isfinite()
+    if not bool(keep.all()):
+        gradients.zero_out(keep)
     return _Measured(engine, gradients)
 
 
@@ -245,19 +254,18 @@ def _alone(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None 
                         p.mul_(1 + NUDGE * torch.randn_like(p))
             if not _differs(engine, inputs, targets, batch):
                 return
-        raise _difference(engine, inputs, targets)
+        raise _difference(engine, inputs, targets, batch)
     finally:
         with torch.no_grad():
             for p, before in zip(engine.model.parameters(), kept, strict=True):
                 p.copy_(before)
 
 
-def _difference(engine: ClippingEngine, inputs: Any, targets: Any) -> DiscreetError:
+def _difference(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> DiscreetError:
     """Say why a gradient in a batch is not that of the example alone: because examples mix, or for another
     reason."""
-    args = inputs if isinstance(inputs, tuple) else (inputs,)
-    together = engine.loss(engine.model(*args), targets).detach()
-    singles = [_pick((inputs, targets), torch.tensor([i])) for i in range(len(together))]
+    count = len(tree_leaves(targets)[0])
+    singles = [_pick((inputs, targets), torch.tensor([i])) for i in range(count)]
     alone = torch.cat([_loss(engine, *single).detach().reshape(1) for single in singles])
     if not bool(alone.isfinite().all()):
         return InvalidInput(
@@ -268,9 +276,11 @@ def _difference(engine: ClippingEngine, inputs: Any, targets: Any) -> DiscreetEr
     whole = _plain(engine, inputs, targets)
     total = torch.stack([_plain(engine, *single) for single in singles]).sum(0)
     scale = total.abs().max().clamp(min=1e-12)
-    mixes = _far(together, alone, alone.abs().max().clamp(min=1e-12)) or _far(
-        whole, total, scale, len(singles) * TOLERANCE
-    )
+    mixes = _far(whole, total, scale, len(singles) * TOLERANCE)
+    for size in (count, *_larger_sizes(engine, count, batch)):
+        positions = torch.arange(size) % count
+        together = _losses(engine, *_pick((inputs, targets), positions))
+        mixes |= _far(together, alone[positions], alone.abs().max().clamp(min=1e-12))
     if mixes:
         way_out = (
             ""
@@ -298,8 +308,9 @@ def _differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | Non
     count = len(tree_leaves(targets)[0])
     weights = _random_weights(count, engine.dtype)
     total = engine.gradients(inputs, targets, by_layer=False, sums_only=True).squares
-    whole = _measured(engine, inputs, targets)
-    scale = max(float(part.abs().max()) for part in whole.parts(weights) if part.numel())
+    parts = _measured(engine, inputs, targets).parts(weights)
+    scale = max(float(part.abs().max()) for part in parts if part.numel())
+    del parts
     truth = _Truth(engine)
     with truth.collecting():
         for i in range(count):
@@ -311,6 +322,10 @@ def _differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | Non
                 fewer = _measured(engine, *_pick((inputs, targets), torch.arange(i + 1)))
                 if _apart(engine, fewer, truth, weights[: i + 1], scale, inputs):
                     return True
+                del fewer
+    # Measured again, not kept: beside the truth, which is as large as the model, there is room for one batch.
+    heap.give_back()
+    whole = _measured(engine, inputs, targets)
     if _apart(engine, whole, truth, weights, scale, inputs):
         return True
     _check_lengths(whole, total, truth)
@@ -318,7 +333,7 @@ def _differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | Non
     for size in _larger_sizes(engine, count, batch):
         # What a smaller batch left in pieces is no room for a larger one: together they would be the peak.
         heap.give_back()
-        more = _measured(engine, *_pick((inputs, targets), torch.arange(size) % count))
+        more = _measured(engine, *_pick((inputs, targets), torch.arange(size) % count), sums_only=True)
         if _apart(engine, more, truth, _split(weights, size), scale, inputs):
             return True
         del more
@@ -326,11 +341,9 @@ def _differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | Non
 
 
 def _larger_sizes(engine: ClippingEngine, count: int, batch: int | None) -> list[int]:
-    """Return the batch sizes above `count` at which gradients are compared: MORE, or fewer where that many
-    would not be run together, and the size of the parts that the expected batch is run in."""
-    sizes = {max(count + 1, min(MORE, engine.part_size(MORE)))}
-    if batch is not None:
-        sizes.add(engine.part_size(batch))
+    """Return the batch sizes above `count` at which gradients are compared: MORE at least, and the expected
+    batch's; of a batch that would be run in parts, the size of these."""
+    sizes = {engine.part_size(max(MORE, count + 1)), engine.part_size(batch or 1)}
     return sorted(size for size in sizes if count < size <= LARGEST)
 
 
@@ -440,7 +453,7 @@ def _check_own_length(measured: _Measured, place: int, squares: Tensor, true: di
 
     Torch's gradient is that of the engine up to rounding, much of it in half precision: it may be longer.
     """
-    weights = torch.zeros(len(measured.gradients.losses), dtype=measured.engine.dtype)
+    weights = torch.zeros(len(measured.gradients.squares), dtype=measured.engine.dtype)
     weights[place], own = 1, dict.fromkeys(true, 0.0)
     for p, part in zip(measured.engine.parameters.values(), measured.parts(weights), strict=True):
         layer = measured.engine.layers[id(p)]
