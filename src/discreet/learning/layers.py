@@ -17,7 +17,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
 
 from .batching import CONSTANT, Axis, Call, Layout, NotBatchFirst, Survey
-from .taps import Lookup, Outer, Rows, Tap, Target, over_places, product, single
+from .taps import Lookup, Rows, Tap, Target, over_places, product, single
 
 Taps = Callable[..., list[Tap]]
 
@@ -145,10 +145,7 @@ def affine(weight: Target | None, bias: Target | None, x: Tensor, g: Tensor) -> 
     g = single(g)
     if weight is None:
         return [] if bias is None else [over_places(bias, g)]
-    if g.dim() == 2:
-        return [Outer(weight, single(x), g, bias)]
-    taps = [product(weight, single(x), g)]
-    return taps if bias is None else [*taps, over_places(bias, g)]
+    return [product(weight, single(x), g, bias)]
 
 
 def transposed_linear(layer: Any, recorder: Recorder, x: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from .engine import ClippingEngine, Gradients
-from .taps import Lookup, Outer, Product, Rows, Tap, Tied
+from .taps import Lookup, Outer, Product, Rows, Tap, Tied, without_bias
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,9 @@ class _Pooling:
         return [Rows(tap.target, self._summed(self._shared(tap.built())))]
 
     def _product(self, tap: Product) -> Product:
-        return Product(tap.target, self._side_by_side(tap.x), self._side_by_side(self._shared(tap.g)))
+        return Product(
+            tap.target, self._side_by_side(tap.x), self._side_by_side(self._shared(tap.g)), tap.bias
+        )
 
     def _lookup(self, tap: Lookup) -> Lookup:
         return Lookup(tap.target, self._side_by_side(tap.ids), self._side_by_side(self._shared(tap.g)))
@@ -129,7 +131,7 @@ def built(engine: ClippingEngine, gradients: Gradients, buffer: Tensor | None = 
     batch = len(gradients.squares)
     enough = buffer is not None and len(buffer) >= batch
     out = buffer[:batch].zero_() if enough else torch.zeros(batch, size, dtype=engine.dtype)  # type: ignore[index]
-    parts = [part for tap in gradients.taps for part in _parted(tap)]
+    parts = [part for tap in gradients.taps for part in without_bias(tap)]
     for tap in parts:
         p, rows = tap.target.parameter, tap.target.rows
         start = offsets[id(p)] + (0 if rows is None else rows[0] * p[0].numel())
@@ -141,10 +143,3 @@ def built(engine: ClippingEngine, gradients: Gradients, buffer: Tensor | None = 
             flat = tap.built().reshape(batch, -1)
             out[:, start : start + flat.shape[1]] += flat
     return out
-
-
-def _parted(tap: Tap) -> list[Tap]:
-    """Return a layer's bias by itself."""
-    if tap.bias is None or not isinstance(tap, Outer):
-        return [tap]
-    return [Outer(tap.target, tap.x, tap.g), Rows(tap.bias, tap.g)]

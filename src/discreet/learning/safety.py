@@ -31,7 +31,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from .._errors import DiscreetError, InvalidInput, NotPrivate
 from . import heap
 from .engine import ClippingEngine, Gradients
-from .taps import Tap
+from .taps import Tap, Target
 
 BATCH = 5
 FEWER = 3  # the second batch size: code may do one thing at one size, and another at another
@@ -46,15 +46,19 @@ TOLERANCE = 1e-4  # of the size of the largest gradient: float32 alone and in a 
 HALF_TOLERANCE = 2.0**-4
 TRIES, NUDGE = 3, 2.0**-10
 DRAWS = 4  # forward passes that must agree before a model is taken for one without chance in it
+# The largest batch that is compared: for more a start would take as long as several steps. Code that mixes
+# only beyond it is taken on trust (docs/promise.md).
+LARGEST = 512
 PIECE = 1 << 20  # entries that are compared at a time: four megabytes, where a model may have gigabytes
 # of a squared length that is added up once more, from numbers that were rounded when they were added
 ROUNDING = 1e-5
 
 
-def probe(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
+def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | None = None) -> None:
     """Raise NotPrivate if the model or the loss mixes examples, as far as made-up examples can show it.
 
     `inputs` and `targets` are made-up batches of five or more (see `made_up`); the model is left as it was.
+    `batch` is the size that training expects: gradients are compared at the size of its parts, too.
     """
     buffers = {name: copy.deepcopy(buffer) for name, buffer in engine.model.named_buffers()}
     prints = _fingerprints(engine.model)
@@ -62,12 +66,12 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
     with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=False), engine.attached():
         try:
             with _repeatable(engine, inputs, targets):
-                _alone(engine, inputs, targets)
-            fewer = torch.arange(FEWER)
+                _alone(engine, inputs, targets, batch)
+            heap.give_back()
             for mode in (False, True):
                 engine.train(mode)
-                _others(engine, inputs, targets)
-                _others(engine, _pick(inputs, fewer), _pick(targets, fewer))
+                for size in _few_sizes(engine, len(tree_leaves(targets)[0])):
+                    _others(engine, *_pick((inputs, targets), torch.arange(size)))
             _same_state(engine, buffers, prints)
         except DiscreetError:
             raise
@@ -85,6 +89,12 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
                 module.training = mode
             _restore(engine.model, buffers)
     heap.give_back()
+
+
+def _few_sizes(engine: ClippingEngine, count: int) -> tuple[int, int]:
+    """Return two batch sizes at which one example is changed; of a large model not all, as two batches are
+    held side by side: four, where training runs four together."""
+    return max(FEWER + 1, engine.part_size(count)), FEWER
 
 
 def made_up(example: Any, batch: int = BATCH) -> Any:
@@ -133,30 +143,43 @@ class _Measured:
         """Yield the sum over examples of weights[i] times gradient i, one parameter after the other."""
         taps: dict[int, list[Tap]] = {}
         for tap in self.gradients.taps:
-            for target in (tap.target, tap.bias):
-                if target is not None:
-                    taps.setdefault(id(target.parameter), []).append(tap)
+            for target in _targets(tap):
+                taps.setdefault(id(target.parameter), []).append(tap)
         ready: dict[int, Tensor] = {}
         for p in self.engine.parameters.values():
-            own = taps.get(id(p), [])
             if id(p) not in ready:
-                # The parameters of these taps together: a tap may look after a bias beside its weight.
-                together = {id(t.parameter): t.parameter for tap in own for t in (tap.target, tap.bias) if t}
-                all_taps = {id(tap): tap for key in together for tap in taps[key]}
-                sums = {key: torch.zeros_like(q) for key, q in together.items()} or {
-                    id(p): torch.zeros_like(p)
-                }
-                with torch.no_grad():
-                    for tap in all_taps.values():
-                        tap.add(weights, sums)
-                ready |= sums
+                ready |= self._sums(p, taps, weights)
             yield ready.pop(id(p)).detach()
 
+    def _sums(self, parameter: Tensor, taps: dict[int, list[Tap]], weights: Tensor) -> dict[int, Tensor]:
+        """Return the sums of this parameter and of those whose taps look after it, too: a bias beside its
+        weight, a bias in three parts beside three weights."""
+        sums = {id(parameter): torch.zeros_like(parameter)}
+        todo = {id(tap): tap for tap in taps.get(id(parameter), [])}
+        added: set[int] = set()
+        while todo:
+            key, tap = todo.popitem()
+            added.add(key)
+            for target in _targets(tap):
+                if id(target.parameter) not in sums:
+                    sums[id(target.parameter)] = torch.zeros_like(target.parameter)
+                others = {id(other): other for other in taps[id(target.parameter)]}
+                todo |= {other: tap for other, tap in others.items() if other not in added}
+            with torch.no_grad():
+                tap.add(weights, sums)
+        return sums
 
-def _measured(engine: ClippingEngine, inputs: Any, targets: Any) -> _Measured:
-    """Return each example's gradient, and what it was taken from."""
-    gradients = engine.gradients(inputs, targets)
-    gradients.zero_out(gradients.squares.sum(1).isfinite())
+
+def _targets(tap: Tap) -> list[Target]:
+    return [target for target in (tap.target, tap.bias) if target is not None]
+
+
+def _measured(engine: ClippingEngine, inputs: Any, targets: Any, *, sums_only: bool = False) -> _Measured:
+    """Return each example's gradient, and its loss; with `sums_only` in a step's memory, without losses."""
+    gradients = engine.gradients(inputs, targets, sums_only=sums_only)
+    keep = gradients.squares.sum(1).isfinite()
+    if not bool(keep.all()):
+        gradients.zero_out(keep)
     return _Measured(engine, gradients)
 
 
@@ -212,7 +235,7 @@ def _halves(engine: ClippingEngine, inputs: Any) -> bool:
     return bool(watch.seen)
 
 
-def _alone(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
+def _alone(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> None:
     """In a batch and alone, by the engine and by torch itself, an example must have one and the same
     gradient.
 
@@ -220,7 +243,7 @@ def _alone(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
     the difference between on and off: once in a hundred times for a small transformer. With weights a little
     different that is gone, and mixing is not.
     """
-    if not _differs(engine, inputs, targets):
+    if not _differs(engine, inputs, targets, batch):
         return
     kept = [p.detach().clone() for p in engine.model.parameters()]
     try:
@@ -229,21 +252,20 @@ def _alone(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
                 for p in engine.model.parameters():
                     if p.dtype.is_floating_point:
                         p.mul_(1 + NUDGE * torch.randn_like(p))
-            if not _differs(engine, inputs, targets):
+            if not _differs(engine, inputs, targets, batch):
                 return
-        raise _difference(engine, inputs, targets)
+        raise _difference(engine, inputs, targets, batch)
     finally:
         with torch.no_grad():
             for p, before in zip(engine.model.parameters(), kept, strict=True):
                 p.copy_(before)
 
 
-def _difference(engine: ClippingEngine, inputs: Any, targets: Any) -> DiscreetError:
+def _difference(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> DiscreetError:
     """Say why a gradient in a batch is not that of the example alone: because examples mix, or for another
     reason."""
-    args = inputs if isinstance(inputs, tuple) else (inputs,)
-    together = engine.loss(engine.model(*args), targets).detach()
-    singles = [_pick((inputs, targets), torch.tensor([i])) for i in range(len(together))]
+    count = len(tree_leaves(targets)[0])
+    singles = [_pick((inputs, targets), torch.tensor([i])) for i in range(count)]
     alone = torch.cat([_loss(engine, *single).detach().reshape(1) for single in singles])
     if not bool(alone.isfinite().all()):
         return InvalidInput(
@@ -254,9 +276,11 @@ def _difference(engine: ClippingEngine, inputs: Any, targets: Any) -> DiscreetEr
     whole = _plain(engine, inputs, targets)
     total = torch.stack([_plain(engine, *single) for single in singles]).sum(0)
     scale = total.abs().max().clamp(min=1e-12)
-    mixes = _far(together, alone, alone.abs().max().clamp(min=1e-12)) or _far(
-        whole, total, scale, len(singles) * TOLERANCE
-    )
+    mixes = _far(whole, total, scale, len(singles) * TOLERANCE)
+    for size in (count, *_larger_sizes(engine, count, batch)):
+        positions = torch.arange(size) % count
+        together = _losses(engine, *_pick((inputs, targets), positions))
+        mixes |= _far(together, alone[positions], alone.abs().max().clamp(min=1e-12))
     if mixes:
         way_out = (
             ""
@@ -278,14 +302,15 @@ def _difference(engine: ClippingEngine, inputs: Any, targets: Any) -> DiscreetEr
     )
 
 
-def _differs(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
+def _differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> bool:
     """Return whether an example's gradient depends on the batch that it is in; NotPrivate where one is
     measured too short."""
     count = len(tree_leaves(targets)[0])
     weights = _random_weights(count, engine.dtype)
-    whole = _measured(engine, inputs, targets)
-    total = engine.gradients(inputs, targets, by_layer=False, sums_only=True).squares.squeeze(1)
-    scale = max(float(part.abs().max()) for part in whole.parts(weights) if part.numel())
+    total = engine.gradients(inputs, targets, by_layer=False, sums_only=True).squares
+    parts = _measured(engine, inputs, targets).parts(weights)
+    scale = max(float(part.abs().max()) for part in parts if part.numel())
+    del parts
     truth = _Truth(engine)
     with truth.collecting():
         for i in range(count):
@@ -297,14 +322,29 @@ def _differs(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
                 fewer = _measured(engine, *_pick((inputs, targets), torch.arange(i + 1)))
                 if _apart(engine, fewer, truth, weights[: i + 1], scale, inputs):
                     return True
+                del fewer
+    # Measured again, not kept: beside the truth, which is as large as the model, there is room for one batch.
+    heap.give_back()
+    whole = _measured(engine, inputs, targets)
     if _apart(engine, whole, truth, weights, scale, inputs):
         return True
-    for place, lengths in enumerate(truth.lengths):
-        _check_lengths(whole, place, total[place : place + 1], lengths)
+    _check_lengths(whole, total, truth)
     del whole
-    size = max(MORE, count + 1)
-    more = _measured(engine, *_pick((inputs, targets), torch.arange(size) % count))
-    return _apart(engine, more, truth, _split(weights, size), scale, inputs)
+    for size in _larger_sizes(engine, count, batch):
+        # What a smaller batch left in pieces is no room for a larger one: together they would be the peak.
+        heap.give_back()
+        more = _measured(engine, *_pick((inputs, targets), torch.arange(size) % count), sums_only=True)
+        if _apart(engine, more, truth, _split(weights, size), scale, inputs):
+            return True
+        del more
+    return False
+
+
+def _larger_sizes(engine: ClippingEngine, count: int, batch: int | None) -> list[int]:
+    """Return the batch sizes above `count` at which gradients are compared: MORE at least, and the expected
+    batch's; of a batch that would be run in parts, the size of these."""
+    sizes = {engine.part_size(max(MORE, count + 1)), engine.part_size(batch or 1)}
+    return sorted(size for size in sizes if count < size <= LARGEST)
 
 
 def _split(weights: Tensor, size: int) -> Tensor:
@@ -384,40 +424,49 @@ def _apart(
         worst > HALF_TOLERANCE * bound or not _halves(engine, inputs)
     ):
         return True
-    for place, squares in enumerate(measured.gradients.squares):
-        _check_lengths(measured, place, squares, truth.lengths[place % count])
+    _check_lengths(measured, measured.gradients.squares, truth)
     return False
 
 
-def _check_lengths(measured: _Measured, place: int, squares: Tensor, true: dict[int, float]) -> None:
-    """Hold the measured squares of one example, by layer or as one, against its gradient; on made-up examples
-    only, where it tells nothing.
+def _check_lengths(measured: _Measured, squares: Tensor, truth: _Truth) -> None:
+    """Hold the measured squares, by layer or as one, against the gradients of the examples, which may come
+    again and again; on made-up examples only, where it tells nothing."""
+    count = len(truth.lengths)
+    layers = range(max(measured.engine.layers.values()) + 1)
+    lengths = [[own.get(layer, 0.0) for layer in layers] for own in truth.lengths]
+    true = torch.tensor(lengths, dtype=torch.float64)[torch.arange(len(squares)) % count]
+    for place in _too_short(squares, true).nonzero().flatten().tolist():
+        _check_own_length(measured, place, squares[place : place + 1], truth.lengths[place % count])
 
-    Torch's gradient is that of the engine up to rounding, much of it in half precision: where that is longer,
-    the engine's own is built, which is the vector that will be scaled.
+
+def _too_short(squares: Tensor, true: Tensor) -> Tensor:
+    """Return for each example whether a length is above what was measured, of a layer or of all together."""
+    pairs = [(squares.sum(1, keepdim=True), true.sum(1, keepdim=True))]
+    if squares.shape[1] > 1:
+        pairs.append((squares, true))
+    short = [(own.isfinite() & (own < other * (1 - ROUNDING))).any(1) for own, other in pairs]
+    return torch.stack(short).any(0)
+
+
+def _check_own_length(measured: _Measured, place: int, squares: Tensor, true: dict[int, float]) -> None:
+    """Hold the measured squares of one example against the vector that will be scaled, which is built.
+
+    Torch's gradient is that of the engine up to rounding, much of it in half precision: it may be longer.
     """
-    if _are_long_enough(squares, true):
-        return
-    weights = torch.zeros(len(measured.gradients.losses), dtype=measured.engine.dtype)
+    weights = torch.zeros(len(measured.gradients.squares), dtype=measured.engine.dtype)
     weights[place], own = 1, dict.fromkeys(true, 0.0)
     for p, part in zip(measured.engine.parameters.values(), measured.parts(weights), strict=True):
         layer = measured.engine.layers[id(p)]
         own[layer] = own.get(layer, 0.0) + _square(part)
-    if not _are_long_enough(squares, own):
+    layers = range(max(own) + 1)
+    built = torch.tensor([[own.get(layer, 0.0) for layer in layers]], dtype=torch.float64)
+    if bool(_too_short(squares, built).any()):
         raise NotPrivate(
             "the gradient of a made-up example is longer than what was measured, so that it would "
             "not be clipped enough: a weight is used in "
             "two ways that are not known together. No data was read. Run each example alone "
             "(isolate=True), and please report it."
         )
-
-
-def _are_long_enough(squares: Tensor, true: dict[int, float]) -> bool:
-    """Return whether no length is above what was measured, of each layer and of all together."""
-    pairs = [(squares.sum(), sum(true.values()))]
-    if len(squares) > 1:
-        pairs += [(squares[layer], length) for layer, length in true.items()]
-    return not any(bool(a.isfinite()) and float(a) < b * (1 - ROUNDING) for a, b in pairs)
 
 
 def _distance(one: Tensor, other: Tensor) -> float:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
@@ -98,6 +99,7 @@ class Widening(NamedTuple):
         return bounds
 
 
+@lru_cache(maxsize=4096)
 def widening(n: int) -> Widening:
     """Return the bound for sums of n squares."""
     return Widening((1 + growth(n)) ** 2, 2 * n * TINY)
@@ -119,24 +121,40 @@ def outer_bound(x: Numbers, g: Numbers, bias: Any) -> Numbers:
     return x
 
 
-def ghost_bound(total: Tensor, x: Tensor, g: Tensor, k: int, p: int) -> Tensor:
-    """Return at least the squared norm of the sum over t of g_t x_tᵀ, and what `add` may add to it: [B].
+@np.errstate(all="ignore")  # a warning would tell of the data
+def ghost_bound(x_gram: Tensor, g_gram: Tensor, k: int, p: int, *, bias: bool = False) -> Tensor:
+    """Return at least the squared norm of the sum over t of g_t x_tᵀ, and what `add` may add to it: [B],
+    float64; with `bias`, of g_t (x_t, 1)ᵀ, the weight's gradient beside the bias's.
 
-    `total` is the sum over t, s of (x_t . x_s)(g_t . g_s) as computed from float32 inner products of k and of
-    p numbers; `x` and `g` are upper bounds on the lengths of x_t and g_t, [B, T]. All are float64; `total` is
-    overwritten.
+    `x_gram` and `g_gram` are the inner products (x_t . x_s) and (g_t . g_s), [B, T, T], of k and of p numbers
+    each, in float32; `x_gram` is overwritten.
 
     Guarantee: as above, also where products underflow, or are flushed to zero.
-    Proof:     with a = |x_t||x_s| and b = |g_t||g_s|, the inner products are off by at most growth(k) a + k
-               TINY and growth(p) b + p TINY, so that their product is off by at most 2 growth(k + p) a b +
-               2 TINY (p a + k b + 1). Over all t, s, a b adds up to (sum of |x_t||g_t|)², a to (sum of
-               |x_t|)², b to (sum of |g_t|)². Rounding the scaled x_t or g_t in `add` lengthens the vector by
-               at most u times the sum of |x_t||g_t|.
+    Proof:     the squared norm is the sum over t, s of (x_t . x_s)(g_t . g_s). With a = |x_t||x_s| and b =
+               |g_t||g_s|, the inner products are off by at most growth(k) a + k TINY and growth(p) b + p
+               TINY, and a row of T of their products is added up in float32, so that each is off by at most
+               2 growth(k + p + T) a b + 2 TINY (p a + k b + 1). Over all t, s, a b adds up to (sum of
+               |x_t||g_t|)², a to (sum of |x_t|)² <= T times the sum of |x_t|², and b likewise. The lengths
+               are the diagonals, widened. Rounding the scaled x_t or g_t in `add` lengthens the vector by at
+               most u times the sum of |x_t||g_t|. A bias is one more number in each x_t, which is 1.
     """
-    parts = (x * g).sum(1)
-    lost = p * x.sum(1).square_() + k * g.sum(1).square_() + x.shape[1] ** 2
-    total.add_(parts.square(), alpha=2 * growth(k + p)).add_(lost, alpha=2 * TINY)
-    return total.clamp_(min=0).sqrt_().add_(parts, alpha=4 * UNIT).square_()
+    xs, gs = x_gram.numpy(), g_gram.numpy()
+    if bias:
+        xs += 1
+        k += 1
+    steps = xs.shape[1]
+    x_squares = widening(k)(xs.diagonal(axis1=1, axis2=2))
+    g_squares = widening(p)(gs.diagonal(axis1=1, axis2=2))
+    parts = np.sqrt(x_squares * g_squares).sum(1)
+    lost = p * x_squares.sum(1) + k * g_squares.sum(1) + steps
+    total = np.vecdot(xs, gs).sum(1, dtype=np.float64)
+    total += (2 * growth(k + p + steps)) * np.square(parts) + (2 * TINY * steps) * lost
+    return torch.from_numpy(np.square(np.sqrt(np.maximum(total, 0)) + (4 * UNIT) * parts))
+
+
+def gram(rows: Tensor) -> Tensor:
+    """Return all inner products of the rows of each example: [B, T, d] to [B, T, T]."""
+    return torch.bmm(rows, rows.transpose(1, 2))
 
 
 def single(tensor: Tensor) -> Tensor:
@@ -318,45 +336,56 @@ class Pieces(Tap):
 
 @dataclass
 class Product(Tap):
-    """y_t = W x_t at T positions of each example: the gradient is the sum over t of g_t x_tᵀ."""
+    """y_t = W x_t + b at T positions of each example: gradients are sums over t, of g_t x_tᵀ and of g_t."""
 
     target: Target
     x: Tensor  # [B, T, k]
     g: Tensor  # [B, T, p]
+    bias: Target | None = None
     pieces: Pieces | None = field(default=None, init=False)
+    bias_rows: Tensor | None = field(default=None, init=False)  # [B, p], where `pieces` are built
 
     def square(self) -> Tensor:
-        if not worth_building(len(self.x), self.x.shape[1], self.x.shape[2], self.g.shape[2]):
-            return self._ghost()
-        self.pieces = Pieces(self.target).take(self.x, self.g)
-        return self.pieces.square()
-
-    def _ghost(self) -> Tensor:
-        """Return the sum over t, s of (x_t . x_s)(g_t . g_s), and what rounding may have hidden."""
         x, g = self.x, self.g
-        gram = torch.bmm(x, x.transpose(1, 2)).mul_(torch.bmm(g, g.transpose(1, 2)))
-        total = gram.sum((1, 2), dtype=torch.float64)
-        return ghost_bound(total, squares(x).sqrt_(), squares(g).sqrt_(), x.shape[2], g.shape[2])
+        if not worth_building(len(x), x.shape[1], x.shape[2], g.shape[2]):
+            return ghost_bound(gram(x), gram(g), x.shape[2], g.shape[2], bias=self.bias is not None)
+        self.pieces = Pieces(self.target).take(x, g)
+        if self.bias is None:
+            return self.pieces.square()
+        self.bias_rows = g.sum(1)
+        return self.pieces.square().add_(squares(self.bias_rows))
 
     def built(self) -> Tensor:
         return torch.bmm(self.g.transpose(1, 2), self.x)
 
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
         if self.pieces is not None:
-            return self.pieces.add(weights, sums)
+            self.pieces.add(weights, sums)
+            if self.bias is not None and self.bias_rows is not None:
+                self.bias.of(sums).addmv_(self.bias_rows.T, weights)
+            return
         out = self.target.of(sums).view(self.g.shape[2], -1)
         x, g, by = self.x, self.g, weights.view(-1, 1, 1)
         x, g = (x * by, g) if x.shape[2] < g.shape[2] else (x, g * by)
-        if g.stride(0) < g.stride(
-            1
-        ):  # in memory it lies step by step: added up in that order, it need not be copied
+        if self.bias is not None:
+            each = weights.view(-1, 1).expand(g.shape[:2]) if g is self.g else weights.new_ones(g.shape[:2])
+            self._add_rows(self.bias.of(sums), g, each)
+        if g.stride(0) < g.stride(1):
+            # In memory it lies step by step: added up in that order, it need not be copied.
             x, g = x.transpose(0, 1), g.transpose(0, 1)
         out.addmm_(g.reshape(-1, g.shape[2]).T, x.reshape(-1, x.shape[2]))
-        return None
+
+    @staticmethod
+    def _add_rows(out: Tensor, g: Tensor, each: Tensor) -> None:
+        """Add the sum over examples and positions of each[b, t] g[b, t]."""
+        if g.stride(0) < g.stride(1):
+            g, each = g.transpose(0, 1), each.transpose(0, 1)
+        out.addmv_(g.reshape(-1, g.shape[2]).T, each.reshape(-1))
 
     def zero_out(self, keep: Tensor) -> None:
         if self.pieces is not None:
             self.pieces.zero_out(keep)
+            self.bias_rows = None if self.bias_rows is None else _zeroed(self.bias_rows, keep)
             self.release_inputs()
         else:
             self.x, self.g = _zeroed(self.x, keep), _zeroed(self.g, keep)
@@ -366,11 +395,11 @@ class Product(Tap):
             self.x = self.g = self.x.new_empty(0)
 
 
-def product(target: Target, x: Tensor, g: Tensor) -> Tap:
-    """Return the tap of y = W x, with x [B, ..., k] and g [B, ..., p]."""
+def product(target: Target, x: Tensor, g: Tensor, bias: Target | None = None) -> Tap:
+    """Return the tap of y = W x + b, with x [B, ..., k] and g [B, ..., p]."""
     if g.dim() == 2 or g[0, ..., 0].numel() == 1:
-        return Outer(target, x.reshape(x.shape[0], -1), g.reshape(g.shape[0], -1))
-    return Product(target, x.flatten(1, -2), g.flatten(1, -2))
+        return Outer(target, x.reshape(x.shape[0], -1), g.reshape(g.shape[0], -1), bias)
+    return Product(target, x.flatten(1, -2), g.flatten(1, -2), bias)
 
 
 def over_places(target: Target, g: Tensor) -> Rows:
@@ -494,7 +523,7 @@ def merged(taps: list[Tap]) -> list[Tap]:
     taps = [
         piece
         for tap in taps
-        for part in _parted(tap)
+        for part in without_bias(tap)
         for piece in _cut(part, bounds[id(part.target.parameter)])
     ]
     by_target: dict[Key, list[Tap]] = {}
@@ -529,10 +558,11 @@ def _cut(tap: Tap, bounds: set[int]) -> list[Tap]:
     return [Rows(place, built[:, some]) for place, some in zip(targets, rows, strict=True)]
 
 
-def _parted(tap: Tap) -> list[Tap]:
-    if isinstance(tap, Outer) and tap.bias is not None:
-        return [Outer(tap.target, tap.x, tap.g), Rows(tap.bias, tap.g)]
-    return [tap]
+def without_bias(tap: Tap) -> list[Tap]:
+    """Return a layer's weight and its bias as taps of their own."""
+    if not isinstance(tap, Outer | Product) or tap.bias is None:
+        return [tap]
+    return [type(tap)(tap.target, tap.x, tap.g), over_places(tap.bias, tap.g)]
 
 
 def _one(group: list[Tap]) -> Tap:

@@ -155,7 +155,7 @@ class Trainer:
             self.clip.split(self.noise_multiplier, schedule.divisor)
         settings.check_optimizer(self, list(engine.parameters.values()))
         if self.synthetic is not None:
-            probe(engine, *self.synthetic)
+            probe(engine, *self.synthetic, batch=self._rows_together())
 
     @property
     def grid(self) -> Grid | None:
@@ -188,6 +188,11 @@ class Trainer:
             keep_memory=options.keep_memory,
             sizes=padded_sizes(batch, rate, options.microbatch) if options.compiled else (),
         )
+
+    def _rows_together(self) -> int:
+        """Return how many rows the model is given at a time, about: a microbatch, or the expected batch."""
+        expected = max(1, round(float(self.schedule.divisor)))
+        return min(expected, self.performance.microbatch or expected)
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
@@ -261,9 +266,8 @@ class Trainer:
     def _try(self, engine: ClippingEngine, inputs: Any, targets: Any) -> None:
         """Probe the engine on made-up examples of these shapes, or on variants of them."""
         examples = made_up(inputs)
-        probe(
-            engine, examples if self.augment is None else one_each(self.augment, examples), made_up(targets)
-        )
+        examples = examples if self.augment is None else one_each(self.augment, examples)
+        probe(engine, examples, made_up(targets), batch=self._rows_together())
 
     @property
     def length(self) -> int:
