@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 from .._public import Public
-from .._require import NearestNames, spelled
+from .._require import NearestNames, check_options
 from ..curator import STEWARD, Account, Budget, Curator, InteractiveHandle, Ledger, Policy
 from ..mechanisms.protocols import Interactive, Mechanism, Release
 from ..tables import Memory, dummy
@@ -69,7 +69,7 @@ class SessionBase(NearestNames):
         """What was spent of what by who asks: one account, or with a budget per period one for each."""
         return self.curator.accounts_of(self.analyst)
 
-    @spelled
+    @check_options
     def ask(self, mechanism: Mechanism, *, fresh: bool = False) -> Release:
         """Ask any mechanism of discreet, or the steward's own."""
         return self.curator.ask(mechanism, analyst=self.analyst, fresh=fresh)
@@ -87,14 +87,14 @@ class SessionBase(NearestNames):
         """
         return replace(self, curator=self.curator.during(*periods))
 
-    @spelled
+    @check_options
     def as_analyst(self, name: str) -> Self:
         """Return a session on the same dataset as an analyst sees it, under their own budget if they have
         one."""
         self.curator.policy.of(name)
         return replace(self, analyst=name)
 
-    @spelled
+    @check_options
     def dummy(self, rows: int = 100, seed: int = 0) -> Memory:
         """Return a made-up table with the same schema, to write queries against. It says nothing about the
         data."""
