@@ -286,7 +286,9 @@ def test_the_price_and_the_papers_scales():
     assert float(paper.rounds.query) == pytest.approx(8 * moved)  # 8 A / epsilon
     for one in (paper, watch(), watch(public=facts(REPLACE, 400))):
         one_way = moves_one_way(one.scores, one.public) and not one.paper
-        spent = one.rounds.price(one.grid_sensitivity, 0, monotone=one_way) + acc.basic(one.picker.event).value
+        spent = (
+            one.rounds.price(one.grid_sensitivity, 0, monotone=one_way) + acc.basic(one.picker.event).value
+        )
         assert float(spent) == pytest.approx(float(one.epsilon))
         assert acc.basic(one.event).value == one.epsilon
         assert from_json(to_json(one)) == one

@@ -68,14 +68,14 @@ _FEW = 8
 _BEST = [a for name, a in ACCOUNTANTS.items() if name not in ("advanced", "basic")]
 
 
-def _named(accountant: str) -> Accountant:
+def _accountant_rule(accountant: str) -> Accountant:
     rule = ACCOUNTANTS.get(accountant)
     if rule is None:
         raise _require.fail("accountant", accountant, f"one of {', '.join([TIGHTEST, *ACCOUNTANTS])}")
     return rule
 
 
-def _checked(event: Event) -> None:
+def _check_event(event: Event) -> None:
     if not isinstance(event, Event):
         raise _require.fail("event", type(event).__name__, "an accounting event")
 
@@ -93,10 +93,10 @@ def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
     >>> round(epsilon(Gaussian(noise_multiplier=1.0), delta=1e-5, accountant="gdp"), 6)
     4.377178
     """
-    _checked(event)
+    _check_event(event)
     _require.probability(delta=delta)
     if accountant != TIGHTEST:
-        return _epsilon_by(_named(accountant), event, float(delta))
+        return _epsilon_by(_accountant_rule(accountant), event, float(delta))
     return _least(event, lambda a: _epsilon_by(a, event, float(delta)), _BEST)
 
 
@@ -167,10 +167,10 @@ def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
     "tightest" is the least over the accountants with a formula for delta (not those of (epsilon, delta)
     pairs, which know less).
     """
-    _checked(event)
+    _check_event(event)
     _require.non_negative(epsilon=epsilon)
     if accountant != TIGHTEST:
-        return _delta_by(_named(accountant), event, float(epsilon))
+        return _delta_by(_accountant_rule(accountant), event, float(epsilon))
     direct = [a for a in ACCOUNTANTS.values() if a.delta is not None]
     least = _least(event, lambda a: _delta_by(a, event, float(epsilon)), direct)
     if least < 1 or not exact_by_pld(event):
@@ -214,7 +214,7 @@ def bounds(event: Event, *, delta: float) -> tuple[float, float]:
     mechanism that the event describes really has that epsilon. Where none is known to cost anything (sparse
     vector), `lower` is that of the other events.
     """
-    _checked(event)
+    _check_event(event)
     _require.open_probability(delta=delta)
     from . import pld
 
@@ -240,7 +240,7 @@ def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float
     Zhou 2010; Dong, Roth & Su 2022, arXiv:1905.02383, equation 5); the best epsilon is searched. Exact by
     formula for Gaussians.
     """
-    _checked(event)
+    _check_event(event)
     _require.probability(alpha=alpha)
     form = normal(event)
     if form.delta == 0 == form.distance and all(isinstance(part, ev.Gaussian) for part in form.parts):

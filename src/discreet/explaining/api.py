@@ -43,7 +43,7 @@ class Spending:
         """Return the event of having spent `amount` of this budget."""
         if self.unit == "rho":
             return ZCDP(rho=amount, neighbors=self.neighbors)
-        return _stated(amount, self.delta, self.neighbors)
+        return _stated_event(amount, self.delta, self.neighbors)
 
 
 @_require.check_options
@@ -74,11 +74,11 @@ def explain(
         return shown
     if isinstance(subject, Number) and not isinstance(subject, bool):
         _require.non_negative(epsilon=subject)
-        event = _stated(float(subject), delta or 0.0, as_neighbors(neighbors))
+        event = _stated_event(float(subject), delta or 0.0, as_neighbors(neighbors))
         return explain_event(
             event, delta=delta or 0.0, audience=audience, title=f"What {_price_words(event)} means"
         )
-    event, own, title, facts = _priced(subject, as_neighbors(neighbors))
+    event, own, title, facts = _price_of_subject(subject, as_neighbors(neighbors))
     chosen = _delta(event, own) if delta is None else float(delta)
     return explain_event(event, delta=chosen, audience=audience, title=title, facts=facts)
 
@@ -96,9 +96,9 @@ def explain_event(
     risk = Risk(event, float(delta))
     sections = [*_risk_sections(risk, audience), *more]
     if risk.bounded and audience != "public":
-        sections.append(_beside(risk))
+        sections.append(_deployments_section(risk))
     sections.append(Section(heading="What this is not", lines=words.not_this()))
-    full = (*facts, ("Protected", _protected(risk)))
+    full = (*facts, ("Protected", _protected_words(risk)))
     return Explanation(title=title, audience=audience, risk=risk, sections=tuple(sections), facts=full)
 
 
@@ -162,7 +162,7 @@ def explain_question(
     )
 
 
-def _stated(epsilon: float, delta: float, neighbors: Neighbors) -> Event:
+def _stated_event(epsilon: float, delta: float, neighbors: Neighbors) -> Event:
     if delta == 0:
         return PureDP(epsilon=epsilon, neighbors=neighbors)
     return ApproximateDP(epsilon=epsilon, delta=delta, neighbors=neighbors)
@@ -179,7 +179,7 @@ def _delta(event: Event, own: float | None) -> float:
     return 0.0 if math.isfinite(Risk(event, 0.0).epsilon) else USUAL_DELTA
 
 
-def _priced(
+def _price_of_subject(
     subject: Any, neighbors: Neighbors
 ) -> tuple[Event, float | None, str, tuple[tuple[str, str], ...]]:
     """Return the event, the own delta, the title and the label's facts of whatever has a price."""
@@ -199,13 +199,18 @@ def _priced(
     fitted = getattr(subject, "event_", None)
     if isinstance(fitted, Event):
         facts = (("Released", f"a model, {type(subject).__name__}"),)
-        return fitted, _own(subject), "What this model means for one person in its training data", facts
+        return (
+            fitted,
+            _own_delta_of(subject),
+            "What this model means for one person in its training data",
+            facts,
+        )
     event = getattr(subject, "event", None)
     if isinstance(event, Event):
         name = type(getattr(subject, "value", subject)).__name__
         return (
             event,
-            _own(subject),
+            _own_delta_of(subject),
             f"What this {type(subject).__name__} means for one person",
             (("Released", name),),
         )
@@ -213,7 +218,7 @@ def _priced(
         priced = (
             ZCDP(rho=subject.rho, neighbors=neighbors)
             if subject.epsilon is None
-            else _stated(float(subject.epsilon), float(subject.delta), neighbors)
+            else _stated_event(float(subject.epsilon), float(subject.delta), neighbors)
         )
         return priced, subject.delta or None, "What this budget means once it is all spent", ()
     raise _require.fail(
@@ -224,7 +229,7 @@ def _priced(
     )
 
 
-def _own(subject: Any) -> float | None:
+def _own_delta_of(subject: Any) -> float | None:
     for holder in (subject, getattr(subject, "trainer_", None), getattr(subject, "mechanism_", None)):
         delta = getattr(holder, "delta", None)
         if isinstance(delta, Number) and 0 < float(delta) < 1:
@@ -232,7 +237,7 @@ def _own(subject: Any) -> float | None:
     return None
 
 
-def _protected(risk: Risk) -> str:
+def _protected_words(risk: Risk) -> str:
     return {
         "add_remove": "one unit, whether it is in the data at all",
         "replace": "one unit's data, whatever it says (the number of units is public)",
@@ -248,7 +253,7 @@ def _risk_sections(risk: Risk, audience: str) -> list[Section]:
     }[audience]
     if not risk.bounded:
         return [Section(heading=head, lines=words.nothing_promised(risk))]
-    first = f"Price: {words.price(risk)}, protecting {_protected(risk)}."
+    first = f"Price: {words.price(risk)}, protecting {_protected_words(risk)}."
     lead = () if audience == "public" else (first,)
     sections = [
         Section(heading=head, lines=(*lead, *words.odds(risk, audience)), picture=beliefs(risk)),
@@ -263,7 +268,7 @@ def _risk_sections(risk: Risk, audience: str) -> list[Section]:
     return sections
 
 
-def _beside(risk: Risk) -> Section:
+def _deployments_section(risk: Risk) -> Section:
     rows = [
         (
             deployment.epsilon,

@@ -85,12 +85,12 @@ class Compiler:
         sums = [_per_row(m, arguments[i]) for i, m in enumerate(measures)]
         if not self.plan.many and self.plan.known_keys:
             return self._grouped_first(columns, sums)
-        query = self._keyed(columns, choosing=self.chooses)
+        query = self._add_keyed(columns, choosing=self.chooses)
         if not self.plan.many:
             totals = [aliased(total, f"m{i}") for i, total in enumerate(sums)]
             return self._finish(query, "keyed", totals)
         amounts = [
-            aliased(_limited(m, total, arguments[i], self.bounding), f"a{i}")
+            aliased(_limit_contribution(m, total, arguments[i], self.bounding), f"a{i}")
             for i, (m, total) in enumerate(zip(measures, sums, strict=True))
         ]
         pairs = (
@@ -104,17 +104,17 @@ class Compiler:
         ]
         source = "pairs"
         if self.chooses:
-            query = self._chosen(query, "pairs", [f"a{i}" for i in range(len(measures))])
+            query = self._choose_groups(query, "pairs", [f"a{i}" for i in range(len(measures))])
             source = "chosen"
         return self._finish(query, source, totals)
 
     def distinct(self, expression: Expr) -> str:
         """Return how many values there are in each group, when each unit counts for at most `rows` of
         them."""
-        query = self._keyed([("x0", sql(clean(expression)))], choosing=self.plan.many)
-        query = self._with_choice(query, [*self._beside(), "x0"])
+        query = self._add_keyed([("x0", sql(clean(expression)))], choosing=self.plan.many)
+        query = self._with_choice(query, [*self._choice_columns(), "x0"])
         if self.plan.many:
-            beside = [name(n) for n in self._beside()]
+            beside = [name(n) for n in self._choice_columns()]
             mine = exp.select(name("u"), name("j"), *beside, name("x0")).distinct().from_("chosen")
             query = query.with_("mine", copy=False, as_=mine.where(not_null("x0")))
             order = self._hash(self._who(), *self._group(), name("x0"))
@@ -133,8 +133,8 @@ class Compiler:
         nearest = semantics.NearestWhole(this=semantics.RoundHalfAway(this=sql(scaled)))
         bounded = _least(_greatest(nearest, integer_literal(0)), integer_literal(choice.points - 1))
         present = if_(exp.Not(this=exp.Is(this=sql(x), expression=exp.Null())), bounded)
-        query = self._keyed([("x0", present)], choosing=self.plan.many)
-        query = self._with_choice(query, [*self._beside(), "x0"])
+        query = self._add_keyed([("x0", present)], choosing=self.plan.many)
+        query = self._with_choice(query, [*self._choice_columns(), "x0"])
         query = query.with_("present", copy=False, as_=exp.select("*").from_("chosen").where(not_null("x0")))
         if self.plan.many:
             query = self._some_rows(query)
@@ -148,7 +148,11 @@ class Compiler:
         """
         order = self._hash(self._who(), *self._group(), name("x0"), name("o"))
         picked = semantics.SmallestRows(
-            alias="picked", source="present", columns=self._beside(), order=order, n=self.bounding.rows
+            alias="picked",
+            source="present",
+            columns=self._choice_columns(),
+            order=order,
+            n=self.bounding.rows,
         )
         query.args["with_"].append("expressions", picked)
         return query
@@ -156,7 +160,7 @@ class Compiler:
     def frequencies(self, choice: Choice) -> str:
         """Return how often each value occurs, in each group: (group, value's index, times); a unit counts at
         most `rows` times for each."""
-        query = self._keyed([("k", sql(choice.expression))], choosing=self.chooses)
+        query = self._add_keyed([("k", sql(choice.expression))], choosing=self.chooses)
         query = self._with_choice(query, ["k"])
         indexed = exp.select("*").from_("chosen").join(_values(choice.values, "v"), on=_equal("k", "vk"))
         query = query.with_("indexed", copy=False, as_=indexed)
@@ -179,7 +183,7 @@ class Compiler:
             "read", copy=False, as_=grouped.group_by(*(name(k) for k in keys)) if keys else grouped
         )
         names = [f"m{i}" for i in range(len(sums))]
-        query = query.with_("keyed", copy=False, as_=self._indexed(self.plan.keys, names))
+        query = query.with_("keyed", copy=False, as_=self._index_known(self.plan.keys, names))
         return self._finish(query, "keyed", [aliased(_sum(name(m)), m) for m in names])
 
     def _arguments(self, measures: list[Measure]) -> tuple[list[tuple[str, Node]], list[Argument | None]]:
@@ -207,15 +211,15 @@ class Compiler:
             return Argument(_raw_steps(raw, fact, step), 1, max(map(abs, _ends(fact, step))))
         return Argument(semantics.NearestWhole(this=_times(sql(clean(x)), step)), 1, None)
 
-    def _keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> exp.Select:
+    def _add_keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> exp.Select:
         """Add WITH keyed AS (unit u, group index j, arguments): every row that counts, and nothing chosen
         yet."""
         keys = self.plan.keys
         query = exp.select().with_("read", copy=False, as_=self._rows(columns, choosing))
         names = ["u", *self._names(choosing), *(alias for alias, _ in columns)]
         if self.plan.known_keys:
-            return query.with_("keyed", copy=False, as_=self._indexed(keys, names))
-        return self._unknown(query, keys, names)
+            return query.with_("keyed", copy=False, as_=self._index_known(keys, names))
+        return self._index_unknown(query, keys, names)
 
     def _rows(self, columns: list[tuple[str, Node]], choosing: bool = False) -> exp.Select:
         keys = [aliased(self._key_value(k.expression), f"k{i}") for i, k in enumerate(self.plan.keys)]
@@ -237,7 +241,7 @@ class Compiler:
         index moves with other groups."""
         return [name("j")] if self.plan.known_keys else self._raw_keys()
 
-    def _beside(self) -> list[str]:
+    def _choice_columns(self) -> list[str]:
         """Return the columns that a later choice among one unit's rows in one group needs."""
         if not self.plan.many:
             return []
@@ -250,7 +254,7 @@ class Compiler:
         fact = self.raw.get(x.name) if isinstance(x, Column) else None
         return name(f"{x.name}r") if fact is not None and not isinstance(fact[0], Bounds) else sql(x)  # type: ignore[union-attr]
 
-    def _indexed(self, keys: tuple[Key, ...], names: list[str]) -> exp.Select:
+    def _index_known(self, keys: tuple[Key, ...], names: list[str]) -> exp.Select:
         keyed = exp.select().from_("read", copy=False)
         index: Node = integer_literal(0)
         for i, k in enumerate(keys):
@@ -263,7 +267,7 @@ class Compiler:
             )
         return keyed.select(*(name(n) for n in names), aliased(convert(index, "bigint"), "j"), copy=False)
 
-    def _unknown(self, query: exp.Select, keys: tuple[Key, ...], names: list[str]) -> exp.Select:
+    def _index_unknown(self, query: exp.Select, keys: tuple[Key, ...], names: list[str]) -> exp.Select:
         """Number groups in the order of their keys, so that the order of two keys depends on nobody else."""
         keyed = exp.select(*(name(n) for n in names)).from_("read")
         for i, k in enumerate(keys):
@@ -311,7 +315,7 @@ class Compiler:
         """Return a keyed hash whose order is uniform over keys, and independent between units."""
         return semantics.KeyedHash(key=self.key, expressions=list(parts))
 
-    def _chosen(
+    def _choose_groups(
         self, query: exp.Select, source: str, names: list[str], pairs: str | None = None
     ) -> exp.Select:
         """Keep, of each unit, the groups with the smallest rank: those up to the rank of its last one.
@@ -334,7 +338,7 @@ class Compiler:
         query = query.with_(
             "pairs", copy=False, as_=exp.select(name("u"), name("h")).distinct().from_("ranked")
         )
-        return self._chosen(query, "ranked", names, "pairs")
+        return self._choose_groups(query, "ranked", names, "pairs")
 
     def _finish(self, query: exp.Select, source: str, totals: list[Node], *beside: str) -> str:
         # the query belongs to nobody else: copying all of it at every step took half of the time
@@ -422,11 +426,11 @@ def _clipped_integer(x: Node, fact: Bounds) -> Node:
 
 
 def _largest(m: Measure, bounding: Bounding) -> int:
-    """Return how far from zero the amount of `_limited` can be."""
+    """Return how far from zero the amount of `_limit_contribution` can be."""
     return 1 if m.kind == "units" else max(map(abs, m.limits(bounding)))
 
 
-def _limited(m: Measure, total: Node, x: Argument | None, bounding: Bounding) -> Node:
+def _limit_contribution(m: Measure, total: Node, x: Argument | None, bounding: Bounding) -> Node:
     """Return what one unit adds to one group."""
     if m.kind == "units":
         return (

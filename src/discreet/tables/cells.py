@@ -73,13 +73,13 @@ def count_cells(
     engine = engine_of(source)
     table = source.public.table
     names = [f"c{i}" for i in range(len(codings))]
-    rows_of_table = _coded(engine, table, codings, names, source.public.unit.column)
+    rows_of_table = _select_codes(engine, table, codings, names, source.public.unit.column)
     prefix = _prefix([table])
     query, origin = exp.select().with_(f"{prefix}coded", as_=rows_of_table), f"{prefix}coded"
     if source.public.unit.column is not None:
         assert rows is not None
-        query, origin = _chosen(query, names, rows, key, prefix), f"{prefix}chosen"
-    return _answered(engine, _grouped(query, names, origin), names)
+        query, origin = _choose_rows(query, names, rows, key, prefix), f"{prefix}chosen"
+    return _run_counts(engine, _group_by(query, names, origin), names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +118,17 @@ def count_linked(
     below = [f"c{i}" for i in range(len(child_codings))]
     first = _prefix([public.table, child.name])
     second = f"{first}child_"
-    query = exp.select().with_(f"{first}coded", as_=_coded(engine, public.table, codings, above, unit))
-    query = _chosen(query, above, 1, key, first)
-    query = query.with_(f"{second}coded", as_=_coded(engine, child.name, child_codings, below, child.unit))
-    query = _chosen(query, below, rows, key, second)
+    query = exp.select().with_(f"{first}coded", as_=_select_codes(engine, public.table, codings, above, unit))
+    query = _choose_rows(query, above, 1, key, first)
+    query = query.with_(
+        f"{second}coded", as_=_select_codes(engine, child.name, child_codings, below, child.unit)
+    )
+    query = _choose_rows(query, below, rows, key, second)
     numbers = exp.select(_name("u"), _alias(exp.Count(this=exp.Star()), "k")).from_(f"{second}chosen")
     query = query.with_(f"{second}numbers", as_=numbers.group_by(_name("u")))
     with one_snapshot(engine):
-        parents = _answered(engine, _of_parents(query.copy(), above, first), [*above, "k"])
-        children = _answered(engine, _of_children(query, above, below, first), [*above, *below])
+        parents = _run_counts(engine, _of_parents(query.copy(), above, first), [*above, "k"])
+        children = _run_counts(engine, _of_children(query, above, below, first), [*above, *below])
     return LinkedCells(parents, children)
 
 
@@ -149,7 +151,7 @@ def _of_parents(query: exp.Select, names: list[str], prefix: str) -> exp.Select:
     joined = exp.select(*map(_name, names), _alias(number, "k")).from_(f"{prefix}chosen")
     same = exp.EQ(this=own, expression=other)
     joined = joined.join(f"{prefix}child_numbers", on=same, join_type="left")
-    return _grouped(query.with_(f"{prefix}joined", as_=joined), [*names, "k"], f"{prefix}joined")
+    return _group_by(query.with_(f"{prefix}joined", as_=joined), [*names, "k"], f"{prefix}joined")
 
 
 def _of_children(query: exp.Select, above: list[str], below: list[str], prefix: str) -> exp.Select:
@@ -157,15 +159,15 @@ def _of_children(query: exp.Select, above: list[str], below: list[str], prefix: 
     joined = exp.select(*map(_name, [*above, *below])).from_(f"{prefix}child_chosen")
     same = exp.EQ(this=own, expression=other)
     joined = joined.join(f"{prefix}chosen", on=same, join_type="inner")
-    return _grouped(query.with_(f"{prefix}joined", as_=joined), [*above, *below], f"{prefix}joined")
+    return _group_by(query.with_(f"{prefix}joined", as_=joined), [*above, *below], f"{prefix}joined")
 
 
-def _grouped(query: exp.Select, names: list[str], origin: str) -> exp.Select:
+def _group_by(query: exp.Select, names: list[str], origin: str) -> exp.Select:
     query = query.select(*map(_name, names), _alias(exp.Count(this=exp.Star()), "n"), copy=False)
     return query.from_(origin, copy=False).group_by(*map(_name, names), copy=False)
 
 
-def _answered(engine: Engine, query: exp.Select, names: list[str]) -> CodedCells:
+def _run_counts(engine: Engine, query: exp.Select, names: list[str]) -> CodedCells:
     """Return the groups that occur, with their counts, in the order of codes."""
     answer = engine.answer(engine.dialect.write(query))
     columns = [answer.column(name).to_numpy().astype(np.int64) for name in [*names, "n"]]
@@ -174,7 +176,7 @@ def _answered(engine: Engine, query: exp.Select, names: list[str]) -> CodedCells
     return CodedCells(tuple(column[order] for column in columns[:-1]), columns[-1][order])
 
 
-def _coded(
+def _select_codes(
     engine: Engine, table: str, codings: Sequence[Coding], names: list[str], unit: str | None
 ) -> exp.Select:
     """SELECT the codes of every row, and whose it is; rows of nobody are left out."""
@@ -190,7 +192,7 @@ def _coded(
     return rows
 
 
-def _chosen(query: exp.Select, names: list[str], rows: int, key: int, prefix: str) -> exp.Select:
+def _choose_rows(query: exp.Select, names: list[str], rows: int, key: int, prefix: str) -> exp.Select:
     """WITH chosen AS at most `rows` rows of every unit, by keyed hash."""
     # Spark numbers no rows without an order; all rows of a part have the same unit, so it decides nothing.
     number = exp.Window(
@@ -217,7 +219,7 @@ def code_of(column: Any, coding: Coding, kind: str) -> Any:
     """Return the code of a column's value, in nodes that cannot fail on any row and are never NULL."""
     fact, other = coding.fact, _integer(coding.size - 1 if coding.missing else 0)
     if isinstance(fact, Categories):
-        return _listed(column, fact, kind, other)
+        return _code_categories(column, fact, kind, other)
     if isinstance(fact, Boolean):
         truth = _as("boolean", column, kind in ("boolean", "integer"))
         cases = [(exp.Not(this=exp.Paren(this=truth)), 0), (truth.copy(), 1)]
@@ -236,7 +238,7 @@ def code_of(column: Any, coding: Coding, kind: str) -> Any:
     return exp.Case(ifs=ifs, default=_integer(max(0, len(coding.edges) - 2)))
 
 
-def _listed(column: Any, fact: Categories, kind: str, other: Any) -> Any:
+def _code_categories(column: Any, fact: Categories, kind: str, other: Any) -> Any:
     if all(isinstance(value, int) for value in fact.values):
         number = _as("double", column, kind in ("integer", "number"))
         values: list[Any] = [semantics.Number(this=repr(float(value))) for value in fact.values]

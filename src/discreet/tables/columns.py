@@ -159,12 +159,12 @@ def check_facts(
 ) -> None:
     """Refuse, before anything is charged, what no query could be answered from."""
     if unit is not None and kinds[unit] not in KINDS:
-        raise _refused(table, unit, kinds[unit], "and cannot tell people apart")
+        raise _column_error(table, unit, kinds[unit], "and cannot tell people apart")
     for name, fact in schema:
         kind = kinds[name]
         fits = _category_kinds(fact) if isinstance(fact, Categories) else _FITS[type(fact)]
         if kind not in fits:
-            raise _refused(table, name, kind, f"and {_declared(fact)}")
+            raise _column_error(table, name, kind, f"and {_declaration_words(fact)}")
 
 
 def _category_kinds(fact: Categories) -> tuple[str, ...]:
@@ -173,14 +173,14 @@ def _category_kinds(fact: Categories) -> tuple[str, ...]:
     return KINDS
 
 
-def _declared(fact: Fact) -> str:
+def _declaration_words(fact: Fact) -> str:
     if isinstance(fact, Text) or (isinstance(fact, Categories) and isinstance(fact.values[0], str)):
         return "cannot be used in queries"
     words = {Bounds: "a number", Boolean: "true or false", Dates: "dates", Categories: "whole numbers"}
     return f"is declared as {words[type(fact)]}"
 
 
-def _refused(table: str, name: str, kind: str, why: str) -> InvalidInput:
+def _column_error(table: str, name: str, kind: str, why: str) -> InvalidInput:
     way = _WAY_OUT.get(kind, "Declare what it is, or convert it.")
     return InvalidInput(
         f"column {name!r} of {table!r} holds {_WORDS[kind]}, {why}. Nothing was opened or charged. "
@@ -234,9 +234,9 @@ def held(table: pa.Table) -> pa.Table:
         if arrow_kind(field.type) not in KINDS:
             columns[field.name] = column
             continue
-        plain = _sound(_decoded(column))
+        plain = _check_values(_decode(column))
         to = _holdable(plain.type)
-        columns[field.name] = _short(_within_years(plain if to is None else _converted(plain, to)))
+        columns[field.name] = _short(_within_years(plain if to is None else _convert(plain, to)))
     return table if not columns else pa.table(columns)
 
 
@@ -252,7 +252,7 @@ def _short(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pc.if_else(pc.less_equal(sizes, LONGEST_TEXT), column, pa.scalar(None, column.type))
 
 
-def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
+def _decode(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return the values of a dictionary or of run ends.
 
     A dictionary is looked through entry by entry: one bad entry must not spoil others' rows.
@@ -267,11 +267,11 @@ def _decoded(column: pa.ChunkedArray) -> pa.ChunkedArray:
     for chunk in column.chunks:
         indices = chunk.indices.cast(pa.int64(), safe=False)
         valid = pc.and_(pc.greater_equal(indices, 0), pc.less(indices, len(chunk.dictionary)))
-        chunks += _sound(chunk.dictionary).take(pc.if_else(valid, indices, None)).chunks
+        chunks += _check_values(chunk.dictionary).take(pc.if_else(valid, indices, None)).chunks
     return pa.chunked_array(chunks, column.type.value_type)
 
 
-def _sound(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
+def _check_values(column: pa.ChunkedArray | pa.Array) -> pa.ChunkedArray:
     """Return a column whose every value is one of its type: bytes that are no text, or a decimal too long for
     its type, are missing."""
     chunks = column.chunks if isinstance(column, pa.ChunkedArray) else [column]
@@ -303,16 +303,18 @@ def _within_years(column: pa.ChunkedArray) -> pa.ChunkedArray:
     """Return days and times of the years 1 to 9999; others are missing."""
     type_ = column.type
     if pa.types.is_date32(type_):
-        return _between(column, pa.int32(), _FIRST_DAY, _LAST_DAY)
+        return _limit_range(column, pa.int32(), _FIRST_DAY, _LAST_DAY)
     if not pa.types.is_timestamp(type_):
         return column
     if type_.unit == "ns":
         return (
-            _between(column, pa.int64(), -_NANOSECONDS, _NANOSECONDS) if type_.tz is None else _finite(column)
+            _limit_range(column, pa.int64(), -_NANOSECONDS, _NANOSECONDS)
+            if type_.tz is None
+            else _finite(column)
         )
     # A day less at both ends where a zone may put it into the year before or after.
     day, margin = _A_DAY[type_.unit], 0 if type_.tz is None else 1
-    return _between(column, pa.int64(), (_FIRST_DAY + margin) * day, (_LAST_DAY + 1 - margin) * day - 1)
+    return _limit_range(column, pa.int64(), (_FIRST_DAY + margin) * day, (_LAST_DAY + 1 - margin) * day - 1)
 
 
 def _finite(column: pa.ChunkedArray) -> pa.ChunkedArray:
@@ -326,7 +328,7 @@ def _finite(column: pa.ChunkedArray) -> pa.ChunkedArray:
     return pa.chunked_array([chunk.view(column.type) for chunk in inside.chunks], column.type)
 
 
-def _between(column: pa.ChunkedArray, as_: pa.DataType, low: int, high: int) -> pa.ChunkedArray:
+def _limit_range(column: pa.ChunkedArray, as_: pa.DataType, low: int, high: int) -> pa.ChunkedArray:
     import pyarrow.compute as pc
 
     numbers = pa.chunked_array([chunk.view(as_) for chunk in column.chunks], as_)
@@ -337,7 +339,7 @@ def _between(column: pa.ChunkedArray, as_: pa.DataType, low: int, high: int) -> 
     return pa.chunked_array([chunk.view(column.type) for chunk in inside.chunks], column.type)
 
 
-def _converted(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
+def _convert(column: pa.ChunkedArray, to: pa.DataType) -> pa.ChunkedArray:
     if pa.types.is_timestamp(column.type):
         # What is below a microsecond is cut off, as the engine does.
         return _within_years(column).cast(to, safe=False)

@@ -140,14 +140,16 @@ class _Closed:
             writer = self.writers.get(cls)  # type: ignore[arg-type]
             if writer is not None:
                 if not _is_complete(expression):
-                    raise _unwritten(self.called, f"{cls.__name__} with parts that it lacks or does not know")
+                    raise _unwritten_error(
+                        self.called, f"{cls.__name__} with parts that it lacks or does not know"
+                    )
                 return writer(self, expression)  # type: ignore[arg-type]
             allowed = PLAIN.get(cls)
             if allowed is None:
-                raise _unwritten(self.called, cls.__name__)
+                raise _unwritten_error(self.called, cls.__name__)
             for name, value in expression.args.items():
                 if name not in allowed and value:
-                    raise _unwritten(self.called, f"{cls.__name__} with {name}")
+                    raise _unwritten_error(self.called, f"{cls.__name__} with {name}")
         text: str = super().sql(expression, key, comment)  # type: ignore[misc]
         return text
 
@@ -163,7 +165,7 @@ def _is_complete(node: exp.Expr) -> bool:
     return args.keys() <= declared.keys() and next(lacking, None) is None
 
 
-def _unwritten(dialect: str, what: str) -> Unwritten:
+def _unwritten_error(dialect: str, what: str) -> Unwritten:
     return Unwritten(
         f"{what} cannot be written for {dialect}: it is not in the closed set. Nothing was read or charged."
     )
@@ -199,7 +201,7 @@ class Dialect:
         try:
             written = generator.generate(tree, copy=False)
         except (SqlglotError, ValueError, LookupError):
-            raise _unwritten(self.name, type(tree).__name__) from None
+            raise _unwritten_error(self.name, type(tree).__name__) from None
         if not is_text(written):
             raise Unsupported(
                 "a declared category, or a text in the query, holds a character that is no text (NUL, or "

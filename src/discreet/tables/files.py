@@ -72,16 +72,16 @@ def several(data: Any) -> Files | None:
     if isinstance(data, list | tuple):
         if not data or not all(isinstance(part, str | Path) for part in data):
             return None
-        return _checked([Path(part) for part in data], "the list", list(data))
+        return _check_files([Path(part) for part in data], "the list", list(data))
     if not isinstance(data, str | Path) or "://" in str(data) or "::" in str(data):
         return None
     path = Path(data)
     if path.is_dir():
-        inside = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
-        return _checked(sorted(p for p in inside if kind_of_file(p)), repr(str(data)), data)
+        inside = [p for p in path.rglob("*") if p.is_file() and not _is_hidden(p.relative_to(path))]
+        return _check_files(sorted(p for p in inside if kind_of_file(p)), repr(str(data)), data)
     if not path.exists() and any(mark in str(data) for mark in _MARKS):
         matches = [Path(match) for match in glob.glob(str(data), recursive=True)]
-        return _checked(sorted(p for p in matches if p.is_file()), repr(str(data)), data)
+        return _check_files(sorted(p for p in matches if p.is_file()), repr(str(data)), data)
     return None
 
 
@@ -102,12 +102,12 @@ def stand_in(data: Any) -> Path | None:
     return folder / begins if begins else folder.resolve()
 
 
-def _hidden(path: Path) -> bool:
+def _is_hidden(path: Path) -> bool:
     """Return whether a file or its folder begins with . or _, as what programs keep for themselves does."""
     return any(part.startswith((".", "_")) for part in path.parts)
 
 
-def _checked(paths: Iterable[Path], what: str, meant: Any) -> Files:
+def _check_files(paths: Iterable[Path], what: str, meant: Any) -> Files:
     listed = tuple(paths)
     if not listed:
         raise InvalidInput(f"there is no Parquet or CSV file in {what}. Nothing was opened.")

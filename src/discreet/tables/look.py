@@ -35,7 +35,7 @@ def delimiter_of(path: Path) -> str | None:
     """
     if ".tsv" in path.suffixes:
         return None
-    with _opened(path) as file:
+    with _open_text(path) as file:
         header = file.readline()
     counts = {";": header.count(";"), "\t": header.count("\t"), "|": header.count("|")}
     best = max(counts, key=lambda mark: counts[mark])
@@ -46,7 +46,7 @@ def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
     """Return the kind of each column ("number", "date", "boolean" or "text"), and how numbers and dates are
     written."""
     mark = delimiter or ("\t" if ".tsv" in path.suffixes else ",")
-    with _opened(path) as file:
+    with _open_text(path) as file:
         rows = csv.reader(file, delimiter=mark)
         names = next(rows, [])
         held = list(islice(rows, _LINES))
@@ -66,7 +66,7 @@ def look(path: Path, delimiter: str | None) -> tuple[dict[str, str], Format]:
     return kinds, Format(delimiter, "," if comma else ".", thousands, () if plain else tuple(written))
 
 
-def _opened(path: Path) -> Any:
+def _open_text(path: Path) -> Any:
     opener: Any = gzip.open if path.suffix == ".gz" else open
     return opener(path, "rt", encoding="utf-8-sig", errors="replace", newline="")
 

@@ -58,7 +58,7 @@ def load(text: str | Path) -> Public:
         ) from None
     _check_entries("the schema", data, _TOP)
     facts = {key: data[key] for key in ("table", "version", "neighbors", "size") if key in data}
-    tables = tuple(_related(name, body) for name, body in _section(data, "tables").items())
+    tables = tuple(_related_table(name, body) for name, body in _section(data, "tables").items())
     columns = _columns(_section(data, "columns"))
     return Public(schema=columns, unit=_unit(data), tables=tables, **facts)
 
@@ -144,7 +144,7 @@ def _unit(data: dict[str, Any]) -> Unit:
     return Unit(**unit)
 
 
-def _related(name: str, body: Any) -> Related:
+def _related_table(name: str, body: Any) -> Related:
     _check_entries(f"[tables.{name}]", body, {"data", "private", "unit", "key", "columns"})
     rest = {key: body[key] for key in ("private", "unit", "key") if key in body}
     return Related(name=name, schema=_columns(_section(body, "columns")), **rest)
@@ -327,7 +327,7 @@ def drafted(
         f"# column =             # one of: {', '.join(columns)}",
         "# rows =",
         "# groups =",
-        *_written(written),
+        *_format_lines(written),
         *_column_questions("columns", columns),
     ]
     for name, (data, own) in (related or {}).items():
@@ -335,7 +335,7 @@ def drafted(
     return "\n".join(lines) + "\n"
 
 
-def _written(format: Format | None) -> list[str]:
+def _format_lines(format: Format | None) -> list[str]:
     """Return how a CSV file is written; nothing for others. What is not known is a comment."""
     if format is None:
         return []

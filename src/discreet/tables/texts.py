@@ -30,11 +30,11 @@ def engine_values(function: str, values: Sequence[str | date | None], *rest: str
     """
     if function not in _FUNCTIONS:
         raise InvalidInput(f"{function!r} is not a function of public texts; these are {sorted(_FUNCTIONS)}.")
-    return _computed(function, tuple(values), rest)
+    return _compute(function, tuple(values), rest)
 
 
 @lru_cache(maxsize=256)
-def _computed(function: str, values: tuple[Any, ...], rest: tuple[str, ...]) -> tuple[Any, ...]:
+def _compute(function: str, values: tuple[Any, ...], rest: tuple[str, ...]) -> tuple[Any, ...]:
     import duckdb
 
     days = any(isinstance(value, date) for value in values)
