@@ -10,7 +10,7 @@ import pytest
 
 import discreet as dp
 from discreet import mechanisms
-from discreet._require import meant
+from discreet._require import did_you_mean
 from discreet.curator import Curator, Policy
 from discreet.tables import Memory
 
@@ -221,8 +221,8 @@ def test_columns_are_named_as_the_steward_wrote_them():
 
 
 def test_names_that_are_far_from_all_get_no_guess():
-    assert meant("zzz", ["age", "ward"]) == ""
-    assert meant("x", []) == ""
+    assert did_you_mean("zzz", ["age", "ward"]) == ""
+    assert did_you_mean("x", []) == ""
 
 
 def test_an_answer_says_what_its_errors_leave_out():
