@@ -196,7 +196,7 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: float, together: bool = 
         )
     best = _split(session, free, left)
     if together:
-        other = _joined(session, free, left)
+        other = _join_queries(session, free, left)
         if other is not None and _loss(other) < _loss(best):
             best = other
     done = [
@@ -224,14 +224,14 @@ def _split(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int
         for i, root in zip(predicted, roots, strict=True):
             shares[i] = room * root / sum(roots)
             errors[i] = work[i][1].error(session, shares[i])
-    shares = [_down(share) for share in shares]
+    shares = [_round_down(share) for share in shares]
     return [
         (index, Item(job, weight, share, job.error(session, share)))
         for (index, job, weight), share in zip(work, shares, strict=True)
     ]
 
 
-def _down(share: float) -> float:
+def _round_down(share: float) -> float:
     digits = _DIGITS - math.ceil(math.log10(share))
     return math.floor(share * 10.0**digits) / 10.0**digits
 
@@ -241,7 +241,7 @@ def _loss(items: list[tuple[int, Item]]) -> float:
     return sum(item.weight * item.error**2 for _, item in items if item.error is not None)
 
 
-def _joined(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int, Item]] | None:
+def _join_queries(session: Any, work: Sequence[Free], epsilon: float) -> list[tuple[int, Item]] | None:
     """Return the same with all plain queries as one workload, at the place of the first; None where they
     cannot be answered so."""
     plain = [item for item in work if isinstance(item[1], Question) and _counts(session, item[1])]

@@ -61,7 +61,7 @@ def test_discrete_laplace_is_the_sum(scale: Fraction, shift: int, order: float) 
 
 def test_long_shifts_of_discrete_laplace_are_summed_by_blocks_from_above() -> None:
     exact = sum(rdp_rules.gap(3.0, (20_001 - 2 * x) / 9000.0) for x in range(1, 20_001))
-    blocks = rdp_rules._between(3.0, 20_001, 9000.0)
+    blocks = rdp_rules._sum_between(3.0, 20_001, 9000.0)
     assert exact <= blocks <= exact * 1.01
 
 

@@ -267,7 +267,7 @@ def test_with_one_noisy_threshold_a_true_null_passes_with_at_most_the_level_what
     mechanism = Paprika(public=PUBLIC, epsilon=1, rejections=4, procedure=AlphaInvesting(alpha=0.05))
     first, second = (float(s) for s in (mechanism.rounds.threshold, mechanism.rounds.query))
     share, alpha = first / (first + second), 0.05
-    _, bar = mechanism._compared(given(0), level)
+    _, bar = mechanism._evidence_and_threshold(given(0), level)
     counts, law = np.arange(1001), stats.binom.pmf(np.arange(1001), 1000, 0.5)
     noises = np.arange(-400, 401)
     chances = np.exp(-np.abs(noises) / first) * math.tanh(1 / (2 * first))

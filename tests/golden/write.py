@@ -106,7 +106,7 @@ def analysts(path: Path) -> None:
     curator.ask(MECHANISMS[0], analyst="ann", text="how many")
     curator.ask(MECHANISMS[0], analyst="bob")
     curator.ask(MECHANISMS[1], analyst="bob")
-    curator._failed(curator.enter(accounting.PureDP(epsilon=0.125), "a run that failed"))
+    curator._record_failure(curator.enter(accounting.PureDP(epsilon=0.125), "a run that failed"))
 
 
 def concentrated(path: Path) -> None:

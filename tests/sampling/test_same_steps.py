@@ -196,7 +196,7 @@ def test_an_attempt_at_a_gaussian_takes_the_same_steps_whatever_is_drawn(varianc
     for size in {int(x * scale) for x in np.linspace(0, 15, 24)}:
         for coin in coins:
             Traced.notes = []
-            kept.add(_single._accepted(Traced(size + lift), scale, variance, Given(Traced(coin)), lift))
+            kept.add(_single._accept(Traced(size + lift), scale, variance, Given(Traced(coin)), lift))
             steps.add(tuple(Traced.notes))
             sizes.add(size)
     assert kept == {False, True}

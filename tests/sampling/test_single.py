@@ -85,7 +85,7 @@ def test_a_single_geometric_is_the_floor_of_its_logarithm(more, x, lift):
 def test_the_coin_of_a_gaussian_is_the_comparison_of_logarithms(place, prefix, variance):
     scale = math.isqrt(int(variance)) + 1
     size = place * 20 * scale >> 60
-    kept = _single._accepted(
+    kept = _single._accept(
         size + _single.lift(scale), scale, variance, Scripted(prefix_bytes(prefix)), _single.lift(scale)
     )
     with mpmath.workprec(400):

@@ -6,7 +6,7 @@ import pytest
 
 import discreet as dp
 from discreet import tables
-from discreet.curator.live import _padded
+from discreet.curator.live import _pad_state
 from discreet.query import Query, QueryError
 
 VISITS = {"ward": ["A", "B", "A", "B"]}
@@ -89,7 +89,7 @@ def test_one_odd_day_does_not_stop_a_stream_with_a_clock(tmp_path):
 @pytest.mark.parametrize("size", [3, 300, 3000])
 def test_the_length_of_a_state_goes_with_its_structure_and_not_with_its_numbers(size):
     states = ({"secret": [value] * size, "steps": 7} for value in (0, -1, 10**6, 2**63, 10**30))
-    assert len({len(_padded(state)) for state in states}) == 1
+    assert len({len(_pad_state(state)) for state in states}) == 1
 
 
 def test_a_labeller_goes_on_with_the_aggregator_that_was_paid_for():

@@ -11,7 +11,7 @@ import pytest
 
 import discreet as dp
 from discreet import _errors, query
-from discreet.app.client import ServerError, _raised
+from discreet.app.client import ServerError, _error_of
 from discreet.app.remote import RemoteSession
 from discreet.learning import Ridge
 from discreet.mechanisms import SparseVector
@@ -158,5 +158,5 @@ def test_what_a_hostile_server_sends_is_refused_as_such(hostile, answer):
 def test_every_kind_of_error_comes_back_as_itself():
     kinds = [k for k in vars(_errors).values() if isinstance(k, type) and issubclass(k, dp.DiscreetError)]
     for kind in kinds:
-        assert type(_raised({"kind": kind.__name__, "message": "x"})) is kind
-    assert type(_raised(json.loads('{"kind": "Exception"}'))) is ServerError
+        assert type(_error_of({"kind": kind.__name__, "message": "x"})) is kind
+    assert type(_error_of(json.loads('{"kind": "Exception"}'))) is ServerError

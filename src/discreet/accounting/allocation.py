@@ -123,14 +123,14 @@ class Curve:
 
 
 @lru_cache(maxsize=8)
-def _cached(steps: int, noise: float, decade: int) -> Curve:
+def _build_curve(steps: int, noise: float, decade: int) -> Curve:
     return Curve(steps, noise, 10.0**decade)
 
 
 def curve(steps: int, noise: float, tail: float) -> Curve:
     """Return the curve that gives away at most `tail`, a power of ten; kept, because one question asks for it
     many times."""
-    return _cached(steps, noise, math.floor(math.log10(tail)))
+    return _build_curve(steps, noise, math.floor(math.log10(tail)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ def poisson(epsilon: float, delta: float, *, rate: float, neighbors: Neighbors =
     1e-08
     """
     require_relation(as_neighbors(neighbors), ADD_REMOVE, ZERO_OUT, what="amplification by Poisson sampling")
-    return _amplified(epsilon, delta, rate)
+    return _amplify(epsilon, delta, rate)
 
 
 def without_replacement(epsilon: float, delta: float, *, rate: float, neighbors: Neighbors = REPLACE) -> Cost:
@@ -39,10 +39,10 @@ def without_replacement(epsilon: float, delta: float, *, rate: float, neighbors:
     Proof: Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9. `epsilon` is under replace too.
     """
     require_relation(as_neighbors(neighbors), REPLACE, what="amplification by sampling without replacement")
-    return _amplified(epsilon, delta, rate)
+    return _amplify(epsilon, delta, rate)
 
 
-def _amplified(epsilon: float, delta: float, rate: float) -> Cost:
+def _amplify(epsilon: float, delta: float, rate: float) -> Cost:
     _require.non_negative(epsilon=epsilon)
     _require.probability(delta=delta, rate=rate)
     exact = _require.exact(delta, "delta") * _require.exact(rate, "rate")

@@ -57,7 +57,7 @@ def choose(
     if not isinstance(rule, Filter):
         return event
     room = rule.limits[0] - Fraction(spent.sums[0]) if math.isfinite(spent.sums[0]) else Fraction(-1)
-    own = rule.delta_limit - Fraction(spent.delta) - _own(rule, event)
+    own = rule.delta_limit - Fraction(spent.delta) - _own_delta(rule, event)
     if room <= 0 or own <= 0 or _is_cheap(rule, event, requested_price):
         return event
     for cap in _candidates(rule, event, requested_price, own, room):
@@ -107,7 +107,7 @@ def _admits(rule: BudgetFilter, item: Item) -> bool:
         return False
 
 
-def _own(rule: Filter, event: Event) -> Fraction:
+def _own_delta(rule: Filter, event: Event) -> Fraction:
     """Return the own deltas that the event has however it is priced, distances included."""
     _, own, distance = split(event)
     return own + (1 + Fraction(math.exp(min(float(rule.total), 700.0)) * (1 + 1e-12))) * distance
@@ -144,7 +144,7 @@ def _at_requested_price(rule: Filter, event: Event, requested_price: RequestedPr
     """Return the cap at the epsilon and delta that were asked for, where these are certified."""
     if requested_price is None or not requested_price.epsilon > 0:
         return None
-    left = _round.down(Fraction(requested_price.delta) - _own(rule, event))
+    left = _round.down(Fraction(requested_price.delta) - _own_delta(rule, event))
     if not 0 < left < 1:
         return None
     certified, requested_epsilon = (

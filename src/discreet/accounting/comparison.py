@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from .. import _require
 from .._errors import Unsupported
 from . import rdp
-from .api import ACCOUNTANTS, _checked, _epsilon_by
+from .api import ACCOUNTANTS, _check_event, _epsilon_by
 from .events import Event
 
 
@@ -57,7 +57,7 @@ class Comparison:
 @_require.check_options
 def compare(event: Event, *, delta: float) -> Comparison:
     """Return every applicable accountant's epsilon, the best marked; the others say why they have none."""
-    _checked(event)
+    _check_event(event)
     _require.open_probability(delta=delta)
     return Comparison(float(delta), tuple(_row(name, event, float(delta)) for name in ACCOUNTANTS))
 

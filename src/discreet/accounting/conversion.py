@@ -16,7 +16,7 @@ from .. import _require
 _UP = 1 + 4e-15
 
 
-def _checked(order: float, delta: float) -> None:
+def _check_order_and_delta(order: float, delta: float) -> None:
     if isinstance(order, bool) or not order > 1:
         raise _require.fail("order", order, "above 1")
     _require.open_probability(delta=delta)
@@ -29,7 +29,7 @@ def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
     Proof:     Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Prop. 12; Balle et al. 2020,
                arXiv:1905.09982, Theorem 21.
     """
-    _checked(order, delta)
+    _check_order_and_delta(order, delta)
     if math.isinf(rdp) or math.isinf(order):
         return rdp
     gain = math.log1p(-1 / order)
@@ -45,14 +45,14 @@ def rdp_to_epsilon_classic(order: float, rdp: float, delta: float) -> float:
     >>> round(rdp_to_epsilon_classic(11.0, 0.5, 1e-5), 6)
     1.651293
     """
-    _checked(order, delta)
+    _check_order_and_delta(order, delta)
     return rdp if math.isinf(order) else (rdp - math.log(delta) / (order - 1)) * _UP
 
 
 def rdp_to_delta(order: float, rdp: float, epsilon: float) -> float:
     """Return delta = e^{(order-1)(rdp - epsilon)} (1 - 1/order)^order / (order - 1): the tight conversion,
     solved for delta."""
-    _checked(order, 0.5)
+    _check_order_and_delta(order, 0.5)
     if math.isinf(order):
         return 0.0 if rdp <= epsilon else 1.0
     if math.isinf(rdp):
@@ -71,7 +71,7 @@ def bad_outcome(order: float, rdp: float, probability: float) -> float:
     >>> round(bad_outcome(2.0, 0.0, 0.01), 6)
     0.1
     """
-    _checked(order, 0.5)
+    _check_order_and_delta(order, 0.5)
     _require.probability(probability=probability)
     if probability == 0:
         return 0.0

@@ -190,7 +190,7 @@ def _without_replacement(e: se.SampledWithoutReplacement) -> _Step:
     return bare, e.rate * Fraction(inner.delta), _NONE
 
 
-def _truncated(e: se.TruncatedPoisson) -> _Step:
+def _split_truncated(e: se.TruncatedPoisson) -> _Step:
     return ev.PoissonSampled(event=e.event, rate=e.rate), _NONE, Fraction(overflow(e.size, e.rate, e.limit))
 
 
@@ -306,7 +306,7 @@ _STEPS: dict[type[Event], Callable[[Any], _Step]] = {
     ce.GNMax: lambda e: _same(e.equivalent),
     se.CorrelatedGaussian: lambda e: _same(e.equivalent),
     se.RandomAllocation: _allocation,
-    se.TruncatedPoisson: _truncated,
+    se.TruncatedPoisson: _split_truncated,
     se.SampledWithoutReplacement: _without_replacement,
     ev.PoissonSampled: _poisson,
     ev.Group: _group,

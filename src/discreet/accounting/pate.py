@@ -104,7 +104,7 @@ def vote_cost(queries: Iterable[Sequence[float]], sigma: float, orders: Sequence
     return VoteCost(totals, tuple(float(order) for order in orders))
 
 
-def _moved(q: float, sigma: float, classes: int, votes: float) -> float:
+def _bound_after_moves(q: float, sigma: float, classes: int, votes: float) -> float:
     """Return the bound q after `votes` more (negative: fewer) votes moved against the plurality, all
     runners-up alike.
 
@@ -121,8 +121,10 @@ def _moved(q: float, sigma: float, classes: int, votes: float) -> float:
 def _local_sensitivity(order: float, low: float, high: float, sigma: float, classes: int) -> float:
     """Return a bound on how far one moved vote changes the cost, for every q in [low, high]; the cost grows
     with q, so ends are enough."""
-    more = query_rdp(order, _moved(high, sigma, classes, 1), sigma) - query_rdp(order, low, sigma)
-    less = query_rdp(order, high, sigma) - query_rdp(order, _moved(low, sigma, classes, -1), sigma)
+    more = query_rdp(order, _bound_after_moves(high, sigma, classes, 1), sigma) - query_rdp(order, low, sigma)
+    less = query_rdp(order, high, sigma) - query_rdp(
+        order, _bound_after_moves(low, sigma, classes, -1), sigma
+    )
     return max(more, less, 0.0)
 
 

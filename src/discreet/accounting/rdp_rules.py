@@ -108,12 +108,12 @@ def discrete_laplace(e: ev.DiscreteLaplace) -> Moment:
             return (order - 1) * epsilon * _UP
         half = math.exp(-epsilon / 2)
         ends = 2 / (1 + a) * half * gap(order, epsilon)
-        return _log1p(ends + inner * half * _between(order, shift, scale))
+        return _log1p(ends + inner * half * _sum_between(order, shift, scale))
 
     return moment
 
 
-def _between(order: float, shift: int, scale: float) -> float:
+def _sum_between(order: float, shift: int, scale: float) -> float:
     """Return the gap summed over losses (shift - 2x) / scale, x = 1 .. shift - 1; long sums by blocks, each
     at its larger end."""
     middle = shift // 2
@@ -286,7 +286,7 @@ def _sampled_without_replacement(e: Any) -> Moment:
     return sampled.without_replacement(float(e.rate), moments(e.event), pure.epsilon_of(e.event))
 
 
-def _shuffled(e: Any) -> Moment:
+def _shuffled_moment(e: Any) -> Moment:
     from .shuffling import moment
 
     return moment(float(e.epsilon), e.reports)
@@ -324,7 +324,7 @@ RULES: dict[type[Event], Callable[[Any], Moment]] = {
     ev.PoissonSampled: _sampled_poisson,
     sampled.WITHOUT_REPLACEMENT: _sampled_without_replacement,
     sampled.ALLOCATION: lambda e: sampled.allocation(e.steps, float(e.event.noise_multiplier)),
-    sampled.SHUFFLED: _shuffled,
+    sampled.SHUFFLED: _shuffled_moment,
     ev.Group: group,
     ce.RepeatAndSelect: repeat_and_select,
 }

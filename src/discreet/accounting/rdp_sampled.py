@@ -154,7 +154,7 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
                every moment from the third on.
     """
 
-    moment_at = _remembered(inner)
+    moment_at = _remember(inner)
 
     def rdp_at(order: float) -> float:
         n = int(order)
@@ -174,10 +174,10 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
             size = max(size, log_moment)
         return log1p_exp(log_sum(terms, size)) if np.max(terms) > -math.inf else 0.0
 
-    return _limited(chord(rdp_at), 1024)
+    return _limit_order(chord(rdp_at), 1024)
 
 
-def _remembered(inner: Moment) -> Callable[[int], float]:
+def _remember(inner: Moment) -> Callable[[int], float]:
     seen: dict[int, float] = {}
 
     def cached_at(order: int) -> float:
@@ -188,7 +188,7 @@ def _remembered(inner: Moment) -> Callable[[int], float]:
     return cached_at
 
 
-def _limited(moment: Moment, largest: int) -> Moment:
+def _limit_order(moment: Moment, largest: int) -> Moment:
     return lambda order: moment(order) if order <= largest else math.inf
 
 
@@ -205,7 +205,7 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
         else -math.inf
     )
     two = math.log(2)
-    moment_at = _remembered(inner)
+    moment_at = _remember(inner)
 
     def rdp_at(order: float) -> float:
         n = int(order)
@@ -223,7 +223,7 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
             size = max(size, log_moment)
         return log1p_exp(log_sum(terms, size)) if np.max(terms) > -math.inf else 0.0
 
-    return _limited(chord(rdp_at), 1024)
+    return _limit_order(chord(rdp_at), 1024)
 
 
 def gaussian_without_replacement(rate: float, noise: float) -> Moment:
@@ -238,7 +238,7 @@ def gaussian_without_replacement(rate: float, noise: float) -> Moment:
         return lambda order: math.inf
     mu = 1 / noise
     plain = without_replacement(rate, lambda order: order * (order - 1) / 2 * mu * mu * (1 + 8 * _EPS), None)
-    even = _remembered(lambda order: log_central_moment(int(order), mu))
+    even = _remember(lambda order: log_central_moment(int(order), mu))
 
     def rdp_at(order: float) -> float:
         n = int(order)
@@ -254,7 +254,7 @@ def gaussian_without_replacement(rate: float, noise: float) -> Moment:
             log_sum(terms, float(_table()[n]) * 3 + n * abs(math.log(rate)) + float(log_moments[-1]))
         )
 
-    sharp = _limited(chord(rdp_at), 512)
+    sharp = _limit_order(chord(rdp_at), 512)
     return lambda order: min(plain(order), sharp(order))
 
 
@@ -292,7 +292,7 @@ def allocation(steps: int, noise: float) -> Moment:
             moments[limit] = allocation_moments(limit, steps, mu2)
         return float(moments[limit][int(order)])
 
-    removing = _limited(chord(rdp_at), 256)
+    removing = _limit_order(chord(rdp_at), 256)
 
     def moment(order: float) -> float:
         adding = (order - 1) * mu2 / 2 * (1 + (order - 1) / steps) * (1 + 8 * _EPS)

@@ -33,7 +33,7 @@ def epsilon(local_epsilon: float, reports: int, delta: float) -> float:
     >>> 0.1675 <= epsilon(4.0, 100_000, 1e-6) <= 0.1728
     True
     """
-    _checked(local_epsilon, reports)
+    _check_arguments(local_epsilon, reports)
     _require.open_probability(delta=delta)
     low, high = 0.0, float(local_epsilon)
     if high == 0 or delta_at(local_epsilon, reports, 0.0) <= delta:
@@ -46,7 +46,7 @@ def epsilon(local_epsilon: float, reports: int, delta: float) -> float:
 
 def delta_at(local_epsilon: float, reports: int, epsilon: float) -> float:
     """Return the delta of shuffled reports at an epsilon, rounded up."""
-    _checked(local_epsilon, reports)
+    _check_arguments(local_epsilon, reports)
     _require.non_negative(epsilon=epsilon)
     if epsilon >= local_epsilon:
         return 0.0
@@ -66,7 +66,7 @@ def closed_form(local_epsilon: float, reports: int, delta: float) -> float:
     >>> round(closed_form(4.0, 100_000, 1e-6), 4)
     0.5378
     """
-    _checked(local_epsilon, reports)
+    _check_arguments(local_epsilon, reports)
     _require.open_probability(delta=delta)
     if local_epsilon > math.log(reports / (16 * math.log(4 / delta))):
         return float(local_epsilon)
@@ -92,7 +92,7 @@ def moment(local_epsilon: float, reports: int) -> Callable[[float], float]:
     return moment_at
 
 
-def _checked(local_epsilon: float, reports: int) -> None:
+def _check_arguments(local_epsilon: float, reports: int) -> None:
     _require.non_negative(local_epsilon=local_epsilon)
     _require.integer(reports=reports, at_least=1)
 

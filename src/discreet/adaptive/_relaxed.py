@@ -49,10 +49,10 @@ class _Earned:
         paid = self._paid[self.end - size : self.end]
         if np.any(paid):
             length = min(size, len(self.sums) - self.end)
-            self.sums[self.end : self.end + length] += self._convolved(paid, size)[:length]
+            self.sums[self.end : self.end + length] += self._convolve(paid, size)[:length]
         self.end += BLOCK
 
-    def _convolved(self, paid: Levels, size: int) -> Levels:
+    def _convolve(self, paid: Levels, size: int) -> Levels:
         if size not in self._spectra:
             self._spectra[size] = fft.rfft(self._gamma[: 2 * size], 2 * size)
         levels: Levels = fft.irfft(fft.rfft(paid, 2 * size) * self._spectra[size], 2 * size)[size:]

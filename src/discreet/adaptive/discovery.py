@@ -73,7 +73,7 @@ def pvalues_of(values: Any) -> Levels:
     return pvalues
 
 
-def _checked(saved: Any, **kinds: type) -> dict[str, Any]:
+def _check_saved(saved: Any, **kinds: type) -> dict[str, Any]:
     if (
         not isinstance(saved, dict)
         or set(saved) != set(kinds)
@@ -154,7 +154,7 @@ class _Recent(_Procedure):
 
     def restored(self, saved: Any) -> Stream:
         """Return a stream as it was when `saved()` was called."""
-        state = _checked(saved, used=int, found=list)
+        state = _check_saved(saved, used=int, found=list)
         return _RecentStream(self, state["used"], state["found"])
 
     def run(self, pvalues: Any) -> Decisions:
@@ -331,7 +331,7 @@ class Lord3(_Procedure):
 
     def restored(self, saved: Any) -> Stream:
         """Return a stream as it was when `saved()` was called."""
-        return _WealthStream(self, **_checked(saved, wealth=float, then=float, since=int))
+        return _WealthStream(self, **_check_saved(saved, wealth=float, then=float, since=int))
 
     def run(self, pvalues: Any) -> Decisions:
         """Take the same decisions as a stream would, all at once."""
@@ -393,7 +393,7 @@ class GeneralizedAlphaInvesting(_Procedure):
 
     def restored(self, saved: Any) -> Stream:
         """Return a stream as it was when `saved()` was called."""
-        return _WealthStream(self, **_checked(saved, wealth=float, then=float, since=int))
+        return _WealthStream(self, **_check_saved(saved, wealth=float, then=float, since=int))
 
     def run(self, pvalues: Any) -> Decisions:
         """Take the same decisions as a stream would, all at once."""

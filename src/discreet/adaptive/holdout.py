@@ -246,14 +246,14 @@ class Thresholdout:
     ) -> tuple[State, Release]:
         """Answer one `Check`. Its own price is nothing: all was paid at the start."""
         before = self.rounds.check(state, self.questions)
-        centers, factor = self._accepted(question, before["asked"])
+        centers, factor = self._accept(question, before["asked"])
         check_source(self.public, source)
         sums = np.atleast_1d(arrow_columns.integers(question.statistic(source))).reshape(-1)
         if len(sums) != len(centers):
             raise InvalidInput("the statistic has another number of entries than there are training values.")
         exact = [factor * int(total) for total in sums.tolist()]
         excess = [abs(total - center) - self._bar for total, center in zip(exact, centers, strict=True)]
-        after, overfit, answers = self._compared(before, excess, exact, entropy)
+        after, overfit, answers = self._compare(before, excess, exact, entropy)
         values = self._means(question.means, overfit, answers)
         single = not isinstance(question.training, tuple)
         value = HoldoutEstimate(
@@ -267,7 +267,7 @@ class Thresholdout:
             value, event=paid, entropy=entropy, error=None if self.questions is None else self.error
         )
 
-    def _compared(
+    def _compare(
         self, before: State, excess: list[int], exact: list[int], entropy: Entropy
     ) -> tuple[State, tuple[bool, ...], dict[int, int]]:
         if len(excess) == 1:
@@ -285,7 +285,7 @@ class Thresholdout:
         means = (answers[i] * scale if i in answers else float(training[i]) for i in range(len(overfit)))
         return tuple(min(max(mean, low), high) for mean in means)
 
-    def _accepted(self, question: Any, previous_questions: int) -> tuple[list[int], int]:
+    def _accept(self, question: Any, previous_questions: int) -> tuple[list[int], int]:
         """Return n times the training means in whole steps, and how many of these one unit of the statistic
         is.
 

@@ -247,7 +247,7 @@ class MultiplicativeWeights:
         self._check_question(question)
         moves = self._moves(before)
         check_source(self.public, source)
-        guess = self.size * float(_pictured(self, moves)[self._cells(question)].sum())
+        guess = self.size * float(_synthetic_histogram(self, moves)[self._cells(question)].sum())
         center, exact = round(guess), arrow_columns.integers(question(source)).item()
         after, gap, noisy = self.rounds.one(before, abs(exact - center) - self._bar, exact, entropy)
         if gap is not None and noisy is not None:
@@ -279,7 +279,7 @@ class MultiplicativeWeights:
         `columns`: public, as they are."""
         if not isinstance(state, dict):
             raise InvalidInput("the state is not one that start() or answer() gave.")
-        return _pictured(self, self._moves(state)).copy()
+        return _synthetic_histogram(self, self._moves(state)).copy()
 
     def _check_question(self, question: Any) -> None:
         if not isinstance(question, Where):
@@ -309,7 +309,7 @@ class MultiplicativeWeights:
     def _moves(self, state: State) -> tuple[tuple[Where, float], ...]:
         try:
             return tuple(
-                (Where(conditions=_frozen(conditions)), float(step)) for conditions, step in state["moves"]
+                (Where(conditions=_freeze(conditions)), float(step)) for conditions, step in state["moves"]
             )
         except (KeyError, TypeError, ValueError):
             raise InvalidInput(
@@ -345,7 +345,7 @@ def _generalization(weights: MultiplicativeWeights, confidence: float) -> Bound:
 
 
 @lru_cache(maxsize=8)
-def _pictured(weights: MultiplicativeWeights, moves: tuple[tuple[Where, float], ...]) -> Floats:
+def _synthetic_histogram(weights: MultiplicativeWeights, moves: tuple[tuple[Where, float], ...]) -> Floats:
     """Return the synthetic histogram from weights in logarithms, so that thousands of updates neither
     overflow nor vanish."""
     logs: Floats = np.zeros(weights.shape)
@@ -361,5 +361,5 @@ def _logit(share: float) -> float:
     return math.log(inside / (1 - inside))
 
 
-def _frozen(conditions: Any) -> tuple[Any, ...]:
+def _freeze(conditions: Any) -> tuple[Any, ...]:
     return tuple((name, tuple(values)) for name, values in conditions)

@@ -225,7 +225,7 @@ class Paprika:
         self._check_question(question)
         check_source(self.public, source)
         level = stream.level
-        evidence, threshold = self._compared(question, level)
+        evidence, threshold = self._evidence_and_threshold(question, level)
         after, gap, _ = rounds.one(
             before, evidence(number(question.statistic(source))) - threshold, 0, entropy
         )
@@ -247,7 +247,7 @@ class Paprika:
                 "one. Nothing was drawn or released. Use monotone=False."
             )
 
-    def _compared(self, question: Hypothesis, level: float) -> tuple[Callable[[int], int], int]:
+    def _evidence_and_threshold(self, question: Hypothesis, level: float) -> tuple[Callable[[int], int], int]:
         """Return the evidence as a function of the statistic, and the threshold that a true null passes with
         probability at most `level`."""
         scores, low = _scores(question.null, question.sign, self.floor if self.eta is not None else None)

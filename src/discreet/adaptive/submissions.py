@@ -129,11 +129,13 @@ def losses(source: Source, submission: Submission, target: str, id: str) -> tupl
             arrow_columns.categories(arrow_columns.unpacked(batch.column(1)), labels, target),
         )
         ids.append(keys)
-        predictions.append(np.where(_predicted(keys, submission._ids, codes) == truth, 0, 1) | (truth < 0))
+        predictions.append(
+            np.where(_predictions_by_id(keys, submission._ids, codes) == truth, 0, 1) | (truth < 0)
+        )
     return ids, np.concatenate(predictions).astype(np.int64) if predictions else np.zeros(0, np.int64)
 
 
-def _predicted(keys: Any, ids: Any, codes: Bits) -> Bits:
+def _predictions_by_id(keys: Any, ids: Any, codes: Bits) -> Bits:
     keys = arrow_columns.unpacked(keys)
     try:
         positions = pc.fill_null(pc.index_in(keys, value_set=ids.cast(keys.type), skip_nulls=True), -1)

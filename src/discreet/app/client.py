@@ -103,7 +103,7 @@ class Server:
                 f"same question again is free once it was answered."
             ) from None
         if isinstance(answer, dict) and isinstance(answer.get("error"), dict) and status >= 400:
-            raise _raised(answer["error"])
+            raise _error_of(answer["error"])
         if not isinstance(answer, dict) or not 200 <= status < 300:
             raise ServerError(f"the server answered with status {status}.")
         return Reply(answer)
@@ -165,7 +165,7 @@ def _printable(text: str) -> str:
     return "".join(mark if mark.isprintable() or mark == "\n" else "\ufffd" for mark in text[:4000])
 
 
-def _raised(error: Mapping[str, Any]) -> DiscreetError:
+def _error_of(error: Mapping[str, Any]) -> DiscreetError:
     kind = getattr(_errors, str(error.get("kind")), None)
     message = _printable(str(error.get("message")))
     if error.get("kind") == "QueryError":
@@ -210,7 +210,7 @@ class Job:
                 result: dict[str, Any] = facts["result"]
                 return result
             if facts["state"] == "failed":
-                raise _raised(facts["result"] if isinstance(facts["result"], dict) else {})
+                raise _error_of(facts["result"] if isinstance(facts["result"], dict) else {})
             if facts["state"] not in ("waiting", "running"):
                 raise ServerError(f"the job was {facts['state']}. What it was charged stays charged.")
             if progress is not None:

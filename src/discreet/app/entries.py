@@ -99,7 +99,7 @@ def price(body: dict[str, Any], delta: float) -> str:
         return ""
     event = events.from_json(body["event"])
     parts = [
-        _named(leaf.to_json()) + (f" x {times:,}" if times > 1 else "")
+        _event_text(leaf.to_json()) + (f" x {times:,}" if times > 1 else "")
         for leaf, times in events.leaves(event).items()
     ]
     return f"{epsilon_text(event, delta)}{' + '.join(parts)}"
@@ -116,14 +116,14 @@ def epsilon_text(event: events.Event, delta: float) -> str:
     return ""
 
 
-def _named(event: dict[str, Any]) -> str:
+def _event_text(event: dict[str, Any]) -> str:
     """Return an event as one would write it."""
     fields = []
     for key, value in event.items():
         if key in ("type", "neighbors"):
             continue
         inner = isinstance(value, dict) and "type" in value
-        fields.append(f"{key} {_short(value)}" if not inner else _named(value))
+        fields.append(f"{key} {_short(value)}" if not inner else _event_text(value))
     return f"{event['type'].split('.')[-1]}({', '.join(fields)})"
 
 

@@ -116,7 +116,7 @@ def _height(axes: Axes, value: float) -> float:
 # --- epsilon against steps
 
 
-def _priced(name: str, event: acc.Event, counts: Sequence[int], delta: float) -> Line | None:
+def _price_curve(name: str, event: acc.Event, counts: Sequence[int], delta: float) -> Line | None:
     xs, ys = [], []
     for count in counts:
         try:
@@ -143,7 +143,7 @@ def draw_steps(
     axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = tuple(ACCOUNTANTS)
 ) -> None:
     step_event, largest = _unit(event)
-    curves = [_priced(name, step_event, _counts(largest), delta) for name in accountants]
+    curves = [_price_curve(name, step_event, _counts(largest), delta) for name in accountants]
     lines = [line for line in curves if line is not None]
     for label, color, x, y in lines:
         axes.plot(

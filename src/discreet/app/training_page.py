@@ -53,7 +53,7 @@ class Page:
         rows = "\n".join(
             f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in self.facts
         )
-        drawn = "\n".join(_drawn(curve) for curve in self.curves if len(curve.points) > 1)
+        drawn = "\n".join(_draw(curve) for curve in self.curves if len(curve.points) > 1)
         return (
             f'<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n<meta name="viewport" '
             f'content="width=device-width, initial-scale=1">\n'
@@ -62,7 +62,7 @@ class Page:
         )
 
 
-def _drawn(curve: Curve) -> str:
+def _draw(curve: Curve) -> str:
     """Return the picture; a value that is no finite number has no position in it, and is named in words."""
     finite = [point for point in curve.points if abs(point[1]) < 1e300]
     note = curve.note

@@ -46,7 +46,7 @@ def exposure(surprise: float, others: Any) -> Exposure:
     Proof: Carlini et al. 2019, arXiv:1802.08232, Definition 4: log2 of the number of candidates minus log2 of
            the rank.
     """
-    rest = _checked(surprise, others)
+    rest = _check_surprises(surprise, others)
     rank = 1 + int((rest <= surprise).sum())
     return Exposure(bits=math.log2(len(rest) + 1) - math.log2(rank), most=math.log2(len(rest) + 1), rank=rank)
 
@@ -58,7 +58,7 @@ def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Expo
     An estimate, no bound: Carlini et al. 2019, arXiv:1802.08232, section 4.3: minus log2 of the law's mass at
     or below the secret's surprise, here at most log2 of the number of candidates.
     """
-    rest = _checked(surprise, sample)
+    rest = _check_surprises(surprise, sample)
     _require.integer(candidates=candidates, at_least=len(rest))
     if len(rest) < 20 or not np.isfinite(rest).all() or np.ptp(rest) == 0:
         raise InvalidInput(
@@ -71,7 +71,7 @@ def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Expo
     return Exposure(bits=bits, most=most_bits, rank=2 ** (most_bits - bits))
 
 
-def _checked(surprise: float, others: Any) -> Any:
+def _check_surprises(surprise: float, others: Any) -> Any:
     _require.number(surprise=surprise)
     rest = floats(others=others).ravel()
     if not len(rest) or np.isnan(rest).any():

@@ -94,7 +94,7 @@ def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
         raise InvalidInput(f"there is no column {missing[0]!r}; the table has {table.column_names}.")
     if table.num_rows < k:
         raise InvalidInput(f"fewer rows than k = {k}: no class can be that large. Nothing was computed.")
-    codes, values = zip(*(_coded(table[name]) for name in identifiers), strict=True)
+    codes, values = zip(*(_rank_codes(table[name]) for name in identifiers), strict=True)
     matrix = np.stack(codes, axis=1)
     label = np.zeros(table.num_rows, np.int64)
     for number, part in enumerate(_parts(matrix, k)):
@@ -105,7 +105,7 @@ def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
     return table
 
 
-def _coded(column: Any) -> tuple[Any, list[Any]]:
+def _rank_codes(column: Any) -> tuple[Any, list[Any]]:
     """Return the rank of each entry, and the value of each rank; a missing value comes first."""
     plain = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     if pa.types.is_dictionary(plain.type):

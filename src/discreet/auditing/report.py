@@ -206,21 +206,21 @@ def page(report: Report) -> str:
         "runs on each table": str(report.runs),
         "seconds": f"{report.seconds:.2f}",
     }
-    table = "".join(f"<tr><th>{_escaped(k)}</th><td>{_escaped(v)}</td></tr>" for k, v in rows.items())
+    table = "".join(f"<tr><th>{_escape(k)}</th><td>{_escape(v)}</td></tr>" for k, v in rows.items())
     color = WARN if report.refuted else ACCENT
     return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Audit: {_escaped(verdict)}</title>'
+        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Audit: {_escape(verdict)}</title>'
         f"<style>body{{font:16px/1.5 system-ui,sans-serif;color:{INK};max-width:52rem;margin:2rem "
         f"auto;padding:0 1rem}}"
         f"h1{{color:{color}}}table{{border-collapse:collapse;margin:1rem 0 "
         f"1.5rem}}td,th{{padding:.25rem 0;border-bottom:1px solid {PALE};"
         f"vertical-align:top}}svg{{max-width:100%;height:auto}}th{{text-align:left;padding-right:2rem;font-weight:500}}</style>"
-        f"<h1>{_escaped(verdict)}</h1><p>{_escaped(words)} An audit can refute a claim, never prove "
+        f"<h1>{_escape(verdict)}</h1><p>{_escape(words)} An audit can refute a claim, never prove "
         f"it: these attacks, on these two "
         f"tables, found this much.</p><table>{table}</table>{report.svg()}</html>"
     )
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Escape text for a page: no markup, and nothing that hides or reorders what stands beside it."""
     return html.escape(visible(text))

@@ -93,7 +93,7 @@ def _attack(values: Floats, times: Floats) -> tuple[str, float]:
     }
     best = (-1.0, "none", False, 0.0, times, np.zeros(len(values), bool))
     for question, yes in questions.items():
-        for seen in (times, times - _around(times)):
+        for seen in (times, times - _window_medians(times)):
             gap, later, cut = _gap(seen[:half], yes[:half])
             weight = gap * math.sqrt(yes[:half].mean() * (1 - yes[:half].mean()))
             best = max(best, (weight, question, later, cut, seen, yes), key=lambda candidate: candidate[0])
@@ -103,7 +103,7 @@ def _attack(values: Floats, times: Floats) -> tuple[str, float]:
     return question, float(stats.hypergeom.sf(hits - 1, len(right), int(right.sum()), int(guessed.sum())))
 
 
-def _around(times: Floats) -> Floats:
+def _window_medians(times: Floats) -> Floats:
     """Return, for each time, the median of its window."""
     padded = np.pad(times, (0, -len(times) % _WINDOW), mode="edge").reshape(-1, _WINDOW)
     return np.repeat(np.median(padded, axis=1), _WINDOW)[: len(times)]

@@ -74,16 +74,16 @@ class Accounts:
             rule, spent, _ = charges.spent_by(self.ledger, self.rule, self.owner)
             return [Account(whose, rule, spent)]
         prefix = "" if self.owner is None else f"{whose}, "
-        undivided = self._stored(_WHOLE)
+        undivided = self._load_state(_WHOLE)
         accounts = [
-            Account(f"{prefix}period {p}", self.rule, undivided.plus(self._stored((PERIOD, p))))
-            for p in periods or self._seen()
+            Account(f"{prefix}period {p}", self.rule, undivided.plus(self._load_state((PERIOD, p))))
+            for p in periods or self._charged_periods()
         ]
         if not periods:
             accounts.append(Account(f"{prefix}any other period", self.rule, undivided))
         if per.limit is not None:
             rule = per.limit.filter(self.public.neighbors)
-            accounts.append(Account(f"{prefix}all periods together", rule, self._stored(_TOTAL)))
+            accounts.append(Account(f"{prefix}all periods together", rule, self._load_state(_TOTAL)))
         return accounts
 
     def preview(
@@ -136,11 +136,11 @@ class Accounts:
     def post(self, writer: Writer, event: Event, charge: Entry, periods: tuple[str, ...] = ()) -> None:
         """Write the new totals of a budget per period, after `admit`."""
         for name, price in self._prices(event, charge.body, periods).items():
-            self._write(writer, name, self._stored(name).plus(price), charge.seq)
+            self._write(writer, name, self._load_state(name).plus(price), charge.seq)
 
     def recount(self, writer: Writer, policy: Entry) -> None:
         """Compute all totals anew from the list of charges, after a change of budgets."""
-        for name, spent in self._replayed().items():
+        for name, spent in self._replay_totals().items():
             self._write(writer, name, spent, policy.seq)
 
     def check(self) -> None:
@@ -148,7 +148,7 @@ class Accounts:
         if self.budget.per is None:
             self._replay()
             return
-        counted = self._replayed()
+        counted = self._replay_totals()
         nothing = NoOp(neighbors=self.public.neighbors)
         undivided = counted.get(_WHOLE, self.rule.start())
         for (kind, name), spent in {(PERIOD, ""): self.rule.start(), **counted}.items():
@@ -173,9 +173,9 @@ class Accounts:
         if self.budget.per is None:
             same = self._replay() == charges.spent_by(self.ledger, self.rule, self.owner)[:2]
             return [] if same else [f"the running total{whose} is not what the charges add up to"]
-        replayed = self._replayed()
-        names = {*replayed, *((PERIOD, name) for name in self._seen()), _WHOLE}
-        wrong = sorted(n for n in names if replayed.get(n, self._rule(n).start()) != self._stored(n))
+        replayed = self._replay_totals()
+        names = {*replayed, *((PERIOD, name) for name in self._charged_periods()), _WHOLE}
+        wrong = sorted(n for n in names if replayed.get(n, self._rule(n).start()) != self._load_state(n))
         return [
             f"the running total{whose} of {' '.join(n).strip()} is not what the charges add up to"
             for n in wrong
@@ -236,14 +236,14 @@ class Accounts:
         per = self.budget.per
         if per is None:
             return {}
-        price = self.rule.price(self._capped(self._seen_by_one(event, periods), body))
+        price = self.rule.price(self._capped_price(self._seen_by_one(event, periods), body))
         prices: dict[Name, Spent] = {(PERIOD, p): price for p in periods} or {_WHOLE: price}
         if per.limit is not None:
             total = charges.priced(event, body, charges.cap_name(self.owner, total=True))
             prices[_TOTAL] = self._rule(_TOTAL).price(total)
         return prices
 
-    def _capped(self, seen: Event, body: dict[str, Any]) -> Item:
+    def _capped_price(self, seen: Event, body: dict[str, Any]) -> Item:
         """Return the price as the charge was capped; as it is where the cap does not hold any more.
 
         A cap is certified for what one unit could see when it was charged. If the table is cut in another way
@@ -257,7 +257,7 @@ class Accounts:
         limit = None if per is None or name != _TOTAL else per.limit
         return self.rule if limit is None else limit.filter(self.public.neighbors)
 
-    def _replayed(self) -> dict[Name, Spent]:
+    def _replay_totals(self) -> dict[Name, Spent]:
         totals: dict[Name, Spent] = {}
         if self.budget.per is None:
             return totals
@@ -266,7 +266,7 @@ class Accounts:
                 totals[name] = totals.get(name, self._rule(name).start()).plus(price)
         return totals
 
-    def _stored(self, name: Name) -> Spent:
+    def _load_state(self, name: Name) -> Spent:
         last, policy = self.ledger.last(KIND, self._topic(name)), self.ledger.last("policy")
         # a change of budgets writes all that is not zero
         if last is None or (policy is not None and policy.seq > last.seq):
@@ -274,7 +274,7 @@ class Accounts:
         spent: Spent = _registry.from_json(last.body["spent"])
         return spent
 
-    def _seen(self) -> list[str]:
+    def _charged_periods(self) -> list[str]:
         """Return the periods that were charged by themselves."""
         policy = self.ledger.last("policy")
         topics = self.ledger.topics(KIND, after=0 if policy is None else policy.seq)

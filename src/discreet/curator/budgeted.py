@@ -319,14 +319,14 @@ class BudgetedDataset:
         does not admit it."""
         body = body | periods_field(policy.budget, self.periods)
         for accounts in owners:
-            body |= _admitted(accounts, event, self.periods, requested_price, body, len(owners) > 1)
+            body |= _admit(accounts, event, self.periods, requested_price, body, len(owners) > 1)
         entry = writer.append(kind, body, topic=body["analyst"])
         for accounts in owners:
             accounts.post(writer, event, entry, self.periods)
         return entry
 
 
-def _admitted(
+def _admit(
     accounts: Accounts,
     event: Event,
     periods: tuple[str, ...],

@@ -103,7 +103,7 @@ class Curator(BudgetedDataset):
         try:
             return InteractiveHandle.begin(self.ledger, self.source, interactive, charge, self._entropy)
         except Exception as error:
-            raise self._failed(charge) from (error if analyst == STEWARD else None)
+            raise self._record_failure(charge) from (error if analyst == STEWARD else None)
 
     def run(
         self,
@@ -248,7 +248,7 @@ class Curator(BudgetedDataset):
         try:
             release = checked_release(mechanism(self.source, entropy=self._entropy))
         except Exception as error:
-            raise self._failed(charge) from (error if charge.body["analyst"] == STEWARD else None)
+            raise self._record_failure(charge) from (error if charge.body["analyst"] == STEWARD else None)
         body = {"charge": charge.seq, "analyst": charge.body["analyst"]}
         try:
             body |= {"value": values.encode(release.value), "scored": release.scored}
@@ -263,7 +263,7 @@ class Curator(BudgetedDataset):
             writer.append("release", body, topic=key)
         return release
 
-    def _failed(self, charge: Entry) -> ReleaseFailed:
+    def _record_failure(self, charge: Entry) -> ReleaseFailed:
         with self.ledger.writing() as writer:
             writer.append("failed", {"charge": charge.seq, "analyst": charge.body["analyst"]})
         return self.failure(charge)

@@ -107,16 +107,16 @@ class Key:
         return _signer(self.seed)
 
     def _derive(self, purpose: bytes) -> bytes:
-        return _derived(self.seed, purpose)
+        return _derive_key(self.seed, purpose)
 
 
 @lru_cache(maxsize=16)
 def _signer(seed: bytes) -> Ed25519PrivateKey:
-    return Ed25519PrivateKey.from_private_bytes(_derived(seed, b"sign"))
+    return Ed25519PrivateKey.from_private_bytes(_derive_key(seed, b"sign"))
 
 
 @lru_cache(maxsize=32)
-def _derived(seed: bytes, purpose: bytes) -> bytes:
+def _derive_key(seed: bytes, purpose: bytes) -> bytes:
     return HKDF(algorithm=SHA256(), length=32, salt=None, info=b"discreet ledger " + purpose).derive(seed)
 
 

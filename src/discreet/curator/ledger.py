@@ -244,7 +244,7 @@ class History:
                 new += [(row[2], row[7], row[0], row[4]) for row in rows]
                 last = rows[-1]
             if new and self.public is not None and not signed_by(self.public, last[4], last[5]):
-                raise _changed(last[0])
+                raise _tampered_error(last[0])
             self._take(new, head)
 
     def adopt(self, writer: Writer) -> None:
@@ -263,7 +263,7 @@ class History:
             start = 32 * row[0]
             before, own = bytes(self._hashes[start - 32 : start]), self._hashes[start : start + 32]
             if not chains.well_formed(row) or row[4] != own or chained(before, row) != own:
-                raise _changed(row[0])
+                raise _tampered_error(row[0])
         return row
 
     def _take(self, new: list[Row], head: Anchor) -> None:
@@ -289,10 +289,10 @@ class History:
         if self.public is not None and not (
             chains.well_formed(row) and row[0] == head.seq + 1 and row[4] == chained(head.hash, row)
         ):
-            raise _changed(head.seq + 1)
+            raise _tampered_error(head.seq + 1)
 
 
-def _changed(seq: int) -> Tampered:
+def _tampered_error(seq: int) -> Tampered:
     return Tampered(
         f"entry {seq} of the ledger is not as it was signed. Nothing was charged or released. "
         f"Run `discreet ledger verify`, and go back to a copy that is whole."

@@ -82,7 +82,7 @@ class InteractiveHandle(_require.NearestNames):
         drawer = live._drawer()
         with computing(ledger):
             state = mechanism.start(source, entropy=entropy, **({} if drawer is None else {"drawer": drawer}))
-        with _staged(drawer) as blobs, ledger.writing() as writer:
+        with _stage_blobs(drawer) as blobs, ledger.writing() as writer:
             live._commit(writer, state, 0, {}, blobs)
         return live
 
@@ -150,7 +150,7 @@ class InteractiveHandle(_require.NearestNames):
                 number = tickets.issue(
                     writer,
                     self.number,
-                    question=_shown(question),
+                    question=_question_json(question),
                     table=self.source.public.version,
                     asker=asker.name,
                 )
@@ -184,7 +184,7 @@ class InteractiveHandle(_require.NearestNames):
             now = self._turn(writer)
             if now != seen or now.ticket is None:
                 return
-            question = _recalled(now.ticket)
+            question = _question_of(now.ticket)
             other = now.ticket.body["table"] != self.source.public.version
             if question is None or other or tickets.attempts(now.ticket) >= tickets.ATTEMPTS:
                 self._enter_failure(writer, now)
@@ -207,7 +207,7 @@ class InteractiveHandle(_require.NearestNames):
         """
         if now.ticket is None or now.ticket.body["asker"] != asker.name:
             raise _elsewhere()
-        state, failures = self._opened(now), now.failures
+        state, failures = self._open_state(now), now.failures
         shown: dict[str, Any] = {"question": now.ticket.body["question"], "table": self.source.public.version}
         error: BaseException | None = None
         release, drawer = None, None
@@ -221,13 +221,13 @@ class InteractiveHandle(_require.NearestNames):
                 state, release = self._ask(state, self.source, question, drawer)
                 shown |= {} if release is None else {"value": values.encode(release.value)}
             except BaseException as problem:
-                error, release, drawer = self._withheld(problem), None, None
-                shown["failed"], state, failures = True, _counted(self._opened(now)), failures + 1
+                error, release, drawer = self._withhold(problem), None, None
+                shown["failed"], state, failures = True, _count_failure(self._open_state(now)), failures + 1
         elif lost and not isinstance(error, Halted) and not isinstance(question, Feed):
-            shown["failed"], state, failures = True, _counted(state), failures + 1
+            shown["failed"], state, failures = True, _count_failure(state), failures + 1
         else:
             shown["refused"] = True
-        with _staged(drawer) as blobs, self.ledger.writing() as writer:
+        with _stage_blobs(drawer) as blobs, self.ledger.writing() as writer:
             if self._turn(writer) != now or not asker.own:
                 raise _elsewhere()
             self._commit(
@@ -241,12 +241,12 @@ class InteractiveHandle(_require.NearestNames):
     def _enter_failure(self, writer: Writer, now: Turn) -> None:
         assert now.ticket is not None
         shown = {"question": now.ticket.body["question"], "failed": True, "failures": now.failures + 1}
-        self._commit(writer, _counted(self._opened(now)), now.version + 1, shown)
+        self._commit(writer, _count_failure(self._open_state(now)), now.version + 1, shown)
 
     def _turn(self, reader: Reader | Writer) -> Turn:
         return tickets.turn(reader, self.number)
 
-    def _opened(self, now: Turn) -> Any:
+    def _open_state(self, now: Turn) -> Any:
         """Return the secret state."""
         if self.ledger.key is None or now.state.sealed is None:
             raise LedgerError(f"the state of the live mechanism {self.number} is missing from the ledger.")
@@ -268,7 +268,7 @@ class InteractiveHandle(_require.NearestNames):
                 f"the version {question.version!r} of the table was fed to this before: its rows "
                 f"would count twice. Nothing was read or released."
             )
-        self._rehearse(self._opened(now), question)
+        self._rehearse(self._open_state(now), question)
 
     def _same_price(self, charge: Entry) -> None:
         """Refuse to answer with other noise than was paid for: a later version may split the same epsilon in
@@ -317,7 +317,7 @@ class InteractiveHandle(_require.NearestNames):
         )
         return after, release
 
-    def _withheld(self, error: BaseException) -> BaseException:
+    def _withhold(self, error: BaseException) -> BaseException:
         """Return an error that does not say why a question failed: that may speak of the data.
 
         What ends the program, or is about the ledger, is.
@@ -339,7 +339,7 @@ class InteractiveHandle(_require.NearestNames):
     ) -> None:
         # `writing` has seen to it
         assert self.ledger.key is not None
-        sealed = self.ledger.key.seal(_padded(state), self._context(version))
+        sealed = self.ledger.key.seal(_pad_state(state), self._context(version))
         body = {"charge": self.number, "version": version, **shown}
         for blob in blobs:
             blob.commit(writer)
@@ -349,7 +349,7 @@ class InteractiveHandle(_require.NearestNames):
         return f"{self.number}:{version}".encode()
 
 
-def _padded(state: Any) -> bytes:
+def _pad_state(state: Any) -> bytes:
     """Return the state as JSON with blanks behind it, which JSON does not mind.
 
     Encryption hides what a text says and not how long it is: a noisy threshold has more digits the larger its
@@ -372,25 +372,25 @@ def _room(part: Any) -> int:
     return -(-len(canonical(part)) // _DIGITS) * _DIGITS
 
 
-def _staged(drawer: Drawer | None) -> AbstractContextManager[Sequence[Staged]]:
+def _stage_blobs(drawer: Drawer | None) -> AbstractContextManager[Sequence[Staged]]:
     """Write the blobs of an answer to disk before its transaction begins."""
     return nullcontext(()) if drawer is None else drawer.staged()
 
 
-def _counted(state: Any) -> Any:
+def _count_failure(state: Any) -> Any:
     """Return the state after a question that failed: where questions are counted, it counts."""
     counts = isinstance(state, dict) and isinstance(state.get("asked"), int)
     return {**state, "asked": state["asked"] + 1} if counts else state
 
 
-def _shown(question: Any) -> Any:
+def _question_json(question: Any) -> Any:
     try:
         return _registry.to_json(question)
     except DescriptionError:
         return TRUSTED
 
 
-def _recalled(ticket: Entry) -> Any:
+def _question_of(ticket: Entry) -> Any:
     """Return the question of a ticket, from its description; None where that does not say it."""
     described = ticket.body["question"]
     try:

@@ -140,7 +140,7 @@ class Period:
     def restrict(self, source: Source, names: tuple[str, ...]) -> Within:
         """Return the rows of these periods, as a source of its own."""
         parts = [self.part(name, source.public) for name in names]
-        return within(source, self.column, parts, called=f"({self.column} in {_listed(names)})")
+        return within(source, self.column, parts, called=f"({self.column} in {_join_names(names)})")
 
     def __repr__(self) -> str:
         more = [
@@ -151,7 +151,7 @@ class Period:
         return f"Period({', '.join([f'column={self.column!r}', *more])})"
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def _join_names(names: tuple[str, ...]) -> str:
     """Return names in one text, no two lists in the same: where a comma or a quote is in a name, as JSON,
     which has quotes around each."""
     plain = not any(mark in name for name in names for mark in ',"')

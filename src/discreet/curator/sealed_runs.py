@@ -61,13 +61,13 @@ def run(
                longer: the times of entries then tell nothing, and that a run came to no end in its time tells
                that alone.
     """
-    _checked(curator, mechanism, pace)
+    _check_run(curator, mechanism, pace)
     _require.non_negative(seconds=seconds)
     moment = time.monotonic() + seconds if seconds else None
     charge = (
         _begun(curator, mechanism, analyst, text)
         if number is None
-        else _resumed(curator, mechanism, number, analyst)
+        else _find_charge(curator, mechanism, number, analyst)
     )
     with alone(Path(curator.ledger.path), f"run-{charge.seq}"):
         state = _state(curator, mechanism, charge, moment)
@@ -75,15 +75,15 @@ def run(
             _take_all(curator, mechanism, charge, state, moment)
         while (taken := curator.vault.version(charge.seq, NAME)) < mechanism.length:
             begun = time.monotonic()
-            with _guarded(curator, charge):
+            with _guard(curator, charge):
                 if not state.done:
                     with computing(curator.ledger), state:
                         state.step()
-                raw = _dumped(mechanism, state)
+                raw = _dump(mechanism, state)
             time.sleep(max(0.0, begun + pace - time.monotonic()))
             curator.vault.put(charge.seq, NAME, raw, size=mechanism.blob_size)
             assert curator.vault.version(charge.seq, NAME) == taken + 1
-        return _released(curator, charge, state)
+        return _load_release(curator, charge, state)
 
 
 def _take_all(
@@ -95,12 +95,12 @@ def _take_all(
     What a crash loses before is run again from the sealed start, with the same number of steps.
     """
     left = mechanism.length - curator.vault.version(charge.seq, NAME)
-    with _guarded(curator, charge, moment):
+    with _guard(curator, charge, moment):
         while not state.done and left > 0 and time.monotonic() < moment:
             with computing(curator.ledger), state:
                 state.step()
             left -= 1
-        _dumped(mechanism, state)
+        _dump(mechanism, state)
     if time.monotonic() >= moment:
         raise curator.failure(charge)
     _wait(moment)
@@ -122,7 +122,7 @@ def _begun(curator: Curator, mechanism: SecretlyStepped, analyst: str, text: str
         )
 
 
-def _resumed(curator: Curator, mechanism: SecretlyStepped, number: int, analyst: str) -> Entry:
+def _find_charge(curator: Curator, mechanism: SecretlyStepped, number: int, analyst: str) -> Entry:
     """Return the charge of a run that was begun before, with all that it was begun with: steps before and
     after are alike, which the price of their best is computed for."""
     _require.integer(number=number)
@@ -147,19 +147,19 @@ def _resumed(curator: Curator, mechanism: SecretlyStepped, number: int, analyst:
 def _state(curator: Curator, mechanism: SecretlyStepped, charge: Entry, moment: float | None) -> SecretRun:
     """Return the state to go on from: the newest one in the vault, or that of a run which has just begun."""
     if curator.ledger.last("blob", f"{charge.seq}:{NAME}") is None:
-        with _guarded(curator, charge, moment):
+        with _guard(curator, charge, moment):
             with computing(curator.ledger):
                 state = mechanism.start(curator.source, entropy=curator._entropy)
-            raw = _dumped(mechanism, state)
+            raw = _dump(mechanism, state)
         curator.vault.put(charge.seq, NAME, raw, size=mechanism.blob_size)
         return state
     raw, taken = curator.vault.get(charge.seq, NAME), curator.vault.version(charge.seq, NAME)
-    with _guarded(curator, charge, moment), computing(curator.ledger):
+    with _guard(curator, charge, moment), computing(curator.ledger):
         return mechanism.restore(curator.source, raw, taken, entropy=curator._entropy)
 
 
-def _released(curator: Curator, charge: Entry, state: SecretRun) -> Release:
-    with _guarded(curator, charge):
+def _load_release(curator: Curator, charge: Entry, state: SecretRun) -> Release:
+    with _guard(curator, charge):
         if not state.done:
             raise ValueError("more steps than the public cap")
         release = state.release()
@@ -173,7 +173,7 @@ def _released(curator: Curator, charge: Entry, state: SecretRun) -> Release:
 
 
 @contextmanager
-def _guarded(curator: Curator, charge: Entry, moment: float | None = None) -> Iterator[None]:
+def _guard(curator: Curator, charge: Entry, moment: float | None = None) -> Iterator[None]:
     """End a run whose computation fails, and withhold why: how it failed may depend on the data, and on the
     number of steps; so may when, which is entered at the `moment`."""
     try:
@@ -188,14 +188,14 @@ def _guarded(curator: Curator, charge: Entry, moment: float | None = None) -> It
         raise curator.failure(charge) from None
 
 
-def _dumped(mechanism: SecretlyStepped, state: SecretRun) -> bytes:
+def _dump(mechanism: SecretlyStepped, state: SecretRun) -> bytes:
     raw = state.dump()
     if len(raw) > mechanism.blob_size:
         raise ValueError("the state is larger than the public size of its blobs")
     return raw
 
 
-def _checked(curator: Curator, mechanism: Any, pace: Any) -> None:
+def _check_run(curator: Curator, mechanism: Any, pace: Any) -> None:
     if isinstance(mechanism, type) or not isinstance(mechanism, SecretlyStepped):
         raise InvalidInput(
             f"{type(mechanism).__name__} does not run in a secret number of steps: it has no "

@@ -89,7 +89,7 @@ def train(
     What `progress` raises stops the run like a crash, and reaches the caller as it is; with a checkpoint,
     `resume` goes on.
     """
-    _checked(mechanism, curator.source, progress)
+    _check_mechanism(mechanism, curator.source, progress)
     path = None if checkpoint is None else _fresh(Path(checkpoint))
     # in one piece, then
     if path is None:
@@ -128,7 +128,7 @@ def resume(
     Costs nothing: the whole run was paid for at its start.
     """
     path = Path(checkpoint)
-    _checked(mechanism, curator.source, progress)
+    _check_mechanism(mechanism, curator.source, progress)
     header, raw = _read(path, curator.ledger)
     charge = curator.ledger.entry(header["charge"])
     if charge.kind != SPENDING or events.from_json(charge.body["event"]) != mechanism.event:
@@ -234,7 +234,7 @@ class Work:
         except InvalidInput:
             raise
         except Exception as error:
-            raise self._failed() from (error if self._by_steward else None)
+            raise self._forfeit() from (error if self._by_steward else None)
 
     def go_on(self, part: Run, head: Entry, every: int, progress: Watch | None) -> Release:
         length = int(self.charge.body["steps"])
@@ -252,7 +252,7 @@ class Work:
                 # the caller's own code, told public facts only: like a crash, and it may say why
                 raise stopped.error from None
             except Exception as error:
-                raise self._failed() from (error if self._by_steward else None)
+                raise self._forfeit() from (error if self._by_steward else None)
             self.save(raw, head, every)
         with self.ledger.writing() as writer:
             if writer.last("release", self.topic) is None:
@@ -267,7 +267,7 @@ class Work:
     def _by_steward(self) -> bool:
         return bool(self.charge.body["analyst"] == STEWARD)
 
-    def _failed(self) -> Exception:
+    def _forfeit(self) -> Exception:
         """Forfeit the steps that are left: how it failed may depend on the data, so that trying again would
         be another look."""
         with self.ledger.writing() as writer:
@@ -275,7 +275,7 @@ class Work:
             if _counter(head) < length:
                 body = {"charge": self.charge.seq, "from": _counter(head), "to": length, "failed": True}
                 writer.append(SEGMENT, body, topic=self.topic)
-        return self.curator._failed(self.charge)
+        return self.curator._record_failure(self.charge)
 
     def _same(self, writer: Writer, seen: Entry) -> None:
         if self.head(writer).seq != seen.seq:
@@ -312,7 +312,7 @@ def _counter(head: Entry) -> int:
     return int(head.body["to"]) if head.kind == SEGMENT else 0
 
 
-def _checked(mechanism: Any, source: AnySource, progress: Any) -> None:
+def _check_mechanism(mechanism: Any, source: AnySource, progress: Any) -> None:
     if progress is not None and not callable(progress):
         raise _require.fail("progress", progress, "a function of the progress, called after each step")
     if isinstance(mechanism, type) or not isinstance(mechanism, Stepped):

@@ -51,7 +51,7 @@ def decode(data: Any) -> Any:
         return pa.ipc.open_stream(base64.b64decode(data["arrow"])).read_all()
     if isinstance(data, dict) and data.keys() in ({"tuple"}, {"tuple", "named"}):
         items = tuple(decode(item) for item in data["tuple"])
-        return _named(data["named"])(*items) if "named" in data else items
+        return _named_tuple(data["named"])(*items) if "named" in data else items
     if isinstance(data, dict) and data.keys() == {"map"}:
         return {decode(key): decode(item) for key, item in data["map"]}
     if data == {"float": "nan"}:
@@ -59,7 +59,7 @@ def decode(data: Any) -> Any:
     return _registry.from_json(data)
 
 
-def _named(tag: Any) -> Any:
+def _named_tuple(tag: Any) -> Any:
     """Return the named tuple of a tag, whose room is loaded if it is not yet."""
     cls = _registry.class_of(tag)
     if cls is None:

@@ -107,7 +107,7 @@ class Vault:
     def staged(self, charge: int, name: str, data: bytes, *, size: int | None = None) -> Iterator[Staged]:
         """Write a blob to disk, to be committed in the block with other entries; removed again if it was
         not."""
-        plain = _padded(name, data, size)
+        plain = _pad(name, data, size)
         _require.integer(charge=charge, at_least=1)
         if self.ledger.key is None:
             raise LedgerError(f"{self.ledger.path} was opened for reading only. Nothing was stored.")
@@ -134,7 +134,7 @@ class Vault:
             entry = self._newest(charge, name)
             sealed = self.blobs.read(str(entry.body["file"]))
             if sealed is not None:
-                return self._opened(entry, sealed)
+                return self._unseal(entry, sealed)
             # Replaced while we looked for it, or gone.
             if self._newest(charge, name) == entry:
                 raise LedgerError(
@@ -163,7 +163,7 @@ class Vault:
         if isinstance(blobs, DatabaseBlobs):
             for file in self.ledger.look(_files) & {*blobs.files.names()}:
                 blobs.adopt(file)
-        for file in _listed(blobs):
+        for file in _list_names(blobs):
             # Whoever writes one holds it until its entry is committed.
             with blobs.free(file) as free:
                 if free and file not in self.ledger.look(_files):
@@ -187,7 +187,7 @@ class Vault:
             raise InvalidInput(f"charge {charge} has no blob {name!r}. Nothing was read or released.")
         return entry
 
-    def _opened(self, entry: Entry, sealed: bytes) -> bytes:
+    def _unseal(self, entry: Entry, sealed: bytes) -> bytes:
         charge, name, version = (entry.body[part] for part in ("charge", "name", "version"))
         if hashlib.sha256(sealed).hexdigest() != entry.body["digest"]:
             raise LedgerError(
@@ -223,7 +223,7 @@ class Drawer:
 
     def put(self, name: str, data: bytes) -> None:
         """Keep a blob; all blobs of a mechanism are padded to its public `blob_size`."""
-        _padded(name, data, self.size)
+        _pad(name, data, self.size)
         self._new[name] = data
 
     def get(self, name: str) -> bytes:
@@ -253,7 +253,7 @@ def problems(entries: Iterable[Entry]) -> list[str]:
     return wrong
 
 
-def _padded(name: Any, data: Any, size: int | None) -> bytes:
+def _pad(name: Any, data: Any, size: int | None) -> bytes:
     """Return what is sealed: the length, the data, and zeros."""
     if not isinstance(name, str) or not 0 < len(name) <= 100 or not name.isprintable():
         raise _require.fail("name", name, "a printable text of 1 to 100 characters")
@@ -279,7 +279,7 @@ def _next(last: Entry | None) -> int:
     return 0 if last is None else int(last.body["version"]) + 1
 
 
-def _listed(blobs: FileBlobs | DatabaseBlobs) -> list[str]:
+def _list_names(blobs: FileBlobs | DatabaseBlobs) -> list[str]:
     """Return the names of all blobs; none where this role may not see them, and so removes none."""
     with suppress(LedgerError):
         return blobs.names()

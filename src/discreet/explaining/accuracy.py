@@ -73,12 +73,14 @@ def _column(
         error=error,
         confidence=preview.confidence,
         curve=tuple((x, y) for x, y in points if y is not None),
-        halved_at=_halved(lambda price: question(price).errors[i], epsilon, error),
+        halved_at=_price_of_half_error(lambda price: question(price).errors[i], epsilon, error),
         size=size,
     )
 
 
-def _halved(error_at: Callable[[float], float | None], epsilon: float, error: float) -> float | None:
+def _price_of_half_error(
+    error_at: Callable[[float], float | None], epsilon: float, error: float
+) -> float | None:
     """Return the least price, within one per cent, at which the error is at most half; None if 64 times as
     much is too little (an error that is not noise alone)."""
     target = error / 2

@@ -49,7 +49,7 @@ class Explanation(_require.NearestNames):
             parts += [
                 textwrap.fill(line, 96, initial_indent="  ", subsequent_indent="  ") for line in section.lines
             ]
-            parts += [f"  {line}" for line in _aligned(section)]
+            parts += [f"  {line}" for line in _align(section)]
         return "\n".join(parts)
 
     def _repr_html_(self) -> str:
@@ -113,7 +113,7 @@ class Explanation(_require.NearestNames):
         }
 
 
-def _aligned(section: Section) -> list[str]:
+def _align(section: Section) -> list[str]:
     """Return the table of a section as lines of text."""
     if not section.rows:
         return []

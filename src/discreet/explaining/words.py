@@ -179,7 +179,7 @@ def odds(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
             "Under add_remove the odds between two contents of the same record are two steps apart: "
             + (
                 f"a factor of {number(inner.odds_factor)}{_unless(inner)}."
-                if _limited(inner)
+                if _has_bounded_odds(inner)
                 else "no bound at this delta."
             )
         )
@@ -273,7 +273,7 @@ def _why_more(risk: Risk) -> str:
     )
 
 
-def _limited(risk: Risk) -> bool:
+def _has_bounded_odds(risk: Risk) -> bool:
     """Return whether odds are bounded at all, with some chance."""
     return risk.bounded and risk.odds_factor < math.inf
 
@@ -290,7 +290,11 @@ def groups(risk: Risk) -> tuple[str, ...]:
         group = risk.of_group(size)
         rows.append(
             f"{size} units together: {price(group)}"
-            + (f", odds by at most {number(group.odds_factor)}{_unless(group)}" if _limited(group) else "")
+            + (
+                f", odds by at most {number(group.odds_factor)}{_unless(group)}"
+                if _has_bounded_odds(group)
+                else ""
+            )
         )
     return tuple(f"{row}." for row in rows)
 

@@ -46,12 +46,12 @@ def combine(values: Any, variances: Any) -> Estimate:
         raise InvalidInput(
             f"{_check.some('quantities', np.flatnonzero(lost))} were not measured at all. {NOTHING_COMPUTED}"
         )
-    mean, spread = _weighted(y, v, "measurements known exactly")
+    mean, spread = _weighted_mean(y, v, "measurements known exactly")
     flat = np.asarray(spread).ravel()
     return Estimate(values=mean, _covariance_product=lambda q: flat * q, _variances=np.asarray(spread))
 
 
-def _weighted(y: Floats, v: Floats, what: str) -> tuple[Floats, Any]:
+def _weighted_mean(y: Floats, v: Floats, what: str) -> tuple[Floats, Any]:
     """Return the mean and the variance along the first axis; values of variance zero decide alone, and must
     agree."""
     exact = v == 0

@@ -40,7 +40,7 @@ def hierarchy(tree: Tree, values: Any, variances: Any) -> Estimate:
     >>> fit.values.tolist(), fit.variances.round(3).tolist()
     ([101.0, 62.0, 39.0], [1.333, 1.333, 1.333])
     """
-    values, variances = _validated(tree, values, variances)
+    values, variances = _validate(tree, values, variances)
     upward = _upwards(tree, values, variances)
     _require_identified(tree, upward)
     estimates, estimate_variances = _downwards(tree, upward)
@@ -78,12 +78,12 @@ def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) 
     >>> top_down(Tree([-1, 0, 0, 0]), [100.0, 70.2, 40.1, -4.0], [0.0, 2.0, 2.0, 2.0]).tolist()
     [100, 65, 35, 0]
     """
-    values, variances = _validated(tree, values, variances)
+    values, variances = _validate(tree, values, variances)
     upward = _upwards(tree, values, variances)
     roots = tree.level(0)
     if np.isinf(upward.s[roots]).any():
         raise InvalidInput(
-            f"{_unknown(tree, np.isinf(upward.s[roots]).nonzero()[0])} and their descendants do not "
+            f"{_unmeasured_words(tree, np.isinf(upward.s[roots]).nonzero()[0])} and their descendants do not "
             f"determine them. {NOTHING_COMPUTED}"
         )
     finite = upward.s[np.isfinite(upward.s)]
@@ -117,7 +117,7 @@ class _UpwardPass:
     unknown: NDArray[Any]
 
 
-def _validated(tree: Tree, values: Any, variances: Any) -> tuple[Floats, Floats]:
+def _validate(tree: Tree, values: Any, variances: Any) -> tuple[Floats, Floats]:
     if not isinstance(tree, Tree):
         raise InvalidInput(
             f"tree must be a Tree, got {type(tree).__name__}. {NOTHING_COMPUTED} Build one: Tree(parents)."
@@ -183,12 +183,12 @@ def _require_identified(tree: Tree, upward: _UpwardPass) -> None:
         unidentified[family.children] = np.isinf(upward.s[family.children]) & several[family.of]
     if unidentified.any():
         raise InvalidInput(
-            f"{_unknown(tree, unidentified.nonzero()[0])}, and the measured nodes do not determine them. "
-            f"{NOTHING_COMPUTED} Measure them or their children."
+            f"{_unmeasured_words(tree, unidentified.nonzero()[0])}, and the measured nodes do not determine "
+            f"them. {NOTHING_COMPUTED} Measure them or their children."
         )
 
 
-def _unknown(tree: Tree, positions: Any) -> str:
+def _unmeasured_words(tree: Tree, positions: Any) -> str:
     return f"{_check.some('nodes', np.sort(tree.order[positions]))} were not measured"
 
 

@@ -51,7 +51,7 @@ def least_squares(
     d = _check.for_each("totals", totals, C.shape[0], "constraints")
     C, d, _ = _unit_rows(C, d, "constraints")
     if _direct(C, method):
-        return _constrained(y, v, _dense(C), d)
+        return _constrain(y, v, _dense(C), d)
     return _constrained_iteratively(y, v, sparse.csr_array(C), d)
 
 
@@ -143,7 +143,7 @@ def _agree(gap: Floats, scale: Floats) -> None:
         )
 
 
-def _constrained(y: Floats, v: Floats, C: Floats, d: Floats) -> Estimate:
+def _constrain(y: Floats, v: Floats, C: Floats, d: Floats) -> Estimate:
     """Return y + V C' (C V C')^+ (d - C y), by orthogonal factors: C is reduced to independent rows first,
     then weighted."""
     free = v > 0
@@ -223,7 +223,7 @@ def _public_facts(A: Floats, y: Floats, n: int) -> tuple[Floats, Floats]:
 def _constrained_iteratively(y: Floats, v: Floats, C: Any, d: Floats) -> Estimate:
     root = np.sqrt(v)
     B = C @ sparse.diags_array(root)
-    B, scale = _balanced(B)
+    B, scale = _balance_rows(B)
 
     def shifted(from_: Floats, to: Floats) -> Floats:
         """Return from_ + V^(1/2) times the shortest step that reaches C x = to."""
@@ -236,7 +236,7 @@ def _constrained_iteratively(y: Floats, v: Floats, C: Any, d: Floats) -> Estimat
     return Estimate(values=x, _covariance_product=lambda q: shifted(v * q, zeros))
 
 
-def _balanced(B: Any) -> tuple[Any, Floats]:
+def _balance_rows(B: Any) -> tuple[Any, Floats]:
     norms = np.sqrt(np.asarray(B.multiply(B).sum(axis=1)).ravel())
     norms = np.where(norms > 0, norms, 1.0)
     return sparse.csr_array(sparse.diags_array(1 / norms) @ B), norms

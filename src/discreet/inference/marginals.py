@@ -24,7 +24,7 @@ from .. import _require
 from .._errors import InvalidInput
 from . import _check
 from ._check import NOTHING_COMPUTED, Floats
-from .combine import _weighted
+from .combine import _weighted_mean
 from .estimate import Noise, width
 
 Attributes = tuple[Hashable, ...]
@@ -147,19 +147,19 @@ def _part(names: Attributes, measured: Sequence[Marginal]) -> tuple[Floats, floa
             kept = [marginal.attributes.index(name) for name in names]
             summed = marginal.values.sum(axis=tuple(set(range(marginal.values.ndim)) - set(kept)))
             order = np.argsort(np.argsort(kept))
-            seen.append(_centered(np.transpose(summed, order) if kept else summed))
+            seen.append(_center(np.transpose(summed, order) if kept else summed))
             spreads.append(marginal.variance * marginal.values.size / max(1, summed.size))
     if not seen:
         raise InvalidInput(
             f"no measured marginal has all of {names!r}, so theirs cannot be estimated. {NOTHING_COMPUTED}"
         )
-    values, variance = _weighted(
+    values, variance = _weighted_mean(
         np.array(seen), np.array(spreads), f"the marginals of {names!r} known exactly"
     )
     return values, variance
 
 
-def _centered(table: Any) -> Floats:
+def _center(table: Any) -> Floats:
     """Remove the averages along every axis: what is left is the interaction of all axes together."""
     centered = np.asarray(table, dtype=np.float64)
     for axis in range(centered.ndim):

@@ -61,7 +61,7 @@ def rake(
     total = max(float(targets[0][1].sum()), np.finfo(float).tiny)
     for count in range(1, rounds + 1):
         for others, sums in targets:
-            x = _scaled(x, others, sums)
+            x = _scale(x, others, sums)
         gap = (
             max(float(np.abs(x.sum(axis=others, keepdims=True) - sums).max()) for others, sums in targets)
             / total
@@ -117,7 +117,7 @@ def _require_agreement(targets: list[Target]) -> None:
                 )
 
 
-def _scaled(x: Floats, others: tuple[int, ...], sums: Floats) -> Floats:
+def _scale(x: Floats, others: tuple[int, ...], sums: Floats) -> Floats:
     now = x.sum(axis=others, keepdims=True)
     factor = np.divide(sums, now, out=np.zeros_like(now), where=now > 0)
     scaled: Floats = x * factor

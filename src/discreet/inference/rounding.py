@@ -57,7 +57,7 @@ def round_table(table: Any) -> Ints:
     >>> round_table([[0.5, 0.5], [0.5, 0.5]]).sum(axis=0).tolist()
     [1, 1]
     """
-    x = _snapped(_integral_range(_check.numbers("table", table, dimensions=2)))
+    x = _snap(_integral_range(_check.numbers("table", table, dimensions=2)))
     rows, columns = x.shape
     if not x.size:
         return x.astype(np.int64)
@@ -67,7 +67,7 @@ def round_table(table: Any) -> Ints:
     sums = sparse.vstack(
         [_indicator(grid // columns, rows), _indicator(grid % columns, columns), np.ones((1, x.size))]
     )
-    inside = _snapped(sums @ part.ravel())
+    inside = _snap(sums @ part.ravel())
     solved = optimize.linprog(
         (1 - 2 * part).ravel(),
         A_ub=sparse.vstack([sums, -sums]),
@@ -93,7 +93,7 @@ def round_tree(tree: Tree, values: Any) -> Ints:
     >>> round_tree(Tree([-1, 0, 0, 1, 1]), [4.0, 2.5, 1.5, 1.25, 1.25]).tolist()
     [4, 3, 1, 2, 1]
     """
-    x = _snapped(_integral_range(_check.numbers("values", values)))
+    x = _snap(_integral_range(_check.numbers("values", values)))
     if len(x) != len(tree):
         raise InvalidInput(
             f"values must have one entry for each of the {len(tree)} nodes, got {len(x)}. {NOTHING_COMPUTED}"
@@ -127,7 +127,7 @@ def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
     return rounded
 
 
-def _snapped(x: Floats) -> Floats:
+def _snap(x: Floats) -> Floats:
     """Remove the error of floats: what is an integer up to 1e-9 becomes one."""
     rounded = np.rint(x)
     return np.where(np.abs(x - rounded) <= 1e-9 * np.maximum(1.0, np.minimum(np.abs(x), 1e4)), rounded, x)

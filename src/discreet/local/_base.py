@@ -102,7 +102,7 @@ class LocalRandomizer:
         """Return what follows from many reports, whoever collected them: a `ReportBatch`, or a list of plain
         reports.
         """
-        data, event = self._collected(reports)
+        data, event = self._collect(reports)
         return self._estimate(data, event)
 
     def client(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class LocalRandomizer:
         paid = self.event if entropy.private else NonPrivate(neighbors=REPLACE)
         return ReportBatch(data=data, event=paid, randomizer=self)
 
-    def _collected(self, reports: Any) -> tuple[NDArray[Any], Event]:
+    def _collect(self, reports: Any) -> tuple[NDArray[Any], Event]:
         """Return the reports as one checked array, and their price."""
         event = self.event
         if isinstance(reports, ReportBatch):

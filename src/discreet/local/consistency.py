@@ -85,7 +85,7 @@ def _likelihood(randomizer: Any, reports: Any) -> tuple[Floats, Floats]:
         raise _require.fail(
             "randomizer", type(randomizer).__name__, "a frequency oracle, a design or a distance response"
         )
-    data, _ = randomizer._collected(reports)
+    data, _ = randomizer._collect(reports)
     rows, counts = np.unique(data, axis=0, return_counts=True)
     weights = counts / counts.sum()
     if isinstance(randomizer, DesignResponse | DistanceResponse):

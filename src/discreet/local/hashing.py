@@ -198,9 +198,7 @@ class LocalHashing(FrequencyOracle):
         """Return how many reports support each of some candidates, one by one: for domains too large to be
         looked at whole.
         """
-        return self._counts_of(
-            self._collected(reports)[0], codes_below(np.atleast_1d(candidates), self.domain)
-        )
+        return self._counts_of(self._collect(reports)[0], codes_below(np.atleast_1d(candidates), self.domain))
 
     def _counts_of(self, data: NDArray[Any], wanted: Codes) -> Codes:
         counts = np.zeros(len(wanted), np.int64)
@@ -227,7 +225,7 @@ class LocalHashing(FrequencyOracle):
 
     def shares_of(self, reports: Any, candidates: Any) -> Floats:
         """Return unbiased estimates of the shares of some candidates."""
-        data = self._collected(reports)[0]
+        data = self._collect(reports)[0]
         wanted = codes_below(np.atleast_1d(candidates), self.domain)
         return self._from_counts(self._counts_of(data, wanted), len(data))
 

@@ -308,7 +308,7 @@ class Rappor(LocalRandomizer):
     def bit_shares(self, reports: Any) -> tuple[Floats, NDArray[np.int64]]:
         """Return (unbiased shares of set filter bits, one row for each cohort; how many reported in each
         cohort)."""
-        data, _ = self._collected(reports)
+        data, _ = self._collect(reports)
         people = np.bincount(data[:, 0], minlength=self.cohorts)
         sums = np.zeros((self.cohorts, self.bits))
         np.add.at(sums, data[:, 0], data[:, 1:])

@@ -53,11 +53,11 @@ class FrequencyOracle(LocalRandomizer):
 
     def counts(self, reports: Any) -> Codes:
         """Return how many reports support each value."""
-        return self._counts(self._collected(reports)[0])
+        return self._counts(self._collect(reports)[0])
 
     def supported(self, reports: Any) -> NDArray[np.bool_]:
         """Return which values each report supports: one row for each report, one column for each value."""
-        return self._supported(self._collected(reports)[0])
+        return self._supported(self._collect(reports)[0])
 
     def variance(self, people: int, shares: Any = None) -> Floats:
         """Return the variance of each estimated share, if the true ones are `shares` (by default all alike).

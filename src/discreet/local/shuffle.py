@@ -47,7 +47,7 @@ class Shuffler:
 
     def add(self, reports: Any) -> None:
         """Take in a `ReportBatch`, or a list of plain reports."""
-        data, event = self.randomizer._collected(reports)
+        data, event = self.randomizer._collect(reports)
         self._waiting.append(ReportBatch(data=data, event=event))
 
     def flush(self, *, entropy: Entropy) -> ReportBatch:

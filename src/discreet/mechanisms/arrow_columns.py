@@ -161,7 +161,7 @@ class Grid:
         reach = max(abs(self.low), abs(self.high)) + 1
         if values.dtype.kind != "f" and (reach + 1) * num + den < 1 << 63:
             limit = reach * num // den + 1
-            near = (den * np.clip(_signed(values), -limit, limit) + num // 2) // num
+            near = (den * np.clip(_as_signed(values), -limit, limit) + num // 2) // num
         else:
             # a warning would tell of the data; infinities are clipped below
             with np.errstate(over="ignore"):
@@ -175,7 +175,7 @@ def nearest(x: Fraction) -> int:
     return (x + Fraction(1, 2)).__floor__()
 
 
-def _signed(values: npt.NDArray[Any]) -> Ints:
+def _as_signed(values: npt.NDArray[Any]) -> Ints:
     top = np.iinfo(np.int64).max
     return np.minimum(values, top).astype(np.int64) if values.dtype == np.uint64 else values
 

@@ -234,7 +234,9 @@ class NoisyTopWithGap(_Chooser):
             raise _require.fail(
                 "k", self.k, f"below the number of candidates, {len(scores)}: the last gap needs a next one"
             )
-        noisy = _wide(scores) + _wide(sampling.discrete_laplace(self.scale, len(scores), entropy))
+        noisy = _as_python_integers(scores) + _as_python_integers(
+            sampling.discrete_laplace(self.scale, len(scores), entropy)
+        )
         return ranked_with_gaps(noisy, self.k)
 
     def named(self, picked: Any, candidates: Any) -> WithGap:
@@ -323,7 +325,7 @@ def as_scores(scores: Any) -> Integers:
     return array
 
 
-def _wide(values: Integers) -> Integers:
+def _as_python_integers(values: Integers) -> Integers:
     """Return Python integers, which cannot wrap."""
     return values.astype(object)
 

@@ -99,9 +99,9 @@ class InputPerturbation:
         `noise_tails.laplace_sum_error`."""
         _require.open_probability(confidence=confidence)
         rows = self.public.declared_size("input perturbation")
-        return self._scaled(noise_tails.laplace_sum_error(self.scale, rows, 1 - confidence))
+        return self._scale(noise_tails.laplace_sum_error(self.scale, rows, 1 - confidence))
 
-    def _scaled(self, steps: int) -> Any:
+    def _scale(self, steps: int) -> Any:
         total = steps * self.step
         if self.release_as == "mean":
             total /= self.public.declared_size("a mean")
@@ -118,4 +118,4 @@ class InputPerturbation:
             draws = sampling.discrete_laplace(self.scale, min(left, 1 << 16), entropy)
             total += sum(draws.tolist())
             left -= len(draws)
-        return release(self._scaled(total), event=self.event, entropy=entropy, error=self.error)
+        return release(self._scale(total), event=self.event, entropy=entropy, error=self.error)

@@ -119,7 +119,7 @@ def measure(
     values = []
     for true, noise in zip(exact, noises, strict=False):
         values.append(
-            int(source.public.size or 0) if noise is None else int(noise(_boxed(true), entropy=entropy)[0])
+            int(source.public.size or 0) if noise is None else int(noise(_box(true), entropy=entropy)[0])
         )
     return Noisy(tuple(values), noises)
 
@@ -369,7 +369,7 @@ def _event(mechanism: Any) -> Event:
     return compose([noise.event for noise in _noises(mechanism) if noise is not None])
 
 
-def _boxed(value: int) -> Any:
+def _box(value: int) -> Any:
     return arrow_columns.as_integers([value])
 
 

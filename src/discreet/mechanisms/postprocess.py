@@ -164,13 +164,13 @@ class PostProcessed:
     def error(self, confidence: float = 0.95) -> Any:
         """Return the error before, plus what the function adds; for clamping and folding if the truth lies
         inside."""
-        return self._grown(lambda: error_of(self.mechanism, confidence), self.scored)
+        return self._widen_error(lambda: error_of(self.mechanism, confidence), self.scored)
 
     @property
     def scored(self) -> bool:
         return is_scored(self.mechanism)
 
-    def _grown(self, before: Callable[[], Any], scored: bool) -> Any:
+    def _widen_error(self, before: Callable[[], Any], scored: bool) -> Any:
         if not isinstance(self.function, PostFunction):
             raise InvalidInput("nothing is known about the error of a value changed by a Python function.")
         if scored:
@@ -189,7 +189,7 @@ class PostProcessed:
             self.function(before.value),
             event=self.event,
             entropy=entropy,
-            error=lambda confidence: self._grown(lambda: before.error(confidence), before.scored),
+            error=lambda confidence: self._widen_error(lambda: before.error(confidence), before.scored),
             scored=before.scored,
         )
 

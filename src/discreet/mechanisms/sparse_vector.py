@@ -50,7 +50,7 @@ def round_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     def fits(each: float) -> bool:
         return budget.admits(budget.start(), PureDP(epsilon=each).repeated(rounds))
 
-    raised = _raised(float(simple), epsilon, delta, rounds, fits)
+    raised = _raise_epsilon(float(simple), epsilon, delta, rounds, fits)
     return raised if raised > simple * _GAIN else simple
 
 
@@ -77,10 +77,10 @@ def optimal_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
                `accounting.composition.optimal_delta`.
     """
     simple = max(pure_epsilon(epsilon, delta, rounds), zcdp_epsilon(epsilon, delta, rounds))
-    return max(simple, _raised(float(simple), epsilon, delta, rounds, lambda each: True))
+    return max(simple, _raise_epsilon(float(simple), epsilon, delta, rounds, lambda each: True))
 
 
-def _raised(
+def _raise_epsilon(
     start: float, epsilon: Real, delta: float, rounds: int, fits: Callable[[float], bool]
 ) -> Fraction:
     """Return the largest e0 found above `start` that optimal composition allows and that `fits`; 0 if there
@@ -119,7 +119,7 @@ def zcdp_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     exact, log_term = _epsilon_and_log(epsilon, delta)
     root = math.sqrt(float(log_term) + float(exact)) - math.sqrt(float(log_term))
     guess = Fraction(math.sqrt(2 / rounds) * root * (1 - 1e-10))
-    while not _covered(guess, exact, log_term, rounds):
+    while not _fits_zcdp(guess, exact, log_term, rounds):
         guess *= Fraction(999_999_999, 1_000_000_000)
     return guess
 
@@ -134,7 +134,7 @@ def dwork_roth_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
     """
     exact, log_term = _epsilon_and_log(epsilon, delta)
     guess = Fraction(float(exact) / math.sqrt(8 * rounds * float(log_term)) * (1 - 1e-15))
-    if not _covered(guess, exact, log_term, rounds):
+    if not _fits_zcdp(guess, exact, log_term, rounds):
         raise _require.fail(
             "epsilon", epsilon, f"at most 8 ln(1/delta) = {8 * float(log_term):.4g} for these constants"
         )
@@ -149,7 +149,7 @@ def _epsilon_and_log(epsilon: Real, delta: float) -> tuple[Fraction, Fraction]:
     )
 
 
-def _covered(each: Fraction, epsilon: Fraction, log_term: Fraction, rounds: int) -> bool:
+def _fits_zcdp(each: Fraction, epsilon: Fraction, log_term: Fraction, rounds: int) -> bool:
     rho = rounds * each**2 / 2
     return rho <= epsilon and 4 * rho * log_term <= (epsilon - rho) ** 2
 

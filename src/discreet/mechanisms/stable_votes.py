@@ -110,7 +110,7 @@ class StableVotes:
     ) -> tuple[State, Vote]:
         check_open(self, state)
         passed = distance(counts) + draw(_require.exact(self.scale, "scale"), entropy) >= self.reach
-        return _answered(state, counts, passed)
+        return _answer_vote(state, counts, passed)
 
 
 @described("mechanisms.SampledVotes")
@@ -172,7 +172,7 @@ class SampledVotes:
         check_open(self, state)
         quotient = distance(counts) // int(self.overlap)
         passed = quotient + draw(_require.exact(self.scale, "scale"), entropy) >= self.reach
-        return _answered(state, counts, passed)
+        return _answer_vote(state, counts, passed)
 
 
 @described("mechanisms.SparseVotes")
@@ -235,7 +235,7 @@ class SparseVotes:
         return {
             "asked": 0,
             "answered": 0,
-            "secret": _spelled(vector.threshold + draw(vector.scales[0], entropy)),
+            "secret": _fixed_digits(vector.threshold + draw(vector.scales[0], entropy)),
         }
 
     def label(
@@ -245,18 +245,18 @@ class SparseVotes:
         vector = self._vector
         passed = distance(counts) + draw(vector.scales[1], entropy) >= int(state["secret"])
         # Drawn for every question and used where one is due, so that the time it takes tells nothing.
-        fresh = _spelled(vector.threshold + draw(vector.scales[0], entropy))
+        fresh = _fixed_digits(vector.threshold + draw(vector.scales[0], entropy))
         if not passed and self.constants is not None:
             state = {**state, "secret": fresh}
-        return _answered(state, counts, passed)
+        return _answer_vote(state, counts, passed)
 
 
-def _answered(state: State, counts: Counts, passed: bool) -> tuple[State, Vote]:
+def _answer_vote(state: State, counts: Counts, passed: bool) -> tuple[State, Vote]:
     after = {**state, "asked": state["asked"] + 1, "answered": state["answered"] + int(passed)}
     return after, Vote(int(np.argmax(counts)) if passed else None)
 
 
-def _spelled(number: int) -> str:
+def _fixed_digits(number: int) -> str:
     """Return a number in as many digits as any other.
 
     Noise beyond 23 digits has a chance below 2^-1000 at scales below 10^19; it is cut there.

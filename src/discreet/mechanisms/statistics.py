@@ -273,7 +273,7 @@ class Histogram(_OneRow):
         if self.edges is None:
             return arrow_columns.categories(array, public.categories(self.column).values, self.column)
         edges = np.array([float(e) for e in self.edges])
-        values, here = _clipped(array, public.bounds(self.column), self.column)
+        values, here = _clip_values(array, public.bounds(self.column), self.column)
         bins = np.searchsorted(edges, values, side="right") - 1
         bins[values == edges[-1]] = len(edges) - 2
         return np.where(here & (bins < len(edges) - 1), bins, -1)
@@ -307,7 +307,7 @@ class CountsBelow(_OneRow):
         edges = np.array([float(e) for e in self.thresholds])
         total = np.zeros(len(edges), np.int64)
         for array in arrow_columns.each(source, self.column):
-            values, here = _clipped(array, source.public.bounds(self.column), self.column)
+            values, here = _clip_values(array, source.public.bounds(self.column), self.column)
             # entry i counts v < edge i: the row enters at the first edge above v
             first = np.searchsorted(edges, values[here], side="right")
             total += np.cumsum(np.bincount(first, minlength=len(edges) + 1)[: len(edges)])
@@ -396,7 +396,7 @@ def length_of(statistic: Statistic, public: Public) -> int | None:
     return None if length is None else length(public)
 
 
-def _clipped(array: Any, bounds: Bounds, column: str) -> tuple[Any, Any]:
+def _clip_values(array: Any, bounds: Bounds, column: str) -> tuple[Any, Any]:
     """Return the values as floats inside their bounds, and which of them count."""
     here = arrow_columns.present(array)
     low, high = float(bounds.lower), float(bounds.upper)

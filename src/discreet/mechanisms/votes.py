@@ -125,7 +125,7 @@ class LNMax:
     ) -> tuple[State, Vote]:
         check_open(self, state)
         scale = _require.exact(self.scale, "scale")
-        return _answered(state, counts + sampling.discrete_laplace(scale, len(counts), entropy))
+        return _answer_vote(state, counts + sampling.discrete_laplace(scale, len(counts), entropy))
 
 
 @described("mechanisms.GNMax")
@@ -174,7 +174,7 @@ class GNMax:
         self, state: State, counts: Counts, *, entropy: Entropy, prediction: Any = None
     ) -> tuple[State, Vote]:
         check_open(self, state)
-        return _answered(state, noisy(counts, self.variance, entropy))
+        return _answer_vote(state, noisy(counts, self.variance, entropy))
 
 
 @described("mechanisms.ConfidentGNMax")
@@ -240,7 +240,7 @@ class ConfidentGNMax:
         check_open(self, state)
         if not _above(int(counts.max()), self.threshold, self.check_variance, entropy):
             return {**state, "asked": state["asked"] + 1}, Vote(None)
-        return _answered(state, noisy(counts, self.variance, entropy))
+        return _answer_vote(state, noisy(counts, self.variance, entropy))
 
 
 @described("mechanisms.InteractiveGNMax")
@@ -318,7 +318,7 @@ class InteractiveGNMax:
         check_open(self, state)
         expected = self.expected(prediction, len(counts))
         if _above(int((counts - expected).max()), self.threshold, self.check_variance, entropy):
-            return _answered(state, noisy(counts, self.variance, entropy))
+            return _answer_vote(state, noisy(counts, self.variance, entropy))
         state = {**state, "asked": state["asked"] + 1}
         chances = np.asarray(prediction, dtype=np.float64).ravel()
         if chances.max() > self.confident:
@@ -351,7 +351,7 @@ def noisy(counts: Counts, variance: Real, entropy: Entropy) -> Counts:
     return np.asarray(counts + noise)
 
 
-def _answered(state: State, votes: Counts) -> tuple[State, Vote]:
+def _answer_vote(state: State, votes: Counts) -> tuple[State, Vote]:
     winner = int(np.argmax(votes))
     after = {**state, "asked": state["asked"] + 1, "answered": state["answered"] + 1}
     return after, Vote(winner, int(votes[winner]))

@@ -107,12 +107,12 @@ def why_not(node: Node) -> tuple[str, str]:
     if isinstance(node, exp.Star):
         return "* stands for rows, which never leave", "Name an aggregate, such as COUNT(*)."
     return (
-        f"{_written(node)} is not among what can be answered privately",
+        f"{_function_name(node)} is not among what can be answered privately",
         _ADVICE.get(type(node), "See docs/sql.md for the list."),
     )
 
 
-def _written(node: Node) -> str:
+def _function_name(node: Node) -> str:
     """Return the function's name as people write it."""
     text: str = node.sql(dialect="duckdb")
     return (

@@ -51,7 +51,7 @@ class Aggregates:
     def __call__(self, node: Node) -> Aggregate | None:
         """Return the aggregate that a node asks for; None if it is none."""
         if isinstance(node, exp.Filter):
-            return self._filtered(node)
+            return self._bind_filter(node)
         if isinstance(node, exp.WithinGroup):
             ordered = node.expression.expressions
             if isinstance(node.this, exp.PercentileCont | exp.PercentileDisc) and len(ordered) == 1:
@@ -62,7 +62,7 @@ class Aggregates:
         rule = _AGGREGATES.get(type(node))
         return None if rule is None else rule(self, node)
 
-    def _filtered(self, node: exp.Filter) -> Aggregate:
+    def _bind_filter(self, node: exp.Filter) -> Aggregate:
         inner = self(node.this)
         if inner is None:
             raise refuse(node, "FILTER follows an aggregate of rows")

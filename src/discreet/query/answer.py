@@ -244,7 +244,7 @@ class Answer(_require.NearestNames):
         widths = [max(len(line[i]) for line in cells) for i in range(len(self.columns))]
         lines = [
             "  ".join(
-                _pad(c, w, row) for c, w, row in zip(line, widths, self._aligned(), strict=True)
+                _pad(c, w, row) for c, w, row in zip(line, widths, self._numeric_columns(), strict=True)
             ).rstrip()
             for line in cells
         ]
@@ -264,7 +264,7 @@ class Answer(_require.NearestNames):
             return f"rho {self.rho:.4g}"
         return f"epsilon {self.epsilon:.4g}" + (f", delta {self.delta:g}" if self.delta else "")
 
-    def _aligned(self) -> list[bool]:
+    def _numeric_columns(self) -> list[bool]:
         first: Sequence[Any] = self.rows[0] if self.rows else [None] * len(self.columns)
         return [isinstance(v, int | float) and not isinstance(v, bool) for v in first]
 

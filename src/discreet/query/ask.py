@@ -48,7 +48,7 @@ def ask(
         return Query(sql=sql, public=public, epsilon=price, delta=delta_value, **options)
 
     def good(query: Query) -> bool:
-        return all(error <= within for error in _promised(query, confidence))
+        return all(error <= within for error in _promised_errors(query, confidence))
 
     high = 1.0
     while not good(query_at(high)):
@@ -68,7 +68,7 @@ def ask(
     return query_at(high)
 
 
-def _promised(query: Query, confidence: float) -> list[float]:
+def _promised_errors(query: Query, confidence: float) -> list[float]:
     """Return the errors that are known beforehand; refused if some number has none."""
     preview = query.preview(confidence)
     for i, error in enumerate(preview.errors):

@@ -126,9 +126,9 @@ class Binder:
 
     def _binary(self, node: Node, op: str) -> Expr:
         if op in ("+", "-") and isinstance(node.expression, exp.Interval):
-            return self._moved(self(node.this), node.expression, op)
+            return self._shift_date(self(node.this), node.expression, op)
         if op == "+" and isinstance(node.this, exp.Interval):
-            return self._moved(self(node.expression), node.this, op)
+            return self._shift_date(self(node.expression), node.this, op)
         a, b = self(node.this), self(node.expression)
         a, b = _as_date(a, b), _as_date(b, a)
         if op in ("+", "-") and a.domain.kind is Kind.DATE and b.domain.kind is Kind.NUMBER:
@@ -136,15 +136,15 @@ class Binder:
         if op == "-" and a.domain.kind is b.domain.kind is Kind.DATE:
             op = "days"
         if op in _ORDERED or op in ("=", "<>"):
-            _unquoted(a, b, node.this)
-            _unquoted(b, a, node.expression)
+            _refuse_quoted_number(a, b, node.this)
+            _refuse_quoted_number(b, a, node.expression)
         if op in _ORDERED and Kind.TEXT in (a.domain.kind, b.domain.kind):
             raise Refusal("texts can be compared with = and <>, not by order")
         if op in ("=", "<>") and (_is_null(a) or _is_null(b)):
             raise Refusal("a comparison with NULL is never true: write IS NULL")
         if op in ("=", "<>"):
-            _listed(a, b, node.expression)
-            _listed(b, a, node.this)
+            _refuse_undeclared_value(a, b, node.expression)
+            _refuse_undeclared_value(b, a, node.this)
         if op in ("like", "ilike"):
             like = make(op, a, _pattern(b))
             return make("not", like) if node.args.get("negate") else like
@@ -153,7 +153,7 @@ class Binder:
             op = "/"
         return make(op, a, b)
 
-    def _moved(self, day: Expr, interval: exp.Interval, op: str) -> Expr:
+    def _shift_date(self, day: Expr, interval: exp.Interval, op: str) -> Expr:
         """Return a date and INTERVAL n DAY, WEEK, MONTH, QUARTER or YEAR.
 
         `DAY (3)`, with a precision as the standard has it, is DAY.
@@ -161,7 +161,7 @@ class Binder:
         unit = interval.args.get("unit")
         name = unit.key if isinstance(unit, exp.Day) else str(unit or "")
         move, times = _MOVES.get(name.upper().removesuffix("S"), ("", 0))
-        n = _signed(interval.this)
+        n = _interval_number(interval.this)
         if not move or n is None:
             raise refuse(interval, *why_not(interval))
         return make(move, day, Literal(times * n if op == "+" else -times * n))
@@ -170,7 +170,7 @@ class Binder:
         """Bind DATE_ADD(d, INTERVAL 1 MONTH)."""
         if not isinstance(node.expression, exp.Interval):
             raise refuse(node, "DATE_ADD takes an interval", "Write d + INTERVAL 1 MONTH.")
-        return self._moved(self(node.this), node.expression, "+")
+        return self._shift_date(self(node.this), node.expression, "+")
 
     def distinct_from(self, node: Node) -> Expr:
         return make("not", self._binary(node, "same"))
@@ -179,7 +179,7 @@ class Binder:
         """Bind LOG2, LOG10, LOG (of base 10) and LOG(base, x)."""
         if node.expression is None:
             return make("log10", self(node.this))
-        base, x = _fixed(self(node.this)), self(node.expression)
+        base, x = _literal_content(self(node.this)), self(node.expression)
         if base in (2, 10):
             return make(f"log{base}", x)
         if base is None or base <= 0 or base == 1:
@@ -234,7 +234,7 @@ class Binder:
         x = self(node.this)
         low, high = (_as_date(self(node.args[end]), x) for end in ("low", "high"))
         for end, written in ((low, node.args["low"]), (high, node.args["high"])):
-            _unquoted(end, x, written)
+            _refuse_quoted_number(end, x, written)
         if x.domain.kind is Kind.TEXT:
             raise Refusal("texts can be compared with = and <>, not by order")
         return make("and", make(">=", x, low), make("<=", x, high))
@@ -245,8 +245,8 @@ class Binder:
         x = self(node.this)
         items = [_as_date(self(item), x) for item in node.expressions]
         for item, written in zip(items, node.expressions, strict=True):
-            _unquoted(item, x, written)
-            _listed(x, item, written)
+            _refuse_quoted_number(item, x, written)
+            _refuse_undeclared_value(x, item, written)
         return make("in", x, *items)
 
     def case(self, node: Node) -> Expr:
@@ -255,7 +255,7 @@ class Binder:
         for branch in node.args["ifs"]:
             when = self(branch.this)
             if subject is not None:
-                _listed(subject, when, branch.this)
+                _refuse_undeclared_value(subject, when, branch.this)
             args += [
                 when if subject is None else make("=", subject, _as_date(when, subject)),
                 self(branch.args["true"]),
@@ -370,7 +370,9 @@ class Binder:
     def bucket(self, node: Node) -> Expr:
         """Bind WIDTH_BUCKET(x, low, high, n): 0 below, 1 to n inside, n + 1 from high on, as the SQL standard
         has it."""
-        low, high, n = (_fixed(self(node.args[a])) for a in ("min_value", "max_value", "num_buckets"))
+        low, high, n = (
+            _literal_content(self(node.args[a])) for a in ("min_value", "max_value", "num_buckets")
+        )
         if low is None or high is None or n is None or not low < high or not 1 <= n <= 100_000 or n != int(n):
             raise refuse(node, "WIDTH_BUCKET needs fixed numbers: low below high, and at least one bucket")
         x = self(node.this)
@@ -465,7 +467,7 @@ def _as_date(x: Expr, other: Expr) -> Expr:
         raise Refusal(f"{x.content[:40]!r} is not a day such as '2020-01-31'") from None
 
 
-def _unquoted(constant: Expr, x: Expr, written: Node) -> None:
+def _refuse_quoted_number(constant: Expr, x: Expr, written: Node) -> None:
     """Refuse a text where a number is compared with it: 40, not '40'."""
     text = isinstance(constant, Literal) and isinstance(constant.content, str)
     if not text or x.domain.kind is not Kind.NUMBER:
@@ -482,7 +484,7 @@ def _unquoted(constant: Expr, x: Expr, written: Node) -> None:
     )
 
 
-def _listed(x: Expr, constant: Expr, written: Node) -> None:
+def _refuse_undeclared_value(x: Expr, constant: Expr, written: Node) -> None:
     """Refuse a comparison with a text or number that is declared to be none of the column's values: it is a
     typing error, and would be paid for."""
     values = x.domain.values
@@ -512,12 +514,12 @@ def _is_null(x: Expr) -> bool:
     return isinstance(x, Literal) and x.content is None
 
 
-def _fixed(x: Expr) -> float | int | None:
+def _literal_content(x: Expr) -> float | int | None:
     ok = isinstance(x, Literal) and isinstance(x.content, int | float) and not isinstance(x.content, bool)
     return x.content if ok and isinstance(x, Literal) else None
 
 
-def _signed(node: Node) -> int | None:
+def _interval_number(node: Node) -> int | None:
     """Return the whole number in an interval: 3, '3', '-3', (3)."""
     text = node.sql(dialect="duckdb").strip("()' ") if node is not None else ""
     return int(text) if re.fullmatch(r"-?\s*\d{1,6}", text) else None

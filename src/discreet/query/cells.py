@@ -98,7 +98,7 @@ def compiled(plans: list[Plan]) -> Compiled:
         )
         > 1
     ):
-        raise _refused("they read different tables or joins", "Ask those of one FROM together.")
+        raise _refuse("they read different tables or joins", "Ask those of one FROM together.")
     marks: list[Mark] = []
     families = []
     for index, (plan, recipe, (_, where)) in enumerate(zip(plans, recipes, bases, strict=True)):
@@ -117,11 +117,11 @@ def compiled(plans: list[Plan]) -> Compiled:
         recipes=tuple(recipes),
         marks=tuple(marks),
         families=tuple(families),
-        groups=tuple(_grouped(marks)),
+        groups=tuple(_group_marks(marks)),
     )
 
 
-def _refused(why: str, advice: str) -> QueryError:
+def _refuse(why: str, advice: str) -> QueryError:
     return QueryError(
         f"these queries cannot be answered together: {why}. Nothing was read or charged. {advice}"
     )
@@ -136,11 +136,9 @@ def _base(plan: Plan) -> tuple[From, Expr | None]:
 
 def _require_counts(plan: Plan, recipes: Recipes) -> None:
     if recipes.choices or any(m.kind not in ("rows", "present") for m in recipes.measures):
-        raise _refused(
-            "only COUNT(*), COUNT(x) and COUNT_IF are counts of rows", "Ask the others one by one."
-        )
+        raise _refuse("only COUNT(*), COUNT(x) and COUNT_IF are counts of rows", "Ask the others one by one.")
     if not plan.known_keys:
-        raise _refused(
+        raise _refuse(
             "a group key is not declared as categories, so its groups are not public", "Have it declared."
         )
 
@@ -198,7 +196,7 @@ def truth(condition: Expr | None, of: dict[Expr, Any]) -> Any:
     return result
 
 
-def _grouped(marks: list[Mark]) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]:
+def _group_marks(marks: list[Mark]) -> list[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]]]:
     """Return marks of one column together, with the combinations that occur for some value of it; others by
     themselves, with all classes."""
     by_column: dict[Expr, list[int]] = {}
@@ -225,15 +223,21 @@ def _values(expression: Expr, column: Column, points: list[Any]) -> Any:
     number = column.domain.kind is Kind.NUMBER or column.domain.kind is Kind.BOOLEAN
     content = [np.nan if p is None else float(p) for p in points] if number else points
     array = np.array(content, dtype=float if number else object)
-    return np.broadcast_to(np.asarray(value(_replaced(expression, column), [array], [])), (len(points),))
+    return np.broadcast_to(
+        np.asarray(value(_replace_column(expression, column), [array], [])), (len(points),)
+    )
 
 
-def _replaced(node: Expr, column: Column) -> Expr:
+def _replace_column(node: Expr, column: Column) -> Expr:
     if node == column:
         return Output("key", 0, column.domain)
     if isinstance(node, Call):
         return Call(
-            node.op, tuple(_replaced(a, column) for a in node.args), node.domain, node.weight, node.depth
+            node.op,
+            tuple(_replace_column(a, column) for a in node.args),
+            node.domain,
+            node.weight,
+            node.depth,
         )
     return node
 
@@ -241,7 +245,7 @@ def _replaced(node: Expr, column: Column) -> Expr:
 def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
     """Return values of a column, among them one of each class that can occur; None where that is not
     certain."""
-    if not all(computable(_replaced(mark.expression, column)) for mark in marks):
+    if not all(computable(_replace_column(mark.expression, column)) for mark in marks):
         return None
     domain = column.domain
     if domain.kind in (Kind.DATE, Kind.TEXT) and any(
@@ -335,7 +339,7 @@ def explicit(compilation: Compiled) -> Explicit:
     raw = math.prod(sizes)
     rows = sum(len(public_keys(compilation.plans[f.plan])) for f in compilation.families)
     if raw > MOST_RAW or raw * rows > 1 << 24:
-        raise _refused(
+        raise _refuse(
             f"they tell {raw:,} classes of rows apart in {rows:,} numbers",
             "Ask fewer together, or groups without conditions.",
         )
@@ -359,7 +363,7 @@ def explicit(compilation: Compiled) -> Explicit:
     merged, inverse = np.unique(W, axis=1, return_inverse=True)
     used = merged.any(axis=0)
     if not used.any():
-        raise _refused("no row can be counted by any of them", "Look at their conditions.")
+        raise _refuse("no row can be counted by any of them", "Look at their conditions.")
     number = np.where(used, np.cumsum(used) - 1, -1)
     return Explicit(merged[:, used].astype(float), number[np.ravel(inverse)])
 

@@ -27,12 +27,12 @@ def cut_off_sql(
         raise InvalidInput("groups=... and by='the column of GROUP BY' belong together. Nothing was charged.")
     limit = rows if rows is not None else groups
     _require.integer(**{"rows" if groups is None else "groups": limit}, at_least=1)
-    counted = "COUNT(*)" if by is None else f"COUNT(DISTINCT {_quoted(by)})"
-    unit = _quoted(public.unit.column)
+    counted = "COUNT(*)" if by is None else f"COUNT(DISTINCT {_quote(by)})"
+    unit = _quote(public.unit.column)
     condition = "" if where is None else f" WHERE {where}"
-    inner = f"SELECT {unit}, {counted} AS n FROM {_quoted(public.table)}{condition} GROUP BY {unit}"
+    inner = f"SELECT {unit}, {counted} AS n FROM {_quote(public.table)}{condition} GROUP BY {unit}"
     return f"SELECT COUNT(*) AS units, COUNT(*) FILTER (WHERE n > {limit}) AS above FROM ({inner}) AS one"
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'

@@ -94,10 +94,10 @@ def statements(
 def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
     """Run the engine's queries under the key of this run, all on the same rows."""
     with one_snapshot(engine):
-        return _measured(plan, recipes, bounding, engine, key)
+        return _measure(plan, recipes, bounding, engine, key)
 
 
-def _measured(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
+def _measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
     written = statements(plan, recipes, bounding, engine.kinds, engine.dialect)
 
     def answer(sql: str) -> pa.Table:

@@ -52,9 +52,9 @@ def counts_sql(compilation: Compiled, kinds: Kinds, max_rows: int | None, key: i
     query = exp.select().with_("rows", as_=rows)
     if max_rows is None:
         query = query.select(*codes, aliased(exp.Count(this=exp.Star()), "n")).from_("rows")
-        return dialect.write(_grouped(query, codes))
+        return dialect.write(_group_by(query, codes))
     pairs = exp.select(name("u"), name("i"), *codes, aliased(exp.Count(this=exp.Star()), "r")).from_("rows")
-    pairs = pairs.where(_counted(compilation))
+    pairs = pairs.where(_counts_row(compilation))
     query = query.with_("pairs", as_=pairs.group_by(name("u"), name("i"), *(c.copy() for c in codes)))
     rank = semantics.KeyedHash(key=key, expressions=[name("i"), *(c.copy() for c in codes)])
     ranked = exp.select(name("u"), *(c.copy() for c in codes), name("r"), aliased(rank, "h")).from_("pairs")
@@ -70,10 +70,10 @@ def counts_sql(compilation: Compiled, kinds: Kinds, max_rows: int | None, key: i
     )
     total = convert(semantics.WideSum(this=taken), "bigint")
     query = query.select(*(c.copy() for c in codes), aliased(total, "n")).from_("running")
-    return dialect.write(_grouped(query, codes))
+    return dialect.write(_group_by(query, codes))
 
 
-def _counted(compilation: Compiled) -> Node:
+def _counts_row(compilation: Compiled) -> Node:
     """Return whether some query counts a row: rows that none counts do not use up what a unit may
     contribute."""
     return exp.or_(*(exp.and_(*_conditions(compilation, family)) for family in compilation.families))
@@ -100,7 +100,7 @@ def _holds(compilation: Compiled, condition: Expr, wanted: int) -> Node:
     return exp.EQ(this=name(f"c{index}"), expression=integer_literal(wanted))
 
 
-def _grouped(query: exp.Select, codes: list[Node]) -> exp.Select:
+def _group_by(query: exp.Select, codes: list[Node]) -> exp.Select:
     return query.group_by(*(c.copy() for c in codes)) if codes else query
 
 

@@ -173,7 +173,7 @@ class Recipes:
         if function in ("quantile", "mode", "top"):
             return Recipe(function=function, choice=self._choice(aggregate, x))
         if function in PAIRED:
-            return self._paired(function, x, aggregate.second)
+            return self._pair_measures(function, x, aggregate.second)
         if function == "avg" and not self.plan.many and Aggregate("sum", x) in self.plan.aggregates:
             return Recipe(function="avg", measures=(self._count(x), self._add(self._sum(x, centered=False))))
         moments = [self._count(x), self._add(self._sum(x, centered=True))]
@@ -181,7 +181,7 @@ class Recipes:
             moments.append(self._add(self._square(x)))
         return Recipe(function=function, measures=tuple(moments))
 
-    def _paired(self, function: str, x: Expr, y: Expr | None) -> Recipe:
+    def _pair_measures(self, function: str, x: Expr, y: Expr | None) -> Recipe:
         """Return the count, both sums and the sum of products, around the middles of both ranges; a
         correlation needs both sums of squares too."""
         assert y is not None

@@ -54,7 +54,7 @@ MOST_CANDIDATES = 1 << 27
 OTHER = "other"
 
 
-def _unlimited() -> None:
+def _no_deadline() -> None:
     """Do nothing: the deadline of a question without a limit of time."""
 
 
@@ -275,7 +275,7 @@ class Query:
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         watch = getattr(engine_of(source), "stopwatch", None)
-        check = watch() if watch is not None else _unlimited
+        check = watch() if watch is not None else _no_deadline
         exact = self._measure(source, entropy.integer(63))
         answer = self._noisy(exact, entropy, check)
         return release(answer, event=self.event, entropy=entropy, error=answer.error)
@@ -283,11 +283,11 @@ class Query:
     def _measure(self, source: Source, key: int) -> Exact:
         return measure(self._plan, self._recipes, self._bounding, engine_of(source), key)
 
-    def _noisy(self, exact: Exact, entropy: Entropy, check: Callable[[], None] = _unlimited) -> Answer:
+    def _noisy(self, exact: Exact, entropy: Entropy, check: Callable[[], None] = _no_deadline) -> Answer:
         if self._allocation.selection is not None:
             epsilon, delta = self._allocation.selection
             is_shown = partition.select(exact.units, epsilon=epsilon, delta=delta, entropy=entropy)
-            exact = _shown(exact, is_shown, self.other)
+            exact = _select_groups(exact, is_shown, self.other)
         pairs = zip(self._allocation.noises, exact.measures, strict=True)
         measures = [noise(values, entropy=entropy) for noise, values in pairs]
         trios = zip(self._recipes.choices, self._allocation.choosers, exact.scores, strict=True)
@@ -300,7 +300,7 @@ class Query:
         here."""
         exact = self._measure(source, key)
         if not self._plan.known_keys:
-            exact = _shown(exact, np.ones(len(exact.keys), dtype=bool), False)
+            exact = _select_groups(exact, np.ones(len(exact.keys), dtype=bool), False)
         choices = [
             best(choice, counts) for choice, counts in zip(self._recipes.choices, exact.scores, strict=True)
         ]
@@ -345,7 +345,7 @@ class Query:
         )
 
 
-def _taken(exact: Exact, rows: Any) -> Exact:
+def _take_rows(exact: Exact, rows: Any) -> Exact:
     return Exact(
         [exact.keys[i] for i in rows],
         [m[rows] for m in exact.measures],
@@ -354,11 +354,11 @@ def _taken(exact: Exact, rows: Any) -> Exact:
     )
 
 
-def _shown(exact: Exact, is_shown: Any, other: bool) -> Exact:
+def _select_groups(exact: Exact, is_shown: Any, other: bool) -> Exact:
     """Return the groups that are shown, in the order of their keys; with `other`, the rest added up as one
     more."""
     rows = sorted(np.flatnonzero(is_shown).tolist(), key=lambda i: tuple(map(str, exact.keys[i])))
-    kept = _taken(exact, np.array(rows, dtype=np.int64))
+    kept = _take_rows(exact, np.array(rows, dtype=np.int64))
     if other:
         rest = [
             m[~is_shown].sum() if m.dtype == object else int(sum(m[~is_shown].tolist()))

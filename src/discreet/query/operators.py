@@ -194,7 +194,7 @@ def _engine_text(name: str, *, days: bool = False) -> Callable[..., Any]:
     return _texts(engine_value)
 
 
-def _pasted(*args: Any) -> Any:
+def _concat_values(*args: Any) -> Any:
     arrays = np.broadcast_arrays(*(np.asarray(a, dtype=object) for a in args))
     texts = np.empty(arrays[0].shape, dtype=object)
     for index in np.ndindex(texts.shape):
@@ -235,7 +235,7 @@ def _sub_sql(a: Node, start: Node, length: Node | None = None) -> Node:
     return semantics.Substring(this=a, start=start, length=length)
 
 
-def _joined(*args: Node) -> Node:
+def _concat_nodes(*args: Node) -> Node:
     return reduce(lambda a, b: semantics.Concat(this=a, expression=b, most=rules.LONGEST), args)
 
 
@@ -341,7 +341,7 @@ OPERATORS: dict[str, Operator] = {
         rules.mapped(_substring, "SUBSTRING"), _sub_sql, _texts(lambda v, *at: _substring(v, *map(int, at)))
     ),
     "replace": Operator(rules.replaced, _replace_sql, _engine_text("replace")),
-    "||": Operator(rules.concat, _joined, _pasted),
+    "||": Operator(rules.concat, _concat_nodes, _concat_values),
     "length": Operator(rules.length, _unary(semantics.Length), _texts(len, number=True)),
     "number": Operator(
         rules.to_number,

@@ -35,14 +35,14 @@ def exp_below(x: Fraction, bits: int = _BITS) -> Fraction:
         x, halvings = x / 2, halvings + 1
     term, total, n = Fraction(1), Fraction(1), 1
     while term > Fraction(1, 1 << (bits + 20)):
-        term = _down(term * x / n, bits + 40)
+        term = _round_down(term * x / n, bits + 40)
         total, n = total + term, n + 1
     for _ in range(halvings):
-        total = _down(total * total, bits + 40)
+        total = _round_down(total * total, bits + 40)
     return total
 
 
-def _down(x: Fraction, bits: int) -> Fraction:
+def _round_down(x: Fraction, bits: int) -> Fraction:
     return Fraction((x.numerator << bits) // x.denominator, 1 << bits)
 
 

@@ -97,14 +97,14 @@ def plan(text: str, public: Public) -> Plan:
         parse(text)
     # 1, 1.0 and True are equal as categories and yet not the same facts: their spelling tells them apart
     try:
-        return _planned(text, public, repr(public))
+        return _plan(text, public, repr(public))
     except QueryError as refusal:
         raise hinted(refusal, text, public) from None
 
 
 # A question is planned when it is built, and again when its description is read back before the charge.
 @lru_cache(maxsize=64)
-def _planned(text: str, public: Public, spelling: str) -> Plan:
+def _plan(text: str, public: Public, spelling: str) -> Plan:
     select = parse(text)
     try:
         return _Planner(select, public).plan()

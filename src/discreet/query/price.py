@@ -79,7 +79,7 @@ def shape_of(
     sensitivities = [m.sensitivity(bounding, neighbors, plan.groups) for m in recipes.measures]
     # all groups of a unit may fall into the one bucket
     if other:
-        sensitivities = [_gathered(s) for s in sensitivities]
+        sensitivities = [_gather(s) for s in sensitivities]
     changed_groups = bounding.groups if neighbors is ADD_REMOVE else 2 * bounding.groups
     if plan.groups is not None:
         changed_groups = min(changed_groups, plan.groups)
@@ -94,7 +94,7 @@ def shape_of(
     )
 
 
-def _gathered(s: Sensitivity) -> Sensitivity:
+def _gather(s: Sensitivity) -> Sensitivity:
     """Return what a unit moves if its groups may be added up into one: l1 stays, and all of it may be in one
     entry."""
     assert s.l1 is not None

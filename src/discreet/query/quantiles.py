@@ -48,14 +48,14 @@ def pick(
     picked = []
     for start in range(0, counts.shape[0], counts.rows_at_once):
         check()
-        ranked = _ranked(choice, counts.dense(start, start + counts.rows_at_once))
+        ranked = _rank_scores(choice, counts.dense(start, start + counts.rows_at_once))
         if ranked.dtype == object:
             picked.append(
                 np.array([np.atleast_1d(chooser.pick(row, entropy)) for row in ranked], dtype=np.int64)
             )
         else:
             picked.append(chooser.pick_rows(ranked, entropy))
-    return _named(choice, _stacked(choice, picked))
+    return _name_choices(choice, _stack_choices(choice, picked))
 
 
 def best(choice: Choice, counts: Counts) -> Any:
@@ -63,23 +63,23 @@ def best(choice: Choice, counts: Counts) -> Any:
     k = int(choice.parameter) if choice.kind == "top" else 1
     picked = []
     for start in range(0, counts.shape[0], counts.rows_at_once):
-        ranked = _ranked(choice, counts.dense(start, start + counts.rows_at_once)).astype(float)
+        ranked = _rank_scores(choice, counts.dense(start, start + counts.rows_at_once)).astype(float)
         picked.append(np.argsort(-ranked, axis=1, kind="stable")[:, :k])
-    return _named(choice, _stacked(choice, picked))
+    return _name_choices(choice, _stack_choices(choice, picked))
 
 
-def _ranked(choice: Choice, counts: Any) -> Any:
+def _rank_scores(choice: Choice, counts: Any) -> Any:
     return scores(counts, choice.parameter) if choice.kind == "quantile" else counts
 
 
-def _stacked(choice: Choice, picked: list[Any]) -> list[Any]:
+def _stack_choices(choice: Choice, picked: list[Any]) -> list[Any]:
     """Return the choices of all groups: one index for each, or a list of them."""
     together = np.concatenate(picked) if picked else np.zeros((0, 1), np.int64)
     result: list[Any] = together.tolist() if choice.kind == "top" else together[:, 0].tolist()
     return result
 
 
-def _named(choice: Choice, quantiles: list[Any]) -> Any:
+def _name_choices(choice: Choice, quantiles: list[Any]) -> Any:
     if choice.kind == "quantile":
         domain = choice.expression.domain
         values = [float(choice.first + int(i) * choice.step) for i in quantiles]

@@ -56,7 +56,7 @@ class Range:
         errors = [noise.error(each) for noise in self.noises]
         boxes = [(n[row] - e, n[row] + e) for n, e in zip(self.released, errors, strict=True)]
         try:
-            enclosure = _enclosed(self.formula, boxes, row)
+            enclosure = _enclose(self.formula, boxes, row)
         except (Refusal, ArithmeticError, ValueError):
             return None
         if enclosure.kind is not Kind.NUMBER or not enclosure.bounded:
@@ -124,7 +124,7 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, float | int) and not isinstance(value, bool) else str(value)
 
 
-def _enclosed(formula: Formula, boxes: list[tuple[int, int]], row: int) -> Domain:
+def _enclose(formula: Formula, boxes: list[tuple[int, int]], row: int) -> Domain:
     """Return all values that a formula can have where the noisy numbers are anywhere in their boxes."""
     what, *rest = formula
     if what == "literal":
@@ -135,7 +135,7 @@ def _enclosed(formula: Formula, boxes: list[tuple[int, int]], row: int) -> Domai
         low, high = (end * rest[1] for end in boxes[rest[0]])
         return _number(max(low, 0) if what == "count" else low, max(high, 0) if what == "count" else high)
     if what in OPERATORS:
-        parts = [_enclosed(part, boxes, row) for part in rest]
+        parts = [_enclose(part, boxes, row) for part in rest]
         # divided by zero there is no value
         if what in ("/", "//", "%") and _counts(rest[1]):
             parts[1] = _number(max(parts[1].low, 1.0), max(parts[1].high, 1.0))

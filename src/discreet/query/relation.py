@@ -98,7 +98,7 @@ class Relations:
             raise refuse(clause, "WITH RECURSIVE cannot be answered")
         closed: dict[str, Closed] = {}
         for cte in clause.expressions:
-            closed[cte.alias.lower()] = Closed(cte.this, {**outer, **closed}, _listed(cte))
+            closed[cte.alias.lower()] = Closed(cte.this, {**outer, **closed}, _alias_columns(cte))
         return closed
 
     def _item(self, item: Node, ctes: dict[str, Closed]) -> tuple[str, Relation]:
@@ -112,7 +112,7 @@ class Relations:
                     "only a SELECT can stand in brackets here",
                     "Parts of one table: one SELECT with OR in its WHERE.",
                 )
-            return item.alias or f"subquery{self.count}", self.subquery(item.this, ctes, _listed(item))
+            return item.alias or f"subquery{self.count}", self.subquery(item.this, ctes, _alias_columns(item))
         if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
             raise refuse(
                 item, "FROM takes a declared table or a sub-query", "Functions and files cannot be read."
@@ -124,11 +124,13 @@ class Relations:
                 f"there is no schema {item.text('db')!r}",
                 f"Write {item.name}, or {SCHEMAS[0]}.{item.name}.",
             )
-        if extra or (_listed(item) and item.name.lower() not in ctes):
+        if extra or (_alias_columns(item) and item.name.lower() not in ctes):
             raise refuse(item, f"only a plain table name can stand here, not {item.name!r} with more to it")
         cte = None if item.text("db") else ctes.get(item.name.lower())
         if cte is not None:
-            return item.alias or item.name, self.subquery(cte.select, cte.ctes, _listed(item) or cte.columns)
+            return item.alias or item.name, self.subquery(
+                cte.select, cte.ctes, _alias_columns(item) or cte.columns
+            )
         return item.alias or item.name, self._scan(item)
 
     def _scan(self, item: exp.Table) -> Relation:
@@ -233,7 +235,7 @@ class Relations:
         on = tuple(self._conditions(join, scope, tables, alias))
         on += tuple(part for c in conditions for part in _conjuncts(Binder(scope).condition(c)))
         if kind == "inner":
-            self.equal.update(pair for c in on for pair in _equated(c))
+            self.equal.update(pair for c in on for pair in _equated_columns(c))
         # the same, read from the other side
         if kind == "right" or (kind == "inner" and left.unit is None):
             left, right = right, left
@@ -247,9 +249,9 @@ class Relations:
         if left.unit is not None and right.unit is not None:
             self._same_unit(join, on, left, right)
         many = left.many or (right.many if right.unit is not None else not self._unique(right, on))
-        return self._joined(left, right, "inner" if kind == "inner" else "left", on, many), both
+        return self._joined_relation(left, right, "inner" if kind == "inner" else "left", on, many), both
 
-    def _joined(
+    def _joined_relation(
         self, left: Relation, right: Relation, kind: str, on: tuple[Expr, ...], many: bool
     ) -> Relation:
         whose, perhaps = left.whose, left.perhaps | right.perhaps
@@ -340,7 +342,7 @@ class Relations:
         return all(node.alias(name) in fixed for name in tables[0].key)
 
 
-def _equated(condition: Expr) -> Iterator[frozenset[Expr]]:
+def _equated_columns(condition: Expr) -> Iterator[frozenset[Expr]]:
     """Yield the two columns of one kind that a condition makes equal, if it does: then a name that both have
     can only mean one value."""
     if isinstance(condition, Call) and condition.op == "=":
@@ -362,7 +364,7 @@ def _join_kind(join: exp.Join) -> str:
     return side.lower() or "inner"
 
 
-def _listed(item: Node) -> tuple[str, ...]:
+def _alias_columns(item: Node) -> tuple[str, ...]:
     """Return the names in brackets after an alias: (SELECT ...) AS t(a, b)."""
     alias = item.args.get("alias")
     columns = (alias.args.get("columns") or []) if isinstance(alias, exp.TableAlias) else []

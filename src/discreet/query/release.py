@@ -40,7 +40,7 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
             for i, m in zip(recipe.measures, used, strict=True)
         ]
         if recipe.function in PAIRED:
-            columns.append(_paired(recipe.function, used, values, *limits_of(aggregate)))
+            columns.append(_pair_statistic(recipe.function, used, values, *limits_of(aggregate)))
             continue
         domain = None if aggregate.argument is None else aggregate.argument.domain
         columns.append(_formula(recipe, used, values, domain))
@@ -71,7 +71,9 @@ def limits_of(aggregate: Aggregate) -> tuple[float, float]:
     return widths[0], widths[1]
 
 
-def _paired(function: str, measures: list[Measure], values: list[Any], most_x: float, most_y: float) -> Any:
+def _pair_statistic(
+    function: str, measures: list[Measure], values: list[Any], most_x: float, most_y: float
+) -> Any:
     """Return the covariance or correlation, kept within what two numbers of these ranges can have."""
     with np.errstate(all="ignore"):
         count = np.where(values[0] > 0, values[0], np.nan)
@@ -100,7 +102,11 @@ def table(
     rows, kept = rows_of(plan, recipes, keys, measures, choices, columns)
     deviations = _deviations(plan, recipes, columns, measures, choices, noises, len(keys))
     none = [None] * len(kept)
-    return rows, list(zip(*(none if d is None else _listed(d[kept]) for d in deviations), strict=True)), kept
+    return (
+        rows,
+        list(zip(*(none if d is None else _floats_or_none(d[kept]) for d in deviations), strict=True)),
+        kept,
+    )
 
 
 def rows_of(
@@ -115,7 +121,7 @@ def rows_of(
     size = len(keys)
     columns = key_columns(plan, keys) if columns is None else columns
     values = aggregates(plan, recipes, measures, choices)
-    kept = _kept(plan, columns, values, size)
+    kept = _rows_in_order(plan, columns, values, size)
     outputs = [_broadcast(value(e, columns, values), size)[kept] for _, e in plan.outputs]
     cells = [_cells(plan, recipes, i, outputs[i], measures, kept) for i in range(len(outputs))]
     return list(zip(*cells, strict=True)), kept
@@ -153,16 +159,16 @@ def _cells(
             output.astype(np.int64).tolist() if (output == np.floor(output)).all() else output.tolist()
         )
         return cells
-    return _listed(output)
+    return _floats_or_none(output)
 
 
-def _listed(values: Any) -> list[Any]:
+def _floats_or_none(values: Any) -> list[Any]:
     """Return floats, with None for NaN."""
     plain: list[Any] = values.tolist()
     return [None if v != v else v for v in plain] if np.isnan(values).any() else plain
 
 
-def _kept(plan: Plan, keys: list[Any], values: list[Any], size: int) -> list[int]:
+def _rows_in_order(plan: Plan, keys: list[Any], values: list[Any], size: int) -> list[int]:
     """Return the rows that pass HAVING, in the order asked for."""
     rows = list(range(size))
     if plan.having is not None:
@@ -213,7 +219,9 @@ def _deviations(
         ):
             derived.append(i)
     for i, deviation in zip(
-        derived, _simulated(plan, recipes, keys, measures, choices, noises, derived, size), strict=True
+        derived,
+        _simulate_deviations(plan, recipes, keys, measures, choices, noises, derived, size),
+        strict=True,
     ):
         deviations[i] = deviation
     return deviations
@@ -231,7 +239,7 @@ def _random(plan: Plan, recipes: Recipes, expression: Any) -> bool:
     return expression.domain.kind is not Kind.TEXT and all(recipes.recipes[i].choice is None for i in used)
 
 
-def _simulated(
+def _simulate_deviations(
     plan: Plan,
     recipes: Recipes,
     keys: list[Any],

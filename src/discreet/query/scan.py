@@ -90,12 +90,12 @@ def raw_columns(node: From, kinds: Kinds) -> dict[str, tuple[Fact, str]]:
         right = raw_columns(node.right, kinds)
         # a row without a partner is missing, whatever its column counts a missing value as
         if node.kind == "left":
-            right = {alias: (fact, kind) for alias, (fact, kind) in right.items() if not _filled(fact)}
+            right = {alias: (fact, kind) for alias, (fact, kind) in right.items() if not _is_never_null(fact)}
         return {**raw_columns(node.left, kinds), **right}
     return {}
 
 
-def _filled(fact: Fact) -> bool:
+def _is_never_null(fact: Fact) -> bool:
     return isinstance(fact, Bounds) and not fact.nullable
 
 
@@ -224,7 +224,7 @@ def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
     query = exp.select(*(columns or [aliased(integer_literal(1), f"{scan.prefix}n")]), copy=False).from_(
         exp.Table(this=exp.to_identifier(scan.table, quoted=True)), copy=False
     )
-    if _identified(scan) in used and scan.private and scan.unit is None:
+    if _row_id(scan) in used and scan.private and scan.unit is None:
         return _with_identity(query, scan)
     return query.where(not_null(scan.unit)) if scan.private and scan.unit is not None else query
 
@@ -234,7 +234,7 @@ def identity(node: From, unit: str) -> str | None:
     column says whose a row is."""
     if isinstance(node, Scan):
         own = node.private and node.unit is None and f"{node.prefix}u" == unit
-        return _identified(node) if own else None
+        return _row_id(node) if own else None
     if isinstance(node, Joined):
         return identity(node.left, unit) or identity(node.right, unit)
     return identity(node.child, unit)
@@ -252,7 +252,7 @@ def told_apart(who: str | None, dialect: Dialect) -> str | None:
     return who
 
 
-def _identified(scan: Scan) -> str:
+def _row_id(scan: Scan) -> str:
     return f"{scan.prefix}i"
 
 
@@ -281,7 +281,7 @@ def _with_identity(query: exp.Select, scan: Scan) -> exp.Select:
     order = exp.Order(expressions=[exp.Ordered(this=name(query.selects[0].alias))])
     ordinal = exp.Window(this=exp.RowNumber(), partition_by=[*content, *signs], order=order)
     parts = [*(column.copy() for column in (*content, *signs)), ordinal]
-    return exp.select("*", aliased(semantics.ContentHash(expressions=parts), _identified(scan))).from_(
+    return exp.select("*", aliased(semantics.ContentHash(expressions=parts), _row_id(scan))).from_(
         query.subquery("c")
     )
 

@@ -19,13 +19,13 @@ def hinted(refusal: QueryError, text: object, public: Public) -> QueryError:
     """Return the refusal with a hint about how a declared name, or a decimal, is written; or as it is."""
     if not isinstance(text, str) or len(text) > LONGEST:
         return refusal
-    name = _misquoted(text, [n for n, _ in _declared(public)])
+    name = _find_unquoted(text, [n for n, _ in _declared_names(public)])
     if name is not None:
         return _with(
             refusal,
             f"Names of columns go in double quotes, where they are not one plain word: {quoted(name)}.",
         )
-    name = _keyword(refusal, text, [n for n, _ in _declared(public)])
+    name = _keyword(refusal, text, [n for n, _ in _declared_names(public)])
     if name is not None:
         return _with(
             refusal,
@@ -42,13 +42,13 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _declared(public: Public) -> Iterable[tuple[str, object]]:
+def _declared_names(public: Public) -> Iterable[tuple[str, object]]:
     yield from public.schema
     for related in public.tables:
         yield from related.schema
 
 
-def _misquoted(text: str, names: list[str]) -> str | None:
+def _find_unquoted(text: str, names: list[str]) -> str | None:
     """Return a declared name that stands in the text without its double quotes: bare though it is no plain
     word, or as a text, or between backticks."""
     by_lower = {name.lower(): name for name in names}

@@ -58,20 +58,20 @@ class SqlStatistic:
 
     def step_for(self, public: Public) -> Fraction:
         """Return the step of the value: what one unit of the integer stands for; 1 for counts."""
-        return _settled(self.sql, public, self.rows)[2].worth
+        return _settle(self.sql, public, self.rows)[2].worth
 
     def sensitivity(self, public: Public) -> Sensitivity:
-        _, _, measure, bounding = _settled(self.sql, public, self.rows)
+        _, _, measure, bounding = _settle(self.sql, public, self.rows)
         return measure.sensitivity(bounding, public.neighbors, 1)
 
     def monotone(self, public: Public) -> bool:
         """Return whether adding a unit never lowers the value: so of counts, and of sums of what is never
         negative."""
-        _, _, measure, bounding = _settled(self.sql, public, self.rows)
+        _, _, measure, bounding = _settle(self.sql, public, self.rows)
         return public.neighbors is ADD_REMOVE and measure.limits(bounding)[0] >= 0
 
     def __call__(self, source: Source) -> Any:
-        planned, recipes, _, bounding = _settled(self.sql, source.public, self.rows)
+        planned, recipes, _, bounding = _settle(self.sql, source.public, self.rows)
         return np.asarray(measure(planned, recipes, bounding, engine_of(source), _KEY).measures[0]).reshape(
             ()
         )
@@ -102,7 +102,7 @@ class SqlVector:
                 _require.integer(**{name: getattr(self, name)}, at_least=1)
 
     def _of(self, public: Public) -> tuple[Plan, Recipes, Measure, Bounding]:
-        return _grouped(self.sql, public, self.rows, self.groups)
+        return _plan_grouped(self.sql, public, self.rows, self.groups)
 
     def step_for(self, public: Public) -> Fraction:
         """Return the step of the values: what one unit of an integer stands for; 1 for counts."""
@@ -136,16 +136,16 @@ def where(predicate: str, public: Public) -> SqlStatistic:
         )
     if predicate.lstrip().upper().startswith(("SELECT ", "SELECT\n", "WITH ", "WITH\n")):
         return SqlStatistic(sql=predicate)
-    counted = "*" if public.unit.column is None else f"DISTINCT {_quoted(public.unit.column)}"
-    return SqlStatistic(sql=f"SELECT COUNT({counted}) FROM {_quoted(public.table)} WHERE {predicate}")
+    counted = "*" if public.unit.column is None else f"DISTINCT {_quote(public.unit.column)}"
+    return SqlStatistic(sql=f"SELECT COUNT({counted}) FROM {_quote(public.table)} WHERE {predicate}")
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
 @lru_cache(maxsize=1024)
-def _settled(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, Measure, Bounding]:
+def _settle(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, Measure, Bounding]:
     planned = plan(sql, public)
     recipes = Recipes(planned)
     bare = not (
@@ -165,7 +165,7 @@ def _settled(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes,
 
 
 @lru_cache(maxsize=1024)
-def _grouped(
+def _plan_grouped(
     sql: str, public: Public, rows: int | None, groups: int | None
 ) -> tuple[Plan, Recipes, Measure, Bounding]:
     planned = plan(sql, public)

@@ -433,7 +433,7 @@ def _positions(combinations: tuple[tuple[int, ...], ...], codes: list[Any]) -> A
     return np.array([index_of.get(r, -1) for r in rows], np.int64)
 
 
-def _expanded(text: str, public: Public) -> list[Part]:
+def _expand(text: str, public: Public) -> list[Part]:
     try:
         return list(expanded(text))
     except QueryError as refusal:
@@ -441,7 +441,7 @@ def _expanded(text: str, public: Public) -> list[Part]:
 
 
 def _build(query: WorkloadQuery, norms: tuple[matrix.strategies.Norm, ...]) -> _Built:
-    parts = tuple(tuple(_expanded(text, query.public)) for text in query.queries)
+    parts = tuple(tuple(_expand(text, query.public)) for text in query.queries)
     plans: list[Plan] = []
     numbers: list[tuple[int, ...]] = []
     for group in parts:

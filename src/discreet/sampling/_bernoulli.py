@@ -147,7 +147,7 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
     if low == 1 << 16 or high == 0:
         return np.arange(size if high else 0, dtype=np.int64)
     parts = (
-        _kept(digits, low, high, start, min(_CHUNK, size - start), entropy)
+        _coins_up(digits, low, high, start, min(_CHUNK, size - start), entropy)
         for start in range(0, size, _CHUNK)
     )
     if 2 * low < 1 << 16:
@@ -160,7 +160,7 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
     return result[:count]
 
 
-def _kept(
+def _coins_up(
     digits: _bounds.Digits, low: int, high: int, start: int, n: int, entropy: Entropy
 ) -> npt.NDArray[np.int64]:
     """Return which of n coins come up, counted from `start`: those whose first 16 bits leave no other way, or

@@ -308,7 +308,7 @@ class _Wide:
             hard = (words & _COIN) >= np.uint64(self.sure << 32)
             hard |= bases < 0
             bases |= (words & np.uint64((1 << self.place_bits) - 1)).view(np.int64)
-            out[start : start + _CHUNK] = self._signed(self._lengthen(bases, entropy), words)
+            out[start : start + _CHUNK] = self._apply_sign(self._lengthen(bases, entropy), words)
             looks = _second_look(hard, self.chance)
             kept.append(words[looks])
             indices.append(looks + start)
@@ -337,7 +337,7 @@ class _Wide:
             step = (k + sign - (cells << self.shift)).astype(np.float64)
             base = (cells << self.shift).astype(np.float64)
             slopes = self.slopes[0] * step * (2 * base + step) + self.slopes[1] * step
-        return self._signed(k, words), exp_coins(slopes, slope, coins, entropy)
+        return self._apply_sign(k, words), exp_coins(slopes, slope, coins, entropy)
 
     def _lengthen(self, k: Integers, entropy: Entropy) -> Integers:
         """Append the low bits of the cell's offset that a word has no room for."""
@@ -349,7 +349,7 @@ class _Wide:
             k, low = k.astype(object), entropy.integers(self.rest_bits, len(k))
         return (k << self.rest_bits) + low
 
-    def _signed(self, k: Integers, words: npt.NDArray[np.uint64]) -> Integers:
+    def _apply_sign(self, k: Integers, words: npt.NDArray[np.uint64]) -> Integers:
         """Return k, or -1 - k where the sign bit is set."""
         if not self.shape.signed:
             return k

@@ -89,7 +89,7 @@ def top_k_gumbel_rows(
 
     Guarantee: exactly the law of `top_k_gumbel` for each row, independent between rows.
     Proof:     where the float intervals of the first k and of all after them do not overlap they decide the
-               order; each other row is decided as a vector is (`_decided`), with the bits that were drawn.
+               order; each other row is decided as a vector is (`_decide`), with the bits that were drawn.
     Assumes:   as `top_k_gumbel`; scores of one row differ by less than 2**62.
 
     >>> from discreet.sampling import SeededEntropy
@@ -112,7 +112,7 @@ def top_k_gumbel_rows(
     high += offsets + slack
     order, clear = _by_intervals(low, high, k)
     for row in np.flatnonzero(~clear).tolist():
-        order[row] = _decided(
+        order[row] = _decide(
             low[row], high[row], words[row], exact_rate, gaps[row].__getitem__, k, _GUMBEL, entropy
         )
     return order
@@ -271,10 +271,10 @@ def _largest(
     slack = np.abs(offsets) * error
     low += offsets - slack
     high += offsets + slack
-    return np.array(_decided(low, high, words, exact_rate, exact_scores, k, noise, entropy), dtype=np.int64)
+    return np.array(_decide(low, high, words, exact_rate, exact_scores, k, noise, entropy), dtype=np.int64)
 
 
-def _decided(
+def _decide(
     low: Floats,
     high: Floats,
     words: Words,

@@ -89,7 +89,7 @@ def working_bits(x: Fraction) -> int:
     return round_up(66 + (x.denominator // x.numerator).bit_length())
 
 
-def _sized(rate: Fraction, entropy: Entropy, lifted: int) -> tuple[int, int]:
+def _draw_laplace_size(rate: Fraction, entropy: Entropy, lifted: int) -> tuple[int, int]:
     """Return (size + lifted, sign) of a discrete Laplace draw: a geometric size and a fair sign, (0, minus)
     refused."""
     while True:
@@ -104,7 +104,7 @@ def laplace(rate: Fraction, entropy: Entropy, lifted: int = 0) -> int:
     Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Algorithm 2: a geometric size and a fair sign,
            with (0, minus) refused so that 0 is not counted twice.
     """
-    size, minus = _sized(rate, entropy, lifted)
+    size, minus = _draw_laplace_size(rate, entropy, lifted)
     return (size, 2 * lifted - size)[minus]
 
 
@@ -117,8 +117,8 @@ def gaussian(variance: Fraction, entropy: Entropy, lifted: int = 0) -> int:
     scale = isqrt(int(variance)) + 1
     rate = Fraction(1, scale)
     while True:
-        size, minus = _sized(rate, entropy, lifted)
-        if _accepted(size, scale, variance, entropy, lifted):
+        size, minus = _draw_laplace_size(rate, entropy, lifted)
+        if _accept(size, scale, variance, entropy, lifted):
             return (size, 2 * lifted - size)[minus]
 
 
@@ -154,7 +154,7 @@ def _coin(v: int, w: int, scale: int, bits: int, lifted: int) -> _Coin:
     return _Coin(log, factor, 2 * a * b << bits, a * a << bits, (b * b << bits) + log.lift * factor)
 
 
-def _accepted(size: int, scale: int, variance: Fraction, entropy: Entropy, lifted: int) -> bool:
+def _accept(size: int, scale: int, variance: Fraction, entropy: Entropy, lifted: int) -> bool:
     """Return a coin of probability exp(-(|Y| - variance / scale)² / (2 variance)): U <= exp(-c) exactly when
     -ln(U) >= c."""
     bits = round_up(66)

@@ -46,12 +46,12 @@ def poisson_subsets(size: int, rate: Any, n: int, entropy: Entropy) -> list[Indi
     line = draws(int(size) * int(n), entropy)
     if not _SPARSE[0] <= exact <= _SPARSE[1]:
         return [poisson_subset(size, exact, entropy) for _ in range(n)]
-    kept = _kept(line, exact, entropy)
+    kept = _coins_up(line, exact, entropy)
     edges = np.searchsorted(kept, np.arange(n + 1) * size).tolist()
     return [kept[edges[i] : edges[i + 1]] - i * size for i in range(n)]
 
 
-def _kept(line: int, rate: Fraction, entropy: Entropy) -> Indices:
+def _coins_up(line: int, rate: Fraction, entropy: Entropy) -> Indices:
     """Return which coins of a line come up."""
     parts, last, slope = [np.empty(0, np.int64)], -1, _slope(rate)
     while last < line:

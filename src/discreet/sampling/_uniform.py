@@ -36,7 +36,7 @@ def uniform_below(bound: int, n: int, entropy: Entropy) -> Integers:
     if bound > 1 << 63:
         return np.fromiter((_big_below(bound, entropy) for _ in range(n)), dtype=object, count=n)
     out = np.empty(n, np.int64)
-    draw = _small if bound <= 1 << 32 else _masked
+    draw = _small if bound <= 1 << 32 else _draw_masked
     for start in range(0, n, _CHUNK):
         part = out[start : start + _CHUNK]
         open_: Any = slice(None)
@@ -147,7 +147,7 @@ def _small(bound: int, n: int, entropy: Entropy) -> tuple[npt.NDArray[Any], npt.
     return (product >> np.uint64(32)).view(np.int64), kept
 
 
-def _masked(bound: int, n: int, entropy: Entropy) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
+def _draw_masked(bound: int, n: int, entropy: Entropy) -> tuple[npt.NDArray[Any], npt.NDArray[np.bool_]]:
     values = (entropy.words(n) >> np.uint64(64 - (bound - 1).bit_length())).view(np.int64)
     return values, values < bound
 

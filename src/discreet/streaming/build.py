@@ -63,7 +63,7 @@ def counter(
     for name in names:
         built = factors.named(name, steps or 1) if isinstance(name, str) else name
         try:
-            choices += _priced(facts, built, epsilon, delta, rho)
+            choices += _priced_choices(facts, built, epsilon, delta, rho)
         except NotImplementedError as unsupported:
             refusal = unsupported
     if not choices:
@@ -81,7 +81,7 @@ def _candidates(strategy: Any, steps: int | None, gaussian: bool) -> list[Any]:
     return [best, "honaker", "item"]
 
 
-def _priced(
+def _priced_choices(
     facts: dict[str, Any], strategy: Any, epsilon: Real | None, delta: float, rho: Real | None
 ) -> list[ContinualCounter]:
     if rho is not None:

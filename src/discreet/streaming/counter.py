@@ -381,7 +381,7 @@ class ContinualCounter:
         exact = np.atleast_1d(np.asarray(self._exact(state, source, step, drawer, tick_statistic))).ravel()
         value, after = self._advance(state, exact, step, entropy)
         shown = value.reshape(()) if length_of(self.statistic, self.public) is None else value
-        return after, self._released(shown, step, entropy)
+        return after, self._make_release(shown, step, entropy)
 
     def _exact(
         self, state: State, source: Source, step: int, drawer: Any, statistic: Statistic | None = None
@@ -446,9 +446,9 @@ class ContinualCounter:
             raise InvalidInput("nothing was released yet: feed the first batch. Nothing was read.")
         scalar = length_of(self.statistic, self.public) is None
         value = np.array(state["value"])
-        return self._released(value.reshape(()) if scalar else value, state["step"], entropy)
+        return self._make_release(value.reshape(()) if scalar else value, state["step"], entropy)
 
-    def _released(self, value: Floats, step: int, entropy: Entropy) -> Release:
+    def _make_release(self, value: Floats, step: int, entropy: Entropy) -> Release:
         return release(
             value, event=self.event, entropy=entropy, error=lambda confidence: self.error(confidence, step)
         )

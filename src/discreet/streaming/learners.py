@@ -205,7 +205,7 @@ class OnlineLearner:
             step = state["sums"]["step"]
             if not step:
                 raise InvalidInput("nothing was released yet: feed the first round. Nothing was read.")
-            return state, self._released(np.array(state["decision"]), step, entropy)
+            return state, self._make_release(np.array(state["decision"]), step, entropy)
         if self.clock is None:
             raise InvalidInput(
                 "this learner has no clock: a round is the batch that it is fed with. Nothing was read or "
@@ -229,7 +229,7 @@ class OnlineLearner:
         total = np.array(state["total"]) + played
         decision = self.decide(np.asarray(noisy.value) / self.batch + self.ridge * total, total, sums["step"])
         after = {"sums": sums, "decision": decision.tolist(), "total": total.tolist()}
-        return after, self._released(decision, sums["step"], entropy)
+        return after, self._make_release(decision, sums["step"], entropy)
 
     def decide(self, noisy: Floats, total: Floats, step: int) -> Floats:
         """Return the decision after a step, from the noisy sum of gradients and the sum of decisions so
@@ -240,7 +240,7 @@ class OnlineLearner:
             return descend_mirror(self.space, noisy, self.parameter)
         return weigh_experts(noisy, self.parameter)
 
-    def _released(self, decision: Floats, step: int, entropy: Entropy) -> Release:
+    def _make_release(self, decision: Floats, step: int, entropy: Entropy) -> Release:
         return release(
             decision,
             event=self.event,
@@ -295,7 +295,11 @@ def learner(
         public, statistic, horizon=horizon, epsilon=epsilon, delta=delta, rho=rho, strategy=strategy,
         clock=clock, **options,
     )  # fmt: skip
-    chosen = float(parameter) if parameter is not None else _tuned(learner, loss, space, sums, length, ridge)
+    chosen = (
+        float(parameter)
+        if parameter is not None
+        else _tuned_parameter(learner, loss, space, sums, length, ridge)
+    )
     return OnlineLearner(
         public=public,
         sums=sums,
@@ -325,7 +329,9 @@ def _longest(loss: Loss, public: Public, norm: str) -> float:
     return longest or 1.0
 
 
-def _tuned(learner: str, loss: Loss, space: Space, sums: ContinualCounter, clip: Real, ridge: Real) -> float:
+def _tuned_parameter(
+    learner: str, loss: Loss, space: Space, sums: ContinualCounter, clip: Real, ridge: Real
+) -> float:
     """Return the parameter of the bound without noise: H, L sqrt(T) / D, or sqrt(T / (8 ln N))."""
     steps = sums.horizon or 1
     if learner == "experts":

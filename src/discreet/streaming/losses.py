@@ -156,7 +156,7 @@ def _finite(vectors: Floats) -> Floats:
     return np.where(np.isfinite(vectors).all(axis=1, keepdims=True), vectors, 0.0)
 
 
-def _added(gradients: list[Floats]) -> Floats:
+def _exact_sum(gradients: list[Floats]) -> Floats:
     """Return the sum, the same in every order: exact, rounded once. What is beyond floats is infinite."""
     if len(gradients) == 1:
         return gradients[0]
@@ -281,7 +281,7 @@ class ClippedGradients:
                 if somebody(unit):
                     own.setdefault(unit, []).append(gradient)
         if own:
-            total += self.clipped(np.stack([_added(part) for part in own.values()])).sum(axis=0)
+            total += self.clipped(np.stack([_exact_sum(part) for part in own.values()])).sum(axis=0)
         return total
 
     def _of_rows(self, x: Floats) -> Floats:

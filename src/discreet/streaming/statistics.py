@@ -214,11 +214,11 @@ class PerUnit:
         if unit is not None:
             values = table.column(self.statistic.column).to_pylist()
             keep = np.zeros(table.num_rows, dtype=bool)
-            keep[self._counted(table.column(unit).to_pylist(), values)] = True
+            keep[self._counted_rows(table.column(unit).to_pylist(), values)] = True
             table = table.filter(pa.array(keep))
         return self.statistic(Memory(table, self._by_row(source.public)))
 
-    def _counted(self, units: list[Any], values: list[Any]) -> list[int]:
+    def _counted_rows(self, units: list[Any], values: list[Any]) -> list[int]:
         """Return the positions of the rows that count."""
         own: dict[Any, list[int]] = {}
         for i, unit in enumerate(units):
@@ -227,10 +227,12 @@ class PerUnit:
         return [
             i
             for unit, positions in own.items()
-            for i in (positions if len(positions) <= self.rows else self._chosen(unit, positions, values))
+            for i in (
+                positions if len(positions) <= self.rows else self._choose_rows(unit, positions, values)
+            )
         ]
 
-    def _chosen(self, unit: Any, positions: list[int], values: list[Any]) -> list[int]:
+    def _choose_rows(self, unit: Any, positions: list[int], values: list[Any]) -> list[int]:
         # The two zeros are one unit, whichever of them comes first.
         name = unit + 0.0 if isinstance(unit, float) else unit
         equals: Counter[str] = Counter()

@@ -152,11 +152,13 @@ def _row(engine: DuckDB, sql: str) -> list[int]:
 def _conditions(column: str, fact: Fact) -> tuple[str, str, str]:
     missing = f"{column} IS NULL OR TRIM(CAST({column} AS VARCHAR)) = ''"
     if isinstance(fact, Bounds):
-        return _ranged(
+        return _range_conditions(
             column, missing, "DOUBLE", f"{float(fact.lower)!r}::DOUBLE", f"{float(fact.upper)!r}::DOUBLE"
         )
     if isinstance(fact, Dates):
-        return _ranged(column, missing, "DATE", f"DATE {literal(fact.lower)}", f"DATE {literal(fact.upper)}")
+        return _range_conditions(
+            column, missing, "DATE", f"DATE {literal(fact.lower)}", f"DATE {literal(fact.upper)}"
+        )
     if isinstance(fact, Boolean):
         return missing, f"NOT ({missing}) AND TRY_CAST({column} AS BOOLEAN) IS NULL", "false"
     if isinstance(fact, Categories):
@@ -169,6 +171,6 @@ def _conditions(column: str, fact: Fact) -> tuple[str, str, str]:
     return missing, "false", "false"
 
 
-def _ranged(column: str, missing: str, to: str, low: str, high: str) -> tuple[str, str, str]:
+def _range_conditions(column: str, missing: str, to: str, low: str, high: str) -> tuple[str, str, str]:
     value = f"TRY_CAST({column} AS {to})"
     return missing, f"NOT ({missing}) AND {value} IS NULL", f"{value} < {low} OR {value} > {high}"

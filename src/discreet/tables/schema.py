@@ -58,7 +58,7 @@ def load(text: str | Path) -> Public:
         ) from None
     _check_entries("the schema", data, _TOP)
     facts = {key: data[key] for key in ("table", "version", "neighbors", "size") if key in data}
-    tables = tuple(_related(name, body) for name, body in _section(data, "tables").items())
+    tables = tuple(_related_table(name, body) for name, body in _section(data, "tables").items())
     columns = _columns(_section(data, "columns"))
     return Public(schema=columns, unit=_unit(data), tables=tables, **facts)
 
@@ -157,7 +157,7 @@ def _unit(data: dict[str, Any]) -> Unit:
     return Unit(**unit)
 
 
-def _related(name: str, body: Any) -> Related:
+def _related_table(name: str, body: Any) -> Related:
     _check_entries(f"[tables.{name}]", body, {"data", "private", "unit", "key", "columns"})
     options = {key: body[key] for key in ("private", "unit", "key") if key in body}
     return Related(name=name, schema=_columns(_section(body, "columns")), **options)

@@ -197,10 +197,10 @@ class GoodnessOfFitTest(_FromCounts):
                 return statistic, 1.0
             tried = range(upper, upper + 1)
         noise = shared.simulated(random, scale, (self.runs, len(shares)))
-        largest = max(self._simulated(counts, shares, n, scale, noise, random) for n in tried)
+        largest = max(self._simulate(counts, shares, n, scale, noise, random) for n in tried)
         return statistic, min(1.0, largest * math.exp((stride // 2) / scale) if len(tried) > 1 else largest)
 
-    def _simulated(
+    def _simulate(
         self,
         counts: Floats,
         shares: Floats,
@@ -264,7 +264,7 @@ class IndependenceTest(_FromCounts):
     ) -> tuple[float, float]:
         shape, largest = self.statistic.shape(self.public), people[1]
         table = counts.reshape(shape)
-        shares = _expected(table) / max(1.0, float(table.sum()))
+        shares = _expected_counts(table) / max(1.0, float(table.sum()))
         statistic = float(_pearson(table, scale))
         if float(table.sum()) * shares.min() < _EXPECTED:
             return statistic, 1.0
@@ -274,7 +274,7 @@ class IndependenceTest(_FromCounts):
         return statistic, shared.monte_carlo(statistic, _pearson(drawn, scale))
 
 
-def _expected(tables: Floats) -> Floats:
+def _expected_counts(tables: Floats) -> Floats:
     """Return what independence makes of the margins; margins below one count as one."""
     rows, columns = (np.maximum(tables.sum(axis=axis, keepdims=True), 1.0) for axis in (-1, -2))
     total = np.maximum(tables.sum(axis=(-1, -2), keepdims=True), 1.0)
@@ -283,6 +283,6 @@ def _expected(tables: Floats) -> Floats:
 
 
 def _pearson(tables: Floats, scale: float) -> Floats:
-    expected = _expected(tables)
+    expected = _expected_counts(tables)
     statistic: Floats = ((tables - expected) ** 2 / (expected + 2 * scale**2)).sum(axis=(-1, -2))
     return statistic

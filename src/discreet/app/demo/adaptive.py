@@ -42,7 +42,7 @@ def run(stage: Stage) -> None:
         for reusable in (False, True)
     }
     _holdouts(stage, outcomes[False, False], outcomes[False, True])
-    _proved(stage, outcomes[False, True])
+    _say_what_is_proved(stage, outcomes[False, True])
     curves = _boards(stage)
     _pictures(stage, outcomes, curves)
 
@@ -60,7 +60,7 @@ def _holdouts(stage: Stage, plain: Outcome, ours: Outcome) -> None:
     stage.say("")
 
 
-def _proved(stage: Stage, ours: Outcome) -> None:
+def _say_what_is_proved(stage: Stage, ours: Outcome) -> None:
     used = holdout_of(N, N)
     per = acc.basic(acc.compose([used.event])).value / used.budget
     size = 1_000_000

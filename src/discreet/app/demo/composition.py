@@ -39,7 +39,7 @@ def run(stage: Stage) -> None:
         f"a tighter proof: no accountant can prove less than "
         f"{acc.bounds(TRAINING, delta=1e-5)[0]:.4f} for this training.\n"
     )
-    _unplanned(stage)
+    _show_unplanned(stage)
     _picture(stage)
 
 
@@ -60,7 +60,7 @@ def _bar(value: float | None, largest: float | None, width: int = 36) -> str:
     return ("█" * max(1, round(width * value / largest))).ljust(width)
 
 
-def _unplanned(stage: Stage) -> None:
+def _show_unplanned(stage: Stage) -> None:
     budget = acc.Filter(epsilon=3, delta=1e-6)
     small, pure_event = acc.Gaussian(noise_multiplier=20.0), acc.PureDP(epsilon=1)
     fits = {name: budget.preview([], event).fits for name, event in (("small", small), ("one", pure_event))}

@@ -32,12 +32,12 @@ NAMES: dict[tuple[Any, ...], str] = {
 def run(stage: Stage) -> None:
     """Ask four overlapping tables, show that they disagree, make them agree, and compare both with the
     truth."""
-    people = _crossed()
+    people = _crossed_table()
     noise = mechanisms.IntegerLaplace.for_epsilon(EPSILON)
     raw = [_ask(people, attributes, noise) for attributes in NAMES]
     truth = [_exact(people, attributes) for attributes in NAMES]
     fitted = inference.consistent_marginals(raw)
-    rounded = _rounded(raw)
+    rounded = _round_cells(raw)
 
     stage.say(
         f"Six cities, four states of health: an office publishes the cross table, both margins and "
@@ -72,7 +72,7 @@ def run(stage: Stage) -> None:
     _picture(stage, errors_seen, expected)
 
 
-def _crossed() -> Memory:
+def _crossed_table() -> Memory:
     """Return the first study year with one more column, site and health together: a public function of two
     declared columns."""
     batches = list(rand_hie(year=1).batches(["site", "health"]))
@@ -110,7 +110,7 @@ def _ask(people: Memory, attributes: tuple[str, ...], noise: mechanisms.IntegerL
     )
 
 
-def _rounded(raw: list[inference.Marginal]) -> list[Any]:
+def _round_cells(raw: list[inference.Marginal]) -> list[Any]:
     """Return the non-negative integer cells that fit all four tables best, and their sums."""
     matrix = np.vstack([inference.marginal_matrix(SIZES, m.attributes).toarray() for m in raw])
     answers = np.concatenate([m.values.ravel() for m in raw])

@@ -167,7 +167,7 @@ class _Run:
     def play(self, sizes: tuple[int, ...], holdout: Thresholdout | None, entropy: Entropy) -> tuple[Any, ...]:
         scorer = None if holdout is None else _Asked(holdout, entropy)
         seen = self.kept if scorer is None else scorer.means(self.n * self.kept, self.training)
-        chosen = self._chosen(seen, max(sizes))
+        chosen = self._choose_attributes(seen, max(sizes))
         signs = np.sign(self.training[chosen])
         training, kept = (
             self._accuracies(sizes, signs * means[chosen]) for means in (self.training, self.kept)
@@ -176,7 +176,7 @@ class _Run:
         released = kept if scorer is None else scorer.means(self.n * kept, training)
         return training, released, fresh, 0 if scorer is None else scorer.state["positives"]
 
-    def _chosen(self, seen: Floats, limit: int) -> Any:
+    def _choose_attributes(self, seen: Floats, limit: int) -> Any:
         """Return the attributes with one sign on both parts and enough of a correlation, the strongest on the
         training part first."""
         least = 1 / self.n**0.5

@@ -29,9 +29,7 @@ def run(stage: Stage) -> None:
         f"these by heart. Was somebody in its training data? An attacker who trains {MODELS} "
         f"networks like it compares ([bold]LiRA[/], Carlini et al. 2022):\n"
     )
-    shadows = auditing.train_shadows(
-        lambda members: _overfitted(x, y, members), PEOPLE, models=MODELS, seed=1
-    )
+    shadows = auditing.train_shadows(lambda members: _overfit(x, y, members), PEOPLE, models=MODELS, seed=1)
     private = auditing.train_shadows(
         lambda members: _private(x, y, members), PEOPLE, models=PRIVATE_MODELS, seed=2
     )
@@ -85,7 +83,7 @@ def _logs(model: Any, x: Any) -> Any:
     return logs
 
 
-def _overfitted(x: Any, y: Any, members: Any) -> Callable[[], Any]:
+def _overfit(x: Any, y: Any, members: Any) -> Callable[[], Any]:
     model = _network(x[members], y[members])
     return lambda: auditing.margins(_logs(model, x), y)
 

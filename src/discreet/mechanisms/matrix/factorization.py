@@ -260,13 +260,13 @@ def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Prod
             others = weights**2 * np.prod(np.delete(errors, i, axis=1), axis=1)
             # Rounded to six digits, so that the same workload has the same description everywhere.
             scale = tuple(float(f"{math.sqrt(o):.6g}") for o in others / others.max())
-            merged_workload = _merged([p.factors[i] for _, p in parts], scale)
+            merged_workload = _merge([p.factors[i] for _, p in parts], scale)
             factors[i] = _optimize(merged_workload, norm).strategy
             errors[:, i] = [error_of(p.factors[i], factors[i], norm) for _, p in parts]
     return Product(factors=tuple(factors))
 
 
-def _merged(parts: list[Workload], weights: tuple[float, ...]) -> Workload:
+def _merge(parts: list[Workload], weights: tuple[float, ...]) -> Workload:
     squares: dict[Workload, float] = {}
     for part, weight in zip(parts, weights, strict=True):
         squares[part] = squares.get(part, 0.0) + weight**2

@@ -87,7 +87,7 @@ class TableGrid(Grid):
             table = np.minimum(table, limit) if limit >= 1 << 32 else table.astype(object)
             if self.axes is not None:
                 for axis, a in enumerate(s):
-                    table = _turned(table, axis, self.turns[a], self.marginals.sizes[a])
+                    table = _apply_along(table, axis, self.turns[a], self.marginals.sizes[a])
             parts.append((weight * table).ravel())
         wide = any(part.dtype == object for part in parts)
         return np.concatenate([part.astype(object) for part in parts] if wide else parts)
@@ -101,7 +101,7 @@ class TableGrid(Grid):
             values, y = y[: math.prod(shape)].reshape(shape) / weight, y[math.prod(shape) :]
             if self.axes is not None:
                 for axis, a in enumerate(s):
-                    values = _returned(values, axis, self.turns[a], self.marginals.sizes[a])
+                    values = _invert_along(values, axis, self.turns[a], self.marginals.sizes[a])
             variance = 1 / (weight**2 * self._size(s) ** 2)
             out.append(
                 inference.Marginal(
@@ -195,13 +195,13 @@ def _residual(axis: Axis) -> Integers:
     return np.asarray(n * scaled - scaled.sum(axis=1, keepdims=True))
 
 
-def _turned(table: Integers, axis: int, turn: Integers | None, n: int) -> Integers:
+def _apply_along(table: Integers, axis: int, turn: Integers | None, n: int) -> Integers:
     if turn is None:
         return np.asarray(n * table - table.sum(axis=axis, keepdims=True))
     return np.moveaxis(np.tensordot(turn, table, axes=(1, axis)), 0, axis)
 
 
-def _returned(values: Floats, axis: int, turn: Integers | None, n: int) -> Floats:
+def _invert_along(values: Floats, axis: int, turn: Integers | None, n: int) -> Floats:
     if turn is None:
         return np.asarray((values - values.mean(axis=axis, keepdims=True)) / n)
     return np.moveaxis(np.tensordot(np.linalg.pinv(turn.astype(float)), values, axes=(1, axis)), 0, axis)
