@@ -28,6 +28,9 @@ _LEAST_INITIAL_SHARE = 1e-3
 _RESTART_PATIENCE = 10
 # Before the first failure the step grows: the first one is short for tables of many even cells.
 _STEP_GROWTH = 1.5
+# Log-potentials of measured tables, at most: far beyond what exp can tell apart, and far below `LOG_ZERO`, so
+# that precise tables of data that break a constraint cannot outweigh it.
+_MAX_POTENTIAL = 1e5
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -156,16 +159,19 @@ def mirror_descent(fit: Fit, *, initial: Estimate | None = None, iterations: int
     step = _initial_step(fit, initial)
     for _ in range(iterations):
         gradients = [(mu - t.values) / t.variance for mu, t in zip(expected, fit.tables, strict=True)]
-        stepped = [p - step * g for p, g in zip(current, gradients, strict=True)]
+        stepped = [
+            np.clip(p - step * g, -_MAX_POTENTIAL, _MAX_POTENTIAL)
+            for p, g in zip(current, gradients, strict=True)
+        ]
         next_momentum = (1 + math.sqrt(1 + 4 * momentum**2)) / 2
         weight = (momentum - 1) / next_momentum
         trial = [p + weight * (p - q) for p, q in zip(stepped, previous, strict=True)]
         trial_expected = fit.expected_tables(trial)
         trial_loss = _loss(fit, trial_expected)
         if trial_loss <= loss:
+            step *= _STEP_GROWTH if growing and trial_loss < loss else 1
             current, previous, momentum = trial, stepped, next_momentum
             expected, loss, since_restart = trial_expected, trial_loss, since_restart + 1
-            step *= _STEP_GROWTH if growing else 1
         else:
             step *= 0.5 if since_restart < _RESTART_PATIENCE else 1
             previous, momentum, since_restart, growing = current, 1.0, 0, False
