@@ -132,12 +132,12 @@ def scale() -> Picture:
         series.append(
             Series(
                 label,
-                tuple(number(row["rows"]) * 1e6 for row in points),
+                tuple(number(row["rows"]) for row in points),
                 tuple(number(row[name]) for row in points),
             )
         )
     return Picture(
-        title="COUNT and SUM by group, 4 groups per person, on Spark local[2]", x_label="rows",
+        title="COUNT and SUM by group, 4 groups per person, on Spark local[2]", x_label="million rows",
         y_label="CPU-seconds", log_x=True, log_y=True, series=tuple(series),
     )  # fmt: skip
 

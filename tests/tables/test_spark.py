@@ -190,12 +190,13 @@ def _cells(result):
 def plan_text(engine, sql):
     """A plan without the numbers that Spark gives to everything it makes."""
     names = itertools.count()
-    known: dict[str, int] = {}
+    # Expressions and steps of a plan are numbered apart: one number may occur among both.
+    numbers: dict[tuple[str, str], int] = {}
     # Else filters are cut off after 100 characters, at a place that goes with how long those numbers are.
     engine._session.conf.set("spark.sql.maxMetadataStringLength", "100000")
     return re.sub(
         r"(#|plan_id=|id=)(\d+)L?",
-        lambda found: f"{found[1]}{known.setdefault(found[2], next(names))}",
+        lambda match: f"{match[1]}{numbers.setdefault((match[1], match[2]), next(names))}",
         re.sub(r"_common_expr_\d+", "_common_expr", engine.explain(sql)),
     )
 
