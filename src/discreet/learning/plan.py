@@ -26,11 +26,12 @@ from .._errors import InvalidInput, Unsupported
 from . import layers
 from .attention import attention
 from .batching import UNCLEAR, Axis, Layout, NotBatchFirst, layout_of, leaves_of
+from .bounds import single
 from .convolution import convolution
 from .layers import Recorder
 from .recurrent import cell, recurrent
 from .shared import Shared, each_of, shared
-from .taps import Rows, Tap, Target, single
+from .taps import Rows, Tap, Target
 from .vmappable import form_of, vmappable
 
 KNOWN: dict[type, Callable[..., Any]] = {
