@@ -81,11 +81,12 @@ class Convolved(Tap):
         what each costs beyond the weight's own gradient, in multiplications per example."""
         entries = self.k * self.p
         if len(self.g) * entries > ENTRIES_AT_MOST:
-            return len(self.g) * entries < self.pixels**2
+            return bool(len(self.g) * entries < self.pixels**2)
         cost = ENTRY_COST if len(self.g) * entries <= FRESH_FROM else FRESH_COST
         kernel, channels = math.prod(self.layer.kernel_size), self.x.shape[1]
         pairs = self.positions**2 * (self.p + SHIFT_COST * kernel + PAIR_COST)
-        return self.pixels**2 * channels + pairs > PATCH_COST * self.positions * self.k + cost * entries
+        built = PATCH_COST * self.positions * self.k + cost * entries
+        return bool(self.pixels**2 * channels + pairs > built)
 
     def _build(self) -> None:
         if self.pieces is None:
