@@ -28,7 +28,7 @@ TOLERANCE = 1e-4  # of the size of the largest gradient: float32 alone and in a 
 # The same where the model computes in half precision inside: eight bits, and a few layers of it.
 HALF_TOLERANCE = 2.0**-4
 TRIES, NUDGE = 3, 2.0**-10
-# The largest batch that is compared: for more a start would take as long as several steps. Code that mixes
+# The largest batch that is compared, so that a start stays short (a choice, not measured). Code that mixes
 # only beyond it is taken on trust (docs/promise.md).
 LARGEST = 512
 PIECE = 1 << 20  # entries that are compared at a time: four megabytes, where a model may have gigabytes
