@@ -26,8 +26,8 @@ _BUFFER = 1 << 18  # numbers: a megabyte
 # large that the C library gives its memory back each time and every page is fresh (measured).
 ENTRY_COST, FRESH_COST = 16, 96
 # Of a number of a patch that is copied, and of a pair of positions that is added for a place of the kernel:
-# 0.85 ns by a profile of resnet18 on one thread, and 0.5 by estimate, where a multiplication takes 0.026. With
-# them its layers of 64 channels are built, those of 128 and more are not; measure anew where that is wrong.
+# 0.85 ns by a profile of resnet18 on one thread, and 0.5 by estimate, where a multiplication takes 0.026.
+# With them its layers of 64 channels are built, those of 128 and more are not; measure anew where that errs.
 PATCH_COST, SHIFT_COST = 32, 20
 FRESH_FROM = 1 << 23  # entries: 32 megabytes
 # A weight of so many entries whose examples have fewer patches than it has rows (512 x 512 x 3 x 3 over 2 x 2

@@ -34,8 +34,8 @@ from .precision import full_precision
 from .taps import Tap, entries
 
 ENTRIES = 16 << 20  # floats that the taps of one part of a batch may hold: 64 megabytes (measured)
-# Examples in a part, however much they hold. A BERT-base holds some 60 MB for each (measured in the probe): with
-# 8 its steps would be near 1.3 times plain torch's memory. What smaller parts cost in time was not measured.
+# Examples in a part, however much they hold. A BERT-base holds some 60 MB for each (measured in the probe):
+# with 8 its steps would be near 1.3 times plain torch's memory. The cost of smaller parts was not measured.
 FEWEST = 4
 
 TapsAndLosses = tuple[
