@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from discreet import NotPrivate
-from discreet.learning import ClippingEngine, Flat, PerLayer, taps
+from discreet.learning import ClippingEngine, Flat, PerLayer, merging, taps
 from discreet.learning.clipping import factors
 from discreet.learning.pooling import built, owned, pooled
 from discreet.learning.safety import probe
@@ -318,9 +318,9 @@ def test_layers_are_clipped_one_by_one_where_that_is_the_rule() -> None:
 def by_key(parts: list[Any]) -> list[Any]:
     """The old way: one tap for each pair of parameter and rows, overlapping or not."""
     groups: dict[Any, list[Any]] = {}
-    for tap in (piece for part in parts for piece in taps._parted(part)):
+    for tap in (piece for part in parts for piece in taps.without_bias(part)):
         groups.setdefault((id(tap.target.parameter), tap.target.rows), []).append(tap)
-    return [group[0] if len(group) == 1 else taps._one(group) for group in groups.values()]
+    return [group[0] if len(group) == 1 else merging._merge_group(group) for group in groups.values()]
 
 
 def test_the_probe_refuses_what_is_measured_too_short(monkeypatch: pytest.MonkeyPatch) -> None:

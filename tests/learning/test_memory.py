@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from discreet import NotPrivate, Public
-from discreet.learning import ClippingEngine, Trainer, safety
+from discreet.learning import ClippingEngine, Trainer, safety, single_examples
 from discreet.learning.safety import made_up, probe
 
 ROOT = Path(__file__).parents[2]
@@ -110,7 +110,7 @@ def test_gradients_that_belong_to_another_example_differ_in_a_weighted_sum() -> 
         rows = safety.rows_of(engine, x, y)
         plain = engine.clipped_sum(x, y, clip=1e9)
         assert torch.allclose(rows.sum(0), plain, atol=1e-5)
-        assert safety._differs(engine, x, y)
+        assert single_examples.differs(engine, x, y)
 
 
 @pytest.mark.parametrize("count", [5, 10, 11, 12, 23])

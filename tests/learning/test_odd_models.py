@@ -14,7 +14,8 @@ from torch.nn.utils import parametrizations
 from discreet import DiscreetError, NotPrivate, Public
 from discreet.learning import ClippingEngine, Trainer
 from discreet.learning.convolution import Convolved, padded, patch_gram
-from discreet.learning.safety import LARGEST, made_up, probe
+from discreet.learning.safety import made_up, probe
+from discreet.learning.single_examples import LARGEST
 from discreet.learning.taps import Product, Target
 
 from .zoo import loss, naive

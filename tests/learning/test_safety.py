@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from discreet import InvalidInput, NotPrivate, Unsupported
-from discreet.learning import ClippingEngine, safety, without_batch_norm
+from discreet.learning import ClippingEngine, single_examples, without_batch_norm
 from discreet.learning.safety import made_up, probe
 
 from .zoo import ZOO, loss, made
@@ -86,7 +86,7 @@ def test_alone_they_are_trained_right() -> None:
     engine, x, y = ClippingEngine(Functional(), loss, isolate=True), torch.rand(5, 4), torch.rand(5, 4)
     probe(engine, x, y)
     with engine.attached():
-        assert not safety._differs(engine, x, y)
+        assert not single_examples.differs(engine, x, y)
 
 
 def test_what_mixes_cannot_when_isolated() -> None:
@@ -97,7 +97,7 @@ def test_what_mixes_cannot_when_isolated() -> None:
     x, y = torch.rand(5, 4), torch.tensor([0, 1, 2, 0, 1])
     probe(engine, x, y)
     with engine.attached():
-        assert not safety._differs(engine, x, y)
+        assert not single_examples.differs(engine, x, y)
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_a_kink_hit_by_rounding_is_not_taken_for_mixing() -> None:
     engine = ClippingEngine(model, nn.CrossEntropyLoss())
     x, y = made_up(torch.zeros(1, 3)), made_up(torch.zeros(1, dtype=torch.long))
     with engine.attached():
-        assert safety._differs(engine, x, y), "the kink is there"
+        assert single_examples.differs(engine, x, y), "the kink is there"
     probe(engine, x, y)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 

@@ -256,7 +256,7 @@ def test_the_plain_way_is_the_general_way() -> None:
     plain = trainer(model, steps=3, batch=20)(examples(), entropy=SeededEntropy(5)).value
     run = trainer(model, steps=3, batch=20).start(examples(), entropy=SeededEntropy(5))
     assert isinstance(run._summands, Summands)
-    run._summands._whole = False
+    run._summands._one_row_each = False
     while not run.done:
         run.step()
     torch.testing.assert_close(run.model.weight, plain.weight, rtol=1e-4, atol=1e-5)

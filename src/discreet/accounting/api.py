@@ -73,7 +73,7 @@ def _named(accountant: str) -> Accountant:
     return ACCOUNTANTS[accountant]
 
 
-def _checked(event: Event) -> None:
+def _check_event(event: Event) -> None:
     if not isinstance(event, Event):
         raise _require.fail("event", type(event).__name__, "an accounting event")
 
@@ -92,7 +92,7 @@ def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
     >>> round(epsilon(Gaussian(noise_multiplier=1.0), delta=1e-5, accountant="gdp"), 6)
     4.377178
     """
-    _checked(event)
+    _check_event(event)
     _require.probability(delta=delta)
     if accountant != TIGHTEST:
         return _epsilon_by(_named(accountant), event, float(delta))
@@ -167,7 +167,7 @@ def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
     "tightest" is the least over the accountants with a formula for delta (not those of (epsilon, delta)
     pairs, which know less).
     """
-    _checked(event)
+    _check_event(event)
     _require.non_negative(epsilon=epsilon)
     if accountant != TIGHTEST:
         return _delta_by(_named(accountant), event, float(epsilon))
@@ -215,7 +215,7 @@ def bounds(event: Event, *, delta: float) -> tuple[float, float]:
     mechanism that the event describes really has that epsilon. Where none is known to cost anything (sparse
     vector), `lower` is that of the other events.
     """
-    _checked(event)
+    _check_event(event)
     _require.open_probability(delta=delta)
     from . import pld
 
@@ -242,7 +242,7 @@ def tradeoff(event: Event, *, alpha: float, accountant: str = TIGHTEST) -> float
     Zhou 2010; Dong, Roth & Su 2022, arXiv:1905.02383, equation 5); the best epsilon is searched. Exact by
     formula for Gaussians.
     """
-    _checked(event)
+    _check_event(event)
     _require.probability(alpha=alpha)
     alpha = float(alpha)
     form = normal(event)

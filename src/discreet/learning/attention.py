@@ -35,46 +35,46 @@ def attention(
         query, key, value = (
             (query.transpose(0, 1),) * 3 if same else (t.transpose(0, 1) for t in (query, key, value))
         )
-    whole = _together(layer, recorder, query) if same and layer._qkv_same_embed_dim else None
+    joint = _project_jointly(layer, recorder, query) if same and layer._qkv_same_embed_dim else None
     drop = layer.dropout if layer.training else 0.0
-    parts = _apart(layer, recorder, query, key, value) if whole is None else whole.chunk(3, -1)
+    parts = _project_separately(layer, recorder, query, key, value) if joint is None else joint.chunk(3, -1)
     q, k, v = (_heads(layer, part) for part in parts)
     mask = _mask(layer, q, k, attn_mask, key_padding_mask, is_causal and attn_mask is None)
     if need_weights:
         scores = torch.matmul(q / math.sqrt(q.shape[-1]), k.transpose(-2, -1))
-        shown = torch.softmax(scores if mask is None else scores + mask, -1)
-        shown = F.dropout(shown, drop) if drop else shown
-        mixed = torch.matmul(shown, v)
+        probabilities = torch.softmax(scores if mask is None else scores + mask, -1)
+        probabilities = F.dropout(probabilities, drop) if drop else probabilities
+        attended = torch.matmul(probabilities, v)
     else:
-        mixed = F.scaled_dot_product_attention(q, k, v, mask, drop)
-    out = _projected(layer, recorder, mixed.transpose(1, 2).flatten(2))
+        attended = F.scaled_dot_product_attention(q, k, v, mask, drop)
+    out = _projected(layer, recorder, attended.transpose(1, 2).flatten(2))
     if not need_weights:
         return out, None
-    return out, shown.mean(1) if average_attn_weights else shown
+    return out, probabilities.mean(1) if average_attn_weights else probabilities
 
 
-def _projected(layer: nn.MultiheadAttention, recorder: Recorder, mixed: Tensor) -> Tensor:
-    out = owned(F.linear(mixed, layer.out_proj.weight, layer.out_proj.bias))
+def _projected(layer: nn.MultiheadAttention, recorder: Recorder, attended: Tensor) -> Tensor:
+    out = owned(F.linear(attended, layer.out_proj.weight, layer.out_proj.bias))
     weight, bias = targets(layer.out_proj, "weight", "bias")
-    _note(recorder, out, weight, bias, mixed.detach())
+    _record_affine(recorder, out, weight, bias, attended.detach())
     return out if layer.batch_first else out.transpose(0, 1)
 
 
-def _together(layer: nn.MultiheadAttention, recorder: Recorder, x: Tensor) -> Tensor:
-    """Queries, keys and values of the same, [B, T, 3 width]."""
-    whole = owned(F.linear(x, layer.in_proj_weight, layer.in_proj_bias))
+def _project_jointly(layer: nn.MultiheadAttention, recorder: Recorder, x: Tensor) -> Tensor:
+    """Return queries, keys and values of one tensor, side by side: [B, T, 3 width]."""
+    joint = owned(F.linear(x, layer.in_proj_weight, layer.in_proj_bias))
     weight_target, bias_target = targets(layer, "in_proj_weight", "in_proj_bias")
-    _note(recorder, whole, weight_target, bias_target, x.detach())
-    return whole
+    _record_affine(recorder, joint, weight_target, bias_target, x.detach())
+    return joint
 
 
-def _apart(
+def _project_separately(
     layer: nn.MultiheadAttention, recorder: Recorder, query: Tensor, key: Tensor, value: Tensor
 ) -> list[Tensor]:
-    """Queries, keys and values, [B, T, width] each."""
+    """Return queries, keys and values, [B, T, width] each."""
     bias, width, parts = layer.in_proj_bias, layer.embed_dim, []
-    for place, (name, x) in enumerate((("q", query), ("k", key), ("v", value))):
-        rows = (place * width, (place + 1) * width)
+    for index, (name, x) in enumerate((("q", query), ("k", key), ("v", value))):
+        rows = (index * width, (index + 1) * width)
         part = slice(*rows)
         weight = (
             layer.in_proj_weight[part] if layer._qkv_same_embed_dim else getattr(layer, f"{name}_proj_weight")
@@ -84,12 +84,12 @@ def _apart(
         weight_target = Target(own.parameter, rows) if own is not None and layer._qkv_same_embed_dim else own
         (bias_target,) = targets(layer, "in_proj_bias")
         bias_target = None if bias_target is None else Target(bias_target.parameter, rows)
-        _note(recorder, out, weight_target, bias_target, x.detach())
+        _record_affine(recorder, out, weight_target, bias_target, x.detach())
         parts.append(out)
     return parts
 
 
-def _note(
+def _record_affine(
     recorder: Recorder, out: Tensor, weight_target: Target | None, bias_target: Target | None, x: Tensor
 ) -> None:
     def taps(g: Tensor) -> list[Tap]:
@@ -106,7 +106,7 @@ def _mask(
     layer: nn.MultiheadAttention,
     q: Tensor,
     k: Tensor,
-    given: Tensor | None,
+    own_mask: Tensor | None,
     padding: Tensor | None,
     causal: bool,
 ) -> Tensor | None:
@@ -114,8 +114,8 @@ def _mask(
     total: Tensor | None = None
     if causal:
         total = _additive(torch.ones(q.shape[2], k.shape[2], dtype=torch.bool).triu(1), q.dtype)
-    if given is not None:
-        total = _additive(given, q.dtype)
+    if own_mask is not None:
+        total = _additive(own_mask, q.dtype)
         total = total.view(len(q), -1, *total.shape[1:]) if total.dim() == 3 else total
     if padding is not None:
         hidden = _additive(padding, q.dtype)[:, None, None, :]

@@ -19,7 +19,8 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 from .batching import UNCLEAR, NotBatchFirst, leaves_of
 from .layers import Recorder
 from .shared import Shared, each_of, shared
-from .taps import Rows, Tap, Target, single
+from .bounds import single
+from .taps import Rows, Tap, Target
 from .vmappable import vmappable
 
 # Stands for a tensor in what a module returns.

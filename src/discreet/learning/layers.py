@@ -17,7 +17,8 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
 
 from .batching import CONSTANT, Axis, Call, Layout, NotBatchFirst, Survey
-from .taps import Lookup, Rows, Tap, Target, over_places, product, single
+from .bounds import single
+from .taps import Lookup, Rows, Tap, Target, product, summed_over_positions
 
 Taps = Callable[..., list[Tap]]
 
@@ -74,13 +75,13 @@ class Recorder:
             return []
         start = torch.ones_like(result) if gradient is None else gradient
         gradients = iter(torch.autograd.grad(result, edges, start, allow_unused=True))
-        found: list[Tap] = []
+        collected: list[Tap] = []
         for shapes, taps in notes:
             own = [next(gradients) for _ in shapes]
             if any(g is not None for g in own):
                 pairs = zip(own, shapes, strict=True)
-                found += taps(*(torch.zeros(s, dtype=d) if g is None else g for g, (s, d) in pairs))
-        return found
+                collected += taps(*(torch.zeros(s, dtype=d) if g is None else g for g, (s, d) in pairs))
+        return collected
 
     def first(self, layer: nn.Module, x: Tensor, dim: int = 0) -> None:
         """Check that a call's argument has the batch in this dimension: else one row of the sum would not be
@@ -144,7 +145,7 @@ def affine(weight: Target | None, bias: Target | None, x: Tensor, g: Tensor) -> 
     """Return the taps of y = W x + b."""
     g = single(g)
     if weight is None:
-        return [] if bias is None else [over_places(bias, g)]
+        return [] if bias is None else [summed_over_positions(bias, g)]
     return [product(weight, single(x), g, bias)]
 
 
@@ -159,7 +160,7 @@ def transposed_linear(layer: Any, recorder: Recorder, x: Tensor) -> Tensor:
     def taps(g: Tensor) -> list[Tap]:
         g = single(g)
         products = [] if weight is None else [product(weight, g, single(held))]
-        return products if bias is None else [*products, over_places(bias, g)]
+        return products if bias is None else [*products, summed_over_positions(bias, g)]
 
     recorder.note((out,), taps)
     return out
@@ -211,8 +212,8 @@ def embedding_bag(
     if layer.mode == "mean":
         weights = weights / weights.sum(1, keepdim=True).clamp(min=1)
     elif per_sample_weights is not None:
-        given = per_sample_weights.detach()
-        weights = weights * (given if offsets is None else _bags(given, offsets)[0])
+        scales = per_sample_weights.detach()
+        weights = weights * (scales if offsets is None else _bags(scales, offsets)[0])
     recorder.note((out,), lambda g: [Lookup(target, ids, single(g).unsqueeze(1) * weights.unsqueeze(2))])
     return out
 
@@ -225,8 +226,8 @@ def _bags(flat: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
     ends = torch.cat([offsets[1:], offsets.new_tensor([len(flat)])])
     positions = torch.arange(int((ends - offsets).max()) if len(offsets) else 0)
     kept = positions < (ends - offsets).unsqueeze(1)
-    places = torch.where(kept, offsets.unsqueeze(1) + positions, 0)
-    rows = flat[places] if len(flat) else flat.new_zeros(places.shape)
+    indices = torch.where(kept, offsets.unsqueeze(1) + positions, 0)
+    rows = flat[indices] if len(flat) else flat.new_zeros(indices.shape)
     return torch.where(kept, rows, torch.zeros_like(rows)), kept
 
 

@@ -28,7 +28,7 @@ from .data import Tabular
 from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression, network
 
 # Features that are possible at all: what is checked before weights are compared must not fill the memory.
-_MOST = 1_000_000
+_MAX_FEATURES = 1_000_000
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in (DPClassifier, DPRegressor, SGDLogisticRegression)}
 # What files of before call it: `LogisticRegression` is the one of `tabular` now.
 _KINDS["LogisticRegression"] = SGDLogisticRegression
@@ -100,16 +100,16 @@ def load(path: str | Path, *, module: Any = None) -> Any:
         raise InvalidInput(f"the model {path} cannot be read: {error.strerror}.") from None
     try:
         facts = json.loads(texts["discreet"])
-        model, features, outputs = _known(facts)
+        model, features, outputs = _declared_estimator(facts)
         own, event = bool(facts.get("own_module", False)), _registry.from_json(facts["event"])
         hidden = tuple(int(size) for size in facts["hidden"])
         sizes = (features, *hidden, outputs)
         # before a network is made: a changed file could ask for one that fills the memory
         weights = sum((inside + 1) * outside for inside, outside in itertools.pairwise(sizes))
         if not own and (min(sizes) < 1 or weights != sum(tensor.numel() for tensor in tensors.values())):
-            raise _foreign(path)
+            raise _not_a_model_file(path)
     except (KeyError, TypeError, ValueError, RuntimeError, DiscreetError):
-        raise _foreign(path) from None
+        raise _not_a_model_file(path) from None
     if own != (module is not None):
         raise InvalidInput(
             (
@@ -128,12 +128,12 @@ def load(path: str | Path, *, module: Any = None) -> Any:
             raise InvalidInput(
                 f"the weights in {path} are not those of the module that was given. Nothing was loaded."
             ) from None
-        raise _foreign(path) from None
+        raise _not_a_model_file(path) from None
     model.module_, model.event_ = network_.eval(), event
     return model
 
 
-def _foreign(path: str | Path) -> InvalidInput:
+def _not_a_model_file(path: str | Path) -> InvalidInput:
     return InvalidInput(f"{path} is not a model file of discreet, or was changed. Nothing was loaded.")
 
 
@@ -151,7 +151,7 @@ def _module(module: Any, features: int, outputs: int) -> nn.Module:
     return built
 
 
-def _known(facts: dict[str, Any]) -> tuple[Any, int, int]:
+def _declared_estimator(facts: dict[str, Any]) -> tuple[Any, int, int]:
     """Return the estimator with what its file says was declared, and the numbers of features and outputs of
     its network."""
     cls = _KINDS[facts["kind"]]
@@ -168,7 +168,7 @@ def _known(facts: dict[str, Any]) -> tuple[Any, int, int]:
         )
     features = int(facts["columns"])
     model.n_features_in_, model.lower, model.upper = features, facts["lower"], facts["upper"]
-    if not 1 <= features <= _MOST or any(
+    if not 1 <= features <= _MAX_FEATURES or any(
         np.shape(end) not in ((), (features,)) for end in (model.lower, model.upper)
     ):
         raise InvalidInput("bounds are one for all features, or one for each")

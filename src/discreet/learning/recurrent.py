@@ -16,8 +16,9 @@ from torch.nn.utils.rnn import PackedSequence, pad_packed_sequence
 
 from . import fast
 from .batching import NotBatchFirst
+from .bounds import single
 from .layers import Recorder, affine, owned, targets
-from .taps import Tap, Target, over_places, product, single
+from .taps import Tap, Target, product, summed_over_positions
 
 
 def recurrent(layer: Any, recorder: Recorder, input: Any, hx: Any = None) -> tuple[Any, Any]:
@@ -58,7 +59,7 @@ def _layers(layer: Any, recorder: Recorder, x: Tensor, hx: Any, lengths: Tensor 
         ways = []
         for way in range(2 if layer.bidirectional else 1):
             state = tuple(s[len(lasts)] for s in states)
-            steps, last = _way(layer, recorder, x, state, depth, way, lengths)
+            steps, last = _direction(layer, recorder, x, state, depth, way, lengths)
             ways.append(steps)
             lasts.append(last)
         x = torch.cat(ways, -1) if len(ways) > 1 else ways[0]
@@ -68,7 +69,7 @@ def _layers(layer: Any, recorder: Recorder, x: Tensor, hx: Any, lengths: Tensor 
     return x, (ends if lstm else ends[0])
 
 
-def _turned(x: Tensor, lengths: Tensor | None) -> Tensor:
+def _reversed(x: Tensor, lengths: Tensor | None) -> Tensor:
     """Return each sequence [T, B, k] from its own end to its beginning; what lies beyond stays."""
     if lengths is None:
         return x.flip(0)
@@ -77,7 +78,7 @@ def _turned(x: Tensor, lengths: Tensor | None) -> Tensor:
     return x[positions, torch.arange(x.shape[1])]
 
 
-def _at_ends(steps: Tensor, lengths: Tensor) -> Tensor:
+def _last_steps(steps: Tensor, lengths: Tensor) -> Tensor:
     """Return [B, h]: of each sequence its last step."""
     return steps[lengths - 1, torch.arange(steps.shape[1])]
 
@@ -92,7 +93,7 @@ def _initial(layer: Any, x: Tensor, hx: Any, lstm: bool) -> tuple[Tensor, ...]:
     return (x.new_zeros(count, x.shape[1], layer.proj_size) if layer.proj_size else zero), zero
 
 
-def _way(
+def _direction(
     layer: Any,
     recorder: Recorder,
     x: Tensor,
@@ -107,7 +108,7 @@ def _way(
     held: list[Any] = [getattr(layer, name, None) for name in names]
     w_ih, w_hh, b_ih, b_hh, w_hr = held
     learned = targets(layer, *names)
-    x = _turned(x, lengths) if way else x
+    x = _reversed(x, lengths) if way else x
     gru = isinstance(layer, nn.GRU)
     bias = b_ih if gru or b_ih is None else b_ih + b_hh
     gates = owned(F.linear(x, w_ih, bias))
@@ -120,7 +121,7 @@ def _way(
     else:
         steps, last = _rnn(gates, state[0], w_hh, torch.tanh if layer.nonlinearity == "tanh" else torch.relu)
     if lengths is not None:
-        last = (_at_ends(steps, lengths), *last[1:])
+        last = (_last_steps(steps, lengths), *last[1:])
     before = torch.cat([state[0].unsqueeze(0), steps[:-1]]).detach()
     inputs = x.detach()
 
@@ -132,7 +133,7 @@ def _way(
         return products
 
     recorder.note((gates,), taps)
-    return (_turned(steps, lengths) if way else steps), last
+    return (_reversed(steps, lengths) if way else steps), last
 
 
 def _products(target: Target | None, x: Tensor, g: Tensor) -> list[Tap]:
@@ -140,7 +141,7 @@ def _products(target: Target | None, x: Tensor, g: Tensor) -> list[Tap]:
 
 
 def _biases(target: Target | None, g: Tensor) -> list[Tap]:
-    return [] if target is None else [over_places(target, g)]
+    return [] if target is None else [summed_over_positions(target, g)]
 
 
 def _rnn(gates: Tensor, h: Tensor, w_hh: Tensor, activation: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
@@ -181,7 +182,7 @@ def _lstm(
             return _products(learned[4], held, single(torch.stack(g, 1)))
 
         recorder.note(tuple(steps), taps)
-    return sequence, (h, c if lengths is None else _at_ends(torch.stack(cells), lengths))
+    return sequence, (h, c if lengths is None else _last_steps(torch.stack(cells), lengths))
 
 
 def _gru(

@@ -54,7 +54,7 @@ class Summands:
         self._exact = None if grid is None else GridSum(grid, trainer.noise_multiplier, entropy)
         self._rows: Tensor | None = None  # where they are built, kept from one microbatch to the next
         self._copies = 1 if trainer.augment is None else trainer.augment.times
-        self._whole = trainer.augment is None and examples.people is None
+        self._one_row_each = trainer.augment is None and examples.people is None
         self._updates = None if trainer.local is None else Updates(trainer, engine, entropy)
         self._noise = self._independent()
 
@@ -91,7 +91,7 @@ class Summands:
             return
         for rows, counts in self._chunks(members):
             inputs, targets = self._examples.take(rows)
-            if self._whole and self._adaptive is None and self._exact is None:
+            if self._one_row_each and self._adaptive is None and self._exact is None:
                 self._engine.add_clipped(inputs, targets, self.rule, sums)
                 continue
             if self._trainer.augment is not None:
@@ -100,7 +100,7 @@ class Summands:
                     self._trainer.augment.targets(targets),
                 )
             gradients = self._engine.gradients(inputs, targets)
-            if not self._whole:
+            if not self._one_row_each:
                 gradients = pooled(self._engine, gradients, self._owners(len(rows), counts))
             self._clipped(gradients, sums)
 
@@ -147,19 +147,19 @@ class Summands:
     def _chunks(self, members: Indices) -> Iterator[tuple[Indices, Indices | None]]:
         """Rows to take together, and how many of them each unit has, in order (None: one each)."""
         usual = max(1, len(members) * self._copies) if self._exact is None else ROWS_AT_ONCE
-        most = max(1, (self._trainer.performance.microbatch or usual) // self._copies)
+        limit = max(1, (self._trainer.performance.microbatch or usual) // self._copies)
         if self._examples.people is None:
-            for begin in range(0, len(members), most):
-                yield members[begin : begin + most], None
+            for begin in range(0, len(members), limit):
+                yield members[begin : begin + limit], None
             return
         cap, people = self._trainer.public.unit.rows, self._examples.people
         rows = [people.rows(int(person), cap, self._entropy) for person in members]
-        yield from _alike(
-            rows, None if self._trainer.performance.microbatch is None and self._exact is None else most
+        yield from _grouped_by_size(
+            rows, None if self._trainer.performance.microbatch is None and self._exact is None else limit
         )
 
 
-def _alike(rows: list[Indices], most: int | None) -> Iterator[tuple[Indices, Indices]]:
+def _grouped_by_size(rows: list[Indices], limit: int | None) -> Iterator[tuple[Indices, Indices]]:
     """People with about as many rows as each other together, so that little is padded; at most `most` rows
     unless one person has more."""
     rows = sorted(rows, key=len)
@@ -168,7 +168,7 @@ def _alike(rows: list[Indices], most: int | None) -> Iterator[tuple[Indices, Ind
         full = (
             end == len(rows)
             or len(rows[end]) >= 2 * len(rows[begin])
-            or (most and held + len(rows[end]) > most)
+            or (limit and held + len(rows[end]) > limit)
         )
         if full and end > begin:
             part = rows[begin:end]

@@ -6,161 +6,29 @@ keeps the two, says how long each example's gradient is, without building it whe
 norm"), and later adds the weighted sum of all of them to a buffer in one contraction: the book-keeping of Bu,
 Wang, Zha & Karypis 2023 (arXiv:2210.00038).
 
-Lengths never err on the short side. Every `square` is an upper bound, in float64, on the squared norm of the
-vector that `add` scales. A float32 sum of n products is off by at most n u / (1 - n u) times the sum of their
-sizes, in whatever order it is taken (Higham 2002, section 3.1), plus what underflow takes; the bounds add
-that. Where terms of both signs cancel, the sum of their sizes is bounded by the triangle inequality from the
-lengths of the parts.
+Every `square` is an upper bound, in float64, on the squared norm of the vector that `add` scales (`bounds`).
 """
 
 from __future__ import annotations
 
-import itertools
-import math
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-UNIT = 2.0**-24  # relative rounding error of float32
-TINY = 2.0**-126  # what underflow can take from one product, also where subnormal numbers are flushed to zero
+from .bounds import BLOCK, TINY, UNIT, _lengthened, ghost_bound, gram, growth, outer_bound, squares
+
 # A built gradient is written once and read twice: as dear as this many multiplications an entry (measured).
 ENTRY_COST = 16
 # and each pair of positions, beside its two inner products: they are multiplied and added up in float64
 PAIR_COST = 100
 ENTRIES_AT_MOST = 1 << 26  # no more than a quarter of a gigabyte of built gradients for one weight
-# long vectors are added up in float32 by so many, and the blocks in float64: the bound stays tight
-BLOCK = 256
 HOT = 1 << 18  # entries that are still in a core's own cache when they have been built (measured)
-FEW = 1 << 19  # entries whose squares one thread adds up in a tenth of a millisecond
 PAIRS_UP_TO = 128  # tokens of a text are compared in pairs up to this length, and sorted beyond
 
-Numbers = TypeVar("Numbers", Tensor, npt.NDArray[np.float64])
 Key = tuple[int, tuple[int, int]]
-
-
-def growth(n: int) -> float:
-    """Return a bound on the relative error of a float32 sum of n products, with room for the few operations
-    around it."""
-    nu = (n + 8) * UNIT
-    return nu / (1 - nu) if nu < 0.5 else float("inf")
-
-
-def lengths(rows: Tensor) -> Tensor:
-    """Return an upper bound on the norm over the last dimension, in the rows' own type.
-
-    sqrt(s (1 + e)) <= sqrt(s) (1 + e); what underflow takes is at most n TINY of the sum, hence its root of
-    the norm.
-    """
-    return _lengthened(torch.linalg.vector_norm(rows, dim=-1), rows.shape[-1])
-
-
-def _lengthened(padded: Tensor, n: int) -> Tensor:
-    """By what rounding may have hidden in the norms of n numbers; in place."""
-    return padded.mul_(1 + growth(n)).add_(math.sqrt(n * TINY))
-
-
-def squares(rows: Tensor) -> Tensor:
-    """Return the same bound squared, in float64: squares of small lengths underflow in float32."""
-    n = rows.shape[-1]
-    if n < 4 * BLOCK:
-        return _few(rows) if rows.dim() == 2 and rows.numel() <= FEW else lengths(rows).double().square_()
-    whole = n - n % BLOCK
-    sums: Tensor = squares(rows[..., :whole].reshape(*rows.shape[:-1], -1, BLOCK)).sum(-1)
-    return sums.add_(squares(rows[..., whole:])) if whole < n else sums
-
-
-@np.errstate(all="ignore")  # a warning would tell of the data
-def _few(rows: Tensor) -> Tensor:
-    """Return the same for a matrix that is soon read: by inner products in numpy, whose calls cost a third of
-    torch's."""
-    array = rows.detach().numpy()
-    return torch.from_numpy(widening(rows.shape[1])(np.vecdot(array, array)))
-
-
-class Widening(NamedTuple):
-    """Turns sums of squares that were taken in float32 into upper bounds in float64; of one length, or an
-    array of lengths."""
-
-    factor: Any
-    more: Any
-
-    def __call__(self, sums: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return at least the true sums of squares: s factor + more.
-
-        With e = growth(n) the truth is at most s / (1 - e).
-        """
-        bounds = sums * np.float64(self.factor)
-        bounds += self.more
-        return bounds
-
-
-@lru_cache(maxsize=4096)
-def widening(n: int) -> Widening:
-    """Return the bound for sums of n squares."""
-    return Widening((1 + growth(n)) ** 2, 2 * n * TINY)
-
-
-def outer_bound(x: Numbers, g: Numbers, bias: Any) -> Numbers:
-    """Return at least |g xᵀ|², and |g|² more where there is a bias, from upper bounds in float64 on |x|² and
-    |g|²; `x` is overwritten.
-
-    Guarantee: at least the squared norm of the gradient (g xᵀ, bias g) of a linear layer at one position.
-    Proof:     |g xᵀ|² = |g|² |x|²; in float64 a product of two squares of float32 vectors neither underflows
-               nor loses a digit that matters.
-
-    The one norm bound of linear layers: `Outer` and `fast.stack` both use it. `bias` is 0 or 1, or an array
-    of them that broadcasts.
-    """
-    x += bias
-    x *= g
-    return x
-
-
-@np.errstate(all="ignore")  # a warning would tell of the data
-def ghost_bound(x_gram: Tensor, g_gram: Tensor, k: int, p: int, *, bias: bool = False) -> Tensor:
-    """Return at least the squared norm of the sum over t of g_t x_tᵀ, and what `add` may add to it: [B],
-    float64; with `bias`, of g_t (x_t, 1)ᵀ, the weight's gradient beside the bias's.
-
-    `x_gram` and `g_gram` are the inner products (x_t . x_s) and (g_t . g_s), [B, T, T], of k and of p numbers
-    each, in float32; `x_gram` is overwritten.
-
-    Guarantee: as above, also where products underflow, or are flushed to zero.
-    Proof:     the squared norm is the sum over t, s of (x_t . x_s)(g_t . g_s). With a = |x_t||x_s| and b =
-               |g_t||g_s|, the inner products are off by at most growth(k) a + k TINY and growth(p) b + p
-               TINY, and a row of T of their products is added up in float32, so that each is off by at most
-               2 growth(k + p + T) a b + 2 TINY (p a + k b + 1). Over all t, s, a b adds up to (sum of
-               |x_t||g_t|)², a to (sum of |x_t|)² <= T times the sum of |x_t|², and b likewise. The lengths
-               are the diagonals, widened. Rounding the scaled x_t or g_t in `add` lengthens the vector by at
-               most u times the sum of |x_t||g_t|. A bias is one more number in each x_t, which is 1.
-    """
-    xs, gs = x_gram.numpy(), g_gram.numpy()
-    if bias:
-        xs += 1
-        k += 1
-    steps = xs.shape[1]
-    x_squares = widening(k)(xs.diagonal(axis1=1, axis2=2))
-    g_squares = widening(p)(gs.diagonal(axis1=1, axis2=2))
-    parts = np.sqrt(x_squares * g_squares).sum(1)
-    lost = p * x_squares.sum(1) + k * g_squares.sum(1) + steps
-    total = np.vecdot(xs, gs).sum(1, dtype=np.float64)
-    total += (2 * growth(k + p + steps)) * np.square(parts) + (2 * TINY * steps) * lost
-    return torch.from_numpy(np.square(np.sqrt(np.maximum(total, 0)) + (4 * UNIT) * parts))
-
-
-def gram(rows: Tensor) -> Tensor:
-    """Return all inner products of the rows of each example: [B, T, d] to [B, T, T]."""
-    return torch.bmm(rows, rows.transpose(1, 2))
-
-
-def single(tensor: Tensor) -> Tensor:
-    """Half precision is lifted: its squares underflow, and a norm that underflows leaves a gradient
-    unclipped."""
-    return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()
 
 
 @dataclass(frozen=True)
@@ -227,7 +95,7 @@ class Tap:
         """Let go of what `add` does not need, once `square` is known."""
 
 
-def _flat(rows: Tensor) -> Tensor:
+def flat_rows(rows: Tensor) -> Tensor:
     """Return [B, numbers]; a parameter without dimensions has one."""
     return rows.flatten(1) if rows.dim() > 1 else rows.unsqueeze(1)
 
@@ -245,14 +113,14 @@ class Rows(Tap):
     rows: Tensor
 
     def square(self) -> Tensor:
-        return squares(_flat(self.rows))
+        return squares(flat_rows(self.rows))
 
     def built(self) -> Tensor:
         return self.rows
 
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
         out = self.target.of(sums)
-        out.view(-1).addmv_(_flat(self.rows).T, weights)
+        out.view(-1).addmv_(flat_rows(self.rows).T, weights)
 
     def zero_out(self, keep: Tensor) -> None:
         self.rows = _zeroed(self.rows, keep)
@@ -267,12 +135,12 @@ class Outer(Tap):
     x: Tensor  # [B, k]
     g: Tensor  # [B, p]
     bias: Target | None = None
-    known: npt.NDArray[np.float64] | None = None  # what `square` returns, where it was computed already
+    precomputed: npt.NDArray[np.float64] | None = None  # what `square` returns, where it was computed already
 
     def square(self) -> Tensor:
         """Return `outer_bound` of the two sides."""
-        if self.known is not None:
-            return torch.from_numpy(self.known)
+        if self.precomputed is not None:
+            return torch.from_numpy(self.precomputed)
         return outer_bound(squares(self.x), squares(self.g), self.bias is not None)
 
     def built(self) -> Tensor:
@@ -402,7 +270,7 @@ def product(target: Target, x: Tensor, g: Tensor, bias: Target | None = None) ->
     return Product(target, x.flatten(1, -2), g.flatten(1, -2), bias)
 
 
-def over_places(target: Target, g: Tensor) -> Rows:
+def summed_over_positions(target: Target, g: Tensor) -> Rows:
     """Return the tap of a bias: g [B, ..., p] summed over positions."""
     return Rows(target, g if g.dim() == 2 else g.flatten(1, -2).sum(1))
 
@@ -505,86 +373,8 @@ def entries(tap: Tap) -> int:
     return own + sum(entries(v) for v in vars(tap).values() if isinstance(v, Tap))
 
 
-def merged(taps: list[Tap]) -> list[Tap]:
-    """Return taps of which no two are of the same number of a parameter, with the same sums.
-
-    Guarantee: squares of the taps add up to the square of all of them together.
-    Proof:     a weight used twice has one gradient, the sum of both: its length is not that of the parts, so
-               taps of one target become one. Targets of one parameter that overlap without being equal
-               (attention projects queries, keys and values together, or each by itself) are cut where any of
-               them begins or ends; then targets are equal or have no number in common, and are orthogonal.
-    """
-    targets = [target for tap in taps for target in (tap.target, tap.bias) if target is not None]
-    if not _overlap(targets):
-        return taps
-    bounds: dict[int, set[int]] = {}
-    for target in targets:
-        bounds.setdefault(id(target.parameter), set()).update(target.span)
-    taps = [
-        piece
-        for tap in taps
-        for part in without_bias(tap)
-        for piece in _cut(part, bounds[id(part.target.parameter)])
-    ]
-    by_target: dict[Key, list[Tap]] = {}
-    for tap in taps:
-        by_target.setdefault(tap.target.key, []).append(tap)
-    return [group[0] if len(group) == 1 else _one(group) for group in by_target.values()]
-
-
-def _overlap(targets: list[Target]) -> bool:
-    """Return whether two of the targets have a number in common."""
-    spans: dict[int, list[tuple[int, int]]] = {}
-    for target in targets:
-        spans.setdefault(id(target.parameter), []).append(target.span)
-    shared = (sorted(ranges) for ranges in spans.values() if len(ranges) > 1)
-    return any(a[1] > b[0] for ranges in shared for a, b in itertools.pairwise(ranges))
-
-
-def _cut(tap: Tap, bounds: set[int]) -> list[Tap]:
-    """Return the same tap in pieces, cut at those rows of its parameter that are within it."""
-    begin, end = tap.target.span
-    edges = [begin, *sorted(row for row in bounds if begin < row < end), end]
-    if len(edges) == 2:
-        return [tap]
-    rows = [slice(a - begin, b - begin) for a, b in itertools.pairwise(edges)]
-    targets = [Target(tap.target.parameter, pair) for pair in itertools.pairwise(edges)]
-    if isinstance(tap, Outer):
-        return [Outer(place, tap.x, tap.g[:, some]) for place, some in zip(targets, rows, strict=True)]
-    if isinstance(tap, Product):
-        return [Product(place, tap.x, tap.g[:, :, some]) for place, some in zip(targets, rows, strict=True)]
-    built = tap.built()
-    built = built.reshape(len(built), *tap.target.parameter[begin:end].shape)
-    return [Rows(place, built[:, some]) for place, some in zip(targets, rows, strict=True)]
-
-
 def without_bias(tap: Tap) -> list[Tap]:
     """Return a layer's weight and its bias as taps of their own."""
     if not isinstance(tap, Outer | Product) or tap.bias is None:
         return [tap]
-    return [type(tap)(tap.target, tap.x, tap.g), over_places(tap.bias, tap.g)]
-
-
-def _one(group: list[Tap]) -> Tap:
-    target = group[0].target
-    products = [_as_product(tap) for tap in group if isinstance(tap, Outer | Product)]
-    lookups = [tap for tap in group if isinstance(tap, Lookup)]
-    if len(products) + len(lookups) < len(group):
-        return Rows(target, torch.stack([_flat(tap.built()) for tap in group]).sum(0))
-    matrix = (
-        Product(target, torch.cat([t.x for t in products], 1), torch.cat([t.g for t in products], 1))
-        if products
-        else None
-    )
-    table = (
-        Lookup(target, torch.cat([t.ids for t in lookups], 1), torch.cat([t.g for t in lookups], 1))
-        if lookups
-        else None
-    )
-    if matrix is not None and table is not None:
-        return Tied(table, matrix)
-    return matrix if matrix is not None else table  # type: ignore[return-value]
-
-
-def _as_product(tap: Outer | Product) -> Product:
-    return tap if isinstance(tap, Product) else Product(tap.target, tap.x.unsqueeze(1), tap.g.unsqueeze(1))
+    return [type(tap)(tap.target, tap.x, tap.g), summed_over_positions(tap.bias, tap.g)]

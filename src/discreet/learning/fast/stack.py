@@ -4,7 +4,7 @@ millisecond, so does everything around it.
 Only a bare `nn.Linear`, or an `nn.Sequential` of exactly the classes in `_ACTIVATIONS` and `nn.Linear`,
 without hooks and with every weight used once. Each row of the result is computed from the same row of the
 input, by construction. What it leaves are the same taps as everybody's, with norms by the same bound
-(`taps.outer_bound`).
+(`bounds.outer_bound`).
 """
 
 from __future__ import annotations
@@ -19,8 +19,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from ..bounds import Widening, outer_bound, widening
 from ..layers import is_bare
-from ..taps import Outer, Rows, Tap, Target, Widening, outer_bound, widening
+from ..taps import Outer, Rows, Tap, Target
 
 _aten = torch.ops.aten
 _ACTIVATIONS = (nn.ReLU, nn.Tanh, nn.Identity)
@@ -97,8 +98,8 @@ class LinearStack:
                 g = g @ part.module.weight
         x, g_bounds = self.widening(sums)
         squares = outer_bound(x, g_bounds, self.biases)
-        for tap, known in zip(outer, squares[::-1], strict=True):
-            tap.known = known
+        for tap, squared_norms in zip(outer, squares[::-1], strict=True):
+            tap.precomputed = squared_norms
         return [*outer, *rest], None if rest else torch.from_numpy(squares.sum(0))
 
 

@@ -1,0 +1,87 @@
+"""Taps of one weight become one: the norm of a sum is not that of its parts."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+from .taps import Key, Lookup, Outer, Product, Rows, Tap, Target, Tied, flat_rows, without_bias
+
+
+def merged(taps: list[Tap]) -> list[Tap]:
+    """Return taps of which no two are of the same number of a parameter, with the same sums.
+
+    Guarantee: squares of the taps add up to the square of all of them together.
+    Proof:     a weight used twice has one gradient, the sum of both: its length is not that of the parts, so
+               taps of one target become one. Targets of one parameter that overlap without being equal
+               (attention projects queries, keys and values together, or each by itself) are cut where any of
+               them begins or ends; then targets are equal or have no number in common, and are orthogonal.
+    """
+    targets = [target for tap in taps for target in (tap.target, tap.bias) if target is not None]
+    if not _overlap(targets):
+        return taps
+    bounds: dict[int, set[int]] = {}
+    for target in targets:
+        bounds.setdefault(id(target.parameter), set()).update(target.span)
+    taps = [
+        piece
+        for tap in taps
+        for part in without_bias(tap)
+        for piece in _split_rows(part, bounds[id(part.target.parameter)])
+    ]
+    by_target: dict[Key, list[Tap]] = {}
+    for tap in taps:
+        by_target.setdefault(tap.target.key, []).append(tap)
+    return [group[0] if len(group) == 1 else _merge_group(group) for group in by_target.values()]
+
+
+def _overlap(targets: list[Target]) -> bool:
+    """Return whether two of the targets have a number in common."""
+    spans: dict[int, list[tuple[int, int]]] = {}
+    for target in targets:
+        spans.setdefault(id(target.parameter), []).append(target.span)
+    shared = (sorted(ranges) for ranges in spans.values() if len(ranges) > 1)
+    return any(a[1] > b[0] for ranges in shared for a, b in itertools.pairwise(ranges))
+
+
+def _split_rows(tap: Tap, bounds: set[int]) -> list[Tap]:
+    """Return the same tap in pieces, cut at those rows of its parameter that are within it."""
+    begin, end = tap.target.span
+    edges = [begin, *sorted(row for row in bounds if begin < row < end), end]
+    if len(edges) == 2:
+        return [tap]
+    rows = [slice(a - begin, b - begin) for a, b in itertools.pairwise(edges)]
+    targets = [Target(tap.target.parameter, pair) for pair in itertools.pairwise(edges)]
+    if isinstance(tap, Outer):
+        return [Outer(place, tap.x, tap.g[:, some]) for place, some in zip(targets, rows, strict=True)]
+    if isinstance(tap, Product):
+        return [Product(place, tap.x, tap.g[:, :, some]) for place, some in zip(targets, rows, strict=True)]
+    built = tap.built()
+    built = built.reshape(len(built), *tap.target.parameter[begin:end].shape)
+    return [Rows(place, built[:, some]) for place, some in zip(targets, rows, strict=True)]
+
+
+def _merge_group(group: list[Tap]) -> Tap:
+    target = group[0].target
+    products = [_as_product(tap) for tap in group if isinstance(tap, Outer | Product)]
+    lookups = [tap for tap in group if isinstance(tap, Lookup)]
+    if len(products) + len(lookups) < len(group):
+        return Rows(target, torch.stack([flat_rows(tap.built()) for tap in group]).sum(0))
+    matrix = (
+        Product(target, torch.cat([t.x for t in products], 1), torch.cat([t.g for t in products], 1))
+        if products
+        else None
+    )
+    table = (
+        Lookup(target, torch.cat([t.ids for t in lookups], 1), torch.cat([t.g for t in lookups], 1))
+        if lookups
+        else None
+    )
+    if matrix is not None and table is not None:
+        return Tied(table, matrix)
+    return matrix if matrix is not None else table  # type: ignore[return-value]
+
+
+def _as_product(tap: Outer | Product) -> Product:
+    return tap if isinstance(tap, Product) else Product(tap.target, tap.x.unsqueeze(1), tap.g.unsqueeze(1))
