@@ -1,13 +1,13 @@
-"""Private vision on a CPU: linear models on scattering coefficients that are privately whitened in part.
+"""Private vision on a CPU: linear models on features that cost nothing, privately whitened in part.
 
     python -m benchmarks vision
     python -m benchmarks.vision --sets mnist --epsilons 1.2 2.0 2.93 --seeds 5 --parts table
     python -m benchmarks.vision --validate --seeds 1        # no test image is read
 
-`ScatteringRows` gives a row of features for each image, at no cost. Procedural images give a few hundred
-directions in which such rows vary; their second moments there are released by `PrivateWhitening` for a
-share of the budget, and a linear model is trained by DP-SGD with Poisson batches of about 8,192 images.
-Both prices are composed by the privacy loss distribution. How SETTINGS were chosen is in docs/vision.md.
+`ScatteringRows`, and for photographs `PatchRows`, give a row of features for each image, at no cost.
+Procedural images give a few hundred directions in which such rows vary; their second moments there are
+released by `PrivateWhitening` for a share of the budget, and a linear model is trained by DP-SGD with Poisson
+batches of about 8,192 images. Both prices are composed. How SETTINGS were chosen is in docs/vision.md.
 `--validate` trains on the first five sixths of the *training* images and measures on the others, which is
 how settings are compared. `--data` (or DISCREET_DATA) is the folder with mnist.npz, fashion_mnist.npz and
 cifar10_jpeg.npz; features are kept in `--cache`, by default the folder for temporary files.
@@ -55,15 +55,16 @@ class Settings(NamedTuple):
     batch: int = 8192
     clip: float = 0.1
     rate: float = 20.0
-    mirror: bool = False
+    # 0: scattering rows; otherwise the number of filters of patch rows
+    filters: int = 0
 
 
-# Those for MNIST were chosen on Fashion-MNIST's training images, and the other way round; those for CIFAR-10
-# on Fashion-MNIST's, with mirror images because photographs of animals and cars look either way.
+# Those for MNIST were chosen on Fashion-MNIST's training images, and the other way round. CIFAR-10 has those
+# of Fashion-MNIST; that its features are patch rows, and their threshold, were chosen on its training images.
 SETTINGS = {
     "mnist": Settings(),
     "fashion_mnist": Settings(),
-    "cifar10_jpeg": Settings(mirror=True),
+    "cifar10_jpeg": Settings(filters=1024),
 }
 
 
@@ -97,26 +98,39 @@ def pixels(folder: Path, name: str, part: str) -> Any:
     return np.stack(decoded).transpose(0, 3, 1, 2)
 
 
+def maker(name: str, settings: Settings) -> Any:
+    """Return what makes the features of a set."""
+    from discreet.learning.features import PatchRows, ScatteringRows
+
+    shape = SHAPES[name]
+    return PatchRows(shape, filters=settings.filters) if settings.filters else ScatteringRows(shape)
+
+
 def rows(folder: Path, cache: Path, name: str, part: str, make: Any) -> Any:
     """Return the features of a part, computed once."""
-    path = cache / f"discreet-scattering-rows-{name}-{'mirror-' if make.mirror else ''}{part}.npy"
+    path = cache / f"discreet-{type(make).__name__}-{make.size}-{name}-{part}.npy"
     if not path.exists():
         start = time.process_time()
         np.save(path, make.features(pixels(folder, name, part), dtype=torch.float16).numpy())
         say(name, f"features of the {part} images: {time.process_time() - start:.0f} CPU-s")
-    return np.load(path, mmap_mode="r")
+    return torch.from_numpy(np.load(path))
 
 
-def as_floats(array: Any) -> Any:
-    return torch.from_numpy(np.asarray(array, np.float32))
+def mapped(function: Callable[[Any], Any], rows: Any) -> Any:
+    """Return a function of rows, part by part: rows are kept in half precision, the result is not."""
+    parts = torch.split(rows, 4096)
+    out = torch.empty(len(rows), function(parts[0][:1].float()).shape[1])
+    for start, part in zip(range(0, len(rows), 4096), parts, strict=True):
+        out[start : start + len(part)] = function(part.float())
+    return out
 
 
 def prepared(name: str, folder: Path, cache: Path, *, validate: bool) -> Data:
     """Return the data of a set. Where settings are compared the test part is not read."""
-    from discreet.learning.features import Directions, ProceduralClasses, ScatteringRows
+    from discreet.learning.features import Directions, ProceduralClasses
 
     settings = SETTINGS[name]
-    make = ScatteringRows(SHAPES[name], mirror=settings.mirror)
+    make = maker(name, settings)
     generator = torch.Generator().manual_seed(7)
     images, _ = ProceduralClasses(shape=SHAPES[name]).images(PROCEDURAL, generator)
     directions = Directions.fit(make.features(images), count=settings.directions)
@@ -126,9 +140,9 @@ def prepared(name: str, folder: Path, cache: Path, *, validate: bool) -> Data:
     if validate:
         cut = len(train) * 5 // 6
         y = labels["train"]
-        return Data(as_floats(train[:cut]), y[:cut], as_floats(train[cut:]), y[cut:], directions)
+        return Data(train[:cut], y[:cut], train[cut:], y[cut:], directions)
     test = rows(folder, cache, name, "test", make)
-    return Data(as_floats(train), labels["train"], as_floats(test), labels["test"], directions)
+    return Data(train, labels["train"], test, labels["test"], directions)
 
 
 def whitened(data: Data, epsilon: float, settings: Settings) -> tuple[Callable[[Any], Any], list[Any]]:
@@ -139,12 +153,12 @@ def whitened(data: Data, epsilon: float, settings: Settings) -> tuple[Callable[[
     from discreet.sampling import Entropy
 
     if not settings.share:
-        return (lambda given: given), []
+        return (lambda rows: rows), []
     public = Public(table="images", size=len(data.x))
     whole = acc.calibrate(lambda s: acc.Gaussian(noise_multiplier=s), epsilon=epsilon, delta=DELTA)
     rho = round(settings.share / (2 * whole**2), 6)
     mechanism = PrivateWhitening(public=public, width=len(data.directions.matrix), rho=rho)
-    private = learning.Examples(data.directions(data.x), data.y, public)
+    private = learning.Examples(mapped(data.directions, data.x), data.y, public)
     paid = mechanism(private, entropy=Entropy()).value
     return data.directions.whitened(paid), [mechanism.event]
 
@@ -172,12 +186,12 @@ def trained(data: Data, epsilon: float, settings: Settings, seed: int, head: Any
         # the rate is that of gradients of length 1, of which the clip is the unit
         optimizer=learning.SGD(lr=settings.rate / settings.clip, momentum=0.9),
     )  # fmt: skip
-    released = trainer(learning.Examples(whiten(data.x), data.y, public), entropy=Entropy()).value
+    released = trainer(learning.Examples(mapped(whiten, data.x), data.y, public), entropy=Entropy()).value
     spent = acc.epsilon(acc.compose([*events, trainer.event]), delta=DELTA)
 
     @torch.no_grad()
-    def classify(given: Any) -> Any:
-        return released(whiten(given)).argmax(1)
+    def classify(rows: Any) -> Any:
+        return mapped(lambda part: released(whiten(part)), rows).argmax(1)
 
     return classify, spent
 
@@ -235,9 +249,9 @@ def narrowed(data: Data, kept: Any) -> Data:
     """Return the data with these features alone, in rows of length 1 again."""
     from discreet.learning.features import Directions
 
-    def part(given: Any) -> Any:
-        chosen = given[:, kept]
-        return chosen / chosen.norm(dim=1, keepdim=True).clamp(1e-12)
+    def part(rows: Any) -> Any:
+        chosen = rows[:, kept].float()
+        return (chosen / chosen.norm(dim=1, keepdim=True).clamp(1e-12)).half()
 
     matrix = torch.linalg.qr(data.directions.matrix[:, kept].T)[0].T.contiguous()
     return data._replace(x=part(data.x), x_test=part(data.x_test), directions=Directions(matrix))
