@@ -17,9 +17,9 @@ from torch.nn.utils import stateless
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from .batching import UNCLEAR, NotBatchFirst, leaves_of
+from .bounds import single
 from .layers import Recorder
 from .shared import Shared, each_of, shared
-from .bounds import single
 from .taps import Rows, Tap, Target
 from .vmappable import vmappable
 

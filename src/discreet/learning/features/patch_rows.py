@@ -144,7 +144,7 @@ class PatchRows:
             (raw.clamp(min=self._threshold) - self._threshold) @ self._pooling,
             (raw.clamp(max=-self._threshold) + self._threshold).neg_() @ self._pooling,
         ]
-        pooled = torch.stack(signs, 1).unflatten(3, (self.grid, self.grid))
+        pooled: Tensor = torch.stack(signs, 1).view(len(images), 2, -1, self.grid, self.grid)
         if self.mirror:
             plain, flipped = pooled.split(self.filters, 2)
             pooled = plain + flipped.flip(-1)
