@@ -146,7 +146,7 @@ class PatchRows:
         ]
         pooled: Tensor = torch.stack(signs, 1).view(len(images), 2, -1, self.grid, self.grid)
         if self.mirror:
-            plain, flipped = pooled.split(self.filters, 2)
+            plain, flipped = torch.split(pooled, self.filters, 2)
             pooled = plain + flipped.flip(-1)
         return pooled.flatten(1)
 
