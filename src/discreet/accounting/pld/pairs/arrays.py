@@ -44,12 +44,12 @@ _BLOCK = 1 << 15
 
 def log_sums(t: Array, loss: Array, log: Array) -> Array:
     """Return log sum exp(log + t loss) for each t, a few of them at a time."""
-    found = np.empty(len(t))
+    sums = np.empty(len(t))
     rows = max(1, _BLOCK // len(loss))
     for i in range(0, len(t), rows):
         exponent = np.multiply.outer(t[i : i + rows], loss)
         exponent += log
         peak = exponent.max(axis=1)
         exponent -= peak[:, None]
-        found[i : i + rows] = peak + np.log(np.exp(exponent, out=exponent).sum(axis=1))
-    return found
+        sums[i : i + rows] = peak + np.log(np.exp(exponent, out=exponent).sum(axis=1))
+    return sums
