@@ -108,7 +108,7 @@ class RemoteSession(RemoteReader):
         return tuple(answer_of(one) for one in facts["answers"])
 
     @_require.spelled
-    def plan(self, work: Sequence[Any], *, epsilon: float, together: bool = True) -> BudgetPlan:
+    def plan(self, work: Sequence[Any], *, epsilon: Real, together: bool = True) -> BudgetPlan:
         """Split epsilon among questions and models so that the weighted error is least; free until the plan's
         `run`, which asks the server piece by piece."""
         from ..planning import BudgetPlan
