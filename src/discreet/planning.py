@@ -161,7 +161,7 @@ class BudgetPlan(_require.NearestNames):
 _LEAST = 1e-9
 
 
-def plan(session: Any, work: Sequence[Any], *, epsilon: float, together: bool = True) -> BudgetPlan:
+def plan(session: Any, work: Sequence[Any], *, epsilon: _require.Real, together: bool = True) -> BudgetPlan:
     """Split `epsilon` among pieces of work.
 
     Each is SQL; a list of counting queries to be answered together; a pair (estimator, target); a mapping

@@ -147,7 +147,7 @@ class Questions(SessionBase):
         return self.sql(text, epsilon=epsilon, within=within, delta=delta)
 
     @_require.check_options
-    def plan(self, work: Sequence[Any], *, epsilon: float, together: bool = True) -> BudgetPlan:
+    def plan(self, work: Sequence[Any], *, epsilon: Real, together: bool = True) -> BudgetPlan:
         """Split epsilon among questions and models so that the weighted error is least; free until the plan's
         `run`. See `planning.plan`."""
         from ..planning import plan
