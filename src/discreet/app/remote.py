@@ -107,13 +107,8 @@ class RemoteSession(RemoteReader):
         facts = self.call("POST", "/workload", queries=list(queries), fresh=fresh, **terms)
         return tuple(answer_of(answer_facts) for answer_facts in facts["answers"])
 
-<<<<<<< HEAD
-    @_require.check_options
-    def plan(self, work: Sequence[Any], *, epsilon: float, together: bool = True) -> BudgetPlan:
-=======
     @_require.check_options
     def plan(self, work: Sequence[Any], *, epsilon: Real, together: bool = True) -> BudgetPlan:
->>>>>>> web18
         """Split epsilon among questions and models so that the weighted error is least; free until the plan's
         `run`, which asks the server piece by piece."""
         from ..planning import BudgetPlan
