@@ -22,6 +22,10 @@ N = 60
 PUBLIC = dp.Public(schema={}, unit=dp.rows(), size=N)
 
 
+# Sizes of the batches that were written into a buffer.
+WRITTEN: list[int] = []
+
+
 class Keeps(nn.Module):
     """Remembers its last batch."""
 
@@ -35,7 +39,8 @@ class Keeps(nn.Module):
             self.last = x.detach()
         elif self.how == "list":
             self.all.append(x.detach())
-        elif (self.how == "large batches" and len(x) > 12) or self.how == "buffer":
+        elif len(x) > {"large batches": 30, "batches of training": 12, "buffer": 0}.get(self.how, N):
+            WRITTEN.append(len(x))
             self.seen = x.detach().clone()
         elif self.how == "new buffer":
             self.register_buffer("fresh", x.detach().clone())
@@ -55,11 +60,14 @@ def trainer(model: nn.Module, **settings: Any) -> Trainer:
 
 @pytest.mark.parametrize("how", ["attribute", "list", "large batches"])
 def test_what_a_model_kept_of_its_batches_does_not_leave_with_it(how: str) -> None:
+    """Batches above the expected 30 are not among those that the probe tries."""
+    WRITTEN.clear()
     run = trainer(Keeps(how)).start(data(), entropy=SeededEntropy(1))
     while not run.done:
         run.step()
         live: Any = run._working_model
         assert live.seen is None, "what one step wrote into a buffer does not reach the next"
+    assert bool(WRITTEN) == (how == "large batches"), "a batch of this seed is larger than expected"
     model: Any = run.model
     assert model.last is None
     assert model.all == []
@@ -68,7 +76,7 @@ def test_what_a_model_kept_of_its_batches_does_not_leave_with_it(how: str) -> No
     assert not torch.equal(model.layer.weight, run._trainer.model.layer.weight)  # type: ignore[union-attr,arg-type]
 
 
-@pytest.mark.parametrize("how", ["buffer", "new buffer"])
+@pytest.mark.parametrize("how", ["buffer", "new buffer", "batches of training"])
 def test_a_buffer_that_the_forward_pass_makes_is_refused(how: str) -> None:
     with pytest.raises(NotPrivate, match="buffer"):
         trainer(Keeps(how)).start(data(), entropy=SeededEntropy(1))

@@ -19,8 +19,8 @@ from discreet.learning import (
     PerLayer,
     Trainer,
     convolution,
+    isolation,
     layers,
-    plan,
 )
 from discreet.learning.safety import probe
 from discreet.sampling import Entropy
@@ -150,7 +150,7 @@ def test_every_layer_lifts_what_it_keeps() -> None:
         assert held, name
         assert {t.dtype for t in held} <= {torch.float32, torch.float64}, name
     assert layers.single(torch.zeros(1, dtype=torch.float16)).dtype == torch.float32
-    assert {convolution.single, plan.single} == {layers.single}
+    assert {convolution.single, isolation.single} == {layers.single}
 
 
 @pytest.mark.parametrize("kind", HALVES, ids=str)

@@ -135,7 +135,7 @@ def test_boosting_without_a_declared_size_and_components_that_are_not_there_are_
 
 
 def test_more_categories_than_sixteen_bits_have_codes_of_their_own():
-    from discreet.learning.tabular.bins import coded
+    from discreet.learning.tabular.bins import bin_codes
     from discreet.learning.tabular.rows import Design
 
     values = [f"v{i}" for i in range(33_000)]
@@ -143,4 +143,4 @@ def test_more_categories_than_sixteen_bits_have_codes_of_their_own():
     design = Design(features=("c",), target=None)
     row = np.zeros((1, len(values)), dtype=np.float32)
     row[0, 32_900] = 1
-    assert coded(row, design, public, 4).tolist() == [[32_900]]
+    assert bin_codes(row, design, public, 4).tolist() == [[32_900]]

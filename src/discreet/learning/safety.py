@@ -82,7 +82,7 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | Non
 def _few_sizes(engine: ClippingEngine, count: int) -> tuple[int, int]:
     """Return two batch sizes at which one example is changed; of a large model not all, as two batches are
     held side by side: four, where training runs four together."""
-    return max(FEWER + 1, engine.part_size(count)), FEWER
+    return min(count, max(FEWER + 1, engine.part_size(count))), FEWER
 
 
 def made_up(example: Any, batch: int = BATCH) -> Any:

@@ -281,7 +281,8 @@ def _probability(log: float) -> float:
 
 
 def _check(epsilon: Real, delta: float) -> None:
-    _require.price(epsilon=epsilon)
+    _require.positive(epsilon=epsilon)
+    _require.a_float(epsilon=epsilon)
     _require.open_probability(delta=_require.float_or_inf(delta))
 
 

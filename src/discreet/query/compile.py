@@ -100,7 +100,7 @@ class Compiler:
             return self._finish(self._with_chosen_totals(query, amounts), "chosen", totals)
         pairs = exp.select(name("u"), name("j"), *amounts).from_("keyed")
         pairs = pairs.group_by(name("u"), name("j"), *self._raw_keys())
-        return self._finish(query.with_("pairs", copy=False, as_=pairs), "pairs", totals)
+        return self._finish(query.with_("pairs", copy=False, as_=pairs, materialized=False), "pairs", totals)
 
     def _with_chosen_totals(self, query: exp.Select, amounts: list[Node]) -> exp.Select:
         """Add WITH chosen AS what each unit adds to the groups that were chosen for it."""
