@@ -11,13 +11,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ... import _require
-from ..._errors import InvalidInput
+from .image_batches import as_images, image_batches
 from .procedural import ProceduralClasses
 
 # Patches from which the whitening is fitted and filters are drawn.
@@ -87,22 +86,12 @@ class PatchRows:
     def features(self, images: Any, *, dtype: torch.dtype = torch.float32) -> Tensor:
         """Return one row for each image (n, channels, height, width), or (n, height, width) of one channel,
         with values from 0 to 1. With bytes (uint8), 255 counts as 1."""
-        array = np.asarray(images)
-        array = array[:, None] if array.ndim == 3 else array
-        if array.shape[1:] != self.shape:
-            raise InvalidInput(
-                f"images must have the shape (n, {', '.join(map(str, self.shape))}); got {array.shape}. "
-                f"Nothing was computed."
-            )
+        array = as_images(images, self.shape)
         rows = torch.empty(len(array), self.size, dtype=dtype)
-        for start in range(0, len(array), self._batch):
-            batch = torch.from_numpy(array[start : start + self._batch].astype(np.float32))
-            batch = batch / 255 if array.dtype == np.uint8 else batch
+        for positions, batch in image_batches(array, self._batch):
             centered = self._responses(batch) - self._mean
             scaled = centered / centered.norm(dim=1, keepdim=True).clamp(1e-12)
-            rows[start : start + self._batch] = torch.where(
-                torch.isfinite(scaled).all(1, keepdim=True), scaled, 0.0
-            )
+            rows[positions] = torch.where(torch.isfinite(scaled).all(1, keepdim=True), scaled, 0.0).to(dtype)
         return rows
 
     def _fit_filters(self, images: Tensor, penalty: float, generator: torch.Generator) -> None:

@@ -5,13 +5,12 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from ... import _require
-from ..._errors import InvalidInput
+from .image_batches import as_images, image_batches
 from .scattering import Scattering
 
 
@@ -54,18 +53,10 @@ class ScatteringRows:
         """Return one row for each image (n, channels, height, width), or (n, height, width) of one channel,
         with values from 0 to 1. With bytes (uint8), 255 counts as 1."""
         _require.integer(batch=batch, at_least=1)
-        array = np.asarray(images)
-        array = array[:, None] if array.ndim == 3 else array
-        if array.shape[1:] != self.shape:
-            raise InvalidInput(
-                f"images must have the shape (n, {', '.join(map(str, self.shape))}); got {array.shape}. "
-                f"Nothing was computed."
-            )
+        array = as_images(images, self.shape)
         out = torch.empty(len(array), self.size, dtype=dtype)
-        for start in range(0, len(array), batch):
-            part = torch.from_numpy(array[start : start + batch].astype(np.float32))
-            part = part / 255 if array.dtype == np.uint8 else part
-            out[start : start + batch] = self.rows(self.scattering(part))
+        for positions, part in image_batches(array, batch):
+            out[positions] = self.rows(self.scattering(part))
         return out
 
     def rows(self, maps: Tensor) -> Tensor:
