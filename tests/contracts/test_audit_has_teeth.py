@@ -122,7 +122,7 @@ def test_one_draw_for_all_entries_is_caught() -> None:
 def test_the_price_of_one_part_where_two_may_change_is_caught() -> None:
     honest = _parallel(REPLACE, (Fraction(3, 2), Fraction(3, 2)))
     assert_private(parallel_case("honest", honest))
-    caught(parallel_case("mutant", Lying(honest, honest.parts[0][1].event), runs=2000))
+    caught(parallel_case("mutant", Lying(honest, honest.parts[0][1].event), runs=3000))
 
 
 def test_the_bound_is_rarely_above_the_truth() -> None:

@@ -136,25 +136,7 @@ def audit_canaries(
                noise (its lower bound) is thus exceeded (Nasr et al. 2023).
     Assumes:   coins are fair and independent; each canary has a coordinate of its own.
     """
-    named = {
-        name: np.asarray(s, dtype=float)
-        for name, s in (scores if isinstance(scores, Mapping) else {"score": scores}).items()
-    }
-    inside = np.asarray(included, dtype=bool)
-    if not named or any(s.shape != inside.shape or s.ndim != 1 or np.isnan(s).any() for s in named.values()):
-        raise InvalidInput(
-            "scores must be lists with one number for each canary, and included one coin each."
-        )
-    first = np.arange(len(inside)) % 4 == 0
-    if (
-        min(
-            (inside & first).sum(), (~inside & first).sum(), (inside & ~first).sum(), (~inside & ~first).sum()
-        )
-        < 10
-    ):
-        raise InvalidInput(
-            f"{len(inside)} canaries are too few: ten in and ten out are needed to choose and to measure."
-        )
+    named, inside, first = _split_canaries(scores, included)
     _require.open_probability(confidence=confidence, delta=delta)
     _require.positive(noise_multiplier=noise_multiplier)
     level = 1 - confidence
@@ -189,6 +171,26 @@ def audit_canaries(
         canaries=len(inside),
         report=report,
     )
+
+
+def _split_canaries(scores: Mapping[str, Any] | Any, included: Any) -> tuple[dict[str, Floats], Any, Any]:
+    """Return scores by name, which canaries are in, and the quarter of them that chooses; refuse too few."""
+    named = {
+        name: np.asarray(s, dtype=float)
+        for name, s in (scores if isinstance(scores, Mapping) else {"score": scores}).items()
+    }
+    inside = np.asarray(included, dtype=bool)
+    if not named or any(s.shape != inside.shape or s.ndim != 1 or np.isnan(s).any() for s in named.values()):
+        raise InvalidInput(
+            "scores must be lists with one number for each canary, and included one coin each."
+        )
+    first = np.arange(len(inside)) % 4 == 0
+    counts = [int((coin & part).sum()) for coin in (inside, ~inside) for part in (first, ~first)]
+    if min(counts) < 10:
+        raise InvalidInput(
+            f"{len(inside)} canaries are too few: ten in and ten out are needed to choose and to measure."
+        )
+    return named, inside, first
 
 
 def _choose(named: Mapping[str, Floats], inside: Any, level: float, claimed: Lines) -> tuple[str, float]:
