@@ -35,7 +35,7 @@ def run(stage: Stage) -> None:
     saved = counts.as_dict()["basic"] / counts.best.epsilon if counts.best.epsilon else math.inf
     stage.say(
         f"\nThe same releases, the same noise: only the bookkeeping differs, by a factor of "
-        f"{saved:.1f} above. Lower is not a favour, it is "
+        f"{saved:.1f} above. Lower is not a favor, it is "
         f"a tighter proof: no accountant can prove less than "
         f"{acc.bounds(TRAINING, delta=1e-5)[0]:.4f} for this training.\n"
     )
@@ -54,7 +54,7 @@ def _number(value: float | None) -> str:
     return "infinite" if value is None or math.isinf(value) else f"{value:,.4g}"
 
 
-def _bar(value: float | None, largest: float | None, width: int = 36) -> str:
+def _bar(value: float | None, largest: float | None, width: int = 28) -> str:
     if not value or not largest or math.isinf(largest):
         return ""
     return ("█" * max(1, round(width * value / largest))).ljust(width)
