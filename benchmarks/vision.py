@@ -4,7 +4,8 @@
     python -m benchmarks.vision --sets mnist --epsilons 1.2 2.0 2.93 --seeds 5 --parts table
     python -m benchmarks.vision --validate --seeds 1        # no test image is read
 
-`ScatteringRows`, and for photographs `PatchRows`, give a row of features for each image, at no cost.
+`ScatteringRows`, and for photographs `PatchRows` beside them, give a row of features for each image, at no
+cost.
 Procedural images give a few hundred directions in which such rows vary; their second moments there are
 released by `PrivateWhitening` for a share of the budget, and a linear model is trained by DP-SGD with Poisson
 batches of about 8,192 images. Both prices are composed. How SETTINGS were chosen is in docs/vision.md.
@@ -57,14 +58,17 @@ class Settings(NamedTuple):
     rate: float = 20.0
     # 0: scattering rows; otherwise the number of filters of patch rows
     filters: int = 0
+    # the weight of mirrored scattering rows beside patch rows, the others having 1; 0: none
+    beside: float = 0.0
 
 
 # Those for MNIST were chosen on Fashion-MNIST's training images, and the other way round. CIFAR-10 has those
-# of Fashion-MNIST; that its features are patch rows, and their threshold, were chosen on its training images.
+# of Fashion-MNIST; its features (patch rows, their threshold, scattering rows beside them and their weight)
+# were chosen on its training images.
 SETTINGS = {
     "mnist": Settings(),
     "fashion_mnist": Settings(),
-    "cifar10_jpeg": Settings(filters=1024),
+    "cifar10_jpeg": Settings(filters=1024, beside=0.484),
 }
 
 
@@ -100,15 +104,23 @@ def pixels(folder: Path, name: str, part: str) -> Any:
 
 def maker(name: str, settings: Settings) -> Any:
     """Return what makes the features of a set."""
-    from discreet.learning.features import PatchRows, ScatteringRows
+    from discreet.learning.features import JoinedRows, PatchRows, ScatteringRows
 
     shape = SHAPES[name]
-    return PatchRows(shape, filters=settings.filters) if settings.filters else ScatteringRows(shape)
+    if not settings.filters:
+        return ScatteringRows(shape)
+    patches = PatchRows(shape, filters=settings.filters, per_part=True)
+    if not settings.beside:
+        return patches
+    return JoinedRows([patches, ScatteringRows(shape, mirror=True)], weights=(1.0, settings.beside))
 
 
 def rows(folder: Path, cache: Path, name: str, part: str, make: Any) -> Any:
-    """Return the features of a part, computed once."""
-    path = cache / f"discreet-{type(make).__name__}-{make.size}-{name}-{part}.npy"
+    """Return the features of a part, computed once for each kind."""
+    if hasattr(make, "kinds"):
+        return make.joined([rows(folder, cache, name, part, kind) for kind in make.kinds])
+    kind = f"{type(make).__name__}-{make.size}{'-parts' if getattr(make, 'per_part', False) else ''}"
+    path = cache / f"discreet-{kind}-{name}-{part}.npy"
     if not path.exists():
         start = time.process_time()
         np.save(path, make.features(pixels(folder, name, part), dtype=torch.float16).numpy())
@@ -182,7 +194,9 @@ def trained(data: Data, epsilon: float, settings: Settings, seed: int, head: Any
     model = zeros(data.x.shape[1]) if head is None else head(data.x.shape[1])
     trainer = learning.Trainer(
         model, torch.nn.CrossEntropyLoss(), public=public, noise_multiplier=noise, clip=settings.clip,
-        rate=rate, batch=settings.batch, steps=settings.steps, microbatch=512, average=0.97,
+        rate=rate, batch=settings.batch, steps=settings.steps, average=0.97,
+        # parts of a batch below 32 MB: the memory of larger ones is given back and taken anew each time
+        microbatch=min(512, (1 << 23) // data.x.shape[1]),
         # the rate is that of gradients of length 1, of which the clip is the unit
         optimizer=learning.SGD(lr=settings.rate / settings.clip, momentum=0.9),
     )  # fmt: skip

@@ -60,6 +60,19 @@ def test_filters_are_whitened_patches_of_procedural_images() -> None:
     assert 0.5 < float(raw.square().mean()) < 2
 
 
+def test_per_part_every_part_of_the_image_has_the_same_length() -> None:
+    plain, even = small(), small(per_part=True)
+    pictures = images(3, 3, 13, 13)
+    # the lower half has next to no contrast
+    pictures[:, :, 7:] = 0.5 + 0.01 * pictures[:, :, 7:]
+    rows, parts = plain.features(pictures), even.features(pictures).view(3, -1, 4)
+    torch.testing.assert_close(parts.norm(dim=1), torch.full((3, 4), 0.5))
+    torch.testing.assert_close(
+        parts * rows.view(3, -1, 4).norm(dim=1, keepdim=True) * 2, rows.view(3, -1, 4), atol=1e-5, rtol=0
+    )  # fmt: skip
+    assert float(rows.view(3, -1, 4).norm(dim=1).std()) > 0.01, "without it, parts differ"
+
+
 def test_an_image_and_its_mirror_image_have_the_same_row() -> None:
     pictures = images(3, 3, 13, 13)
     alike, apart = small(), small(mirror=False)
@@ -102,6 +115,7 @@ def test_each_image_is_mapped_by_itself_and_odd_ones_become_zero() -> None:
         lambda: small(penalty=0),
         lambda: small(contrast=float("nan")),
         lambda: small(mirror=1),
+        lambda: small(per_part="False"),
         lambda: small(procedural=1),
         lambda: small().features(torch.zeros(2, 3, 12, 13)),
     ],

@@ -2,6 +2,7 @@
 
 `Scattering` is the scattering transform, and `ScatteringRows` makes rows for a linear model of it;
 `PatchRows` compares the patches of an image with those of procedural images, which suits photographs;
+`JoinedRows` puts several kinds side by side;
 `ProceduralNetwork` is a small network that learned from `ProceduralClasses`, images of random processes;
 `ProceduralPrior` joins both, with a `Whitening` fitted to procedural images. What these give for one image
 depends on that image alone, so the sensitivity of whatever is trained on it is that of the images themselves.
@@ -9,6 +10,7 @@ depends on that image alone, so the sensitivity of whatever is trained on it is 
 part of the features that has the most variance.
 """
 
+from .joined_rows import JoinedRows
 from .network import ProceduralNetwork
 from .partial_whitening import Directions, PartialWhitening
 from .patch_rows import PatchRows
@@ -21,6 +23,7 @@ from .whitening import Whitening
 
 __all__ = [
     "Directions",
+    "JoinedRows",
     "PaidWhitening",
     "PartialWhitening",
     "PatchRows",

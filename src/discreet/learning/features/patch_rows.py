@@ -33,7 +33,8 @@ class PatchRows:
     whitened (ZCA with `penalty`), and multiplied with each filter. What exceeds `threshold`, on either side
     of zero, is averaged over `grid` x `grid` parts of the image. With `mirror`, responses are added up with
     those of the mirror image: an image and its mirror image have the same row. The mean row of procedural
-    images is subtracted, and rows are scaled to length 1.
+    images is subtracted, and rows are scaled to length 1. With `per_part`, each part of the image is scaled
+    to the same length first: a part of low contrast says as much as any other.
 
     Guarantee: a function of each image by itself, up to the rounding of floats: computing it costs nothing,
                and neighbors stay neighbors.
@@ -52,6 +53,7 @@ class PatchRows:
         contrast: float = 0.01,
         grid: int = 3,
         mirror: bool = True,
+        per_part: bool = False,
         procedural: int = 500,
         seed: int = 0,
     ) -> None:
@@ -59,9 +61,10 @@ class PatchRows:
         _require.integer(procedural=procedural, at_least=2)
         _require.positive(penalty=penalty, contrast=contrast)
         _require.non_negative(threshold=threshold)
-        _require.flag(mirror=mirror)
+        _require.flag(mirror=mirror, per_part=per_part)
         classes = ProceduralClasses(shape=shape, seed=seed)
-        self.shape, self.filters, self.grid, self.mirror = classes.shape, filters, grid, mirror
+        self.shape, self.filters, self.grid = classes.shape, filters, grid
+        self.mirror, self.per_part = mirror, per_part
         sides = [side - size + 1 for side in self.shape[1:]]
         if min(sides) < grid:
             raise _require.fail(
@@ -90,6 +93,9 @@ class PatchRows:
         rows = torch.empty(len(array), self.size, dtype=dtype)
         for positions, batch in image_batches(array, self._batch):
             centered = self._responses(batch) - self._mean
+            if self.per_part:
+                parts = centered.view(len(centered), -1, self.grid**2)
+                centered = (parts / parts.norm(dim=1, keepdim=True).clamp(1e-12)).flatten(1)
             scaled = centered / centered.norm(dim=1, keepdim=True).clamp(1e-12)
             rows[positions] = torch.where(torch.isfinite(scaled).all(1, keepdim=True), scaled, 0.0).to(dtype)
         return rows
