@@ -530,12 +530,12 @@ CASES = [
     _texts(d.Substring, lambda s: s[1:3], start=number(2), length=number(2)),
     _texts(d.Substring, lambda s: s[1:], start=number(2)),
     _texts(
-        d.Replace, lambda s: s[:MOST].replace("a", "xyz")[:MOST], old=text("a"), new=text("xyz"), most=MOST
+        d.Replace, lambda s: s[:MOST].replace("a", "xyz")[:MOST], old=text("a"), new=text("xyz"), max_length=MOST
     ),
     NodeCase(
         d.Concat,
         "texts",
-        lambda: d.Concat(this=column("s"), expression=column("t"), most=MOST),
+        lambda: d.Concat(this=column("s"), expression=column("t"), max_length=MOST),
         strict(lambda s, t: (s + t)[:MOST], 2),
     ),
     _texts(d.Length, lambda s: float(len(s))),

@@ -102,7 +102,7 @@ def test_sums_of_numbers_that_are_known_to_be_small_are_exact(case):
     ends = [1, (1 << 21) - 1, (1 << 22) - 1, 1 << 22, (1 << 43) - 1, 1 << 43, (1 << 62) + 1, (1 << 63) - 1]
     columns = {f"c{i}": [end, -end, -1, 0, None, end, -end, -end] * 20 for i, end in enumerate(ends)}
     engine = case.open(pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()}))
-    sums = [d.WideSum(this=column(f"c{i}"), most=end) for i, end in enumerate(ends)]
+    sums = [d.WideSum(this=column(f"c{i}"), largest=end) for i, end in enumerate(ends)]
     query = exp.select(*(exp.alias_(node, f"c{i}") for i, node in enumerate(sums))).from_("t")
     (row,) = engine.answer(engine.dialect.write(query)).to_pylist()
     assert {name: int(value) for name, value in row.items()} == {

@@ -211,8 +211,8 @@ def test_functions_of_texts_fail_on_none(texts):
     nodes += [d.AsDecimal(this=s(), width=18, scale=3), d.AsFloat(this=s())]
     nodes += [cls(this=s()) for cls in (d.Upper, d.Lower, d.Trim, d.Length)]
     nodes += [d.Matches(this=s(), pattern=text(p)) for p in ("%a_%_e%", "%%%%%%%%a", "_" * 50, "\\")]
-    nodes += [d.Replace(this=s(), old=text("a"), new=text("zz" * 50), most=10_000)]
-    nodes += [d.Concat(this=s(), expression=s(), most=10_000)]
+    nodes += [d.Replace(this=s(), old=text("a"), new=text("zz" * 50), max_length=10_000)]
+    nodes += [d.Concat(this=s(), expression=s(), max_length=10_000)]
     nodes += [d.Substring(this=s(), start=number(2), length=number(10_000))]
     for node in nodes:
         query_result = computed_texts(texts, node)

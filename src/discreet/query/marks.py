@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from ..tables import semantics
 from ..tables.dialect import Dialect
-from .cells import FALSE, MISSING, TRUE, Compiled, Family, Mark
+from .cells import FALSE, MISSING, TRUE, CompiledCounts, Family, Mark
 from .domain import Kind
 from .errors import Node
 from .nodes import Call, Column, Expr, literal, sql
@@ -21,14 +21,16 @@ from .scan import (
     integer_literal,
     name,
     raw_columns,
+    require_row_number,
     source_sql,
-    told_apart,
     used_columns,
 )
 from .sources import columns_of
 
 
-def counts_sql(compilation: Compiled, kinds: Kinds, max_rows: int | None, key: int, dialect: Dialect) -> str:
+def counts_sql(
+    compilation: CompiledCounts, kinds: Kinds, max_rows: int | None, key: int, dialect: Dialect
+) -> str:
     """Return one row for each combination of classes that occurs: c0, c1, ... and the number of rows, n.
 
     With `max_rows`, at most so many rows of each unit count: its combinations come in the order of a keyed
@@ -38,7 +40,7 @@ def counts_sql(compilation: Compiled, kinds: Kinds, max_rows: int | None, key: i
     used = columns_of(*(m.expression for m in compilation.marks)) | used_columns(compilation.source)
     # A single row that a join makes many of is told by its position and chosen by its identity, which others
     # do not move.
-    who = told_apart(
+    who = require_row_number(
         identity(compilation.source, compilation.unit) if max_rows is not None else None, dialect
     )
     used |= {who} if who is not None else set()
@@ -73,13 +75,13 @@ def counts_sql(compilation: Compiled, kinds: Kinds, max_rows: int | None, key: i
     return dialect.write(_group_by(query, codes))
 
 
-def _counts_row(compilation: Compiled) -> Node:
+def _counts_row(compilation: CompiledCounts) -> Node:
     """Return whether some query counts a row: rows that none counts do not use up what a unit may
     contribute."""
     return exp.or_(*(exp.and_(*_conditions(compilation, family)) for family in compilation.families))
 
 
-def _conditions(compilation: Compiled, family: Family) -> list[Node]:
+def _conditions(compilation: CompiledCounts, family: Family) -> list[Node]:
     inside: list[Node] = [
         exp.LT(this=name(f"c{k}"), expression=integer_literal(compilation.marks[k].size - 1))
         for k in dict.fromkeys(family.keys)
@@ -88,7 +90,7 @@ def _conditions(compilation: Compiled, family: Family) -> list[Node]:
     return [*inside, *met] or [exp.Boolean(this=True)]
 
 
-def _holds(compilation: Compiled, condition: Expr, wanted: int) -> Node:
+def _holds(compilation: CompiledCounts, condition: Expr, wanted: int) -> Node:
     """Return the SQL condition that a condition is true (or false, not NULL), from the classes of its atoms:
     de Morgan."""
     if isinstance(condition, Call) and condition.op == "not":

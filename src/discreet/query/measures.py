@@ -45,8 +45,8 @@ class Measure:
     `kind`: rows, present (not NULL), units, distinct, sum, or square. One row adds an integer in [low, high]
     (in steps, less `center`), one unit at most `rows` times that. `scaled`: a unit with more rows counts each
     of them less (for averages), instead of its total being clipped (for sums). What is scaled is counted in
-    parts of a step, `fine` to one: cut off at whole steps, the shares of zeros and ones would be far too
-    small.
+    parts of a step, `parts_per_step` to one: cut off at whole steps, the shares of zeros and ones would be
+    far too small.
     """
 
     kind: str
@@ -58,17 +58,18 @@ class Measure:
     scaled: bool = False
 
     @property
-    def fine(self) -> int:
+    def parts_per_step(self) -> int:
+        """Into how many parts a step of the grid is divided; 1 unless `scaled`."""
         return 1 << max(0, (STEPS // max(-self.low, self.high, 1)).bit_length() - 1) if self.scaled else 1
 
     @property
-    def worth(self) -> Fraction:
-        """What one of the integers that are added is worth."""
-        return (self.step**2 if self.kind == "square" else self.step) / self.fine
+    def resolution(self) -> Fraction:
+        """The amount that an integer of 1 stands for, in the query's own scale."""
+        return (self.step**2 if self.kind == "square" else self.step) / self.parts_per_step
 
     def limits(self, bounding: Bounding) -> tuple[int, int]:
         """Return the least and the most that one unit can add to one group; 0 is always possible."""
-        rows = self.fine * (1 if self.kind == "units" else bounding.rows)
+        rows = self.parts_per_step * (1 if self.kind == "units" else bounding.rows)
         return rows * min(self.low, 0), rows * max(self.high, 0)
 
     def sensitivity(self, bounding: Bounding, neighbors: Neighbors, groups: int | None) -> Sensitivity:

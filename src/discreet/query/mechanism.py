@@ -316,7 +316,7 @@ class Query:
         rows, deviations, kept = table(self._plan, self._recipes, keys, measures, choices, noises)
         direct_measures = [direct(self._plan, self._recipes, i) for i in range(len(self._plan.outputs))]
         exact_noise = [
-            None if m is None else (noises[m], self._recipes.measures[m].worth) for m in direct_measures
+            None if m is None else (noises[m], self._recipes.measures[m].resolution) for m in direct_measures
         ]
         means = [
             mean_of(self._plan, self._recipes, i, measures, noises, kept) for i in range(len(direct_measures))

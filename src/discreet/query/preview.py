@@ -105,7 +105,7 @@ def _error(
 ) -> float | None:
     measure = direct(plan, recipes, i)
     if measure is not None:
-        return float(allocation.noises[measure].error(confidence) * recipes.measures[measure].worth)
+        return float(allocation.noises[measure].error(confidence) * recipes.measures[measure].resolution)
     expression = plan.outputs[i][1]
     if not (
         isinstance(expression, Output) and expression.kind == "aggregate" and public.size and not plan.keys
@@ -120,7 +120,7 @@ def _error(
     )
     # each of the two within its bound
     split = (1 + confidence) / 2
-    noise = float(allocation.noises[total].error(split) * recipes.measures[total].worth)
+    noise = float(allocation.noises[total].error(split) * recipes.measures[total].resolution)
     return (noise + half * float(allocation.noises[count].error(split))) / public.size
 
 
@@ -151,7 +151,7 @@ def words(
             if what
             else f"a {'sum of squares' if m.kind == 'square' else 'sum'} in steps of {float(m.step):g}"
         )
-        deviation = noise.standard_deviation * float(m.worth)
+        deviation = noise.standard_deviation * float(m.resolution)
         lines.append(
             f"Measures {name} in each group, with {law} noise of standard deviation {deviation:.4g}."
         )

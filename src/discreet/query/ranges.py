@@ -105,19 +105,19 @@ def _formula(e: Expr, plan: Plan, recipes: Recipes, numbers: list[int], keys: li
     used = [recipes.measures[m] for m in recipe.measures]
     indices = tuple(numbers.index(m) for m in recipe.measures)
     if recipe.function in ("count", "sum"):
-        return "count" if used[0].kind in _COUNTS else "sum", indices[0], used[0].worth
+        return "count" if used[0].kind in _COUNTS else "sum", indices[0], used[0].resolution
     assert argument is not None
     if recipe.function in PAIRED:
         shifts = tuple(m.center * m.step for m in used[1:])
         return (
             recipe.function,
             indices,
-            tuple(m.worth for m in used),
+            tuple(m.resolution for m in used),
             shifts,
             *limits_of(plan.aggregates[e.index]),
         )
     ends = float(argument.domain.low), float(argument.domain.high)
-    return recipe.function, indices, tuple(m.worth for m in used), used[1].center * used[1].step, *ends
+    return recipe.function, indices, tuple(m.resolution for m in used), used[1].center * used[1].step, *ends
 
 
 def _plain(value: Any) -> Any:

@@ -36,7 +36,7 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
             continue
         used = [recipes.measures[i] for i in recipe.measures]
         values = [
-            np.asarray(measures[i], dtype=float) * float(m.worth)
+            np.asarray(measures[i], dtype=float) * float(m.resolution)
             for i, m in zip(recipe.measures, used, strict=True)
         ]
         if recipe.function in PAIRED:
@@ -149,7 +149,7 @@ def _cells(
     """Return plain Python values: counts and whole keys as integers, missing as None."""
     _, expression = plan.outputs[i]
     measure = direct(plan, recipes, i)
-    if measure is not None and recipes.measures[measure].worth == 1:
+    if measure is not None and recipes.measures[measure].resolution == 1:
         exact: list[Any] = np.asarray(measures[measure])[kept].tolist()
         return exact
     if output.dtype == object:
@@ -212,7 +212,7 @@ def _deviations(
         measure = direct(plan, recipes, i)
         if measure is not None:
             deviations[i] = np.full(
-                size, noises[measure].standard_deviation * float(recipes.measures[measure].worth)
+                size, noises[measure].standard_deviation * float(recipes.measures[measure].resolution)
             )
         elif any(isinstance(n, Output) and n.kind == "aggregate" for n in _parts(expression)) and _random(
             plan, recipes, expression

@@ -240,8 +240,8 @@ def identity(node: From, unit: str) -> str | None:
     return identity(node.child, unit)
 
 
-def told_apart(who: str | None, dialect: Dialect) -> str | None:
-    """Refuse a single row that a join repeats where the engine has no number for it; else return the same."""
+def require_row_number(who: str | None, dialect: Dialect) -> str | None:
+    """Return the row's identity; refuse one that the engine cannot number, as a join may repeat it."""
     if who is not None and not dialect.numbers_rows:
         raise Unsupported(
             f"here a row is the unit, and this query may use a row several times: {dialect.name} has no "

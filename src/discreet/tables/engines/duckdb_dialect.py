@@ -226,8 +226,10 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Lower: template("LOWER({this})"),
     d.Trim: template("TRIM({this})"),
     d.Substring: _substring,
-    d.Concat: template("SUBSTRING({this} || {expression}, 1, {most})"),
-    d.Replace: template("SUBSTRING(REPLACE(SUBSTRING({this}, 1, {most}), {old}, {new}), 1, {most})"),
+    d.Concat: template("SUBSTRING({this} || {expression}, 1, {max_length})"),
+    d.Replace: template(
+        "SUBSTRING(REPLACE(SUBSTRING({this}, 1, {max_length}), {old}, {new}), 1, {max_length})"
+    ),
     d.Length: template("CAST(LENGTH({this}) AS DOUBLE)"),
     d.DaysBetween: template("CAST(DATEDIFF('day', {expression}, {this}) AS DOUBLE)"),
     d.AddDays: template("CAST(({this} + CAST({expression} AS INT)) AS DATE)"),

@@ -230,7 +230,7 @@ def _wide_sum(g: Generator, node: Any) -> str:
     One part where all are below 2**22 by a public bound, two below 2**43, else three. Wider ones are added up
     as decimals of 38 digits, which hold 2**126.
     """
-    x, largest = argument(g, node, "this"), node.args.get("most")
+    x, largest = argument(g, node, "this"), node.args.get("largest")
     integer = f"CAST({x} AS BIGINT)"
     parts = 3 if largest is None or largest >= 1 << 43 else 2 if largest >= 1 << 22 else 1
     sums = []

@@ -202,8 +202,10 @@ TEXTS_AND_DAYS: Mapping[type[exp.Expression], Writer] = {
     d.Lower: _case("lower"),
     d.Trim: _trim,
     d.Substring: _substring,
-    d.Concat: template("SUBSTRING(CONCAT({this}, {expression}), 1, {most})"),
-    d.Replace: template("SUBSTRING(REPLACE(SUBSTRING({this}, 1, {most}), {old}, {new}), 1, {most})"),
+    d.Concat: template("SUBSTRING(CONCAT({this}, {expression}), 1, {max_length})"),
+    d.Replace: template(
+        "SUBSTRING(REPLACE(SUBSTRING({this}, 1, {max_length}), {old}, {new}), 1, {max_length})"
+    ),
     d.Length: template("CAST(CHAR_LENGTH({this}) AS DOUBLE)"),
     d.DaysBetween: template("CAST(DATEDIFF({this}, {expression}) AS DOUBLE)"),
     d.AddDays: template("DATE_ADD({this}, CAST({expression} AS INT))"),
