@@ -333,8 +333,8 @@ class MonthName(Semantic):
 class WideSum(Semantic):
     """The sum of whole numbers, exact beyond 64 bits: it neither wraps nor fails below 2**126.
 
-    NULL of nothing. `largest`: the caller knows that no summand is further from zero than this, a public number;
-    an engine may then add up in fewer parts.
+    NULL of nothing. `largest`: the caller knows that no summand is further from zero than this, a public
+    number; an engine may then add up in fewer parts.
     """
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "largest": False}
