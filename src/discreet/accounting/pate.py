@@ -118,16 +118,6 @@ def _bound_after_moves(q: float, sigma: float, classes: int, votes: float) -> fl
     return min(1.0, max(others * 0.5 * math.erfc(-shifted / math.sqrt(2)), _LEAST))
 
 
-def _local_sensitivity(order: float, low: float, high: float, sigma: float, classes: int) -> float:
-    """Return a bound on how far one moved vote changes the cost, for every q in [low, high]; the cost grows
-    with q, so ends are enough."""
-    more = query_rdp(order, _bound_after_moves(high, sigma, classes, 1), sigma) - query_rdp(order, low, sigma)
-    less = query_rdp(order, high, sigma) - query_rdp(
-        order, _bound_after_moves(low, sigma, classes, -1), sigma
-    )
-    return max(more, less, 0.0)
-
-
 # Cells of the grid for one vote, and how many of them one moved vote may cross: one more, for where in its
 # cell a value lies.
 _CELLS = 16

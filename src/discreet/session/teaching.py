@@ -20,6 +20,7 @@ from ..accounting.filters import FilterPreview
 from ..curator import InteractiveHandle
 from ..mechanisms import stable_votes, vote_cost, votes
 from ..mechanisms.protocols import ExampleSource
+from .previews import BudgetPreview
 
 if TYPE_CHECKING:
     from ..learning.pate import PrivateTeachers
@@ -201,7 +202,7 @@ def teach(
 
 
 @dataclass(frozen=True, slots=True)
-class TeachingPreview:
+class TeachingPreview(BudgetPreview):
     """Previews what a labeller would cost, and how clear a plurality it needs. Free: no data is touched.
 
     `lead`: where one class has so many votes more than any other, the answer is that class (or it is answered
@@ -212,14 +213,6 @@ class TeachingPreview:
     epsilon: float
     lead: int
     budget: FilterPreview
-
-    @property
-    def fits(self) -> int | None:
-        return self.budget.fits
-
-    @property
-    def admitted(self) -> bool:
-        return self.budget.admitted
 
     def __str__(self) -> str:
         mechanism, buys = self.mechanism, "any number" if self.fits is None else f"{self.fits:,}"

@@ -20,7 +20,7 @@ from pyarrow import csv, parquet
 
 from .. import _require
 from .._errors import InvalidInput
-from .._public import ADD_REMOVE, Boolean, Categories, Public, Unit
+from .._public import Boolean, Categories, Public
 from .._require import Real
 from ..accounting import Event
 from ..tables.cells import Coding
@@ -163,11 +163,6 @@ class SyntheticCopy:
     def sql(self, text: str) -> SyntheticAnswer:
         """Ask the copy in full SQL, free; the table has the name of the one it was made from."""
         return SyntheticAnswer(ask_open_rows({self.public.table: self.table}, text))
-
-    def open_public(self) -> Public:
-        """Return the public facts with which the copy can be opened like any table: its rows are nobody's."""
-        schema = tuple((name, fact) for name, fact in self.public.schema if name in self.columns)
-        return Public(schema=schema, table=self.public.table, unit=Unit(), neighbors=ADD_REMOVE)
 
     def card(self) -> dict[str, Any]:
         """Return what this copy is, for whoever gets it: public facts and released values only."""

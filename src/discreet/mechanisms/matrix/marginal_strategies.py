@@ -84,9 +84,33 @@ def importance(marginals: Marginals, axes: list[Axis]) -> dict[Set, float]:
     return totals
 
 
+class _MarginalStrategy(Workload):
+    """A strategy for some marginals, written out as a matrix (`rows`) for small domains only."""
+
+    __slots__ = ()
+    marginals: Marginals
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.marginals, Marginals):
+            raise _require.fail("marginals", type(self.marginals).__name__, "made by matrix.marginals(...)")
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        return self.marginals.domain
+
+    def gram(self) -> Floats:
+        return np.asarray(sum(block.T @ block for block in self.rows()))
+
+    def times(self, x: Any) -> Floats:
+        return self.dense() @ self._vector(x, self.cells)
+
+    def transposed(self, y: Any) -> Floats:
+        return self.dense().T @ self._vector(y, self.queries)
+
+
 @described("matrix.Residuals")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Residuals(Workload):
+class Residuals(_MarginalStrategy):
     """Every interaction of the marginals measured once, with the variance that makes the weighted error
     least: ResidualPlanner.
 
@@ -98,14 +122,6 @@ class Residuals(Workload):
     """
 
     marginals: Marginals
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.marginals, Marginals):
-            raise _require.fail("marginals", type(self.marginals).__name__, "made by matrix.marginals(...)")
-
-    @property
-    def domain(self) -> tuple[int, ...]:
-        return self.marginals.domain
 
     @property
     def queries(self) -> int:
@@ -148,19 +164,10 @@ class Residuals(Workload):
                 block = np.kron(block, R if a in s else np.ones((1, n)))
             yield block / math.sqrt(variance)
 
-    def gram(self) -> Floats:
-        return np.asarray(sum(block.T @ block for block in self.rows()))
-
-    def times(self, x: Any) -> Floats:
-        return self.dense() @ self._vector(x, self.cells)
-
-    def transposed(self, y: Any) -> Floats:
-        return self.dense().T @ self._vector(y, self.queries)
-
 
 @described("matrix.MeasuredMarginals")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredMarginals(Workload):
+class MeasuredMarginals(_MarginalStrategy):
     """Whole tables measured with weights that add up to 1, chosen by descent for the weighted error under
     Laplace noise: OPT_M of HDMM.
 
@@ -169,14 +176,6 @@ class MeasuredMarginals(Workload):
     """
 
     marginals: Marginals
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.marginals, Marginals):
-            raise _require.fail("marginals", type(self.marginals).__name__, "made by matrix.marginals(...)")
-
-    @property
-    def domain(self) -> tuple[int, ...]:
-        return self.marginals.domain
 
     @property
     def queries(self) -> int:
@@ -205,15 +204,6 @@ class MeasuredMarginals(Workload):
             for a, n in enumerate(self.domain):
                 block = np.kron(block, np.eye(n) if a in s else np.ones((1, n)))
             yield weight * block
-
-    def gram(self) -> Floats:
-        return np.asarray(sum(block.T @ block for block in self.rows()))
-
-    def times(self, x: Any) -> Floats:
-        return self.dense() @ self._vector(x, self.cells)
-
-    def transposed(self, y: Any) -> Floats:
-        return self.dense().T @ self._vector(y, self.queries)
 
 
 def precision(marginals: Marginals, s: Set, weights: dict[Set, float]) -> float:

@@ -107,7 +107,7 @@ class DuckDB:
                 timer.cancel()
 
     def stopwatch(self) -> Callable[[], None]:
-        """Started now: calling it later fails with `TimeLimit` once the public limit of time has passed."""
+        """Start a clock: calling it later fails with `TimeLimit` once the public limit of time has passed."""
         return stopwatch(self._seconds)
 
     def interrupt(self) -> None:
@@ -116,9 +116,9 @@ class DuckDB:
             cursor.interrupt()
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The named columns of the main table, a batch at a time.
+        """Yield the named columns of the main table, batch by batch.
 
-        No limit of time: who reads may take theirs.
+        There is no limit of time: the reader may take as long as it needs.
         """
         kinds = self._kinds[self._public.table]
         check_columns(columns, kinds)
@@ -193,7 +193,8 @@ class DuckDB:
         check_size(self._public, lambda: int(self._con.execute(rows).fetchone()[0]))
 
     def _check_keys(self) -> None:
-        """A declared key of a public table must be unique: joins rely on it, and anybody may know it."""
+        """Require that a declared key of a public table is unique: joins rely on it, and anybody may know
+        it."""
         for table in self._public.tables:
             if not table.key:
                 continue
@@ -378,7 +379,8 @@ def _mark(data: Any) -> bytes | None:
 
 
 def _stamp(data: Any) -> tuple[Any, ...] | None:
-    """Which file it is, when it was last written or moved, and how long it is; None for what is in memory."""
+    """Return which file it is, when it was last written or moved, and how long it is; None for what is in
+    memory."""
     # The time of the last change of anything beside that of the last write, which whoever writes can set.
     try:
         states = [path.stat() for path in _paths_of(data)]

@@ -68,7 +68,8 @@ def _safe_cast(g: Generator, node: Any) -> str:
 
 
 def _as_integer(g: Generator, node: Any) -> str:
-    """By way of a wider integer: DuckDB's cast of a number at the edge of a narrow type turns it around."""
+    """Convert to an integer by way of a wider one: DuckDB's cast of a number at the edge of a narrow type
+    wraps around."""
     wide = f"TRY_CAST({_once(argument(g, node, 'this'), _number)} AS INT128)"
     return f"CAST(TRY_CAST({wide} AS {_INTEGERS[node.args['type']]}) AS DOUBLE)"
 
@@ -117,9 +118,12 @@ def _with_digits(name: str) -> Writer:
 
 
 def _clip(g: Generator, node: Any) -> str:
-    """Almost all rows pass the first test, which looks at signs of differences: these are exact, and take the
+    """Clip to a range.
+
+    Almost all rows pass the first test, which looks at signs of differences: these are exact, and take the
     engine a third of the time of its comparisons, which have to put NaN in order. -0.0 may fail the first
-    test, and is then left as it is by the second."""
+    test, and is then left as it is by the second.
+    """
     x, low, high = (argument(g, node, name) for name in ("this", "low", "high"))
     nan = f" OR ISNAN({x})" if node.args["may_be_nan"] else ""
     exactly = f"CASE WHEN {x} < {low} THEN {low} WHEN {x} > {high} THEN {high} ELSE {x} END"
@@ -130,8 +134,8 @@ def _clip(g: Generator, node: Any) -> str:
 
 
 def _matches(g: Generator, node: Any) -> str:
-    """In time that grows with the text's length and no faster: the engine's own LIKE tries all ways to fit
-    `_`, which takes hours on some texts, and would tell who has one."""
+    """Match a pattern of LIKE in time linear in the text's length: the engine's own LIKE tries all ways to
+    fit `_`, which takes hours on some texts, and would tell who has one."""
     text, pattern = argument(g, node, "this"), node.args["pattern"]
     if "_" not in pattern.name:
         return f"({text} LIKE {g.sql(pattern)})"
@@ -154,8 +158,8 @@ def _rank(g: Generator, node: Any) -> str:
 
 
 def _smallest_ranks(g: Generator, node: Any) -> str:
-    """Those up to the rank of the unit's last one: the engine keeps the n smallest of each unit as it goes,
-    and sorts nothing."""
+    """Keep rows up to the rank of the unit's n-th smallest: the engine keeps the n smallest of each unit as
+    it reads, and sorts nothing."""
     source, pairs, n, alias = (word(node.args[name]) for name in ("source", "pairs", "n", "alias"))
     columns = "".join(f', "{word(name)}"' for name in node.args["columns"])
     last_ranks = f'kept AS (SELECT "u" AS "ku", LIST_MAX(MIN("h", {n})) AS "last" FROM {pairs} GROUP BY "u")'

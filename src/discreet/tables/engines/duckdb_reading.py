@@ -71,7 +71,7 @@ class Database:
 
 
 def as_arrow(data: Any) -> pa.Table:
-    """Arrow from whatever holds columns."""
+    """Return a frame of any library as an Arrow table."""
     if isinstance(data, Mapping):
         return Memory(data)._table
     if isinstance(data, pa.Table):
@@ -189,7 +189,7 @@ class Reader:
         self._replace_unreadable(name, what, lambda columns: parquet_batches(paths, columns))
 
     def _several_csv(self, name: str, data: Files) -> None:
-        """One after the other, each read as a file alone would be; their first lines must be the same."""
+        """Read several CSV files, each as it would be read alone; their header lines must be the same."""
         first: list[str] = []
         for number, part in enumerate(data.parts):
             file = f"{_PART}{number}"
@@ -367,7 +367,7 @@ def connection(threads: int | None, memory: str | None) -> tuple[Any, str]:
 
 
 def lock(con: Any, paths: list[str]) -> None:
-    """No file but the table's own, no network, no extension, and no way back."""
+    """Lock a connection down for good: no file but the table's own, no network, no extension."""
     if paths:
         con.execute(f"SET allowed_paths=[{', '.join(literal(path) for path in paths)}]")
     con.execute("SET enable_external_access=false; SET lock_configuration=true;")

@@ -77,8 +77,8 @@ class PostgreSQL:
         return self._public.version == UNVERSIONED
 
     def _fingerprint(self, key: bytes) -> bytes:
-        """Nothing of the data: the declared version tells one state of the table from another, and where none
-        is declared every question is a new one."""
+        """Return nothing of the data: the declared version tells one state of the table from another, and
+        where none is declared every question is a new one."""
         return os.urandom(32) if self.changes else b""
 
     def ready(self) -> None:
@@ -88,7 +88,7 @@ class PostgreSQL:
             pass
 
     def stopwatch(self) -> Callable[[], None]:
-        """Started now: calling it later fails with `TimeLimit` once the public limit of time has passed."""
+        """Start a clock: calling it later fails with `TimeLimit` once the public limit of time has passed."""
         return stopwatch(self._seconds)
 
     def interrupt(self) -> None:
@@ -97,7 +97,7 @@ class PostgreSQL:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All answers of this thread inside the block see the same rows."""
+        """Let all answers of this thread inside the block see the same rows."""
         if getattr(self._here, "connection", None) is not None:
             yield
             return
@@ -138,9 +138,9 @@ class PostgreSQL:
             return arrow_table(cursor)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The named columns of the main table, a batch at a time, as the server sends them.
+        """Yield the named columns of the main table, batch by batch, as the server sends them.
 
-        One statement, so one snapshot. No limit of time: who reads may take theirs.
+        One statement, so one snapshot. There is no limit of time: the reader may take as long as it needs.
         """
         table = self._tables[self._public.table]
         kinds = self._kinds[self._public.table]
@@ -199,7 +199,7 @@ class PostgreSQL:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """What the server says is kept back: it may quote a value."""
+        """Withhold what the server says in an error: it may quote a value."""
         psycopg = driver()
         try:
             yield
@@ -214,7 +214,8 @@ class PostgreSQL:
         self._check_keys()
 
     def _check_keys(self) -> None:
-        """A declared key of a public table must be unique: joins rely on it, and anybody may know it."""
+        """Require that a declared key of a public table is unique: joins rely on it, and anybody may know
+        it."""
         for table in self._public.tables:
             if not table.key:
                 continue

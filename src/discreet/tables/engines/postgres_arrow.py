@@ -34,7 +34,7 @@ _BATCH = 1 << 22  # bytes of text that are read before the next batch is made, o
 
 
 def day_loader() -> Any:
-    """Days as numbers from 1970, since PostgreSQL knows days that Python does not."""
+    """Return a loader of days as numbers from 1970, since PostgreSQL knows days that Python does not."""
     psycopg = driver()
 
     class DayLoader(psycopg.adapt.Loader):  # type: ignore[misc, name-defined]
@@ -85,8 +85,8 @@ class _Stream(io.RawIOBase):
 
 
 def csv_batches(copy: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batches of a text that the server writes row by row; nothing is missing but what is unquoted and
-    empty."""
+    """Yield batches of the CSV text that the server writes row by row; only an empty field without quotes is
+    NULL."""
     import pyarrow.csv as csv
 
     # No row is longer than a block: a text is, with every character of it a quote that is doubled, twice as

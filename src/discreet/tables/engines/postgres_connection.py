@@ -41,7 +41,7 @@ def is_address(data: Any) -> bool:
 
 
 def driver() -> Any:
-    """psycopg, or an error that names the extra."""
+    """Return psycopg, or raise an error that names the extra."""
     try:
         import psycopg
     except ImportError:
@@ -113,7 +113,8 @@ class Pool:
 
     @contextmanager
     def transaction(self, seconds: float | None) -> Iterator[Any]:
-        """A read-only transaction on one snapshot; always rolled back, as there is nothing to keep."""
+        """Open a read-only transaction on one snapshot; it is always rolled back, as there is nothing to
+        keep."""
         connection = self._begin(seconds)
         self._running.add(connection)
         try:

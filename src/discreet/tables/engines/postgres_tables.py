@@ -226,7 +226,7 @@ class Table:
         return f"{quoted(self.relation[0])}.{quoted(self.relation[1])}"
 
     def _columns(self) -> Iterable[tuple[str, str, str]]:
-        """Declared columns, or all where nothing is declared."""
+        """Return the declared columns, or all where nothing is declared."""
         declared = {*dict(self.schema), *({self.unit} - {None})}
         kinds = self.shape.kinds
         for name, type_, _ in self.shape.columns:

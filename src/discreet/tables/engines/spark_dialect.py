@@ -320,13 +320,15 @@ class SparkGenerator(Spark.Generator):  # type: ignore[valid-type,misc]
     """Standard SQL as Spark takes it, where the SQL library's own does not do."""
 
     def cte_sql(self, expression: exp.CTE) -> str:
-        """Spark computes a relation of WITH where it is used; there is no asking for it to be kept."""
+        """Write a relation of WITH without MATERIALIZED, which Spark does not know: it computes it where it
+        is used."""
         expression.set("materialized", None)
         text: str = super().cte_sql(expression)
         return text
 
     def select_sql(self, expression: exp.Select) -> str:
-        """Listed values are sent to all workers: they are public, and no size decides about it."""
+        """Write a SELECT that sends listed values to all workers: they are public, and no size decides about
+        it."""
         listed = [
             join.this.alias
             for join in expression.args.get("joins") or []
