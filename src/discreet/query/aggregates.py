@@ -14,7 +14,8 @@ from .domain import Domain, Kind, number
 from .errors import Node, refuse
 from .nodes import Expr, Literal, key, make
 
-# MIN and MAX are this quantile and its mirror image
+# MIN and MAX are answered by this quantile and by one minus it: the extremes themselves are those of one row.
+# Not tuned.
 EXTREME = Fraction(1, 100)
 
 
@@ -42,11 +43,13 @@ class Aggregate:
 class Aggregates:
     """Recognizes aggregates of rows.
 
-    `row` binds their arguments; `whose` are the expressions that say whose a row is.
+    `row` binds their arguments; `unit_keys` are the expressions that say whose a row is.
     """
 
-    def __init__(self, row: Binder, whose: frozenset[Expr], perhaps: frozenset[Expr] = frozenset()) -> None:
-        self.row, self.whose, self.perhaps = row, whose, perhaps
+    def __init__(
+        self, row: Binder, unit_keys: frozenset[Expr], nullable_unit_keys: frozenset[Expr] = frozenset()
+    ) -> None:
+        self.row, self.unit_keys, self.nullable_unit_keys = row, unit_keys, nullable_unit_keys
 
     def __call__(self, node: Node) -> Aggregate | None:
         """Return the aggregate that a node asks for; None if it is none."""
@@ -80,16 +83,16 @@ class Aggregates:
         if isinstance(node.this, exp.Distinct):
             if len(node.this.expressions) != 1:
                 raise refuse(node, "COUNT(DISTINCT ...) takes one column")
-            return self._different(node.this.expressions[0])
+            return self._count_distinct(node.this.expressions[0])
         bound = self.row(node.this)
-        return Aggregate("count", None if bound.domain.sure else bound)
+        return Aggregate("count", None if bound.domain.never_missing else bound)
 
-    def _different(self, argument: Node) -> Aggregate:
+    def _count_distinct(self, argument: Node) -> Aggregate:
         """Bind COUNT(DISTINCT x), also as APPROX_COUNT_DISTINCT(x): units are counted as such."""
         bound = self.row(argument)
-        if bound in self.whose:
+        if bound in self.unit_keys:
             return Aggregate("units")
-        return Aggregate("units" if bound in self.perhaps else "distinct", bound)
+        return Aggregate("units" if bound in self.nullable_unit_keys else "distinct", bound)
 
     def _pair(self, node: Node, function: str) -> Aggregate:
         """Bind covariance and correlation, of rows that have both numbers."""
@@ -174,7 +177,7 @@ _AGGREGATES: dict[type, Callable[[Aggregates, Any], Aggregate]] = {
     exp.CovarPop: lambda self, node: self._pair(node, "covar_pop"),
     exp.CovarSamp: lambda self, node: self._pair(node, "covar_samp"),
     exp.Corr: lambda self, node: self._pair(node, "corr"),
-    exp.ApproxDistinct: lambda self, node: self._different(node.this),
+    exp.ApproxDistinct: lambda self, node: self._count_distinct(node.this),
     exp.Median: lambda self, node: self._fixed_quantile(node, Fraction(1, 2)),
     exp.Min: lambda self, node: self._fixed_quantile(node, EXTREME),
     exp.Max: lambda self, node: self._fixed_quantile(node, 1 - EXTREME),
@@ -189,14 +192,14 @@ _AGGREGATES: dict[type, Callable[[Aggregates, Any], Aggregate]] = {
 
 def present_with(x: Expr, other: Expr) -> Expr:
     """Return a number where another is there too, and missing elsewhere."""
-    if other.domain.sure:
+    if other.domain.never_missing:
         return x
-    there = (
+    finite = (
         other
         if other.domain.finite
         else make("clamp", other, Literal(other.domain.low), Literal(other.domain.high))
     )
-    return make("case", make("not", make("null?", there)), x, Literal(None))
+    return make("case", make("not", make("null?", finite)), x, Literal(None))
 
 
 def result_of(aggregate: Aggregate) -> Domain:

@@ -32,7 +32,7 @@ PLACEHOLDER = secrets.randbits(62) | 1 << 62
 class Exact:
     """Holds the exact numbers of a query before noise; `keys` has one tuple of key values per group.
 
-    `measures`: one integer array a measure. `scores`: counts by group and candidate.
+    `measures`: one integer array per measure. `scores`: counts by group and candidate.
     """
 
     keys: list[tuple[Any, ...]]

@@ -20,7 +20,8 @@ from .domain import Domain
 from .nodes import Expr, Literal, make
 from .plan import Plan
 
-# a range is divided into about this many steps
+# Steps that a range is divided into: rounding to a step moves a value by a millionth of its range, far below
+# any noise, and a square still fits 64 bits. Not tuned.
 STEPS = 1 << 20
 # the exponent of the smallest step: its reciprocal is still a float
 FINEST = -1000
@@ -139,7 +140,7 @@ def grid(domain: Domain) -> tuple[Fraction, int, int]:
 def candidates(domain: Domain) -> tuple[Fraction, Fraction, int]:
     """Return candidates for a quantile: first, step, number.
 
-    Whole numbers up to 4096 of them, else about a thousand to two thousand points.
+    All whole numbers up to 4096 of them, else 1,024 to 2,048 points of a grid. Neither number is tuned.
     """
     low, high = Fraction(domain.low), Fraction(domain.high)
     if domain.integral and high - low <= 4096:
@@ -195,7 +196,7 @@ class Recipes:
         return Recipe(function=function, measures=tuple(parts))
 
     def _count(self, x: Expr | None) -> int:
-        if x is None or x.domain.sure:
+        if x is None or x.domain.never_missing:
             return self._add(Measure(kind="rows"))
         return self._add(Measure(kind="present", expression=x))
 

@@ -37,7 +37,7 @@ class PerUnitBinder:
         else:
             only(group, {"expressions"}, "in GROUP BY")
             grouped = [row(by_position(node, select)) for node in group.expressions]
-        if self.relation.unit is None or not any(key in self.relation.whose for key in grouped):
+        if self.relation.unit is None or not any(key in self.relation.unit_keys for key in grouped):
             raise refuse(
                 select if group is None else group,
                 "a sub-query that aggregates must keep the unit of privacy",
@@ -45,7 +45,7 @@ class PerUnitBinder:
                 if self.unit
                 else "Here the unit is a single row: aggregate in the outer query.",
             )
-        self.keys = [key for key in grouped if key not in self.relation.whose]
+        self.keys = [key for key in grouped if key not in self.relation.unit_keys]
         binder = Binder(self.scope, self._special)
         columns: dict[str, Expr] = {}
         for item in select.expressions:
@@ -78,7 +78,7 @@ class PerUnitBinder:
             return None
         if isinstance(node, exp.Column):
             expression = Binder(self.scope)(node)
-            if expression in self.relation.whose:
+            if expression in self.relation.unit_keys:
                 return self._unit
             if expression not in self.keys:
                 raise refuse(

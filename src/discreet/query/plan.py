@@ -168,7 +168,7 @@ class _Planner:
         # the keys as they were written
         self.grouped: list[Expr] = []
         self.keys = self._keys()
-        self.find_aggregate = Aggregates(self.row, relation.whose, relation.perhaps)
+        self.find_aggregate = Aggregates(self.row, relation.unit_keys, relation.nullable_unit_keys)
         self.aggregates: list[Aggregate] = []
         self.post = Binder(self._loose_column, self._special)
         self.outputs: list[tuple[str, Expr]] = []
@@ -228,7 +228,7 @@ class _Planner:
         if any(True for _ in node.find_all(exp.AggFunc)):
             raise refuse(node, "GROUP BY cannot hold an aggregate")
         bound = self.row(node)
-        if bound in self.relation.whose | self.relation.perhaps:
+        if bound in self.relation.unit_keys | self.relation.nullable_unit_keys:
             raise refuse(
                 node,
                 "groups of one unit each would show everyone",

@@ -13,7 +13,7 @@ from ..mechanisms.noise import IntegerLaplace
 from .aggregates import EXTREME
 from .measures import Bounding, Choice, Recipes
 from .nodes import Call, Expr, Output, walk
-from .partition import sure
+from .partition import units_always_shown
 from .plan import Plan
 from .price import Allocation, Chooser
 from .release import direct
@@ -59,8 +59,10 @@ class Preview(_require.NearestNames):
         price = f"rho {self.rho:.4g}" if self.rho is not None else f"epsilon {self.epsilon:.4g}"
         lines = [f"price: {price}" + (f", delta {self.delta:g}" if self.delta else "")]
         for name, error in self.measured:
-            sure = f" with {self.confidence:.0%} confidence" if error.startswith("within") else ""
-            lines.append(f"{name}: {error}{sure}")
+            units_always_shown = (
+                f" with {self.confidence:.0%} confidence" if error.startswith("within") else ""
+            )
+            lines.append(f"{name}: {error}{units_always_shown}")
         return "\n".join([*lines, *self.plan, *(f"Note: {note}." for note in self.notes)])
 
 
@@ -277,7 +279,5 @@ def _grouping(plan: Plan, allocation: Allocation, other: bool) -> str:
     assert allocation.selection is not None
     epsilon, delta = allocation.selection
     rest = " The others are added up in one row." if other else ""
-    return (
-        f"Groups are private: a group is shown surely from {_many(sure(epsilon, delta), 'unit')} on, "
-        f"smaller ones with a chance.{rest}"
-    )
+    units = _many(units_always_shown(epsilon, delta), "unit")
+    return f"Groups are private: a group is shown surely from {units} on, smaller ones with a chance.{rest}"

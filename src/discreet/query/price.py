@@ -23,6 +23,7 @@ from ..mechanisms.protocols import Sensitivity
 from .measures import Bounding, Choice, Recipes
 from .plan import Plan
 
+# What is divided of the price, so that float totals, which round up, stay within what was asked.
 SLACK = 1 - Fraction(1, 1 << 48)
 
 Noise = IntegerLaplace | IntegerGaussian
@@ -112,18 +113,18 @@ def allocate(shape: Shape, target: Target) -> Allocation:
     if target.noise == "gaussian":
         return _by_epsilon(shape, target, gaussian=True)
     laplace = _by_epsilon(shape, target, gaussian=False)
-    low, high = _gaussian_badness(shape, target)
+    low, high = _bound_gaussian_error(shape, target)
     # Calibrating a Gaussian takes a thousand times longer than these bounds of its error; most counts are far
     # from a tie.
-    if _badness(shape, laplace) < low:
+    if _squared_error(shape, laplace) < low:
         return laplace
     gaussian = _by_epsilon(shape, target, gaussian=True)
-    if _badness(shape, laplace) > high:
+    if _squared_error(shape, laplace) > high:
         return gaussian
-    return min((laplace, gaussian), key=lambda option: _badness(shape, option))
+    return min((laplace, gaussian), key=lambda option: _squared_error(shape, option))
 
 
-def _gaussian_badness(shape: Shape, target: Target) -> tuple[float, float]:
+def _bound_gaussian_error(shape: Shape, target: Target) -> tuple[float, float]:
     """Bound, in closed form, the error that calibrated Gaussian noise will have.
 
     Below: no noise is smaller than that of the continuous Gaussian with the same (epsilon, delta) (Balle &
@@ -196,7 +197,6 @@ def _require_target(shape: Shape, target: Target) -> None:
 def _by_epsilon(shape: Shape, target: Target, *, gaussian: bool) -> Allocation:
     assert target.epsilon is not None
     total, count = sum(shape.weights), len(shape.sensitivities)
-    # so that float totals, which round up, stay within what was asked
     room = 1 if len(shape.weights) == 1 else SLACK
     shares = [Fraction(_round.down(target.epsilon * room * w / total)) for w in shape.weights]
     delta = target.delta if shape.known_keys or not gaussian else target.delta / 2
@@ -304,7 +304,7 @@ def _allocation(
     )
 
 
-def _badness(shape: Shape, option: Allocation) -> float:
+def _squared_error(shape: Shape, option: Allocation) -> float:
     """Return the sum of squared errors, each relative to what one unit adds."""
     pairs = zip(option.noises, shape.sensitivities, strict=True)
     return sum((noise.standard_deviation / max(s.linf, 1)) ** 2 for noise, s in pairs)

@@ -94,18 +94,17 @@ From = Scan | Filtered | Joined | PerUnit | Projected | Marked
 class Relation:
     """Holds a bound FROM item. `unit`: the raw column that says whose a row is, None if public.
 
-    `whose`: expressions equal to the unit.
-
-    `perhaps`: expressions equal to the unit, or NULL where an outer join had no partner. `many`: one unit may
+    `unit_keys`: expressions equal to the unit. `nullable_unit_keys`: those equal to the unit or, where an
+    outer join had no partner, NULL. `many`: one unit may
     have several rows.
     """
 
     node: From
     columns: dict[str, Expr]
     unit: str | None
-    whose: frozenset[Expr]
+    unit_keys: frozenset[Expr]
     many: bool
-    perhaps: frozenset[Expr] = frozenset()
+    nullable_unit_keys: frozenset[Expr] = frozenset()
 
 
 def columns_of(*exprs: Expr | None) -> set[str]:

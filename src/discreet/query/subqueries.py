@@ -22,7 +22,7 @@ from .scope import Scope
 from .sources import Marked, Relation
 
 if TYPE_CHECKING:
-    from .relation import Closed, Relations
+    from .relation import CommonTable, Relations
 
 
 def conjuncts(condition: Node | None) -> Iterator[Node]:
@@ -56,7 +56,7 @@ class Marks:
     """Binds the sub-queries of one WHERE clause; `relation` gains a mark for each."""
 
     def __init__(
-        self, relations: Relations, relation: Relation, scope: Scope, ctes: dict[str, Closed]
+        self, relations: Relations, relation: Relation, scope: Scope, ctes: dict[str, CommonTable]
     ) -> None:
         self.relations, self.relation, self.scope, self.ctes = relations, relation, scope, ctes
 
@@ -117,7 +117,9 @@ class Marks:
         if right.unit is not None:
             listed = make("coalesce", mark, Literal(False))
             return (
-                listed if x in self.relation.whose else make("case", make("null?", x), Literal(None), listed)
+                listed
+                if x in self.relation.unit_keys
+                else make("case", make("null?", x), Literal(None), listed)
             )
         prefix = mark.name[:-1]
         total, present = (
@@ -140,8 +142,8 @@ class Marks:
         return Column(f"{prefix}m", boolean(True))
 
     def _own_rows_only(self, node: Node, right: Relation, pairs: tuple[tuple[Expr, Expr], ...]) -> None:
-        own = self.relation.whose | self.relation.perhaps
-        if self.relation.unit is None or not any(a in own and b in right.whose for a, b in pairs):
+        own = self.relation.unit_keys | self.relation.nullable_unit_keys
+        if self.relation.unit is None or not any(a in own and b in right.unit_keys for a, b in pairs):
             unit = self.relations.public.unit.column
             raise refuse(
                 node,

@@ -99,7 +99,8 @@ class DuckDB:
             try:
                 # a relation: from DuckDB 2 on, Arrow tables of `execute` come with a copy and a warning
                 return cursor.sql(sql).to_arrow_table()
-            except Exception:  # its text could quote a value
+            except Exception:
+                # Its text could quote a value.
                 error = too_late(self._seconds) if late.is_set() else withheld()
                 self._opened.try_renew()
                 raise error from None
@@ -432,7 +433,8 @@ def engine_of(source: Source) -> Engine:
     names = list(dict.fromkeys([*columns, *([unit] if unit else [])]))
     if isinstance(source, Memory):
         table = source._table.select(names)
-    else:  # no batch at all has no types either: nothing to count, whatever they are
+    else:
+        # No batch at all has no types either: nothing to count, whatever they are.
         batches = list(source.batches(names))
         table = pa.Table.from_batches(batches) if batches else pa.table({name: pa.nulls(0) for name in names})
     memory_engine = connect(table, source.public)

@@ -118,7 +118,8 @@ def _columns(names: Any, columns: Any) -> pa.Table:
 def _series(series: Any) -> Any:
     try:
         return series.to_arrow()
-    except BaseException:  # polars panics on what Arrow has no type for
+    except BaseException:
+        # Polars panics on what Arrow has no type for.
         raise InvalidInput(
             f"column {series.name!r} is of a type that Arrow does not have. Nothing was opened. Cast "
             f"or drop it."
@@ -137,9 +138,8 @@ class Reader:
         self.arrow: dict[str, pa.Table] = {}
         self.paths: list[str] = []
         self.attached = 0
-        self.unreadable: dict[
-            str, dict[str, str]
-        ] = {}  # columns whose type the engine would get wrong, by table
+        # Columns whose type the engine would get wrong, by table.
+        self.unreadable: dict[str, dict[str, str]] = {}
 
     def __call__(self, name: str, data: Any) -> None:
         if isinstance(data, Files):
@@ -160,7 +160,8 @@ class Reader:
     def _run(self, sql: str, what: str) -> Any:
         try:
             return self.con.execute(sql)
-        except Exception:  # its text may quote the file
+        except Exception:
+            # Its text may quote the file.
             raise InvalidInput(
                 f"{what} cannot be read. Nothing was opened or charged. Check the file."
             ) from None
@@ -272,7 +273,8 @@ class Reader:
                 column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
             }
             mended = self._reads(name, columns, described)
-        except Exception:  # its text may quote the file
+        except Exception:
+            # Its text may quote the file.
             mended = False
         if not mended:
             raise InvalidInput(

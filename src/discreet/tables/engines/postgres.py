@@ -35,7 +35,8 @@ if TYPE_CHECKING:
     from ..dialect import Dialect
 
 OLDEST = 140000
-UNVERSIONED = "not declared"  # the version of a table of which nobody said one
+# The version of a table of which nobody said one.
+UNVERSIONED = "not declared"
 _CANCELED = "57014"
 
 

@@ -29,8 +29,10 @@ _ARROW = {
     1700: pa.decimal128(38, 0),
 }
 DATE = 1082
-_EPOCH = 10957  # days from 1970 to PostgreSQL's first day, 2000-01-01
-_BATCH = 1 << 22  # bytes of text that are read before the next batch is made, or more for long rows
+# Days from 1970 to PostgreSQL's first day, 2000-01-01.
+_EPOCH = 10957
+# Bytes of text that are read before the next batch is made, or more for long rows.
+_BATCH = 1 << 22
 
 
 def day_loader() -> Any:
@@ -51,7 +53,8 @@ def arrow_table(cursor: Any) -> pa.Table:
     try:
         arrays = [_column([row[i] for row in rows], column.type_code) for i, column in enumerate(columns)]
     except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
-        raise withheld(SERVER) from None  # its text could quote a value
+        # Its text could quote a value.
+        raise withheld(SERVER) from None
     return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
 
 

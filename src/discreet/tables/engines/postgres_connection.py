@@ -19,7 +19,8 @@ from ..engine import EngineError
 
 SCHEMES = ("postgresql://", "postgres://")
 _SECRETS = ("password", "sslpassword")
-_IDLE = 4  # connections that are kept for the next question
+# Connections that are kept for the next question.
+_IDLE = 4
 # Whatever the role, the database or the server has set: texts of days, zones and doubles must be these, names
 # mean those of the server itself and no function that somebody planted, and nothing is compiled for long.
 SETTINGS = {
@@ -60,7 +61,8 @@ class Address:
         psycopg = driver()
         try:
             parts = psycopg.conninfo.conninfo_to_dict(url)
-        except psycopg.Error:  # its text may quote the address
+        except psycopg.Error:
+            # Its text may quote the address.
             raise InvalidInput(
                 "this is not an address of a PostgreSQL database, such as "
                 "postgresql://user@host:5432/database. Nothing was opened."

@@ -50,7 +50,8 @@ class Shape:
     kind: str
     filtered: bool
     columns: tuple[tuple[str, str, str], ...]  # name, type, and what sort of type: base, enum, ...
-    parts: tuple[tuple[int, str], ...] = ()  # partitions and heirs, whose rows are read with it
+    # Partitions and inheriting tables, whose rows are read with it.
+    parts: tuple[tuple[int, str], ...] = ()
 
     @property
     def kinds(self) -> dict[str, str]:

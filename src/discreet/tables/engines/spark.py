@@ -186,7 +186,8 @@ class Spark:
             running.cancel()
             self._stop(group)
             raise (too_late(self._seconds) if isinstance(reason, TimeoutError) else reason) from None
-        except Exception:  # its text could quote a value
+        except Exception:
+            # Its text could quote a value.
             raise withheld() from None
         finally:
             self._running.discard(group)

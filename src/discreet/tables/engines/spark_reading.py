@@ -246,7 +246,8 @@ def _parquet(session: Any, data: str | Path) -> Any:
         raise InvalidInput(f"there is no Parquet file in {str(data)!r}. Nothing was opened.")
     try:
         return session.read.parquet(str(data))
-    except Exception:  # its text may quote the file
+    except Exception:
+        # Its text may quote the file.
         raise InvalidInput(
             f"{Path(data).name!r} cannot be read as Parquet files. Nothing was opened or charged."
         ) from None
