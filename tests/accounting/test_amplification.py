@@ -13,7 +13,7 @@ from discreet import accounting as acc
 from discreet._errors import InvalidInput, WrongRelation
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT
 from discreet.accounting import amplification, individual, moments, normal, pate, rdp, shuffling
-from discreet.accounting.gdp import Estimate
+from discreet.accounting.gdp import ApproximateEpsilon
 
 
 @pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0, 60.0])
@@ -95,7 +95,7 @@ def test_closed_rows_hold_where_their_conditions_do_and_are_refused_elsewhere() 
     )
     assert rdp.curve(fixed, [2])[0] > 0
     assert moments.bun(2.0, 0.01, 4.0) == pytest.approx(6e-4 * 2 / 16)
-    assert isinstance(moments.abadi(2.0, 0.01, 4.0), Estimate)
+    assert isinstance(moments.abadi(2.0, 0.01, 4.0), ApproximateEpsilon)
     for row, arguments in (
         (moments.mironov, (2.0, 0.3, 4.0)),
         (moments.mironov, (2.0, 0.01, 3.0)),

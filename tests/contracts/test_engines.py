@@ -113,7 +113,7 @@ def test_sums_of_numbers_that_are_known_to_be_small_are_exact(case):
 def test_a_running_sum_goes_up_to_the_row_itself(case):
     rows = [(i, i % 3, (7 * i) % 30, i % 4) for i in range(30)]
     engine = relation(case, rows, ("id", "u", "h", "r"))
-    node = d.RunningSum(this=column("r"), by=[column("u")], order=[column("h"), column("id")])
+    node = d.WindowSum(this=column("r"), by=[column("u")], order=[column("h"), column("id")])
     wanted = [sum(r for _, v, k, r in rows if v == u and k <= h) for _, u, h, _ in rows]
     assert [int(total) for total in computed(engine, engine.dialect, node)] == wanted
 

@@ -172,7 +172,7 @@ def test_a_very_long_text_is_missing_and_fails_nothing(case):
     s = lambda: column("s")  # noqa: E731
     assert computed(engine, engine.dialect, d.Length(this=s())) == lengths
     for node in (
-        *(d.Length(this=cls(this=s())) for cls in (d.Upper, d.Lower, d.Trim)),
+        *(d.Length(this=cls(this=s())) for cls in (d.UpperCase, d.LowerCase, d.Trim)),
         d.Length(this=d.Concat(this=s(), expression=s(), max_length=100)),
         d.Length(this=d.Replace(this=s(), old=text("x"), new=text("yy"), max_length=100)),
         d.Matches(this=s(), pattern=text("%a_%_e%")),

@@ -22,7 +22,7 @@ from ..mechanisms.protocols import Interactive, Release
 from ..sampling import Entropy
 from ..tables import Source
 from . import limits, tickets, values
-from .ledger import Entry, Ledger, Reader, Writer, canonical, computing
+from .ledger import Entry, Ledger, LedgerReader, Writer, canonical, computing
 from .tickets import STATE, Asker, Turn
 from .vault import Drawer, Staged, Vault
 
@@ -243,7 +243,7 @@ class InteractiveHandle(_require.NearestNames):
         shown = {"question": now.ticket.body["question"], "failed": True, "failures": now.failures + 1}
         self._commit(writer, _count_failure(self._open_state(now)), now.version + 1, shown)
 
-    def _turn(self, reader: Reader | Writer) -> Turn:
+    def _turn(self, reader: LedgerReader | Writer) -> Turn:
         return tickets.turn(reader, self.number)
 
     def _open_state(self, now: Turn) -> Any:

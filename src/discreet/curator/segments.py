@@ -107,7 +107,7 @@ def train(
             **facts,
             identity=identity_of(mechanism),
         )
-    work = Work(curator, mechanism, charge, path)
+    work = ChargedRun(curator, mechanism, charge, path)
     part = work.guarded(lambda: mechanism.start(curator.source, entropy=curator._entropy))
     if path is not None:
         work.save(part.dump(), charge, every)
@@ -149,7 +149,7 @@ def resume(
             f"the run of checkpoint {path} was paid for by another analyst, or for other periods. "
             f"Nothing was trained."
         )
-    work = Work(curator, mechanism, charge, path)
+    work = ChargedRun(curator, mechanism, charge, path)
     taken, head = work.accept(header)
     size = header["every"] if every is None else every
     _multiple(size, mechanism.period)
@@ -158,7 +158,7 @@ def resume(
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ChargedRun:
     """Runs one charge in steps: its counter, its checkpoint file."""
 
     curator: Curator

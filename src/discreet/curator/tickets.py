@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import LedgerError
-from .ledger import Entry, Reader, Writer
+from .ledger import Entry, LedgerReader, Writer
 from .locks import HeldLock, register, unregister
 from .postgres_store import PostgresStore, is_pointer
 
@@ -64,7 +64,7 @@ class Turn:
         return int(self.state.body.get("failures", 0))
 
 
-def turn(reader: Reader | Writer, charge: int) -> Turn:
+def turn(reader: LedgerReader | Writer, charge: int) -> Turn:
     """Return whose turn it is."""
     state = reader.last(STATE, str(charge))
     if state is None or state.sealed is None:

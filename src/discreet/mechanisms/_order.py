@@ -134,7 +134,7 @@ def _pad(inside: Ints, length: int, *, before: int | None, after: int) -> Ints:
     return padded
 
 
-def read(source: Source, public: Public, column: str, grid: arrow_columns.Grid) -> Ordered:
+def read(source: Source, public: Public, column: str, grid: arrow_columns.ColumnGrid) -> Ordered:
     """Return the values of a column on its grid, sorted.
 
     A missing value is left out, or counts as the lower bound.

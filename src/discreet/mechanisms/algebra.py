@@ -181,7 +181,7 @@ class Parallel:
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         done = {
-            category: mechanism(Part(source, self.column, category), entropy=entropy)
+            category: mechanism(SourcePart(source, self.column, category), entropy=entropy)
             for category, mechanism in self.parts
         }
 
@@ -209,7 +209,7 @@ def _nullable(fact: Any) -> Any:
     return replace(fact, nullable=True) if getattr(fact, "nullable", True) is False else fact
 
 
-class Part:
+class SourcePart:
     """A source as one part of `Parallel` sees it: rows of other categories left out, or blanked where the
     size is public."""
 

@@ -132,7 +132,7 @@ def _fits(value: str | int, kind: Any, text: bool) -> bool:
     return True
 
 
-class Grid:
+class ColumnGrid:
     """Turns the values of one column to integers: v is clipped to its bounds and rounded to a multiple of
     `step`.
 

@@ -352,17 +352,17 @@ def swaps(public: Public, column: str) -> bool:
     return public.neighbors is REPLACE or blank_counts
 
 
-def grid_of(mechanism: Any) -> arrow_columns.Grid:
-    return arrow_columns.Grid(
+def grid_of(mechanism: Any) -> arrow_columns.ColumnGrid:
+    return arrow_columns.ColumnGrid(
         mechanism.public.bounds(mechanism.column), Fraction(mechanism.step), mechanism.column
     )
 
 
-def _points(grid: arrow_columns.Grid) -> int:
+def _points(grid: arrow_columns.ColumnGrid) -> int:
     return grid.high - grid.low + 1
 
 
-def indices(source: Source, column: str, grid: arrow_columns.Grid) -> NDArray[np.int64]:
+def indices(source: Source, column: str, grid: arrow_columns.ColumnGrid) -> NDArray[np.int64]:
     """Return the grid point of every row that counts."""
     nullable = source.public.bounds(column).nullable
     parts = [np.empty(0, np.int64)]

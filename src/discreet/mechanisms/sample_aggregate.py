@@ -127,8 +127,8 @@ class SampleAndAggregate:
         self._noise  # noqa: B018 - checks epsilon and delta
 
     @property
-    def _grid(self) -> arrow_columns.Grid:
-        return arrow_columns.Grid(self.bounds, arrow_columns.as_step(self.step), "of answers")
+    def _grid(self) -> arrow_columns.ColumnGrid:
+        return arrow_columns.ColumnGrid(self.bounds, arrow_columns.as_step(self.step), "of answers")
 
     @property
     def _noise(self) -> SmoothNoise | Fraction:

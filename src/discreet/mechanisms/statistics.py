@@ -176,7 +176,7 @@ class PowerSum(_OneRow):
 
     def range(self, public: Public) -> tuple[int, int]:
         """Return the smallest and the largest that one present value can add."""
-        grid = arrow_columns.Grid(public.bounds(self.column), self.grid, self.column)
+        grid = arrow_columns.ColumnGrid(public.bounds(self.column), self.grid, self.column)
         ends = sorted(((grid.low - self.center) ** self.power, (grid.high - self.center) ** self.power))
         if self.power % 2 == 0 and grid.low <= self.center <= grid.high:
             ends[0] = 0
@@ -197,7 +197,7 @@ class PowerSum(_OneRow):
 def contributions(statistic: PowerSum, source: Source) -> Any:
     """Yield what each row adds to the sum, one int64 array per batch."""
     bounds = source.public.bounds(statistic.column)
-    grid = arrow_columns.Grid(bounds, statistic.grid, statistic.column)
+    grid = arrow_columns.ColumnGrid(bounds, statistic.grid, statistic.column)
     for array in arrow_columns.each(source, statistic.column):
         here = arrow_columns.present(array)
         on_grid = grid(arrow_columns.numbers(array, statistic.column))

@@ -42,7 +42,7 @@ from .errors import Node
 from .measures import Bounding, Choice, Measure, grid
 from .nodes import Column, Expr, Literal, literal, make, sql
 from .operators import if_
-from .plan import Key, Plan
+from .plan import GroupKey, Plan
 from .scan import (
     Kinds,
     aliased,
@@ -260,7 +260,7 @@ class Compiler:
         fact = self.raw.get(x.name) if isinstance(x, Column) else None
         return name(f"{x.name}r") if fact is not None and not isinstance(fact[0], Bounds) else sql(x)  # type: ignore[union-attr]
 
-    def _indexed(self, keys: tuple[Key, ...], names: list[str]) -> exp.Select:
+    def _indexed(self, keys: tuple[GroupKey, ...], names: list[str]) -> exp.Select:
         keyed = exp.select().from_("read", copy=False)
         index: Node = integer_literal(0)
         for i, k in enumerate(keys):
@@ -273,7 +273,7 @@ class Compiler:
             )
         return keyed.select(*(name(n) for n in names), aliased(convert(index, "bigint"), "j"), copy=False)
 
-    def _unknown(self, query: exp.Select, keys: tuple[Key, ...], names: list[str]) -> exp.Select:
+    def _unknown(self, query: exp.Select, keys: tuple[GroupKey, ...], names: list[str]) -> exp.Select:
         """Number groups in the order of their keys, so that the order of two keys depends on nobody else."""
         keyed = exp.select(*(name(n) for n in names)).from_("read")
         for i, k in enumerate(keys):
@@ -360,7 +360,7 @@ class Compiler:
         return source_sql(self.plan.source, used, self.kinds)
 
 
-def _position(keyed: exp.Select, k: Key, i: int) -> tuple[exp.Select, Node]:
+def _position(keyed: exp.Select, k: GroupKey, i: int) -> tuple[exp.Select, Node]:
     """Return the index of a key's value among its public values; rows with another value are left out."""
     values, column = k.values or (), name(f"k{i}")
     if k.expression.domain.kind is Kind.BOOLEAN and values == (False, True):

@@ -17,7 +17,7 @@ from ..tables import Engine
 from ..tables.dialect import Dialect
 from ..tables.engine import one_snapshot
 from .compile import Compiler
-from .counts import Counts
+from .counts import SparseCounts
 from .errors import QueryError
 from .measures import Bounding, Choice, Measure, Recipes
 from .plan import Plan
@@ -145,14 +145,14 @@ def _occurring_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]],
     return keys, {j: index for index, j in enumerate(table.column("j").to_pylist())}
 
 
-def _scores(table: pa.Table, choice: Choice, size: int, index: dict[int, int] | None) -> Counts:
+def _scores(table: pa.Table, choice: Choice, size: int, index: dict[int, int] | None) -> SparseCounts:
     quantile = choice.kind == "quantile"
     parts = (
         _positions(table, index),
         integers(table.column("x0" if quantile else "vi")),
         integers(table.column("m0")),
     )
-    return Counts.of(*parts, (size, choice.width))
+    return SparseCounts.of(*parts, (size, choice.width))
 
 
 def _positions(table: pa.Table, index: dict[int, int] | None) -> Any:

@@ -62,7 +62,7 @@ def counts_sql(
     ranked = exp.select(name("u"), *(c.copy() for c in codes), name("r"), aliased(rank, "h")).from_("pairs")
     query = query.with_("ranked", as_=ranked)
     order = [name(n) for n in ("h", *(f"c{i}" for i in range(len(marks))))]
-    before = semantics.RunningSum(this=name("r"), by=[name("u")], order=order)
+    before = semantics.WindowSum(this=name("r"), by=[name("u")], order=order)
     running = exp.select(*(c.copy() for c in codes), name("r"), aliased(before, "t")).from_("ranked")
     query = query.with_("running", as_=running)
     # Of a combination: as many rows as are left of `max_rows` after those before it, which are t - r.

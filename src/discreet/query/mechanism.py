@@ -34,7 +34,7 @@ from ..sampling import Entropy
 from ..tables import Engine, Source, dialect_of, engine_of
 from . import partition
 from .answer import Answer
-from .counts import Counts
+from .counts import SparseCounts
 from .domain import Kind
 from .errors import QueryError
 from .exact import Exact, measure, statements
@@ -43,7 +43,7 @@ from .measures import Bounding, Recipes, bounding_of
 from .nodes import Output, walk
 from .plan import Plan, plan
 from .preview import Preview, chosen, hints, keys, notes, predicted, words
-from .price import Allocation, Target, allocate, shape_of
+from .price import Allocation, PriceTarget, allocate, shape_of
 from .quantiles import best, pick
 from .ranges import range_of
 from .release import direct, key_columns, rows_of, table
@@ -134,7 +134,7 @@ class Query:
         ]
         zeros = [np.zeros(1, dtype=np.int64) for _ in self._recipes.measures]
         none = np.zeros(0, np.int64)
-        choices = [best(c, Counts.of(none, none, none, (1, c.width))) for c in self._recipes.choices]
+        choices = [best(c, SparseCounts.of(none, none, none, (1, c.width))) for c in self._recipes.choices]
         try:
             table(self._plan, self._recipes, keys, zeros, choices, list(self._allocation.noises))
         except (ArithmeticError, RecursionError, TypeError, ValueError):
@@ -170,9 +170,9 @@ class Query:
                 raise _require.fail("weights", self.weights, "pairs of a column's name and its weight")
             _require.price(weight=pair[1])
 
-    def _target(self) -> Target:
+    def _target(self) -> PriceTarget:
         epsilon, rho = (None if v is None else _require.exact(v, "price") for v in (self.epsilon, self.rho))
-        return Target(epsilon=epsilon, delta=float(self.delta), rho=rho, noise=self.noise)
+        return PriceTarget(epsilon=epsilon, delta=float(self.delta), rho=rho, noise=self.noise)
 
     def _shape(self) -> Any:
         parts = self._weights()

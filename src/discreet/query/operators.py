@@ -141,7 +141,9 @@ def _like_sql(a: Node, pattern: Node) -> Node:
 
 def _ilike_sql(a: Node, pattern: Node) -> Node:
     """Compare both in the engine's own lower case, which is not Python's."""
-    return _like_sql(semantics.Lower(this=a), exp.Literal.string(engine_values("lower", (pattern.name,))[0]))
+    return _like_sql(
+        semantics.LowerCase(this=a), exp.Literal.string(engine_values("lower", (pattern.name,))[0])
+    )
 
 
 def _to_decimal(a: Node, width: Node, scale: Node) -> Node:
@@ -273,7 +275,7 @@ OPERATORS: dict[str, Operator] = {
     "/": Operator(rules.divide, _of_two(semantics.Divide), _quiet(np.divide)),
     "//": Operator(
         rules.integer_divide,
-        lambda a, b: semantics.Truncate(this=semantics.Divide(this=a, expression=b)),
+        lambda a, b: semantics.TruncateNumber(this=semantics.Divide(this=a, expression=b)),
         _quiet(lambda a, b: np.trunc(a / b)),
     ),
     "%": Operator(rules.modulo, _of_two(semantics.Remainder), _quiet(np.fmod)),
@@ -284,7 +286,7 @@ OPERATORS: dict[str, Operator] = {
         rules.monotone(math.ceil, "CEIL", integral=True), _unary(semantics.Ceil), _quiet(np.ceil)
     ),
     "round": Operator(rules.round_to_digits, _to_digits(semantics.RoundHalfAway), _quiet(_half_away)),
-    "trunc": Operator(rules.truncate_number, _to_digits(semantics.Truncate), _quiet(_cut)),
+    "trunc": Operator(rules.truncate_number, _to_digits(semantics.TruncateNumber), _quiet(_cut)),
     "sign": Operator(rules.sign, _unary(semantics.Sign), _quiet(np.sign)),
     "abs": Operator(rules.absolute, _unary(semantics.Absolute), _quiet(np.abs)),
     "sqrt": Operator(rules.square_root, _unary(semantics.SquareRoot), _quiet(np.sqrt)),
@@ -298,7 +300,7 @@ OPERATORS: dict[str, Operator] = {
     ),
     "exactly whole": Operator(
         rules.exactly_whole,
-        lambda a: if_(exp.EQ(this=a.copy(), expression=semantics.Truncate(this=a.copy())), a),
+        lambda a: if_(exp.EQ(this=a.copy(), expression=semantics.TruncateNumber(this=a.copy())), a),
         _quiet(lambda a: np.where(a == np.trunc(a), a, np.nan)),
     ),
     "exp": Operator(rules.exponential, _unary(semantics.Exponential), _quiet(np.exp)),
@@ -337,7 +339,11 @@ OPERATORS: dict[str, Operator] = {
     ),
     **{
         name: Operator(text_rules.engine_function(name), _unary(cls), _engine_text(name))
-        for name, cls in (("upper", semantics.Upper), ("lower", semantics.Lower), ("trim", semantics.Trim))
+        for name, cls in (
+            ("upper", semantics.UpperCase),
+            ("lower", semantics.LowerCase),
+            ("trim", semantics.Trim),
+        )
     },
     "substring": Operator(
         text_rules.python_function(_substring, "SUBSTRING"),

@@ -15,7 +15,7 @@ from .domain import Domain, Kind, declared, number
 from .errors import Node, refuse
 from .nodes import Column, Expr, Literal, make
 from .scope import Scope
-from .sources import Filtered, From, PerUnit, Relation
+from .sources import Filtered, From, Relation, UnitAggregate
 
 
 class PerUnitBinder:
@@ -54,7 +54,7 @@ class PerUnitBinder:
         having = select.args.get("having")
         condition = None if having is None else binder.condition(having.this)
         assert self.relation.unit is not None
-        node: From = PerUnit(
+        node: From = UnitAggregate(
             self.relation.node, self.prefix, self.relation.unit, tuple(self.keys), tuple(self.aggregates)
         )
         if condition is not None:

@@ -35,7 +35,7 @@ MOST_AGGREGATES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class GroupKey:
     """Holds a column of GROUP BY, with all values it can have where these are public; `written`: as in the
     text."""
 
@@ -52,7 +52,7 @@ class Plan:
     source: From
     unit: str
     many: bool
-    keys: tuple[Key, ...]
+    keys: tuple[GroupKey, ...]
     aggregates: tuple[Aggregate, ...]
     outputs: tuple[tuple[str, Expr], ...]
     having: Expr | None = None
@@ -212,7 +212,7 @@ class _Planner:
             offset=offset or 0,
         )
 
-    def _keys(self) -> list[Key]:
+    def _keys(self) -> list[GroupKey]:
         group = self.select.args.get("group")
         if group is None:
             return []
@@ -224,7 +224,7 @@ class _Planner:
             key_nodes = [item for item in items if not any(True for _ in item.find_all(exp.AggFunc))]
         return [self._key(by_position(node, self.select)) for node in key_nodes]
 
-    def _key(self, node: Node) -> Key:
+    def _key(self, node: Node) -> GroupKey:
         if any(True for _ in node.find_all(exp.AggFunc)):
             raise refuse(node, "GROUP BY cannot hold an aggregate")
         bound = self.row(node)
@@ -250,7 +250,7 @@ class _Planner:
                 "Make bins: FLOOR(x / 10), WIDTH_BUCKET(x, low, high, n), DATE_TRUNC('month', d); or "
                 "have it declared as categories.",
             )
-        return Key(bound, values, node.sql(dialect="duckdb"))
+        return GroupKey(bound, values, node.sql(dialect="duckdb"))
 
     def _output(self, node: Node) -> Expr:
         bound = self.post(node)
@@ -352,4 +352,4 @@ def _countable(domain: Domain) -> bool:
     return domain.kind is Kind.NUMBER and domain.integral and all(end < EXACT for end in ends)
 
 
-__all__ = ["Aggregate", "Call", "Key", "Plan", "plan"]
+__all__ = ["Aggregate", "Call", "GroupKey", "Plan", "plan"]

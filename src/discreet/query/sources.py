@@ -49,7 +49,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class PerUnit:
+class UnitAggregate:
     """Aggregates the rows of each unit (and each combination of `keys`) to one row.
 
     Computed exactly for every unit by itself.
@@ -87,7 +87,7 @@ class Marked:
     counted: bool = False
 
 
-From = Scan | Filtered | Joined | PerUnit | Projected | Marked
+From = Scan | Filtered | Joined | UnitAggregate | Projected | Marked
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,7 @@ def source_key(node: From) -> str:
             f"mark({source_key(node.child)} as {node.prefix}; {source_key(node.right)}; {pairs}; "
             f"{node.counted})"
         )
-    assert isinstance(node, PerUnit)
+    assert isinstance(node, UnitAggregate)
     aggregates = ", ".join(f"{f}({'*' if a is None else key(a)})" for f, a in node.aggregates)
     return (
         f"per unit({source_key(node.child)} as {node.prefix}; {', '.join(key(k) for k in node.keys)}; "

@@ -13,7 +13,7 @@ import numpy as np
 from .._public import ADD_REMOVE, Public
 from .._require import Real
 from ..mechanisms import matrix
-from ..mechanisms.matrix.integer import Counts, Grid
+from ..mechanisms.matrix.integer import Grid, SparseCellCounts
 from ..mechanisms.matrix.mechanism import noise_for
 from ..mechanisms.matrix.on_grid import on_grid
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
@@ -87,7 +87,7 @@ class WorkloadPlan:
             self.written[kinds_key] = counts_sql(self.compilation, kinds, max_rows, _KEY_PLACEHOLDER, dialect)
         return self.written[kinds_key]
 
-    def counts(self, engine: Engine, key: int) -> Counts:
+    def counts(self, engine: Engine, key: int) -> SparseCellCounts:
         """Return the exact counts of cells."""
         table = engine.answer(
             self.statement(engine.kinds, engine.dialect).replace(str(_KEY_PLACEHOLDER), str(key))
@@ -97,13 +97,13 @@ class WorkloadPlan:
         if self.cells is None:
             order = [m for (members, _) in self.compilation.groups for m in members]
             inside = np.all([codes[m] < size for m, size in zip(order, self.sizes, strict=True)], axis=0)
-            return Counts(self.sizes, tuple(codes[m][inside] for m in order), n[inside])
+            return SparseCellCounts(self.sizes, tuple(codes[m][inside] for m in order), n[inside])
         raw = np.zeros(len(n), np.int64)
         for members, combinations in self.compilation.groups:
             positions = _positions(combinations, [codes[m] for m in members])
             raw = np.where(positions < 0, _NO_CELL, raw * len(combinations) + positions)
         cell = np.where(raw < 0, -1, self.cells.cell[np.clip(raw, 0, None)])
-        return Counts(self.sizes, (cell[cell >= 0],), n[cell >= 0])
+        return SparseCellCounts(self.sizes, (cell[cell >= 0],), n[cell >= 0])
 
 
 # So far below zero that no later combination brings a row back among the cells.

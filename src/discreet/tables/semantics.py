@@ -159,7 +159,7 @@ class RoundHalfAway(Semantic):
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "digits": False}
 
 
-class Truncate(Semantic):
+class TruncateNumber(Semantic):
     """A double cut off towards zero after `digits` places (0 if not given; a whole double)."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "digits": False}
@@ -244,11 +244,11 @@ class Matches(Semantic):
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "pattern": True}
 
 
-class Upper(Semantic):
+class UpperCase(Semantic):
     """A text in capital letters."""
 
 
-class Lower(Semantic):
+class LowerCase(Semantic):
     """A text in small letters."""
 
 
@@ -340,7 +340,7 @@ class WideSum(Semantic):
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "largest": False}
 
 
-class RunningSum(Semantic):
+class WindowSum(Semantic):
     """The sum of small whole numbers over the rows that agree in `by`, up to and including this one, in
     ascending order of `order`; no two of these rows agree in all of `order`, and nothing in it is NULL."""
 

@@ -31,8 +31,8 @@ from .pairs import choices as choices_module
 from .pairs import profile, single
 from .pairs.arrays import U
 from .pairs.attained import Seen, two_candidates
-from .pairs.cells import Pair
-from .pairs.laws import Atoms, Mixed, WithoutReplacement, bounded_range, laplace
+from .pairs.cells import DominatingPair
+from .pairs.laws import Atoms, FixedSizeSampledPair, PoissonSampledPair, bounded_range, laplace
 from .pairs.sampled import SampledGaussian
 from .solve import Composition
 
@@ -52,7 +52,7 @@ _GIVEN_AWAY = (
 _GAUSSIAN_ATOMS = 2_000_000
 
 
-class Law(NamedTuple):
+class EventPairs(NamedTuple):
     """Pairs for removing and for adding a unit, and those that some mechanism with this event really has (for
     lower bounds).
 
@@ -60,13 +60,13 @@ class Law(NamedTuple):
     from this event, or only by way of `pairs.attained`, which puts another in its place.
     """
 
-    upper: tuple[Pair, ...]
-    lower: tuple[Pair, ...] | None
+    upper: tuple[DominatingPair, ...]
+    lower: tuple[DominatingPair, ...] | None
     infinite: float = 0.0
 
 
-def _symmetric(pair: Pair, lower: Pair | None = None) -> Law:
-    return Law((pair,), (lower if lower is not None else pair,))
+def _symmetric(pair: DominatingPair, lower: DominatingPair | None = None) -> EventPairs:
+    return EventPairs((pair,), (lower if lower is not None else pair,))
 
 
 def randomized_response(epsilon: float, categories: int = 2) -> Atoms:
@@ -133,37 +133,39 @@ def discrete_gaussian(variance: Fraction, shift: int) -> Atoms:
     )
 
 
-def _noise(event: Event, tail: float) -> Law:
+def _noise(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.Laplace)
     return _symmetric(laplace(_round.up(1 / _require.exact(event.noise_multiplier, "noise"))))
 
 
-def _discrete_laplace(event: Event, tail: float) -> Law:
+def _discrete_laplace(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.DiscreteLaplace)
     upper, lower = discrete_laplace(_require.exact(event.scale, "scale"), event.sensitivity)
     return _symmetric(upper, lower)
 
 
-def _discrete_gaussian(event: Event, tail: float) -> Law:
+def _discrete_gaussian(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.DiscreteGaussian)
     pair = discrete_gaussian(_require.exact(event.variance, "variance"), event.sensitivity)
-    return Law((pair,), (pair,), 1e-42)
+    return EventPairs((pair,), (pair,), 1e-42)
 
 
-def _zcdp(event: Event, tail: float) -> Law:
+def _zcdp(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.ZCDP)
     rho = _round.up(event.rho)
     atoms, infinite = profile.zcdp_atoms(rho, tail)
-    return Law((atoms,), (SampledGaussian(_round.up(1 / math.sqrt(2 * rho)) * (1 + 1e-12), 1.0),), infinite)
+    return EventPairs(
+        (atoms,), (SampledGaussian(_round.up(1 / math.sqrt(2 * rho)) * (1 + 1e-12), 1.0),), infinite
+    )
 
 
-def _renyi(event: Event, tail: float) -> Law:
+def _renyi(event: Event, tail: float) -> EventPairs:
     """Return the law from the Rényi bound at many orders."""
     atoms, infinite = profile.renyi_atoms(rdp_rules.of_parts({event: 1}), tail)
-    return Law((atoms,), None, infinite)
+    return EventPairs((atoms,), None, infinite)
 
 
-def _allocation(event: Event, tail: float) -> Law:
+def _allocation(event: Event, tail: float) -> EventPairs:
     """Return the exact curve of a pass, where its grid is small enough, and the Rényi bound beside it."""
     assert isinstance(event, se.RandomAllocation)
     assert isinstance(event.event, ev.Gaussian)
@@ -174,15 +176,15 @@ def _allocation(event: Event, tail: float) -> Law:
         except DiscreetError:
             continue
         atoms, infinite = profile.renyi_atoms(moment, tail, exact.delta)
-        return Law((atoms,), None, infinite)
+        return EventPairs((atoms,), None, infinite)
     atoms, infinite = profile.renyi_atoms(moment, tail)
-    return Law((atoms,), None, infinite)
+    return EventPairs((atoms,), None, infinite)
 
 
-def _shuffled(event: Event, tail: float) -> Law:
+def _shuffled(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, se.Shuffled)
     atoms, infinite = _clones(_round.up(event.epsilon), event.reports)
-    return Law((atoms,), None, infinite)
+    return EventPairs((atoms,), None, infinite)
 
 
 @lru_cache(maxsize=16)
@@ -190,30 +192,30 @@ def _clones(local: float, reports: int) -> tuple[Atoms, float]:
     return profile.curve_atoms(lambda x: shuffling.delta_at(local, reports, x), local)
 
 
-def _exponential(event: Event, tail: float) -> Law:
+def _exponential(event: Event, tail: float) -> EventPairs:
     """Return the law of the exponential mechanism; from below, of choices between two candidates, at several
     odds."""
     epsilon = _round.up(event.epsilon)  # type: ignore[attr-defined]
     two = tuple(two_candidates(epsilon, share) for share in (0.5, 0.75, 0.95))
-    return Law((bounded_range(epsilon),), two)
+    return EventPairs((bounded_range(epsilon),), two)
 
 
-def _response(event: Event, tail: float) -> Law:
+def _response(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.RandomizedResponse)
     return _symmetric(randomized_response(_round.up(event.epsilon), event.categories))
 
 
-def _pure(event: Event, tail: float) -> Law:
+def _pure(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.PureDP)
     return _symmetric(randomized_response(_round.up(event.epsilon)))
 
 
-def _gaussian(event: Event, tail: float) -> Law:
+def _gaussian(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.Gaussian)
     return _symmetric(SampledGaussian(float(event.noise_multiplier), 1.0))
 
 
-def _inner(event: Event, accountant_event: Event, tail: float) -> Law:
+def _inner(event: Event, accountant_event: Event, tail: float) -> EventPairs:
     """Return the law of what is sampled: a single part, or a composition as one pair."""
     form = normal(event)
     parts = _merged(form)
@@ -239,30 +241,30 @@ def _inner(event: Event, accountant_event: Event, tail: float) -> Law:
         upper.append(both.upper)
         infinite = max(infinite, math.fsum(n * component.infinite for component, n in laws) + both.infinite)
         lower += [both.lower] if both.lower is not None else []
-    return Law(tuple(upper), tuple(lower) or None, infinite * (1 + 1e-12))
+    return EventPairs(tuple(upper), tuple(lower) or None, infinite * (1 + 1e-12))
 
 
-def _poisson(event: Event, tail: float) -> Law:
+def _poisson(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.PoissonSampled)
     rate = min(1.0, _round.up(event.rate))
     inner = _inner(event.event, event, tail / rate)
     upper = tuple(_mixed(inner.upper, rate, removing) for removing in (True, False))
     if inner.lower is None:
-        return Law(upper, None, min(1.0, rate * inner.infinite * (1 + 1e-15)))
+        return EventPairs(upper, None, min(1.0, rate * inner.infinite * (1 + 1e-15)))
     down = _round.down(event.rate)
-    return Law(
+    return EventPairs(
         upper, tuple(_mixed(inner.lower, down, removing) for removing in (True, False)), rate * inner.infinite
     )
 
 
-def _mixed(pairs: tuple[Pair, ...], rate: float, removing: bool) -> Pair:
+def _mixed(pairs: tuple[DominatingPair, ...], rate: float, removing: bool) -> DominatingPair:
     pair = pairs[0] if removing else pairs[-1]
     if isinstance(pair, SampledGaussian) and pair.rate == 1:
         return SampledGaussian(pair.sigma, rate, removing)
-    return Mixed(pair, rate, removing)
+    return PoissonSampledPair(pair, rate, removing)
 
 
-def _fixed_size(event: Event, tail: float) -> Law:
+def _fixed_size(event: Event, tail: float) -> EventPairs:
     """Return the law of sampling without replacement; from below, of the mechanism that shows whether the one
     unit in question was drawn with one of its two values, and else the other law."""
     assert isinstance(event, se.SampledWithoutReplacement)
@@ -270,19 +272,19 @@ def _fixed_size(event: Event, tail: float) -> Law:
     rate = _round.up(event.rate)
     if len(inner.upper) > 1:
         raise refuse(event, "pld", "its inner event has no symmetric pair")
-    lower = inner.lower and (Mixed(inner.lower[0], _round.down(event.rate), True),)
+    lower = inner.lower and (PoissonSampledPair(inner.lower[0], _round.down(event.rate), True),)
     pair = inner.upper[0]
     if sum(_merged(normal(event.event)).values()) == 1:
-        return Law((WithoutReplacement(pair, rate),), lower, inner.infinite)
+        return EventPairs((FixedSizeSampledPair(pair, rate),), lower, inner.infinite)
     largest = float(pair.nodes(tail).loss[-1])
     atoms, infinite = profile.fixed_size_atoms(
         lambda x: single.delta(pair, x)[1] + inner.infinite, rate, largest
     )
-    return Law((atoms,), lower, infinite)
+    return EventPairs((atoms,), lower, infinite)
 
 
 class Rule(NamedTuple):
-    law: Callable[[Event, float], Law]
+    law: Callable[[Event, float], EventPairs]
     theorem: str
 
 
@@ -318,10 +320,10 @@ RULES: dict[type[Event], Rule] = {
 }
 
 
-def law(event: Event, tail: float) -> Law:
+def law(event: Event, tail: float) -> EventPairs:
     """Return the dominating pairs of one leaf; `tail` is the P-mass that may be given up as infinite."""
     if isinstance(event, Seen):
-        return Law(event.pairs, event.pairs)
+        return EventPairs(event.pairs, event.pairs)
     rule = RULES.get(type(event))
     if rule is None:
         raise refuse(event, "pld", "no dominating pair is known for it")
@@ -418,11 +420,11 @@ def _heaviest(parts: dict[Event, int]) -> Event | None:
     return max(several, key=lambda part: parts[part] * part.epsilon**2, default=None)
 
 
-def _by_the_block(event: Any, times: int) -> list[tuple[Law, int]]:
+def _by_the_block(event: Any, times: int) -> list[tuple[EventPairs, int]]:
     blocks, epsilon = [], _round.up(event.epsilon)
     for size, number in choices_module.blocks(epsilon, times):
         atoms, infinite = choices_module.chosen(epsilon, size)
-        blocks.append((Law((atoms,), None, infinite), number))
+        blocks.append((EventPairs((atoms,), None, infinite), number))
     return blocks
 
 
@@ -435,7 +437,7 @@ def ways(parts: dict[Event, int]) -> tuple[bool, ...]:
     return (True,) if parts[many] > _FEW else (False, True)
 
 
-def _nth(pairs: tuple[Pair, ...], i: int) -> Pair:
+def _nth(pairs: tuple[DominatingPair, ...], i: int) -> DominatingPair:
     """Return the i-th pair, or one in the same direction: even ones are for removing the unit, odd ones for
     adding it."""
     return pairs[i] if i < len(pairs) else pairs[i % min(2, len(pairs))]

@@ -12,7 +12,7 @@ from ... import inference
 from ..._errors import Unsupported
 from ..protocols import Integers
 from .compound import Marginals
-from .integer import BITS, Counts, Fit, Floats, Grid
+from .integer import BITS, Floats, Grid, LeastSquaresFit, SparseCellCounts
 from .marginal_strategies import Axis, Set, axis_of, importance
 from .strategies import Norm
 from .workloads import Workload
@@ -74,7 +74,7 @@ class TableGrid(Grid):
         turned = [(a, self.turns[a]) for a in s]
         return tuple(self.marginals.sizes[a] if turn is None else len(turn) for a, turn in turned)
 
-    def measure(self, counts: Counts) -> Integers:
+    def measure(self, counts: SparseCellCounts) -> Integers:
         """Return each table, turned and weighted.
 
         Counts are cut off where 64 bits would end: that moves no table by more than its own change.
@@ -116,10 +116,10 @@ class TableGrid(Grid):
                 out.append(inference.Marginal(attributes=s, values=zero, variance=0.0, interaction=True))
         return out
 
-    def fit(self, workload: Workload, measured: Any) -> Fit:
+    def fit(self, workload: Workload, measured: Any) -> LeastSquaresFit:
         marginals = self._same(workload)
         fitted = inference.consistent_marginals(self.tables(measured), marginals.sets)
-        return Fit(
+        return LeastSquaresFit(
             np.concatenate(
                 [marginals.answers_of(s, m.values) for s, m in zip(marginals.sets, fitted, strict=True)]
             ),

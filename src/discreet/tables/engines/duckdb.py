@@ -25,7 +25,7 @@ from ..files import Files, several
 from ..formats import Csv
 from ..source import Memory, Source, fingerprint
 from .duckdb_files import file_kind
-from .duckdb_reading import WIDE, Database, Reader, connection, lock
+from .duckdb_reading import WIDE, Database, TableReader, connection, lock
 from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ class _Opened:
 
     def _open(self) -> None:
         self.con, folder = connection(*self._limits)
-        self._reader = Reader(self.con, folder, self._declared_columns)
+        self._reader = TableReader(self.con, folder, self._declared_columns)
         for name, data in self._data.items():
             self._reader(name, data)
         unreadable = self._reader.unreadable

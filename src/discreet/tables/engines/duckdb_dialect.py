@@ -210,7 +210,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Floor: template("FLOOR({this})"),
     d.Ceil: template("CEIL({this})"),
     d.RoundHalfAway: _with_digits("ROUND"),
-    d.Truncate: _with_digits("TRUNC"),
+    d.TruncateNumber: _with_digits("TRUNC"),
     d.Sign: template("CAST(SIGN({this}) AS DOUBLE)"),
     d.Absolute: template("ABS({this})"),
     d.SquareRoot: template(f"SQRT(CASE WHEN {{this}} >= {_ZERO} THEN {{this}} END)"),
@@ -226,8 +226,8 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Greatest: template("GREATEST({expressions})"),
     d.Same: template("({this} IS NOT DISTINCT FROM {expression})"),
     d.Matches: _matches,
-    d.Upper: template("UPPER({this})"),
-    d.Lower: template("LOWER({this})"),
+    d.UpperCase: template("UPPER({this})"),
+    d.LowerCase: template("LOWER({this})"),
     d.Trim: template("TRIM({this})"),
     d.Substring: _substring,
     d.Concat: template("SUBSTRING({this} || {expression}, 1, {max_length})"),
@@ -244,7 +244,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.DayName: template("DAYNAME({this})"),
     d.MonthName: template("MONTHNAME({this})"),
     d.WideSum: template("SUM({this})"),
-    d.RunningSum: template(
+    d.WindowSum: template(
         "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND "
         "CURRENT ROW)"
     ),

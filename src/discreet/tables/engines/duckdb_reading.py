@@ -126,7 +126,7 @@ def _series(series: Any) -> Any:
         ) from None
 
 
-class Reader:
+class TableReader:
     """Brings tables into one connection, and remembers what has to be kept and what may still be read."""
 
     def __init__(

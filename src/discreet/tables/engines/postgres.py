@@ -28,7 +28,7 @@ from ..._public import Public
 from ..engine import EngineError, quoted
 from .postgres_arrow import DATE, SERVER, arrow_table, csv_batches, day_loader
 from .postgres_connection import Address, Pool, driver
-from .postgres_tables import Table, check, converted, definitions, look, resolve
+from .postgres_tables import PostgresTable, check, converted, definitions, look, resolve
 from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ class PostgreSQL:
                     else:
                         yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
 
-    def _typed(self, table: Table, name: str) -> str:
+    def _typed(self, table: PostgresTable, name: str) -> str:
         """Return a column as its declared kind: what does not convert is missing."""
         from sqlglot import exp
 
@@ -235,7 +235,7 @@ class PostgreSQL:
 
 def _open_tables(
     connection: Any, address: Address, names: Mapping[str, str], public: Public
-) -> dict[str, Table]:
+) -> dict[str, PostgresTable]:
     """Return the tables as they are now."""
     if connection.info.server_version < OLDEST:
         raise InvalidInput(
@@ -263,7 +263,7 @@ def _open_tables(
                 f"this role may not read {names[name]!r}. Nothing was opened. GRANT SELECT on all of the "
                 f"table: it is locked against changes of its columns while it is read."
             )
-        tables[name] = Table(name, relation, shape, tuple(schema), unit)
+        tables[name] = PostgresTable(name, relation, shape, tuple(schema), unit)
     return tables
 
 

@@ -327,8 +327,8 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Same: template("({this} IS NOT DISTINCT FROM {expression})"),
     # in time that grows with the product of both lengths: PostgreSQL gives up where the text ends
     d.Matches: template("({this} LIKE {pattern} ESCAPE '')"),
-    d.Upper: _with_case(True),
-    d.Lower: _with_case(False),
+    d.UpperCase: _with_case(True),
+    d.LowerCase: _with_case(False),
     d.Trim: lambda g, node: f"btrim({argument(g, node, 'this')}, {literal(_SPACES)})",
     d.Substring: _substring,
     d.Concat: template("left(left({this}, {max_length}) || left({expression}, {max_length}), {max_length})"),
@@ -344,7 +344,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.MonthName: template("to_char({this}, 'FMMonth')"),
     # of 64 bits at least: PostgreSQL sums smaller ones in 64, and these in 128
     d.WideSum: template("SUM(({this}) + 0::bigint)"),
-    d.RunningSum: template(
+    d.WindowSum: template(
         "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND "
         "CURRENT ROW)"
     ),

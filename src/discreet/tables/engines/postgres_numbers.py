@@ -351,7 +351,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Divide: divide,
     d.Remainder: remainder,
     d.RoundHalfAway: rounded,
-    d.Truncate: truncated,
+    d.TruncateNumber: truncated,
     d.SquareRoot: over("this", body="(CASE WHEN {a} >= 0 THEN sqrt({a}) END)"),
     d.Ln: over("this", body="(CASE WHEN {a} > 0 THEN ln({a}) END)"),
     d.Log2: over("this", body=f"(CASE WHEN {{a}} > 0 THEN ln({{a}}) / {number(math.log(2))} END)"),

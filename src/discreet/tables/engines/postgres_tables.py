@@ -43,7 +43,7 @@ _ARROW = {
 
 
 @dataclass(frozen=True)
-class Shape:
+class RelationShape:
     """What a relation was like when it was looked at: equal as long as nothing that matters changed."""
 
     oid: int
@@ -112,7 +112,7 @@ def resolve(connection: Any, name: str) -> tuple[str, str]:
     )
 
 
-def look(connection: Any, relation: tuple[str, str]) -> Shape | None:
+def look(connection: Any, relation: tuple[str, str]) -> RelationShape | None:
     """Return what a relation is like now; None if there is none."""
     text = f"{quoted(relation[0])}.{quoted(relation[1])}"
     rows = connection.execute(
@@ -123,10 +123,10 @@ def look(connection: Any, relation: tuple[str, str]) -> Shape | None:
         return None
     columns = connection.execute(_LOOK.format(oid=rows[0])).fetchall()
     parts = connection.execute(_PARTS.format(oid=rows[0])).fetchall()
-    return Shape(rows[0], rows[1], rows[2], tuple(map(tuple, columns)), tuple(map(tuple, parts)))
+    return RelationShape(rows[0], rows[1], rows[2], tuple(map(tuple, columns)), tuple(map(tuple, parts)))
 
 
-def check(name: str, shape: Shape | None) -> Shape:
+def check(name: str, shape: RelationShape | None) -> RelationShape:
     """Refuse what a query could fail on, or what would not be the table that was declared."""
     if shape is None:
         raise InvalidInput(
@@ -203,12 +203,12 @@ def _read(column: str, type_: str, kind: str, fact: Fact | None, is_unit: bool) 
 
 
 @dataclass(frozen=True)
-class Table:
+class PostgresTable:
     """A relation under the name that queries know, with what is declared of it."""
 
     name: str
     relation: tuple[str, str]
-    shape: Shape
+    shape: RelationShape
     schema: tuple[tuple[str, Fact], ...]
     unit: str | None
     condition: str | None = None
@@ -271,5 +271,5 @@ def converted(fact: Fact | None, kind: str) -> str | None:
     return None
 
 
-def definitions(tables: Mapping[str, Table]) -> str:
+def definitions(tables: Mapping[str, PostgresTable]) -> str:
     return ", ".join(table.definition for table in tables.values())

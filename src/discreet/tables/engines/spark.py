@@ -28,7 +28,7 @@ from ..columns import check_names, converted_to, held
 from ..engine import ROW, EngineError
 from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 from .spark_files import files_stamp
-from .spark_reading import Table, read
+from .spark_reading import SparkTable, read
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
@@ -106,7 +106,7 @@ class Spark:
         for name, table in self._tables.items():
             table.frame.createTempView(_view(name))
 
-    def _read(self, name: str, data: Any) -> Table:
+    def _read(self, name: str, data: Any) -> SparkTable:
         table = read(self._session, name, data)
         check_names(name, [*table.kinds, ROW])
         key = self._key if name == self._public.table else None

@@ -289,7 +289,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Floor: repeating(_floor),
     d.Ceil: repeating(_ceil),
     d.RoundHalfAway: _rounding(_half_away),
-    d.Truncate: _rounding(_truncate),
+    d.TruncateNumber: _rounding(_truncate),
     d.Sign: template("(SIGNUM({this}) + 0.0D)"),
     d.Absolute: template("ABS({this})"),
     d.SquareRoot: repeating(lambda x: f"CASE WHEN {x} >= 0.0D THEN SQRT({x}) END"),
@@ -308,7 +308,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Same: template("({this} <=> {expression})"),
     **TEXTS_AND_DAYS,
     d.WideSum: _wide_sum,
-    d.RunningSum: template(
+    d.WindowSum: template(
         "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND "
         "CURRENT ROW)"
     ),

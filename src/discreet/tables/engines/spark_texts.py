@@ -198,8 +198,8 @@ def _formatted(g: Generator, layout: str, day: str) -> str:
 
 TEXTS_AND_DAYS: Mapping[type[exp.Expression], Writer] = {
     d.Matches: _matches,
-    d.Upper: _case("upper"),
-    d.Lower: _case("lower"),
+    d.UpperCase: _case("upper"),
+    d.LowerCase: _case("lower"),
     d.Trim: _trim,
     d.Substring: _substring,
     d.Concat: template("SUBSTRING(CONCAT({this}, {expression}), 1, {max_length})"),
