@@ -1,4 +1,4 @@
-"""Which pair of laws dominates which event: one row a type, with its theorem.
+"""Which pair of laws dominates which event: one row per type of event, with its theorem.
 
 What has no row is refused by name.
 
@@ -15,8 +15,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ... import _require, _round
 from ..._errors import DiscreetError
 from .. import allocation, rdp_rules, shuffling
@@ -29,25 +27,21 @@ from ..refusal import refuse
 from .lattice.joint import joint
 from .pairs import choices as choices_module
 from .pairs import profile, single
-from .pairs.arrays import U
 from .pairs.attained import Seen, two_candidates
 from .pairs.cells import DominatingPair
+from .pairs.discrete import discrete_gaussian, discrete_laplace, randomized_response
 from .pairs.laws import Atoms, FixedSizeSampledPair, PoissonSampledPair, bounded_range, laplace
 from .pairs.sampled import SampledGaussian
 from .solve import Composition
 
-# Atoms of a discrete Laplace pair; beyond it neighbors are joined into blocks at the larger loss.
-_ATOMS = 2**15
-# exponential mechanisms up to this many are priced both ways; by the block up to this epsilon
-_FEW, _LARGE = (
-    16,
-    8,
-)
-# in units of the usual tail, 1e-8 of delta: what a grid of a pass may count as infinite loss
-_GIVEN_AWAY = (
-    1e3,
-    1e5,
-)
+# Up to this many exponential mechanisms are priced both ways, one by one and by the block (`pairs.choices`),
+# as either may be tighter; beyond, by the block alone. Changes tightness and time only.
+_FEW = 16
+# The largest epsilon of an exponential mechanism that is priced by the block.
+_LARGE = 8
+# Masses of a pass that its grid may count as infinite loss, tried in turn, in units of the usual tail (1e-8
+# of delta): a larger one makes the grid smaller and the bound looser.
+_INFINITE_SHARES = 1e3, 1e5
 # Atoms of a discrete Gaussian pair; beyond it the event is priced by its rho.
 _GAUSSIAN_ATOMS = 2_000_000
 
@@ -69,71 +63,7 @@ def _symmetric(pair: DominatingPair, lower: DominatingPair | None = None) -> Eve
     return EventPairs((pair,), (lower if lower is not None else pair,))
 
 
-def randomized_response(epsilon: float, categories: int = 2) -> Atoms:
-    """Return the two answers that the unit's value swaps, and all others together at loss 0 (Kairouz, Oh &
-    Viswanath 2015 for two)."""
-    others = categories - 2
-    total = 1.0 + math.exp(-epsilon) * (categories - 1)
-    loss, mass = (
-        [-epsilon, 0.0, epsilon],
-        [math.exp(-epsilon) / total, others * math.exp(-epsilon) / total, 1 / total],
-    )
-    if others == 0:
-        return Atoms(np.array(loss[::2]), np.array(mass[::2]), (2 * epsilon, -epsilon), 8 * U * (1 + epsilon))
-    return Atoms(np.array(loss), np.array(mass), (epsilon, -epsilon), 8 * U * (1 + epsilon))
-
-
-def discrete_laplace(scale: Fraction, shift: int) -> tuple[Atoms, Atoms]:
-    """Return losses (shift - 2x)/scale at x = 0..shift, the ends holding all noise beyond; blocks of x when
-    there are many.
-
-    A block is split between its ends for the upper pair (connect the dots) and merged for the lower one.
-    """
-    s = float(scale)
-    r = math.exp(-1 / s)
-    wide = -math.expm1(-1 / s) / (1 + r)
-    block = max(1, math.ceil((shift - 1) / _ATOMS))
-    start = np.arange(1, shift, block, dtype=np.float64)
-    count = np.minimum(block, shift - start)
-    p = wide * np.exp(-start / s) * (np.expm1(-count / s) / math.expm1(-1 / s))
-    ends = np.array([1 / (1 + r), math.exp(-shift / s) / (1 + r)])
-    error = 32 * U * (2 + shift / s)
-    lost = 8 * U * shift / s
-    middle = (shift - 2 * start - count + 1) / s
-    loss = np.concatenate(([shift / s], middle, [-shift / s]))[::-1]
-    mass = np.concatenate((ends[:1], p, ends[1:]))[::-1]
-    merged = Atoms(loss, mass, (2 / s, -shift / s) if block == 1 else None, error, lost)
-    if block == 1:
-        return merged, merged
-    high, low = (shift - 2 * start) / s, (shift - 2 * (start + count - 1)) / s
-    right = p * -np.expm1(low - middle) / np.maximum(-np.expm1(low - high), 1e-300)
-    right = np.where(high > low, np.clip(right, 0.0, p), p)
-    loss = np.concatenate(([shift / s], high, low, [-shift / s]))
-    mass = np.concatenate((ends[:1], right * (1 + 1e-9), p - right, ends[1:]))
-    order = np.argsort(loss, kind="stable")
-    return Atoms(loss[order], mass[order], None, error, lost), merged
-
-
-def discrete_gaussian(variance: Fraction, shift: int) -> Atoms:
-    """Return losses (shift² - 2 shift x) / (2 variance) at every integer x; what lies beyond 14 deviations is
-    below 1e-42."""
-    v = float(variance)
-    reach = math.ceil(14 * math.sqrt(v)) + 2
-    x = np.arange(-reach, reach + 1, dtype=np.float64)
-    mass = np.exp(-x * x / (2 * v))
-    loss = (shift * shift - 2 * shift * x) / (2 * v)
-    step = shift / v
-    offset = float(loss[-1])
-    return Atoms(
-        loss[::-1],
-        mass[::-1] / mass.sum(),
-        (step, offset),
-        16 * U * (100 + math.log2(len(x))),
-        8 * U * abs(offset),
-    )
-
-
-def _noise(event: Event, tail: float) -> EventPairs:
+def _laplace(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.Laplace)
     return _symmetric(laplace(_round.up(1 / _require.exact(event.noise_multiplier, "noise"))))
 
@@ -170,7 +100,7 @@ def _allocation(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, se.RandomAllocation)
     assert isinstance(event.event, ev.Gaussian)
     moment, noise = rdp_rules.of_parts({event: 1}), float(event.event.noise_multiplier)
-    for share in _GIVEN_AWAY:
+    for share in _INFINITE_SHARES:
         try:
             exact = allocation.curve(event.steps, noise, min(max(share * tail, 1e-20), 1e-6))
         except DiscreetError:
@@ -218,7 +148,7 @@ def _gaussian(event: Event, tail: float) -> EventPairs:
 def _inner(event: Event, accountant_event: Event, tail: float) -> EventPairs:
     """Return the law of what is sampled: a single part, or a composition as one pair."""
     form = normal(event)
-    parts = _merged(form)
+    parts = merged(form)
     if form.delta or form.distance or not parts:
         raise refuse(
             accountant_event,
@@ -248,16 +178,18 @@ def _poisson(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.PoissonSampled)
     rate = min(1.0, _round.up(event.rate))
     inner = _inner(event.event, event, tail / rate)
-    upper = tuple(_mixed(inner.upper, rate, removing) for removing in (True, False))
+    upper = tuple(_poisson_sampled(inner.upper, rate, removing) for removing in (True, False))
     if inner.lower is None:
         return EventPairs(upper, None, min(1.0, rate * inner.infinite * (1 + 1e-15)))
     down = _round.down(event.rate)
     return EventPairs(
-        upper, tuple(_mixed(inner.lower, down, removing) for removing in (True, False)), rate * inner.infinite
+        upper,
+        tuple(_poisson_sampled(inner.lower, down, removing) for removing in (True, False)),
+        rate * inner.infinite,
     )
 
 
-def _mixed(pairs: tuple[DominatingPair, ...], rate: float, removing: bool) -> DominatingPair:
+def _poisson_sampled(pairs: tuple[DominatingPair, ...], rate: float, removing: bool) -> DominatingPair:
     pair = pairs[0] if removing else pairs[-1]
     if isinstance(pair, SampledGaussian) and pair.rate == 1:
         return SampledGaussian(pair.sigma, rate, removing)
@@ -274,7 +206,7 @@ def _fixed_size(event: Event, tail: float) -> EventPairs:
         raise refuse(event, "pld", "its inner event has no symmetric pair")
     lower = inner.lower and (PoissonSampledPair(inner.lower[0], _round.down(event.rate), True),)
     pair = inner.upper[0]
-    if sum(_merged(normal(event.event)).values()) == 1:
+    if sum(merged(normal(event.event)).values()) == 1:
         return EventPairs((FixedSizeSampledPair(pair, rate),), lower, inner.infinite)
     largest = float(pair.nodes(tail).loss[-1])
     atoms, infinite = profile.fixed_size_atoms(
@@ -284,6 +216,8 @@ def _fixed_size(event: Event, tail: float) -> EventPairs:
 
 
 class Rule(NamedTuple):
+    """How the pairs of one type of event are built, and the theorem that says they dominate."""
+
     law: Callable[[Event, float], EventPairs]
     theorem: str
 
@@ -293,7 +227,7 @@ RULES: dict[type[Event], Rule] = {
     ev.Gaussian: Rule(
         _gaussian, "N(1, s²) against N(0, s²); unsampled ones in closed form (Balle & Wang 2018, Theorem 8)"
     ),
-    ev.Laplace: Rule(_noise, "shift by the sensitivity (Dwork et al. 2006)"),
+    ev.Laplace: Rule(_laplace, "shift by the sensitivity (Dwork et al. 2006)"),
     ev.DiscreteLaplace: Rule(_discrete_laplace, "its own lattice of losses; vectors as in the event's proof"),
     ev.DiscreteGaussian: Rule(_discrete_gaussian, "its own lattice of losses, by direct summation"),
     ev.RandomizedResponse: Rule(_response, "the two answers swapped, the others at loss 0"),
@@ -330,7 +264,7 @@ def law(event: Event, tail: float) -> EventPairs:
     return rule.law(event, tail)
 
 
-def _merged(form: Normal) -> dict[Event, int]:
+def merged(form: Normal) -> dict[Event, int]:
     """Return the parts with Gaussians joined into one, and so everything that is charged by its rho."""
     parts: dict[Event, int] = {}
     precision, rho = Fraction(0), Fraction(0)
@@ -367,10 +301,6 @@ def _free(part: Event) -> bool:
         or getattr(part, "sensitivity", 1) == 0
         or (getattr(part, "epsilon", 1) == 0 and not isinstance(part, ce.RDPPoint))
     )
-
-
-def merged(form: Normal) -> dict[Event, int]:
-    return _merged(form)
 
 
 def only_renyi(parts: dict[Event, int]) -> bool:

@@ -82,19 +82,21 @@ class Solver:
         self.finest, self.points = math.inf, 0.0
         self.alias = 15.0
         self.seen: tuple[Array, Array] | None = None
-        self.along: tuple[float, EpsilonInterval | None] | None = None
+        self.line_interval: tuple[float, EpsilonInterval | None] | None = None
 
-    def _along(self, delta: float) -> EpsilonInterval | None:
+    def _interval_by_line(self, delta: float) -> EpsilonInterval | None:
         """Return the interval without a lattice, where that is at hand; the last one if delta differs from
         its own by rounding only."""
-        if self.along is None or not self.along[0] <= delta <= self.along[0] * (1 + 0.5 * ROUNDED):
+        if self.line_interval is None or not self.line_interval[0] <= delta <= self.line_interval[0] * (
+            1 + 0.5 * ROUNDED
+        ):
             if len(self.parts) == 1 and self.parts[0].times == 1 and not self.parts[0].pair.discrete:
                 near = max(self.k(self.theta)[1] + self.offset, 0.0)
                 alone = single.interval(self.parts[0].pair, delta, near, self.theta)
-                self.along = delta, alone and EpsilonInterval(*alone, self.theta)
+                self.line_interval = delta, alone and EpsilonInterval(*alone, self.theta)
             else:
-                self.along = delta, self._line(delta) if self.k.steps >= _MANY else None
-        return self.along[1]
+                self.line_interval = delta, self._line(delta) if self.k.steps >= _MANY else None
+        return self.line_interval[1]
 
     def _line(self, delta: float, near: EpsilonInterval | None = None) -> EpsilonInterval | None:
         """Return the interval by the integral along a line, if all there is are sampled Gaussians."""
@@ -112,19 +114,21 @@ class Solver:
         left = delta - self.infinite_above
         if left <= 0:
             return math.inf
-        interval = self._along(delta)
+        interval = self._interval_by_line(delta)
         if interval is not None and (
             interval.high <= enough or interval.high - interval.low <= _TIGHT * interval.high
         ):
             return interval.high
         bound = self._lattice_above(delta, left, enough)
-        poor = max(enough, 0.0) < bound < math.inf and (self.points > _LONG or self._by_jumps(bound, delta))
+        poor = max(enough, 0.0) < bound < math.inf and (
+            self.points > _LONG or self._made_of_rare_losses(bound, delta)
+        )
         if interval is None and poor:
             interval = self._line(delta, EpsilonInterval(0.0, bound, self.theta))
-            self.along = delta, interval
+            self.line_interval = delta, interval
         return bound if interval is None else min(interval.high, bound)
 
-    def _by_jumps(self, epsilon: float, delta: float) -> bool:
+    def _made_of_rare_losses(self, epsilon: float, delta: float) -> bool:
         """Return whether delta is made of rare huge losses, for which a lattice is a poor place."""
         return steps_module.rare(
             self.k.logs, steps_module.Aim(epsilon - self.offset, math.log(delta), self.theta, 0.0)
@@ -188,7 +192,7 @@ class Solver:
         left = delta - self.infinite_below
         if left <= 0:
             return math.inf
-        interval = self._along(left)
+        interval = self._interval_by_line(left)
         if interval is not None and near - interval.low <= _LOOSE * near:
             return interval.low
         plan = self._near(near, 1.0)

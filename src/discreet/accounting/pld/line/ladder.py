@@ -21,7 +21,7 @@ from .steps import ALL, Aim, Cut, Step, StepMoments
 
 # Passes that narrow the interval; it is certified after each, so fewer only leave it wider.
 _PASSES = 4
-# relative width of the interval with which we are content
+# The relative width of the interval at which no further pass is made.
 _ENOUGH = 8e-5
 # The share of delta that truncated tails may cost.
 _TAIL = 2e-6
@@ -50,9 +50,9 @@ def solve(
     """Return the interval of epsilon at delta (its lower end also at deltas a trifle larger); None where the
     line would be too long.
 
-    Looks with a wide kernel first, unless it is known to be `near`, then with one as narrow as can be
-    afforded around what was found; once more in the widest floating-point type if rounding is what limits the
-    result.
+    The first pass has a wide kernel, unless epsilon is known to be `near`; the next have one as narrow as can
+    be afforded around the interval so far, the last in the widest floating-point type if rounding is what
+    limits the result.
     """
     spread = math.sqrt(max(k(0.0)[2], 1e-300))
     # near the mean hardly any tilt is left to start from
@@ -60,10 +60,10 @@ def solve(
     interval, precise = near or EpsilonInterval(0.0, k(theta)[1] + k.offset, theta), False
     result: EpsilonInterval | None = None
     for _ in range(_PASSES):
-        seen = _look(steps, k, theta, delta, interval, precise, result is None and near is None)
-        if seen is None:
+        reading = _read(steps, k, theta, delta, interval, precise, result is None and near is None)
+        if reading is None:
             return result
-        interval, lines, share = seen
+        interval, lines, share = reading
         better = result is None or interval.high - interval.low < result.high - result.low
         settled = result is not None and interval.high - interval.low > 0.8 * (result.high - result.low)
         result = interval if better else result
@@ -90,10 +90,10 @@ class LineLadder(NamedTuple):
         )
 
 
-_Seen = tuple[EpsilonInterval, LineLadder, float]
+_Reading = tuple[EpsilonInterval, LineLadder, float]
 
 
-def _look(
+def _read(
     steps: Sequence[Step],
     k: Cumulants,
     theta: float,
@@ -101,7 +101,7 @@ def _look(
     near: EpsilonInterval,
     precise: bool,
     first: bool,
-) -> _Seen | None:
+) -> _Reading | None:
     """Read along a line with the narrowest kernel that is affordable."""
     product = near.slope * near.high
     extra = min(max(0.0, -math.log(product)), 15.0) if product > 0 else 15.0
@@ -109,36 +109,36 @@ def _look(
         Aim(near.high - k.offset, math.log(delta), theta, 14.0 + extra),
         delta * _TAIL * math.exp(-extra),
     )
-    few = not first and steps_module.rare(k.logs, aim)
-    if few and near.high > (1 + 1e-2) * near.low:
+    rare = not first and steps_module.rare(k.logs, aim)
+    if rare and near.high > (1 + 1e-2) * near.low:
         epsilon, slope = StepMoments([Cut(step, tail) for step in steps]).alone(delta, near.high)
         near, aim = EpsilonInterval(near.low, epsilon, slope), aim._replace(epsilon=epsilon - k.offset)
-    for share, climb, work in _FIRST_WAYS if first else _RARE_WAYS if few else _WAYS:
+    for share, per_level, work in _FIRST_WAYS if first else _RARE_WAYS if rare else _WAYS:
         tau = min(0.5, math.sqrt(2 * share * max(near.high, 0.02 / near.slope) / (near.slope + 1)))
         shape = LineShape(tau, tail, min(work, _WORK_PRECISE) if precise else work, precise)
-        lines = _climbing(steps, k, aim, shape, few) if climb else _straight(steps, k, aim, shape)
+        lines = _line_per_level(steps, k, aim, shape, rare) if per_level else _one_line(steps, k, aim, shape)
         interval = _invert(lines, aim.epsilon, near.slope, delta, k.offset) if lines else None
         if lines is not None and interval is not None:
             return interval, lines, share
     return None
 
 
-def _straight(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: LineShape) -> LineLadder | None:
-    """Solve with one line for all runs."""
+def _one_line(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: LineShape) -> LineLadder | None:
+    """Integrate along one line for all runs."""
     line = Line(steps, k.logs, aim, shape)
     if line.usable and line._around(aim.epsilon) > math.exp(aim.log_delta - 8.0):
-        # `k` has shorter tails
+        # The tails that `k` was planned with were shorter: plan again with those of the steps themselves.
         line = Line(steps, StepMoments([Cut(step, shape.tail) for step in steps]).logs, aim, shape)
     return LineLadder([line]) if line.usable else None
 
 
-def _climbing(
-    steps: Sequence[Step], k: Cumulants, aim: Aim, shape: LineShape, few: bool
+def _line_per_level(
+    steps: Sequence[Step], k: Cumulants, aim: Aim, shape: LineShape, rare: bool
 ) -> LineLadder | None:
-    """Return a line for each level; a kernel may be wide where no sum is near epsilon."""
+    """Integrate along one line per level; a kernel may be wide where no sum is near epsilon."""
     moments, size = StepMoments([Cut(step, shape.tail) for step in steps]), aim.epsilon + k.offset
     mean, deviation = moments.spread(size)
-    levels = steps_module.ladder(moments, aim, k.offset, few)
+    levels = steps_module.ladder(moments, aim, k.offset, rare)
     lines: list[Line] = []
     for level in levels if levels != [ALL] else []:
         wide = max(shape.tau, min((level.low + mean - size) / 8 - deviation, 0.5))
@@ -151,6 +151,7 @@ def _climbing(
 
 
 def _limited_by_rounding(lines: LineLadder, interval: EpsilonInterval, delta: float, offset: float) -> bool:
+    """Return whether rounding errors are a noticeable part of the interval's width."""
     epsilon = interval.high - offset
     error = math.fsum(
         x._integral(0, epsilon)[1] * math.exp(x.log_scale - x.theta * epsilon) for x in lines.lines

@@ -242,16 +242,16 @@ class StepMoments:
 
 
 def _upto(loss: Array, high: float) -> int:
+    """Return how many losses, in increasing order, are at most `high`; at least one."""
     return max(1, int(np.searchsorted(loss, high, side="right")))
 
 
 # log of how much larger than delta Chernoff's best bound on it is where jumps are kept apart
 _RARE = 8.0
-# shares of epsilon at which a jump may begin if runs without one are negligible, and if not
-_LEAST, _MIDDLE = (
-    0.02,
-    0.2,
-)
+# The least share of epsilon at which a jump may begin where runs without one are negligible.
+_LEAST = 0.02
+# The share of epsilon at which a jump begins where they are not.
+_MIDDLE = 0.2
 # The ratio of neighboring levels of loss above the first one.
 _RUNG = 8.0
 
