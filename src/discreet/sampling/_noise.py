@@ -249,9 +249,9 @@ class _Wide:
     slope inside it.
 
     Proof: with M = 2**shift, propose h >= 0 with weight f(hM), an offset L uniform below M and a fair sign
-           bit s, and accept with probability f(hM + L + s) / f(hM) <= 1. Then k = hM + L runs over 0, 1, 2, ... and
-           (k, s) is accepted with weight f(k + s). Return k if s = 0 and -1 - k if s = 1: value v has weight
-           f(|v|), each value exactly once. Unsigned laws always have s = 0.
+           bit s, and accept with probability f(hM + L + s) / f(hM) <= 1. Then k = hM + L runs over 0, 1, 2,
+           ... and (k, s) is accepted with weight f(k + s). Return k if s = 0 and -1 - k if s = 1: value v
+           has weight f(|v|), each value exactly once. Unsigned laws always have s = 0.
     """
 
     def __init__(self, shape: _Shape) -> None:
