@@ -89,7 +89,7 @@ class _OneRow:
 
     @property
     def step(self) -> Fraction:
-        """What one unit of the integer result is worth."""
+        """The amount that an integer result of 1 stands for."""
         return Fraction(1)
 
     def length(self, public: Public) -> int | None:

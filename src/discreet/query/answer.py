@@ -32,7 +32,7 @@ class Answer(_require.NearestNames):
     """Holds a private answer. `rows` and `deviations` have one entry per column; a deviation is None for keys
     and for chosen values (quantiles, modes).
 
-    `noises`: for columns that are one noisy number each, the noise and what one step of it is worth: their
+    `noises`: for columns that are one noisy number each, the noise and the amount of one step of it: their
     intervals are exact. `means`, `ranges`: for columns of averages, and of deviations and expressions, what
     their intervals are made of, which hold at every size. Intervals of columns with neither (numbers made
     consistent) come from the deviation and the `law` of the noise that they combine: normal approximations,

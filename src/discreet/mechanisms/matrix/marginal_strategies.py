@@ -4,7 +4,7 @@ their number.
 Counts split into orthogonal interactions, one for each subset S of attributes. `Residuals` (ResidualPlanner:
 Xiao, He, Zhang & Kifer 2023, arXiv:2305.08175) measures each interaction by itself under Gaussian noise, with
 the best variances in closed form. `MeasuredMarginals` (OPT_M of HDMM) measures whole tables with weights, for
-Laplace noise, where interactions would be dear.
+Laplace noise, where measuring interactions would cost more noise.
 """
 
 from __future__ import annotations
