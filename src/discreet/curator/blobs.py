@@ -65,7 +65,7 @@ class FileBlobs:
             unlocked(handle)
 
     def check(self) -> None:
-        """Refuse nothing: who may write the ledger's file may write beside it."""
+        """Refuse nothing: whoever may write the ledger's file may write beside it."""
 
     def read(self, name: str) -> bytes | None:
         try:

@@ -236,7 +236,7 @@ class Curator(BudgetedDataset):
                 writer, books.SERVED, body, mechanism.event, policy, own, requested_price_of(mechanism)
             )
         value, errors = values.decode(stored.body["value"]), stored.body.get("errors")
-        # in the words of who asks now, not of who asked first
+        # In the words of the one who asks now, not of the first.
         if hasattr(mechanism, "restated"):
             value = mechanism.restated(value)
         error = error_of_value(value, mechanism) if errors is None else values.recalled(errors)

@@ -54,12 +54,12 @@ def run(
                is committed by the entry of its blob; what a crash lost was never committed, and nobody saw
                it.
     Assumes:   as `Vault`; that a process ends does not depend on what it computes. **Running time is not
-               hidden**: who can watch the machine, or the times of the entries, sees when steps end. With a
-               `pace`, in seconds, every round lasts at least that long: if no step takes longer, times tell
-               nothing either. With `seconds`, for who can be watched while it runs (a server), nothing of any
-               step is written before that public time has passed, and nothing at all where the steps took
-               longer: the times of entries then tell nothing, and that a run came to no end in its time tells
-               that alone.
+               hidden**: whoever can watch the machine, or the times of the entries, sees when steps end. With
+               a `pace`, in seconds, every round lasts at least that long: if no step takes longer, times tell
+               nothing either. With `seconds`, for a run that can be watched from outside (on a server),
+               nothing of any step is written before that public time has passed, and nothing at all where the
+               steps took longer: the times of entries then tell nothing, and that a run came to no end in its
+               time tells that alone.
     """
     _check_run(curator, mechanism, pace)
     _require.non_negative(seconds=seconds)

@@ -1,4 +1,4 @@
-"""Trees of counts: who is the sum of whom.
+"""Trees of counts: which node is the sum of which others.
 
 Country, region, district; year, month, day; ranges and their halves.
 

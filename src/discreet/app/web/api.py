@@ -36,7 +36,7 @@ async def datasets(request: Request, person: Anybody) -> dict[str, Any]:
 
 @router.get("/datasets/{name}")
 async def dataset(request: Request, name: DatasetName, person: Anybody) -> dict[str, Any]:
-    """Describe a dataset: its public facts, and the account of who asks."""
+    """Describe a dataset: its public facts, and the account of the caller."""
     facts = await desk_of(request).look("describe", person, granted(request, name, person))
     limits = desk_of(request).settings
     return {"name": name, "seconds": limits.seconds, "tick": limits.step, **facts}

@@ -144,7 +144,7 @@ class DuckDB:
         fact = next((fact for name, fact in self._public.schema if name == column), None)
         to = None if fact is None else converted_to(fact, kind)
         if to is None and column in self._opened.wide.get(self._public.table, ()):
-            # Who has such a number as an id keeps all of its digits.
+            # Such a number that is an id keeps all of its digits.
             to = "DOUBLE" if isinstance(fact, Bounds) else "VARCHAR"
         if to is None:
             return quoted(column)

@@ -208,7 +208,7 @@ class Spark:
         """Yield the named columns of the main table, partition by partition: at most two of these are here
         at a time, never the table.
 
-        No limit of time: who reads may take theirs.
+        There is no limit of time: the reader may take as long as it needs.
         """
         kinds = self._kinds[self._public.table]
         check_columns(columns, kinds)
