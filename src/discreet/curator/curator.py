@@ -222,6 +222,8 @@ class Curator(BudgetedDataset):
     def _serve(
         self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str, text: str | None
     ) -> Release:
+        """Return a stored release again; an analyst who has not seen it is charged on their own account
+        only."""
         policy = self._in_force(writer)
         policy.of(analyst)
         seen = stored.body["analyst"] == analyst or any(
@@ -245,6 +247,7 @@ class Curator(BudgetedDataset):
         )
 
     def _run(self, mechanism: Mechanism, charge: Entry, key: str | None) -> Release:
+        """Run a mechanism that was charged, and store its release where it can be stored."""
         try:
             release = checked_release(mechanism(self.source, entropy=self._entropy))
         except Exception as error:

@@ -183,6 +183,7 @@ class Ledger:
             after = rows[-1][0]
 
     def _page(self, first: int, strict: bool) -> list[Row]:
+        """Return some rows from a number on, through the transaction of this thread if there is one."""
         writer = self._writer
         if writer is not None:
             return writer.page(first)
@@ -267,6 +268,7 @@ class History:
         return row
 
     def _take(self, new: list[Row], head: Anchor) -> None:
+        """Remember where the newest entries of each kind and topic are."""
         for kind, topic, seq, digest in new:
             self.newest[kind, None] = self.newest[kind, topic] = seq
             if self.public is not None:

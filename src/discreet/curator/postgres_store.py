@@ -306,6 +306,7 @@ class PostgresStore:
             )
 
     def _lock(self, db: Any) -> None:
+        """Take the advisory lock of this ledger, which all writers share."""
         psycopg = driver()
         db.execute(f"SET lock_timeout = '{WAIT:.0f}s'")
         try:
@@ -325,6 +326,7 @@ class PostgresStore:
             self.give_up(held)
 
     def _opened(self) -> Any:
+        """Open a connection to the database, or refuse without quoting its address."""
         try:
             return self._address.connect()
         except EngineError:

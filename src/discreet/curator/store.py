@@ -60,6 +60,7 @@ def _schema(db: sqlite3.Connection) -> tuple[Row, ...]:
 
 
 def _expected() -> tuple[Row, ...]:
+    """Return the schema that our own statements make."""
     db = sqlite3.connect(":memory:")
     try:
         db.executescript(_TABLES)

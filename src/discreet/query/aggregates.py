@@ -66,6 +66,7 @@ class Aggregates:
         return None if rule is None else rule(self, node)
 
     def _bind_filter(self, node: exp.Filter) -> Aggregate:
+        """Bind an aggregate with FILTER: rows that fail the condition have no value."""
         inner = self(node.this)
         if inner is None:
             raise refuse(node, "FILTER follows an aggregate of rows")
@@ -76,6 +77,7 @@ class Aggregates:
         return Aggregate(inner.function, limited, inner.parameter, second)
 
     def _count(self, node: exp.Count) -> Aggregate:
+        """Bind COUNT(*), COUNT(x) and COUNT(DISTINCT x)."""
         if node.expressions:
             raise refuse(node, "COUNT takes one column")
         if node.this is None or isinstance(node.this, exp.Star):
@@ -100,6 +102,7 @@ class Aggregates:
         return Aggregate(function, present_with(first, second), None, present_with(second, first))
 
     def _number(self, node: Node, argument: Node, function: str) -> Expr:
+        """Bind the argument of a function of numbers, whose range must be known."""
         if isinstance(argument, exp.Distinct):
             raise refuse(node, f"{function}(DISTINCT x) depends on which values exist", "Leave DISTINCT out.")
         bound = self.row(argument)
@@ -121,6 +124,7 @@ class Aggregates:
         return bound
 
     def _quantile(self, node: Node, argument: Node, rank: Node | None, *, down: bool = False) -> Aggregate:
+        """Bind a quantile with a fixed rank; `down` counts it from above."""
         q = None
         if isinstance(rank, exp.Literal) and not rank.is_string:
             try:
@@ -139,6 +143,7 @@ class Aggregates:
         return Aggregate("quantile", self._number(node, node.this, node.key.upper()), q)
 
     def _most_common(self, node: Node, k: int) -> Aggregate:
+        """Bind MODE or APPROX_TOP_K, chosen from a public list of values."""
         bound = self.row(node.this)
         values = bound.domain.members(1 << 16)
         if values is None:

@@ -61,6 +61,7 @@ class Binder:
         return bound
 
     def _bind(self, node: Node) -> Expr:
+        """Bind one construct by its table or rule; refuse arguments that no rule reads."""
         kind = type(node)
         has_rule = kind in BINARY or kind in UNARY or kind in VARIADIC or kind in _RULES
         for name, arg in node.args.items():
@@ -78,6 +79,7 @@ class Binder:
         raise refuse(node, *why_not(node))
 
     def _binary(self, node: Node, op: str) -> Expr:
+        """Bind an operator of two arguments, with what SQL says about dates, texts and NULL."""
         if op in ("+", "-") and isinstance(node.expression, exp.Interval):
             return self._shift_date(self(node.this), node.expression, op)
         if op == "+" and isinstance(node.this, exp.Interval):

@@ -135,6 +135,7 @@ def _base(plan: Plan) -> tuple[From, Expr | None]:
 
 
 def _require_counts(plan: Plan, recipes: Recipes) -> None:
+    """Refuse what is not a count of rows in public groups."""
     if recipes.choices or any(m.kind not in ("rows", "present") for m in recipes.measures):
         raise _refuse("only COUNT(*), COUNT(x) and COUNT_IF are counts of rows", "Ask the others one by one.")
     if not plan.known_keys:
@@ -220,6 +221,7 @@ def _group_marks(marks: list[Mark]) -> list[tuple[tuple[int, ...], tuple[tuple[i
 
 
 def _values(expression: Expr, column: Column, points: list[Any]) -> Any:
+    """Return the values of an expression at some values of its only column."""
     number = column.domain.kind is Kind.NUMBER or column.domain.kind is Kind.BOOLEAN
     content = [np.nan if p is None else float(p) for p in points] if number else points
     array = np.array(content, dtype=float if number else object)
@@ -229,6 +231,7 @@ def _values(expression: Expr, column: Column, points: list[Any]) -> Any:
 
 
 def _replace_column(node: Expr, column: Column) -> Expr:
+    """Return the expression with a placeholder for a column, to be computed outside the engine."""
     if node == column:
         return Output("key", 0, column.domain)
     if isinstance(node, Call):

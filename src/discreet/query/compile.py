@@ -228,6 +228,7 @@ class Compiler:
         return self._unknown(query, keys, names)
 
     def _rows(self, columns: list[tuple[str, Node]], choosing: bool = False) -> exp.Select:
+        """Return SELECT of the unit, the keys and the arguments of every row."""
         keys = [aliased(self._key_value(k.expression), f"k{i}") for i, k in enumerate(self.plan.keys)]
         projections = [aliased(node, alias) for alias, node in columns]
         identities = [aliased(name(str(self.identity)), n) for n in self._names(choosing)]
@@ -261,6 +262,7 @@ class Compiler:
         return name(f"{x.name}r") if fact is not None and not isinstance(fact[0], Bounds) else sql(x)  # type: ignore[union-attr]
 
     def _indexed(self, keys: tuple[GroupKey, ...], names: list[str]) -> exp.Select:
+        """Return SELECT of rows with the index of their group among the public ones."""
         keyed = exp.select().from_("read", copy=False)
         index: Node = integer_literal(0)
         for i, k in enumerate(keys):
@@ -335,6 +337,7 @@ class Compiler:
 
     def _finish(self, query: exp.Select, source: str, totals: list[Node], *beside: str) -> str:
         # the query belongs to nobody else: copying all of it at every step took half of the time
+        """Write the aggregates by group; where groups are not public, with their keys."""
         query = query.select(name("j"), *(name(b) for b in beside), *totals, copy=False).from_(
             source, copy=False
         )
@@ -352,6 +355,7 @@ class Compiler:
         return self.dialect.write(query)
 
     def _source(self, choosing: bool = False) -> exp.Select:
+        """Return what the plan reads, with the columns that it uses."""
         arguments = [part for a in self.plan.aggregates for part in (a.argument, a.second)]
         used = columns_of(*(k.expression for k in self.plan.keys), *arguments)
         used |= used_columns(self.plan.source)

@@ -98,6 +98,7 @@ def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, ke
 
 
 def _measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
+    """Run the queries of one plan, and return their exact results in the order of groups."""
     written = statements(plan, recipes, bounding, engine.kinds, engine.dialect)
 
     def answer(sql: str) -> pa.Table:
@@ -146,6 +147,7 @@ def _occurring_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]],
 
 
 def _scores(table: pa.Table, choice: Choice, size: int, index: dict[int, int] | None) -> SparseCounts:
+    """Return how often each candidate of a choice occurs in each group."""
     quantile = choice.kind == "quantile"
     parts = (
         _positions(table, index),

@@ -100,6 +100,7 @@ def expanded(text: str) -> Iterator[PlainQuery]:
 
 
 def _sets(clause: Node) -> list[list[Node]]:
+    """Return the grouping sets that a clause of GROUP BY stands for."""
     parts = [_members(item) for item in clause.expressions]
     if isinstance(clause, exp.GroupingSets):
         return parts

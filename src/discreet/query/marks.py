@@ -82,6 +82,7 @@ def _counts_row(compilation: CompiledCounts) -> Node:
 
 
 def _conditions(compilation: CompiledCounts, family: Family) -> list[Node]:
+    """Return when a row is counted by a family: its keys are public values, and its condition is true."""
     inside: list[Node] = [
         exp.LT(this=name(f"c{k}"), expression=integer_literal(compilation.marks[k].size - 1))
         for k in dict.fromkeys(family.keys)
@@ -138,6 +139,7 @@ def _index(mark: Mark, x: Node) -> Node:
 
 
 def _truth(x: Node, false: int, true: int, missing: int) -> Node:
+    """Return one of three numbers for a condition that is false, true or NULL."""
     ifs = [
         exp.If(this=x, true=integer_literal(true)),
         exp.If(this=exp.Not(this=exp.Paren(this=x.copy())), true=integer_literal(false)),

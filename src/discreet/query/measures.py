@@ -164,6 +164,7 @@ class Recipes:
         self.written: dict[Any, Any] = {}
 
     def _recipe(self, aggregate: Aggregate) -> Recipe:
+        """Return how an aggregate is computed, and add the measures that it needs."""
         function, x = aggregate.function, aggregate.argument
         if function == "count":
             return Recipe(function="count", measures=(self._count(x),))
@@ -201,6 +202,7 @@ class Recipes:
         return self._add(Measure(kind="present", expression=x))
 
     def _sum(self, x: Expr, *, centered: bool) -> Measure:
+        """Return the measure of a sum; `centered` subtracts the middle of the range from every value."""
         step, low, high = grid(x.domain)
         center = (low + high) // 2 if centered else 0
         return Measure(
@@ -214,6 +216,7 @@ class Recipes:
         )
 
     def _square(self, x: Expr) -> Measure:
+        """Return the measure of a sum of squares around the middle of the range."""
         base = self._sum(x, centered=True)
         largest = max(base.low**2, base.high**2)
         return Measure(
@@ -227,6 +230,7 @@ class Recipes:
         )
 
     def _choice(self, aggregate: Aggregate, x: Expr) -> int:
+        """Add a choice, and return its number."""
         assert aggregate.parameter is not None
         if aggregate.function == "quantile":
             first, step, points = candidates(x.domain)

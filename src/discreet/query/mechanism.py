@@ -156,6 +156,7 @@ class Query:
             )
 
     def _check(self) -> None:
+        """Refuse options that mean nothing, each by its name."""
         for name in ("epsilon", "rho"):
             if getattr(self, name) is not None:
                 _require.price(**{name: getattr(self, name)})
@@ -194,6 +195,7 @@ class Query:
         return weights if self._plan.known_keys else [*weights, Fraction(1)]
 
     def _parts_of(self, name: str) -> set[int]:
+        """Return the numbers of the measures and choices that an output column is computed from."""
         expression = dict(self._plan.outputs)[name]
         parts: set[int] = set()
         for node in walk(expression):
@@ -284,6 +286,7 @@ class Query:
         return measure(self._plan, self._recipes, self._bounding, engine_of(source), key)
 
     def _noisy(self, exact: Exact, entropy: Entropy, check: Callable[[], None] = _no_deadline) -> Answer:
+        """Add the noise, make the choices, and compute the answer from these alone."""
         if self._allocation.selection is not None:
             epsilon, delta = self._allocation.selection
             is_shown = partition.select(exact.units, epsilon=epsilon, delta=delta, entropy=entropy)
@@ -312,6 +315,7 @@ class Query:
         return replace(answer, sql=self.sql)
 
     def _answer(self, keys: list[Any], measures: list[Any], choices: list[Any], private: bool) -> Answer:
+        """Compute the answer from released numbers."""
         noises = list(self._allocation.noises)
         rows, deviations, kept = table(self._plan, self._recipes, keys, measures, choices, noises)
         direct_measures = [direct(self._plan, self._recipes, i) for i in range(len(self._plan.outputs))]
@@ -346,6 +350,7 @@ class Query:
 
 
 def _take_rows(exact: Exact, rows: Any) -> Exact:
+    """Return the same numbers for some of the groups."""
     return Exact(
         [exact.keys[i] for i in rows],
         [m[rows] for m in exact.measures],

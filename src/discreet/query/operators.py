@@ -118,6 +118,7 @@ def _or(a: Any, b: Any) -> Any:
 
 
 def _in(a: Any, *items: Any) -> Any:
+    """Compute IN with the three-valued logic of SQL."""
     equal = _truth(operator.eq)
     result = equal(a, items[0])
     for item in items[1:]:
@@ -167,6 +168,8 @@ def _cut(a: Any, digits: Any = 0) -> Any:
 
 
 def _within(lower: int, upper: int) -> Callable[..., Any]:
+    """Return the function that rounds to a whole number, and gives NaN outside a range."""
+
     def value(a: Any) -> Any:
         rounded = np.rint(np.asarray(a, dtype=float))
         return np.where((rounded >= lower) & (rounded <= upper), rounded, np.nan)
@@ -197,6 +200,7 @@ def _engine_text(name: str, *, days: bool = False) -> Callable[..., Any]:
 
 
 def _concat_values(*args: Any) -> Any:
+    """Compute || on released texts."""
     arrays = np.broadcast_arrays(*(np.asarray(a, dtype=object) for a in args))
     texts = np.empty(arrays[0].shape, dtype=object)
     for index in np.ndindex(texts.shape):
@@ -212,6 +216,8 @@ def _alike(a: Any, b: Any) -> Any:
 
 
 def _part_value(name: str) -> Callable[[str], float]:
+    """Return the function that takes one part of a date."""
+
     def part(value: str) -> float:
         day = date.fromisoformat(value)
         iso = day.isocalendar()

@@ -66,6 +66,7 @@ class PerUnitBinder:
         return Column(f"{self.prefix}w", declared(Text()))
 
     def _special(self, node: Node) -> Expr | None:
+        """Bind keys and aggregates of one unit; None for anything else."""
         condition, counted = None, node
         if isinstance(node, exp.Filter):
             condition, counted = node.expression.this, node.this
@@ -92,6 +93,7 @@ class PerUnitBinder:
         return None
 
     def _aggregate(self, node: Node, function: str, argument: Node | None, condition: Node | None) -> Expr:
+        """Bind an aggregate of one unit, and return the column that holds it."""
         if argument is None and function != "count":
             raise refuse(node, f"{function.upper()} lacks an argument")
         bound = None if argument is None else Binder(self.scope)(argument)
@@ -123,6 +125,7 @@ def per_unit_aggregate(node: Node) -> tuple[str, Node | None] | None:
 
 
 def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> Domain:
+    """Return the domain of an aggregate of one unit."""
     if function in ("count", "distinct"):
         return number(0, math.inf, integral=True, nullable=False)
     assert argument is not None

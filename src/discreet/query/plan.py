@@ -105,6 +105,7 @@ def plan(text: str, public: Public) -> Plan:
 # A question is planned when it is built, and again when its description is read back before the charge.
 @lru_cache(maxsize=64)
 def _plan(text: str, public: Public, spelling: str) -> Plan:
+    """Parse and plan a text; a syntax tree that no rule expects is refused, not raised."""
     select = parse(text)
     try:
         return _Planner(select, public).plan()
@@ -213,6 +214,7 @@ class _Planner:
         )
 
     def _keys(self) -> list[GroupKey]:
+        """Bind GROUP BY."""
         group = self.select.args.get("group")
         if group is None:
             return []
@@ -225,6 +227,7 @@ class _Planner:
         return [self._key(by_position(node, self.select)) for node in key_nodes]
 
     def _key(self, node: Node) -> GroupKey:
+        """Bind one key of GROUP BY, which may not identify a unit."""
         if any(True for _ in node.find_all(exp.AggFunc)):
             raise refuse(node, "GROUP BY cannot hold an aggregate")
         bound = self.row(node)
@@ -253,6 +256,7 @@ class _Planner:
         return GroupKey(bound, values, node.sql(dialect="duckdb"))
 
     def _output(self, node: Node) -> Expr:
+        """Bind one item of SELECT over keys and aggregates."""
         bound = self.post(node)
         if not computable(bound):
             raise refuse(node, "this cannot be computed from released numbers")
@@ -261,6 +265,7 @@ class _Planner:
         return bound
 
     def _condition(self, node: Node) -> Expr:
+        """Bind HAVING over keys and aggregates."""
         bound = self.post.condition(node)
         if not computable(bound):
             raise refuse(
@@ -271,6 +276,7 @@ class _Planner:
         return bound
 
     def _order(self) -> list[tuple[Expr, bool]]:
+        """Bind ORDER BY."""
         clause = self.select.args.get("order")
         if clause is None:
             return []
@@ -289,6 +295,7 @@ class _Planner:
         return keys
 
     def _row_limit(self, clause: str) -> int | None:
+        """Return the number of LIMIT or OFFSET; None without one."""
         node = self.select.args.get(clause)
         if node is None:
             return None
@@ -303,6 +310,7 @@ class _Planner:
         return int(inner.name)
 
     def _loose_column(self, node: exp.Column) -> Expr:
+        """Resolve a column outside aggregates: the name of an output, else refused."""
         for name, bound in self.outputs:
             if not node.table and name.lower() == node.name.lower():
                 return bound

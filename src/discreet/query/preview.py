@@ -78,6 +78,7 @@ def chosen(plan: Plan, recipes: Recipes) -> tuple[str, ...]:
 
 
 def _choices_in(expression: Expr, recipes: Recipes) -> list[Choice]:
+    """Return the choices that an expression is computed from."""
     numbers = [
         recipes.recipes[node.index].choice
         for node in walk(expression)
@@ -105,6 +106,7 @@ def predicted(
 def _error(
     public: Public, plan: Plan, recipes: Recipes, allocation: Allocation, confidence: float, i: int
 ) -> float | None:
+    """Return the expected error of an output column; None where it depends on the data."""
     measure = direct(plan, recipes, i)
     if measure is not None:
         return float(allocation.noises[measure].error(confidence) * recipes.measures[measure].resolution)
@@ -263,6 +265,7 @@ def _many(n: int, what: str) -> str:
 
 
 def _in_groups(plan: Plan, bounding: Bounding) -> str:
+    """Say in how many groups one unit counts."""
     if not plan.keys:
         return ""
     if plan.groups is not None and bounding.groups >= plan.groups:
@@ -271,6 +274,7 @@ def _in_groups(plan: Plan, bounding: Bounding) -> str:
 
 
 def _grouping(plan: Plan, allocation: Allocation, other: bool) -> str:
+    """Say which groups there are, and whether they are public."""
     if not plan.keys:
         return "One group: everything."
     if plan.known_keys:

@@ -195,6 +195,7 @@ def _require_target(shape: PricedShape, target: PriceTarget) -> None:
 
 
 def _by_epsilon(shape: PricedShape, target: PriceTarget, *, gaussian: bool) -> Allocation:
+    """Divide epsilon among the parts by weight, with Laplace or Gaussian noise for the measures."""
     assert target.epsilon is not None
     total, count = sum(shape.weights), len(shape.sensitivities)
     room = 1 if len(shape.weights) == 1 else SLACK
@@ -254,6 +255,7 @@ def rho_for(epsilon: float, delta: float) -> Fraction:
 
 
 def _by_rho(shape: PricedShape, rho: Fraction) -> Allocation:
+    """Divide rho among the parts by weight, with Gaussian noise."""
     total, count = sum(shape.weights), len(shape.sensitivities)
     shares = [rho * w / total for w in shape.weights]
     pairs = zip(shares, shape.sensitivities, strict=False)
@@ -296,6 +298,7 @@ def _allocation(
     choosers: list[Chooser],
     selection: tuple[Fraction, Fraction] | None,
 ) -> Allocation:
+    """Return the parts with the event that composes theirs."""
     events = [n.event for n in noises] + [c.event.repeated(shape.changed_groups) for c in choosers]
     if selection is not None:
         selection_event = ApproximateDP(

@@ -80,6 +80,7 @@ def _stack_choices(choice: Choice, picked: list[Any]) -> list[Any]:
 
 
 def _name_choices(choice: Choice, quantiles: list[Any]) -> Any:
+    """Return the chosen candidates, by group, in place of their indices."""
     if choice.kind == "quantile":
         domain = choice.expression.domain
         values = [float(choice.first + int(i) * choice.step) for i in quantiles]

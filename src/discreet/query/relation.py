@@ -91,6 +91,7 @@ class Relations:
         return replace(marks.relation, node=Filtered(marks.relation.node, condition)), scope
 
     def _with(self, select: exp.Select, outer: dict[str, CommonTable]) -> dict[str, CommonTable]:
+        """Return the common table expressions of WITH; each sees those before it."""
         clause = select.args.get("with_") or select.args.get("with")
         if clause is None:
             return {}
@@ -102,6 +103,7 @@ class Relations:
         return tables
 
     def _item(self, item: Node, ctes: dict[str, CommonTable]) -> tuple[str, Relation]:
+        """Bind one item of FROM: a table, a common table expression, or a sub-query."""
         self.count += 1
         if self.count > MOST_TABLES:
             raise refuse(item, f"more than {MOST_TABLES} tables are read")
@@ -134,6 +136,7 @@ class Relations:
         return item.alias or item.name, self._scan(item)
 
     def _scan(self, item: exp.Table) -> Relation:
+        """Bind a declared table."""
         public, name, prefix = self.public, item.name.lower(), f"t{self.count - 1}"
         if name == public.table.lower():
             scan = Scan(public.table, prefix, public.schema, True, public.unit.column)
@@ -175,6 +178,7 @@ class Relations:
         return replace(relation, columns=renamed)
 
     def _subquery(self, select: Node, ctes: dict[str, CommonTable]) -> Relation:
+        """Bind a sub-query: rows as they are, or one row per unit where it groups."""
         if not isinstance(select, exp.Select):
             raise refuse(select, "only a SELECT can stand here", "UNION and the like cannot be answered.")
         allowed = {
@@ -200,6 +204,7 @@ class Relations:
         return PerUnitBinder(relation, scope, f"t{self.count - 1}", self.public.unit.column)(select)
 
     def _projection(self, select: exp.Select, binder: Binder, relation: Relation) -> dict[str, Expr]:
+        """Bind the items of SELECT as columns."""
         columns: dict[str, Expr] = {}
         for item in select.expressions:
             if isinstance(item, exp.Star):
@@ -253,6 +258,7 @@ class Relations:
     def _joined_relation(
         self, left: Relation, right: Relation, kind: str, on: tuple[Expr, ...], many: bool
     ) -> Relation:
+        """Return the relation of a join, and which of its expressions equal the unit."""
         unit_keys, nullable_unit_keys = left.unit_keys, left.nullable_unit_keys | right.nullable_unit_keys
         if kind == "inner":
             unit_keys |= right.unit_keys
@@ -289,6 +295,7 @@ class Relations:
         return replace(relation, node=node, columns=columns), renamed_tables
 
     def _conditions(self, join: exp.Join, scope: Scope, tables: Tables, alias: str) -> Iterator[Expr]:
+        """Yield the conditions of ON and USING."""
         for name in join.args.get("using") or []:
             here = exp.column(name.copy(), table=alias)
             sides = [n for n, columns in tables.items() if name.name.lower() in {c.lower() for c in columns}]
@@ -300,6 +307,7 @@ class Relations:
             yield from _conjuncts(Binder(scope).condition(condition))
 
     def _same_unit(self, join: exp.Join, on: tuple[Expr, ...], left: Relation, right: Relation) -> None:
+        """Refuse a join of two private tables that may join rows of different units."""
         for condition in on:
             if isinstance(condition, Call) and condition.op == "=":
                 a, b = condition.args
@@ -354,6 +362,7 @@ def _equated_columns(condition: Expr) -> Iterator[frozenset[Expr]]:
 
 
 def _join_kind(join: exp.Join) -> str:
+    """Return inner, left or right; other joins are refused."""
     side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
     only(join, {"this", "side", "kind", "on", "using", "method"}, "in a join")
     if side == "FULL" or kind in ("SEMI", "ANTI") or method not in ("",):
@@ -395,6 +404,7 @@ class _Aliases:
 
 
 def _conjuncts(condition: Expr) -> Iterator[Expr]:
+    """Yield the parts of a condition that AND joins."""
     if isinstance(condition, Call) and condition.op == "and":
         for arg in condition.args:
             yield from _conjuncts(arg)

@@ -48,6 +48,8 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
 
 
 def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain: Domain | None) -> Any:
+    """Return an aggregate from its measures: counts and sums as they are, averages and deviations
+    computed."""
     if recipe.function in ("count", "sum"):
         return values[0]
     assert domain is not None
@@ -206,6 +208,7 @@ def _deviations(
     noises: list[Noise],
     size: int,
 ) -> list[Any]:
+    """Return the standard deviation of every output: known for single noisy numbers, else simulated."""
     deviations: list[Any] = [None] * len(plan.outputs)
     derived = []
     for i, (_, expression) in enumerate(plan.outputs):

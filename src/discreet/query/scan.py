@@ -209,6 +209,7 @@ def _per_unit(function: str, argument: Expr | None) -> Node:
 
 
 def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
+    """Return SELECT of the used columns of one table, cleaned, under our own names."""
     columns: list[Node] = []
     own = kinds.get(scan.table, {})
     if scan.private:
@@ -318,6 +319,7 @@ def _as(to: str, column: Node, safe: bool) -> Node:
 
 
 def _clipped_day(day: Node, low: Node, high: Node) -> Node:
+    """Clip a day to its declared bounds."""
     cases = [
         (exp.LT(this=day.copy(), expression=low), low.copy()),
         (exp.GT(this=day.copy(), expression=high), high.copy()),

@@ -146,6 +146,7 @@ def _quote(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _settle(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, Measure, Bounding]:
+    """Plan a statement that must be one bare COUNT or SUM."""
     planned = plan(sql, public)
     recipes = Recipes(planned)
     bare = not (
@@ -168,6 +169,7 @@ def _settle(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, 
 def _plan_grouped(
     sql: str, public: Public, rows: int | None, groups: int | None
 ) -> tuple[Plan, Recipes, Measure, Bounding]:
+    """Plan a statement that must be one COUNT or SUM with GROUP BY of public values."""
     planned = plan(sql, public)
     recipes = Recipes(planned)
     bare = not (planned.having or planned.order or planned.limit is not None or planned.offset)

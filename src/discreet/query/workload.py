@@ -282,6 +282,7 @@ class WorkloadQuery:
         return tuple(replace(answer, sql=sql) for answer, sql in zip(answers, self.queries, strict=True))
 
     def _answer(self, query: int, answers: Any, event: Event) -> Answer:
+        """Return the answer to one query, from the answers of the workload."""
         rows, deviations = self._rows(query, answers)
         workload = self._plan
         columns = workload.parts[query][0].columns

@@ -165,6 +165,7 @@ def _columns(section: dict[str, Any]) -> tuple[tuple[str, Fact], ...]:
 
 
 def _fact(name: str, body: Any) -> Fact:
+    """Return what a section declares about a column."""
     kind = body.get("type") if isinstance(body, dict) else None
     if kind not in _FIELDS:
         raise InvalidInput(
@@ -203,6 +204,7 @@ def _number(value: Any) -> Any:
 
 
 def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a section of the file; empty where there is none."""
     section = data.get(name, {})
     if not isinstance(section, dict):
         raise InvalidInput(
@@ -212,6 +214,7 @@ def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _check_entries(where: str, body: Any, allowed: set[str]) -> None:
+    """Refuse an entry that this section does not have."""
     if not isinstance(body, dict):
         raise InvalidInput(f"{where} must be a table, got {type(body).__name__}. Nothing was opened.")
     if unknown := sorted(set(body) - allowed):
@@ -229,6 +232,7 @@ def _dump_columns(prefix: str, schema: tuple[tuple[str, Fact], ...]) -> list[str
 
 
 def _dump_fact(fact: Fact) -> list[str]:
+    """Return what is declared about a column, as lines of TOML."""
     if isinstance(fact, Categories):
         return ['type = "categories"', f"values = {toml_value(list(fact.values))}"]
     if isinstance(fact, Text):

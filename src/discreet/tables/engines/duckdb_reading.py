@@ -227,6 +227,7 @@ class TableReader:
             self._run(f"UPDATE {quoted(name)} SET {assignments} WHERE {longest} > {LONGEST_TEXT}", what)
 
     def _database(self, name: str, data: Database) -> None:
+        """Attach a DuckDB database, and make a view of one table of it."""
         inner, path = f"__discreet_db_{self.attached}", str(Path(data.path).resolve())
         self.attached += 1
         self._run(
@@ -238,6 +239,7 @@ class TableReader:
         self._replace_unreadable(name, what, lambda columns: self._batches(table, columns))
 
     def _batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of some columns, as types that Arrow holds."""
         described = {column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {table}").fetchall()}
         safe_columns = [
             (quoted(column), safe(quoted(column), described[column], collated=True)) for column in columns
@@ -312,6 +314,7 @@ class TableReader:
         return f"REPLACE ({replacements}) " if replacements else ""
 
     def _arrow(self, name: str, table: pa.Table) -> None:
+        """Register an Arrow table, without columns that the engine cannot hold."""
         supported = [column for column in table.column_names if engine_holds(table.schema.field(column).type)]
         self.unreadable[name] = {
             column: arrow_kind(table.schema.field(column).type)

@@ -155,6 +155,7 @@ class Pool:
         return self.address.connect(), False
 
     def _give_back(self, connection: Any) -> None:
+        """Roll back, and keep the connection for the next question if it is sound."""
         psycopg = driver()
         with suppress(psycopg.Error):
             connection.execute("ROLLBACK")

@@ -250,6 +250,7 @@ def _half_away(text: str) -> str:
 
 
 def _digits(node: Any) -> int:
+    """Return the number of digits, which must be a constant."""
     digits = node.args.get("digits")
     if digits is None:
         return 0

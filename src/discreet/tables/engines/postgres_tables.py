@@ -59,6 +59,7 @@ class RelationShape:
 
 
 def _kind(type_: str, sort: str) -> str:
+    """Return our kind for a type of PostgreSQL's; `sort` is its pg_type.typtype."""
     if sort == "e":
         return "text"
     if sort in "cr" or sort == "m" or type_.startswith("_"):

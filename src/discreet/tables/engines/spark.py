@@ -107,6 +107,7 @@ class Spark:
             table.frame.createTempView(_view(name))
 
     def _read(self, name: str, data: Any) -> SparkTable:
+        """Open one table, and check that its key is there."""
         table = read(self._session, name, data)
         check_names(name, [*table.kinds, ROW])
         key = self._key if name == self._public.table else None
@@ -260,6 +261,7 @@ def _own_session(host: Any) -> Any:
 
 
 def _host_of(tables: Mapping[str, Any]) -> Any:
+    """Return the Spark session of the data, or a local one."""
     for data in tables.values():
         if hasattr(data, "sparkSession"):
             return data.sparkSession

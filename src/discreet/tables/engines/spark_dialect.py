@@ -56,6 +56,7 @@ def _by_type(value: str, of_text: Callable[[str], str], otherwise: str) -> str:
 
 
 def _number_of(g: Generator, text: str) -> str:
+    """Write what a text says as a double; NULL where DuckDB would not read it."""
     words = ", ".join(text_of(g, value) for value in _INFINITE)
     nans = ", ".join(text_of(g, value) for value in _NAN)
     trimmed = f"LOWER(TRIM(BOTH {text_of(g, _BLANKS)} FROM {text}))"
@@ -68,6 +69,7 @@ def _number_of(g: Generator, text: str) -> str:
 
 
 def _safe_cast(g: Generator, node: Any) -> str:
+    """Write a cast of any value that cannot fail."""
     to = node.args["to"]
 
     def number(value: str) -> str:
@@ -140,6 +142,7 @@ def _decimal_of(g: Generator, text: str, width: int, scale: int) -> str:
 
 
 def _as_decimal(g: Generator, node: Any) -> str:
+    """Write a cast to DECIMAL, as a double."""
     width, scale = node.args["width"], node.args["scale"]
     type_ = f"DECIMAL({word(width)}, {word(scale)})"
 
@@ -151,6 +154,8 @@ def _as_decimal(g: Generator, node: Any) -> str:
 
 
 def _as_float(g: Generator, node: Any) -> str:
+    """Write a cast to single precision, as a double; NULL beyond its range."""
+
     def single(x: str) -> str:
         value = f"CAST(CAST({x} AS FLOAT) AS DOUBLE)"
         return f"CASE WHEN ABS({value}) <= {_LARGEST} OR NOT ABS({x}) <= {_LARGEST} THEN {value} END"
@@ -216,6 +221,8 @@ def _clip(g: Generator, node: Any) -> str:
 
 
 def _extreme(name: str) -> Writer:
+    """Return the writer of LEAST or GREATEST, which want two arguments."""
+
     def write(g: Generator, node: Any) -> str:
         listed = node.args["expressions"]
         return f"{name}({argument(g, node, 'expressions')})" if len(listed) > 1 else g.sql(listed[0])

@@ -242,6 +242,7 @@ def _elements(sequence: Any) -> list[Any]:
 
 
 def _parquet(session: Any, data: str | Path) -> Any:
+    """Read Parquet files."""
     if "://" not in str(data) and not files_of(data):
         raise InvalidInput(f"there is no Parquet file in {str(data)!r}. Nothing was opened.")
     try:
