@@ -253,6 +253,7 @@ def best_delta(moment: Moment, epsilon: float) -> float:
 
 
 def _sampled_poisson(e: ev.PoissonSampled) -> Moment:
+    """Return the moments of an event on a Poisson sample."""
     rate = float(e.rate)
     inner = e.event
     if isinstance(inner, ev.Gaussian):

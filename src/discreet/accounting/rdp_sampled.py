@@ -96,6 +96,8 @@ def gaussian(rate: float, noise: float) -> Moment:
 
 
 def _gaussian_integer(order: int, rate: float, noise: float) -> float:
+    """Return the moment of the Gaussian on a Poisson sample at an integer order, by its binomial
+    expansion."""
     i = np.arange(2, order + 1, dtype=np.float64)
     growth = i * (i - 1) / (2 * noise * noise)
     weights = log_binomials(order)[2:] + i * math.log(rate) + (order - i) * math.log1p(-rate)

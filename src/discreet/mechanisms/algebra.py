@@ -233,6 +233,7 @@ class SourcePart:
 
     def _cut(self, batch: pa.RecordBatch, inside: Any) -> pa.RecordBatch:
         # slow to load
+        """Leave rows of other categories out, or blank them where the size is public."""
         import pyarrow.compute as pc
 
         if self._public.neighbors is ADD_REMOVE:
@@ -253,6 +254,7 @@ def split(confidence: float, parts: int) -> float:
 
 
 def _pure_epsilon(event: Event) -> Fraction:
+    """Return the epsilon of an event that is pure; refuse any other."""
     try:
         price = basic(event)
     except Unsupported:

@@ -123,6 +123,7 @@ def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
 
 
 def _fits(value: str | int, kind: Any, text: bool) -> bool:
+    """Return whether a category can be a value of an Arrow type."""
     if text or isinstance(value, str):
         return text and isinstance(value, str)
     try:

@@ -81,6 +81,7 @@ def _discrete_gaussian(event: Event, tail: float) -> EventPairs:
 
 
 def _zcdp(event: Event, tail: float) -> EventPairs:
+    """Return the curve that zCDP implies; from below, the Gaussian with this rho."""
     assert isinstance(event, ev.ZCDP)
     rho = _round.up(event.rho)
     atoms, infinite = profile.zcdp_atoms(rho, tail)
@@ -175,6 +176,7 @@ def _inner(event: Event, accountant_event: Event, tail: float) -> EventPairs:
 
 
 def _poisson(event: Event, tail: float) -> EventPairs:
+    """Return the mixtures in either direction, at the rate rounded up, and from below rounded down."""
     assert isinstance(event, ev.PoissonSampled)
     rate = min(1.0, _round.up(event.rate))
     inner = _inner(event.event, event, tail / rate)
@@ -351,6 +353,7 @@ def _heaviest(parts: dict[Event, int]) -> Event | None:
 
 
 def _by_the_block(event: Any, times: int) -> list[tuple[EventPairs, int]]:
+    """Return exponential mechanisms of one epsilon as blocks of choices."""
     blocks, epsilon = [], _round.up(event.epsilon)
     for size, number in choices_module.blocks(epsilon, times):
         atoms, infinite = choices_module.chosen(epsilon, size)

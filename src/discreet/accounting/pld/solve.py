@@ -135,6 +135,7 @@ class Solver:
         )
 
     def _lattice_above(self, delta: float, left: float, enough: float) -> float:
+        """Return an upper bound on epsilon by the lattice, with finer meshes as long as they help."""
         theta, shrink = self.theta, 1.0
         plan = (
             planning.wide(self.k, theta, _COARSER)

@@ -214,6 +214,7 @@ def precision(marginals: Marginals, s: Set, weights: dict[Set, float]) -> float:
 
 @lru_cache(maxsize=16)
 def _table_weights(marginals: Marginals) -> tuple[tuple[Set, float], ...]:
+    """Return the weights of least error under Laplace noise, by L-BFGS-B from the workload's own sets."""
     sets = marginals.closure
     axes = [axis_of(base, True) for base in marginals.bases]
     weight_of = importance(marginals, axes)

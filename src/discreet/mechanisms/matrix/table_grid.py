@@ -50,6 +50,7 @@ class TableGrid(Grid):
         return n if turn is None else n << BITS
 
     def _axis_column(self, a: int) -> tuple[int, int]:
+        """Return the l1 norm and the squared l2 norm of the largest column of one attribute's matrix."""
         n, turn = self.marginals.sizes[a], self.turns[a]
         if self.axes is None:
             return 1, 1
@@ -150,6 +151,7 @@ class TableGrid(Grid):
         return sum(c * self._spread(s) for s, c in importance(marginals, axes).items() if c)
 
     def _as_axis(self, a: int) -> Axis:
+        """Return what one attribute contributes to the error, with its rounded matrix."""
         base = self.marginals.bases[a]
         axis = axis_of(base, self.turns[a] is None)
         turn = self.turns[a]
@@ -178,6 +180,7 @@ class TableGrid(Grid):
         return 1 / sum(shares)
 
     def _same(self, workload: Workload) -> Marginals:
+        """Return the workload as marginals; refuse those that were not measured."""
         if not isinstance(workload, Marginals) or workload.sizes != self.marginals.sizes:
             raise Unsupported("tables were measured, and these answer marginals of the same attributes only.")
         if workload.bases != self.marginals.bases or not set(workload.sets) <= set(self.marginals.closure):

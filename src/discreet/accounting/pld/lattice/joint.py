@@ -120,6 +120,7 @@ def _times(a: _Law, b: _Law, cut: float) -> _Law:
 
 
 def _composed(laws: Sequence[tuple[_Law, int]], tail: float) -> _Law:
+    """Return the law of a composition; its tails are cut as in `_times`."""
     cut = tail / (4 * sum(n for _, n in laws))
     powers = [_power(law, n, lambda a, b: _times(a, b, cut)) for law, n in laws]
     total = powers[0]

@@ -123,6 +123,8 @@ class Cut:
         return self._weights(self.edges, theta, u, precise)
 
     def _weights(self, edges: Array, theta: float, u: float, precise: bool) -> QuadratureWeights | None:
+        """Return the tilted law of one part of the losses as quadrature nodes; None if that takes too
+        many."""
         key = theta, edges is self.far
         if key not in self._rough:
             panels = Panels(edges[:-1], edges[1:], -math.inf)
@@ -167,6 +169,7 @@ def summed(steps: Sequence[Cut], laws: Sequence[TiltedStep], theta: float) -> Ru
 
 
 def _odds(law: TiltedStep) -> tuple[float, float]:
+    """Return the odds of a jump under the tilted law, and a bound on their relative error."""
     if law.far is None:
         return 0.0, 0.0
     gap = law.far.log_total - law.core.log_total

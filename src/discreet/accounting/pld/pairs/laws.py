@@ -131,6 +131,7 @@ class PoissonSampledPair:
         return None
 
     def _outer(self, loss: Array) -> Array:
+        """Return the loss after sampling of an outcome with this loss before."""
         sign = 1.0 if self.removing else -1.0
         inner = sign * loss
         big = inner > 500
@@ -139,6 +140,7 @@ class PoissonSampledPair:
         return sign * np.where(big, inner + math.log(self.rate), small)
 
     def _inner(self, loss: Array) -> Array:
+        """Return the loss before sampling of an outcome with this loss after."""
         sign = 1.0 if self.removing else -1.0
         outer = sign * loss
         big = outer > 500
