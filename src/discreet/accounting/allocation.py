@@ -145,6 +145,7 @@ class _Window:
 
 
 def _window(grid: _WeightGrid, steps: int, tail: float) -> _Window | None:
+    """Return the part of the grid that holds all but `tail` of the sum; None if it is too large."""
     y = grid.values
     mean = float(np.sum(y * grid.weights))
     deviation = math.sqrt(steps * max(float(np.sum(y * y * grid.weights)) - mean * mean, 1e-300))

@@ -338,6 +338,7 @@ def quantile_costs(runs: _Runs, q: Fraction) -> NDArray[Any]:
 
 
 def _chooser(public: Public, column: str, q: Fraction, epsilon: Real) -> ExponentialMechanism:
+    """Return the exponential mechanism for the quantile q, with the sensitivity of its score."""
     a, b = q.numerator, q.denominator
     move = b if swaps(public, column) else max(a, b - a)
     return ExponentialMechanism(

@@ -270,6 +270,7 @@ class Histogram(_OneRow):
         return total[1:]
 
     def _bins(self, array: Any, public: Public) -> Integers:
+        """Return the bin of each row; -1 for rows in none."""
         if self.edges is None:
             return arrow_columns.categories(array, public.categories(self.column).values, self.column)
         edges = np.array([float(e) for e in self.edges])

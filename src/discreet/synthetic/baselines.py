@@ -102,6 +102,7 @@ class MWEM(Synthesizer):
         return fitting or measured or [(0,)]
 
     def _fit(self, state: State) -> GraphicalModel:
+        """Fit the model to all tables measured so far, from the last fit on."""
         tables = [table.noisy(self.sizes) for table in state.tables]
         fit = MeasuredTree(self.sizes, tables, estimate_total(tables))
         estimate = mirror_descent(fit, initial=state.cache.get("estimate"), iterations=_ITERATIONS)

@@ -120,6 +120,7 @@ def compare(
 
 
 def _check_arguments(copy: Any, source: Any, target: Any, rho: Any, seed: Any) -> None:
+    """Refuse what cannot be compared, before anything is computed."""
     check_instance(SyntheticCopy, copy=copy)
     if not isinstance(source, Source):
         raise _require.fail("source", type(source).__name__, "a table, such as people.curator.source")

@@ -266,6 +266,7 @@ def file_names(first: str, second: str) -> tuple[str, str]:
 
 
 def _open_pair(folder: Path) -> OpenedPair:
+    """Open a saved copy of two related tables."""
     try:
         card = json.loads((folder / "card.json").read_text())
         names = (str(card["table"]), str(card["child"]["table"]))
@@ -358,6 +359,7 @@ def encode_value(coding: Coding, value: Any) -> int:
 
 
 def _describe_column(coding: Coding) -> dict[str, Any]:
+    """Describe how a column was coded, as JSON."""
     values = list(coding.fact.values) if isinstance(coding.fact, Categories) else None
     return {
         "name": coding.column,

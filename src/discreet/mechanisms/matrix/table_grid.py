@@ -118,7 +118,7 @@ class TableGrid(Grid):
         return out
 
     def fit(self, workload: Workload, measured: Any) -> LeastSquaresFit:
-        marginals = self._same(workload)
+        marginals = self._require_measured(workload)
         fitted = inference.consistent_marginals(self.tables(measured), marginals.sets)
         return LeastSquaresFit(
             np.concatenate(
@@ -130,7 +130,7 @@ class TableGrid(Grid):
     def variances(self, workload: Workload) -> Floats:
         """Return, for each table, the sum over its interactions of products of one vector for each
         attribute."""
-        marginals = self._same(workload)
+        marginals = self._require_measured(workload)
         spread = {s: self._spread(s) for s in marginals.closure}
         vectors = [self._vectors(a) for a in range(len(marginals.sizes))]
         out = []
@@ -146,7 +146,7 @@ class TableGrid(Grid):
         return np.concatenate(out)
 
     def error(self, workload: Workload) -> float:
-        marginals = self._same(workload)
+        marginals = self._require_measured(workload)
         axes = [self._as_axis(a) for a in range(len(marginals.sizes))]
         return sum(c * self._spread(s) for s, c in importance(marginals, axes).items() if c)
 
@@ -179,7 +179,7 @@ class TableGrid(Grid):
         ]
         return 1 / sum(shares)
 
-    def _same(self, workload: Workload) -> Marginals:
+    def _require_measured(self, workload: Workload) -> Marginals:
         """Return the workload as marginals; refuse those that were not measured."""
         if not isinstance(workload, Marginals) or workload.sizes != self.marginals.sizes:
             raise Unsupported("tables were measured, and these answer marginals of the same attributes only.")
