@@ -85,12 +85,6 @@ class LowerAmount(UpperAmount):
     _rounding = ROUND_FLOOR
 
 
-def sum_up(values: list[float]) -> float:
-    """Return an upper bound of the sum: `math.fsum` is correctly rounded, so one ulp up covers it."""
-    total = math.fsum(values)
-    return total if total == 0 or math.isinf(total) else math.nextafter(total, math.inf)
-
-
 def ceil_div(a: int | Fraction, b: int | Fraction) -> int:
     """Return the smallest integer that is not below a / b, exactly."""
     return -((-Fraction(a)) // Fraction(b))

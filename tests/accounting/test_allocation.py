@@ -11,7 +11,7 @@ import pytest
 from discreet import accounting as acc
 from discreet._errors import Unsupported
 from discreet.accounting import composition, rdp
-from discreet.accounting.allocation import Curve
+from discreet.accounting.allocation import AllocationCurve
 from discreet.accounting.conversion import gaussian_delta
 
 
@@ -22,7 +22,7 @@ def test_two_steps_are_the_double_integral(noise: float) -> None:
     base = np.exp(-(x**2 + y**2) / 2)
     base /= base.sum()
     ratio = (np.exp(x / noise) + np.exp(y / noise)) / (2 * math.exp(1 / (2 * noise**2)))
-    curve = Curve(2, noise)
+    curve = AllocationCurve(2, noise)
     for epsilon in (0.0, 0.2, 0.5, 1.0):
         grown = math.exp(epsilon)
         removing = float((base * np.maximum(ratio - grown, 0)).sum())
@@ -33,7 +33,7 @@ def test_two_steps_are_the_double_integral(noise: float) -> None:
 
 @pytest.mark.parametrize("noise", [0.9, 1.5, 6.0])
 def test_one_step_is_one_gaussian(noise: float) -> None:
-    curve = Curve(1, noise)
+    curve = AllocationCurve(1, noise)
     for epsilon in (0.0, 0.3, 1.0, 2.0):
         truth = gaussian_delta(1 / noise, epsilon)
         assert (
@@ -43,7 +43,7 @@ def test_one_step_is_one_gaussian(noise: float) -> None:
 
 def test_delta_falls_with_epsilon_and_noise_and_steps() -> None:
     points = [0.0, 0.05, 0.1, 0.3, 0.6]
-    curves = {(t, s): [Curve(t, s).delta(x) for x in points] for t in (20, 80) for s in (1.5, 3.0)}
+    curves = {(t, s): [AllocationCurve(t, s).delta(x) for x in points] for t in (20, 80) for s in (1.5, 3.0)}
     for values in curves.values():
         assert values == sorted(values, reverse=True)
     for t in (20, 80):
@@ -68,6 +68,6 @@ def test_several_selected_steps_are_that_many_smaller_passes() -> None:
 
 def test_too_little_noise_for_a_grid_is_left_to_the_renyi_bound() -> None:
     with pytest.raises(Unsupported, match="rdp"):
-        Curve(10, 0.3)
+        AllocationCurve(10, 0.3)
     event = acc.RandomAllocation(event=acc.Gaussian(noise_multiplier=0.3), steps=10)
     assert composition.basic(event, 1e-6) == pytest.approx(rdp.epsilon(event, 1e-6), rel=1e-9)

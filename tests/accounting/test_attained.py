@@ -121,7 +121,7 @@ def test_passes_have_a_lower_end_of_their_own(steps, noise, times):
     low, high = acc.bounds(event, delta=1e-5)
     assert 0.95 * high <= low <= high
     if times == 1:
-        assert allocation.Curve(steps, noise).delta(low * (1 - 1e-6)) > 1e-5 * (1 - 1e-6)
+        assert allocation.AllocationCurve(steps, noise).delta(low * (1 - 1e-6)) > 1e-5 * (1 - 1e-6)
 
 
 def test_forgetting_the_error_of_the_transform_would_show():

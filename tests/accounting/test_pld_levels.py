@@ -18,7 +18,7 @@ from discreet.accounting.pld.lattice import engine, planning
 from discreet.accounting.pld.line import ladder, transform
 from discreet.accounting.pld.line import line as line_module
 from discreet.accounting.pld.line import steps as steps_module
-from discreet.accounting.pld.line.steps import ALL, Aim, Cut, Level, Moments
+from discreet.accounting.pld.line.steps import ALL, Aim, Cut, Level, StepMoments
 from discreet.accounting.pld.pairs import crossing, single
 from discreet.accounting.pld.pairs.sampled import SampledGaussian
 
@@ -30,11 +30,11 @@ def lines(
 ):
     """A line for each level, all with the same kernel."""
     steps = [(pair, times, 0.0)]
-    moments = Moments([Cut(step, 1e-7 * delta) for step in steps])
+    moments = StepMoments([Cut(step, 1e-7 * delta) for step in steps])
     made = []
     for level in levels:
         aim = Aim(epsilon, math.log(delta), 10 / min(level.high, moments.largest_loss()), 14.0)
-        shape = line_module.Shape(tau, 1e-7 * delta, 1e8)
+        shape = line_module.LineShape(tau, 1e-7 * delta, 1e8)
         made.append(line_module.Line(steps, partial(moments.logs, level=level), aim, shape, level))
         assert made[-1].usable
     return made
@@ -57,7 +57,7 @@ def test_every_level_of_one_step_encloses_its_closed_form(pair, cuts):
     epsilon = 0.2
     ends = [
         -math.inf,
-        *(c for c in cuts if c < Moments([Cut((pair, 1, 0.0), 1e-12)]).largest_loss()),
+        *(c for c in cuts if c < StepMoments([Cut((pair, 1, 0.0), 1e-12)]).largest_loss()),
         math.inf,
     ]
     levels = [Level(low, high) for low, high in itertools.pairwise(ends)]
@@ -68,7 +68,7 @@ def test_every_level_of_one_step_encloses_its_closed_form(pair, cuts):
         assert found.low <= truth * (1 + 1e-9) + 1e-15
         assert found.high >= truth * (1 - 1e-9) - 1e-15
         assert found.high - found.low < 6e-3 * delta
-    whole = ladder.Ladder(made).read(epsilon)
+    whole = ladder.LineLadder(made).read(epsilon)
     assert whole.low <= delta * (1 + 1e-9)
     assert whole.high >= delta * (1 - 1e-9)
     assert whole.high - whole.low < 6e-3 * delta
@@ -135,7 +135,7 @@ def test_two_steps_bracket_their_exact_curve(rate, sigma, delta):
     solver = solve_module.Solver(solve_module.Composition(((SampledGaussian(sigma, rate), 2),)), delta)
     high = solver.epsilon_above(delta)
     low = solver.epsilon_below(delta, high)
-    found = solver._line(delta, ladder.Interval(low, high, solver.theta))
+    found = solver._line(delta, ladder.EpsilonInterval(low, high, solver.theta))
     assert found is not None
     with mp.workdps(22):
         assert two_steps(rate, sigma, min(high, found.high)) <= delta
@@ -147,9 +147,9 @@ def test_two_steps_bracket_their_exact_curve(rate, sigma, delta):
 def many(times: int = 200, epsilon: float = 0.9) -> tuple[SampledGaussian, line_module.Line, float]:
     """A composition for which one line does well, and its delta at epsilon."""
     pair = SampledGaussian(0.9, 0.01)
-    k = engine.cumulants([engine.Counted(pair, times)], 1e-16)
+    k = engine.cumulants([engine.RepeatedPair(pair, times)], 1e-16)
     aim = Aim(epsilon, math.log(3e-4), planning.tilt_for_epsilon(k, epsilon), 14.0)
-    line = line_module.Line([(pair, times, 0.0)], k.logs, aim, line_module.Shape(1e-3, 1e-12, 1e8))
+    line = line_module.Line([(pair, times, 0.0)], k.logs, aim, line_module.LineShape(1e-3, 1e-12, 1e8))
     assert line.usable
     return pair, line, line.read(epsilon).high
 
@@ -166,7 +166,7 @@ def test_levels_and_one_line_agree(levels):
     pair, line, delta = many()
     made = lines(pair, 200, 0.9, delta, levels)
     for epsilon in (0.85, 0.9, 1.0):
-        one, all_ = line.read(epsilon), ladder.Ladder(made).read(epsilon)
+        one, all_ = line.read(epsilon), ladder.LineLadder(made).read(epsilon)
         assert one.low <= one.high <= one.low * (1 + 1e-4)
         assert all_.low <= one.high
         assert one.low <= all_.high <= one.high * (1 + 1e-3)
@@ -178,7 +178,7 @@ def test_a_forgotten_level_is_caught():
     pair, line, delta = many()
     made = lines(pair, 200, 0.9, delta, LEVELS[1])
     for i in range(3):
-        assert ladder.Ladder(made[:i] + made[i + 1 :]).read(0.9).high < line.read(0.9).low
+        assert ladder.LineLadder(made[:i] + made[i + 1 :]).read(0.9).high < line.read(0.9).low
 
 
 def test_forgotten_runs_below_the_first_level_are_caught():
@@ -199,8 +199,8 @@ def test_levels_that_cannot_be_cut_are_refused():
     assert above.far is None
     assert (Cut((pair, 3, 0.0), 1e-9).edges == above.edges).all()
     assert Cut((pair, 3, 0.0), 1e-9, Level(high=0.1)).lost == 0
-    moments = Moments([Cut((pair, 3, 0.0), 1e-9)])
-    shape, aim = line_module.Shape(1e-2, 1e-9, 1e8), Aim(0.5, math.log(1e-4), 3.0, 14.0)
+    moments = StepMoments([Cut((pair, 3, 0.0), 1e-9)])
+    shape, aim = line_module.LineShape(1e-2, 1e-9, 1e8), Aim(0.5, math.log(1e-4), 3.0, 14.0)
     assert not line_module.Line([(pair, 3, 0.0)], moments.logs, aim, shape, Level(600.0)).usable
 
 

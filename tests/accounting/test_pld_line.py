@@ -76,10 +76,10 @@ def test_the_characteristic_function_fades_at_least_as_fast_as_claimed(rate, sig
 
 
 def line_of(pair: SampledGaussian, times: int, epsilon: float, delta: float, tau: float) -> line_module.Line:
-    k = engine.cumulants([engine.Counted(pair, times)], 1e-6 * delta)
+    k = engine.cumulants([engine.RepeatedPair(pair, times)], 1e-6 * delta)
     theta = planning.tilt_for_epsilon(k, epsilon)
     aim = Aim(epsilon, math.log(delta), theta, 14.0)
-    return line_module.Line([(pair, times, 0.0)], k.logs, aim, line_module.Shape(tau, delta * 1e-6, 1e8))
+    return line_module.Line([(pair, times, 0.0)], k.logs, aim, line_module.LineShape(tau, delta * 1e-6, 1e8))
 
 
 @pytest.mark.parametrize("tau", [0.1, 0.03])

@@ -12,7 +12,7 @@ from scipy import fft, special
 
 from discreet.accounting.pld import rules
 from discreet.accounting.pld.lattice import fourier, planning
-from discreet.accounting.pld.lattice.fourier import Part
+from discreet.accounting.pld.lattice.fourier import LatticeMasses
 from discreet.accounting.pld.pairs import arrays, cells, closed_form, laws, profile, sampled
 
 
@@ -57,7 +57,7 @@ def test_composition_equals_exact_convolution():
         exact = np.convolve(exact, step)
     for theta in (0.0, 0.7, -0.4):
         for precise in (False, True):
-            found = fourier.compose([Part(place, mass, 7)], theta, 1.0, 64, -14, precise)
+            found = fourier.compose([LatticeMasses(place, mass, 7)], theta, 1.0, 64, -14, precise)
             weight = exact * np.exp(theta * np.arange(-14, 36) - found.log_scale)
             assert np.max(np.abs(found.law[:50] - weight)) <= found.error + 1e-15
             assert found.error < 1e-12
@@ -66,7 +66,7 @@ def test_composition_equals_exact_convolution():
 def test_composition_keeps_its_error_small_for_many_steps():
     """Ten million steps of a symmetric walk against the exact binomial in mpmath."""
     n = 10**7
-    part = Part(np.array([-1, 1]), np.array([0.5, 0.5]), n)
+    part = LatticeMasses(np.array([-1, 1]), np.array([0.5, 0.5]), n)
     found = fourier.compose([part], 0.0, 1.0, 2**16, -(2**15))
     assert found.error < 1e-8
     with mp.workdps(30):
@@ -82,9 +82,9 @@ PAIRS = {
     "laplace": laws.laplace(0.8),
     "bounded-range": laws.bounded_range(0.8),
     "response": rules.randomized_response(0.8, 4),
-    "mixed-remove": laws.Mixed(laws.laplace(0.8), 0.1, True),
-    "mixed-add": laws.Mixed(laws.laplace(0.8), 0.1, False),
-    "fixed-size": laws.WithoutReplacement(sampled.SampledGaussian(0.9, 1.0), 0.2),
+    "mixed-remove": laws.PoissonSampledPair(laws.laplace(0.8), 0.1, True),
+    "mixed-add": laws.PoissonSampledPair(laws.laplace(0.8), 0.1, False),
+    "fixed-size": laws.FixedSizeSampledPair(sampled.SampledGaussian(0.9, 1.0), 0.2),
     "discrete-gaussian": rules.discrete_gaussian(rules.Fraction(4), 1),
 }
 
@@ -125,7 +125,10 @@ def test_sampled_gaussian_meets_its_exact_curve_at_the_knots():
 
 
 def test_sampling_any_pair_agrees_with_the_gaussian_formula():
-    direct, general = PAIRS["sampled-remove"], laws.Mixed(sampled.SampledGaussian(1.1, 1.0), 0.01, True)
+    direct, general = (
+        PAIRS["sampled-remove"],
+        laws.PoissonSampledPair(sampled.SampledGaussian(1.1, 1.0), 0.01, True),
+    )
     knots = np.arange(-30, 300) * 0.01
     assert np.allclose(
         cells.upper(direct, knots).mass, cells.upper(general, knots).mass, rtol=1e-9, atol=1e-15

@@ -59,7 +59,7 @@ def test_joint_of_repeated_laplace_agrees_with_the_lattice():
 @pytest.mark.parametrize(("steps", "noise"), [(20, 2.0), (100, 1.0)])
 def test_a_pass_costs_by_its_pair_what_its_curve_says(steps, noise):
     event = acc.RandomAllocation(event=acc.Gaussian(noise_multiplier=noise), steps=steps)
-    curve = allocation.Curve(steps, noise)
+    curve = allocation.AllocationCurve(steps, noise)
     for delta in (1e-4, 1e-6):
         high = pld.epsilon(event, delta)
         assert curve.delta(high) <= delta * (1 + 1e-3)

@@ -21,7 +21,7 @@ from discreet.accounting.pld import solve as solve_module
 def intervals(event, delta):
     """For each direction the interval by the line, and that by the lattice, where the line is used at all."""
     for composition in rules.compositions(rules.merged(normal(event)), delta * 1e-8):
-        line = solve_module.Solver(composition, delta)._along(delta)
+        line = solve_module.Solver(composition, delta)._interval_by_line(delta)
         if line is None or not 1e-3 <= line.high <= 500:
             continue
         lattice = solve_module.Solver(composition, delta)

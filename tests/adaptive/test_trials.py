@@ -13,7 +13,7 @@ from discreet.app.demo import discovery_trials as trials
 COIN = Binomial(trials=1000, chance=0.5)
 
 
-def tried(epsilon: float, share: float = 0.75) -> trials.Trials:
+def tried(epsilon: float, share: float = 0.75) -> trials.TrialShares:
     return trials.online(
         Paprika(
             public=Public(), epsilon=epsilon, rejections=3, procedure=AlphaInvesting(alpha=0.05, wealth=0.05)

@@ -18,7 +18,7 @@ from discreet import BudgetExceeded, DiscreetError, InvalidInput, LedgerError, P
 from discreet import accounting as acc
 from discreet.app.cli import app
 from discreet.app.cli.train_tabular import METHODS
-from discreet.app.training_page import Curve, Page
+from discreet.app.training_page import Page, TrainingCurve
 from discreet.learning import models, tabular
 
 runner = CliRunner()
@@ -203,12 +203,12 @@ def test_a_size_must_be_declared(data: str) -> None:
 
 def test_the_page_is_safe_and_whole() -> None:
     """Names are text, not markup; a curve of two points is drawn, one of none is not."""
-    curve = Curve(title="<b>loss</b>", note="x & y", points=[(0, 0.0), (10, 2.5)])
+    curve = TrainingCurve(title="<b>loss</b>", note="x & y", points=[(0, 0.0), (10, 2.5)])
     made = Page(
         title="<script>alert(1)</script>",
         summary="",
         facts=[("<i>", '"quoted"')],
-        curves=[curve, Curve(title="none", note="", points=[])],
+        curves=[curve, TrainingCurve(title="none", note="", points=[])],
     )
     text = made.html()
     assert "<script>" not in text

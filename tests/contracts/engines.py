@@ -474,9 +474,9 @@ CASES = [
         lambda x: OPEN if not math.isfinite(x * 10) else half_away(x * 10.0) / 10.0,
         digits=number(1),
     ),
-    _one(d.Truncate, finite_only(lambda x: float(math.trunc(x)))),
+    _one(d.TruncateNumber, finite_only(lambda x: float(math.trunc(x)))),
     _one(
-        d.Truncate,
+        d.TruncateNumber,
         lambda x: OPEN if not math.isfinite(x * 10) else math.trunc(x * 10.0) / 10.0,
         digits=number(1),
     ),
@@ -524,18 +524,22 @@ CASES = [
             "%%_",
         )
     ),
-    _texts(d.Upper, _ascii(str.upper)),
-    _texts(d.Lower, _ascii(str.lower)),
+    _texts(d.UpperCase, _ascii(str.upper)),
+    _texts(d.LowerCase, _ascii(str.lower)),
     _texts(d.Trim, lambda s: s.strip(" ") if "\t" not in s else OPEN),
     _texts(d.Substring, lambda s: s[1:3], start=number(2), length=number(2)),
     _texts(d.Substring, lambda s: s[1:], start=number(2)),
     _texts(
-        d.Replace, lambda s: s[:MOST].replace("a", "xyz")[:MOST], old=text("a"), new=text("xyz"), most=MOST
+        d.Replace,
+        lambda s: s[:MOST].replace("a", "xyz")[:MOST],
+        old=text("a"),
+        new=text("xyz"),
+        max_length=MOST,
     ),
     NodeCase(
         d.Concat,
         "texts",
-        lambda: d.Concat(this=column("s"), expression=column("t"), most=MOST),
+        lambda: d.Concat(this=column("s"), expression=column("t"), max_length=MOST),
         strict(lambda s, t: (s + t)[:MOST], 2),
     ),
     _texts(d.Length, lambda s: float(len(s))),
@@ -562,7 +566,7 @@ CASES = [
 # These speak of several rows, and are tested as such in test_engines.py.
 OF_ROWS = {
     d.WideSum,
-    d.RunningSum,
+    d.WindowSum,
     d.KeyedHash,
     d.ContentHash,
     d.Rank,

@@ -102,7 +102,7 @@ def test_sums_of_numbers_that_are_known_to_be_small_are_exact(case):
     ends = [1, (1 << 21) - 1, (1 << 22) - 1, 1 << 22, (1 << 43) - 1, 1 << 43, (1 << 62) + 1, (1 << 63) - 1]
     columns = {f"c{i}": [end, -end, -1, 0, None, end, -end, -end] * 20 for i, end in enumerate(ends)}
     engine = case.open(pa.table({name: pa.array(values, pa.int64()) for name, values in columns.items()}))
-    sums = [d.WideSum(this=column(f"c{i}"), most=end) for i, end in enumerate(ends)]
+    sums = [d.WideSum(this=column(f"c{i}"), largest=end) for i, end in enumerate(ends)]
     query = exp.select(*(exp.alias_(node, f"c{i}") for i, node in enumerate(sums))).from_("t")
     (row,) = engine.answer(engine.dialect.write(query)).to_pylist()
     assert {name: int(value) for name, value in row.items()} == {
@@ -113,7 +113,7 @@ def test_sums_of_numbers_that_are_known_to_be_small_are_exact(case):
 def test_a_running_sum_goes_up_to_the_row_itself(case):
     rows = [(i, i % 3, (7 * i) % 30, i % 4) for i in range(30)]
     engine = relation(case, rows, ("id", "u", "h", "r"))
-    node = d.RunningSum(this=column("r"), by=[column("u")], order=[column("h"), column("id")])
+    node = d.WindowSum(this=column("r"), by=[column("u")], order=[column("h"), column("id")])
     wanted = [sum(r for _, v, k, r in rows if v == u and k <= h) for _, u, h, _ in rows]
     assert [int(total) for total in computed(engine, engine.dialect, node)] == wanted
 

@@ -179,7 +179,7 @@ ONE = [
         cls
         for cls in (d.SquareRoot, d.Ln, d.Log2, d.Log10, d.Exponential, d.Floor, d.Ceil, d.Sign, d.Absolute)
     ),
-    *(d.SafeNearestWhole, d.AsFloat, d.IsFinite, d.SignBit, d.RoundHalfAway, d.Truncate),
+    *(d.SafeNearestWhole, d.AsFloat, d.IsFinite, d.SignBit, d.RoundHalfAway, d.TruncateNumber),
 ]
 
 
@@ -194,7 +194,9 @@ def test_powers_roundings_and_casts_of_doubles_fail_on_none(doubles):
     nodes += [d.Power(this=x(), expression=number(v)) for v in CONSTANTS]
     nodes += [d.Power(this=number(v), expression=x()) for v in CONSTANTS]
     nodes += [
-        cls(this=x(), digits=number(n)) for cls in (d.RoundHalfAway, d.Truncate) for n in (-12, -1, 1, 12)
+        cls(this=x(), digits=number(n))
+        for cls in (d.RoundHalfAway, d.TruncateNumber)
+        for n in (-12, -1, 1, 12)
     ]
     nodes += [d.AsInteger(this=x(), type=name) for name in d.INTEGERS]
     nodes += [d.AsDecimal(this=x(), width=w, scale=s) for w, s in ((18, 3), (38, 0), (1, 0))]
@@ -209,10 +211,10 @@ def test_functions_of_texts_fail_on_none(texts):
     nodes = [d.SafeCast(this=s(), to=to) for to in ("double", "boolean", "date")]
     nodes += [d.AsInteger(this=s(), type=name) for name in ("TINYINT", "BIGINT", "HUGEINT")]
     nodes += [d.AsDecimal(this=s(), width=18, scale=3), d.AsFloat(this=s())]
-    nodes += [cls(this=s()) for cls in (d.Upper, d.Lower, d.Trim, d.Length)]
+    nodes += [cls(this=s()) for cls in (d.UpperCase, d.LowerCase, d.Trim, d.Length)]
     nodes += [d.Matches(this=s(), pattern=text(p)) for p in ("%a_%_e%", "%%%%%%%%a", "_" * 50, "\\")]
-    nodes += [d.Replace(this=s(), old=text("a"), new=text("zz" * 50), most=10_000)]
-    nodes += [d.Concat(this=s(), expression=s(), most=10_000)]
+    nodes += [d.Replace(this=s(), old=text("a"), new=text("zz" * 50), max_length=10_000)]
+    nodes += [d.Concat(this=s(), expression=s(), max_length=10_000)]
     nodes += [d.Substring(this=s(), start=number(2), length=number(10_000))]
     for node in nodes:
         query_result = computed_texts(texts, node)

@@ -137,7 +137,7 @@ def test_a_value_of_a_long_expression_is_converted_as_of_a_short_one(hostile):
     """The text of a node names its argument several times: a long one is written once."""
     long = column("s")
     for _ in range(4):
-        long = d.Substring(this=d.Concat(this=long, expression=text(""), most=10_000), start=number(1))
+        long = d.Substring(this=d.Concat(this=long, expression=text(""), max_length=10_000), start=number(1))
     for name, (node, oracle) in CASES.items():
         if name in ("double", "date", "BIGINT", "HUGEINT", "decimal 18, 3"):
             deep = node.copy()
@@ -172,9 +172,9 @@ def test_a_very_long_text_is_missing_and_fails_nothing(case):
     s = lambda: column("s")  # noqa: E731
     assert computed(engine, engine.dialect, d.Length(this=s())) == lengths
     for node in (
-        *(d.Length(this=cls(this=s())) for cls in (d.Upper, d.Lower, d.Trim)),
-        d.Length(this=d.Concat(this=s(), expression=s(), most=100)),
-        d.Length(this=d.Replace(this=s(), old=text("x"), new=text("yy"), most=100)),
+        *(d.Length(this=cls(this=s())) for cls in (d.UpperCase, d.LowerCase, d.Trim)),
+        d.Length(this=d.Concat(this=s(), expression=s(), max_length=100)),
+        d.Length(this=d.Replace(this=s(), old=text("x"), new=text("yy"), max_length=100)),
         d.Matches(this=s(), pattern=text("%a_%_e%")),
         d.KeyedHash(key=7, expressions=[s(), column("t")]),
     ):

@@ -18,7 +18,7 @@ import pytest
 
 from discreet import Bounds, Public
 from discreet._errors import BudgetExceeded, LedgerError
-from discreet.curator import Budget, Curator, Ledger, Policy, books, store
+from discreet.curator import Budget, Curator, Ledger, Policy, books, locks, store
 from discreet.mechanisms import noisy_count
 from discreet.tables import Memory
 
@@ -176,7 +176,7 @@ def test_copies_and_foreign_readers_during_transactions_lose_nothing(curator, tm
     assert given <= counted(path)
 
 
-@pytest.mark.skipif(not store._LASTING, reason="this system has no open-file-description locks")
+@pytest.mark.skipif(not locks.HAS_OPEN_FILE_LOCKS, reason="this system has no open-file-description locks")
 def test_another_program_waits_for_a_transaction_whose_posix_locks_were_dropped(curator, tmp_path):
     """Else it would take the journal for one that a crash left, and roll the transaction back under it."""
     path = curator.ledger.path

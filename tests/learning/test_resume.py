@@ -356,11 +356,11 @@ def dying(path: Path, where: str, nth: int) -> None:
     logged(path)
     targets = {
         "step": (Run, "_accumulate"),
-        "claim": (segments.Work, "claim"),
-        "save": (segments.Work, "save"),
+        "claim": (segments.ChargedRun, "claim"),
+        "save": (segments.ChargedRun, "save"),
         "dump": (Run, "dump"),
         "replace": (os, "replace"),
-        "record": (segments.Work, "_record"),
+        "record": (segments.ChargedRun, "_record"),
     }
     owner, name = targets[where]
     real, calls = getattr(owner, name), [0]

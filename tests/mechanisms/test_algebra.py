@@ -48,7 +48,7 @@ from discreet.mechanisms import (
     noisy_sum,
     part_public,
 )
-from discreet.mechanisms.algebra import Part, split
+from discreet.mechanisms.algebra import SourcePart, split
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from tests.contracts.audit import CountingEntropy
@@ -283,7 +283,7 @@ def seen_by_part(rows: list[Any], public: Public, category: str) -> list[Any]:
         "x": pa.array([x for x, _ in rows], pa.int64()),
         "c": pa.array([c for _, c in rows], pa.string()),
     }
-    part = Part(Memory(pa.table(columns), public, batch_rows=3), "c", category)
+    part = SourcePart(Memory(pa.table(columns), public, batch_rows=3), "c", category)
     return [tuple(row.values()) for batch in part.batches(["x", "c"]) for row in batch.to_pylist()]
 
 
@@ -370,7 +370,7 @@ def test_every_unit_gets_one_draw() -> None:
 def test_histograms_of_parts_and_of_the_whole_agree() -> None:
     public = facts()
     assert Histogram(column="c")(people(public)).tolist() == [
-        int(Count()(Part(people(public), "c", category))) for category in "abz"
+        int(Count()(SourcePart(people(public), "c", category))) for category in "abz"
     ]
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from discreet import Bounds, Categories, Public
 from discreet.query import Query, QueryError
-from discreet.query.counts import Counts
+from discreet.query.counts import SparseCounts
 from discreet.query.quantiles import scores
 from discreet.sampling import Entropy, SeededEntropy, top_k_gumbel_rows
 from discreet.tables import TimeLimit, connect
@@ -61,7 +61,9 @@ def test_counts_that_are_kept_sparse_are_the_same():
     dense = random.integers(0, 3, (7, 5))
     group, candidate = np.nonzero(dense)
     shuffled = random.permutation(len(group))
-    counts = Counts.of(group[shuffled], candidate[shuffled], dense[group, candidate][shuffled], dense.shape)
+    counts = SparseCounts.of(
+        group[shuffled], candidate[shuffled], dense[group, candidate][shuffled], dense.shape
+    )
     assert (counts.dense(0, 7) == dense).all()
     assert (counts.dense(2, 99) == dense[2:]).all()
     assert (counts[3] == dense[3]).all()

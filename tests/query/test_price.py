@@ -305,7 +305,9 @@ def test_the_noise_that_is_calibrated_is_the_one_with_the_smaller_error(epsilon,
         noise: Query(sql=sql, public=public, epsilon=epsilon, delta=delta, noise=noise)
         for noise in ("auto", "laplace", "gaussian")
     }
-    errors = {noise: price._badness(query._shape(), query._allocation) for noise, query in queries.items()}
+    errors = {
+        noise: price._squared_error(query._shape(), query._allocation) for noise, query in queries.items()
+    }
     assert errors["auto"] == min(errors.values())
 
 

@@ -14,7 +14,7 @@ from discreet import Boolean, Bounds, Categories, InvalidInput, Public, Unit
 from discreet._registry import from_json, to_json
 from discreet.query import Query, QueryError, WorkloadQuery, together
 from discreet.query.answer import combined_width
-from discreet.query.workload import _Built
+from discreet.query.workload_plan import WorkloadPlan
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory, engine_of
 
@@ -210,8 +210,8 @@ def test_noisy_answers_agree_with_each_other() -> None:
         assert all(d is None or d > 0 for row in by_sex.deviations for d in row)
 
 
-def moved(built: _Built, here: Memory, there: Memory, key: int) -> int:
-    tables = [built.counts(engine_of(s), key).table(range(len(built.sizes))).ravel() for s in (here, there)]
+def moved(plan: WorkloadPlan, here: Memory, there: Memory, key: int) -> int:
+    tables = [plan.counts(engine_of(s), key).table(range(len(plan.sizes))).ravel() for s in (here, there)]
     return int(np.abs(tables[0] - tables[1]).sum())
 
 
@@ -232,11 +232,11 @@ def test_no_person_moves_the_cells_by_more_than_the_rows_that_count(
         fewer = Memory(
             {name: table.column(name).take(kept).to_pylist() for name in table.column_names}, public
         )
-        change = moved(whole._built, source, fewer, seed)
+        change = moved(whole._plan, source, fewer, seed)
         assert change <= rows
         reached = max(reached, change)
     assert reached == rows, "the bound is attained: a smaller claim would be false"
-    assert whole._built.noise.sensitivity >= rows * whole._built.grid.column[0]  # type: ignore[union-attr]
+    assert whole._plan.noise.sensitivity >= rows * whole._plan.grid.column[0]  # type: ignore[union-attr]
 
 
 def test_one_row_is_in_one_cell() -> None:
@@ -248,7 +248,7 @@ def test_one_row_is_in_one_cell() -> None:
         fewer = Memory(
             {name: table.column(name).take(kept).to_pylist() for name in table.column_names}, PUBLIC
         )
-        assert moved(whole._built, source, fewer, 1) <= 1
+        assert moved(whole._plan, source, fewer, 1) <= 1
 
 
 @pytest.mark.parametrize(
@@ -285,7 +285,7 @@ def test_a_unit_with_several_rows_needs_a_limit() -> None:
     public = Public(schema=SCHEMA, unit=Unit("person"), table="people")
     with pytest.raises(InvalidInput, match="rows="):
         WorkloadQuery(queries=LECTURE, public=public, epsilon=1)
-    assert WorkloadQuery(queries=LECTURE, public=public, epsilon=1, rows=3)._built.max_rows == 3
+    assert WorkloadQuery(queries=LECTURE, public=public, epsilon=1, rows=3)._plan.max_rows == 3
 
 
 def test_equal_questions_have_one_key_and_the_description_rebuilds_them() -> None:

@@ -272,7 +272,7 @@ WIDE = [
 def test_settled_words_are_right_however_their_bits_go_on(shape):
     sampler = _Wide(shape)
     drawn = SeededEntropy(11).words(1500)
-    edge = np.uint64((sampler.sure - 1) << 32)
+    edge = np.uint64((sampler.squeeze - 1) << 32)
     drawn = np.concatenate([drawn, (drawn & ~_noise._COIN) | edge])  # coins that only just pass
     out = np.empty(len(drawn), np.int64)
     hard, kept = sampler._fill(out, Scripted(drawn.tobytes()))
@@ -289,7 +289,7 @@ def test_a_coin_called_sure_is_sure_in_the_steepest_easy_cell(shape):
     last = min(cells, len(sampler.table.lows)) - 1
     crossing = shape.cost((last + 1) << sampler.shift) - shape.cost(last << sampler.shift)
     assert Fraction(sure, 1 << 16) <= 1 - crossing  # which is at most exp(-crossing)
-    assert (sampler.bases >> sampler.place_bits).max() <= last
+    assert (sampler.bases >> sampler.offset_bits).max() <= last
 
 
 @pytest.mark.parametrize("shape", WIDE)

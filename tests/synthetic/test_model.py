@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from discreet.synthetic.estimation import (
-    Fit,
+    MeasuredTree,
     NoisyTable,
     combine_measurements,
     estimate_total,
@@ -70,7 +70,7 @@ def test_exact_tables_are_fitted_exactly() -> None:
     _, joint = model_and_joint([(0, 1), (1, 2), (2, 3), (3, 4)], seed=3)
     cliques = [(0, 1), (1, 2), (2, 3), (3, 4)]
     tables = [NoisyTable(c, joint.sum(axis=tuple(a for a in range(5) if a not in c)), 1.0) for c in cliques]
-    model = mirror_descent(Fit(SIZES, tables, 100.0), iterations=2000).model
+    model = mirror_descent(MeasuredTree(SIZES, tables, 100.0), iterations=2000).model
     for table in tables:
         assert np.abs(model.project(table.clique) - table.values).max() < 0.05
     assert np.abs(model.project((0, 4)) - joint.sum(axis=(1, 2, 3))).max() < 0.1

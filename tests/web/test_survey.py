@@ -14,7 +14,7 @@ import httpx
 import pytest
 
 from discreet import InvalidInput
-from discreet.app.web.survey import Reports, load_survey, results_of
+from discreet.app.web.survey import ReportStore, load_survey, results_of
 from discreet.sampling import SeededEntropy
 
 from .conftest import watch
@@ -225,10 +225,10 @@ def test_estimates_come_with_errors_that_hold(tmp_path):
 def test_a_survey_that_changed_does_not_mix_its_reports(tmp_path):
     file = tmp_path / "survey.toml"
     file.write_text(SURVEY)
-    Reports(tmp_path / "kept", load_survey(file)).close()
+    ReportStore(tmp_path / "kept", load_survey(file)).close()
     file.write_text(SURVEY.replace("epsilon = 1", "epsilon = 2"))
     with pytest.raises(InvalidInput, match="other questions or prices"):
-        Reports(tmp_path / "kept", load_survey(file))
+        ReportStore(tmp_path / "kept", load_survey(file))
 
 
 @pytest.mark.parametrize(

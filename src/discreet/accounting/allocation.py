@@ -33,7 +33,7 @@ _STEEP = 300.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Grid:
+class _WeightGrid:
     """Weights of Y at 0, h, 2h, ...; `beyond` is E[Y; Y off the grid], infinite loss when removing (Y counts
     as 0 there)."""
 
@@ -46,7 +46,7 @@ class _Grid:
         return np.asarray(self.mesh * np.arange(len(self.weights)), dtype=np.float64)
 
 
-def _grid(noise: float, tail: float) -> _Grid | None:
+def _grid(noise: float, tail: float) -> _WeightGrid | None:
     """Return the grid for one step, fine enough that the variance of Y grows by at most 1e-4 of itself; None
     if that takes too many cells."""
     from scipy.special import ndtr
@@ -67,10 +67,10 @@ def _grid(noise: float, tail: float) -> _Grid | None:
     weights[:-1] += without - rising
     weights[1:] += rising
     weights[0] += normal_tail(float(z[-1]))
-    return _Grid(mesh, weights * (1 + 1e-15), normal_tail(float(z[-1]) - mu) * (1 + 1e-9))
+    return _WeightGrid(mesh, weights * (1 + 1e-15), normal_tail(float(z[-1]) - mu) * (1 + 1e-9))
 
 
-class Curve:
+class AllocationCurve:
     """delta as a function of epsilon for `steps` steps of noise multiplier `noise`, one of which holds the
     unit.
 
@@ -123,11 +123,11 @@ class Curve:
 
 
 @lru_cache(maxsize=8)
-def _build_curve(steps: int, noise: float, decade: int) -> Curve:
-    return Curve(steps, noise, 10.0**decade)
+def _build_curve(steps: int, noise: float, decade: int) -> AllocationCurve:
+    return AllocationCurve(steps, noise, 10.0**decade)
 
 
-def curve(steps: int, noise: float, tail: float) -> Curve:
+def curve(steps: int, noise: float, tail: float) -> AllocationCurve:
     """Return the curve that gives away at most `tail`, a power of ten; kept, because one question asks for it
     many times."""
     return _build_curve(steps, noise, math.floor(math.log10(tail)))
@@ -144,7 +144,8 @@ class _Window:
     below: float
 
 
-def _window(grid: _Grid, steps: int, tail: float) -> _Window | None:
+def _window(grid: _WeightGrid, steps: int, tail: float) -> _Window | None:
+    """Return the part of the grid that holds all but `tail` of the sum; None if it is too large."""
     y = grid.values
     mean = float(np.sum(y * grid.weights))
     deviation = math.sqrt(steps * max(float(np.sum(y * y * grid.weights)) - mean * mean, 1e-300))
@@ -177,7 +178,7 @@ class _Side:
         "_sign",
     )
 
-    def __init__(self, grid: _Grid, steps: int, tilt: float, window: _Window, sign: int) -> None:
+    def __init__(self, grid: _WeightGrid, steps: int, tilt: float, window: _Window, sign: int) -> None:
         y, size = grid.values, window.size
         tilted = grid.weights * np.exp(np.minimum(tilt * y, 600.0))
         total = float(tilted.sum())
@@ -228,7 +229,7 @@ class _Side:
         return max(0.0, value) + 64 * _U * (moment + abs(c) * mass) + self._error * norm + lost
 
 
-def _above(grid: _Grid, steps: int, high: float) -> float:
+def _above(grid: _WeightGrid, steps: int, high: float) -> float:
     """Return E[S; S > high], by Chernoff:
     steps e^{-theta high} E[Y e^{theta Y}] E[e^{theta Y}]^{steps - 1}."""
     y = grid.values
@@ -242,7 +243,7 @@ def _above(grid: _Grid, steps: int, high: float) -> float:
     return best * (1 + 1e-9)
 
 
-def _below(grid: _Grid, steps: int, low: float) -> float:
+def _below(grid: _WeightGrid, steps: int, low: float) -> float:
     """Return P[S < low], by Chernoff."""
     if low <= 0:
         return 0.0

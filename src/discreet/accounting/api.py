@@ -100,6 +100,7 @@ def epsilon(event: Event, *, delta: float, accountant: str = TIGHTEST) -> float:
 
 
 def _epsilon_by(accountant: Accountant, event: Event, delta: float) -> float:
+    """Return the epsilon of an event by one accountant, also at delta 0 and 1."""
     if delta >= 1:
         return 0.0
     if delta == 0:
@@ -180,6 +181,7 @@ def delta(event: Event, *, epsilon: float, accountant: str = TIGHTEST) -> float:
 
 
 def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
+    """Return the delta of an event by one accountant; by bisection where it has only epsilon."""
     if accountant.delta is not None:
         rule = accountant.delta
         bound = min(1.0, _named_in_refusals(event, lambda: rule(event, epsilon), 1.0))
@@ -299,6 +301,7 @@ def table() -> str:
 
 
 def _cell(accountant: Accountant, event: Event) -> str:
+    """Return the epsilon of an event by one accountant as text."""
     try:
         value = _epsilon_by(accountant, event, 1e-6)
     except Unsupported:

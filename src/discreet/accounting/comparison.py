@@ -63,6 +63,7 @@ def compare(event: Event, *, delta: float) -> Comparison:
 
 
 def _row(name: str, event: Event, delta: float) -> Row:
+    """Return what one accountant says about an event, or why it refuses."""
     accountant = ACCOUNTANTS[name]
     try:
         value = _epsilon_by(accountant, event, delta)

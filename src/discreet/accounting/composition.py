@@ -52,6 +52,7 @@ def point(event: Event, delta: float) -> float:
 
 
 def _gaussian_point(e: ev.Gaussian, delta: float) -> float:
+    """Return the epsilon of one Gaussian at delta."""
     return (
         gaussian_epsilon(_round.up(1 / _require.exact(e.noise_multiplier, "noise")), delta)
         if e.noise_multiplier
@@ -194,6 +195,7 @@ def optimal(event: Event, delta: float) -> float:
 
 
 def _with_shares(event: Event, delta: float, compose: Callable[[Pairs, float], float]) -> float:
+    """Return the least epsilon over some ways to divide delta between events and their composition."""
     form = normal(event)
     single = sum(form.parts.values()) == 1
 

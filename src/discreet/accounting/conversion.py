@@ -143,12 +143,6 @@ def minimum(price: object, low: float, high: float, steps: int = 64) -> tuple[fl
     return (c, at_c) if at_c <= at_d else (d, at_d)
 
 
-def pure_to_zcdp(epsilon: float) -> float:
-    """Return rho = epsilon² / 2 (Bun & Steinke 2016, Prop. 1.4)."""
-    _require.number(epsilon=epsilon)
-    return epsilon * epsilon / 2 * _UP
-
-
 def normal_tail(x: float) -> float:
     """Return P[N(0, 1) > x], to a few ulps also far out."""
     return 0.5 * math.erfc(x * 0.7071067811865476)

@@ -347,6 +347,7 @@ def leaves(event: Event) -> dict[Event, int]:
 
 
 def _leaves(event: Event, times: int) -> Iterable[tuple[Event, int]]:
+    """Yield the events that are neither compositions nor repetitions, with their counts."""
     if isinstance(event, Composed):
         for part in event.events:
             yield from _leaves(part, times)

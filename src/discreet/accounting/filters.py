@@ -178,6 +178,7 @@ class BudgetFilter:
         return None if math.isinf(fits) else int(fits)
 
     def _refusal(self, before: Spent, after: Spent) -> str:
+        """Say what would exceed the budget, and by how much."""
         if after.delta > self.delta_limit:
             return (
                 f"this would raise the sum of the releases' own deltas from {float(before.delta):g} "

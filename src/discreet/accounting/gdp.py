@@ -2,7 +2,7 @@
 hard as telling N(0, 1) from N(mu, 1) with one draw. Exact for Gaussians, whose mus add up in squares.
 
 The central-limit estimate for sampled training lives here too. It is *below* the truth where it matters, so
-it is not an accountant: it returns an `Estimate`, which is not a number one could charge.
+it is not an accountant: it returns an `ApproximateEpsilon`, which is not a number one could charge.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def tradeoff(mu: float, alpha: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Estimate:
+class ApproximateEpsilon:
     """An approximation, too low or too high: to look at, never to charge with. Read `.approximately`."""
 
     approximately: float
@@ -111,7 +111,7 @@ class Estimate:
         return f"about {self.approximately:.4g} ({self.method}; an estimate, not a bound)"
 
 
-def clt_estimate(event: Event, delta: float) -> Estimate:
+def clt_estimate(event: Event, delta: float) -> ApproximateEpsilon:
     """Return the epsilon by the central limit theorem for Poisson-sampled Gaussians: mu = rate sqrt(steps
     (e^{1/s²} - 1)).
 
@@ -124,4 +124,4 @@ def clt_estimate(event: Event, delta: float) -> Estimate:
             raise refuse(part, "central-limit", "the estimate is for (sampled) Gaussians")
         spread = 1 / float(inner.noise_multiplier) ** 2
         total += times * (float(rate) ** 2 * math.expm1(spread) if rate != 1 else spread)
-    return Estimate(gaussian_epsilon(math.sqrt(total), delta), "central limit theorem")
+    return ApproximateEpsilon(gaussian_epsilon(math.sqrt(total), delta), "central limit theorem")

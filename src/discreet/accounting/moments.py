@@ -14,13 +14,13 @@ import numpy as np
 
 from .. import _require
 from .._errors import InvalidInput
-from .gdp import Estimate
+from .gdp import ApproximateEpsilon
 
 # the moments that Abadi et al. tried
 LARGEST = 32
 
 
-class Moments(NamedTuple):
+class MomentPair(NamedTuple):
     """The two integrals at one moment: E1 tells removing, E2 adding; the accountant takes the larger."""
 
     e1: float
@@ -31,7 +31,7 @@ class Moments(NamedTuple):
         return math.log(max(self.e1, self.e2))
 
 
-def integrals(moment: int, rate: float, noise_multiplier: float) -> Moments:
+def integrals(moment: int, rate: float, noise_multiplier: float) -> MomentPair:
     """Return E1 = E_{z~m0}[(m0/m)^l] and E2 = E_{z~m}[(m/m0)^l], with m0 = N(0, s²), m1 = N(1, s²),
     m = (1-q) m0 + q m1.
 
@@ -56,7 +56,7 @@ def integrals(moment: int, rate: float, noise_multiplier: float) -> Moments:
         )
     e1 = float(np.sum(np.exp(log_m0 - moment * log_ratio))) * step
     e2 = float(np.sum(np.exp(log_m0 + (moment + 1) * log_ratio))) * step
-    return Moments(e1 * (1 + 1e-12), e2 * (1 + 1e-12))
+    return MomentPair(e1 * (1 + 1e-12), e2 * (1 + 1e-12))
 
 
 def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> float:
@@ -92,7 +92,7 @@ def _demand(holds: bool, what: str, row: str) -> None:
         )
 
 
-def abadi(order: float, rate: float, noise_multiplier: float) -> Estimate:
+def abadi(order: float, rate: float, noise_multiplier: float) -> ApproximateEpsilon:
     """Return q² order / ((1 - q) s²), for q < 1/(16 s), s >= 1, order <= 1 + s² ln(1/(q s)).
 
     Abadi et al. 2016, arXiv:1607.00133, Lemma 3: the leading term only. Its O(q³ order³ / s³) has no stated
@@ -101,7 +101,7 @@ def abadi(order: float, rate: float, noise_multiplier: float) -> Estimate:
     q, s = rate, noise_multiplier
     _demand(s >= 1 and 0 < q < 1 / (16 * s), "noise at least 1 and rate below 1/(16 noise)", "Abadi et al.")
     _demand(1 < order <= 1 + s * s * math.log(1 / (q * s)), "orders up to 1 + s² ln(1/(q s))", "Abadi et al.")
-    return Estimate(q * q * order / ((1 - q) * s * s), "leading term of a moment bound")
+    return ApproximateEpsilon(q * q * order / ((1 - q) * s * s), "leading term of a moment bound")
 
 
 def bun(order: float, rate: float, noise_multiplier: float) -> float:

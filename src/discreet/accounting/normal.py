@@ -83,6 +83,7 @@ _NONE = Fraction(0)
 
 
 def _reduce(event: Event, times: int) -> list[_Piece]:
+    """Return the pieces of an event in normal form, with the delta and distance that each gives up."""
     pieces: list[_Piece] = []
     for part, count in ev.leaves(event).items():
         step = _STEPS.get(type(part))
@@ -107,6 +108,8 @@ def _same(event: Event) -> _Step:
 
 
 def _own_delta(bare: Callable[[Any], Event]) -> Callable[[Any], _Step]:
+    """Return the step that takes the delta of an event out of it."""
+
     def step(event: Any) -> _Step:
         if event.delta == 0 and isinstance(event, ev.ZCDP):
             return _same(event)
@@ -127,6 +130,7 @@ def _sparse_vector(e: ce.SparseVector) -> _Step:
 
 
 def _poisson(e: ev.PoissonSampled) -> _Step:
+    """Reduce an event on a Poisson sample."""
     if e.rate == 1:
         return _same(e.event)
     if e.rate == 0:
@@ -174,6 +178,7 @@ def _one_gaussian(form: Normal) -> Event | None:
 
 
 def _without_replacement(e: se.SampledWithoutReplacement) -> _Step:
+    """Reduce an event on a sample of fixed size."""
     if e.sample == e.size:
         return _same(e.event)
     if e.sample == 0:
@@ -205,6 +210,8 @@ def overflow(size: int, rate: Any, limit: int) -> float:
 
 
 def _allocation(e: se.RandomAllocation) -> _Step:
+    """Reduce random allocation: several passes where a unit is selected several times, the event itself where
+    there is one step."""
     if shows_all(e.event):
         return _same(ev.NonPrivate(neighbors=e.neighbors))
     if e.selected > 1:
@@ -213,6 +220,7 @@ def _allocation(e: se.RandomAllocation) -> _Step:
 
 
 def _group(e: ev.Group) -> _Step:
+    """Reduce a group of units to events with their own rule for groups."""
     if e.size == 1:
         return _same(e.event)
     inner = ev.leaves(e.event)

@@ -87,6 +87,7 @@ class Odometer:
         return Reading(epsilon, min(1.0, _round.up(Fraction(self.delta) + Fraction(state.delta))))
 
     def _state(self, spent: Spent | Iterable[Event]) -> Spent:
+        """Return what was spent, from the odometer's own sums or from a list of events."""
         if isinstance(spent, Spent):
             if len(spent.sums) != 1 + len(self.orders):
                 raise _require.fail(

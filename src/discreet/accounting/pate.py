@@ -118,16 +118,6 @@ def _bound_after_moves(q: float, sigma: float, classes: int, votes: float) -> fl
     return min(1.0, max(others * 0.5 * math.erfc(-shifted / math.sqrt(2)), _LEAST))
 
 
-def _local_sensitivity(order: float, low: float, high: float, sigma: float, classes: int) -> float:
-    """Return a bound on how far one moved vote changes the cost, for every q in [low, high]; the cost grows
-    with q, so ends are enough."""
-    more = query_rdp(order, _bound_after_moves(high, sigma, classes, 1), sigma) - query_rdp(order, low, sigma)
-    less = query_rdp(order, high, sigma) - query_rdp(
-        order, _bound_after_moves(low, sigma, classes, -1), sigma
-    )
-    return max(more, less, 0.0)
-
-
 # Cells of the grid for one vote, and how many of them one moved vote may cross: one more, for where in its
 # cell a value lies.
 _CELLS = 16
@@ -167,7 +157,7 @@ def smooth_sensitivity(
         if math.exp(-beta * d) * worst <= best:
             break
         for classes, radius in cells:
-            grid = _Grid(order, sigma, classes)
+            grid = _VoteGrid(order, sigma, classes)
             peaks[classes, radius] = max(
                 peaks[classes, radius], *(_bound(grid, cell) for cell in _ring(radius, d, grid.lowest))
             )
@@ -183,7 +173,7 @@ def _place(votes: Sequence[float], sigma: float) -> int:
     return math.floor(_NORMAL.inv_cdf(share) * sigma / math.sqrt(2) * _CELLS) if share < 0.5 else 0
 
 
-class _Grid(NamedTuple):
+class _VoteGrid(NamedTuple):
     """The grid of z, in cells: the same for all votes among so many classes."""
 
     order: float
@@ -216,7 +206,7 @@ def _ring(at: int, d: int, lowest: int) -> list[int]:
 
 
 @lru_cache(maxsize=1 << 16)
-def _bound(grid: _Grid, cell: int) -> float:
+def _bound(grid: _VoteGrid, cell: int) -> float:
     """Return a bound of the local sensitivity anywhere in a cell, which is taken a little larger than it is,
     for what floats make of z."""
     low, high, vote = cell - 1e-3, cell + 1 + 1e-3, _CELLS + 1e-3

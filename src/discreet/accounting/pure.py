@@ -43,6 +43,7 @@ def _of_sampled(e: Any) -> float:
 
 
 def _of_group(e: ev.Group) -> float:
+    """Return size times epsilon: group privacy."""
     total = epsilon_of(e.event)
     return (
         math.inf

@@ -36,11 +36,6 @@ def gap(order: float, loss: float) -> float:
     return 2 * math.sinh(a) * math.sinh(b) if a + b < 700 else math.inf
 
 
-def _log_gap(order: float, loss: float) -> float:
-    """Return the logarithm of `gap`, for what overflows."""
-    return (order - 0.5) * loss - math.log(2) + math.log1p(math.exp(-2 * (order - 0.5) * loss))
-
-
 def _log1p(value: float) -> float:
     return math.log1p(value) * _UP
 
@@ -258,6 +253,7 @@ def best_delta(moment: Moment, epsilon: float) -> float:
 
 
 def _sampled_poisson(e: ev.PoissonSampled) -> Moment:
+    """Return the moments of an event on a Poisson sample."""
     rate = float(e.rate)
     inner = e.event
     if isinstance(inner, ev.Gaussian):

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
+from functools import cache, lru_cache
 
 import numpy as np
 
@@ -96,6 +96,8 @@ def gaussian(rate: float, noise: float) -> Moment:
 
 
 def _gaussian_integer(order: int, rate: float, noise: float) -> float:
+    """Return the moment of the Gaussian on a Poisson sample at an integer order, by its binomial
+    expansion."""
     i = np.arange(2, order + 1, dtype=np.float64)
     growth = i * (i - 1) / (2 * noise * noise)
     weights = log_binomials(order)[2:] + i * math.log(rate) + (order - i) * math.log1p(-rate)
@@ -154,7 +156,23 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
                every moment from the third on.
     """
 
-    moment_at = _remember(inner)
+    def log_term(n: int, i: int, log_binomial: float, log_moment: float) -> float:
+        if mirrored or i == 2:
+            extra = log_moment + math.log(-math.expm1(-log_moment)) if log_moment > 0 else -math.inf
+        else:
+            # 3 e^g - 1: what the terms with factor 1 of (1-q+q)^n already count is taken off
+            extra = log_moment + math.log(3 - math.exp(-log_moment))
+        return log_binomial + i * math.log(rate) + (n - i) * math.log1p(-rate) + extra
+
+    return _binomial_expansion(rate, inner, log_term)
+
+
+def _binomial_expansion(
+    rate: float, inner: Moment, log_term: Callable[[int, int, float, float], float]
+) -> Moment:
+    """Return the moments log(1 + sum over i of e^log_term(n, i, log binomial, i-th moment)), i from 2 to the
+    order n; the mechanism's own moments are computed once for all orders."""
+    moment_at = cache(inner)
 
     def rdp_at(order: float) -> float:
         n = int(order)
@@ -162,33 +180,18 @@ def poisson(rate: float, inner: Moment, *, mirrored: bool) -> Moment:
         terms = np.empty(n - 1)
         size = float(_table()[n]) * 3 + n * abs(math.log(rate))
         for i in range(2, n + 1):
-            log_moment = moment_at(i)
+            log_moment = moment_at(float(i))
             if math.isinf(log_moment):
                 return math.inf
-            if mirrored or i == 2:
-                extra = log_moment + math.log(-math.expm1(-log_moment)) if log_moment > 0 else -math.inf
-            else:
-                # 3 e^g - 1: what the terms with factor 1 of (1-q+q)^n already count is taken off
-                extra = log_moment + math.log(3 - math.exp(-log_moment))
-            terms[i - 2] = log_c[i] + i * math.log(rate) + (n - i) * math.log1p(-rate) + extra
+            terms[i - 2] = log_term(n, i, log_c[i], log_moment)
             size = max(size, log_moment)
         return log1p_exp(log_sum(terms, size)) if np.max(terms) > -math.inf else 0.0
 
     return _limit_order(chord(rdp_at), 1024)
 
 
-def _remember(inner: Moment) -> Callable[[int], float]:
-    seen: dict[int, float] = {}
-
-    def cached_at(order: int) -> float:
-        if order not in seen:
-            seen[order] = inner(float(order))
-        return seen[order]
-
-    return cached_at
-
-
 def _limit_order(moment: Moment, largest: int) -> Moment:
+    """Return the same moments, infinite above the largest order that is computed."""
     return lambda order: moment(order) if order <= largest else math.inf
 
 
@@ -204,26 +207,14 @@ def without_replacement(rate: float, inner: Moment, pure_epsilon: float | None) 
         if pure_epsilon > 0
         else -math.inf
     )
-    two = math.log(2)
-    moment_at = _remember(inner)
 
-    def rdp_at(order: float) -> float:
-        n = int(order)
-        log_c = log_binomials(n)
-        terms = np.empty(n - 1)
-        size = float(_table()[n]) * 3 + n * abs(math.log(rate))
-        for j in range(2, n + 1):
-            log_moment = moment_at(j)
-            if math.isinf(log_moment):
-                return math.inf
-            extra = log_moment + min(two, j * worst)
-            if j == 2 and log_moment > 0:
-                extra = min(extra, math.log(4) + log_moment + math.log(-math.expm1(-log_moment)))
-            terms[j - 2] = j * math.log(rate) + log_c[j] + (extra if log_moment > 0 else -math.inf)
-            size = max(size, log_moment)
-        return log1p_exp(log_sum(terms, size)) if np.max(terms) > -math.inf else 0.0
+    def log_term(n: int, j: int, log_binomial: float, log_moment: float) -> float:
+        extra = log_moment + min(math.log(2), j * worst)
+        if j == 2 and log_moment > 0:
+            extra = min(extra, math.log(4) + log_moment + math.log(-math.expm1(-log_moment)))
+        return j * math.log(rate) + log_binomial + (extra if log_moment > 0 else -math.inf)
 
-    return _limit_order(chord(rdp_at), 1024)
+    return _binomial_expansion(rate, inner, log_term)
 
 
 def gaussian_without_replacement(rate: float, noise: float) -> Moment:
@@ -238,7 +229,7 @@ def gaussian_without_replacement(rate: float, noise: float) -> Moment:
         return lambda order: math.inf
     mu = 1 / noise
     plain = without_replacement(rate, lambda order: order * (order - 1) / 2 * mu * mu * (1 + 8 * _EPS), None)
-    even = _remember(lambda order: log_central_moment(int(order), mu))
+    even = cache(lambda order: log_central_moment(order, mu))
 
     def rdp_at(order: float) -> float:
         n = int(order)

@@ -48,6 +48,7 @@ class _Profile:
 
 @lru_cache(maxsize=16)
 def _profile(event: Event) -> _Profile:
+    """Return an upper bound of delta at some epsilons, for interpolation."""
     far = max(1e-6, float(api.epsilon(event, delta=_LEAST)))
     # an infinite price at this delta: what is known is known up to here
     grid = np.concatenate([[0.0], np.geomspace(min(far, 600.0) / 200, min(far, 600.0), _POINTS - 1)])

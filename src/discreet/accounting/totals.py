@@ -92,6 +92,7 @@ def zcdp(event: Event) -> Cost:
 
 
 def _rho(part: Event) -> float:
+    """Return the rho of one part: by its rule, or from its pure epsilon."""
     if isinstance(part, ev.NonPrivate):
         return math.inf
     rule = _ZCDP.get(type(part))

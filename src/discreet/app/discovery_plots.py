@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from .demo.discovery_trials import Trials
+from .demo.discovery_trials import TrialShares
 from .demo.stage import ACCENT, INK
 from .plots import GRAY, _dress, _label_ends, _plain_ticks, _pyplot, _save
 
@@ -18,7 +18,7 @@ ALARM, CALM = "#c0392b", "#3c8d53"
 Curve = Sequence[tuple[float, float]]
 
 
-def power(path: Path, trials: Mapping[float, Trials], target: float) -> Path:
+def power(path: Path, trials: Mapping[float, TrialShares], target: float) -> Path:
     """Draw the share of false findings and the share of signals found, by epsilon, with 95% intervals;
     `target` is the promised rate."""
     figure, axes = _pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")

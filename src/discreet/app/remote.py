@@ -29,7 +29,7 @@ Progress = Callable[[dict[str, Any]], None]
 
 @dataclass(frozen=True, slots=True, repr=False)
 class RemoteSession(RemoteReader):
-    """One dataset on a server, as who holds the token sees it: the verbs of `Session`."""
+    """One dataset on a server, as the token's holder sees it: the verbs of `Session`."""
 
     def during(self, *periods: str) -> RemoteSession:
         """Return the rows of some periods only."""

@@ -25,7 +25,7 @@ number_of = understood(float)
 
 @dataclass(frozen=True, slots=True)
 class RemoteReader(NearestNames):
-    """One dataset on a server, as who holds the token sees it: what costs nothing and changes nothing."""
+    """One dataset on a server, as the token's holder sees it: what costs nothing and changes nothing."""
 
     server: Server
     name: str

@@ -118,7 +118,7 @@ def without_none(**options: Any) -> dict[str, Any]:
 
 
 def answer_json(answer: Answer, confidence: float, session: sessions.Session) -> dict[str, Any]:
-    """Return an answer with its errors, its price and the state of who asked."""
+    """Return an answer with its errors, its price and the state of the one who asked."""
     return {
         "columns": list(answer.columns),
         "rows": [list(row) for row in answer.rows],

@@ -33,7 +33,7 @@ td { font-variant-numeric: tabular-nums; } svg { width: 100%; height: auto; } sv
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Curve:
+class TrainingCurve:
     """One picture: `points` are (step, value)."""
 
     title: str
@@ -47,7 +47,7 @@ class Page:
     title: str
     summary: str
     facts: Sequence[tuple[str, str]]
-    curves: Sequence[Curve] = field(default=())
+    curves: Sequence[TrainingCurve] = field(default=())
 
     def html(self) -> str:
         rows = "\n".join(
@@ -62,7 +62,7 @@ class Page:
         )
 
 
-def _draw(curve: Curve) -> str:
+def _draw(curve: TrainingCurve) -> str:
     """Return the picture; a value that is no finite number has no position in it, and is named in words."""
     finite = [point for point in curve.points if abs(point[1]) < 1e300]
     note = curve.note
@@ -73,7 +73,7 @@ def _draw(curve: Curve) -> str:
     return f"<h2>{_text(curve.title)}</h2>\n<p>{_text(note)}</p>\n{picture}"
 
 
-def _svg(curve: Curve, points: Sequence[Point]) -> str:
+def _svg(curve: TrainingCurve, points: Sequence[Point]) -> str:
     xs, ys = zip(*points, strict=True)
     right, top = max(xs), _nice(max(ys))
     bottom = min(0.0, min(ys))

@@ -258,6 +258,7 @@ class Accounts:
         return self.rule if limit is None else limit.filter(self.public.neighbors)
 
     def _replay_totals(self) -> dict[Name, Spent]:
+        """Return what each period was charged, from the charges of the ledger."""
         totals: dict[Name, Spent] = {}
         if self.budget.per is None:
             return totals
@@ -267,6 +268,7 @@ class Accounts:
         return totals
 
     def _load_state(self, name: Name) -> Spent:
+        """Return what was charged so far, as the newest entry about it says."""
         last, policy = self.ledger.last(KIND, self._topic(name)), self.ledger.last("policy")
         # a change of budgets writes all that is not zero
         if last is None or (policy is not None and policy.seq > last.seq):
@@ -317,6 +319,7 @@ def _choice(
 
 
 def _charge(account: Account, event: Item, budget: Budget) -> Spent:
+    """Return the account after a charge; refused if the budget does not hold it."""
     needed = (
         normal(event).delta if isinstance(event, Event) and budget.delta == 0 and budget.rho is None else 0.0
     )

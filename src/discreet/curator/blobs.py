@@ -65,7 +65,7 @@ class FileBlobs:
             unlocked(handle)
 
     def check(self) -> None:
-        """Refuse nothing: who may write the ledger's file may write beside it."""
+        """Refuse nothing: whoever may write the ledger's file may write beside it."""
 
     def read(self, name: str) -> bytes | None:
         try:
@@ -87,6 +87,7 @@ class FileBlobs:
         return unused(self._path(name))
 
     def _new_file(self) -> tuple[Any, Path]:
+        """Create a file under a random name, and lock it."""
         while True:
             path = self.folder / secrets.token_hex(16)
             handle = locked_file(str(path))
@@ -164,6 +165,7 @@ class DatabaseBlobs:
 
 
 def _write(handle: int, data: bytes, folder: Path, *, durable: bool) -> None:
+    """Write a blob, and wait for the disk where it must be `durable`."""
     with os.fdopen(os.dup(handle), "wb") as file:
         file.write(data)
         file.flush()

@@ -83,8 +83,8 @@ def verify(ledger: Ledger, anchor: Anchor | None = None, *, key: bytes | None = 
     """Return what is wrong with a ledger, in words: its schema and chain, what entries point to, the totals
     of charges, the steps of runs.
 
-    Never raises for what a file holds: who signs with a key of their own can write any body. Parts are read
-    one after the other: what seems wrong while somebody writes is looked at again.
+    Never raises for what a file holds: whoever signs with a key of their own can write any body. Parts are
+    read one after the other: what seems wrong while somebody writes is looked at again.
     """
     problems: list[str] = []
     for _ in range(_LOOKS):
@@ -112,7 +112,7 @@ def _problems(ledger: Ledger, anchor: Anchor | None, key: bytes | None) -> list[
         try:
             problems += part(ledger)
         except Exception as error:
-            # whatever a strange body does to who reads it
+            # Whatever a strange body does to its reader.
             problems.append(
                 f"the books cannot be read ({type(error).__name__}): an entry is not what its kind holds"
             )

@@ -275,6 +275,7 @@ class BudgetedDataset:
         requested_price: RequestedPrice | None = None,
         **facts: Any,
     ) -> Entry:
+        """Charge an event to the dataset and to the analyst, or refuse it, in one transaction."""
         if not isinstance(event, Event):
             raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
         if any(isinstance(leaf, NonPrivate) for leaf in events.leaves(event)):

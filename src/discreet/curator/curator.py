@@ -222,6 +222,8 @@ class Curator(BudgetedDataset):
     def _serve(
         self, writer: Writer, stored: Entry, mechanism: Mechanism, analyst: str, text: str | None
     ) -> Release:
+        """Return a stored release again; an analyst who has not seen it is charged on their own account
+        only."""
         policy = self._in_force(writer)
         policy.of(analyst)
         seen = stored.body["analyst"] == analyst or any(
@@ -236,7 +238,7 @@ class Curator(BudgetedDataset):
                 writer, books.SERVED, body, mechanism.event, policy, own, requested_price_of(mechanism)
             )
         value, errors = values.decode(stored.body["value"]), stored.body.get("errors")
-        # in the words of who asks now, not of who asked first
+        # In the words of the one who asks now, not of the first.
         if hasattr(mechanism, "restated"):
             value = mechanism.restated(value)
         error = error_of_value(value, mechanism) if errors is None else values.recalled(errors)
@@ -245,6 +247,7 @@ class Curator(BudgetedDataset):
         )
 
     def _run(self, mechanism: Mechanism, charge: Entry, key: str | None) -> Release:
+        """Run a mechanism that was charged, and store its release where it can be stored."""
         try:
             release = checked_release(mechanism(self.source, entropy=self._entropy))
         except Exception as error:

@@ -176,6 +176,7 @@ def verify(
 
 
 def _link(previous: Any, entry: Entry, signer: bytes) -> list[str]:
+    """Return what is wrong with one entry of the chain: its hash, or its signature."""
     if not isinstance(previous, bytes) or entry.hash != chain(previous, entry):
         return [f"entry {entry.seq} does not follow from the one before, or was changed"]
     if not signed_by(signer, entry.hash, entry.signature):
@@ -184,6 +185,7 @@ def _link(previous: Any, entry: Entry, signer: bytes) -> list[str]:
 
 
 def _hex(text: Any) -> bytes:
+    """Return the bytes of a hexadecimal text; none where it is not one."""
     try:
         return bytes.fromhex(str(text))
     except ValueError:

@@ -84,6 +84,7 @@ def is_export(path: Path) -> bool:
 
 
 def _entry(data: dict[str, Any]) -> ExportedEntry:
+    """Return an entry from its exported form."""
     return ExportedEntry(
         seq=int(data["seq"]),
         time=data["time"],

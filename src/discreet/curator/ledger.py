@@ -183,6 +183,7 @@ class Ledger:
             after = rows[-1][0]
 
     def _page(self, first: int, strict: bool) -> list[Row]:
+        """Return some rows from a number on, through the transaction of this thread if there is one."""
         writer = self._writer
         if writer is not None:
             return writer.page(first)
@@ -203,10 +204,10 @@ class Ledger:
                 # Another thread may have seen entries that are newer than this moment; the next one has them.
                 pass
             else:
-                return look(Reader(self._store, db, self._history))
+                return look(LedgerReader(self._store, db, self._history))
         with self._store.reading() as db:
             self._history.refresh(self._store, db)
-            return look(Reader(self._store, db, self._history))
+            return look(LedgerReader(self._store, db, self._history))
 
 
 def store_of(path: Path, *, durable: bool = True, remote: str | None = None) -> LedgerStore:
@@ -267,6 +268,7 @@ class History:
         return row
 
     def _take(self, new: list[Row], head: Anchor) -> None:
+        """Remember where the newest entries of each kind and topic are."""
         for kind, topic, seq, digest in new:
             self.newest[kind, None] = self.newest[kind, topic] = seq
             if self.public is not None:
@@ -300,7 +302,7 @@ def _tampered_error(seq: int) -> Tampered:
 
 
 @dataclass(frozen=True, slots=True)
-class Reader:
+class LedgerReader:
     """The ledger through one connection."""
 
     store: LedgerStore
@@ -337,7 +339,7 @@ class Writer:
         self.pid, self.head = transaction.pid, history.head
         self.appended: list[Entry] = []
         self._transaction, self._key = transaction, key
-        self._before = Reader(transaction.store, transaction.db, history)
+        self._before = LedgerReader(transaction.store, transaction.db, history)
 
     def append(
         self, kind: str, body: dict[str, Any], *, topic: str | None = None, sealed: bytes | None = None

@@ -22,7 +22,7 @@ from ..mechanisms.protocols import Interactive, Release
 from ..sampling import Entropy
 from ..tables import Source
 from . import limits, tickets, values
-from .ledger import Entry, Ledger, Reader, Writer, canonical, computing
+from .ledger import Entry, Ledger, LedgerReader, Writer, canonical, computing
 from .tickets import STATE, Asker, Turn
 from .vault import Drawer, Staged, Vault
 
@@ -168,7 +168,7 @@ class InteractiveHandle(_require.NearestNames):
         while True:
             now = self.ledger.look(self._turn)
             if now.ticket is None or now.version >= number:
-                raise _elsewhere()
+                raise _taken_over()
             if now.version + 1 == number:
                 return
             tickets.wait(self.ledger.path, now.ticket.body["asker"])
@@ -206,7 +206,7 @@ class InteractiveHandle(_require.NearestNames):
         failed.
         """
         if now.ticket is None or now.ticket.body["asker"] != asker.name:
-            raise _elsewhere()
+            raise _taken_over()
         state, failures = self._open_state(now), now.failures
         shown: dict[str, Any] = {"question": now.ticket.body["question"], "table": self.source.public.version}
         error: BaseException | None = None
@@ -229,7 +229,7 @@ class InteractiveHandle(_require.NearestNames):
             shown["refused"] = True
         with _stage_blobs(drawer) as blobs, self.ledger.writing() as writer:
             if self._turn(writer) != now or not asker.own:
-                raise _elsewhere()
+                raise _taken_over()
             self._commit(
                 writer, state, now.version + 1, shown | ({"failures": failures} if failures else {}), blobs
             )
@@ -243,7 +243,7 @@ class InteractiveHandle(_require.NearestNames):
         shown = {"question": now.ticket.body["question"], "failed": True, "failures": now.failures + 1}
         self._commit(writer, _count_failure(self._open_state(now)), now.version + 1, shown)
 
-    def _turn(self, reader: Reader | Writer) -> Turn:
+    def _turn(self, reader: LedgerReader | Writer) -> Turn:
         return tickets.turn(reader, self.number)
 
     def _open_state(self, now: Turn) -> Any:
@@ -298,6 +298,7 @@ class InteractiveHandle(_require.NearestNames):
     def _ask(
         self, state: Any, source: Source, question: Any, drawer: Drawer | None
     ) -> tuple[Any, Release | None]:
+        """Answer a question outside the lock, and check what the mechanism returned."""
         with computing(self.ledger):
             after, release = self._run(state, source, question, drawer)
         canonical(after)
@@ -308,6 +309,7 @@ class InteractiveHandle(_require.NearestNames):
     def _run(
         self, state: Any, source: Source, question: Any, drawer: Drawer | None
     ) -> tuple[Any, Release | None]:
+        """Call the mechanism: its `feed` for new rows, its `answer` for a question."""
         options = {"entropy": self.entropy} | ({} if drawer is None else {"drawer": drawer})
         mechanism: Any = self.mechanism
         after, release = (
@@ -338,6 +340,7 @@ class InteractiveHandle(_require.NearestNames):
         self, writer: Writer, state: Any, version: int, shown: dict[str, Any], blobs: Sequence[Staged] = ()
     ) -> None:
         # `writing` has seen to it
+        """Write the new state, sealed, with what is shown of it and its blobs."""
         assert self.ledger.key is not None
         sealed = self.ledger.key.seal(_pad_state(state), self._context(version))
         body = {"charge": self.number, "version": version, **shown}
@@ -399,7 +402,8 @@ def _question_of(ticket: Entry) -> Any:
         return None
 
 
-def _elsewhere() -> LedgerError:
+def _taken_over() -> LedgerError:
+    """Return the error for a question that another process answers now."""
     return LedgerError(
         "another process has taken this question over, though this one is still there: its sign of "
         "life beside the ledger was removed, or "

@@ -159,6 +159,7 @@ def _join_names(names: tuple[str, ...]) -> str:
 
 
 def _integer_name(period: Any, column: str) -> str:
+    """Return the name of a period that is a whole number."""
     try:
         number = int(period) if isinstance(period, int | str) and not isinstance(period, bool) else None
     except ValueError:
@@ -185,6 +186,7 @@ def stretch(name: str, every: str) -> tuple[date, date]:
 
 
 def _days(every: str, parts: list[int]) -> tuple[date, date]:
+    """Return the first day of a period, and the first day after it."""
     year = parts[0]
     if year == MAXYEAR:
         raise ValueError("its end has no date")

@@ -128,7 +128,7 @@ class Policy:
         """
         for _, budget in (("", self.budget), *self.analysts):
             if budget is not None:
-                _small_enough(budget, public, large_delta)
+                _check_delta(budget, public, large_delta)
                 budget.filter(public.neighbors)
                 if budget.per is not None:
                     budget.per.check(public)
@@ -146,7 +146,8 @@ class Policy:
         )
 
 
-def _small_enough(budget: Budget, public: Public, large_delta: bool) -> None:
+def _check_delta(budget: Budget, public: Public, large_delta: bool) -> None:
+    """Refuse a delta that is not far below one over the number of people."""
     if public.size is not None and budget.delta >= 1 / public.size:
         raise InvalidInput(
             f"delta = {budget.delta:g} is not below 1 / {public.size:,}, one over the declared "

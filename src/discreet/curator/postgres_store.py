@@ -31,8 +31,9 @@ from .._errors import InvalidInput, LedgerError
 from ..tables import EngineError
 from ..tables.engines.postgres_connection import Address, driver
 from .entries import Row
+from .locks import WAIT, HeldLock, register, unregister
 from .postgres_layout import COMMENT, FIRST, LAYOUT, SECOND, layout_of, newest_layout
-from .store import COLUMNS, FORMAT, PAGE, WAIT, Held, Tampered, forget, keep
+from .store import COLUMNS, FORMAT, PAGE, Tampered
 
 MARK = b"discreet ledger on PostgreSQL\n"
 _NAME = re.compile(r"[a-z_][a-z0-9_]{0,50}")
@@ -242,21 +243,21 @@ class PostgresStore:
             yield db
             db.execute("COMMIT")
 
-    def hold(self, name: str) -> Held | None:
+    def hold(self, name: str) -> HeldLock | None:
         """Take a lock of the server that lasts as long as this process and its connection, or until it is
         given up; None if somebody has it."""
         with self._translated_errors("locked"):
             db = self._opened()
-            held = keep(Held(None, db))
+            held = register(HeldLock(None, db))
             if not db.execute("SELECT pg_try_advisory_lock(%s)", (self._number(name),)).fetchone()[0]:
                 self.give_up(held)
                 return None
             return held
 
-    def give_up(self, held: Held) -> None:
+    def give_up(self, held: HeldLock) -> None:
         """Let go of a lock; a forked child leaves its parent's alone."""
         if held.own:
-            forget(held)
+            unregister(held)
             with suppress(Exception):
                 held.db.close()
 
@@ -297,7 +298,7 @@ class PostgresStore:
         sql = f"SELECT {COLUMNS} FROM entry WHERE seq >= %s ORDER BY seq LIMIT %s"
         return db.execute(sql, (first, None if limit < 0 else limit)).fetchall()  # type: ignore[no-any-return]
 
-    def own(self, held: Held | PostgresTransaction) -> None:
+    def own(self, held: HeldLock | PostgresTransaction) -> None:
         if held.pid != os.getpid():
             raise LedgerError(
                 f"this process was forked in the middle of a transaction on {self.path}, which is its "
@@ -305,6 +306,7 @@ class PostgresStore:
             )
 
     def _lock(self, db: Any) -> None:
+        """Take the advisory lock of this ledger, which all writers share."""
         psycopg = driver()
         db.execute(f"SET lock_timeout = '{WAIT:.0f}s'")
         try:
@@ -317,13 +319,14 @@ class PostgresStore:
     @contextmanager
     def _connected(self) -> Iterator[Any]:
         """Open a connection for one transaction; a forked child leaves it alone."""
-        held = keep(Held(None, self._opened()))
+        held = register(HeldLock(None, self._opened()))
         try:
             yield held.db
         finally:
             self.give_up(held)
 
     def _opened(self) -> Any:
+        """Open a connection to the database, or refuse without quoting its address."""
         try:
             return self._address.connect()
         except EngineError:

@@ -54,18 +54,18 @@ def run(
                is committed by the entry of its blob; what a crash lost was never committed, and nobody saw
                it.
     Assumes:   as `Vault`; that a process ends does not depend on what it computes. **Running time is not
-               hidden**: who can watch the machine, or the times of the entries, sees when steps end. With a
-               `pace`, in seconds, every round lasts at least that long: if no step takes longer, times tell
-               nothing either. With `seconds`, for who can be watched while it runs (a server), nothing of any
-               step is written before that public time has passed, and nothing at all where the steps took
-               longer: the times of entries then tell nothing, and that a run came to no end in its time tells
-               that alone.
+               hidden**: whoever can watch the machine, or the times of the entries, sees when steps end. With
+               a `pace`, in seconds, every round lasts at least that long: if no step takes longer, times tell
+               nothing either. With `seconds`, for a run that can be watched from outside (on a server),
+               nothing of any step is written before that public time has passed, and nothing at all where the
+               steps took longer: the times of entries then tell nothing, and that a run came to no end in its
+               time tells that alone.
     """
     _check_run(curator, mechanism, pace)
     _require.non_negative(seconds=seconds)
     moment = time.monotonic() + seconds if seconds else None
     charge = (
-        _begun(curator, mechanism, analyst, text)
+        _charge_new_run(curator, mechanism, analyst, text)
         if number is None
         else _find_charge(curator, mechanism, number, analyst)
     )
@@ -111,7 +111,7 @@ def _wait(moment: float | None) -> None:
         time.sleep(max(0.0, moment - time.monotonic()))
 
 
-def _begun(curator: Curator, mechanism: SecretlyStepped, analyst: str, text: str | None) -> Entry:
+def _charge_new_run(curator: Curator, mechanism: SecretlyStepped, analyst: str, text: str | None) -> Entry:
     """Charge a new run, and return its charge."""
     requested_price = requested_price_of(mechanism)
     curator._prepare(mechanism.event, analyst, requested_price)
@@ -159,6 +159,7 @@ def _state(curator: Curator, mechanism: SecretlyStepped, charge: Entry, moment: 
 
 
 def _load_release(curator: Curator, charge: Entry, state: SecretRun) -> Release:
+    """Return the release of a finished run, and enter that there is one."""
     with _guard(curator, charge):
         if not state.done:
             raise ValueError("more steps than the public cap")
@@ -196,6 +197,7 @@ def _dump(mechanism: SecretlyStepped, state: SecretRun) -> bytes:
 
 
 def _check_run(curator: Curator, mechanism: Any, pace: Any) -> None:
+    """Refuse what cannot run in a secret number of steps, before anything is charged."""
     if isinstance(mechanism, type) or not isinstance(mechanism, SecretlyStepped):
         raise InvalidInput(
             f"{type(mechanism).__name__} does not run in a secret number of steps: it has no "

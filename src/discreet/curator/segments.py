@@ -90,12 +90,12 @@ def train(
     `resume` goes on.
     """
     _check_mechanism(mechanism, curator.source, progress)
-    path = None if checkpoint is None else _fresh(Path(checkpoint))
+    path = None if checkpoint is None else _require_new_file(Path(checkpoint))
     # in one piece, then
     if path is None:
         every = mechanism.length
     else:
-        _multiple(every, mechanism.period)
+        _require_multiple(every, mechanism.period)
     curator._prepare(mechanism.event, analyst, requested_price_of(mechanism))
     with curator.ledger.writing() as writer:
         facts = {"text": text, "trusted": True, "steps": mechanism.length, "during": list(curator.periods)}
@@ -107,7 +107,7 @@ def train(
             **facts,
             identity=identity_of(mechanism),
         )
-    work = Work(curator, mechanism, charge, path)
+    work = ChargedRun(curator, mechanism, charge, path)
     part = work.guarded(lambda: mechanism.start(curator.source, entropy=curator._entropy))
     if path is not None:
         work.save(part.dump(), charge, every)
@@ -149,16 +149,16 @@ def resume(
             f"the run of checkpoint {path} was paid for by another analyst, or for other periods. "
             f"Nothing was trained."
         )
-    work = Work(curator, mechanism, charge, path)
+    work = ChargedRun(curator, mechanism, charge, path)
     taken, head = work.accept(header)
     size = header["every"] if every is None else every
-    _multiple(size, mechanism.period)
+    _require_multiple(size, mechanism.period)
     part = work.guarded(lambda: mechanism.restore(curator.source, raw, taken, entropy=curator._entropy))
     return work.go_on(part, head, size, progress)
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class ChargedRun:
     """Runs one charge in steps: its counter, its checkpoint file."""
 
     curator: Curator
@@ -181,7 +181,7 @@ class Work:
     def claim(self, seen: Entry, end: int) -> Entry:
         """Move the counter from where `seen` put it to `end`: refused if anybody has moved it since."""
         with self.ledger.writing() as writer:
-            self._same(writer, seen)
+            self._require_unmoved(writer, seen)
             start = _counter(seen)
             if not start < end <= int(self.charge.body["steps"]):
                 raise LedgerError(
@@ -203,7 +203,7 @@ class Work:
         new = self.path.with_name(self.path.name + ".new")
         _write(new, _envelope(self.ledger, header, raw))
         with self.ledger.writing() as writer:
-            self._same(writer, claim)
+            self._require_unmoved(writer, claim)
             os.replace(new, self.path)
             _sync(self.path.parent)
             self._record(writer, claim)
@@ -277,7 +277,8 @@ class Work:
                 writer.append(SEGMENT, body, topic=self.topic)
         return self.curator._record_failure(self.charge)
 
-    def _same(self, writer: Writer, seen: Entry) -> None:
+    def _require_unmoved(self, writer: Writer, seen: Entry) -> None:
+        """Refuse to go on where another process has moved the counter since."""
         if self.head(writer).seq != seen.seq:
             raise LedgerError(
                 f"another process has gone on with this run (entry {self.charge.seq} of the ledger) "
@@ -313,6 +314,7 @@ def _counter(head: Entry) -> int:
 
 
 def _check_mechanism(mechanism: Any, source: AnySource, progress: Any) -> None:
+    """Refuse what cannot run in segments, before anything is charged."""
     if progress is not None and not callable(progress):
         raise _require.fail("progress", progress, "a function of the progress, called after each step")
     if isinstance(mechanism, type) or not isinstance(mechanism, Stepped):
@@ -324,7 +326,8 @@ def _check_mechanism(mechanism: Any, source: AnySource, progress: Any) -> None:
     rehearse(mechanism, source)
 
 
-def _fresh(path: Path) -> Path:
+def _require_new_file(path: Path) -> Path:
+    """Return the path of a new checkpoint; refuse one that exists."""
     if path.exists():
         raise InvalidInput(
             f"{path} exists already, and a checkpoint is never overwritten by another run. Nothing "
@@ -337,7 +340,8 @@ def _fresh(path: Path) -> Path:
     return path
 
 
-def _multiple(every: Any, period: int) -> None:
+def _require_multiple(every: Any, period: int) -> None:
+    """Require that a segment has a multiple of the steps after which a run may be cut."""
     _require.integer(every=every, at_least=1)
     if every % period:
         raise InvalidInput(

@@ -28,9 +28,9 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import LedgerError
-from .ledger import Entry, Reader, Writer
+from .ledger import Entry, LedgerReader, Writer
+from .locks import HeldLock, register, unregister
 from .postgres_store import PostgresStore, is_pointer
-from .store import Held, forget, keep
 
 try:
     import fcntl
@@ -64,7 +64,7 @@ class Turn:
         return int(self.state.body.get("failures", 0))
 
 
-def turn(reader: Reader | Writer, charge: int) -> Turn:
+def turn(reader: LedgerReader | Writer, charge: int) -> Turn:
     """Return whose turn it is."""
     state = reader.last(STATE, str(charge))
     if state is None or state.sealed is None:
@@ -126,7 +126,7 @@ class Asker:
         self._start = os.path.realpath(ledger) + _END
         self.name = ""
         self._store = _database(ledger)
-        self._held: Held | None = None
+        self._held: HeldLock | None = None
 
     def __enter__(self) -> Asker:
         while self._store is not None and self._held is None:
@@ -159,7 +159,7 @@ class Asker:
         unlocked(held)
 
 
-def locked_file(path: str) -> Held | None:
+def locked_file(path: str) -> HeldLock | None:
     """Make a new file, and lock it; None if somebody took it for one that was left behind, before it was
     locked."""
     try:
@@ -169,17 +169,17 @@ def locked_file(path: str) -> Held | None:
             f"no file can be made beside the ledger ({error.strerror}). Nothing was asked, stored or "
             f"released."
         ) from None
-    held = keep(Held(handle))
+    held = register(HeldLock(handle))
     if fcntl is None or (_free(handle) and _is_at(handle, path)):
         return held
     unlocked(held)
     return None
 
 
-def unlocked(held: Held) -> None:
+def unlocked(held: HeldLock) -> None:
     """Give up a file that `locked_file` locked; a forked child has closed its copy already."""
     if held.own and held.lock is not None:
-        forget(held)
+        unregister(held)
         os.close(held.lock)
 
 
@@ -196,7 +196,7 @@ def alone(ledger: Path, name: str) -> Iterator[None]:
         return
     path = os.path.realpath(ledger) + f"-{name}"
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    held = keep(Held(handle))
+    held = register(HeldLock(handle))
     try:
         if fcntl is not None and not (_free(handle) and _is_at(handle, path)):
             raise _busy()
@@ -226,7 +226,7 @@ def unused(path: str | Path) -> Iterator[bool]:
     except OSError:
         yield False
         return
-    held = keep(Held(handle))
+    held = register(HeldLock(handle))
     try:
         yield fcntl is not None and _free(handle)
     finally:
@@ -251,11 +251,11 @@ def wait(ledger: Path, asker: str) -> None:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
         return
-    held = keep(Held(handle))
+    held = register(HeldLock(handle))
     try:
         fcntl.flock(handle, fcntl.LOCK_SH)
     finally:
-        forget(held)
+        unregister(held)
         os.close(handle)
 
 

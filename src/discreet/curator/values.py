@@ -67,15 +67,6 @@ def _named_tuple(tag: Any) -> Any:
     return cls
 
 
-def storable(value: Any) -> bool:
-    """Return whether a value can be stored and served again."""
-    try:
-        encode(value)
-    except DescriptionError:
-        return False
-    return True
-
-
 def tabulated(error: Callable[[float], Any] | None) -> list[Any]:
     """Return a release's error at some confidences, for the store; nothing where it has none."""
     try:

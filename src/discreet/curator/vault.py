@@ -25,7 +25,7 @@ from .. import _require
 from .._errors import InvalidInput, LedgerError
 from .blobs import DatabaseBlobs, FileBlobs
 from .charges import SPENDING
-from .ledger import Entry, Ledger, Reader, Writer
+from .ledger import Entry, Ledger, LedgerReader, Writer
 from .postgres_store import PostgresStore
 
 BLOB = "blob"
@@ -286,11 +286,11 @@ def _list_names(blobs: FileBlobs | DatabaseBlobs) -> list[str]:
     return []
 
 
-def _blobs(reader: Reader) -> list[Entry]:
+def _blobs(reader: LedgerReader) -> list[Entry]:
     """Return the newest entry of every blob."""
     newest = (reader.last(BLOB, topic) for topic in reader.topics(BLOB))
     return [entry for entry in newest if entry is not None]
 
 
-def _files(reader: Reader) -> set[Any]:
+def _files(reader: LedgerReader) -> set[Any]:
     return {entry.body["file"] for entry in _blobs(reader)}

@@ -1,4 +1,4 @@
-"""What a server withholds: releases whose public time has not come, also from who asks the same again.
+"""What a server withholds: releases whose public time has not come, also from one who asks the same again.
 
 An answer that is stored when its work is done would otherwise be had before its time by asking it again: not
 yet (and so charged, or refused for want of budget), then served.

@@ -106,6 +106,7 @@ def as_array(name: str, values: Any) -> Floats:
 
 
 def _no_entry(name: str, array: Floats, bad: NDArray[Any], wanted: str) -> None:
+    """Refuse an array with a bad entry, and name the first."""
     if not bad.any():
         return
     if array.ndim == 0:

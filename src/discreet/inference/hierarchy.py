@@ -118,6 +118,7 @@ class _UpwardPass:
 
 
 def _validate(tree: Tree, values: Any, variances: Any) -> tuple[Floats, Floats]:
+    """Return values and variances as arrays with one entry per node."""
     if not isinstance(tree, Tree):
         raise InvalidInput(
             f"tree must be a Tree, got {type(tree).__name__}. {NOTHING_COMPUTED} Build one: Tree(parents)."
@@ -135,6 +136,7 @@ def _validate(tree: Tree, values: Any, variances: Any) -> tuple[Floats, Floats]:
 
 
 def _upwards(tree: Tree, y: Floats, v: Floats) -> _UpwardPass:
+    """Combine, from the leaves up, each node's own measurement with the sum of its children."""
     z, s = y.copy(), v.copy()
     upward = _UpwardPass(
         z=z, s=s, below_z=np.zeros_like(y), below_s=np.zeros_like(y), unknown=np.zeros(len(y), np.int64)
@@ -176,6 +178,7 @@ def _combine(y: Floats, v: Floats, below: Floats, spread: Floats, names: Any) ->
 
 
 def _require_identified(tree: Tree, upward: _UpwardPass) -> None:
+    """Refuse nodes that no measurement determines."""
     unidentified = np.zeros(len(tree), bool)
     unidentified[tree.level(0)] = np.isinf(upward.s[tree.level(0)])
     for family in tree.families():
@@ -193,6 +196,7 @@ def _unmeasured_words(tree: Tree, positions: Any) -> str:
 
 
 def _downwards(tree: Tree, upward: _UpwardPass) -> tuple[Floats, Floats]:
+    """Pass, from the roots down, what is known of each parent to its children."""
     estimates, variances = upward.z.copy(), upward.s.copy()
     for family in tree.families():
         parents, children = family.parents, family.children

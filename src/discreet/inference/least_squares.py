@@ -133,6 +133,7 @@ def _rank(singular: Floats) -> int:
 
 
 def _agree(gap: Floats, scale: Floats) -> None:
+    """Refuse constraints that contradict each other."""
     bad = np.abs(gap) > RELATIVE_TOLERANCE * (1 + scale)
     if bad.any():
         row = int(np.argmax(np.where(bad, np.abs(gap) / (1 + scale), 0)))
@@ -221,6 +222,7 @@ def _public_facts(A: Floats, y: Floats, n: int) -> tuple[Floats, Floats]:
 
 
 def _constrained_iteratively(y: Floats, v: Floats, C: Any, d: Floats) -> Estimate:
+    """Solve the constrained problem by LSMR, for matrices too large to factor."""
     root = np.sqrt(v)
     B = C @ sparse.diags_array(root)
     B, scale = _balance_rows(B)
@@ -243,6 +245,7 @@ def _balance_rows(B: Any) -> tuple[Any, Floats]:
 
 
 def _measured_iteratively(A: Any, y: Floats, v: Floats) -> tuple[Estimate, Any]:
+    """Solve the least-squares problem by LSMR, for matrices too large to factor."""
     if (v == 0).any():
         raise InvalidInput(
             f"variances of zero need the direct method, which a matrix of shape {A.shape} is too "

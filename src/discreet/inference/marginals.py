@@ -117,6 +117,7 @@ def marginal_matrix(sizes: dict[Hashable, int], attributes: Sequence[Hashable]) 
 
 
 def _sizes(measured: Sequence[Marginal]) -> dict[Hashable, int]:
+    """Return the number of values of each attribute; refuse marginals that disagree."""
     _require.non_empty(measured=measured)
     sizes: dict[Hashable, int] = {}
     for marginal in measured:

@@ -1,4 +1,4 @@
-"""Trees of counts: who is the sum of whom.
+"""Trees of counts: which node is the sum of which others.
 
 Country, region, district; year, month, day; ranges and their halves.
 
@@ -157,6 +157,7 @@ class Tree:
 
 
 def _by_depth(parents: Ints) -> tuple[Ints, tuple[int, ...], Ints]:
+    """Return the nodes level by level, where each level starts, and how many children each node has."""
     n = len(parents)
     by_parent = np.argsort(parents, kind="stable")
     counts = np.bincount(parents + 1, minlength=n + 1)

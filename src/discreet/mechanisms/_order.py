@@ -127,6 +127,7 @@ def _steepest(left: Ints, right: Ints, beta: float) -> float:
 
 
 def _pad(inside: Ints, length: int, *, before: int | None, after: int) -> Ints:
+    """Return an array of fixed length, filled up with values before and after."""
     front = [] if before is None else [before]
     padded = np.full(length, after, np.int64)
     joined = np.concatenate([np.array(front, np.int64), inside])[:length]
@@ -134,7 +135,7 @@ def _pad(inside: Ints, length: int, *, before: int | None, after: int) -> Ints:
     return padded
 
 
-def read(source: Source, public: Public, column: str, grid: arrow_columns.Grid) -> Ordered:
+def read(source: Source, public: Public, column: str, grid: arrow_columns.ColumnGrid) -> Ordered:
     """Return the values of a column on its grid, sorted.
 
     A missing value is left out, or counts as the lower bound.

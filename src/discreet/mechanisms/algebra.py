@@ -181,7 +181,7 @@ class Parallel:
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         done = {
-            category: mechanism(Part(source, self.column, category), entropy=entropy)
+            category: mechanism(SourcePart(source, self.column, category), entropy=entropy)
             for category, mechanism in self.parts
         }
 
@@ -209,7 +209,7 @@ def _nullable(fact: Any) -> Any:
     return replace(fact, nullable=True) if getattr(fact, "nullable", True) is False else fact
 
 
-class Part:
+class SourcePart:
     """A source as one part of `Parallel` sees it: rows of other categories left out, or blanked where the
     size is public."""
 
@@ -233,6 +233,7 @@ class Part:
 
     def _cut(self, batch: pa.RecordBatch, inside: Any) -> pa.RecordBatch:
         # slow to load
+        """Leave rows of other categories out, or blank them where the size is public."""
         import pyarrow.compute as pc
 
         if self._public.neighbors is ADD_REMOVE:
@@ -253,6 +254,7 @@ def split(confidence: float, parts: int) -> float:
 
 
 def _pure_epsilon(event: Event) -> Fraction:
+    """Return the epsilon of an event that is pure; refuse any other."""
     try:
         price = basic(event)
     except Unsupported:

@@ -123,6 +123,7 @@ def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
 
 
 def _fits(value: str | int, kind: Any, text: bool) -> bool:
+    """Return whether a category can be a value of an Arrow type."""
     if text or isinstance(value, str):
         return text and isinstance(value, str)
     try:
@@ -132,7 +133,7 @@ def _fits(value: str | int, kind: Any, text: bool) -> bool:
     return True
 
 
-class Grid:
+class ColumnGrid:
     """Turns the values of one column to integers: v is clipped to its bounds and rounded to a multiple of
     `step`.
 

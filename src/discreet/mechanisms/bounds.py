@@ -197,6 +197,7 @@ def present_values(source: Source, column: str, edges: NDArray[np.float64]) -> A
 
 
 def _check(mechanism: Any) -> None:
+    """Refuse levels whose bounds a float does not hold."""
     require_rows(mechanism.public)
     _require.positive(epsilon=mechanism.epsilon, smallest=mechanism.smallest)
     _require.integer(levels=mechanism.levels, at_least=0)

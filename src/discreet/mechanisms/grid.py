@@ -49,6 +49,7 @@ def round_to_grid(values: Any, step: Fraction) -> Integers:
 
 
 def _all_finite(array: Any) -> bool:
+    """Return whether every entry is a finite number."""
     if array.dtype.kind == "O":
         return all(
             isinstance(v, int | float | Fraction)
@@ -228,6 +229,7 @@ class GridGaussian(_GridNoise):
     def _draft(
         cls, step: Real, sensitivity: Real, entries: int, linf: Real | None, neighbors: Neighbors
     ) -> GridGaussian:
+        """Return the noise with variance 1, from which its sensitivity on the grid is read."""
         return cls(
             step=as_step(step),
             variance=Fraction(1),

@@ -82,6 +82,7 @@ class JointQuantiles:
         return unit, [int((b - a) * unit) for a, b in pairwise(exact)]
 
     def _chooser(self) -> ExponentialMechanism:
+        """Return the exponential mechanism, with the sensitivity of the score."""
         unit, widths = self._widths()
         sensitivity = 2 * unit if swaps(self.public, self.column) else 2 * (unit - min(widths))
         return ExponentialMechanism(

@@ -94,11 +94,11 @@ class Lottery:
         return max(widths) * (1 + 1e-12)
 
     def _moments(self) -> list[tuple[float, float]]:
-        """Return, for each category, the width of one person's contribution to its estimate, and its largest
-        variance."""
+        """Return, for each value, the range of its weights and the largest variance of one report."""
         raise NotImplementedError
 
     def _check_codes(self, codes: Any) -> Codes:
+        """Return codes as integers; refuse those that stand for no value."""
         array = np.asarray(codes)
         if array.ndim != 1 or array.dtype.kind not in "iu":
             raise InvalidInput(
@@ -111,6 +111,7 @@ class Lottery:
         return array.astype(np.int64, copy=False)
 
     def _check_counts(self, counts: Sequence[int]) -> list[int]:
+        """Return counts of reports as integers; there is one for each kind of report."""
         if len(counts) != self.reports:
             raise InvalidInput(f"there are {self.reports} kinds of report, got {len(counts)} counts.")
         for count in counts:

@@ -125,6 +125,7 @@ def measure(
 
 
 def _sums(source: Source, column: str, nullable: bool, scale: Scale, squares: bool) -> list[int]:
+    """Return the count, the sum and the sum of squares of a column, around the middle of its range."""
     count, total, square = 0, 0, 0
     half = scale.largest_square // 2
     for array in arrow_columns.each(source, column):
@@ -329,6 +330,7 @@ def _answer(noisy: Noisy, spans: Spans, scale: Scale, *, event: Event, entropy: 
 
 
 def _settle(mechanism: Any, entries: int) -> None:
+    """Check the options of a mechanism, and store them in exact form."""
     require_rows(mechanism.public)
     _require.positive(epsilon=mechanism.epsilon)
     object.__setattr__(mechanism, "step", as_step(mechanism.step))
@@ -337,6 +339,7 @@ def _settle(mechanism: Any, entries: int) -> None:
 
 
 def _checked_shares(shares: Sequence[int], entries: int) -> tuple[int, ...]:
+    """Return the shares of epsilon, one positive integer for each released number."""
     if len(_require.listed(shares=shares)) != entries:
         raise _require.fail("shares", shares, f"{entries} positive integers")
     for share in shares:
@@ -345,6 +348,7 @@ def _checked_shares(shares: Sequence[int], entries: int) -> tuple[int, ...]:
 
 
 def _checked_cells(cells: int) -> int:
+    """Return the number of steps of the range; refuse one that sums could not hold."""
     if not 1 <= cells <= _MOST_CELLS:
         raise InvalidInput(
             f"the range is {cells} steps wide; this needs 1 to 2**30. Nothing was computed or "

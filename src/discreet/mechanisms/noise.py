@@ -104,7 +104,7 @@ class IntegerLaplace:
     ) -> IntegerLaplace:
         """Return noise that is exactly epsilon-DP: scale = sensitivity / epsilon as a rational (a float
         epsilon is taken at its binary value)."""
-        l1 = _moving(as_sensitivity(sensitivity).l1)
+        l1 = _require_sensitive(as_sensitivity(sensitivity).l1)
         return cls(scale=calibration.discrete_laplace(epsilon, l1), sensitivity=l1, neighbors=neighbors)
 
     @classmethod
@@ -199,7 +199,7 @@ class IntegerGaussian:
         """Return noise that is exactly rho-zCDP: variance = l2_squared / (2 rho) as a rational."""
         _require.positive(rho=rho)
         s = as_sensitivity(sensitivity)
-        variance = Fraction(_moving(s.l2_squared)) / (2 * _require.exact(rho, "rho"))
+        variance = Fraction(_require_sensitive(s.l2_squared)) / (2 * _require.exact(rho, "rho"))
         return cls(variance=variance, linf=s.linf, l0=s.l0, l2_squared=s.l2_squared, neighbors=neighbors)
 
     @classmethod
@@ -215,7 +215,7 @@ class IntegerGaussian:
         """Return noise that is (epsilon, delta)-DP with the least variance that `calibration` can prove, from
         the discrete law itself."""
         s = as_sensitivity(sensitivity)
-        _moving(s.l2_squared)
+        _require_sensitive(s.l2_squared)
         variance = calibration.discrete_gaussian(
             epsilon, delta, linf=s.linf, l0=s.l0, l2_squared=_norm(s.l2_squared)
         )
@@ -273,7 +273,8 @@ def _norm(norm: int | None) -> int:
     return norm
 
 
-def _moving(norm: int | None) -> int:
+def _require_sensitive(norm: int | None) -> int:
+    """Return a sensitivity above zero; refuse noise for what nobody moves."""
     if not norm:
         raise InvalidInput(
             "the sensitivity is 0: under this relation nobody's row moves the value, so it is public "

@@ -171,6 +171,7 @@ class PostProcessed:
         return is_scored(self.mechanism)
 
     def _widen_error(self, before: Callable[[], Any], scored: bool) -> Any:
+        """Return the error after a known function; refuse where nothing is known of it."""
         if not isinstance(self.function, PostFunction):
             raise InvalidInput("nothing is known about the error of a value changed by a Python function.")
         if scored:

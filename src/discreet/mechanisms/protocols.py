@@ -78,7 +78,7 @@ class ExampleSource(Protocol):
     def people(self) -> Any:
         """Whose each row is (`learning.data.People`); None where the unit is a row."""
 
-    def take(self, places: Any, /) -> tuple[Any, Any]:
+    def take(self, positions: Any, /) -> tuple[Any, Any]:
         """Return the inputs and targets of the rows at these positions, as a batch."""
 
     def shapes(self) -> tuple[Any, Any]:

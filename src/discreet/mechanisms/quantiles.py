@@ -338,6 +338,7 @@ def quantile_costs(runs: _Runs, q: Fraction) -> NDArray[Any]:
 
 
 def _chooser(public: Public, column: str, q: Fraction, epsilon: Real) -> ExponentialMechanism:
+    """Return the exponential mechanism for the quantile q, with the sensitivity of its score."""
     a, b = q.numerator, q.denominator
     move = b if swaps(public, column) else max(a, b - a)
     return ExponentialMechanism(
@@ -352,17 +353,17 @@ def swaps(public: Public, column: str) -> bool:
     return public.neighbors is REPLACE or blank_counts
 
 
-def grid_of(mechanism: Any) -> arrow_columns.Grid:
-    return arrow_columns.Grid(
+def grid_of(mechanism: Any) -> arrow_columns.ColumnGrid:
+    return arrow_columns.ColumnGrid(
         mechanism.public.bounds(mechanism.column), Fraction(mechanism.step), mechanism.column
     )
 
 
-def _points(grid: arrow_columns.Grid) -> int:
+def _points(grid: arrow_columns.ColumnGrid) -> int:
     return grid.high - grid.low + 1
 
 
-def indices(source: Source, column: str, grid: arrow_columns.Grid) -> NDArray[np.int64]:
+def indices(source: Source, column: str, grid: arrow_columns.ColumnGrid) -> NDArray[np.int64]:
     """Return the grid point of every row that counts."""
     nullable = source.public.bounds(column).nullable
     parts = [np.empty(0, np.int64)]

@@ -127,8 +127,8 @@ class SampleAndAggregate:
         self._noise  # noqa: B018 - checks epsilon and delta
 
     @property
-    def _grid(self) -> arrow_columns.Grid:
-        return arrow_columns.Grid(self.bounds, arrow_columns.as_step(self.step), "of answers")
+    def _grid(self) -> arrow_columns.ColumnGrid:
+        return arrow_columns.ColumnGrid(self.bounds, arrow_columns.as_step(self.step), "of answers")
 
     @property
     def _noise(self) -> SmoothNoise | Fraction:
@@ -186,6 +186,7 @@ class SampleAndAggregate:
         return np.array([int.from_bytes(digest, "little") % self.parts for digest in digests], np.int64)
 
     def _answer(self, table: Any, members: NDArray[np.bool_]) -> float:
+        """Return the function of some rows as a float; NaN where it fails or gives none."""
         answer = quietly(self.function, table.take(pa.array(np.flatnonzero(members))))
         try:
             return float(answer)
@@ -354,12 +355,13 @@ def read_units(source: Source, columns: tuple[str, ...]) -> tuple[Any, Ints, lis
     table = pa.Table.from_batches(batches) if batches else pa.table({name: [] for name in wanted})
     if unit is None:
         return table.select(list(columns)), np.arange(table.num_rows, dtype=np.int64), None
-    names, units = _names(table.column(unit))
+    names, units = _units_of(table.column(unit))
     return table.select(list(columns)), units, names
 
 
-def _names(column: Any) -> tuple[list[Any], Ints]:
+def _units_of(column: Any) -> tuple[list[Any], Ints]:
     # slow to load
+    """Return the names of units, and the position of each row's unit among them."""
     import pyarrow.compute as pc
 
     encoded = arrow_columns.one_name_each(column.combine_chunks()).dictionary_encode()
@@ -370,6 +372,7 @@ def _names(column: Any) -> tuple[list[Any], Ints]:
 
 
 def _rows_of(table: Any, units: Ints, kept: Ints, number: int, by_rows: bool) -> Any:
+    """Return the rows of the units that a part keeps."""
     if by_rows:
         return table.take(pa.array(kept))
     chosen = np.zeros(number, bool)

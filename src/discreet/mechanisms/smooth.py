@@ -197,7 +197,7 @@ class SmoothSensitivityMedian:
         self._noise  # noqa: B018 - checks the rest
 
     @property
-    def _grid(self) -> arrow_columns.Grid:
+    def _grid(self) -> arrow_columns.ColumnGrid:
         return bounded_grid(self.public, self.column, self.step)
 
     @property
@@ -228,9 +228,9 @@ class SmoothSensitivityMedian:
         )
 
 
-def bounded_grid(public: Public, column: str, step: Real) -> arrow_columns.Grid:
+def bounded_grid(public: Public, column: str, step: Real) -> arrow_columns.ColumnGrid:
     """Return the grid of a declared column, at least one step wide."""
-    grid = arrow_columns.Grid(public.bounds(column), arrow_columns.as_step(step), column)
+    grid = arrow_columns.ColumnGrid(public.bounds(column), arrow_columns.as_step(step), column)
     if grid.low == grid.high:
         raise _require.fail(
             "step", step, f"small enough that the bounds of column {column!r} are a step apart"

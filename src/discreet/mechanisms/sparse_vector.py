@@ -142,6 +142,7 @@ def dwork_roth_epsilon(epsilon: Real, delta: float, rounds: int) -> Fraction:
 
 
 def _epsilon_and_log(epsilon: Real, delta: float) -> tuple[Fraction, Fraction]:
+    """Return epsilon, and ln(1/delta) rounded up, as exact numbers."""
     _require.positive(epsilon=epsilon)
     _require.open_probability(delta=delta)
     return _require.exact(epsilon, "epsilon"), Fraction(

@@ -143,6 +143,7 @@ class StableSparseVector:
         return after, result
 
     def _check_state(self, state: Any) -> None:
+        """Refuse a state that is not ours, or that has halted."""
         if (
             not isinstance(state, dict)
             or set(state) != {"threshold", "failures", "asked"}

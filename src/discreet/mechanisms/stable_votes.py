@@ -208,6 +208,7 @@ class SparseVotes:
 
     @property
     def _vector(self) -> StableSparseVector:
+        """Return the sparse vector that decides which votes are stable."""
         return StableSparseVector(
             public=Public(),
             epsilon=self.epsilon,

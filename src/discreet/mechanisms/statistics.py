@@ -89,7 +89,7 @@ class _OneRow:
 
     @property
     def step(self) -> Fraction:
-        """What one unit of the integer result is worth."""
+        """The amount that an integer result of 1 stands for."""
         return Fraction(1)
 
     def length(self, public: Public) -> int | None:
@@ -176,7 +176,7 @@ class PowerSum(_OneRow):
 
     def range(self, public: Public) -> tuple[int, int]:
         """Return the smallest and the largest that one present value can add."""
-        grid = arrow_columns.Grid(public.bounds(self.column), self.grid, self.column)
+        grid = arrow_columns.ColumnGrid(public.bounds(self.column), self.grid, self.column)
         ends = sorted(((grid.low - self.center) ** self.power, (grid.high - self.center) ** self.power))
         if self.power % 2 == 0 and grid.low <= self.center <= grid.high:
             ends[0] = 0
@@ -197,7 +197,7 @@ class PowerSum(_OneRow):
 def contributions(statistic: PowerSum, source: Source) -> Any:
     """Yield what each row adds to the sum, one int64 array per batch."""
     bounds = source.public.bounds(statistic.column)
-    grid = arrow_columns.Grid(bounds, statistic.grid, statistic.column)
+    grid = arrow_columns.ColumnGrid(bounds, statistic.grid, statistic.column)
     for array in arrow_columns.each(source, statistic.column):
         here = arrow_columns.present(array)
         on_grid = grid(arrow_columns.numbers(array, statistic.column))
@@ -270,6 +270,7 @@ class Histogram(_OneRow):
         return total[1:]
 
     def _bins(self, array: Any, public: Public) -> Integers:
+        """Return the bin of each row; -1 for rows in none."""
         if self.edges is None:
             return arrow_columns.categories(array, public.categories(self.column).values, self.column)
         edges = np.array([float(e) for e in self.edges])

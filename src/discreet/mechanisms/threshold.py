@@ -158,6 +158,7 @@ class Thresholds:
         return self.threshold + draw(self.scales[0], entropy)
 
     def _check_common(self) -> None:
+        """Check the fields that all of these mechanisms have."""
         arrow_columns.require_public(self.public)
         _require.integer(threshold=self.threshold)
         _require.integer(sensitivity=self.sensitivity, at_least=1)
@@ -190,6 +191,7 @@ class Thresholds:
             )
 
     def _check_state(self, state: Any) -> State:
+        """Return a state of ours; refuse any other, and one that has halted."""
         if not isinstance(state, dict) or set(state) != {"threshold", "positives", "asked"}:
             raise InvalidInput(
                 "the state is not one that start() or answer() gave. Nothing was drawn or released."
@@ -214,6 +216,7 @@ class Thresholds:
     def _compare(
         self, state: State, value: int, entropy: Entropy, *, gap: bool, redraw: bool
     ) -> tuple[State, ThresholdAnswer]:
+        """Compare a value with the noisy threshold, with fresh noise, and return the next state."""
         _, query_scale, numeric_scale = self.scales
         excess = value + draw(query_scale, entropy) - state["threshold"]
         above = excess >= 0
@@ -247,6 +250,7 @@ class Thresholds:
         return lambda confidence: self._accuracy(confidence, 1, 1)
 
     def _declared_questions(self) -> int:
+        """Return the declared number of questions, which the error depends on."""
         if self.questions is None:
             raise InvalidInput(
                 "how far off the answers may be depends on how many there are: declare questions=..."
@@ -371,6 +375,7 @@ class AboveThreshold:
 
     @property
     def _vector(self) -> SparseVector:
+        """Return the sparse vector with one positive that this is."""
         return SparseVector(
             public=self.public,
             threshold=self.threshold,
@@ -402,6 +407,7 @@ class AboveThreshold:
 def _shares(
     epsilon: Real, positives: int, monotone: bool, numeric: bool, split: tuple[Real, ...] | None
 ) -> tuple[Fraction, ...]:
+    """Return how epsilon is divided: for the threshold, the comparisons and the values."""
     exact = _require.exact(epsilon, "epsilon")
     if split is not None:
         weights = [_require.exact(share, "share") for share in split]

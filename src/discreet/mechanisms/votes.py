@@ -218,7 +218,7 @@ class ConfidentGNMax:
 
         `ratio` is the noise of a check over that of an answer: 150 to 40 in the paper's MNIST.
         """
-        return cls(**_confident(cls, epsilon, delta, queries, answers, threshold, ratio))
+        return cls(**_calibrate_confident(cls, epsilon, delta, queries, answers, threshold, ratio))
 
     @property
     def sigma(self) -> float:
@@ -288,7 +288,7 @@ class InteractiveGNMax:
         confident: float = 0.9,
     ) -> InteractiveGNMax:
         """Return the least noise with which all checks and answers cost at most (epsilon, delta)."""
-        settings = _confident(cls, epsilon, delta, queries, answers, threshold, ratio)
+        settings = _calibrate_confident(cls, epsilon, delta, queries, answers, threshold, ratio)
         return cls(**settings, confident=confident, teachers=teachers)
 
     @property
@@ -365,6 +365,7 @@ def _above(value: int, threshold: int, variance: Real, entropy: Entropy) -> bool
 
 
 def _check_confident(aggregator: Any) -> None:
+    """Check the fields of an aggregator that first tests whether votes agree."""
     _require.positive(check_variance=aggregator.check_variance, variance=aggregator.variance)
     _require.integer(queries=aggregator.queries, answers=aggregator.answers, at_least=1)
     _require.integer(threshold=aggregator.threshold)
@@ -378,9 +379,10 @@ def _confident_event(aggregator: Any, neighbors: Neighbors) -> Event:
     return compose([check.repeated(int(aggregator.queries)), answers])
 
 
-def _confident(
+def _calibrate_confident(
     cls: Any, epsilon: float, delta: float, queries: int, answers: int, threshold: int, ratio: float
 ) -> dict[str, Any]:
+    """Return the settings of least noise that cost at most (epsilon, delta)."""
     _require.positive(ratio=ratio)
 
     def settings(sigma: float) -> dict[str, Any]:

@@ -14,7 +14,8 @@ from .domain import Domain, Kind, number
 from .errors import Node, refuse
 from .nodes import Expr, Literal, key, make
 
-# MIN and MAX are this quantile and its mirror image
+# MIN and MAX are answered by this quantile and by one minus it: the extremes themselves are those of one row.
+# Not tuned.
 EXTREME = Fraction(1, 100)
 
 
@@ -42,11 +43,13 @@ class Aggregate:
 class Aggregates:
     """Recognizes aggregates of rows.
 
-    `row` binds their arguments; `whose` are the expressions that say whose a row is.
+    `row` binds their arguments; `unit_keys` are the expressions that say whose a row is.
     """
 
-    def __init__(self, row: Binder, whose: frozenset[Expr], perhaps: frozenset[Expr] = frozenset()) -> None:
-        self.row, self.whose, self.perhaps = row, whose, perhaps
+    def __init__(
+        self, row: Binder, unit_keys: frozenset[Expr], nullable_unit_keys: frozenset[Expr] = frozenset()
+    ) -> None:
+        self.row, self.unit_keys, self.nullable_unit_keys = row, unit_keys, nullable_unit_keys
 
     def __call__(self, node: Node) -> Aggregate | None:
         """Return the aggregate that a node asks for; None if it is none."""
@@ -63,6 +66,7 @@ class Aggregates:
         return None if rule is None else rule(self, node)
 
     def _bind_filter(self, node: exp.Filter) -> Aggregate:
+        """Bind an aggregate with FILTER: rows that fail the condition have no value."""
         inner = self(node.this)
         if inner is None:
             raise refuse(node, "FILTER follows an aggregate of rows")
@@ -73,6 +77,7 @@ class Aggregates:
         return Aggregate(inner.function, limited, inner.parameter, second)
 
     def _count(self, node: exp.Count) -> Aggregate:
+        """Bind COUNT(*), COUNT(x) and COUNT(DISTINCT x)."""
         if node.expressions:
             raise refuse(node, "COUNT takes one column")
         if node.this is None or isinstance(node.this, exp.Star):
@@ -80,16 +85,16 @@ class Aggregates:
         if isinstance(node.this, exp.Distinct):
             if len(node.this.expressions) != 1:
                 raise refuse(node, "COUNT(DISTINCT ...) takes one column")
-            return self._different(node.this.expressions[0])
+            return self._count_distinct(node.this.expressions[0])
         bound = self.row(node.this)
-        return Aggregate("count", None if bound.domain.sure else bound)
+        return Aggregate("count", None if bound.domain.never_missing else bound)
 
-    def _different(self, argument: Node) -> Aggregate:
+    def _count_distinct(self, argument: Node) -> Aggregate:
         """Bind COUNT(DISTINCT x), also as APPROX_COUNT_DISTINCT(x): units are counted as such."""
         bound = self.row(argument)
-        if bound in self.whose:
+        if bound in self.unit_keys:
             return Aggregate("units")
-        return Aggregate("units" if bound in self.perhaps else "distinct", bound)
+        return Aggregate("units" if bound in self.nullable_unit_keys else "distinct", bound)
 
     def _pair(self, node: Node, function: str) -> Aggregate:
         """Bind covariance and correlation, of rows that have both numbers."""
@@ -97,6 +102,7 @@ class Aggregates:
         return Aggregate(function, present_with(first, second), None, present_with(second, first))
 
     def _number(self, node: Node, argument: Node, function: str) -> Expr:
+        """Bind the argument of a function of numbers, whose range must be known."""
         if isinstance(argument, exp.Distinct):
             raise refuse(node, f"{function}(DISTINCT x) depends on which values exist", "Leave DISTINCT out.")
         bound = self.row(argument)
@@ -118,6 +124,7 @@ class Aggregates:
         return bound
 
     def _quantile(self, node: Node, argument: Node, rank: Node | None, *, down: bool = False) -> Aggregate:
+        """Bind a quantile with a fixed rank; `down` counts it from above."""
         q = None
         if isinstance(rank, exp.Literal) and not rank.is_string:
             try:
@@ -136,6 +143,7 @@ class Aggregates:
         return Aggregate("quantile", self._number(node, node.this, node.key.upper()), q)
 
     def _most_common(self, node: Node, k: int) -> Aggregate:
+        """Bind MODE or APPROX_TOP_K, chosen from a public list of values."""
         bound = self.row(node.this)
         values = bound.domain.members(1 << 16)
         if values is None:
@@ -174,7 +182,7 @@ _AGGREGATES: dict[type, Callable[[Aggregates, Any], Aggregate]] = {
     exp.CovarPop: lambda self, node: self._pair(node, "covar_pop"),
     exp.CovarSamp: lambda self, node: self._pair(node, "covar_samp"),
     exp.Corr: lambda self, node: self._pair(node, "corr"),
-    exp.ApproxDistinct: lambda self, node: self._different(node.this),
+    exp.ApproxDistinct: lambda self, node: self._count_distinct(node.this),
     exp.Median: lambda self, node: self._fixed_quantile(node, Fraction(1, 2)),
     exp.Min: lambda self, node: self._fixed_quantile(node, EXTREME),
     exp.Max: lambda self, node: self._fixed_quantile(node, 1 - EXTREME),
@@ -189,14 +197,14 @@ _AGGREGATES: dict[type, Callable[[Aggregates, Any], Aggregate]] = {
 
 def present_with(x: Expr, other: Expr) -> Expr:
     """Return a number where another is there too, and missing elsewhere."""
-    if other.domain.sure:
+    if other.domain.never_missing:
         return x
-    there = (
+    finite = (
         other
         if other.domain.finite
         else make("clamp", other, Literal(other.domain.low), Literal(other.domain.high))
     )
-    return make("case", make("not", make("null?", there)), x, Literal(None))
+    return make("case", make("not", make("null?", finite)), x, Literal(None))
 
 
 def result_of(aggregate: Aggregate) -> Domain:

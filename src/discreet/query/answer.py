@@ -32,7 +32,7 @@ class Answer(_require.NearestNames):
     """Holds a private answer. `rows` and `deviations` have one entry per column; a deviation is None for keys
     and for chosen values (quantiles, modes).
 
-    `noises`: for columns that are one noisy number each, the noise and what one step of it is worth: their
+    `noises`: for columns that are one noisy number each, the noise and the amount of one step of it: their
     intervals are exact. `means`, `ranges`: for columns of averages, and of deviations and expressions, what
     their intervals are made of, which hold at every size. Intervals of columns with neither (numbers made
     consistent) come from the deviation and the `law` of the noise that they combine: normal approximations,
@@ -121,6 +121,7 @@ class Answer(_require.NearestNames):
         return mean if mean is not None or not self.ranges else self.ranges[i]
 
     def _widths(self, i: int, confidence: float) -> list[float | None]:
+        """Return, for each row of a column, the half-width of its interval; None where there is none."""
         noise = self.noises[i]
         if noise is not None:
             width = float(noise[0].error(confidence) * noise[1])
@@ -172,6 +173,7 @@ class Answer(_require.NearestNames):
         return pd.DataFrame(self.to_dict() if intervals is None else self._with_intervals(intervals))
 
     def _with_intervals(self, confidence: float) -> dict[str, list[Any]]:
+        """Return the columns, each followed by the lower and upper ends of its intervals."""
         ends = self.interval(confidence)
         columns: dict[str, list[Any]] = {}
         for name in self.columns:

@@ -70,7 +70,7 @@ class Family:
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledCounts:
     """Holds the marks and counts of several queries; `groups` are marks of one column, each with the
     combinations of classes that can occur."""
 
@@ -84,7 +84,7 @@ class Compiled:
     groups: tuple[tuple[tuple[int, ...], tuple[tuple[int, ...], ...]], ...]
 
 
-def compiled(plans: list[Plan]) -> Compiled:
+def compile_counts(plans: list[Plan]) -> CompiledCounts:
     """Return marks and families of some plans, which must count rows of one relation; refused with the reason
     otherwise."""
     recipes = [Recipes(plan) for plan in plans]
@@ -109,7 +109,7 @@ def compiled(plans: list[Plan]) -> Compiled:
             for atom in atoms(condition):
                 _mark(marks, Mark(atom, None))
             families.append(Family(index, number, keys, condition))
-    return Compiled(
+    return CompiledCounts(
         source=bases[0][0],
         unit=plans[0].unit,
         many=plans[0].many,
@@ -135,6 +135,7 @@ def _base(plan: Plan) -> tuple[From, Expr | None]:
 
 
 def _require_counts(plan: Plan, recipes: Recipes) -> None:
+    """Refuse what is not a count of rows in public groups."""
     if recipes.choices or any(m.kind not in ("rows", "present") for m in recipes.measures):
         raise _refuse("only COUNT(*), COUNT(x) and COUNT_IF are counts of rows", "Ask the others one by one.")
     if not plan.known_keys:
@@ -220,6 +221,7 @@ def _group_marks(marks: list[Mark]) -> list[tuple[tuple[int, ...], tuple[tuple[i
 
 
 def _values(expression: Expr, column: Column, points: list[Any]) -> Any:
+    """Return the values of an expression at some values of its only column."""
     number = column.domain.kind is Kind.NUMBER or column.domain.kind is Kind.BOOLEAN
     content = [np.nan if p is None else float(p) for p in points] if number else points
     array = np.array(content, dtype=float if number else object)
@@ -229,6 +231,7 @@ def _values(expression: Expr, column: Column, points: list[Any]) -> Any:
 
 
 def _replace_column(node: Expr, column: Column) -> Expr:
+    """Return the expression with a placeholder for a column, to be computed outside the engine."""
     if node == column:
         return Output("key", 0, column.domain)
     if isinstance(node, Call):
@@ -319,7 +322,7 @@ def _plain(v: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class Explicit:
+class ExplicitCells:
     """The workload over combinations of classes: which are in each merged cell, and which merged cells each
     row of the matrix counts."""
 
@@ -328,7 +331,7 @@ class Explicit:
     cell: Any
 
 
-def explicit(compilation: Compiled) -> Explicit:
+def explicit(compilation: CompiledCounts) -> ExplicitCells:
     """Return all questions as rows over cells.
 
     Cells that every question treats alike are merged, and those that none counts left out.
@@ -365,7 +368,7 @@ def explicit(compilation: Compiled) -> Explicit:
     if not used.any():
         raise _refuse("no row can be counted by any of them", "Look at their conditions.")
     number = np.where(used, np.cumsum(used) - 1, -1)
-    return Explicit(merged[:, used].astype(float), number[np.ravel(inverse)])
+    return ExplicitCells(merged[:, used].astype(float), number[np.ravel(inverse)])
 
 
 def _truth_of(classes: Any) -> Any:

@@ -19,47 +19,47 @@ Ties are broken by the group's own order.
 
 from __future__ import annotations
 
-from fractions import Fraction
-from typing import NamedTuple
-
 from sqlglot import exp
 
 from .._public import Bounds
 from ..tables import semantics
 from ..tables.dialect import Dialect
+from .amounts import (
+    Argument,
+    aggregate_of,
+    amount_of_unit,
+    bounds_in_steps,
+    clipped_integer,
+    column_in_steps,
+    greatest,
+    in_steps,
+    largest_amount,
+    least,
+    wide_sum,
+)
 from .domain import Kind
 from .errors import Node
 from .measures import Bounding, Choice, Measure, grid
 from .nodes import Column, Expr, Literal, literal, make, sql
-from .operators import double, if_
-from .plan import Key, Plan
+from .operators import if_
+from .plan import GroupKey, Plan
 from .scan import (
     Kinds,
     aliased,
     all_of,
     binary,
     clean,
-    coalesced,
     convert,
     identity,
     integer_literal,
     name,
     not_null,
     raw_columns,
+    require_row_number,
     source_sql,
-    told_apart,
     used_columns,
 )
 from .sources import columns_of
-
-
-class Argument(NamedTuple):
-    """Describes what is summed, how many steps of the grid one unit of it is, and how far from zero it can be
-    at most (None where only the grid's rounding limits it)."""
-
-    node: Node
-    times: int
-    largest: int | None
 
 
 class Compiler:
@@ -77,12 +77,14 @@ class Compiler:
         # Where a single row is the unit and a join makes many of it, its position says which rows belong
         # together, and its identity chooses among them. Computing that identity takes a sort, so it is read
         # only by queries that choose.
-        self.identity = told_apart(identity(plan.source, plan.unit) if plan.many else None, written_by)
+        self.identity = require_row_number(
+            identity(plan.source, plan.unit) if plan.many else None, written_by
+        )
 
     def additive(self, measures: list[Measure]) -> str:
         """Return one row per group: its index (and its keys, where unknown), then the measures in order."""
         columns, arguments = self._arguments(measures)
-        sums = [_per_row(m, arguments[i]) for i, m in enumerate(measures)]
+        sums = [aggregate_of(m, arguments[i]) for i, m in enumerate(measures)]
         if not self.plan.many and self.plan.known_keys:
             return self._grouped_first(columns, sums)
         query = self._keyed(columns, choosing=self.chooses)
@@ -90,11 +92,12 @@ class Compiler:
             totals = [aliased(total, f"m{i}") for i, total in enumerate(sums)]
             return self._finish(query, "keyed", totals)
         amounts = [
-            aliased(_limited(m, total, arguments[i], self.bounding), f"a{i}")
+            aliased(amount_of_unit(m, total, arguments[i], self.bounding), f"a{i}")
             for i, (m, total) in enumerate(zip(measures, sums, strict=True))
         ]
         totals = [
-            aliased(_sum(name(f"a{i}"), _largest(m, self.bounding)), f"m{i}") for i, m in enumerate(measures)
+            aliased(wide_sum(name(f"a{i}"), largest_amount(m, self.bounding)), f"m{i}")
+            for i, m in enumerate(measures)
         ]
         if self.chooses:
             return self._finish(self._with_chosen_totals(query, amounts), "chosen", totals)
@@ -138,7 +141,7 @@ class Compiler:
         x = clean(choice.expression)
         scaled = make("/", make("-", x, Literal(float(choice.first))), Literal(float(choice.step)))
         nearest = semantics.NearestWhole(this=semantics.RoundHalfAway(this=sql(scaled)))
-        bounded = _least(_greatest(nearest, integer_literal(0)), integer_literal(choice.points - 1))
+        bounded = least(greatest(nearest, integer_literal(0)), integer_literal(choice.points - 1))
         present = if_(exp.Not(this=exp.Is(this=sql(x), expression=exp.Null())), bounded)
         query = self._keyed([("x0", present)], choosing=self.plan.many)
         query = self._with_choice(query, [*self._beside(), "x0"])
@@ -169,10 +172,10 @@ class Compiler:
         query = query.with_("indexed", copy=False, as_=indexed)
         source, total = "indexed", exp.Count(this=exp.Star())
         if self.plan.many:
-            limited = _least(exp.Count(this=exp.Star()), integer_literal(self.bounding.rows))
+            limited = least(exp.Count(this=exp.Star()), integer_literal(self.bounding.rows))
             mine = exp.select(name("j"), name("vi"), aliased(limited, "n")).from_("indexed")
             query = query.with_("mine", copy=False, as_=mine.group_by(name("u"), name("j"), name("vi")))
-            source, total = "mine", _sum(name("n"))
+            source, total = "mine", wide_sum(name("n"))
         return self._finish(query, source, [aliased(total, "m0")], "vi")
 
     def _grouped_first(self, columns: list[tuple[str, Node]], sums: list[Node]) -> str:
@@ -187,7 +190,7 @@ class Compiler:
         )
         names = [f"m{i}" for i in range(len(sums))]
         query = query.with_("keyed", copy=False, as_=self._indexed(self.plan.keys, names))
-        return self._finish(query, "keyed", [aliased(_sum(name(m)), m) for m in names])
+        return self._finish(query, "keyed", [aliased(wide_sum(name(m)), m) for m in names])
 
     def _arguments(self, measures: list[Measure]) -> tuple[list[tuple[str, Node]], list[Argument | None]]:
         """Return each argument computed once, under a name of its own: numbers that are summed in whole
@@ -210,9 +213,9 @@ class Compiler:
             whole_ends = float(fact.lower).is_integer() and float(fact.upper).is_integer()
             if kind == "integer" and whole_ends and step <= 1:
                 largest = max(abs(int(fact.lower)), abs(int(fact.upper)))
-                return Argument(_clipped_integer(raw, fact), int(1 / step), largest)
-            return Argument(_raw_steps(raw, fact, step), 1, max(map(abs, _ends(fact, step))))
-        return Argument(semantics.NearestWhole(this=_times(sql(clean(x)), step)), 1, None)
+                return Argument(clipped_integer(raw, fact), int(1 / step), largest)
+            return Argument(column_in_steps(raw, fact, step), 1, max(map(abs, bounds_in_steps(fact, step))))
+        return Argument(semantics.NearestWhole(this=in_steps(sql(clean(x)), step)), 1, None)
 
     def _keyed(self, columns: list[tuple[str, Node]], *, choosing: bool) -> exp.Select:
         """Add WITH keyed AS (unit u, group index j, arguments): every row that counts, and nothing chosen
@@ -225,6 +228,7 @@ class Compiler:
         return self._unknown(query, keys, names)
 
     def _rows(self, columns: list[tuple[str, Node]], choosing: bool = False) -> exp.Select:
+        """Return SELECT of the unit, the keys and the arguments of every row."""
         keys = [aliased(self._key_value(k.expression), f"k{i}") for i, k in enumerate(self.plan.keys)]
         projections = [aliased(node, alias) for alias, node in columns]
         identities = [aliased(name(str(self.identity)), n) for n in self._names(choosing)]
@@ -257,7 +261,8 @@ class Compiler:
         fact = self.raw.get(x.name) if isinstance(x, Column) else None
         return name(f"{x.name}r") if fact is not None and not isinstance(fact[0], Bounds) else sql(x)  # type: ignore[union-attr]
 
-    def _indexed(self, keys: tuple[Key, ...], names: list[str]) -> exp.Select:
+    def _indexed(self, keys: tuple[GroupKey, ...], names: list[str]) -> exp.Select:
+        """Return SELECT of rows with the index of their group among the public ones."""
         keyed = exp.select().from_("read", copy=False)
         index: Node = integer_literal(0)
         for i, k in enumerate(keys):
@@ -270,7 +275,7 @@ class Compiler:
             )
         return keyed.select(*(name(n) for n in names), aliased(convert(index, "bigint"), "j"), copy=False)
 
-    def _unknown(self, query: exp.Select, keys: tuple[Key, ...], names: list[str]) -> exp.Select:
+    def _unknown(self, query: exp.Select, keys: tuple[GroupKey, ...], names: list[str]) -> exp.Select:
         """Number groups in the order of their keys, so that the order of two keys depends on nobody else."""
         keyed = exp.select(*(name(n) for n in names)).from_("read")
         for i, k in enumerate(keys):
@@ -332,6 +337,7 @@ class Compiler:
 
     def _finish(self, query: exp.Select, source: str, totals: list[Node], *beside: str) -> str:
         # the query belongs to nobody else: copying all of it at every step took half of the time
+        """Write the aggregates by group; where groups are not public, with their keys."""
         query = query.select(name("j"), *(name(b) for b in beside), *totals, copy=False).from_(
             source, copy=False
         )
@@ -349,6 +355,7 @@ class Compiler:
         return self.dialect.write(query)
 
     def _source(self, choosing: bool = False) -> exp.Select:
+        """Return what the plan reads, with the columns that it uses."""
         arguments = [part for a in self.plan.aggregates for part in (a.argument, a.second)]
         used = columns_of(*(k.expression for k in self.plan.keys), *arguments)
         used |= used_columns(self.plan.source)
@@ -357,92 +364,7 @@ class Compiler:
         return source_sql(self.plan.source, used, self.kinds)
 
 
-def _per_row(m: Measure, x: Argument | None) -> Node:
-    """Return the aggregate over rows that a measure is made of; for a unit with many rows, its total in one
-    group."""
-    if m.kind in ("rows", "units") and x is None:
-        return exp.Count(this=exp.Star())
-    assert x is not None
-    if m.kind in ("present", "units"):
-        return exp.Count(this=x.node.copy())
-    if m.kind == "square":
-        steps = x.node.copy() if x.times == 1 else binary(exp.Mul, x.node.copy(), integer_literal(x.times))
-        centered = binary(exp.Sub, steps, integer_literal(m.center)) if m.center else steps
-        largest = None if x.largest is None else (x.largest * x.times + abs(m.center)) ** 2
-        return coalesced(_sum(binary(exp.Mul, centered, centered.copy()), largest), integer_literal(0))
-    total = coalesced(_sum(x.node.copy(), x.largest), integer_literal(0))
-    if x.times > 1:
-        total = binary(exp.Mul, total, integer_literal(x.times))
-    if not m.center:
-        return total
-    return binary(exp.Sub, total, binary(exp.Mul, exp.Count(this=x.node.copy()), integer_literal(m.center)))
-
-
-def _times(x: Node, step: Fraction) -> Node:
-    return x if step == 1 else semantics.Times(this=x, expression=double(float(1 / step)))
-
-
-def _raw_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
-    """Return the same whole steps as from the cleaned column, in one go: almost all rows pass the first
-    test."""
-    low, high = _ends(fact, step)
-    number = convert(x, "double")
-    steps = semantics.SafeNearestWhole(this=_times(number, step))
-    beyond = if_(
-        exp.GT(this=number.copy(), expression=double(float(fact.upper))),
-        integer_literal(high),
-        integer_literal(low),
-    )
-    cases = [
-        (exp.Between(this=steps, low=integer_literal(low), high=integer_literal(high)), steps.copy()),
-        (semantics.IsFinite(this=number.copy()), beyond),
-    ]
-    missing = exp.Null() if fact.nullable else integer_literal(low)
-    return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=missing)
-
-
-def _ends(fact: Bounds, step: Fraction) -> tuple[int, int]:
-    """Return the ends of a declared range in whole steps."""
-    low, high = (round(Fraction(float(end)) / step) for end in (fact.lower, fact.upper))
-    return low, high
-
-
-def _clipped_integer(x: Node, fact: Bounds) -> Node:
-    """Clip whole numbers, which stay whole and are then small enough to be multiplied."""
-    low, high = integer_literal(int(fact.lower)), integer_literal(int(fact.upper))
-    # a missing one counts as the least
-    inside = convert(_least(_greatest(x.copy(), low), high), "bigint")
-    return if_(exp.Not(this=exp.Is(this=x, expression=exp.Null())), inside) if fact.nullable else inside
-
-
-def _largest(m: Measure, bounding: Bounding) -> int:
-    """Return how far from zero the amount of `_limited` can be."""
-    return 1 if m.kind == "units" else max(map(abs, m.limits(bounding)))
-
-
-def _limited(m: Measure, total: Node, x: Argument | None, bounding: Bounding) -> Node:
-    """Return what one unit adds to one group."""
-    if m.kind == "units":
-        return (
-            integer_literal(1)
-            if x is None
-            else if_(
-                exp.GT(this=total, expression=integer_literal(0)), integer_literal(1), integer_literal(0)
-            )
-        )
-    low, high = m.limits(bounding)
-    if m.scaled:
-        assert x is not None
-        rows, count = integer_literal(bounding.rows), exp.Count(this=x.node.copy())
-        scaled = binary(exp.Mul, convert(total.copy(), "wide"), integer_literal(bounding.rows * m.fine))
-        share = semantics.FloorDivide(this=scaled, expression=count.copy())
-        own = total if m.fine == 1 else binary(exp.Mul, convert(total, "wide"), integer_literal(m.fine))
-        total = if_(exp.GT(this=count, expression=rows), share, own)
-    clipped = _least(total if low == 0 else _greatest(total, integer_literal(low)), integer_literal(high))
-    return convert(clipped, "bigint" if max(-low, high) < 1 << 62 else "wide")
-
-
-def _position(keyed: exp.Select, k: Key, i: int) -> tuple[exp.Select, Node]:
+def _position(keyed: exp.Select, k: GroupKey, i: int) -> tuple[exp.Select, Node]:
     """Return the index of a key's value among its public values; rows with another value are left out."""
     values, column = k.values or (), name(f"k{i}")
     if k.expression.domain.kind is Kind.BOOLEAN and values == (False, True):
@@ -471,15 +393,3 @@ def _of(table: str, column: str) -> Node:
 
 def _count_distinct(column: str) -> Node:
     return exp.Count(this=exp.Distinct(expressions=[name(column)]))
-
-
-def _sum(node: Node, largest: int | None = None) -> Node:
-    return semantics.WideSum(this=node, most=largest)
-
-
-def _least(a: Node, b: Node) -> Node:
-    return semantics.Least(expressions=[a, b])
-
-
-def _greatest(a: Node, b: Node) -> Node:
-    return semantics.Greatest(expressions=[a, b])

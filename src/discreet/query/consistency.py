@@ -69,6 +69,7 @@ def consistent(answers: Sequence[Answer], column: str, *, counts: bool = False) 
 
 
 def _table(answer: Answer, column: str) -> _Table:
+    """Return one column of an answer as a table of noisy numbers by key."""
     index = answer.columns.index(column) if column in answer.columns else -1
     noise = answer.noises[index] if index >= 0 else None
     if noise is None:
@@ -114,6 +115,7 @@ def _with(table: _Table, values: Any, deviation: float | None) -> Answer:
 
 
 def _as_counts(tables: list[_Table]) -> tuple[Answer, ...]:
+    """Return the answers as consistent, non-negative whole counts, over the tree of their groups."""
     order = sorted(range(len(tables)), key=lambda i: len(tables[i].keys))
     nodes: dict[tuple[int, tuple[Any, ...]], int] = {}
     parents: list[int] = []

@@ -17,7 +17,7 @@ CELLS = 1 << 16
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class SparseCounts:
     """A matrix of `shape` (groups, candidates): entry number i is `count[i]`, at `group[i]` and
     `candidate[i]`, in the order of groups."""
 
@@ -27,9 +27,9 @@ class Counts:
     shape: tuple[int, int]
 
     @staticmethod
-    def of(group: Any, candidate: Any, count: Any, shape: tuple[int, int]) -> Counts:
+    def of(group: Any, candidate: Any, count: Any, shape: tuple[int, int]) -> SparseCounts:
         order = np.argsort(group, kind="stable")
-        return Counts(group[order], candidate[order], count[order], shape)
+        return SparseCounts(group[order], candidate[order], count[order], shape)
 
     @property
     def rows_at_once(self) -> int:
@@ -46,10 +46,12 @@ class Counts:
     def __getitem__(self, row: int) -> Any:
         return self.dense(row, row + 1)[0]
 
-    def taken(self, rows: Any) -> Counts:
+    def taken(self, rows: Any) -> SparseCounts:
         """Return only some groups, in another order."""
         index_of = np.full(self.shape[0], -1, np.int64)
         index_of[rows] = np.arange(len(rows))
         group = index_of[self.group]
         kept = group >= 0
-        return Counts.of(group[kept], self.candidate[kept], self.count[kept], (len(rows), self.shape[1]))
+        return SparseCounts.of(
+            group[kept], self.candidate[kept], self.count[kept], (len(rows), self.shape[1])
+        )

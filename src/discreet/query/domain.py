@@ -60,7 +60,7 @@ class Domain:
             object.__setattr__(self, "high", math.inf)
 
     @property
-    def sure(self) -> bool:
+    def never_missing(self) -> bool:
         """Whether no row can lack a value: only then is the count of values the count of rows."""
         return self.finite and not self.nullable
 

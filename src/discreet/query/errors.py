@@ -22,8 +22,8 @@ class QueryError(InvalidInput):
 
 
 class Refusal(Exception):
-    """Internal: raised where the text's position is not known, and turned into a QueryError by who knows
-    it."""
+    """Internal: raised where the text's position is not known, and turned into a QueryError by the caller
+    that knows it."""
 
 
 # a node of sqlglot's syntax tree, whose classes have moved between its versions

@@ -17,7 +17,7 @@ from ..tables import Engine
 from ..tables.dialect import Dialect
 from ..tables.engine import one_snapshot
 from .compile import Compiler
-from .counts import Counts
+from .counts import SparseCounts
 from .errors import QueryError
 from .measures import Bounding, Choice, Measure, Recipes
 from .plan import Plan
@@ -32,7 +32,7 @@ PLACEHOLDER = secrets.randbits(62) | 1 << 62
 class Exact:
     """Holds the exact numbers of a query before noise; `keys` has one tuple of key values per group.
 
-    `measures`: one integer array a measure. `scores`: counts by group and candidate.
+    `measures`: one integer array per measure. `scores`: counts by group and candidate.
     """
 
     keys: list[tuple[Any, ...]]
@@ -98,6 +98,7 @@ def measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, ke
 
 
 def _measure(plan: Plan, recipes: Recipes, bounding: Bounding, engine: Engine, key: int) -> Exact:
+    """Run the queries of one plan, and return their exact results in the order of groups."""
     written = statements(plan, recipes, bounding, engine.kinds, engine.dialect)
 
     def answer(sql: str) -> pa.Table:
@@ -145,14 +146,15 @@ def _occurring_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]],
     return keys, {j: index for index, j in enumerate(table.column("j").to_pylist())}
 
 
-def _scores(table: pa.Table, choice: Choice, size: int, index: dict[int, int] | None) -> Counts:
+def _scores(table: pa.Table, choice: Choice, size: int, index: dict[int, int] | None) -> SparseCounts:
+    """Return how often each candidate of a choice occurs in each group."""
     quantile = choice.kind == "quantile"
     parts = (
         _positions(table, index),
         integers(table.column("x0" if quantile else "vi")),
         integers(table.column("m0")),
     )
-    return Counts.of(*parts, (size, choice.width))
+    return SparseCounts.of(*parts, (size, choice.width))
 
 
 def _positions(table: pa.Table, index: dict[int, int] | None) -> Any:

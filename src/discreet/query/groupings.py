@@ -20,7 +20,7 @@ MOST_SETS = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class PlainQuery:
     """Holds one plain query; `columns` are those of the complete statement, of which this one has some
     (`own`), the others being NULL."""
 
@@ -28,7 +28,7 @@ class Part:
     columns: tuple[str, ...] = ()
     own: tuple[int, ...] = ()
 
-    def bound(self, plan: Plan) -> Part:
+    def bound(self, plan: Plan) -> PlainQuery:
         """Return the part with the names that the plan gave its columns, for a query that was taken as it
         is."""
         if self.columns:
@@ -65,12 +65,12 @@ def several(select: exp.Select) -> list[Node]:
 _KINDS = (exp.Cube, exp.Rollup, exp.GroupingSets)
 
 
-def expanded(text: str) -> Iterator[Part]:
+def expanded(text: str) -> Iterator[PlainQuery]:
     """Return the plain queries of a statement: itself, or one for each set of keys."""
     select = parse(text)
     clauses = several(select)
     if not clauses:
-        yield Part(text)
+        yield PlainQuery(text)
         return
     if len(clauses) > 1:
         raise refuse(
@@ -96,10 +96,11 @@ def expanded(text: str) -> Iterator[Part]:
         plain.set("expressions", [select.expressions[i].copy() for i in kept])
         unique = {node.sql(): node for node in s}.values()
         plain.set("group", exp.Group(expressions=[node.copy() for node in unique]) if s else None)
-        yield Part(plain.sql(dialect="duckdb"), columns, tuple(kept))
+        yield PlainQuery(plain.sql(dialect="duckdb"), columns, tuple(kept))
 
 
 def _sets(clause: Node) -> list[list[Node]]:
+    """Return the grouping sets that a clause of GROUP BY stands for."""
     parts = [_members(item) for item in clause.expressions]
     if isinstance(clause, exp.GroupingSets):
         return parts

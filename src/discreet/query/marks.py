@@ -7,7 +7,7 @@ from sqlglot import exp
 
 from ..tables import semantics
 from ..tables.dialect import Dialect
-from .cells import FALSE, MISSING, TRUE, Compiled, Family, Mark
+from .cells import FALSE, MISSING, TRUE, CompiledCounts, Family, Mark
 from .domain import Kind
 from .errors import Node
 from .nodes import Call, Column, Expr, literal, sql
@@ -21,14 +21,16 @@ from .scan import (
     integer_literal,
     name,
     raw_columns,
+    require_row_number,
     source_sql,
-    told_apart,
     used_columns,
 )
 from .sources import columns_of
 
 
-def counts_sql(compilation: Compiled, kinds: Kinds, max_rows: int | None, key: int, dialect: Dialect) -> str:
+def counts_sql(
+    compilation: CompiledCounts, kinds: Kinds, max_rows: int | None, key: int, dialect: Dialect
+) -> str:
     """Return one row for each combination of classes that occurs: c0, c1, ... and the number of rows, n.
 
     With `max_rows`, at most so many rows of each unit count: its combinations come in the order of a keyed
@@ -38,7 +40,7 @@ def counts_sql(compilation: Compiled, kinds: Kinds, max_rows: int | None, key: i
     used = columns_of(*(m.expression for m in compilation.marks)) | used_columns(compilation.source)
     # A single row that a join makes many of is told by its position and chosen by its identity, which others
     # do not move.
-    who = told_apart(
+    who = require_row_number(
         identity(compilation.source, compilation.unit) if max_rows is not None else None, dialect
     )
     used |= {who} if who is not None else set()
@@ -60,7 +62,7 @@ def counts_sql(compilation: Compiled, kinds: Kinds, max_rows: int | None, key: i
     ranked = exp.select(name("u"), *(c.copy() for c in codes), name("r"), aliased(rank, "h")).from_("pairs")
     query = query.with_("ranked", as_=ranked)
     order = [name(n) for n in ("h", *(f"c{i}" for i in range(len(marks))))]
-    before = semantics.RunningSum(this=name("r"), by=[name("u")], order=order)
+    before = semantics.WindowSum(this=name("r"), by=[name("u")], order=order)
     running = exp.select(*(c.copy() for c in codes), name("r"), aliased(before, "t")).from_("ranked")
     query = query.with_("running", as_=running)
     # Of a combination: as many rows as are left of `max_rows` after those before it, which are t - r.
@@ -73,13 +75,14 @@ def counts_sql(compilation: Compiled, kinds: Kinds, max_rows: int | None, key: i
     return dialect.write(_group_by(query, codes))
 
 
-def _counts_row(compilation: Compiled) -> Node:
+def _counts_row(compilation: CompiledCounts) -> Node:
     """Return whether some query counts a row: rows that none counts do not use up what a unit may
     contribute."""
     return exp.or_(*(exp.and_(*_conditions(compilation, family)) for family in compilation.families))
 
 
-def _conditions(compilation: Compiled, family: Family) -> list[Node]:
+def _conditions(compilation: CompiledCounts, family: Family) -> list[Node]:
+    """Return when a row is counted by a family: its keys are public values, and its condition is true."""
     inside: list[Node] = [
         exp.LT(this=name(f"c{k}"), expression=integer_literal(compilation.marks[k].size - 1))
         for k in dict.fromkeys(family.keys)
@@ -88,7 +91,7 @@ def _conditions(compilation: Compiled, family: Family) -> list[Node]:
     return [*inside, *met] or [exp.Boolean(this=True)]
 
 
-def _holds(compilation: Compiled, condition: Expr, wanted: int) -> Node:
+def _holds(compilation: CompiledCounts, condition: Expr, wanted: int) -> Node:
     """Return the SQL condition that a condition is true (or false, not NULL), from the classes of its atoms:
     de Morgan."""
     if isinstance(condition, Call) and condition.op == "not":
@@ -136,6 +139,7 @@ def _index(mark: Mark, x: Node) -> Node:
 
 
 def _truth(x: Node, false: int, true: int, missing: int) -> Node:
+    """Return one of three numbers for a condition that is false, true or NULL."""
     ifs = [
         exp.If(this=x, true=integer_literal(true)),
         exp.If(this=exp.Not(this=exp.Paren(this=x.copy())), true=integer_literal(false)),

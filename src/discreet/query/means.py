@@ -73,7 +73,7 @@ def mean_of(
         sums=tuple(int(measures[total][row]) for row in kept),
         noise_of_count=noises[count],
         noise_of_sum=noises[total],
-        step=measure.worth,
+        step=measure.resolution,
         shift=measure.center * measure.step,
         low=argument.domain.low,
         high=argument.domain.high,

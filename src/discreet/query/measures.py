@@ -20,7 +20,8 @@ from .domain import Domain
 from .nodes import Expr, Literal, make
 from .plan import Plan
 
-# a range is divided into about this many steps
+# Steps that a range is divided into: rounding to a step moves a value by a millionth of its range, far below
+# any noise, and a square still fits 64 bits. Not tuned.
 STEPS = 1 << 20
 # the exponent of the smallest step: its reciprocal is still a float
 FINEST = -1000
@@ -45,8 +46,8 @@ class Measure:
     `kind`: rows, present (not NULL), units, distinct, sum, or square. One row adds an integer in [low, high]
     (in steps, less `center`), one unit at most `rows` times that. `scaled`: a unit with more rows counts each
     of them less (for averages), instead of its total being clipped (for sums). What is scaled is counted in
-    parts of a step, `fine` to one: cut off at whole steps, the shares of zeros and ones would be far too
-    small.
+    parts of a step, `parts_per_step` to one: cut off at whole steps, the shares of zeros and ones would be
+    far too small.
     """
 
     kind: str
@@ -58,17 +59,18 @@ class Measure:
     scaled: bool = False
 
     @property
-    def fine(self) -> int:
+    def parts_per_step(self) -> int:
+        """Into how many parts a step of the grid is divided; 1 unless `scaled`."""
         return 1 << max(0, (STEPS // max(-self.low, self.high, 1)).bit_length() - 1) if self.scaled else 1
 
     @property
-    def worth(self) -> Fraction:
-        """What one of the integers that are added is worth."""
-        return (self.step**2 if self.kind == "square" else self.step) / self.fine
+    def resolution(self) -> Fraction:
+        """The amount that an integer of 1 stands for, in the query's own scale."""
+        return (self.step**2 if self.kind == "square" else self.step) / self.parts_per_step
 
     def limits(self, bounding: Bounding) -> tuple[int, int]:
         """Return the least and the most that one unit can add to one group; 0 is always possible."""
-        rows = self.fine * (1 if self.kind == "units" else bounding.rows)
+        rows = self.parts_per_step * (1 if self.kind == "units" else bounding.rows)
         return rows * min(self.low, 0), rows * max(self.high, 0)
 
     def sensitivity(self, bounding: Bounding, neighbors: Neighbors, groups: int | None) -> Sensitivity:
@@ -138,7 +140,7 @@ def grid(domain: Domain) -> tuple[Fraction, int, int]:
 def candidates(domain: Domain) -> tuple[Fraction, Fraction, int]:
     """Return candidates for a quantile: first, step, number.
 
-    Whole numbers up to 4096 of them, else about a thousand to two thousand points.
+    All whole numbers up to 4096 of them, else 1,024 to 2,048 points of a grid. Neither number is tuned.
     """
     low, high = Fraction(domain.low), Fraction(domain.high)
     if domain.integral and high - low <= 4096:
@@ -162,6 +164,7 @@ class Recipes:
         self.written: dict[Any, Any] = {}
 
     def _recipe(self, aggregate: Aggregate) -> Recipe:
+        """Return how an aggregate is computed, and add the measures that it needs."""
         function, x = aggregate.function, aggregate.argument
         if function == "count":
             return Recipe(function="count", measures=(self._count(x),))
@@ -194,11 +197,12 @@ class Recipes:
         return Recipe(function=function, measures=tuple(parts))
 
     def _count(self, x: Expr | None) -> int:
-        if x is None or x.domain.sure:
+        if x is None or x.domain.never_missing:
             return self._add(Measure(kind="rows"))
         return self._add(Measure(kind="present", expression=x))
 
     def _sum(self, x: Expr, *, centered: bool) -> Measure:
+        """Return the measure of a sum; `centered` subtracts the middle of the range from every value."""
         step, low, high = grid(x.domain)
         center = (low + high) // 2 if centered else 0
         return Measure(
@@ -212,6 +216,7 @@ class Recipes:
         )
 
     def _square(self, x: Expr) -> Measure:
+        """Return the measure of a sum of squares around the middle of the range."""
         base = self._sum(x, centered=True)
         largest = max(base.low**2, base.high**2)
         return Measure(
@@ -225,6 +230,7 @@ class Recipes:
         )
 
     def _choice(self, aggregate: Aggregate, x: Expr) -> int:
+        """Add a choice, and return its number."""
         assert aggregate.parameter is not None
         if aggregate.function == "quantile":
             first, step, points = candidates(x.domain)

@@ -34,7 +34,7 @@ from ..sampling import Entropy
 from ..tables import Engine, Source, dialect_of, engine_of
 from . import partition
 from .answer import Answer
-from .counts import Counts
+from .counts import SparseCounts
 from .domain import Kind
 from .errors import QueryError
 from .exact import Exact, measure, statements
@@ -43,7 +43,7 @@ from .measures import Bounding, Recipes, bounding_of
 from .nodes import Output, walk
 from .plan import Plan, plan
 from .preview import Preview, chosen, hints, keys, notes, predicted, words
-from .price import Allocation, Target, allocate, shape_of
+from .price import Allocation, PriceTarget, allocate, shape_of
 from .quantiles import best, pick
 from .ranges import range_of
 from .release import direct, key_columns, rows_of, table
@@ -134,7 +134,7 @@ class Query:
         ]
         zeros = [np.zeros(1, dtype=np.int64) for _ in self._recipes.measures]
         none = np.zeros(0, np.int64)
-        choices = [best(c, Counts.of(none, none, none, (1, c.width))) for c in self._recipes.choices]
+        choices = [best(c, SparseCounts.of(none, none, none, (1, c.width))) for c in self._recipes.choices]
         try:
             table(self._plan, self._recipes, keys, zeros, choices, list(self._allocation.noises))
         except (ArithmeticError, RecursionError, TypeError, ValueError):
@@ -156,6 +156,7 @@ class Query:
             )
 
     def _check(self) -> None:
+        """Refuse options that mean nothing, each by its name."""
         for name in ("epsilon", "rho"):
             if getattr(self, name) is not None:
                 _require.price(**{name: getattr(self, name)})
@@ -170,9 +171,9 @@ class Query:
                 raise _require.fail("weights", self.weights, "pairs of a column's name and its weight")
             _require.price(weight=pair[1])
 
-    def _target(self) -> Target:
+    def _target(self) -> PriceTarget:
         epsilon, rho = (None if v is None else _require.exact(v, "price") for v in (self.epsilon, self.rho))
-        return Target(epsilon=epsilon, delta=float(self.delta), rho=rho, noise=self.noise)
+        return PriceTarget(epsilon=epsilon, delta=float(self.delta), rho=rho, noise=self.noise)
 
     def _shape(self) -> Any:
         parts = self._weights()
@@ -194,6 +195,7 @@ class Query:
         return weights if self._plan.known_keys else [*weights, Fraction(1)]
 
     def _parts_of(self, name: str) -> set[int]:
+        """Return the numbers of the measures and choices that an output column is computed from."""
         expression = dict(self._plan.outputs)[name]
         parts: set[int] = set()
         for node in walk(expression):
@@ -284,6 +286,7 @@ class Query:
         return measure(self._plan, self._recipes, self._bounding, engine_of(source), key)
 
     def _noisy(self, exact: Exact, entropy: Entropy, check: Callable[[], None] = _no_deadline) -> Answer:
+        """Add the noise, make the choices, and compute the answer from these alone."""
         if self._allocation.selection is not None:
             epsilon, delta = self._allocation.selection
             is_shown = partition.select(exact.units, epsilon=epsilon, delta=delta, entropy=entropy)
@@ -312,11 +315,12 @@ class Query:
         return replace(answer, sql=self.sql)
 
     def _answer(self, keys: list[Any], measures: list[Any], choices: list[Any], private: bool) -> Answer:
+        """Compute the answer from released numbers."""
         noises = list(self._allocation.noises)
         rows, deviations, kept = table(self._plan, self._recipes, keys, measures, choices, noises)
         direct_measures = [direct(self._plan, self._recipes, i) for i in range(len(self._plan.outputs))]
         exact_noise = [
-            None if m is None else (noises[m], self._recipes.measures[m].worth) for m in direct_measures
+            None if m is None else (noises[m], self._recipes.measures[m].resolution) for m in direct_measures
         ]
         means = [
             mean_of(self._plan, self._recipes, i, measures, noises, kept) for i in range(len(direct_measures))
@@ -346,6 +350,7 @@ class Query:
 
 
 def _take_rows(exact: Exact, rows: Any) -> Exact:
+    """Return the same numbers for some of the groups."""
     return Exact(
         [exact.keys[i] for i in rows],
         [m[rows] for m in exact.measures],

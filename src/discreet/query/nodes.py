@@ -199,6 +199,7 @@ def value(node: Expr, keys: list[Any], aggregates: list[Any]) -> Any:
 
 
 def _plain(content: Any) -> Any:
+    """Return a literal as numpy computes with it: NULL as NaN, dates and texts as objects."""
     if content is None:
         return np.float64(np.nan)
     if isinstance(content, bool | int | float):

@@ -20,7 +20,7 @@ from sqlglot import exp
 
 from ..tables import engine_values, semantics
 from ..tables.semantics import INTEGERS
-from . import rules
+from . import date_rules, rules, text_rules
 from .domain import Domain, boolean
 from .errors import Node
 
@@ -118,6 +118,7 @@ def _or(a: Any, b: Any) -> Any:
 
 
 def _in(a: Any, *items: Any) -> Any:
+    """Compute IN with the three-valued logic of SQL."""
     equal = _truth(operator.eq)
     result = equal(a, items[0])
     for item in items[1:]:
@@ -141,7 +142,9 @@ def _like_sql(a: Node, pattern: Node) -> Node:
 
 def _ilike_sql(a: Node, pattern: Node) -> Node:
     """Compare both in the engine's own lower case, which is not Python's."""
-    return _like_sql(semantics.Lower(this=a), exp.Literal.string(engine_values("lower", (pattern.name,))[0]))
+    return _like_sql(
+        semantics.LowerCase(this=a), exp.Literal.string(engine_values("lower", (pattern.name,))[0])
+    )
 
 
 def _to_decimal(a: Node, width: Node, scale: Node) -> Node:
@@ -165,6 +168,8 @@ def _cut(a: Any, digits: Any = 0) -> Any:
 
 
 def _within(lower: int, upper: int) -> Callable[..., Any]:
+    """Return the function that rounds to a whole number, and gives NaN outside a range."""
+
     def value(a: Any) -> Any:
         rounded = np.rint(np.asarray(a, dtype=float))
         return np.where((rounded >= lower) & (rounded <= upper), rounded, np.nan)
@@ -195,11 +200,12 @@ def _engine_text(name: str, *, days: bool = False) -> Callable[..., Any]:
 
 
 def _concat_values(*args: Any) -> Any:
+    """Compute || on released texts."""
     arrays = np.broadcast_arrays(*(np.asarray(a, dtype=object) for a in args))
     texts = np.empty(arrays[0].shape, dtype=object)
     for index in np.ndindex(texts.shape):
         parts: list[Any] = [array[index] for array in arrays]
-        texts[index] = None if any(part is None for part in parts) else "".join(parts)[: rules.LONGEST]
+        texts[index] = None if any(part is None for part in parts) else "".join(parts)[: text_rules.LONGEST]
     return texts
 
 
@@ -210,6 +216,8 @@ def _alike(a: Any, b: Any) -> Any:
 
 
 def _part_value(name: str) -> Callable[[str], float]:
+    """Return the function that takes one part of a date."""
+
     def part(value: str) -> float:
         day = date.fromisoformat(value)
         iso = day.isocalendar()
@@ -236,12 +244,12 @@ def _sub_sql(a: Node, start: Node, length: Node | None = None) -> Node:
 
 
 def _concat_nodes(*args: Node) -> Node:
-    return reduce(lambda a, b: semantics.Concat(this=a, expression=b, most=rules.LONGEST), args)
+    return reduce(lambda a, b: semantics.Concat(this=a, expression=b, max_length=text_rules.LONGEST), args)
 
 
 def _replace_sql(a: Node, old: Node, new: Node) -> Node:
     """Replace, with texts cut before and after, so that none grows beyond measure."""
-    return semantics.Replace(this=a, old=old, new=new, most=rules.LONGEST)
+    return semantics.Replace(this=a, old=old, new=new, max_length=text_rules.LONGEST)
 
 
 def _day_text(a: Node, format: Node) -> Node:
@@ -261,19 +269,19 @@ def _to_integer(name: str) -> Callable[[Node], Node]:
 
 
 def _start_value(unit: str) -> Callable[[str], str]:
-    return lambda value: rules.start_of(unit, date.fromisoformat(value)).isoformat()
+    return lambda value: date_rules.start_of(unit, date.fromisoformat(value)).isoformat()
 
 
 OPERATORS: dict[str, Operator] = {
     "+": Operator(rules.arithmetic(operator.add, "+"), _of_two(semantics.Plus), _quiet(np.add)),
     "-": Operator(rules.arithmetic(operator.sub, "-"), _of_two(semantics.Minus), _quiet(np.subtract)),
-    "days": Operator(rules.days, _of_two(semantics.DaysBetween)),
-    "later": Operator(rules.later, _of_two(semantics.AddDays)),
+    "days": Operator(date_rules.days_between, _of_two(semantics.DaysBetween)),
+    "later": Operator(date_rules.add_days, _of_two(semantics.AddDays)),
     "*": Operator(rules.arithmetic(operator.mul, "*"), _of_two(semantics.Times), _quiet(np.multiply)),
     "/": Operator(rules.divide, _of_two(semantics.Divide), _quiet(np.divide)),
     "//": Operator(
         rules.integer_divide,
-        lambda a, b: semantics.Truncate(this=semantics.Divide(this=a, expression=b)),
+        lambda a, b: semantics.TruncateNumber(this=semantics.Divide(this=a, expression=b)),
         _quiet(lambda a, b: np.trunc(a / b)),
     ),
     "%": Operator(rules.modulo, _of_two(semantics.Remainder), _quiet(np.fmod)),
@@ -283,11 +291,11 @@ OPERATORS: dict[str, Operator] = {
     "ceil": Operator(
         rules.monotone(math.ceil, "CEIL", integral=True), _unary(semantics.Ceil), _quiet(np.ceil)
     ),
-    "round": Operator(rules.round_rule, _to_digits(semantics.RoundHalfAway), _quiet(_half_away)),
-    "trunc": Operator(rules.truncated_number, _to_digits(semantics.Truncate), _quiet(_cut)),
+    "round": Operator(rules.round_to_digits, _to_digits(semantics.RoundHalfAway), _quiet(_half_away)),
+    "trunc": Operator(rules.truncate_number, _to_digits(semantics.TruncateNumber), _quiet(_cut)),
     "sign": Operator(rules.sign, _unary(semantics.Sign), _quiet(np.sign)),
     "abs": Operator(rules.absolute, _unary(semantics.Absolute), _quiet(np.abs)),
-    "sqrt": Operator(rules.root, _unary(semantics.SquareRoot), _quiet(np.sqrt)),
+    "sqrt": Operator(rules.square_root, _unary(semantics.SquareRoot), _quiet(np.sqrt)),
     "ln": Operator(rules.logarithm(math.log, "LN"), _unary(semantics.Ln), _quiet(np.log)),
     "log2": Operator(rules.logarithm(math.log2, "LOG2"), _unary(semantics.Log2), _quiet(np.log2)),
     "log10": Operator(rules.logarithm(math.log10, "LOG10"), _unary(semantics.Log10), _quiet(np.log10)),
@@ -298,14 +306,16 @@ OPERATORS: dict[str, Operator] = {
     ),
     "exactly whole": Operator(
         rules.exactly_whole,
-        lambda a: if_(exp.EQ(this=a.copy(), expression=semantics.Truncate(this=a.copy())), a),
+        lambda a: if_(exp.EQ(this=a.copy(), expression=semantics.TruncateNumber(this=a.copy())), a),
         _quiet(lambda a: np.where(a == np.trunc(a), a, np.nan)),
     ),
     "exp": Operator(rules.exponential, _unary(semantics.Exponential), _quiet(np.exp)),
     "power": Operator(rules.power, _of_two(semantics.Power), _quiet(np.power)),
     "clamp": Operator(rules.clamp, clipped, _quiet(np.clip)),
-    "least": Operator(rules.extreme(min), _of_many(semantics.Least), lambda *a: reduce(np.fmin, a)),
-    "greatest": Operator(rules.extreme(max), _of_many(semantics.Greatest), lambda *a: reduce(np.fmax, a)),
+    "least": Operator(rules.least_or_greatest(min), _of_many(semantics.Least), lambda *a: reduce(np.fmin, a)),
+    "greatest": Operator(
+        rules.least_or_greatest(max), _of_many(semantics.Greatest), lambda *a: reduce(np.fmax, a)
+    ),
     "=": Operator(rules.comparison, _binary(exp.EQ), _truth(operator.eq)),
     "<>": Operator(rules.comparison, _binary(exp.NEQ), _truth(operator.ne)),
     "<": Operator(rules.comparison, _binary(exp.LT), _truth(operator.lt)),
@@ -315,15 +325,15 @@ OPERATORS: dict[str, Operator] = {
     "and": Operator(rules.logic, _binary(exp.And), _and),
     "or": Operator(rules.logic, _binary(exp.Or), _or),
     "not": Operator(rules.logic, lambda a: paren(exp.Not(this=a)), lambda a: 1.0 - a),
-    "same": Operator(rules.same, _of_two(semantics.Same), _alike),
+    "same": Operator(rules.not_distinct, _of_two(semantics.Same), _alike),
     "null?": Operator(
         lambda a: boolean(False),
         lambda a: paren(exp.Is(this=a, expression=exp.Null())),
         lambda a: _missing(a) * 1.0,
     ),
     "in": Operator(rules.member, lambda a, *items: paren(exp.In(this=a, expressions=list(items))), _in),
-    "like": Operator(rules.like, _like_sql),
-    "ilike": Operator(rules.like, _ilike_sql),
+    "like": Operator(text_rules.like, _like_sql),
+    "ilike": Operator(text_rules.like, _ilike_sql),
     "case": Operator(rules.case, _case_sql, _case_value),
     "coalesce": Operator(
         rules.coalesce, lambda a, *rest: exp.Coalesce(this=a, expressions=list(rest)), _first_value
@@ -334,15 +344,21 @@ OPERATORS: dict[str, Operator] = {
         lambda a, b: np.where(np.asarray(a) == b, np.nan, a),
     ),
     **{
-        name: Operator(rules.by_engine(name), _unary(cls), _engine_text(name))
-        for name, cls in (("upper", semantics.Upper), ("lower", semantics.Lower), ("trim", semantics.Trim))
+        name: Operator(text_rules.engine_function(name), _unary(cls), _engine_text(name))
+        for name, cls in (
+            ("upper", semantics.UpperCase),
+            ("lower", semantics.LowerCase),
+            ("trim", semantics.Trim),
+        )
     },
     "substring": Operator(
-        rules.mapped(_substring, "SUBSTRING"), _sub_sql, _texts(lambda v, *at: _substring(v, *map(int, at)))
+        text_rules.python_function(_substring, "SUBSTRING"),
+        _sub_sql,
+        _texts(lambda v, *at: _substring(v, *map(int, at))),
     ),
-    "replace": Operator(rules.replaced, _replace_sql, _engine_text("replace")),
-    "||": Operator(rules.concat, _concat_nodes, _concat_values),
-    "length": Operator(rules.length, _unary(semantics.Length), _texts(len, number=True)),
+    "replace": Operator(text_rules.replace_text, _replace_sql, _engine_text("replace")),
+    "||": Operator(text_rules.concat, _concat_nodes, _concat_values),
+    "length": Operator(text_rules.length, _unary(semantics.Length), _texts(len, number=True)),
     "number": Operator(
         rules.to_number,
         lambda a: semantics.SafeCast(this=a, to="double"),
@@ -354,18 +370,20 @@ OPERATORS: dict[str, Operator] = {
         f"whole:{name}": Operator(rules.to_integer(*ends), _to_integer(name), _within(*ends))
         for name, ends in INTEGERS.items()
     },
-    "months": Operator(rules.months_later, _of_two(semantics.AddMonths)),
-    "strftime": Operator(rules.formatted, _day_text, _engine_text("strftime", days=True)),
+    "months": Operator(date_rules.add_months, _of_two(semantics.AddMonths)),
+    "strftime": Operator(date_rules.strftime, _day_text, _engine_text("strftime", days=True)),
     **{
-        name: Operator(rules.day_name(name), _unary(cls), _engine_text(name, days=True))
+        name: Operator(date_rules.day_name(name), _unary(cls), _engine_text(name, days=True))
         for name, cls in (("dayname", semantics.DayName), ("monthname", semantics.MonthName))
     },
     **{
-        f"part:{name}": Operator(rules.part(name), _part_sql(name), _texts(_part_value(name), number=True))
-        for name in rules.PARTS
+        f"part:{name}": Operator(
+            date_rules.part(name), _part_sql(name), _texts(_part_value(name), number=True)
+        )
+        for name in date_rules.PARTS
     },
     **{
-        f"start:{unit}": Operator(rules.truncated(unit), _start_sql(unit), _texts(_start_value(unit)))
+        f"start:{unit}": Operator(date_rules.truncate(unit), _start_sql(unit), _texts(_start_value(unit)))
         for unit in ("year", "quarter", "month", "week", "day")
     },
 }

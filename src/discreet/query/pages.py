@@ -90,6 +90,7 @@ def _share(value: float, limit: float) -> float:
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[Any]], numeric: Sequence[bool]) -> str:
+    """Return an HTML table; numbers are aligned to the right."""
     sides = ["right" if right else "left" for right in numeric]
     head = "".join(
         f"<th {_CELL.format(side)}>{escape(str(t))}</th>" for t, side in zip(titles, sides, strict=True)

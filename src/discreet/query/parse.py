@@ -104,6 +104,7 @@ def _offset(details: dict[str, Any], text: str) -> int:
 
 
 def _at(text: str, offset: int, fact: str) -> QueryError:
+    """Return the error for a text that cannot be parsed, with its line and column."""
     line = text.count("\n", 0, offset) + 1
     column = offset - (text.rfind("\n", 0, offset) + 1) + 1
     return QueryError(

@@ -1,5 +1,5 @@
-"""Which groups exist is private too, where nobody declared them: each is shown with a chance that grows with
-its number of units.
+"""Partition selection: which groups exist is private too, where nobody declared them. Each is shown with a
+probability that grows with its number of units.
 
 >>> [float(p) for p in chances(epsilon=Fraction(1), delta=Fraction(1, 100))[:2]]
 [0.0, 0.01]
@@ -17,9 +17,9 @@ from .. import _require, sampling
 from .._errors import InvalidInput
 from ..sampling import Entropy
 
-# chances are multiples of 2**-128
+# probabilities are multiples of 2**-128
 _BITS = 128
-# Entries of the table of chances: a group that needs more units to be shown is as good as never shown.
+# Entries of the table of probabilities: a group that needs more units to be shown surely is refused.
 LONGEST = 1_000_000
 
 
@@ -48,7 +48,7 @@ def _round_down(x: Fraction, bits: int) -> Fraction:
 
 @lru_cache(maxsize=64)
 def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
-    """Return the chances below as multiples of 2**-128."""
+    """Return the probabilities of `chances` as multiples of 2**-128."""
     if not (epsilon > 0 and 0 < delta < 1):
         raise InvalidInput("groups that nobody declared need an epsilon and a delta above zero.")
     unit = 1 << _BITS
@@ -71,7 +71,7 @@ def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
 
 
 def chances(*, epsilon: Fraction, delta: Fraction) -> tuple[Fraction, ...]:
-    """Return the largest chances to show a group of 0, 1, 2, ... units such that showing it or not is
+    """Return the largest probabilities to show a group of 0, 1, 2, ... units such that showing it or not is
     (epsilon, delta)-DP; the last is 1.
 
     Guarantee: for neighbors whose groups differ by one unit, "shown" and "not shown" are both (epsilon,
@@ -84,7 +84,7 @@ def chances(*, epsilon: Fraction, delta: Fraction) -> tuple[Fraction, ...]:
     return tuple(Fraction(p, 1 << _BITS) for p in _table(epsilon, delta))
 
 
-def sure(epsilon: Fraction, delta: Fraction) -> int:
+def units_always_shown(epsilon: Fraction, delta: Fraction) -> int:
     """Return from how many units on a group is always shown."""
     return len(_table(epsilon, delta)) - 1
 
@@ -97,6 +97,6 @@ def select(units: Any, *, epsilon: Fraction, delta: Fraction, entropy: Entropy) 
     sizes = np.minimum(np.asarray(units, dtype=np.int64), len(table) - 1)
     is_shown = sizes == len(table) - 1
     for size in np.unique(sizes[~is_shown]).tolist():
-        here = np.flatnonzero(sizes == size)
-        is_shown[here] = sampling.bernoulli(Fraction(table[size], 1 << _BITS), len(here), entropy)
+        groups = np.flatnonzero(sizes == size)
+        is_shown[groups] = sampling.bernoulli(Fraction(table[size], 1 << _BITS), len(groups), entropy)
     return is_shown

@@ -15,7 +15,7 @@ from .domain import Domain, Kind, declared, number
 from .errors import Node, refuse
 from .nodes import Column, Expr, Literal, make
 from .scope import Scope
-from .sources import Filtered, From, PerUnit, Relation
+from .sources import Filtered, From, Relation, UnitAggregate
 
 
 class PerUnitBinder:
@@ -37,7 +37,7 @@ class PerUnitBinder:
         else:
             only(group, {"expressions"}, "in GROUP BY")
             grouped = [row(by_position(node, select)) for node in group.expressions]
-        if self.relation.unit is None or not any(key in self.relation.whose for key in grouped):
+        if self.relation.unit is None or not any(key in self.relation.unit_keys for key in grouped):
             raise refuse(
                 select if group is None else group,
                 "a sub-query that aggregates must keep the unit of privacy",
@@ -45,7 +45,7 @@ class PerUnitBinder:
                 if self.unit
                 else "Here the unit is a single row: aggregate in the outer query.",
             )
-        self.keys = [key for key in grouped if key not in self.relation.whose]
+        self.keys = [key for key in grouped if key not in self.relation.unit_keys]
         binder = Binder(self.scope, self._special)
         columns: dict[str, Expr] = {}
         for item in select.expressions:
@@ -54,7 +54,7 @@ class PerUnitBinder:
         having = select.args.get("having")
         condition = None if having is None else binder.condition(having.this)
         assert self.relation.unit is not None
-        node: From = PerUnit(
+        node: From = UnitAggregate(
             self.relation.node, self.prefix, self.relation.unit, tuple(self.keys), tuple(self.aggregates)
         )
         if condition is not None:
@@ -66,6 +66,7 @@ class PerUnitBinder:
         return Column(f"{self.prefix}w", declared(Text()))
 
     def _special(self, node: Node) -> Expr | None:
+        """Bind keys and aggregates of one unit; None for anything else."""
         condition, counted = None, node
         if isinstance(node, exp.Filter):
             condition, counted = node.expression.this, node.this
@@ -78,7 +79,7 @@ class PerUnitBinder:
             return None
         if isinstance(node, exp.Column):
             expression = Binder(self.scope)(node)
-            if expression in self.relation.whose:
+            if expression in self.relation.unit_keys:
                 return self._unit
             if expression not in self.keys:
                 raise refuse(
@@ -92,6 +93,7 @@ class PerUnitBinder:
         return None
 
     def _aggregate(self, node: Node, function: str, argument: Node | None, condition: Node | None) -> Expr:
+        """Bind an aggregate of one unit, and return the column that holds it."""
         if argument is None and function != "count":
             raise refuse(node, f"{function.upper()} lacks an argument")
         bound = None if argument is None else Binder(self.scope)(argument)
@@ -123,6 +125,7 @@ def per_unit_aggregate(node: Node) -> tuple[str, Node | None] | None:
 
 
 def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> Domain:
+    """Return the domain of an aggregate of one unit."""
     if function in ("count", "distinct"):
         return number(0, math.inf, integral=True, nullable=False)
     assert argument is not None

@@ -35,7 +35,7 @@ MOST_AGGREGATES = 100
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class GroupKey:
     """Holds a column of GROUP BY, with all values it can have where these are public; `written`: as in the
     text."""
 
@@ -52,7 +52,7 @@ class Plan:
     source: From
     unit: str
     many: bool
-    keys: tuple[Key, ...]
+    keys: tuple[GroupKey, ...]
     aggregates: tuple[Aggregate, ...]
     outputs: tuple[tuple[str, Expr], ...]
     having: Expr | None = None
@@ -105,6 +105,7 @@ def plan(text: str, public: Public) -> Plan:
 # A question is planned when it is built, and again when its description is read back before the charge.
 @lru_cache(maxsize=64)
 def _plan(text: str, public: Public, spelling: str) -> Plan:
+    """Parse and plan a text; a syntax tree that no rule expects is refused, not raised."""
     select = parse(text)
     try:
         return _Planner(select, public).plan()
@@ -168,7 +169,7 @@ class _Planner:
         # the keys as they were written
         self.grouped: list[Expr] = []
         self.keys = self._keys()
-        self.find_aggregate = Aggregates(self.row, relation.whose, relation.perhaps)
+        self.find_aggregate = Aggregates(self.row, relation.unit_keys, relation.nullable_unit_keys)
         self.aggregates: list[Aggregate] = []
         self.post = Binder(self._loose_column, self._special)
         self.outputs: list[tuple[str, Expr]] = []
@@ -212,7 +213,8 @@ class _Planner:
             offset=offset or 0,
         )
 
-    def _keys(self) -> list[Key]:
+    def _keys(self) -> list[GroupKey]:
+        """Bind GROUP BY."""
         group = self.select.args.get("group")
         if group is None:
             return []
@@ -224,11 +226,12 @@ class _Planner:
             key_nodes = [item for item in items if not any(True for _ in item.find_all(exp.AggFunc))]
         return [self._key(by_position(node, self.select)) for node in key_nodes]
 
-    def _key(self, node: Node) -> Key:
+    def _key(self, node: Node) -> GroupKey:
+        """Bind one key of GROUP BY, which may not identify a unit."""
         if any(True for _ in node.find_all(exp.AggFunc)):
             raise refuse(node, "GROUP BY cannot hold an aggregate")
         bound = self.row(node)
-        if bound in self.relation.whose | self.relation.perhaps:
+        if bound in self.relation.unit_keys | self.relation.nullable_unit_keys:
             raise refuse(
                 node,
                 "groups of one unit each would show everyone",
@@ -250,9 +253,10 @@ class _Planner:
                 "Make bins: FLOOR(x / 10), WIDTH_BUCKET(x, low, high, n), DATE_TRUNC('month', d); or "
                 "have it declared as categories.",
             )
-        return Key(bound, values, node.sql(dialect="duckdb"))
+        return GroupKey(bound, values, node.sql(dialect="duckdb"))
 
     def _output(self, node: Node) -> Expr:
+        """Bind one item of SELECT over keys and aggregates."""
         bound = self.post(node)
         if not computable(bound):
             raise refuse(node, "this cannot be computed from released numbers")
@@ -261,6 +265,7 @@ class _Planner:
         return bound
 
     def _condition(self, node: Node) -> Expr:
+        """Bind HAVING over keys and aggregates."""
         bound = self.post.condition(node)
         if not computable(bound):
             raise refuse(
@@ -271,6 +276,7 @@ class _Planner:
         return bound
 
     def _order(self) -> list[tuple[Expr, bool]]:
+        """Bind ORDER BY."""
         clause = self.select.args.get("order")
         if clause is None:
             return []
@@ -289,6 +295,7 @@ class _Planner:
         return keys
 
     def _row_limit(self, clause: str) -> int | None:
+        """Return the number of LIMIT or OFFSET; None without one."""
         node = self.select.args.get(clause)
         if node is None:
             return None
@@ -303,6 +310,7 @@ class _Planner:
         return int(inner.name)
 
     def _loose_column(self, node: exp.Column) -> Expr:
+        """Resolve a column outside aggregates: the name of an output, else refused."""
         for name, bound in self.outputs:
             if not node.table and name.lower() == node.name.lower():
                 return bound
@@ -352,4 +360,4 @@ def _countable(domain: Domain) -> bool:
     return domain.kind is Kind.NUMBER and domain.integral and all(end < EXACT for end in ends)
 
 
-__all__ = ["Aggregate", "Call", "Key", "Plan", "plan"]
+__all__ = ["Aggregate", "Call", "GroupKey", "Plan", "plan"]

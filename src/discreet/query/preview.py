@@ -13,7 +13,7 @@ from ..mechanisms.noise import IntegerLaplace
 from .aggregates import EXTREME
 from .measures import Bounding, Choice, Recipes
 from .nodes import Call, Expr, Output, walk
-from .partition import sure
+from .partition import units_always_shown
 from .plan import Plan
 from .price import Allocation, Chooser
 from .release import direct
@@ -59,8 +59,10 @@ class Preview(_require.NearestNames):
         price = f"rho {self.rho:.4g}" if self.rho is not None else f"epsilon {self.epsilon:.4g}"
         lines = [f"price: {price}" + (f", delta {self.delta:g}" if self.delta else "")]
         for name, error in self.measured:
-            sure = f" with {self.confidence:.0%} confidence" if error.startswith("within") else ""
-            lines.append(f"{name}: {error}{sure}")
+            units_always_shown = (
+                f" with {self.confidence:.0%} confidence" if error.startswith("within") else ""
+            )
+            lines.append(f"{name}: {error}{units_always_shown}")
         return "\n".join([*lines, *self.plan, *(f"Note: {note}." for note in self.notes)])
 
 
@@ -76,6 +78,7 @@ def chosen(plan: Plan, recipes: Recipes) -> tuple[str, ...]:
 
 
 def _choices_in(expression: Expr, recipes: Recipes) -> list[Choice]:
+    """Return the choices that an expression is computed from."""
     numbers = [
         recipes.recipes[node.index].choice
         for node in walk(expression)
@@ -103,9 +106,10 @@ def predicted(
 def _error(
     public: Public, plan: Plan, recipes: Recipes, allocation: Allocation, confidence: float, i: int
 ) -> float | None:
+    """Return the expected error of an output column; None where it depends on the data."""
     measure = direct(plan, recipes, i)
     if measure is not None:
-        return float(allocation.noises[measure].error(confidence) * recipes.measures[measure].worth)
+        return float(allocation.noises[measure].error(confidence) * recipes.measures[measure].resolution)
     expression = plan.outputs[i][1]
     if not (
         isinstance(expression, Output) and expression.kind == "aggregate" and public.size and not plan.keys
@@ -120,7 +124,7 @@ def _error(
     )
     # each of the two within its bound
     split = (1 + confidence) / 2
-    noise = float(allocation.noises[total].error(split) * recipes.measures[total].worth)
+    noise = float(allocation.noises[total].error(split) * recipes.measures[total].resolution)
     return (noise + half * float(allocation.noises[count].error(split))) / public.size
 
 
@@ -151,7 +155,7 @@ def words(
             if what
             else f"a {'sum of squares' if m.kind == 'square' else 'sum'} in steps of {float(m.step):g}"
         )
-        deviation = noise.standard_deviation * float(m.worth)
+        deviation = noise.standard_deviation * float(m.resolution)
         lines.append(
             f"Measures {name} in each group, with {law} noise of standard deviation {deviation:.4g}."
         )
@@ -261,6 +265,7 @@ def _many(n: int, what: str) -> str:
 
 
 def _in_groups(plan: Plan, bounding: Bounding) -> str:
+    """Say in how many groups one unit counts."""
     if not plan.keys:
         return ""
     if plan.groups is not None and bounding.groups >= plan.groups:
@@ -269,6 +274,7 @@ def _in_groups(plan: Plan, bounding: Bounding) -> str:
 
 
 def _grouping(plan: Plan, allocation: Allocation, other: bool) -> str:
+    """Say which groups there are, and whether they are public."""
     if not plan.keys:
         return "One group: everything."
     if plan.known_keys:
@@ -277,7 +283,5 @@ def _grouping(plan: Plan, allocation: Allocation, other: bool) -> str:
     assert allocation.selection is not None
     epsilon, delta = allocation.selection
     rest = " The others are added up in one row." if other else ""
-    return (
-        f"Groups are private: a group is shown surely from {_many(sure(epsilon, delta), 'unit')} on, "
-        f"smaller ones with a chance.{rest}"
-    )
+    units = _many(units_always_shown(epsilon, delta), "unit")
+    return f"Groups are private: a group is shown surely from {units} on, smaller ones with a chance.{rest}"

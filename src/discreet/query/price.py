@@ -23,6 +23,7 @@ from ..mechanisms.protocols import Sensitivity
 from .measures import Bounding, Choice, Recipes
 from .plan import Plan
 
+# What is divided of the price, so that float totals, which round up, stay within what was asked.
 SLACK = 1 - Fraction(1, 1 << 48)
 
 Noise = IntegerLaplace | IntegerGaussian
@@ -30,7 +31,7 @@ Chooser = ExponentialMechanism | TopK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
+class PriceTarget:
     """Says what may be spent: epsilon with delta, or zCDP's rho."""
 
     epsilon: Fraction | None = None
@@ -52,7 +53,7 @@ class Allocation:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shape:
+class PricedShape:
     """Holds all that pricing needs to know of a query: sensitivities, choices, weights, how many groups one
     unit can move."""
 
@@ -73,7 +74,7 @@ def shape_of(
     neighbors: Neighbors,
     weights: list[Fraction],
     other: bool,
-) -> Shape:
+) -> PricedShape:
     """Return what pricing needs to know of a plan; `other` says that small groups are added up into one
     bucket."""
     sensitivities = [m.sensitivity(bounding, neighbors, plan.groups) for m in recipes.measures]
@@ -83,7 +84,7 @@ def shape_of(
     changed_groups = bounding.groups if neighbors is ADD_REMOVE else 2 * bounding.groups
     if plan.groups is not None:
         changed_groups = min(changed_groups, plan.groups)
-    return Shape(
+    return PricedShape(
         sensitivities=tuple(sensitivities),
         choices=tuple(recipes.choices),
         weights=tuple(weights),
@@ -101,7 +102,7 @@ def _gather(s: Sensitivity) -> Sensitivity:
     return Sensitivity(linf=s.l1, l0=s.l0, l1=s.l1, l2_squared=s.l1**2)
 
 
-def allocate(shape: Shape, target: Target) -> Allocation:
+def allocate(shape: PricedShape, target: PriceTarget) -> Allocation:
     """Return the cheapest way, in error, to spend the target on this query."""
     _require_target(shape, target)
     if target.rho is not None:
@@ -112,18 +113,18 @@ def allocate(shape: Shape, target: Target) -> Allocation:
     if target.noise == "gaussian":
         return _by_epsilon(shape, target, gaussian=True)
     laplace = _by_epsilon(shape, target, gaussian=False)
-    low, high = _gaussian_badness(shape, target)
+    low, high = _bound_gaussian_error(shape, target)
     # Calibrating a Gaussian takes a thousand times longer than these bounds of its error; most counts are far
     # from a tie.
-    if _badness(shape, laplace) < low:
+    if _squared_error(shape, laplace) < low:
         return laplace
     gaussian = _by_epsilon(shape, target, gaussian=True)
-    if _badness(shape, laplace) > high:
+    if _squared_error(shape, laplace) > high:
         return gaussian
-    return min((laplace, gaussian), key=lambda option: _badness(shape, option))
+    return min((laplace, gaussian), key=lambda option: _squared_error(shape, option))
 
 
-def _gaussian_badness(shape: Shape, target: Target) -> tuple[float, float]:
+def _bound_gaussian_error(shape: PricedShape, target: PriceTarget) -> tuple[float, float]:
     """Bound, in closed form, the error that calibrated Gaussian noise will have.
 
     Below: no noise is smaller than that of the continuous Gaussian with the same (epsilon, delta) (Balle &
@@ -178,7 +179,7 @@ def _norm(value: int | None) -> int:
     return value
 
 
-def _require_target(shape: Shape, target: Target) -> None:
+def _require_target(shape: PricedShape, target: PriceTarget) -> None:
     if target.noise not in ("auto", "laplace", "gaussian"):
         raise _require.fail("noise", target.noise, "'auto', 'laplace' or 'gaussian'")
     if (target.epsilon is None) == (target.rho is None):
@@ -193,10 +194,10 @@ def _require_target(shape: Shape, target: Target) -> None:
         )
 
 
-def _by_epsilon(shape: Shape, target: Target, *, gaussian: bool) -> Allocation:
+def _by_epsilon(shape: PricedShape, target: PriceTarget, *, gaussian: bool) -> Allocation:
+    """Divide epsilon among the parts by weight, with Laplace or Gaussian noise for the measures."""
     assert target.epsilon is not None
     total, count = sum(shape.weights), len(shape.sensitivities)
-    # so that float totals, which round up, stay within what was asked
     room = 1 if len(shape.weights) == 1 else SLACK
     shares = [Fraction(_round.down(target.epsilon * room * w / total)) for w in shape.weights]
     delta = target.delta if shape.known_keys or not gaussian else target.delta / 2
@@ -216,7 +217,7 @@ def _by_epsilon(shape: Shape, target: Target, *, gaussian: bool) -> Allocation:
     return _allocation(shape, noises, choosers, selection)
 
 
-def _gaussians(shape: Shape, epsilon: Fraction, delta: float) -> list[Any]:
+def _gaussians(shape: PricedShape, epsilon: Fraction, delta: float) -> list[Any]:
     """Return the Gaussian noise of each measure: of a single one, the least variance that is proved for it;
     of several, shares of the rho that (epsilon, delta) allows.
 
@@ -253,7 +254,8 @@ def rho_for(epsilon: float, delta: float) -> Fraction:
     return Fraction(low)
 
 
-def _by_rho(shape: Shape, rho: Fraction) -> Allocation:
+def _by_rho(shape: PricedShape, rho: Fraction) -> Allocation:
+    """Divide rho among the parts by weight, with Gaussian noise."""
     total, count = sum(shape.weights), len(shape.sensitivities)
     shares = [rho * w / total for w in shape.weights]
     pairs = zip(shares, shape.sensitivities, strict=False)
@@ -270,7 +272,7 @@ def _by_rho(shape: Shape, rho: Fraction) -> Allocation:
     return _allocation(shape, noises, choosers, None)
 
 
-def _chooser(shape: Shape, choice: Choice, epsilon: Fraction) -> Chooser:
+def _chooser(shape: PricedShape, choice: Choice, epsilon: Fraction) -> Chooser:
     """Return the mechanism that chooses in one group, where one unit adds, takes or swaps at most `rows`
     rows.
 
@@ -291,8 +293,12 @@ def _chooser(shape: Shape, choice: Choice, epsilon: Fraction) -> Chooser:
 
 
 def _allocation(
-    shape: Shape, noises: list[Any], choosers: list[Chooser], selection: tuple[Fraction, Fraction] | None
+    shape: PricedShape,
+    noises: list[Any],
+    choosers: list[Chooser],
+    selection: tuple[Fraction, Fraction] | None,
 ) -> Allocation:
+    """Return the parts with the event that composes theirs."""
     events = [n.event for n in noises] + [c.event.repeated(shape.changed_groups) for c in choosers]
     if selection is not None:
         selection_event = ApproximateDP(
@@ -304,7 +310,7 @@ def _allocation(
     )
 
 
-def _badness(shape: Shape, option: Allocation) -> float:
+def _squared_error(shape: PricedShape, option: Allocation) -> float:
     """Return the sum of squared errors, each relative to what one unit adds."""
     pairs = zip(option.noises, shape.sensitivities, strict=True)
     return sum((noise.standard_deviation / max(s.linf, 1)) ** 2 for noise, s in pairs)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..sampling import Entropy
-from .counts import Counts
+from .counts import SparseCounts
 from .measures import Choice
 from .price import Chooser
 
@@ -37,7 +37,7 @@ def scores(counts: Any, q: Fraction) -> Any:
 
 
 def pick(
-    choice: Choice, chooser: Chooser, counts: Counts, entropy: Entropy, check: Callable[[], None]
+    choice: Choice, chooser: Chooser, counts: SparseCounts, entropy: Entropy, check: Callable[[], None]
 ) -> Any:
     """Return one private choice for every group, many groups at a time; `check` is called in between, and may
     stop it.
@@ -58,7 +58,7 @@ def pick(
     return _name_choices(choice, _stack_choices(choice, picked))
 
 
-def best(choice: Choice, counts: Counts) -> Any:
+def best(choice: Choice, counts: SparseCounts) -> Any:
     """Return the choice without noise, for tests: the first of the best."""
     k = int(choice.parameter) if choice.kind == "top" else 1
     picked = []
@@ -80,6 +80,7 @@ def _stack_choices(choice: Choice, picked: list[Any]) -> list[Any]:
 
 
 def _name_choices(choice: Choice, quantiles: list[Any]) -> Any:
+    """Return the chosen candidates, by group, in place of their indices."""
     if choice.kind == "quantile":
         domain = choice.expression.domain
         values = [float(choice.first + int(i) * choice.step) for i in quantiles]

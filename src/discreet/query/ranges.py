@@ -36,8 +36,8 @@ class Range:
     in steps, and their noises.
 
     A formula is ("literal", x), ("key", values by row), (operator, formulas...), or an aggregate: ("count" |
-    "sum", which number, worth), or (function, which numbers, their worths, shift, low, high) for averages and
-    deviations.
+    "sum", which number, resolution), or (function, which numbers, their resolutions, shift, low, high) for
+    averages and deviations.
 
     Guarantee: `interval` holds the value on the bounded data, where there is one, with probability
                `confidence` or more.
@@ -105,19 +105,19 @@ def _formula(e: Expr, plan: Plan, recipes: Recipes, numbers: list[int], keys: li
     used = [recipes.measures[m] for m in recipe.measures]
     indices = tuple(numbers.index(m) for m in recipe.measures)
     if recipe.function in ("count", "sum"):
-        return "count" if used[0].kind in _COUNTS else "sum", indices[0], used[0].worth
+        return "count" if used[0].kind in _COUNTS else "sum", indices[0], used[0].resolution
     assert argument is not None
     if recipe.function in PAIRED:
         shifts = tuple(m.center * m.step for m in used[1:])
         return (
             recipe.function,
             indices,
-            tuple(m.worth for m in used),
+            tuple(m.resolution for m in used),
             shifts,
             *limits_of(plan.aggregates[e.index]),
         )
     ends = float(argument.domain.low), float(argument.domain.high)
-    return recipe.function, indices, tuple(m.worth for m in used), used[1].center * used[1].step, *ends
+    return recipe.function, indices, tuple(m.resolution for m in used), used[1].center * used[1].step, *ends
 
 
 def _plain(value: Any) -> Any:
@@ -196,8 +196,8 @@ def _pairs(
     boxes: list[tuple[int, int]],
     steps: tuple[Fraction, ...],
     shifts: tuple[Fraction, ...],
-    most_x: float,
-    most_y: float,
+    largest_x: float,
+    largest_y: float,
 ) -> Domain:
     """Return a covariance or correlation, from the ranges of the count, of both sums, of the sum of products
     and of both sums of squares.
@@ -206,7 +206,7 @@ def _pairs(
     less the product of the means, and at most the product of both largest deviations; a correlation is at
     most 1.
     """
-    limit = 1.0 if function == "corr" else most_x * most_y * (2 if function == "covar_samp" else 1)
+    limit = 1.0 if function == "corr" else largest_x * largest_y * (2 if function == "covar_samp" else 1)
     upper, lower = boxes[0][1], max(boxes[0][0], 1)
     if upper < 1:
         return _number(-limit, limit)
@@ -220,7 +220,7 @@ def _pairs(
     x, y, product = mean(1), mean(2), mean(3)
     crossed = [a * b for a in x for b in y]
     ends = product[0] + shifts[2] - max(crossed), product[1] + shifts[2] - min(crossed)
-    covariance = [min(max(float(end), -most_x * most_y), most_x * most_y) for end in ends]
+    covariance = [min(max(float(end), -largest_x * largest_y), largest_x * largest_y) for end in ends]
     if function == "covar_samp":
         factors = [_inflation(lower), upper / (upper - 1) if upper > 1 else 1.0]
         return _number(min(covariance[0] * f for f in factors), max(covariance[1] * f for f in factors))
@@ -230,7 +230,7 @@ def _pairs(
         _moments(
             "var_pop", [boxes[0], boxes[i], boxes[j]], (steps[0], steps[i], steps[j]), Fraction(0), -m, m
         )
-        for i, j, m in ((1, 4, most_x), (2, 5, most_y))
+        for i, j, m in ((1, 4, largest_x), (2, 5, largest_y))
     ]
     smallest, largest = (
         math.sqrt(getattr(spreads[0], end) * getattr(spreads[1], end)) for end in ("low", "high")

@@ -1,5 +1,5 @@
-"""Binds what a query reads: scans, filters, joins and one-row-a-unit sub-queries, each of which keeps track
-of whose a row is.
+"""Binds what a query reads: scans, filters, joins and sub-queries with one row per unit, each of which keeps
+track of whose a row is.
 
 Every relation of private rows carries the unit, so that what one unit contributes can be bounded at the end,
 whatever happened in between. A row of a public table belongs to nobody.
@@ -31,11 +31,11 @@ Tables = dict[str, dict[str, Expr]]
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class CommonTable:
     """A common table expression, with those that it can see."""
 
     select: Node
-    ctes: dict[str, Closed]
+    ctes: dict[str, CommonTable]
     columns: tuple[str, ...] = ()
 
 
@@ -49,7 +49,7 @@ class Relations:
         self.equal: set[frozenset[Expr]] = set()
 
     def bind(
-        self, select: exp.Select, ctes: dict[str, Closed], outer: list[Node] | None = None
+        self, select: exp.Select, ctes: dict[str, CommonTable], outer: list[Node] | None = None
     ) -> tuple[Relation, Scope]:
         """Bind FROM, its joins and WHERE of one SELECT.
 
@@ -65,13 +65,13 @@ class Relations:
         where = select.args.get("where")
         left_over = [] if where is None else list(conjuncts(where.this))
         parts = len(left_over)
-        outward = any(str(join.args.get("side") or "").upper() in ("RIGHT", "FULL") for join in joins)
+        has_right_join = any(str(join.args.get("side") or "").upper() in ("RIGHT", "FULL") for join in joins)
         for join in joins:
             other_alias, other = self._item(join.this, ctes)
             if other_alias.lower() in (other_name.lower() for other_name in tables):
                 raise refuse(join, f"two tables are called {other_alias!r}", "Give one an alias.")
             conditions: list[Node] = []
-            if not (outward or join.args.get("on") or join.args.get("using") or join.args.get("side")):
+            if not (has_right_join or join.args.get("on") or join.args.get("using") or join.args.get("side")):
                 both = Scope({**tables, other_alias: other.columns})
                 conditions = [c for c in left_over if _links(c, Scope(tables), both)]
                 left_over = [c for c in left_over if c not in conditions]
@@ -90,18 +90,20 @@ class Relations:
         condition = binder.condition(kept)
         return replace(marks.relation, node=Filtered(marks.relation.node, condition)), scope
 
-    def _with(self, select: exp.Select, outer: dict[str, Closed]) -> dict[str, Closed]:
+    def _with(self, select: exp.Select, outer: dict[str, CommonTable]) -> dict[str, CommonTable]:
+        """Return the common table expressions of WITH; each sees those before it."""
         clause = select.args.get("with_") or select.args.get("with")
         if clause is None:
             return {}
         if clause.args.get("recursive"):
             raise refuse(clause, "WITH RECURSIVE cannot be answered")
-        closed: dict[str, Closed] = {}
+        tables: dict[str, CommonTable] = {}
         for cte in clause.expressions:
-            closed[cte.alias.lower()] = Closed(cte.this, {**outer, **closed}, _alias_columns(cte))
-        return closed
+            tables[cte.alias.lower()] = CommonTable(cte.this, {**outer, **tables}, _alias_columns(cte))
+        return tables
 
-    def _item(self, item: Node, ctes: dict[str, Closed]) -> tuple[str, Relation]:
+    def _item(self, item: Node, ctes: dict[str, CommonTable]) -> tuple[str, Relation]:
+        """Bind one item of FROM: a table, a common table expression, or a sub-query."""
         self.count += 1
         if self.count > MOST_TABLES:
             raise refuse(item, f"more than {MOST_TABLES} tables are read")
@@ -134,6 +136,7 @@ class Relations:
         return item.alias or item.name, self._scan(item)
 
     def _scan(self, item: exp.Table) -> Relation:
+        """Bind a declared table."""
         public, name, prefix = self.public, item.name.lower(), f"t{self.count - 1}"
         if name == public.table.lower():
             scan = Scan(public.table, prefix, public.schema, True, public.unit.column)
@@ -152,10 +155,10 @@ class Relations:
             schema[scan.unit] = Text()
         columns: dict[str, Expr] = {c: Column(scan.alias(c), declared(fact)) for c, fact in schema.items()}
         unit = f"{prefix}u" if scan.private else None
-        whose = frozenset({columns[scan.unit]}) if scan.unit is not None else frozenset[Expr]()
-        return Relation(scan, columns, unit, whose, scan.unit is not None)
+        unit_keys = frozenset({columns[scan.unit]}) if scan.unit is not None else frozenset[Expr]()
+        return Relation(scan, columns, unit, unit_keys, scan.unit is not None)
 
-    def subquery(self, select: Node, ctes: dict[str, Closed], names: tuple[str, ...] = ()) -> Relation:
+    def subquery(self, select: Node, ctes: dict[str, CommonTable], names: tuple[str, ...] = ()) -> Relation:
         """Return a SELECT in brackets, with other names for its columns where some are listed."""
         relation = self._subquery(select, ctes)
         if not names:
@@ -174,7 +177,8 @@ class Relations:
         renamed = dict(zip([*names, *old[len(names) :]], relation.columns.values(), strict=True))
         return replace(relation, columns=renamed)
 
-    def _subquery(self, select: Node, ctes: dict[str, Closed]) -> Relation:
+    def _subquery(self, select: Node, ctes: dict[str, CommonTable]) -> Relation:
+        """Bind a sub-query: rows as they are, or one row per unit where it groups."""
         if not isinstance(select, exp.Select):
             raise refuse(select, "only a SELECT can stand here", "UNION and the like cannot be answered.")
         allowed = {
@@ -195,12 +199,12 @@ class Relations:
         group = select.args.get("group")
         if group is None and select.args.get("distinct") is None:
             columns = self._projection(select, Binder(scope), relation)
-            whose = relation.whose
-            return replace(relation, columns=columns, whose=whose)
+            return replace(relation, columns=columns)
         self.count += 1
         return PerUnitBinder(relation, scope, f"t{self.count - 1}", self.public.unit.column)(select)
 
     def _projection(self, select: exp.Select, binder: Binder, relation: Relation) -> dict[str, Expr]:
+        """Bind the items of SELECT as columns."""
         columns: dict[str, Expr] = {}
         for item in select.expressions:
             if isinstance(item, exp.Star):
@@ -254,13 +258,14 @@ class Relations:
     def _joined_relation(
         self, left: Relation, right: Relation, kind: str, on: tuple[Expr, ...], many: bool
     ) -> Relation:
-        whose, perhaps = left.whose, left.perhaps | right.perhaps
+        """Return the relation of a join, and which of its expressions equal the unit."""
+        unit_keys, nullable_unit_keys = left.unit_keys, left.nullable_unit_keys | right.nullable_unit_keys
         if kind == "inner":
-            whose |= right.whose
+            unit_keys |= right.unit_keys
         else:
-            perhaps |= right.whose
+            nullable_unit_keys |= right.unit_keys
         node, columns = Joined(left.node, right.node, kind, on), {**right.columns, **left.columns}
-        return Relation(node, columns, left.unit, whose, many, perhaps)
+        return Relation(node, columns, left.unit, unit_keys, many, nullable_unit_keys)
 
     def _optional(self, relation: Relation, tables: Tables) -> tuple[Relation, Tables]:
         """Return the side of an outer join that may be NULL: computed columns are fixed before, and all may
@@ -290,6 +295,7 @@ class Relations:
         return replace(relation, node=node, columns=columns), renamed_tables
 
     def _conditions(self, join: exp.Join, scope: Scope, tables: Tables, alias: str) -> Iterator[Expr]:
+        """Yield the conditions of ON and USING."""
         for name in join.args.get("using") or []:
             here = exp.column(name.copy(), table=alias)
             sides = [n for n, columns in tables.items() if name.name.lower() in {c.lower() for c in columns}]
@@ -301,10 +307,14 @@ class Relations:
             yield from _conjuncts(Binder(scope).condition(condition))
 
     def _same_unit(self, join: exp.Join, on: tuple[Expr, ...], left: Relation, right: Relation) -> None:
+        """Refuse a join of two private tables that may join rows of different units."""
         for condition in on:
             if isinstance(condition, Call) and condition.op == "=":
                 a, b = condition.args
-                left_units, right_units = left.whose | left.perhaps, right.whose | right.perhaps
+                left_units, right_units = (
+                    left.unit_keys | left.nullable_unit_keys,
+                    right.unit_keys | right.nullable_unit_keys,
+                )
                 if (a in left_units and b in right_units) or (b in left_units and a in right_units):
                     return
         unit = self.public.unit.column
@@ -352,6 +362,7 @@ def _equated_columns(condition: Expr) -> Iterator[frozenset[Expr]]:
 
 
 def _join_kind(join: exp.Join) -> str:
+    """Return inner, left or right; other joins are refused."""
     side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
     only(join, {"this", "side", "kind", "on", "using", "method"}, "in a join")
     if side == "FULL" or kind in ("SEMI", "ANTI") or method not in ("",):
@@ -393,6 +404,7 @@ class _Aliases:
 
 
 def _conjuncts(condition: Expr) -> Iterator[Expr]:
+    """Yield the parts of a condition that AND joins."""
     if isinstance(condition, Call) and condition.op == "and":
         for arg in condition.args:
             yield from _conjuncts(arg)

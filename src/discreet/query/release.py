@@ -22,7 +22,7 @@ from .price import Noise
 
 # Draws of noise from which deviations are estimated: to about 4 percent, as 1 / sqrt(2 * 400).
 DRAWS = 400
-# groups at a time
+# Groups whose draws are held in memory at a time: 32 MB per number. Not tuned.
 CHUNK = 10_000
 
 
@@ -36,7 +36,7 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
             continue
         used = [recipes.measures[i] for i in recipe.measures]
         values = [
-            np.asarray(measures[i], dtype=float) * float(m.worth)
+            np.asarray(measures[i], dtype=float) * float(m.resolution)
             for i, m in zip(recipe.measures, used, strict=True)
         ]
         if recipe.function in PAIRED:
@@ -48,6 +48,8 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
 
 
 def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain: Domain | None) -> Any:
+    """Return an aggregate from its measures: counts and sums as they are, averages and deviations
+    computed."""
     if recipe.function in ("count", "sum"):
         return values[0]
     assert domain is not None
@@ -72,14 +74,14 @@ def limits_of(aggregate: Aggregate) -> tuple[float, float]:
 
 
 def _pair_statistic(
-    function: str, measures: list[Measure], values: list[Any], most_x: float, most_y: float
+    function: str, measures: list[Measure], values: list[Any], largest_x: float, largest_y: float
 ) -> Any:
     """Return the covariance or correlation, kept within what two numbers of these ranges can have."""
     with np.errstate(all="ignore"):
         count = np.where(values[0] > 0, values[0], np.nan)
         x, y = values[1] / count, values[2] / count
         product = values[3] / count + float(measures[3].center * measures[3].step)
-        covariance = np.clip(product - x * y, -most_x * most_y, most_x * most_y)
+        covariance = np.clip(product - x * y, -largest_x * largest_y, largest_x * largest_y)
         if function == "corr":
             squares = np.maximum(values[4] / count - x**2, 0.0) * np.maximum(values[5] / count - y**2, 0.0)
             return np.clip(covariance / np.where(squares > 0, np.sqrt(squares), np.nan), -1.0, 1.0)
@@ -149,7 +151,7 @@ def _cells(
     """Return plain Python values: counts and whole keys as integers, missing as None."""
     _, expression = plan.outputs[i]
     measure = direct(plan, recipes, i)
-    if measure is not None and recipes.measures[measure].worth == 1:
+    if measure is not None and recipes.measures[measure].resolution == 1:
         exact: list[Any] = np.asarray(measures[measure])[kept].tolist()
         return exact
     if output.dtype == object:
@@ -206,15 +208,16 @@ def _deviations(
     noises: list[Noise],
     size: int,
 ) -> list[Any]:
+    """Return the standard deviation of every output: known for single noisy numbers, else simulated."""
     deviations: list[Any] = [None] * len(plan.outputs)
     derived = []
     for i, (_, expression) in enumerate(plan.outputs):
         measure = direct(plan, recipes, i)
         if measure is not None:
             deviations[i] = np.full(
-                size, noises[measure].standard_deviation * float(recipes.measures[measure].worth)
+                size, noises[measure].standard_deviation * float(recipes.measures[measure].resolution)
             )
-        elif any(isinstance(n, Output) and n.kind == "aggregate" for n in _parts(expression)) and _random(
+        elif any(isinstance(n, Output) and n.kind == "aggregate" for n in _parts(expression)) and _is_noisy(
             plan, recipes, expression
         ):
             derived.append(i)
@@ -233,7 +236,7 @@ def _parts(expression: Any) -> list[Any]:
     return list(walk(expression))
 
 
-def _random(plan: Plan, recipes: Recipes, expression: Any) -> bool:
+def _is_noisy(plan: Plan, recipes: Recipes, expression: Any) -> bool:
     """Return whether all aggregates in it are made of noisy numbers; chosen values have no deviation."""
     used = [n.index for n in _parts(expression) if isinstance(n, Output) and n.kind == "aggregate"]
     return expression.domain.kind is not Kind.TEXT and all(recipes.recipes[i].choice is None for i in used)
@@ -258,16 +261,18 @@ def _simulate_deviations(
     samples: list[list[Any]] = [[] for _ in outputs]
     for start in range(0, size, CHUNK):
         part = slice(start, start + CHUNK)
-        here = [np.asarray(m, dtype=float)[part] for m in measures]
-        shape = (DRAWS, len(here[0])) if here else (DRAWS, 0)
-        again = [
+        released = [np.asarray(m, dtype=float)[part] for m in measures]
+        shape = (DRAWS, len(released[0])) if released else (DRAWS, 0)
+        redrawn = [
             m + n.standard_deviation * random.standard_normal(shape)
-            for m, n in zip(here, noises, strict=True)
+            for m, n in zip(released, noises, strict=True)
         ]
-        drawn = aggregates(plan, recipes, again, [c[part] for c in choices])
-        near = [k[part] for k in keys]
+        drawn = aggregates(plan, recipes, redrawn, [c[part] for c in choices])
+        part_keys = [k[part] for k in keys]
         for index, i in enumerate(outputs):
-            values = np.broadcast_to(np.asarray(value(plan.outputs[i][1], near, drawn), dtype=float), shape)
+            values = np.broadcast_to(
+                np.asarray(value(plan.outputs[i][1], part_keys, drawn), dtype=float), shape
+            )
             samples[index].append(_spread(values))
     return [np.concatenate(parts) for parts in samples]
 

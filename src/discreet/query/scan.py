@@ -209,6 +209,7 @@ def _per_unit(function: str, argument: Expr | None) -> Node:
 
 
 def _scan_sql(scan: Scan, used: set[str], kinds: Kinds) -> exp.Select:
+    """Return SELECT of the used columns of one table, cleaned, under our own names."""
     columns: list[Node] = []
     own = kinds.get(scan.table, {})
     if scan.private:
@@ -240,8 +241,8 @@ def identity(node: From, unit: str) -> str | None:
     return identity(node.child, unit)
 
 
-def told_apart(who: str | None, dialect: Dialect) -> str | None:
-    """Refuse a single row that a join repeats where the engine has no number for it; else return the same."""
+def require_row_number(who: str | None, dialect: Dialect) -> str | None:
+    """Return the row's identity; refuse one that the engine cannot number, as a join may repeat it."""
     if who is not None and not dialect.numbers_rows:
         raise Unsupported(
             f"here a row is the unit, and this query may use a row several times: {dialect.name} has no "
@@ -318,6 +319,7 @@ def _as(to: str, column: Node, safe: bool) -> Node:
 
 
 def _clipped_day(day: Node, low: Node, high: Node) -> Node:
+    """Clip a day to its declared bounds."""
     cases = [
         (exp.LT(this=day.copy(), expression=low), low.copy()),
         (exp.GT(this=day.copy(), expression=high), high.copy()),

@@ -49,7 +49,7 @@ class Joined:
 
 
 @dataclass(frozen=True, slots=True)
-class PerUnit:
+class UnitAggregate:
     """Aggregates the rows of each unit (and each combination of `keys`) to one row.
 
     Computed exactly for every unit by itself.
@@ -87,25 +87,24 @@ class Marked:
     counted: bool = False
 
 
-From = Scan | Filtered | Joined | PerUnit | Projected | Marked
+From = Scan | Filtered | Joined | UnitAggregate | Projected | Marked
 
 
 @dataclass(frozen=True, slots=True)
 class Relation:
     """Holds a bound FROM item. `unit`: the raw column that says whose a row is, None if public.
 
-    `whose`: expressions equal to the unit.
-
-    `perhaps`: expressions equal to the unit, or NULL where an outer join had no partner. `many`: one unit may
+    `unit_keys`: expressions equal to the unit. `nullable_unit_keys`: those equal to the unit or, where an
+    outer join had no partner, NULL. `many`: one unit may
     have several rows.
     """
 
     node: From
     columns: dict[str, Expr]
     unit: str | None
-    whose: frozenset[Expr]
+    unit_keys: frozenset[Expr]
     many: bool
-    perhaps: frozenset[Expr] = frozenset()
+    nullable_unit_keys: frozenset[Expr] = frozenset()
 
 
 def columns_of(*exprs: Expr | None) -> set[str]:
@@ -132,7 +131,7 @@ def source_key(node: From) -> str:
             f"mark({source_key(node.child)} as {node.prefix}; {source_key(node.right)}; {pairs}; "
             f"{node.counted})"
         )
-    assert isinstance(node, PerUnit)
+    assert isinstance(node, UnitAggregate)
     aggregates = ", ".join(f"{f}({'*' if a is None else key(a)})" for f, a in node.aggregates)
     return (
         f"per unit({source_key(node.child)} as {node.prefix}; {', '.join(key(k) for k in node.keys)}; "

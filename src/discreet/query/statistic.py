@@ -58,7 +58,7 @@ class SqlStatistic:
 
     def step_for(self, public: Public) -> Fraction:
         """Return the step of the value: what one unit of the integer stands for; 1 for counts."""
-        return _settle(self.sql, public, self.rows)[2].worth
+        return _settle(self.sql, public, self.rows)[2].resolution
 
     def sensitivity(self, public: Public) -> Sensitivity:
         _, _, measure, bounding = _settle(self.sql, public, self.rows)
@@ -106,7 +106,7 @@ class SqlVector:
 
     def step_for(self, public: Public) -> Fraction:
         """Return the step of the values: what one unit of an integer stands for; 1 for counts."""
-        return self._of(public)[2].worth
+        return self._of(public)[2].resolution
 
     def length(self, public: Public) -> int:
         return self._of(public)[0].groups or 1
@@ -146,6 +146,7 @@ def _quote(name: str) -> str:
 
 @lru_cache(maxsize=1024)
 def _settle(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, Measure, Bounding]:
+    """Plan a statement that must be one bare COUNT or SUM."""
     planned = plan(sql, public)
     recipes = Recipes(planned)
     bare = not (
@@ -168,6 +169,7 @@ def _settle(sql: str, public: Public, rows: int | None) -> tuple[Plan, Recipes, 
 def _plan_grouped(
     sql: str, public: Public, rows: int | None, groups: int | None
 ) -> tuple[Plan, Recipes, Measure, Bounding]:
+    """Plan a statement that must be one COUNT or SUM with GROUP BY of public values."""
     planned = plan(sql, public)
     recipes = Recipes(planned)
     bare = not (planned.having or planned.order or planned.limit is not None or planned.offset)

@@ -22,7 +22,7 @@ from .scope import Scope
 from .sources import Marked, Relation
 
 if TYPE_CHECKING:
-    from .relation import Closed, Relations
+    from .relation import CommonTable, Relations
 
 
 def conjuncts(condition: Node | None) -> Iterator[Node]:
@@ -56,7 +56,7 @@ class Marks:
     """Binds the sub-queries of one WHERE clause; `relation` gains a mark for each."""
 
     def __init__(
-        self, relations: Relations, relation: Relation, scope: Scope, ctes: dict[str, Closed]
+        self, relations: Relations, relation: Relation, scope: Scope, ctes: dict[str, CommonTable]
     ) -> None:
         self.relations, self.relation, self.scope, self.ctes = relations, relation, scope, ctes
 
@@ -68,6 +68,7 @@ class Marks:
         return None
 
     def _exists(self, node: Node) -> Expr:
+        """Bind EXISTS as a mark on the rows of the outer query."""
         select = node.this.this if isinstance(node.this, exp.Subquery) else node.this
         only(
             _plain(select),
@@ -104,6 +105,7 @@ class Marks:
         return make("coalesce", mark, Literal(False))
 
     def _in(self, node: Node) -> Expr:
+        """Bind IN with a sub-query as a mark, with the three-valued logic of SQL."""
         query = node.args["query"]
         select = query.this if isinstance(query, exp.Subquery) else query
         x = Binder(self.scope, self.special)(node.this)
@@ -117,7 +119,9 @@ class Marks:
         if right.unit is not None:
             listed = make("coalesce", mark, Literal(False))
             return (
-                listed if x in self.relation.whose else make("case", make("null?", x), Literal(None), listed)
+                listed
+                if x in self.relation.unit_keys
+                else make("case", make("null?", x), Literal(None), listed)
             )
         prefix = mark.name[:-1]
         total, present = (
@@ -131,6 +135,7 @@ class Marks:
     def _mark(
         self, node: Node, right: Relation, pairs: tuple[tuple[Expr, Expr], ...], *, counted: bool = False
     ) -> Column:
+        """Add a mark to the relation, and return its column."""
         if right.unit is not None:
             self._own_rows_only(node, right, pairs)
         self.relations.count += 1
@@ -140,8 +145,9 @@ class Marks:
         return Column(f"{prefix}m", boolean(True))
 
     def _own_rows_only(self, node: Node, right: Relation, pairs: tuple[tuple[Expr, Expr], ...]) -> None:
-        own = self.relation.whose | self.relation.perhaps
-        if self.relation.unit is None or not any(a in own and b in right.whose for a, b in pairs):
+        """Refuse a sub-query on private rows that are not the outer row's own unit's."""
+        own = self.relation.unit_keys | self.relation.nullable_unit_keys
+        if self.relation.unit is None or not any(a in own and b in right.unit_keys for a, b in pairs):
             unit = self.relations.public.unit.column
             raise refuse(
                 node,

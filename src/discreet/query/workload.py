@@ -16,9 +16,7 @@ through marginals, which are never written out; conditions make cells of their o
 
 from __future__ import annotations
 
-import itertools
 import json
-import math
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
@@ -26,37 +24,34 @@ from typing import Any
 import numpy as np
 
 from .. import _require
-from .._public import ADD_REMOVE, Public
+from .._public import Public
 from .._registry import described, to_json
 from .._require import Real
 from ..accounting import Event, NonPrivate
 from ..mechanisms import matrix
-from ..mechanisms.matrix.integer import Counts, Grid
-from ..mechanisms.matrix.mechanism import noise_for, prices, width
-from ..mechanisms.matrix.on_grid import on_grid
+from ..mechanisms.matrix.mechanism import prices, width
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
-from ..mechanisms.protocols import Release, Sensitivity, check_source, release
+from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Engine, Source, dialect_of, engine_of
-from ..tables.dialect import Dialect
 from .answer import Answer
-from .cells import Compiled, Explicit, compiled, explicit
 from .errors import QueryError
-from .exact import integers, public_keys
-from .groupings import Part, expanded, several
-from .marks import counts_sql
-from .measures import Recipes, bounding_of
+from .exact import public_keys
+from .groupings import several
+from .measures import Recipes
 from .mechanism import Query
 from .nodes import Output
 from .parse import parse
-from .plan import Plan, plan
+from .plan import plan
 from .preview import Preview, aggregated, not_whole
 from .release import direct, rows_of
 from .spelling import hinted
+from .workload_plan import WorkloadPlan, plan_workload
 
 # Queries of one workload, each of which is planned.
 MOST_QUERIES = 1000
-# What answering the counts of one statement together must save before it is done unasked.
+# What answering the counts of one statement together must save of the mean squared error (5%) before it is
+# done unasked. Not tuned.
 GAIN = 0.95
 
 
@@ -114,7 +109,7 @@ class WorkloadQuery:
     delta: float = 0.0
     rho: Real | None = None
     rows: int | None = None
-    _built: _Built = field(init=False, repr=False, compare=False)
+    _plan: WorkloadPlan = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         queries = _require.listed(queries=self.queries)
@@ -127,12 +122,21 @@ class WorkloadQuery:
         if self.rows is not None:
             _require.integer(rows=self.rows, at_least=1)
         norms = prices(self.epsilon, self.delta, self.rho)
-        object.__setattr__(self, "_built", _build(self, norms))
+        workload_plan = plan_workload(
+            queries,
+            self.public,
+            norms,
+            rows=self.rows,
+            epsilon=self.epsilon,
+            delta=float(self.delta),
+            rho=self.rho,
+        )
+        object.__setattr__(self, "_plan", workload_plan)
 
     def rehearse(self, source: Source) -> None:
         """Write the engine's query, once for trial and run: what cannot be written is refused before it is
         charged."""
-        self._built.statement(source.kinds if isinstance(source, Engine) else {}, dialect_of(source))
+        self._plan.statement(source.kinds if isinstance(source, Engine) else {}, dialect_of(source))
 
     @property
     def asked(self) -> tuple[Any, float] | None:
@@ -141,83 +145,86 @@ class WorkloadQuery:
 
     @property
     def event(self) -> Event:
-        return self._built.noise.event
+        return self._plan.noise.event
 
     @property
     def strategy(self) -> matrix.Factorization:
-        return self._built.strategy
+        return self._plan.strategy
 
     @property
     def rmse(self) -> float:
         """The root mean squared error of all numbers, known beforehand."""
-        return self._built.rmse
+        return self._plan.rmse
 
     @property
     def key(self) -> str:
         """Stable text of what is asked at which price: equal for equal questions, for the store of released
         answers."""
-        built = self._built
+        workload = self._plan
         plans = [
-            [built.compilation.plans[number].key for number in numbers] for numbers in built.plan_numbers
+            [workload.compilation.plans[number].key for number in numbers]
+            for numbers in workload.plan_numbers
         ]
         return json.dumps(
             {
                 "plans": plans,
                 "public": to_json(self.public),
-                "rows": built.max_rows,
-                "noise": to_json(built.noise),
+                "rows": workload.max_rows,
+                "noise": to_json(workload.noise),
             },
             sort_keys=True,
         )
 
     def error(self, confidence: float = 0.95) -> float:
         """Return how far off the worst number may be by itself."""
-        return width(self._built.noise, confidence) * float(self._built.deviations.max())
+        return width(self._plan.noise, confidence) * float(self._plan.deviations.max())
 
     def preview(self, confidence: float = 0.95) -> WorkloadPreview:
         """Return the price, errors, and what answering together saves: without touching data."""
-        built = self._built
-        half = width(built.noise, confidence)
+        workload = self._plan
+        half = width(workload.noise, confidence)
         errors = tuple(
-            half * max(float(built.of_family(f, built.deviations).max()) for f in families)
-            for families in built.by_query
+            half * max(float(workload.numbers_of(f, workload.deviations).max()) for f in families)
+            for families in workload.families_by_query
         )
         return WorkloadPreview(
-            answers=tuple(parts[0].columns for parts in built.parts),
+            answers=tuple(parts[0].columns for parts in workload.parts),
             event=self.event,
             price=self._price,
             rmse=self.rmse,
             alone=self._alone(),
             errors=errors,
             confidence=confidence,
-            reason=built.strategy.reason,
-            notes=tuple(dict.fromkeys(n for q in range(len(built.parts)) for n in self._notes(q))),
+            reason=workload.strategy.reason,
+            notes=tuple(dict.fromkeys(n for q in range(len(workload.parts)) for n in self._notes(q))),
         )
 
     def preview_of_one(self, confidence: float = 0.95) -> Preview:
         """Return the preview of a workload of one statement, column by column like that of a query."""
-        built, (parts,), (numbers,) = self._built, self._built.parts, self._built.plan_numbers
-        half = width(built.noise, confidence)
+        workload, (parts,), (numbers,) = self._plan, self._plan.parts, self._plan.plan_numbers
+        half = width(workload.noise, confidence)
         widest: list[float | None] = [None] * len(parts[0].columns)
         measured: set[int] = set()
         for part, number in zip(parts, numbers, strict=True):
-            planned, recipes = built.compilation.plans[number], built.compilation.recipes[number]
-            families = [f for f, family in enumerate(built.compilation.families) if family.plan == number]
+            planned, recipes = workload.compilation.plans[number], workload.compilation.recipes[number]
+            families = [f for f, family in enumerate(workload.compilation.families) if family.plan == number]
             for i, column in enumerate(part.own):
                 measured |= {column} if aggregated(planned.outputs[i][1]) else set()
                 m = direct(planned, recipes, i)
                 if m is not None:
-                    own = half * float(built.of_family(families[m], built.deviations).max())
+                    own = half * float(workload.numbers_of(families[m], workload.deviations).max())
                     widest[column] = max(own, widest[column] or 0.0)
         return Preview(
             columns=parts[0].columns,
             event=self.event,
             epsilon=None if self.epsilon is None else float(self.epsilon),
-            delta=float(self.delta) if isinstance(built.noise, IntegerGaussian) and self.rho is None else 0.0,
+            delta=float(self.delta)
+            if isinstance(workload.noise, IntegerGaussian) and self.rho is None
+            else 0.0,
             rho=None if self.rho is None else float(self.rho),
             confidence=confidence,
             errors=tuple(widest),
-            groups=sum(p.groups or 1 for p in built.compilation.plans),
+            groups=sum(p.groups or 1 for p in workload.compilation.plans),
             plan=tuple(str(self.preview(confidence)).splitlines()[-2:]),
             notes=self._notes(0),
             keys=tuple(name for column, name in enumerate(parts[0].columns) if column not in measured),
@@ -228,12 +235,12 @@ class WorkloadQuery:
         if self.rho is not None:
             return f"rho {float(self.rho):.4g}"
         assert self.epsilon is not None
-        gaussian = isinstance(self._built.noise, IntegerGaussian)
+        gaussian = isinstance(self._plan.noise, IntegerGaussian)
         return f"epsilon {float(self.epsilon):.4g}" + (f", delta {float(self.delta):g}" if gaussian else "")
 
     def _alone(self) -> float | None:
         """Return the mean squared error of each query by itself with an equal share of the price."""
-        texts = [part.text for parts in self._built.parts for part in parts]
+        texts = [part.text for parts in self._plan.parts for part in parts]
         share: dict[str, Any] = (
             {"rho": Fraction(self.rho) / len(texts)}
             if self.rho is not None
@@ -252,12 +259,12 @@ class WorkloadQuery:
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        built = self._built
-        exact = built.grid.measure(built.counts(engine_of(source), entropy.integer(63)))
-        noisy = built.noise(exact, entropy=entropy)
-        answers = built.grid.fit(built.strategy.workload, noisy).answers
+        workload = self._plan
+        exact = workload.grid.measure(workload.counts(engine_of(source), entropy.integer(63)))
+        noisy = workload.noise(exact, entropy=entropy)
+        answers = workload.grid.fit(workload.strategy.workload, noisy).answers
         event = self.event if entropy.private else NonPrivate(neighbors=self.event.neighbors)
-        value = tuple(self._answer(q, answers, event) for q in range(len(built.parts)))
+        value = tuple(self._answer(q, answers, event) for q in range(len(workload.parts)))
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
     def _without_noise(self, source: Source, key: int) -> list[list[list[Any]]]:
@@ -265,19 +272,20 @@ class WorkloadQuery:
 
         No description and no public call leads here.
         """
-        built = self._built
-        measured = built.grid.measure(built.counts(engine_of(source), key))
-        answers = np.rint(built.grid.fit(built.strategy.workload, measured).answers)
-        return [self._rows(q, answers)[0] for q in range(len(built.parts))]
+        workload = self._plan
+        measured = workload.grid.measure(workload.counts(engine_of(source), key))
+        answers = np.rint(workload.grid.fit(workload.strategy.workload, measured).answers)
+        return [self._rows(q, answers)[0] for q in range(len(workload.parts))]
 
     def restated(self, answers: tuple[Answer, ...]) -> tuple[Answer, ...]:
         """Return stored answers to the same questions in the words of these."""
         return tuple(replace(answer, sql=sql) for answer, sql in zip(answers, self.queries, strict=True))
 
     def _answer(self, query: int, answers: Any, event: Event) -> Answer:
+        """Return the answer to one query, from the answers of the workload."""
         rows, deviations = self._rows(query, answers)
-        built = self._built
-        columns = built.parts[query][0].columns
+        workload = self._plan
+        columns = workload.parts[query][0].columns
         none = (None,) * len(columns)
         return Answer(
             columns=columns,
@@ -286,32 +294,34 @@ class WorkloadQuery:
             noises=none,
             event=event,
             epsilon=None if self.epsilon is None else float(self.epsilon),
-            delta=float(self.delta) if isinstance(built.noise, IntegerGaussian) and self.rho is None else 0.0,
+            delta=float(self.delta)
+            if isinstance(workload.noise, IntegerGaussian) and self.rho is None
+            else 0.0,
             rho=None if self.rho is None else float(self.rho),
             sql=self.queries[query],
-            law="laplace" if isinstance(built.noise, IntegerLaplace) else "gaussian",
+            law="laplace" if isinstance(workload.noise, IntegerLaplace) else "gaussian",
             plan=(
-                f"Answered together with {len(built.parts) - 1} other queries, for one price; the "
+                f"Answered together with {len(workload.parts) - 1} other queries, for one price; the "
                 f"answers agree with each other.",
-                built.strategy.reason,
+                workload.strategy.reason,
             ),
             notes=self._notes(query),
         )
 
     def _notes(self, query: int) -> tuple[str, ...]:
         """Return which rows are in none of the groups of a query."""
-        plans = [self._built.compilation.plans[number] for number in self._built.plan_numbers[query]]
+        plans = [self._plan.compilation.plans[number] for number in self._plan.plan_numbers[query]]
         return tuple(dict.fromkeys(note for p in plans for note in not_whole(p)))
 
     def _rows(self, query: int, answers: Any) -> tuple[list[list[Any]], list[list[float | None]]]:
         """Return the rows of one query from the answers of its parts, each after HAVING, ORDER BY and
         LIMIT."""
-        built, rows, deviations = self._built, [], []
-        for part, number in zip(built.parts[query], built.plan_numbers[query], strict=True):
-            planned, recipes = built.compilation.plans[number], built.compilation.recipes[number]
-            families = [f for f, family in enumerate(built.compilation.families) if family.plan == number]
-            measures = [built.of_family(f, answers) for f in families]
-            spread = [built.of_family(f, built.deviations) for f in families]
+        workload, rows, deviations = self._plan, [], []
+        for part, number in zip(workload.parts[query], workload.plan_numbers[query], strict=True):
+            planned, recipes = workload.compilation.plans[number], workload.compilation.recipes[number]
+            families = [f for f, family in enumerate(workload.compilation.families) if family.plan == number]
+            measures = [workload.numbers_of(f, answers) for f in families]
+            spread = [workload.numbers_of(f, workload.deviations) for f in families]
             kept_rows, kept = rows_of(planned, recipes, public_keys(planned), measures, [])
             for row, group in zip(kept_rows, kept, strict=True):
                 rows.append(part.placed(list(row)))
@@ -355,172 +365,3 @@ def together(text: str, public: Public, **options: Any) -> WorkloadQuery | None:
         return None
     alone = workload._alone()
     return workload if alone is not None and workload.rmse**2 < GAIN * alone else None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Built:
-    """Everything that follows from the queries and the price."""
-
-    compilation: Compiled
-    parts: tuple[tuple[Part, ...], ...]
-    plan_numbers: tuple[tuple[int, ...], ...]
-    cells: Explicit | None
-    sizes: tuple[int, ...]
-    max_rows: int
-    strategy: matrix.Factorization
-    grid: Grid
-    noise: IntegerLaplace | IntegerGaussian
-    slices: tuple[Any, ...]
-    deviations: Any
-    written: dict[Any, str] = field(default_factory=dict)
-
-    @property
-    def rmse(self) -> float:
-        used = np.concatenate(
-            [self.of_family(f, self.deviations) for f in range(len(self.compilation.families))]
-        )
-        return float(np.sqrt((used**2).mean()))
-
-    @property
-    def by_query(self) -> list[list[int]]:
-        return [
-            [f for f, family in enumerate(self.compilation.families) if family.plan in numbers]
-            for numbers in self.plan_numbers
-        ]
-
-    def of_family(self, family: int, answers: Any) -> Any:
-        """Return the numbers of one count, one for each of its groups in order."""
-        start, shape, kept, axes = self.slices[family]
-        table = answers[start : start + math.prod(shape)].reshape(shape)
-        return table[tuple(slice(0, k) for k in kept)].transpose(axes).ravel()
-
-    def statement(self, kinds: Any, dialect: Dialect) -> str:
-        """Return the engine's query, with a placeholder where the key of a run goes; written once."""
-        kinds_key = (
-            dialect.name,
-            *sorted((table, *sorted(columns.items())) for table, columns in kinds.items()),
-        )
-        if kinds_key not in self.written:
-            max_rows = self.max_rows if self.compilation.many else None
-            self.written[kinds_key] = counts_sql(self.compilation, kinds, max_rows, _KEY, dialect)
-        return self.written[kinds_key]
-
-    def counts(self, engine: Engine, key: int) -> Counts:
-        """Return the exact counts of cells."""
-        table = engine.answer(self.statement(engine.kinds, engine.dialect).replace(str(_KEY), str(key)))
-        n = np.asarray(integers(table.column("n")), dtype=np.int64)
-        codes = [integers(table.column(f"c{i}")) for i in range(len(self.compilation.marks))]
-        if self.cells is None:
-            order = [m for (members, _) in self.compilation.groups for m in members]
-            inside = np.all([codes[m] < size for m, size in zip(order, self.sizes, strict=True)], axis=0)
-            return Counts(self.sizes, tuple(codes[m][inside] for m in order), n[inside])
-        raw = np.zeros(len(n), np.int64)
-        for members, combinations in self.compilation.groups:
-            raw = raw * len(combinations) + _positions(combinations, [codes[m] for m in members])
-            raw = np.where(_positions(combinations, [codes[m] for m in members]) < 0, -(1 << 40), raw)
-        cell = np.where(raw < 0, -1, self.cells.cell[np.clip(raw, 0, None)])
-        return Counts(self.sizes, (cell[cell >= 0],), n[cell >= 0])
-
-
-# Stands for the key of a run in the written query.
-_KEY = (1 << 62) + 7_021_961
-
-
-def _positions(combinations: tuple[tuple[int, ...], ...], codes: list[Any]) -> Any:
-    """Return where each row's classes are in the list of those that can occur; -1 for none."""
-    index_of = {c: i for i, c in enumerate(combinations)}
-    rows = zip(*(c.tolist() for c in codes), strict=True)
-    return np.array([index_of.get(r, -1) for r in rows], np.int64)
-
-
-def _expand(text: str, public: Public) -> list[Part]:
-    try:
-        return list(expanded(text))
-    except QueryError as refusal:
-        raise hinted(refusal, text, public) from None
-
-
-def _build(query: WorkloadQuery, norms: tuple[matrix.strategies.Norm, ...]) -> _Built:
-    parts = tuple(tuple(_expand(text, query.public)) for text in query.queries)
-    plans: list[Plan] = []
-    numbers: list[tuple[int, ...]] = []
-    for group in parts:
-        numbers.append(tuple(range(len(plans), len(plans) + len(group))))
-        plans += [plan(part.text, query.public) for part in group]
-    parts = tuple(
-        tuple(part.bound(plans[number]) for part, number in zip(group, at_all, strict=True))
-        for group, at_all in zip(parts, numbers, strict=True)
-    )
-    compilation = compiled(plans)
-    max_rows = max(bounding_of(p, query.rows or query.public.unit.rows, 1).rows for p in plans)
-    workload, cells, slices = _workload(compilation)
-    sizes = workload.domain
-    unit_rows = max_rows if query.public.neighbors is ADD_REMOVE else 2 * max_rows
-    counted = Sensitivity(linf=max_rows, l0=unit_rows, l1=unit_rows)
-    exchanged = not compilation.many and query.public.neighbors is not ADD_REMOVE
-    options = []
-    for norm in norms:
-        strategy = matrix.optimize(workload, norm)
-        grid = on_grid(strategy.strategy, norm)
-        sensitivity = grid.sensitivity(counted, norm, exchanged=exchanged)
-        noise = noise_for(
-            sensitivity, norm, query.public, epsilon=query.epsilon, delta=float(query.delta), rho=query.rho
-        )
-        spread = np.sqrt(grid.variances(workload)) * noise.standard_deviation
-        options.append(
-            _Built(
-                compilation,
-                parts,
-                tuple(numbers),
-                cells,
-                sizes,
-                max_rows,
-                strategy,
-                grid,
-                noise,
-                slices,
-                spread,
-            )
-        )
-    return min(options, key=lambda option: option.rmse)
-
-
-def _workload(compilation: Compiled) -> tuple[matrix.Workload, Explicit | None, tuple[Any, ...]]:
-    """Return the workload, and where in its answers each family's numbers are: start, shape, how much of each
-    axis is asked for, and its order."""
-    if (
-        compilation.marks
-        and all(m.values is not None for m in compilation.marks)
-        and all(len(g) == 1 for g, _ in compilation.groups)
-    ):
-        return _tables(compilation)
-    cells = explicit(compilation)
-    slices, start = [], 0
-    for family in compilation.families:
-        shape = tuple(compilation.marks[k].size - 1 for k in family.keys)
-        slices.append((start, shape, shape, tuple(range(len(shape)))))
-        start += math.prod(shape)
-    return matrix.explicit(cells.matrix), cells, tuple(slices)
-
-
-def _tables(compilation: Compiled) -> tuple[matrix.Workload, None, tuple[Any, ...]]:
-    """Return marginals over the keys, for groupings alone.
-
-    A key that every query groups by needs no class for rows outside its values.
-    """
-    order = [members[0] for members, _ in compilation.groups]
-    needless = set.intersection(*(set(f.keys) for f in compilation.families))
-    sizes = [compilation.marks[m].size - (m in needless) for m in order]
-    sets = [tuple(sorted(order.index(k) for k in f.keys)) for f in compilation.families]
-    unique = sorted(set(sets))
-    workload = matrix.marginals(sizes, unique)
-    starts = dict(
-        zip(unique, itertools.accumulate((workload.asked(s) for s in unique), initial=0), strict=False)
-    )
-    slices = []
-    for family, s in zip(compilation.families, sets, strict=True):
-        # Tables have their attributes in one order; the query's own order of keys is that of its rows.
-        kept = tuple(compilation.marks[order[i]].size - 1 for i in s)
-        axes = tuple(s.index(order.index(k)) for k in family.keys)
-        slices.append((starts[s], tuple(sizes[i] for i in s), kept, axes))
-    return workload, None, tuple(slices)

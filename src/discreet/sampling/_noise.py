@@ -32,23 +32,22 @@ Integers = npt.NDArray[Any]
 
 # words handled at once: the buffers stay in the second-level cache
 _CHUNK = 1 << 14
-# bits of a word that tell the place in a cell
-_PLACE_BITS = 31
-# beyond either, values are Python integers; within both, below 2**62
-_NATIVE_SHIFT, _NATIVE_CELLS = (
-    42,
-    1 << 20,
-)
-# up to so many draws are made one by one
+# Bits of a word that tell the offset in a cell, at most.
+_OFFSET_BITS = 31
+# Within both, values are below 2**62 and fit 64 bits: log2 of the integers per cell, and the number of cells.
+# Beyond either, values are Python integers.
+_NATIVE_SHIFT, _NATIVE_CELLS = 42, 1 << 20
+# Up to so many draws are made one by one: preparing a table costs more. Not tuned.
 _FEW = 4
-# up to so many draws are all looked at twice
-_ALL = 256
-# more draws stay open than there are second looks with probability below exp(-28) = 7e-13
-_RARE = 28.0
+# Up to so many draws are all looked at again, decided or not.
+_ALL_AGAIN = 256
+# More draws stay undecided than are looked at again with probability below exp(-28) = 7e-13.
+_EXPONENT = 28.0
+# Bits of a word: for the cell, and for the coin of rejection sampling.
 _CELL = np.uint64(0xFFFF << 48)
 _COIN = np.uint64(0xFFFF << 32)
-# in place of a value that 16 bits do not decide
-_OPEN = -(1 << 31)
+# Stands for a value that 16 bits do not decide.
+_UNDECIDED = -(1 << 31)
 
 
 def geometric(x: Any, n: int, entropy: Entropy) -> Integers:
@@ -133,7 +132,7 @@ class _Shape:
 
     @property
     def shift(self) -> int:
-        """Cells of 2**shift integers: 128 to 256 a scale, or 32 to 64, leave few coins in doubt.
+        """Cells of 2**shift integers: 128 to 256 per scale, or 32 to 64, leave few coins undecided.
 
         Negative: too narrow.
         """
@@ -163,7 +162,7 @@ def _singly(shape: _Shape, n: int, entropy: Entropy) -> Integers:
     return np.array([value - lift for value in lifted], dtype=object)
 
 
-def _ladder(shape: _Shape, step: int, mirrored: bool) -> Law:
+def _weights_at(shape: _Shape, step: int, mirrored: bool) -> Law:
     """Return the weights at k = 0, step, 2 step, ...; each k > 0 twice in a row if `mirrored`.
 
     Proof: f(j+1) = f(j) r(j) and r(j+1) = r(j) c with r(0) = exp(-(square step² + linear step)), c = exp(-2
@@ -192,20 +191,22 @@ def _ladder(shape: _Shape, step: int, mirrored: bool) -> Law:
     return law
 
 
-def _second_look(open_: npt.NDArray[np.bool_], chance: float) -> npt.NDArray[np.int64]:
-    """Return where `open_` is true, and so many other positions that their number does not tell.
+def _second_look(undecided: npt.NDArray[np.bool_], chance: float) -> npt.NDArray[np.int64]:
+    """Return where `undecided` is true, and so many other positions that the time does not tell their number.
 
     Proof: that number is at least n chance + t with t = a/3 + sqrt(a²/9 + 2 a n chance), a = 28, or all n. By
-           Bernstein, more than that are open with probability at most exp(-t² / (2 n chance + 2 t / 3)) =
-           exp(-a). Of the first m places at least m less the number of open ones are not open, so there are
-           enough to fill up with.
+           Bernstein, more than that are undecided with probability at most
+           exp(-t² / (2 n chance + 2 t / 3)) = exp(-a). Of the first m positions at least m less the number
+           of undecided ones are decided, so there are enough to fill up with.
     """
-    n = len(open_)
-    looks = min(n, ceil(n * chance + _RARE / 3 + sqrt(_RARE * _RARE / 9 + 2 * _RARE * n * chance)))
-    if n <= _ALL or looks == n:
+    n = len(undecided)
+    looks = min(
+        n, ceil(n * chance + _EXPONENT / 3 + sqrt(_EXPONENT * _EXPONENT / 9 + 2 * _EXPONENT * n * chance))
+    )
+    if n <= _ALL_AGAIN or looks == n:
         return np.arange(n)
-    needed = np.flatnonzero(open_)
-    others = np.flatnonzero(~open_[:looks])[: max(looks - len(needed), 0)]
+    needed = np.flatnonzero(undecided)
+    others = np.flatnonzero(~undecided[:looks])[: max(looks - len(needed), 0)]
     return np.concatenate((needed, others))
 
 
@@ -217,9 +218,9 @@ class _Narrow:
 
     def __init__(self, shape: _Shape) -> None:
         self.signed = shape.signed
-        self.table = Table(_ladder(shape, 1, mirrored=shape.signed))
+        self.table = Table(_weights_at(shape, 1, mirrored=shape.signed))
         guide = self.table.guide()
-        self.values = np.where(guide < 0, _OPEN, self._value(guide)).astype(np.int32)
+        self.values = np.where(guide < 0, _UNDECIDED, self._value(guide)).astype(np.int32)
         self.chance = float((guide < 0).mean())
 
     def _value(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
@@ -238,31 +239,31 @@ class _Narrow:
         bins = entropy.shorts(len(out))
         values = self.values.take(bins)
         out[:] = values
-        looks = _second_look(values == _OPEN, self.chance)
+        looks = _second_look(values == _UNDECIDED, self.chance)
         prefixes = bins[looks].astype(np.uint64) << np.uint64(48) | entropy.words(len(looks)) >> np.uint64(16)
         out[looks] = self._value(self.table.resolve(prefixes, entropy))
 
 
 class _Wide:
-    """Draws from cells of 2**shift integers, a uniform position in the cell, and a coin for the slope inside
-    it.
+    """Draws by rejection sampling: a cell of 2**shift integers, a uniform offset in it, and a coin for the
+    slope inside it.
 
-    Proof: with M = 2**shift, propose h >= 0 with weight f(hM), a place L uniform below M, a fair sign bit s,
-           and accept with probability f(hM + L + s) / f(hM) <= 1. Then k = hM + L runs over 0, 1, 2, ... and
-           (k, s) is accepted with weight f(k + s). Return k if s = 0 and -1 - k if s = 1: value v has weight
-           f(|v|), each value exactly once. Unsigned laws always have s = 0.
+    Proof: with M = 2**shift, propose h >= 0 with weight f(hM), an offset L uniform below M and a fair sign
+           bit s, and accept with probability f(hM + L + s) / f(hM) <= 1. Then k = hM + L runs over 0, 1, 2,
+           ... and (k, s) is accepted with weight f(k + s). Return k if s = 0 and -1 - k if s = 1: value v
+           has weight f(|v|), each value exactly once. Unsigned laws always have s = 0.
     """
 
     def __init__(self, shape: _Shape) -> None:
         self.shape = shape
         self.shift = shape.shift
-        self.table = Table(_ladder(shape, 1 << self.shift, mirrored=False))
-        self.place_bits = min(self.shift, _PLACE_BITS)
-        self.rest_bits = self.shift - self.place_bits
-        self.sure, easy_cells = self._squeeze()
+        self.table = Table(_weights_at(shape, 1 << self.shift, mirrored=False))
+        self.offset_bits = min(self.shift, _OFFSET_BITS)
+        self.rest_bits = self.shift - self.offset_bits
+        self.squeeze, easy_cells = self._squeeze()
         guide = self.table.guide()
-        self.bases = np.where((guide >= 0) & (guide < easy_cells), guide << self.place_bits, -1)
-        self.chance = 1 - float((self.bases >= 0).mean()) * self.sure / (1 << 16)
+        self.bases = np.where((guide >= 0) & (guide < easy_cells), guide << self.offset_bits, -1)
+        self.chance = 1 - float((self.bases >= 0).mean()) * self.squeeze / (1 << 16)
         self.slopes = float(shape.square), float(shape.linear)
 
     def _squeeze(self) -> tuple[int, int]:
@@ -280,24 +281,24 @@ class _Wide:
 
     def draw(self, n: int, entropy: Entropy) -> Integers:
         out = np.empty(n, np.int64 if self.shift <= _NATIVE_SHIFT else object)
-        hard, words = self._fill(out, entropy)
-        while len(hard):
+        undecided, words = self._fill(out, entropy)
+        while len(undecided):
             values, heads = self._settle(words, entropy)
             # always for huge scales; else for a value of more than 62 bits
             if values.dtype == object:
                 out = out.astype(object, copy=False)
-            out[hard] = values
-            hard = hard[~heads]
-            fresh = np.empty(len(hard), out.dtype)
+            out[undecided] = values
+            undecided = undecided[~heads]
+            fresh = np.empty(len(undecided), out.dtype)
             still, words = self._fill(fresh, entropy)
-            out[hard] = fresh
-            hard = hard[still]
+            out[undecided] = fresh
+            undecided = undecided[still]
         return out
 
     def _fill(self, out: Integers, entropy: Entropy) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.uint64]]:
         """Write proposals to all of `out`; return which of them are looked at again, and their words.
 
-        One word per draw: 16 bits for the cell, 16 for the coin, 1 for the sign, up to 31 for the position in
+        One word per draw: 16 bits for the cell, 16 for the coin, 1 for the sign, up to 31 for the offset in
         the cell. Those that these settle are settled the same way when looked at again: more bits of cell and
         coin change neither.
         """
@@ -305,11 +306,11 @@ class _Wide:
         for start in range(0, len(out), _CHUNK):
             words = entropy.words(min(_CHUNK, len(out) - start))
             bases = self.bases.take((words >> np.uint64(48)).view(np.int64), mode="clip")
-            hard = (words & _COIN) >= np.uint64(self.sure << 32)
-            hard |= bases < 0
-            bases |= (words & np.uint64((1 << self.place_bits) - 1)).view(np.int64)
+            undecided = (words & _COIN) >= np.uint64(self.squeeze << 32)
+            undecided |= bases < 0
+            bases |= (words & np.uint64((1 << self.offset_bits) - 1)).view(np.int64)
             out[start : start + _CHUNK] = self._apply_sign(self._lengthen(bases, entropy), words)
-            looks = _second_look(hard, self.chance)
+            looks = _second_look(undecided, self.chance)
             kept.append(words[looks])
             indices.append(looks + start)
         return np.concatenate(indices), np.concatenate(kept)
@@ -321,10 +322,10 @@ class _Wide:
         more = entropy.words(2 * len(words))
         prefixes = words & _CELL | more[: len(words)] >> np.uint64(16)
         cells = self.table.resolve(prefixes, entropy)
-        position = (words & np.uint64((1 << self.place_bits) - 1)).view(np.int64)
+        position = (words & np.uint64((1 << self.offset_bits) - 1)).view(np.int64)
         if self.shift > _NATIVE_SHIFT or int(cells.max()) >= _NATIVE_CELLS:
             cells = cells.astype(object)
-        k = self._lengthen((cells << self.place_bits) + position, entropy)
+        k = self._lengthen((cells << self.offset_bits) + position, entropy)
         sign = (words >> np.uint64(31) & np.uint64(1)).view(np.int64) * self.shape.signed
         coins = (words & _COIN) << np.uint64(5) | more[len(words) :] >> np.uint64(27)
 

@@ -57,9 +57,9 @@ def _coins_up(line: int, rate: Fraction, entropy: Entropy) -> Indices:
     while last < line:
         expected = (line - last) * float(rate)
         wanted = min(_GAPS, math.ceil(expected + 4 * math.sqrt(expected)) + 1)
-        places = np.cumsum(_gaps(wanted, line, rate, slope, entropy) + 1) + last
-        parts.append(places)
-        last = int(places[-1])
+        positions = np.cumsum(_gaps(wanted, line, rate, slope, entropy) + 1) + last
+        parts.append(positions)
+        last = int(positions[-1])
     positions = np.concatenate(parts)
     return positions[: np.searchsorted(positions, line)]
 

@@ -31,7 +31,7 @@ SYNONYMS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SessionBase(NearestNames):
-    """Holds the curator of one dataset and the name of who asks; `Session` adds the verbs."""
+    """Holds the curator of one dataset and the name of the caller; `Session` adds the verbs."""
 
     curator: Curator
     analyst: str = STEWARD
@@ -50,7 +50,7 @@ class SessionBase(NearestNames):
 
     @property
     def budget(self) -> Budget:
-        """The budget of who asks: the analyst's own if they have one, else the dataset's."""
+        """The budget of the caller: the analyst's own if they have one, else the dataset's."""
         policy = self.curator.policy
         return policy.of(self.analyst) or policy.budget
 
@@ -66,7 +66,7 @@ class SessionBase(NearestNames):
 
     @property
     def accounts(self) -> list[Account]:
-        """What was spent of what by who asks: one account, or with a budget per period one for each."""
+        """What was spent of what by the caller: one account, or with a budget per period one for each."""
         return self.curator.accounts_of(self.analyst)
 
     @check_options

@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 
 def explain_books(session: Questions, audience: str, delta: float | None) -> Explanation:
-    """Explain what was spent, of the accounts that who asks may see, and what the whole budget would mean."""
+    """Explain what was spent, of the accounts that the caller may see, and what the whole budget would
+    mean."""
     public = session.public
     facts = [("Data", visible(public.table)), ("Unit", _unit(session))]
     title = f"What the answers about {visible(public.table)} mean for one person"
@@ -85,7 +86,7 @@ _OTHERS = "(asked by somebody else)"
 
 
 def _spending(session: Questions, account: Account) -> Spending:
-    """Return the account as numbers, with the running total after each charge that who asks may see."""
+    """Return the account as numbers, with the running total after each charge that the caller may see."""
     rule, policy = account.rule, session.curator.policy
     analyst = None if session.analyst == STEWARD or policy.of(session.analyst) is None else session.analyst
     steps: list[tuple[str, float]] = []

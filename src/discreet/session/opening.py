@@ -243,15 +243,9 @@ def _public(
     """Return the public facts of the data: those of a schema, or those that the arguments declare."""
     if not is_frame(data) and isinstance(data, Source | ExampleSource) and schema is None:
         return data.public
-    path = _path(data)
+    path = _existing_path(data)
     if is_address(data):
         table, version = _table_name(data, table, schema), version or UNVERSIONED
-    elif isinstance(data, str) and "://" in data:
-        raise InvalidInput(
-            f"{data!r} is an address: nothing is fetched from the network. Download it, and give the file."
-        )
-    if path is not None and not path.exists() and not is_several(data):
-        raise InvalidInput(f"there is no file {str(data)!r}. Nothing was opened.")
     if isinstance(schema, Public):
         return _without_version(data, _check_agreement(schema, unit, size, table))
     if isinstance(schema, str | Path):
@@ -259,17 +253,7 @@ def _public(
             raise InvalidInput(f"there is no schema file {str(schema)!r}. `discreet init` drafts one.")
         return _without_version(data, _check_agreement(load(Path(schema)), unit, size, table))
     if schema is None:
-        schema_path = None if path is None else path.with_name(path.name + ".schema.toml")
-        if schema_path is not None and schema_path.exists():
-            raise InvalidInput(
-                f"declare what is public. Nothing was opened. There is a schema file beside the data: give "
-                f"schema={str(schema_path)!r}."
-            )
-        raise InvalidInput(
-            "declare what is public: schema={'age': dp.Bounds(0, 120), ...}, or the path of a schema "
-            "file as `discreet init` drafts it. "
-            "Nothing is ever read off the data for that."
-        )
+        raise _no_schema(path)
     if unit is None:
         raise InvalidInput(
             "say whom the table protects. Nothing was opened. unit=dp.rows() if nobody can have two "
@@ -283,6 +267,33 @@ def _public(
         size=size,
         table=table or _default_table_name(data, path),
         version=version or _version(data, path),
+    )
+
+
+def _existing_path(data: Any) -> Path | None:
+    """Return the path of a file; refuse one that is not there, and an address of the network."""
+    path = _path(data)
+    if not is_address(data) and isinstance(data, str) and "://" in data:
+        raise InvalidInput(
+            f"{data!r} is an address: nothing is fetched from the network. Download it, and give the file."
+        )
+    if path is not None and not path.exists() and not is_several(data):
+        raise InvalidInput(f"there is no file {str(data)!r}. Nothing was opened.")
+    return path
+
+
+def _no_schema(path: Path | None) -> InvalidInput:
+    """Return the error for data without a schema; it names a schema file that lies beside the data."""
+    schema_path = None if path is None else path.with_name(path.name + ".schema.toml")
+    if schema_path is not None and schema_path.exists():
+        return InvalidInput(
+            f"declare what is public. Nothing was opened. There is a schema file beside the data: give "
+            f"schema={str(schema_path)!r}."
+        )
+    return InvalidInput(
+        "declare what is public: schema={'age': dp.Bounds(0, 120), ...}, or the path of a schema "
+        "file as `discreet init` drafts it. "
+        "Nothing is ever read off the data for that."
     )
 
 

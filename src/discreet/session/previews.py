@@ -17,8 +17,25 @@ if TYPE_CHECKING:
     from ..query import WorkloadPreview
 
 
+class BudgetPreview:
+    """What a charge would leave of the budget."""
+
+    __slots__ = ()
+    budget: FilterPreview
+
+    @property
+    def fits(self) -> int | None:
+        """How many more of these the budget buys; None for any number."""
+        return self.budget.fits
+
+    @property
+    def admitted(self) -> bool:
+        """Whether the budget buys one."""
+        return self.budget.admitted
+
+
 @dataclass(frozen=True, slots=True)
-class QueryPreview(NearestNames):
+class QueryPreview(BudgetPreview, NearestNames):
     """Previews what a question would cost and how good its answer would be.
 
     `fits`: how many more of these the budget buys.
@@ -26,14 +43,6 @@ class QueryPreview(NearestNames):
 
     query: Preview | WorkloadPreview
     budget: FilterPreview
-
-    @property
-    def fits(self) -> int | None:
-        return self.budget.fits
-
-    @property
-    def admitted(self) -> bool:
-        return self.budget.admitted
 
     def __str__(self) -> str:
         number = "any number of these" if self.fits is None else f"{self.fits:,} of these"

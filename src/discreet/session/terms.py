@@ -76,7 +76,7 @@ class Terms:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Refuse in the terms of the question: who asked by accuracy has no epsilon to lower."""
+        """Refuse in the terms of the question: one who asked by accuracy has no epsilon to lower."""
         try:
             yield
         except BudgetExceeded as error:

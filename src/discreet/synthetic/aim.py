@@ -16,8 +16,8 @@ from ..accounting import ZCDP, Event
 from ..mechanisms import IntegerGaussian
 from ..sampling import Entropy
 from .coarsening import Groups, group_arrays, group_codes, grouped_sizes
-from .counting import Cells
-from .estimation import Estimate, Fit, combine_measurements, estimate_total, mirror_descent
+from .counting import OccurringCells
+from .estimation import FittedModel, MeasuredTree, combine_measurements, estimate_total, mirror_descent
 from .junction import Clique, junction_tree_cells
 from .model import GraphicalModel
 from .synthesizer import GRID, State, Synthesizer
@@ -92,7 +92,7 @@ class AIM(Synthesizer):
         """What all one-way marginals cost together."""
         return _ONE_WAY_SHARE * self.exact_rho
 
-    def advance(self, state: State, cells: Cells, taken: int, entropy: Entropy) -> None:
+    def advance(self, state: State, cells: OccurringCells, taken: int, entropy: Entropy) -> None:
         if taken == 0:
             for column, price in enumerate(self._prices_of_columns()):
                 self.measure(state, cells, (column,), self.noise(price), entropy)
@@ -148,7 +148,7 @@ class AIM(Synthesizer):
             self._spend(state, self._next_price(state))
             _anneal(state)
 
-    def _take_round(self, state: State, cells: Cells, price: Fraction, entropy: Entropy) -> None:
+    def _take_round(self, state: State, cells: OccurringCells, price: Fraction, entropy: Entropy) -> None:
         """Select one table by the exponential mechanism, measure it, and anneal if it taught too little."""
         model = self._fit(state).model
         noise = self.noise(_MEASUREMENT_SHARE * price)
@@ -166,15 +166,15 @@ class AIM(Synthesizer):
         if np.abs(after - before).sum() <= _mean_absolute_noise(noise) * after.size:
             _anneal(state)
 
-    def _fit(self, state: State) -> Estimate:
+    def _fit(self, state: State) -> FittedModel:
         """Return the model of what was measured so far; cached until more is."""
         if "estimate" not in state.cache:
             tables = [t.noisy_by_group(self.sizes, state.groups) for t in state.tables]
             sizes = grouped_sizes(state.groups, self.sizes)
-            fit = Fit(sizes, tables, estimate_total(tables))
+            fit = MeasuredTree(sizes, tables, estimate_total(tables))
             previous = state.cache.get("previous")
             state.cache["estimate"] = mirror_descent(fit, initial=previous, iterations=_ITERATIONS)
-        estimate: Estimate = state.cache["estimate"]
+        estimate: FittedModel = state.cache["estimate"]
         return estimate
 
     def _candidates(self, state: State, model: GraphicalModel) -> list[Clique]:
@@ -205,7 +205,9 @@ class AIM(Synthesizer):
             for shared in range(1, min(len(clique), degree) + 1)
         )
 
-    def _score(self, cells: Cells, model: GraphicalModel, clique: Clique, noise: IntegerGaussian) -> int:
+    def _score(
+        self, cells: OccurringCells, model: GraphicalModel, clique: Clique, noise: IntegerGaussian
+    ) -> int:
         """Return the quality score of a candidate: the model's l1 error less the expected noise, weighted."""
         table = cells.table(clique)
         penalty = min(_MAX_PENALTY, math.ceil(GRID * _mean_absolute_noise(noise) * table.size))

@@ -13,8 +13,8 @@ from .._registry import described
 from ..accounting import Event, compose
 from ..mechanisms import ExponentialMechanism, IntegerGaussian
 from ..sampling import Entropy
-from .counting import Cells
-from .estimation import Fit, estimate_total, mirror_descent
+from .counting import OccurringCells
+from .estimation import MeasuredTree, estimate_total, mirror_descent
 from .junction import Clique, junction_tree_cells
 from .marginal_trees import all_pairs
 from .model import GraphicalModel
@@ -75,7 +75,7 @@ class MWEM(Synthesizer):
     def length(self) -> int:
         return 1 + self.rounds
 
-    def advance(self, state: State, cells: Cells, taken: int, entropy: Entropy) -> None:
+    def advance(self, state: State, cells: OccurringCells, taken: int, entropy: Entropy) -> None:
         if taken == 0:
             for column in range(len(cells.sizes)):
                 self.measure(state, cells, (column,), self._noise_of_columns, entropy)
@@ -87,7 +87,7 @@ class MWEM(Synthesizer):
         self.measure(state, cells, clique, self._noise_of_pairs, entropy)
         state.choices.append(clique)
 
-    def _score(self, cells: Cells, model: GraphicalModel, clique: Clique) -> int:
+    def _score(self, cells: OccurringCells, model: GraphicalModel, clique: Clique) -> int:
         table = cells.table(clique)
         return self.distance(table, model.project(clique)) - GRID * table.size
 
@@ -102,8 +102,9 @@ class MWEM(Synthesizer):
         return fitting or measured or [(0,)]
 
     def _fit(self, state: State) -> GraphicalModel:
+        """Fit the model to all tables measured so far, from the last fit on."""
         tables = [table.noisy(self.sizes) for table in state.tables]
-        fit = Fit(self.sizes, tables, estimate_total(tables))
+        fit = MeasuredTree(self.sizes, tables, estimate_total(tables))
         estimate = mirror_descent(fit, initial=state.cache.get("estimate"), iterations=_ITERATIONS)
         state.cache["estimate"] = estimate
         return estimate.model

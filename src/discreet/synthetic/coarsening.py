@@ -48,7 +48,7 @@ def _group_rare(counts: Floats, min_rows: float) -> list[list[int]]:
 
 
 @dataclass(slots=True)
-class _Run:
+class _CodeRange:
     """A run of neighboring codes, and how many rows they seem to have."""
 
     codes: list[int]
@@ -60,11 +60,11 @@ class _Run:
 
 def _group_neighbors(counts: Floats, min_rows: float, missing: bool) -> list[list[int]]:
     """Return runs of neighboring codes that have enough rows together."""
-    runs: list[_Run] = []
+    runs: list[_CodeRange] = []
     for code, count in enumerate(counts[: len(counts) - missing]):
         # A new run begins after a full one, and at a code that needs no others.
         if not runs or runs[-1].rows >= min_rows or count >= min_rows:
-            runs.append(_Run([]))
+            runs.append(_CodeRange([]))
         runs[-1].codes.append(code)
         runs[-1].rows += float(count)
     runs = _join_small(runs, min_rows)
@@ -78,10 +78,10 @@ def _group_neighbors(counts: Floats, min_rows: float, missing: bool) -> list[lis
     return members
 
 
-def _join_small(runs: Sequence[_Run], min_rows: float) -> list[_Run]:
+def _join_small(runs: Sequence[_CodeRange], min_rows: float) -> list[_CodeRange]:
     """Join a run that stayed too small to the one before it, unless one of the two is a single frequent code:
     the value of such a code (0 for a gain, 40 for hours) is worth keeping."""
-    joined: list[_Run] = []
+    joined: list[_CodeRange] = []
     for run in runs:
         pair = [*joined[-1:], run]
         small = any(member.rows < min_rows for member in pair)

@@ -22,8 +22,8 @@ from ..sampling import Entropy
 from ..tables import Source
 from .arguments import check_instance
 from .copy import SyntheticCopy
-from .counting import Cells, count_domain_cells
-from .drawing import Drawing, Marginal, marginal
+from .counting import OccurringCells, count_domain_cells
+from .drawing import Drawing, MarginalShares, marginal
 from .junction import Clique
 
 # Rows of the copy whose nearest real row is looked for, and ten times as many for the propensity score: a
@@ -55,7 +55,7 @@ class Comparison:
     nearest: tuple[float, float]
     private: bool = False
     by_pair: Mapping[tuple[str, str], float] = field(default_factory=dict)
-    marginals: tuple[Marginal, ...] = ()
+    marginals: tuple[MarginalShares, ...] = ()
 
     def plot(self) -> Drawing:
         """Draw the total variation of every pair, and every column of the copy beside that of the data. Not
@@ -97,7 +97,7 @@ def compare(
     data = count_domain_cells(source, domain, source.public.unit.rows or 1, Entropy())
     if not data.counts.sum():
         raise InvalidInput("the table is empty: there is nothing to compare with.")
-    synthetic = Cells(data.sizes, tuple(copy.codes), np.ones(copy.rows, np.int64))
+    synthetic = OccurringCells(data.sizes, tuple(copy.codes), np.ones(copy.rows, np.int64))
     real_rows = [np.repeat(code, data.counts) for code in data.codes]
     pairs, triples = _cliques(len(data.sizes), random)
     distances = [_total_variation(data, synthetic, pair) for pair in pairs]
@@ -120,6 +120,7 @@ def compare(
 
 
 def _check_arguments(copy: Any, source: Any, target: Any, rho: Any, seed: Any) -> None:
+    """Refuse what cannot be compared, before anything is computed."""
     check_instance(SyntheticCopy, copy=copy)
     if not isinstance(source, Source):
         raise _require.fail("source", type(source).__name__, "a table, such as people.curator.source")
@@ -146,7 +147,7 @@ def _cliques(columns: int, random: np.random.Generator) -> tuple[list[Clique], l
     return pairs, triples
 
 
-def _total_variation(data: Cells, copy: Cells, clique: Clique) -> float:
+def _total_variation(data: OccurringCells, copy: OccurringCells, clique: Clique) -> float:
     shares = [cells.table(clique) / cells.counts.sum() for cells in (data, copy)]
     return 0.5 * float(np.abs(shares[0] - shares[1]).sum())
 
@@ -155,7 +156,7 @@ def _mean_and_largest(distances: Sequence[float]) -> tuple[float, float]:
     return float(np.mean(distances)), float(np.max(distances))
 
 
-def _direct_error(data: Cells, rho: float) -> float:
+def _direct_error(data: OccurringCells, rho: float) -> float:
     """Return the expected total variation of all pairs that share rho, each with its own Gaussian noise."""
     pairs = list(itertools.combinations(range(len(data.sizes)), 2))
     deviation = math.sqrt(len(pairs) / (2 * rho))

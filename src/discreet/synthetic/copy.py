@@ -20,7 +20,7 @@ from pyarrow import csv, parquet
 
 from .. import _require
 from .._errors import InvalidInput
-from .._public import ADD_REMOVE, Boolean, Categories, Public, Unit
+from .._public import Boolean, Categories, Public
 from .._require import Real
 from ..accounting import Event
 from ..tables.cells import Coding
@@ -164,11 +164,6 @@ class SyntheticCopy:
         """Ask the copy in full SQL, free; the table has the name of the one it was made from."""
         return SyntheticAnswer(ask_open_rows({self.public.table: self.table}, text))
 
-    def open_public(self) -> Public:
-        """Return the public facts with which the copy can be opened like any table: its rows are nobody's."""
-        schema = tuple((name, fact) for name, fact in self.public.schema if name in self.columns)
-        return Public(schema=schema, table=self.public.table, unit=Unit(), neighbors=ADD_REMOVE)
-
     def card(self) -> dict[str, Any]:
         """Return what this copy is, for whoever gets it: public facts and released values only."""
         asked = None if self.asked is None else {"epsilon": float(self.asked[0]), "delta": self.asked[1]}
@@ -271,6 +266,7 @@ def file_names(first: str, second: str) -> tuple[str, str]:
 
 
 def _open_pair(folder: Path) -> OpenedPair:
+    """Open a saved copy of two related tables."""
     try:
         card = json.loads((folder / "card.json").read_text())
         names = (str(card["table"]), str(card["child"]["table"]))
@@ -363,6 +359,7 @@ def encode_value(coding: Coding, value: Any) -> int:
 
 
 def _describe_column(coding: Coding) -> dict[str, Any]:
+    """Describe how a column was coded, as JSON."""
     values = list(coding.fact.values) if isinstance(coding.fact, Categories) else None
     return {
         "name": coding.column,

@@ -23,7 +23,7 @@ Integers = NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cells:
+class OccurringCells:
     """Holds the cells of a table that occur, with their counts; every marginal is a sum of these."""
 
     sizes: tuple[int, ...]
@@ -40,19 +40,19 @@ class Cells:
         flat = np.bincount(index, weights=self.counts, minlength=math.prod(shape))
         return np.rint(flat).astype(np.int64).reshape(shape)
 
-    def regroup(self, groups: Sequence[Integers | None]) -> Cells:
+    def regroup(self, groups: Sequence[Integers | None]) -> OccurringCells:
         """Return the same rows in coarser codes: `groups` has the new code of each code."""
         codes = [c if g is None else g[c] for c, g in zip(self.codes, groups, strict=True)]
         sizes = [n if g is None else int(g.max()) + 1 for n, g in zip(self.sizes, groups, strict=True)]
-        return Cells(tuple(sizes), tuple(codes), self.counts)
+        return OccurringCells(tuple(sizes), tuple(codes), self.counts)
 
 
-def count_domain_cells(source: Source, domain: Domain, rows: int | None, entropy: Entropy) -> Cells:
+def count_domain_cells(source: Source, domain: Domain, rows: int | None, entropy: Entropy) -> OccurringCells:
     """Count the cells of a table in its engine; of each unit at most `rows` rows, chosen under a fresh secret
     key."""
     key = entropy.integer(63)
     coded = count_cells(source, domain.codings(source.public), rows=rows, key=key)
-    return Cells(domain.sizes(source.public), coded.codes, coded.counts)
+    return OccurringCells(domain.sizes(source.public), coded.codes, coded.counts)
 
 
 def rows_per_unit(public: Public, rows: int | None) -> int:
@@ -124,5 +124,5 @@ class MarginalCounts:
     def __call__(self, source: Source) -> Integers:
         rows = rows_per_unit(source.public, self.rows)
         coded = count_cells(source, self.domain.codings(source.public), rows=rows, key=self.key)
-        cells = Cells(self.domain.sizes(source.public), coded.codes, coded.counts)
+        cells = OccurringCells(self.domain.sizes(source.public), coded.codes, coded.counts)
         return cells.table([self.domain.names.index(name) for name in self.columns]).ravel()

@@ -156,6 +156,7 @@ class Domain:
 
 
 def _build_column(public: Public, name: str, bins: Any, missing: bool | None) -> DomainColumn:
+    """Return how a column takes part in a domain: its bins, and whether it may be missing."""
     fact = public.fact(name)
     if name == public.unit.column:
         raise InvalidInput(
@@ -270,6 +271,7 @@ def _range(fact: Bounds | Dates) -> tuple[Any, Any, bool]:
 
 
 def _build_coding(public: Public, column: DomainColumn) -> Coding:
+    """Return the coding of a column of the domain, by what is declared about it."""
     fact = public.fact(column.column)
     binned = isinstance(fact, Bounds | Dates)
     if binned != bool(column.edges) or isinstance(fact, Text):

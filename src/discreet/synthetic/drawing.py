@@ -20,7 +20,7 @@ _CELL_SIZE, _CHART_WIDTH, _CHART_HEIGHT, _CHARTS_PER_LINE = 22, 250, 110, 3
 
 
 @dataclass(frozen=True, slots=True)
-class Marginal:
+class MarginalShares:
     """Holds the shares of one column's codes: in the copy, and in what it is compared with (`other`)."""
 
     column: str
@@ -39,7 +39,7 @@ class Drawing:
     title: str
     columns: tuple[str, ...]
     pairs: Mapping[tuple[str, str], float]
-    marginals: tuple[Marginal, ...]
+    marginals: tuple[MarginalShares, ...]
     other: str
 
     def svg(self) -> str:
@@ -69,12 +69,12 @@ def code_labels(coding: Coding) -> tuple[str, ...]:
     return (*labels, "NULL") if coding.missing else tuple(labels)
 
 
-def marginal(coding: Coding, other: Any, codes: Any) -> Marginal:
+def marginal(coding: Coding, other: Any, codes: Any) -> MarginalShares:
     """Return the shares of a column in a copy beside those of `other` counts, negative ones as 0."""
     counts = np.maximum(np.asarray(other, dtype=np.float64), 0.0)
     in_copy = np.bincount(np.asarray(codes), minlength=coding.size) / max(1, len(codes))
     shares = counts / counts.sum() if counts.sum() > 0 else counts
-    return Marginal(coding.column, code_labels(coding), tuple(shares.tolist()), tuple(in_copy.tolist()))
+    return MarginalShares(coding.column, code_labels(coding), tuple(shares.tolist()), tuple(in_copy.tolist()))
 
 
 def _svg(drawing: Drawing) -> str:
@@ -128,7 +128,7 @@ def _heat_map(drawing: Drawing, margin: int) -> list[str]:
     return parts
 
 
-def _bar_chart(chart: Marginal, x: float, y: float) -> list[str]:
+def _bar_chart(chart: MarginalShares, x: float, y: float) -> list[str]:
     largest = max([*chart.other, *chart.copy, 1e-9])
     step, base = _CHART_WIDTH / max(1, len(chart.labels)), y + _CHART_HEIGHT
     parts = [

@@ -79,7 +79,7 @@ def project_to_simplex(values: Floats, total: float) -> Floats:
     return np.asarray(np.maximum(values - excess[last], 0.0))
 
 
-class Fit:
+class MeasuredTree:
     """Holds a junction tree with the tables that were measured on it, and computes the tables that a model
     with given log-potentials expects.
 
@@ -134,7 +134,7 @@ class Fit:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Estimate:
+class FittedModel:
     """Holds a fitted model, and with what the next fit may begin: log-potentials by measured clique, and the
     length of a step."""
 
@@ -143,7 +143,9 @@ class Estimate:
     step: float | None = None
 
 
-def mirror_descent(fit: Fit, *, initial: Estimate | None = None, iterations: int = 300) -> Estimate:
+def mirror_descent(
+    fit: MeasuredTree, *, initial: FittedModel | None = None, iterations: int = 300
+) -> FittedModel:
     """Minimize the weighted squared distance to what was measured, by entropic mirror descent with Nesterov's
     momentum on the log-potentials.
 
@@ -152,7 +154,7 @@ def mirror_descent(fit: Fit, *, initial: Estimate | None = None, iterations: int
     until the first time. Where nothing was measured the model is uniform.
     """
     if not fit.tables:
-        return Estimate(fit.model([]), {})
+        return FittedModel(fit.model([]), {})
     current = previous = _initial_potentials(fit, initial)
     expected = fit.expected_tables(current)
     loss, momentum, since_restart, growing = _loss(fit, expected), 1.0, 0, True
@@ -176,17 +178,17 @@ def mirror_descent(fit: Fit, *, initial: Estimate | None = None, iterations: int
             step *= 0.5 if since_restart < _RESTART_PATIENCE else 1
             previous, momentum, since_restart, growing = current, 1.0, 0, False
     by_clique = {t.clique: p for t, p in zip(fit.tables, current, strict=True)}
-    return Estimate(fit.model(current), by_clique, step)
+    return FittedModel(fit.model(current), by_clique, step)
 
 
-def _initial_potentials(fit: Fit, initial: Estimate | None) -> list[Floats]:
+def _initial_potentials(fit: MeasuredTree, initial: FittedModel | None) -> list[Floats]:
     earlier = {} if initial is None else initial.potentials
     return [
         earlier[t.clique] if t.clique in earlier else _initial_potential(t, fit.total) for t in fit.tables
     ]
 
 
-def _initial_step(fit: Fit, initial: Estimate | None) -> float:
+def _initial_step(fit: MeasuredTree, initial: FittedModel | None) -> float:
     """Return twice the step of an earlier fit, or one that is too long for most tables."""
     if initial is not None and initial.step is not None:
         return 2 * initial.step
@@ -202,7 +204,7 @@ def _initial_potential(table: NoisyTable, total: float) -> Floats:
     return np.log(np.maximum(shares, _LEAST_INITIAL_SHARE / len(shares)))
 
 
-def _loss(fit: Fit, expected: Sequence[Floats]) -> float:
+def _loss(fit: MeasuredTree, expected: Sequence[Floats]) -> float:
     return sum(
         float((((mu - t.values) ** 2) / (2 * t.variance)).sum())
         for mu, t in zip(expected, fit.tables, strict=True)

@@ -8,7 +8,7 @@ import numpy as np
 
 from .constraints import constraint_potentials
 from .estimation import (
-    Fit,
+    MeasuredTree,
     NoisyTable,
     combine_measurements,
     estimate_total,
@@ -38,7 +38,7 @@ def fit_model(fitted: Fitted, iterations: int = ITERATIONS) -> GraphicalModel:
     if fitted.method == PrivBayes.method:
         network = fitted.choices or tuple((a,) for a in range(len(fitted.sizes)))
         return network_model(fitted.sizes, network, tables, total, constraints)
-    fit = Fit(fitted.sizes, tables, total, constraints)
+    fit = MeasuredTree(fitted.sizes, tables, total, constraints)
     return mirror_descent(fit, iterations=iterations).model
 
 

@@ -30,7 +30,7 @@ from ..tables.cells import count_linked
 from ..tables.engines.duckdb import engine_of
 from .arguments import check_epsilon, check_instance, check_mapping, check_method_options
 from .constraints import Constraint
-from .counting import Cells
+from .counting import OccurringCells
 from .domain import Domain, DomainColumn
 from .methods import method_class
 from .synthesizer import RHO_BRACKET, Fitted, State, Synthesizer
@@ -319,7 +319,7 @@ class LinkedRun:
         self, method: LinkedSynthesis, source: Source, state: LinkedState, taken: int, entropy: Entropy
     ) -> None:
         self.method, self.source, self.state, self.taken, self.entropy = method, source, state, taken, entropy
-        self._cells: tuple[Cells, Cells] | None = None
+        self._cells: tuple[OccurringCells, OccurringCells] | None = None
 
     @property
     def progress(self) -> dict[str, int]:
@@ -366,7 +366,9 @@ class LinkedRun:
         return max((noise_tails.gaussian_error(v, share) for v in {t.variance for t in tables}), default=0)
 
 
-def count_linked_cells(method: LinkedSynthesis, source: Source, entropy: Entropy) -> tuple[Cells, Cells]:
+def count_linked_cells(
+    method: LinkedSynthesis, source: Source, entropy: Entropy
+) -> tuple[OccurringCells, OccurringCells]:
     """Count both flat tables in the engine, under a fresh secret key."""
     child = find_child(method.public, method.child)
     of_parent = Domain(columns=method.parents.domain.columns[:-1]).codings(method.public)
@@ -376,7 +378,7 @@ def count_linked_cells(method: LinkedSynthesis, source: Source, entropy: Entropy
     rows = method.children.rows_per_unit
     linked = count_linked(source, of_parent, child, own, rows=rows, key=entropy.integer(63))
     parents, children = (
-        Cells(part.sizes, cells.codes, cells.counts)
+        OccurringCells(part.sizes, cells.codes, cells.counts)
         for part, cells in ((method.parents, linked.parents), (method.children, linked.children))
     )
     return parents, children

@@ -14,7 +14,7 @@ from .._registry import described
 from ..accounting import Event, compose
 from ..mechanisms import ExponentialMechanism, IntegerGaussian
 from ..sampling import Entropy
-from .counting import Cells, Integers
+from .counting import Integers, OccurringCells
 from .estimation import estimate_total
 from .junction import Clique
 from .model import Floats
@@ -47,7 +47,7 @@ class Independent(Synthesizer):
     def length(self) -> int:
         return 1
 
-    def advance(self, state: State, cells: Cells, taken: int, entropy: Entropy) -> None:
+    def advance(self, state: State, cells: OccurringCells, taken: int, entropy: Entropy) -> None:
         for column in range(len(self.domain.columns)):
             self.measure(state, cells, (column,), self._noise, entropy)
 
@@ -108,7 +108,7 @@ class MST(Synthesizer):
     def length(self) -> int:
         return 3 if self._edges else 1
 
-    def advance(self, state: State, cells: Cells, taken: int, entropy: Entropy) -> None:
+    def advance(self, state: State, cells: OccurringCells, taken: int, entropy: Entropy) -> None:
         if taken == 0:
             for column in range(len(self.domain.columns)):
                 self.measure(state, cells, (column,), self._noise_of_columns, entropy)
@@ -117,7 +117,7 @@ class MST(Synthesizer):
         else:
             self._measure_pairs(state, cells, entropy)
 
-    def _select_tree(self, state: State, cells: Cells, entropy: Entropy) -> None:
+    def _select_tree(self, state: State, cells: OccurringCells, entropy: Entropy) -> None:
         """Choose edge after edge among the pairs that join two components (Kruskal's algorithm)."""
         scores = {pair: self._score(state, cells, pair) for pair in all_pairs(len(cells.sizes))}
         components = list(range(len(cells.sizes)))
@@ -128,12 +128,12 @@ class MST(Synthesizer):
             state.choices.append((a, b))
             components = [components[a] if c == components[b] else c for c in components]
 
-    def _score(self, state: State, cells: Cells, pair: Clique) -> int:
+    def _score(self, state: State, cells: OccurringCells, pair: Clique) -> int:
         shares = [_released_shares(state, a, cells.sizes[a]) for a in pair]
         total = estimate_total([table.noisy(cells.sizes) for table in state.tables])
         return self.distance(cells.table(pair), total * np.multiply.outer(*shares))
 
-    def _measure_pairs(self, state: State, cells: Cells, entropy: Entropy) -> None:
+    def _measure_pairs(self, state: State, cells: OccurringCells, entropy: Entropy) -> None:
         """Merge rare codes, by released counts only, and measure the pairs of the tree."""
         groups = [_merge_rare_codes(state, column) for column in range(len(cells.sizes))]
         if any(group is not None for group in groups):

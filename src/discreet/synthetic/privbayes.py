@@ -16,7 +16,7 @@ from .._require import Real
 from ..accounting import Event, compose
 from ..mechanisms import ExponentialMechanism, IntegerGaussian
 from ..sampling import Entropy
-from .counting import Cells
+from .counting import OccurringCells
 from .estimation import NoisyTable, estimate_total
 from .junction import Clique, JunctionTree, junction_tree_cells
 from .model import LOG_ZERO, Floats, GraphicalModel, propagate_beliefs, zero_potentials
@@ -111,7 +111,7 @@ class PrivBayes(Synthesizer):
     def length(self) -> int:
         return 3
 
-    def advance(self, state: State, cells: Cells, taken: int, entropy: Entropy) -> None:
+    def advance(self, state: State, cells: OccurringCells, taken: int, entropy: Entropy) -> None:
         if taken == 0:
             if self._noise_of_total is not None:
                 self.measure(state, cells, (), self._noise_of_total, entropy)
@@ -131,7 +131,7 @@ class PrivBayes(Synthesizer):
         noise = math.sqrt(2 / math.pi) * self._noise.standard_deviation
         return rows / max(1e-12, _require.float_or_inf(self.theta) * noise)
 
-    def _choose_network(self, state: State, cells: Cells, entropy: Entropy) -> None:
+    def _choose_network(self, state: State, cells: OccurringCells, entropy: Entropy) -> None:
         """Draw the first column at random; then choose, again and again, a column with its parents."""
         limit = self._max_useful_cells(state)
         network: list[Clique] = [(entropy.integer(63) % self._columns,)]
@@ -170,7 +170,7 @@ class PrivBayes(Synthesizer):
             size -= 1
         return maximal_parent_sets(self.sizes, columns, limit, 1, self._columns) or [()]
 
-    def _score(self, cells: Cells, a: int, parents: tuple[int, ...]) -> int:
+    def _score(self, cells: OccurringCells, a: int, parents: tuple[int, ...]) -> int:
         """Return n R in parts of a row, rounded down, computed in exact whole numbers."""
         if not parents:
             return 0

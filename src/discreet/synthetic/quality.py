@@ -27,8 +27,8 @@ from ..sampling import Entropy
 from ..tables import Source
 from .arguments import check_epsilon, check_instance, check_rows_and_seed
 from .coarsening import group_arrays
-from .counting import Cells, count_domain_cells, count_sensitivity, rows_per_unit
-from .drawing import Drawing, Marginal, marginal, pair_values
+from .counting import OccurringCells, count_domain_cells, count_sensitivity, rows_per_unit
+from .drawing import Drawing, MarginalShares, marginal, pair_values
 from .estimation import combine_measurements, estimate_total
 from .generation import fit_model, noisy_tables, sample_rows
 from .junction import Clique
@@ -58,7 +58,7 @@ class Report:
     confidence: float
     tables: tuple[TableQuality, ...]
     columns: tuple[str, ...] = ()
-    marginals: tuple[Marginal, ...] = ()
+    marginals: tuple[MarginalShares, ...] = ()
 
     def plot(self) -> Drawing:
         """Draw the bounds of measured pairs as a heat map, and every column of the copy beside its noisy
@@ -94,7 +94,7 @@ def bound_errors(
     """
     _require.open_probability(confidence=confidence)
     rows, total = len(codes[0]), model.total
-    domain_cells = Cells(fitted.domain.sizes(fitted.public), tuple(codes), np.ones(rows, np.int64))
+    domain_cells = OccurringCells(fitted.domain.sizes(fitted.public), tuple(codes), np.ones(rows, np.int64))
     cells = domain_cells.regroup(group_arrays(fitted.groups, len(codes)))
     qualities = []
     for table in combine_measurements(noisy_tables(fitted)):
@@ -114,7 +114,7 @@ def bound_errors(
     return Report(confidence, tuple(qualities), fitted.domain.names, _marginals(fitted, codes))
 
 
-def _marginals(fitted: Fitted, codes: Sequence[Any]) -> tuple[Marginal, ...]:
+def _marginals(fitted: Fitted, codes: Sequence[Any]) -> tuple[MarginalShares, ...]:
     """Return every column of the copy beside what was released of it: its one-way table, or the smallest
     table with it."""
     marginals = []
@@ -203,7 +203,7 @@ class CopyDistance:
         model = fit_model(self.fitted)
         codes = sample_rows(self.fitted, model, self.rows, np.random.default_rng(self.seed))
         sizes = self.fitted.domain.sizes(self.public)
-        copy = Cells(sizes, tuple(codes), np.ones(self.rows, np.int64))
+        copy = OccurringCells(sizes, tuple(codes), np.ones(self.rows, np.int64))
         data = count_domain_cells(source, self.fitted.domain, self.rows_per_unit, entropy)
         scale = model.total / self.rows * GRID
         total = 0

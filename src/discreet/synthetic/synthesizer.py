@@ -32,7 +32,7 @@ from ..tables import Source
 from .arguments import check_epsilon
 from .coarsening import Groups, grouped_sizes
 from .constraints import Constraint
-from .counting import Cells, Integers, count_domain_cells, count_sensitivity, rows_per_unit
+from .counting import Integers, OccurringCells, count_domain_cells, count_sensitivity, rows_per_unit
 from .domain import Domain
 from .estimation import NoisyTable
 from .junction import Clique
@@ -206,7 +206,7 @@ class Synthesizer(ABC):
         return 1
 
     @abstractmethod
-    def advance(self, state: State, cells: Cells, taken: int, entropy: Entropy) -> None:
+    def advance(self, state: State, cells: OccurringCells, taken: int, entropy: Entropy) -> None:
         """Take step number `taken` (from 0 on)."""
         raise NotImplementedError
 
@@ -235,7 +235,7 @@ class Synthesizer(ABC):
         return ExponentialMechanism(epsilon=epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors)
 
     def measure(
-        self, state: State, cells: Cells, clique: Clique, noise: IntegerGaussian, entropy: Entropy
+        self, state: State, cells: OccurringCells, clique: Clique, noise: IntegerGaussian, entropy: Entropy
     ) -> MeasuredTable:
         """Measure the table by a clique, and keep it."""
         values = noise(cells.table(clique).ravel(), entropy=entropy)
@@ -305,7 +305,7 @@ class SynthesisRun:
         self, method: Synthesizer, source: Source, state: State, taken: int, entropy: Entropy
     ) -> None:
         self.method, self.source, self.state, self.taken, self.entropy = method, source, state, taken, entropy
-        self._cells: Cells | None = None
+        self._cells: OccurringCells | None = None
 
     @property
     def progress(self) -> dict[str, int]:

@@ -182,7 +182,7 @@ def _run_query(engine: Engine, query: exp.Select, names: list[str]) -> CodedCell
 def _select_codes(
     engine: Engine, table: str, codings: Sequence[Coding], names: list[str], unit: str | None
 ) -> exp.Select:
-    """SELECT the codes of every row, and whose it is; rows of nobody are left out."""
+    """Write SELECT of the codes of every row and its unit; rows without a unit are left out."""
     kinds = engine.kinds[table]
     columns = [
         _alias(code_of(_name(c.column), c, kinds.get(c.column, "text")), name)
@@ -196,7 +196,7 @@ def _select_codes(
 
 
 def _with_chosen_rows(query: exp.Select, names: list[str], rows: int, key: int, prefix: str) -> exp.Select:
-    """WITH chosen AS at most `rows` rows of every unit, by keyed hash."""
+    """Add WITH chosen AS at most `rows` rows of every unit, by keyed hash."""
     # Spark numbers no rows without an order; all rows of a part have the same unit, so it decides nothing.
     number = exp.Window(
         this=exp.RowNumber(),

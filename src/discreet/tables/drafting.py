@@ -9,12 +9,12 @@ from typing import Any
 
 from .._errors import InvalidInput
 from .._public import Public
+from .draft_text import draft_text
 from .engines.duckdb import DuckDB
 from .engines.duckdb_files import file_kind
 from .engines.duckdb_reading import Database
 from .formats import Csv, Format
 from .look import delimiter_of, look
-from .schema import drafted
 
 
 def draft(
@@ -50,7 +50,7 @@ def draft(
         path, _, inner = data.partition("::")
         other, other_kinds = _columns_of_file(Path(path), inner or None)
         others[other] = (data, other_kinds)
-    return drafted(name, kinds, others, written=file_format, looked=looking)
+    return draft_text(name, kinds, others, written=file_format, looked=looking)
 
 
 def _columns_of_file(

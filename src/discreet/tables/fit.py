@@ -70,6 +70,7 @@ def not_utf8(data: Any) -> str | None:
 
 
 def _is_utf8(line: bytes) -> bool:
+    """Return whether a line is text in UTF-8."""
     try:
         line.decode()
     except UnicodeDecodeError:
@@ -78,6 +79,7 @@ def _is_utf8(line: bytes) -> bool:
 
 
 def _people(engine: DuckDB, table: str) -> dict[str, str]:
+    """Return the share of units with more rows than some limits, rounded."""
     unit = engine.public.unit
     if unit.column is None:
         return {}
@@ -150,6 +152,7 @@ def _row(engine: DuckDB, sql: str) -> list[int]:
 
 
 def _conditions(column: str, fact: Fact) -> tuple[str, str, str]:
+    """Return the conditions under which a value is missing, unreadable, and out of bounds."""
     missing = f"{column} IS NULL OR TRIM(CAST({column} AS VARCHAR)) = ''"
     if isinstance(fact, Bounds):
         return _range_conditions(

@@ -108,6 +108,7 @@ def _kind(values: list[str], number: re.Pattern[str], date_formats: list[str]) -
 
 
 def _is_date(text: str, form: str) -> bool:
+    """Return whether a text is a date in a format."""
     try:
         datetime.strptime(text, form)  # noqa: DTZ007  (a day has no zone)
     except ValueError:

@@ -24,7 +24,6 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
@@ -32,9 +31,7 @@ from typing import Any
 from .. import _require
 from .._errors import DiscreetError, InvalidInput
 from .._public import Boolean, Bounds, Categories, Dates, Fact, Public, Related, Text, Unit
-from .columns import unusable
 from .engines.duckdb_reading import Database
-from .formats import Format
 
 _TOP = {"table", "version", "neighbors", "size", "unit", "columns", "tables", "format", "looked"}
 _FIELDS: dict[str, tuple[set[str], set[str]]] = {  # type: (needed, allowed beside)
@@ -122,22 +119,22 @@ def was_looked(file: Path) -> bool:
 
 def dump(public: Public) -> str:
     """Return the schema file of these public facts."""
-    lines = [f"table = {_text(public.table)}", f"version = {_text(public.version)}"]
-    lines.append(f"neighbors = {_text(str(public.neighbors))}")
+    lines = [f"table = {toml_text(public.table)}", f"version = {toml_text(public.version)}"]
+    lines.append(f"neighbors = {toml_text(str(public.neighbors))}")
     if public.size is not None:
         lines.append(f"size = {public.size}")
     unit = [
-        f"{n} = {_value(v)}"
+        f"{n} = {toml_value(v)}"
         for n in ("column", "rows", "groups")
         if (v := getattr(public.unit, n)) is not None
     ]
     lines += ["", "[unit]", *unit] if unit else ['unit = "row"']
     lines += _dump_columns("columns", public.schema)
     for table in public.tables:
-        lines += ["", f"[tables.{_key(table.name)}]", f"private = {_value(table.private)}"]
-        lines += [f"unit = {_text(table.unit)}"] if table.unit is not None else []
-        lines += [f"key = {_value(list(table.key))}"] if table.key else []
-        lines += _dump_columns(f"tables.{_key(table.name)}.columns", table.schema)
+        lines += ["", f"[tables.{toml_key(table.name)}]", f"private = {toml_value(table.private)}"]
+        lines += [f"unit = {toml_text(table.unit)}"] if table.unit is not None else []
+        lines += [f"key = {toml_value(list(table.key))}"] if table.key else []
+        lines += _dump_columns(f"tables.{toml_key(table.name)}.columns", table.schema)
     return "\n".join(lines) + "\n"
 
 
@@ -168,6 +165,7 @@ def _columns(section: dict[str, Any]) -> tuple[tuple[str, Fact], ...]:
 
 
 def _fact(name: str, body: Any) -> Fact:
+    """Return what a section declares about a column."""
     kind = body.get("type") if isinstance(body, dict) else None
     if kind not in _FIELDS:
         raise InvalidInput(
@@ -206,6 +204,7 @@ def _number(value: Any) -> Any:
 
 
 def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return a section of the file; empty where there is none."""
     section = data.get(name, {})
     if not isinstance(section, dict):
         raise InvalidInput(
@@ -215,6 +214,7 @@ def _section(data: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _check_entries(where: str, body: Any, allowed: set[str]) -> None:
+    """Refuse an entry that this section does not have."""
     if not isinstance(body, dict):
         raise InvalidInput(f"{where} must be a table, got {type(body).__name__}. Nothing was opened.")
     if unknown := sorted(set(body) - allowed):
@@ -227,206 +227,40 @@ def _check_entries(where: str, body: Any, allowed: set[str]) -> None:
 def _dump_columns(prefix: str, schema: tuple[tuple[str, Fact], ...]) -> list[str]:
     lines = []
     for name, fact in schema:
-        lines += ["", f"[{prefix}.{_key(name)}]", *_dump_fact(fact)]
+        lines += ["", f"[{prefix}.{toml_key(name)}]", *_dump_fact(fact)]
     return lines
 
 
 def _dump_fact(fact: Fact) -> list[str]:
+    """Return what is declared about a column, as lines of TOML."""
     if isinstance(fact, Categories):
-        return ['type = "categories"', f"values = {_value(list(fact.values))}"]
+        return ['type = "categories"', f"values = {toml_value(list(fact.values))}"]
     if isinstance(fact, Text):
         return ['type = "text"']
     if isinstance(fact, Boolean):
-        return ['type = "boolean"', f"nullable = {_value(fact.nullable)}"]
+        return ['type = "boolean"', f"nullable = {toml_value(fact.nullable)}"]
     kind = "number" if isinstance(fact, Bounds) else "date"
-    ends = [f"lower = {_value(fact.lower)}", f"upper = {_value(fact.upper)}"]
-    return [f'type = "{kind}"', *ends, f"nullable = {_value(fact.nullable)}"]
+    ends = [f"lower = {toml_value(fact.lower)}", f"upper = {toml_value(fact.upper)}"]
+    return [f'type = "{kind}"', *ends, f"nullable = {toml_value(fact.nullable)}"]
 
 
-def _value(value: Any) -> str:
+def toml_value(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, str):
-        return _text(value)
+        return toml_text(value)
     if isinstance(value, list):
-        return "[" + ", ".join(_value(item) for item in value) + "]"
+        return "[" + ", ".join(toml_value(item) for item in value) + "]"
     if isinstance(value, Fraction):
-        return _text(f"{value.numerator}/{value.denominator}")
+        return toml_text(f"{value.numerator}/{value.denominator}")
     return repr(value)
 
 
-def _text(value: str) -> str:
-    # a JSON string is a TOML basic string
+def toml_text(value: str) -> str:
+    """Return a text as TOML: a JSON string is a TOML basic string."""
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def _key(name: str) -> str:
-    return name if name.isascii() and name.replace("_", "").isalnum() else _text(name)
-
-
-_QUESTIONS = {
-    "number": (
-        "What are the smallest and largest values anyone may have, known without looking at the data?",
-        ["lower = ", "upper = ", "nullable = true"],
-    ),
-    "text": (
-        'Which values can it have? List them (type = "categories"), or keep "text": then groups by '
-        "it need a delta.",
-        ['values = []          # with type = "categories"'],
-    ),
-    "any": (
-        "What is it? number (lower, upper, nullable), categories (values), date (lower, upper, "
-        "nullable), boolean (nullable), or text.",
-        [
-            "lower = ",
-            "upper = ",
-            "nullable = true     # false if it can never be missing: then averages cost less",
-            "values = []",
-        ],
-    ),
-    "boolean": ("May it be missing?", ["nullable = true"]),
-    "date": (
-        "What are the first and last possible days, known without looking at the data?",
-        ['lower = ""', 'upper = ""', "nullable = true"],
-    ),
-}
-
-
-def drafted(
-    table: str,
-    columns: dict[str, str],
-    related: Mapping[str, tuple[str, dict[str, str]]] | None = None,
-    *,
-    written: Format | None = None,
-    looked: bool = False,
-) -> str:
-    """Return a schema file to be completed by the steward: from column names and their kinds ("number",
-    "text", ...) only.
-
-    `related`: of each other table where its data is, and its columns. `written`: of a CSV file, how it is
-    written. `looked`: the kinds, and how it is written, were taken from its values.
-    """
-    first = (
-        (
-            "Types and formats are what the values LOOKED like (--look): not private, so keep this draft "
-            "from analysts until you stand by it."
-        )
-        if looked
-        else "Drafted from column names and types; no value was read."
-    )
-    lines = [
-        f"# Public facts about {table!r}. {first}",
-        "# Answer each question from what is known about the study, not from the data, and remove "
-        "the '#' before the answer.",
-        "# Columns that stay commented out cannot be used in queries.",
-        f"table = {_text(table)}",
-        *(
-            ["looked = true         # the steward looked at the data: noted in the ledger when it is opened"]
-            if looked
-            else []
-        ),
-        'version = "1"          # change it whenever the table changes',
-        'neighbors = "add_remove"   # one person more or less; "replace" if the number of people is '
-        "public and exact (then give size)",
-        "# size =               # about how many people, if everybody may know: then averages can be "
-        "asked by accuracy, too",
-        "",
-        "# Whom is this table about? If one person (or household) can have several rows, name the "
-        "column that tells them apart,",
-        "# how many rows of one person may count in one group of an answer, and in how many groups "
-        "one person may count.",
-        '# unit = "row"         # if nobody can have two rows; else the next four lines instead, here:',
-        "# [unit]",
-        f"# column =             # one of: {', '.join(columns)}",
-        "# rows =",
-        "# groups =",
-        *_format_lines(written),
-        *_column_questions("columns", columns),
-    ]
-    for name, (data, kinds_of_table) in (related or {}).items():
-        lines += [
-            *_other(name, data, kinds_of_table),
-            *_column_questions(f"tables.{_key(name)}.columns", kinds_of_table),
-        ]
-    return "\n".join(lines) + "\n"
-
-
-def _format_lines(format: Format | None) -> list[str]:
-    """Return how a CSV file is written; nothing for others. What is not known is a comment."""
-    if format is None:
-        return []
-    entries = [
-        ("delimiter", format.delimiter, ",", ""),
-        ("decimal", None if format.decimal == "." else format.decimal, ",", ""),
-        ("thousands", format.thousands or None, ".", ""),
-        (
-            "dates",
-            list(format.dates) or None,
-            ["%d.%m.%Y", "%Y-%m-%d"],
-            "   # tried in this order; what fits none is missing",
-        ),
-    ]
-    any_declared = any(value is not None for _, value, _, _ in entries)
-    return [
-        "",
-        "# How the file is written, where that is not with commas, a decimal point and dates such as "
-        "2020-01-31.",
-        "[format]" if any_declared else "# [format]",
-        *(
-            f"{name} = {_value(value)}{more}" if value is not None else f"# {name} = {_value(example)}{more}"
-            for name, value, example, more in entries
-        ),
-    ]
-
-
-def _other(name: str, data: str, columns: dict[str, str]) -> list[str]:
-    return [
-        "",
-        f"# {_text(name)}: does it hold rows about the same people (private, with the column that "
-        f"says whose), or may everybody know every row?",
-        "# key: columns of a public table that are unique together, compared as text; joining on "
-        "them adds no rows.",
-        f"# [tables.{_key(name)}]",
-        f"# data = {_text(data)}",
-        "# private =            # true or false",
-        f"# unit =               # if private, one of: {', '.join(columns)}",
-        "# key = []             # if public",
-    ]
-
-
-# what usually stands in columns of such names; examples, from the name alone
-_EXAMPLES = (
-    (r"\b(age|alter|edad|âge)\b", "an age: 0 to 120"),
-    (r"\b(year|jahr)\b", "a year: 1900 to 2100"),
-    (r"(height|größe|groesse).*cm|cm.*(height|größe)", "a height in cm: 30 to 250"),
-    (r"(weight|gewicht)", "a weight in kg: 0 to 300"),
-    (r"(percent|prozent|share|anteil)", "a percentage: 0 to 100"),
-    (r"\b(sex|gender|geschlecht)\b", 'a sex: values = ["female", "male", "other"]'),
-    (r"\bhours?\b|stunden", "hours of a week: 0 to 168"),
-)
-
-
-def _example(name: str) -> str:
-    words = name.lower().replace("_", " ")
-    return next((f" For example, {text}." for form, text in _EXAMPLES if re.search(form, words)), "")
-
-
-def _column_questions(section: str, columns: dict[str, str]) -> list[str]:
-    """Return the questions about columns."""
-    lines: list[str] = []
-    for name, kind in columns.items():
-        why = None if kind == "any" else unusable(kind)
-        if why is not None:
-            lines += ["", f"# {_text(name)} {why}"]
-            continue
-        question_kind = {"integer": "number"}.get(kind, kind if kind in _QUESTIONS else "text")
-        question, body = _QUESTIONS[question_kind]
-        question_kind = "text" if question_kind == "any" else question_kind
-        lines += [
-            "",
-            f"# {question}{_example(name) if question_kind in ('number', 'text') else ''}",
-            f"# [{section}.{_key(name)}]",
-            f'# type = "{question_kind}"',
-            *(f"# {line}" for line in body),
-        ]
-    return lines
+def toml_key(name: str) -> str:
+    """Return a key of TOML, quoted where it must be."""
+    return name if name.isascii() and name.replace("_", "").isalnum() else toml_text(name)

@@ -159,7 +159,7 @@ class RoundHalfAway(Semantic):
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "digits": False}
 
 
-class Truncate(Semantic):
+class TruncateNumber(Semantic):
     """A double cut off towards zero after `digits` places (0 if not given; a whole double)."""
 
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "digits": False}
@@ -244,11 +244,11 @@ class Matches(Semantic):
     arg_types: ClassVar[dict[str, bool]] = {"this": True, "pattern": True}
 
 
-class Upper(Semantic):
+class UpperCase(Semantic):
     """A text in capital letters."""
 
 
-class Lower(Semantic):
+class LowerCase(Semantic):
     """A text in small letters."""
 
 
@@ -264,15 +264,15 @@ class Substring(Semantic):
 
 
 class Concat(Semantic):
-    """Two texts as one, cut off after `most` characters."""
+    """Two texts as one, cut off after `max_length` characters."""
 
-    arg_types: ClassVar[dict[str, bool]] = {"this": True, "expression": True, "most": True}
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "expression": True, "max_length": True}
 
 
 class Replace(Semantic):
-    """A text with `new` for every `old`, cut off after `most` characters before and after."""
+    """A text with `new` for every `old`, cut off after `max_length` characters before and after."""
 
-    arg_types: ClassVar[dict[str, bool]] = {"this": True, "old": True, "new": True, "most": True}
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "old": True, "new": True, "max_length": True}
 
 
 class Length(Semantic):
@@ -333,14 +333,14 @@ class MonthName(Semantic):
 class WideSum(Semantic):
     """The sum of whole numbers, exact beyond 64 bits: it neither wraps nor fails below 2**126.
 
-    NULL of nothing. `most`: the caller knows that no summand is further from zero than this, a public number;
-    an engine may then add up in fewer parts.
+    NULL of nothing. `largest`: the caller knows that no summand is further from zero than this, a public
+    number; an engine may then add up in fewer parts.
     """
 
-    arg_types: ClassVar[dict[str, bool]] = {"this": True, "most": False}
+    arg_types: ClassVar[dict[str, bool]] = {"this": True, "largest": False}
 
 
-class RunningSum(Semantic):
+class WindowSum(Semantic):
     """The sum of small whole numbers over the rows that agree in `by`, up to and including this one, in
     ascending order of `order`; no two of these rows agree in all of `order`, and nothing in it is NULL."""
 

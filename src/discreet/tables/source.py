@@ -112,6 +112,7 @@ class Memory:
 
 
 def _arrow(data: Mapping[str, Any]) -> pa.Table:
+    """Return columns in memory as an Arrow table; they must have one length."""
     for name, column in data.items():
         if np.ndim(column) != 1:
             raise InvalidInput(f"column {name!r} must be one-dimensional, got {np.ndim(column)} dimensions.")

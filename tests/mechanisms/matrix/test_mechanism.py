@@ -24,7 +24,7 @@ from discreet import (
     inference,
 )
 from discreet.mechanisms import IntegerLaplace, matrix
-from discreet.mechanisms.matrix.integer import Counts
+from discreet.mechanisms.matrix.integer import SparseCellCounts
 from discreet.mechanisms.matrix.on_grid import on_grid
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
@@ -89,9 +89,9 @@ STRATEGIES: list[tuple[matrix.Workload, matrix.Workload, Any]] = [
 each = pytest.mark.parametrize(("workload", "strategy", "norm"), STRATEGIES, ids=lambda v: type(v).__name__)
 
 
-def counts(domain: tuple[int, ...], x: Any) -> Counts:
+def counts(domain: tuple[int, ...], x: Any) -> SparseCellCounts:
     places = np.unravel_index(np.arange(len(x)), domain)
-    return Counts(domain, tuple(places), np.asarray(x, np.int64))
+    return SparseCellCounts(domain, tuple(places), np.asarray(x, np.int64))
 
 
 @each

@@ -42,6 +42,8 @@ def epsilon(event: Event, delta: float) -> float:
 
 
 def _epsilon(event: Event, delta: float, solved: list[Solved] | None) -> float:
+    """Return a certified upper bound on epsilon, with the delta that events have of their own taken off
+    first."""
     _require.probability(delta=delta)
     form = normal(event)
     exact = _pure(form)
@@ -138,6 +140,7 @@ def _shift(parts: dict[Event, int]) -> tuple[float, float] | None:
 
 
 def _above(form: Normal, delta: float, solved: list[Solved] | None = None) -> float:
+    """Return the least of the upper bounds on epsilon that the ways of pricing give."""
     parts = rules.merged(form)
     if not parts:
         return 0.0
@@ -196,6 +199,7 @@ def _solved(composition: Composition, delta: float, solved: list[Solved]) -> tup
 
 
 def _delta_above(form: Normal, epsilon: float) -> float:
+    """Return a certified upper bound on delta."""
     bound = _over_directions(form, epsilon, 0, lambda s: s.delta_above(epsilon), 1)
     parts = rules.merged(form)
     if parts and rules.only_renyi(parts):
@@ -204,6 +208,7 @@ def _delta_above(form: Normal, epsilon: float) -> float:
 
 
 def _delta_below(form: Normal, epsilon: float) -> float:
+    """Return a certified lower bound on delta."""
     return (
         1.0
         if rules.without_noise(form)
@@ -214,6 +219,7 @@ def _delta_below(form: Normal, epsilon: float) -> float:
 def _over_directions(
     form: Normal, epsilon: float, which: int, ask: Callable[[Solver], float], side: int
 ) -> float:
+    """Return the worst delta over removing and adding a unit, by the best way of pricing."""
     parts = rules.merged(form)
     if not parts:
         return 0.0

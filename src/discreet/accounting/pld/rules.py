@@ -1,4 +1,4 @@
-"""Which pair of laws dominates which event: one row a type, with its theorem.
+"""Which pair of laws dominates which event: one row per type of event, with its theorem.
 
 What has no row is refused by name.
 
@@ -15,8 +15,6 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ... import _require, _round
 from ..._errors import DiscreetError
 from .. import allocation, rdp_rules, shuffling
@@ -29,30 +27,26 @@ from ..refusal import refuse
 from .lattice.joint import joint
 from .pairs import choices as choices_module
 from .pairs import profile, single
-from .pairs.arrays import U
 from .pairs.attained import Seen, two_candidates
-from .pairs.cells import Pair
-from .pairs.laws import Atoms, Mixed, WithoutReplacement, bounded_range, laplace
+from .pairs.cells import DominatingPair
+from .pairs.discrete import discrete_gaussian, discrete_laplace, randomized_response
+from .pairs.laws import Atoms, FixedSizeSampledPair, PoissonSampledPair, bounded_range, laplace
 from .pairs.sampled import SampledGaussian
 from .solve import Composition
 
-# Atoms of a discrete Laplace pair; beyond it neighbors are joined into blocks at the larger loss.
-_ATOMS = 2**15
-# exponential mechanisms up to this many are priced both ways; by the block up to this epsilon
-_FEW, _LARGE = (
-    16,
-    8,
-)
-# in units of the usual tail, 1e-8 of delta: what a grid of a pass may count as infinite loss
-_GIVEN_AWAY = (
-    1e3,
-    1e5,
-)
+# Up to this many exponential mechanisms are priced both ways, one by one and by the block (`pairs.choices`),
+# as either may be tighter; beyond, by the block alone. Changes tightness and time only.
+_FEW = 16
+# The largest epsilon of an exponential mechanism that is priced by the block.
+_LARGE = 8
+# Masses of a pass that its grid may count as infinite loss, tried in turn, in units of the usual tail (1e-8
+# of delta): a larger one makes the grid smaller and the bound looser.
+_INFINITE_SHARES = 1e3, 1e5
 # Atoms of a discrete Gaussian pair; beyond it the event is priced by its rho.
 _GAUSSIAN_ATOMS = 2_000_000
 
 
-class Law(NamedTuple):
+class EventPairs(NamedTuple):
     """Pairs for removing and for adding a unit, and those that some mechanism with this event really has (for
     lower bounds).
 
@@ -60,129 +54,68 @@ class Law(NamedTuple):
     from this event, or only by way of `pairs.attained`, which puts another in its place.
     """
 
-    upper: tuple[Pair, ...]
-    lower: tuple[Pair, ...] | None
+    upper: tuple[DominatingPair, ...]
+    lower: tuple[DominatingPair, ...] | None
     infinite: float = 0.0
 
 
-def _symmetric(pair: Pair, lower: Pair | None = None) -> Law:
-    return Law((pair,), (lower if lower is not None else pair,))
+def _symmetric(pair: DominatingPair, lower: DominatingPair | None = None) -> EventPairs:
+    return EventPairs((pair,), (lower if lower is not None else pair,))
 
 
-def randomized_response(epsilon: float, categories: int = 2) -> Atoms:
-    """Return the two answers that the unit's value swaps, and all others together at loss 0 (Kairouz, Oh &
-    Viswanath 2015 for two)."""
-    others = categories - 2
-    total = 1.0 + math.exp(-epsilon) * (categories - 1)
-    loss, mass = (
-        [-epsilon, 0.0, epsilon],
-        [math.exp(-epsilon) / total, others * math.exp(-epsilon) / total, 1 / total],
-    )
-    if others == 0:
-        return Atoms(np.array(loss[::2]), np.array(mass[::2]), (2 * epsilon, -epsilon), 8 * U * (1 + epsilon))
-    return Atoms(np.array(loss), np.array(mass), (epsilon, -epsilon), 8 * U * (1 + epsilon))
-
-
-def discrete_laplace(scale: Fraction, shift: int) -> tuple[Atoms, Atoms]:
-    """Return losses (shift - 2x)/scale at x = 0..shift, the ends holding all noise beyond; blocks of x when
-    there are many.
-
-    A block is split between its ends for the upper pair (connect the dots) and merged for the lower one.
-    """
-    s = float(scale)
-    r = math.exp(-1 / s)
-    wide = -math.expm1(-1 / s) / (1 + r)
-    block = max(1, math.ceil((shift - 1) / _ATOMS))
-    start = np.arange(1, shift, block, dtype=np.float64)
-    count = np.minimum(block, shift - start)
-    p = wide * np.exp(-start / s) * (np.expm1(-count / s) / math.expm1(-1 / s))
-    ends = np.array([1 / (1 + r), math.exp(-shift / s) / (1 + r)])
-    error = 32 * U * (2 + shift / s)
-    lost = 8 * U * shift / s
-    middle = (shift - 2 * start - count + 1) / s
-    loss = np.concatenate(([shift / s], middle, [-shift / s]))[::-1]
-    mass = np.concatenate((ends[:1], p, ends[1:]))[::-1]
-    merged = Atoms(loss, mass, (2 / s, -shift / s) if block == 1 else None, error, lost)
-    if block == 1:
-        return merged, merged
-    high, low = (shift - 2 * start) / s, (shift - 2 * (start + count - 1)) / s
-    right = p * -np.expm1(low - middle) / np.maximum(-np.expm1(low - high), 1e-300)
-    right = np.where(high > low, np.clip(right, 0.0, p), p)
-    loss = np.concatenate(([shift / s], high, low, [-shift / s]))
-    mass = np.concatenate((ends[:1], right * (1 + 1e-9), p - right, ends[1:]))
-    order = np.argsort(loss, kind="stable")
-    return Atoms(loss[order], mass[order], None, error, lost), merged
-
-
-def discrete_gaussian(variance: Fraction, shift: int) -> Atoms:
-    """Return losses (shift² - 2 shift x) / (2 variance) at every integer x; what lies beyond 14 deviations is
-    below 1e-42."""
-    v = float(variance)
-    reach = math.ceil(14 * math.sqrt(v)) + 2
-    x = np.arange(-reach, reach + 1, dtype=np.float64)
-    mass = np.exp(-x * x / (2 * v))
-    loss = (shift * shift - 2 * shift * x) / (2 * v)
-    step = shift / v
-    offset = float(loss[-1])
-    return Atoms(
-        loss[::-1],
-        mass[::-1] / mass.sum(),
-        (step, offset),
-        16 * U * (100 + math.log2(len(x))),
-        8 * U * abs(offset),
-    )
-
-
-def _noise(event: Event, tail: float) -> Law:
+def _laplace(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.Laplace)
     return _symmetric(laplace(_round.up(1 / _require.exact(event.noise_multiplier, "noise"))))
 
 
-def _discrete_laplace(event: Event, tail: float) -> Law:
+def _discrete_laplace(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.DiscreteLaplace)
     upper, lower = discrete_laplace(_require.exact(event.scale, "scale"), event.sensitivity)
     return _symmetric(upper, lower)
 
 
-def _discrete_gaussian(event: Event, tail: float) -> Law:
+def _discrete_gaussian(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.DiscreteGaussian)
     pair = discrete_gaussian(_require.exact(event.variance, "variance"), event.sensitivity)
-    return Law((pair,), (pair,), 1e-42)
+    return EventPairs((pair,), (pair,), 1e-42)
 
 
-def _zcdp(event: Event, tail: float) -> Law:
+def _zcdp(event: Event, tail: float) -> EventPairs:
+    """Return the curve that zCDP implies; from below, the Gaussian with this rho."""
     assert isinstance(event, ev.ZCDP)
     rho = _round.up(event.rho)
     atoms, infinite = profile.zcdp_atoms(rho, tail)
-    return Law((atoms,), (SampledGaussian(_round.up(1 / math.sqrt(2 * rho)) * (1 + 1e-12), 1.0),), infinite)
+    return EventPairs(
+        (atoms,), (SampledGaussian(_round.up(1 / math.sqrt(2 * rho)) * (1 + 1e-12), 1.0),), infinite
+    )
 
 
-def _renyi(event: Event, tail: float) -> Law:
+def _renyi(event: Event, tail: float) -> EventPairs:
     """Return the law from the Rényi bound at many orders."""
     atoms, infinite = profile.renyi_atoms(rdp_rules.of_parts({event: 1}), tail)
-    return Law((atoms,), None, infinite)
+    return EventPairs((atoms,), None, infinite)
 
 
-def _allocation(event: Event, tail: float) -> Law:
+def _allocation(event: Event, tail: float) -> EventPairs:
     """Return the exact curve of a pass, where its grid is small enough, and the Rényi bound beside it."""
     assert isinstance(event, se.RandomAllocation)
     assert isinstance(event.event, ev.Gaussian)
     moment, noise = rdp_rules.of_parts({event: 1}), float(event.event.noise_multiplier)
-    for share in _GIVEN_AWAY:
+    for share in _INFINITE_SHARES:
         try:
             exact = allocation.curve(event.steps, noise, min(max(share * tail, 1e-20), 1e-6))
         except DiscreetError:
             continue
         atoms, infinite = profile.renyi_atoms(moment, tail, exact.delta)
-        return Law((atoms,), None, infinite)
+        return EventPairs((atoms,), None, infinite)
     atoms, infinite = profile.renyi_atoms(moment, tail)
-    return Law((atoms,), None, infinite)
+    return EventPairs((atoms,), None, infinite)
 
 
-def _shuffled(event: Event, tail: float) -> Law:
+def _shuffled(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, se.Shuffled)
     atoms, infinite = _clones(_round.up(event.epsilon), event.reports)
-    return Law((atoms,), None, infinite)
+    return EventPairs((atoms,), None, infinite)
 
 
 @lru_cache(maxsize=16)
@@ -190,33 +123,33 @@ def _clones(local: float, reports: int) -> tuple[Atoms, float]:
     return profile.curve_atoms(lambda x: shuffling.delta_at(local, reports, x), local)
 
 
-def _exponential(event: Event, tail: float) -> Law:
+def _exponential(event: Event, tail: float) -> EventPairs:
     """Return the law of the exponential mechanism; from below, of choices between two candidates, at several
     odds."""
     epsilon = _round.up(event.epsilon)  # type: ignore[attr-defined]
     two = tuple(two_candidates(epsilon, share) for share in (0.5, 0.75, 0.95))
-    return Law((bounded_range(epsilon),), two)
+    return EventPairs((bounded_range(epsilon),), two)
 
 
-def _response(event: Event, tail: float) -> Law:
+def _response(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.RandomizedResponse)
     return _symmetric(randomized_response(_round.up(event.epsilon), event.categories))
 
 
-def _pure(event: Event, tail: float) -> Law:
+def _pure(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.PureDP)
     return _symmetric(randomized_response(_round.up(event.epsilon)))
 
 
-def _gaussian(event: Event, tail: float) -> Law:
+def _gaussian(event: Event, tail: float) -> EventPairs:
     assert isinstance(event, ev.Gaussian)
     return _symmetric(SampledGaussian(float(event.noise_multiplier), 1.0))
 
 
-def _inner(event: Event, accountant_event: Event, tail: float) -> Law:
+def _inner(event: Event, accountant_event: Event, tail: float) -> EventPairs:
     """Return the law of what is sampled: a single part, or a composition as one pair."""
     form = normal(event)
-    parts = _merged(form)
+    parts = merged(form)
     if form.delta or form.distance or not parts:
         raise refuse(
             accountant_event,
@@ -239,30 +172,33 @@ def _inner(event: Event, accountant_event: Event, tail: float) -> Law:
         upper.append(both.upper)
         infinite = max(infinite, math.fsum(n * component.infinite for component, n in laws) + both.infinite)
         lower += [both.lower] if both.lower is not None else []
-    return Law(tuple(upper), tuple(lower) or None, infinite * (1 + 1e-12))
+    return EventPairs(tuple(upper), tuple(lower) or None, infinite * (1 + 1e-12))
 
 
-def _poisson(event: Event, tail: float) -> Law:
+def _poisson(event: Event, tail: float) -> EventPairs:
+    """Return the mixtures in either direction, at the rate rounded up, and from below rounded down."""
     assert isinstance(event, ev.PoissonSampled)
     rate = min(1.0, _round.up(event.rate))
     inner = _inner(event.event, event, tail / rate)
-    upper = tuple(_mixed(inner.upper, rate, removing) for removing in (True, False))
+    upper = tuple(_poisson_sampled(inner.upper, rate, removing) for removing in (True, False))
     if inner.lower is None:
-        return Law(upper, None, min(1.0, rate * inner.infinite * (1 + 1e-15)))
+        return EventPairs(upper, None, min(1.0, rate * inner.infinite * (1 + 1e-15)))
     down = _round.down(event.rate)
-    return Law(
-        upper, tuple(_mixed(inner.lower, down, removing) for removing in (True, False)), rate * inner.infinite
+    return EventPairs(
+        upper,
+        tuple(_poisson_sampled(inner.lower, down, removing) for removing in (True, False)),
+        rate * inner.infinite,
     )
 
 
-def _mixed(pairs: tuple[Pair, ...], rate: float, removing: bool) -> Pair:
+def _poisson_sampled(pairs: tuple[DominatingPair, ...], rate: float, removing: bool) -> DominatingPair:
     pair = pairs[0] if removing else pairs[-1]
     if isinstance(pair, SampledGaussian) and pair.rate == 1:
         return SampledGaussian(pair.sigma, rate, removing)
-    return Mixed(pair, rate, removing)
+    return PoissonSampledPair(pair, rate, removing)
 
 
-def _fixed_size(event: Event, tail: float) -> Law:
+def _fixed_size(event: Event, tail: float) -> EventPairs:
     """Return the law of sampling without replacement; from below, of the mechanism that shows whether the one
     unit in question was drawn with one of its two values, and else the other law."""
     assert isinstance(event, se.SampledWithoutReplacement)
@@ -270,19 +206,21 @@ def _fixed_size(event: Event, tail: float) -> Law:
     rate = _round.up(event.rate)
     if len(inner.upper) > 1:
         raise refuse(event, "pld", "its inner event has no symmetric pair")
-    lower = inner.lower and (Mixed(inner.lower[0], _round.down(event.rate), True),)
+    lower = inner.lower and (PoissonSampledPair(inner.lower[0], _round.down(event.rate), True),)
     pair = inner.upper[0]
-    if sum(_merged(normal(event.event)).values()) == 1:
-        return Law((WithoutReplacement(pair, rate),), lower, inner.infinite)
+    if sum(merged(normal(event.event)).values()) == 1:
+        return EventPairs((FixedSizeSampledPair(pair, rate),), lower, inner.infinite)
     largest = float(pair.nodes(tail).loss[-1])
     atoms, infinite = profile.fixed_size_atoms(
         lambda x: single.delta(pair, x)[1] + inner.infinite, rate, largest
     )
-    return Law((atoms,), lower, infinite)
+    return EventPairs((atoms,), lower, infinite)
 
 
 class Rule(NamedTuple):
-    law: Callable[[Event, float], Law]
+    """How the pairs of one type of event are built, and the theorem that says they dominate."""
+
+    law: Callable[[Event, float], EventPairs]
     theorem: str
 
 
@@ -291,7 +229,7 @@ RULES: dict[type[Event], Rule] = {
     ev.Gaussian: Rule(
         _gaussian, "N(1, s²) against N(0, s²); unsampled ones in closed form (Balle & Wang 2018, Theorem 8)"
     ),
-    ev.Laplace: Rule(_noise, "shift by the sensitivity (Dwork et al. 2006)"),
+    ev.Laplace: Rule(_laplace, "shift by the sensitivity (Dwork et al. 2006)"),
     ev.DiscreteLaplace: Rule(_discrete_laplace, "its own lattice of losses; vectors as in the event's proof"),
     ev.DiscreteGaussian: Rule(_discrete_gaussian, "its own lattice of losses, by direct summation"),
     ev.RandomizedResponse: Rule(_response, "the two answers swapped, the others at loss 0"),
@@ -318,17 +256,17 @@ RULES: dict[type[Event], Rule] = {
 }
 
 
-def law(event: Event, tail: float) -> Law:
+def law(event: Event, tail: float) -> EventPairs:
     """Return the dominating pairs of one leaf; `tail` is the P-mass that may be given up as infinite."""
     if isinstance(event, Seen):
-        return Law(event.pairs, event.pairs)
+        return EventPairs(event.pairs, event.pairs)
     rule = RULES.get(type(event))
     if rule is None:
         raise refuse(event, "pld", "no dominating pair is known for it")
     return rule.law(event, tail)
 
 
-def _merged(form: Normal) -> dict[Event, int]:
+def merged(form: Normal) -> dict[Event, int]:
     """Return the parts with Gaussians joined into one, and so everything that is charged by its rho."""
     parts: dict[Event, int] = {}
     precision, rho = Fraction(0), Fraction(0)
@@ -365,10 +303,6 @@ def _free(part: Event) -> bool:
         or getattr(part, "sensitivity", 1) == 0
         or (getattr(part, "epsilon", 1) == 0 and not isinstance(part, ce.RDPPoint))
     )
-
-
-def merged(form: Normal) -> dict[Event, int]:
-    return _merged(form)
 
 
 def only_renyi(parts: dict[Event, int]) -> bool:
@@ -418,11 +352,12 @@ def _heaviest(parts: dict[Event, int]) -> Event | None:
     return max(several, key=lambda part: parts[part] * part.epsilon**2, default=None)
 
 
-def _by_the_block(event: Any, times: int) -> list[tuple[Law, int]]:
+def _by_the_block(event: Any, times: int) -> list[tuple[EventPairs, int]]:
+    """Return exponential mechanisms of one epsilon as blocks of choices."""
     blocks, epsilon = [], _round.up(event.epsilon)
     for size, number in choices_module.blocks(epsilon, times):
         atoms, infinite = choices_module.chosen(epsilon, size)
-        blocks.append((Law((atoms,), None, infinite), number))
+        blocks.append((EventPairs((atoms,), None, infinite), number))
     return blocks
 
 
@@ -435,7 +370,7 @@ def ways(parts: dict[Event, int]) -> tuple[bool, ...]:
     return (True,) if parts[many] > _FEW else (False, True)
 
 
-def _nth(pairs: tuple[Pair, ...], i: int) -> Pair:
+def _nth(pairs: tuple[DominatingPair, ...], i: int) -> DominatingPair:
     """Return the i-th pair, or one in the same direction: even ones are for removing the unit, odd ones for
     adding it."""
     return pairs[i] if i < len(pairs) else pairs[i % min(2, len(pairs))]

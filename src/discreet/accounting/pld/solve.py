@@ -11,14 +11,14 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from .lattice import engine, planning
-from .lattice.engine import CertifiedEpsilon, Counted
-from .lattice.planning import Plan
+from .lattice.engine import CertifiedEpsilon, RepeatedPair
+from .lattice.planning import LatticePlan
 from .line import ladder
 from .line import steps as steps_module
-from .line.ladder import Interval
+from .line.ladder import EpsilonInterval
 from .pairs import single
 from .pairs.arrays import Array
-from .pairs.cells import Pair
+from .pairs.cells import DominatingPair
 from .pairs.crossing import ROUNDED
 from .pairs.sampled import SampledGaussian
 
@@ -48,12 +48,12 @@ class Composition(NamedTuple):
     """One direction: pairs with their counts, and bounds on the probability that something had infinite
     loss."""
 
-    parts: tuple[tuple[Pair, int], ...]
+    parts: tuple[tuple[DominatingPair, int], ...]
     infinite_above: float = 0.0
     infinite_below: float = 0.0
 
 
-def _lattice(parts: Sequence[tuple[Pair, int]]) -> float | None:
+def _lattice(parts: Sequence[tuple[DominatingPair, int]]) -> float | None:
     """Return the step of the lattice on which, up to a shift of each part, all losses lie."""
     steps = {pair.lattice[0] if pair.lattice else None for pair, _ in parts}
     return steps.pop() if len(steps) == 1 else None
@@ -65,7 +65,7 @@ class Solver:
     def __init__(self, composition: Composition, delta: float) -> None:
         self.infinite_above, self.infinite_below = composition.infinite_above, composition.infinite_below
         self.tail = max(delta * _TAIL, 1e-280)
-        plain = [Counted(pair, n) for pair, n in composition.parts]
+        plain = [RepeatedPair(pair, n) for pair, n in composition.parts]
         k = engine.cumulants(plain, self.tail)
         self.theta = planning.tilt_for_delta(k, delta)
         self.mesh = _lattice(composition.parts)
@@ -82,21 +82,23 @@ class Solver:
         self.finest, self.points = math.inf, 0.0
         self.alias = 15.0
         self.seen: tuple[Array, Array] | None = None
-        self.along: tuple[float, Interval | None] | None = None
+        self.line_interval: tuple[float, EpsilonInterval | None] | None = None
 
-    def _along(self, delta: float) -> Interval | None:
+    def _interval_by_line(self, delta: float) -> EpsilonInterval | None:
         """Return the interval without a lattice, where that is at hand; the last one if delta differs from
         its own by rounding only."""
-        if self.along is None or not self.along[0] <= delta <= self.along[0] * (1 + 0.5 * ROUNDED):
+        if self.line_interval is None or not self.line_interval[0] <= delta <= self.line_interval[0] * (
+            1 + 0.5 * ROUNDED
+        ):
             if len(self.parts) == 1 and self.parts[0].times == 1 and not self.parts[0].pair.discrete:
                 near = max(self.k(self.theta)[1] + self.offset, 0.0)
                 alone = single.interval(self.parts[0].pair, delta, near, self.theta)
-                self.along = delta, alone and Interval(*alone, self.theta)
+                self.line_interval = delta, alone and EpsilonInterval(*alone, self.theta)
             else:
-                self.along = delta, self._line(delta) if self.k.steps >= _MANY else None
-        return self.along[1]
+                self.line_interval = delta, self._line(delta) if self.k.steps >= _MANY else None
+        return self.line_interval[1]
 
-    def _line(self, delta: float, near: Interval | None = None) -> Interval | None:
+    def _line(self, delta: float, near: EpsilonInterval | None = None) -> EpsilonInterval | None:
         """Return the interval by the integral along a line, if all there is are sampled Gaussians."""
         steps = [
             (part.pair, part.times, part.offset)
@@ -112,25 +114,28 @@ class Solver:
         left = delta - self.infinite_above
         if left <= 0:
             return math.inf
-        interval = self._along(delta)
+        interval = self._interval_by_line(delta)
         if interval is not None and (
             interval.high <= enough or interval.high - interval.low <= _TIGHT * interval.high
         ):
             return interval.high
         bound = self._lattice_above(delta, left, enough)
-        poor = max(enough, 0.0) < bound < math.inf and (self.points > _LONG or self._by_jumps(bound, delta))
+        poor = max(enough, 0.0) < bound < math.inf and (
+            self.points > _LONG or self._made_of_rare_losses(bound, delta)
+        )
         if interval is None and poor:
-            interval = self._line(delta, Interval(0.0, bound, self.theta))
-            self.along = delta, interval
+            interval = self._line(delta, EpsilonInterval(0.0, bound, self.theta))
+            self.line_interval = delta, interval
         return bound if interval is None else min(interval.high, bound)
 
-    def _by_jumps(self, epsilon: float, delta: float) -> bool:
+    def _made_of_rare_losses(self, epsilon: float, delta: float) -> bool:
         """Return whether delta is made of rare huge losses, for which a lattice is a poor place."""
         return steps_module.rare(
             self.k.logs, steps_module.Aim(epsilon - self.offset, math.log(delta), self.theta, 0.0)
         )
 
     def _lattice_above(self, delta: float, left: float, enough: float) -> float:
+        """Return an upper bound on epsilon by the lattice, with finer meshes as long as they help."""
         theta, shrink = self.theta, 1.0
         plan = (
             planning.wide(self.k, theta, _COARSER)
@@ -166,7 +171,7 @@ class Solver:
         self.finest, self.points = plan.mesh, plan.points
         return best
 
-    def _look(self, plan: Plan, delta: float) -> CertifiedEpsilon:
+    def _look(self, plan: LatticePlan, delta: float) -> CertifiedEpsilon:
         curve = engine.curve(self.parts, plan, self.tail)
         bound = engine.epsilon_above(curve, delta, self.offset)
         self.seen = curve.seen() if math.isfinite(bound.epsilon) else None
@@ -178,7 +183,7 @@ class Solver:
         product = bound.slope * bound.epsilon
         return min(max(0.0, -math.log(product)), 15.0) if 0 < product < math.inf else 0.0
 
-    def _near(self, epsilon: float, extra: float = 0.0) -> Plan:
+    def _near(self, epsilon: float, extra: float = 0.0) -> LatticePlan:
         theta = planning.tilt_for_epsilon(self.k, epsilon - self.offset)
         plan = planning.narrowest(self.k, theta, self.mesh, self.alias + extra * math.log1p(theta))
         return plan._replace(mesh=min(plan.mesh, self.finest))
@@ -188,19 +193,19 @@ class Solver:
         left = delta - self.infinite_below
         if left <= 0:
             return math.inf
-        interval = self._along(left)
+        interval = self._interval_by_line(left)
         if interval is not None and near - interval.low <= _LOOSE * near:
             return interval.low
         plan = self._near(near, 1.0)
         if interval is None and plan.points > _LONG:
-            interval = self._line(left, Interval(0.0, near, self.theta))
+            interval = self._line(left, EpsilonInterval(0.0, near, self.theta))
             if interval is not None and near - interval.low <= _LOOSE * near:
                 return interval.low
         bound = engine.epsilon_below(
             engine.tests(self.parts, planning.aimed(plan, self.k, self.seen), self.tail), left, self.offset
         )
         if interval is None and near - bound > _TIGHT * near:
-            interval = self._line(left, Interval(bound, near, self.theta))
+            interval = self._line(left, EpsilonInterval(bound, near, self.theta))
         return bound if interval is None else max(bound, interval.low)
 
     def delta_above(self, epsilon: float) -> float:
@@ -223,7 +228,7 @@ class Solver:
         )
 
 
-def guess_delta(parts: Sequence[tuple[Pair, int]], epsilon: float) -> float:
+def guess_delta(parts: Sequence[tuple[DominatingPair, int]], epsilon: float) -> float:
     """Return a rough delta, only to know where tails may be cut."""
-    k = engine.cumulants([Counted(pair, n) for pair, n in parts], 1e-40)
+    k = engine.cumulants([RepeatedPair(pair, n) for pair, n in parts], 1e-40)
     return math.exp(max(min(k.log_delta(max(planning.tilt_for_epsilon(k, epsilon), 1e-12)), -0.1), -600.0))

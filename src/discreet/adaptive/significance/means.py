@@ -68,7 +68,7 @@ class GroupSums:
 
     def range(self, public: Public) -> tuple[int, int]:
         """Return the smallest and the largest summand."""
-        grid = arrow_columns.Grid(public.bounds(self.column), self.step, self.column)
+        grid = arrow_columns.ColumnGrid(public.bounds(self.column), self.step, self.column)
         ends = [(extreme - self.center) ** self.power for extreme in (grid.low, grid.high)]
         if self.power == 2 and grid.low <= self.center <= grid.high:
             ends.append(0)
@@ -91,7 +91,7 @@ class GroupSums:
         public = source.public
         require_rows(public)
         self.range(public)
-        grid = arrow_columns.Grid(public.bounds(self.column), self.step, self.column)
+        grid = arrow_columns.ColumnGrid(public.bounds(self.column), self.step, self.column)
         totals = [0] * len(self.groups)
         for batch in source.batches([self.column, self.group]):
             array = arrow_columns.unpacked(batch.column(0))
@@ -154,7 +154,7 @@ class TwoSampleMeanTest:
         shared.check_groups(self.public, self.group, self.groups, 2, 2)
         _require.one_of(shared.SIDES, alternative=self.alternative)
         shared.check_runs(self.runs)
-        grid = arrow_columns.Grid(self.public.bounds(self.column), as_step(self.step), self.column)
+        grid = arrow_columns.ColumnGrid(self.public.bounds(self.column), as_step(self.step), self.column)
         if not 1 <= grid.high - grid.low <= _MOST_STEPS:
             raise _require.fail("step", self.step, f"one of which the bounds are 1 to {_MOST_STEPS} apart")
 
@@ -162,7 +162,7 @@ class TwoSampleMeanTest:
     def statistics(self) -> tuple[GroupSums, GroupSums, GroupSums]:
         """Counts, sums, and squares, the latter two about the middle of the range."""
         step = as_step(self.step)
-        grid = arrow_columns.Grid(self.public.bounds(self.column), step, self.column)
+        grid = arrow_columns.ColumnGrid(self.public.bounds(self.column), step, self.column)
         groups = tuple(shared.check_groups(self.public, self.group, self.groups, 2, 2))
         options: dict[str, Any] = {"column": self.column, "group": self.group, "groups": groups, "step": step}
         center = (grid.low + grid.high) // 2

@@ -43,7 +43,7 @@ class EventOptions:
 
 
 @dataclass(frozen=True)
-class Kind:
+class ReleaseForm:
     """Describes a form: the option that says how much noise there is, whether more of it is more private, how
     to build one release, and other options."""
 
@@ -53,39 +53,41 @@ class Kind:
     takes: tuple[str, ...] = ()
 
 
-KINDS: dict[str, Kind] = {
-    "dpsgd": Kind(
+KINDS: dict[str, ReleaseForm] = {
+    "dpsgd": ReleaseForm(
         "noise_multiplier",
         True,
         lambda a, x: acc.Gaussian(noise_multiplier=float(x), **_relation(a)),
         ("n", "batch", "epochs"),
     ),
-    "gaussian": Kind(
+    "gaussian": ReleaseForm(
         "noise_multiplier", True, lambda a, x: acc.Gaussian(noise_multiplier=float(x), **_relation(a))
     ),
-    "laplace": Kind(
+    "laplace": ReleaseForm(
         "noise_multiplier", True, lambda a, x: acc.Laplace(noise_multiplier=float(x), **_relation(a))
     ),
-    "discrete-laplace": Kind(
+    "discrete-laplace": ReleaseForm(
         "scale",
         True,
         lambda a, x: acc.DiscreteLaplace(scale=x, sensitivity=a.sensitivity, **_relation(a)),
         ("sensitivity",),
     ),
-    "discrete-gaussian": Kind(
+    "discrete-gaussian": ReleaseForm(
         "variance",
         True,
         lambda a, x: acc.DiscreteGaussian(variance=x, sensitivity=a.sensitivity, **_relation(a)),
         ("sensitivity",),
     ),
-    "randomized-response": Kind(
+    "randomized-response": ReleaseForm(
         "each",
         False,
         lambda a, x: acc.RandomizedResponse(epsilon=x, categories=a.categories, **_relation(a)),
         ("categories",),
     ),
-    "exponential": Kind("each", False, lambda a, x: acc.ExponentialMechanism(epsilon=x, **_relation(a))),
-    "pure": Kind("each", False, lambda a, x: acc.PureDP(epsilon=x, **_relation(a))),
+    "exponential": ReleaseForm(
+        "each", False, lambda a, x: acc.ExponentialMechanism(epsilon=x, **_relation(a))
+    ),
+    "pure": ReleaseForm("each", False, lambda a, x: acc.PureDP(epsilon=x, **_relation(a))),
 }
 
 
@@ -109,7 +111,7 @@ def exact(text: str | None, option: str) -> Fraction | None:
         raise InvalidInput(f"{option} must be a number such as 0.1, 1e-3 or 1/3, got {text!r}.") from None
 
 
-def kind(name: str) -> Kind:
+def kind(name: str) -> ReleaseForm:
     if name not in KINDS:
         raise InvalidInput(f"there is no form {name!r}. There are: {', '.join(KINDS)}; or give --event FILE.")
     return KINDS[name]

@@ -18,7 +18,7 @@ from ... import session as sessions
 from ..._errors import InvalidInput, PrivateFact
 from ..._public import Boolean, Categories
 from ..requests import beside, open_session
-from ..training_page import Curve, Page, Point
+from ..training_page import Page, Point, TrainingCurve
 from . import outputs
 from . import train_options as options
 from .query import ANALYST, DATA, JSON, LEDGER, PERIOD, SCHEMA, print_note
@@ -271,12 +271,12 @@ def _page(facts: dict[str, Any], log: _TrainingLog) -> Page:
         ("budget used, left", f"{facts['used']:.4g}, {facts['remaining']:.4g} ({_WHY})"),
     ]
     rows += [(f"{name}, public set", f"{value:.4g}") for name, value in log.scores.items()]
-    price_curve = Curve(
+    price_curve = TrainingCurve(
         title="Epsilon over steps",
         note=f"At delta {facts['delta']:g}. All of it was charged before the first step.",
         points=log.price_curve(),
     )
-    loss_curve = Curve(
+    loss_curve = TrainingCurve(
         title="Loss on the public set",
         note="Of the models on the way; they are covered by the same price.",
         points=log.losses,

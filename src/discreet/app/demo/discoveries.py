@@ -82,7 +82,7 @@ def _columns(stage: Stage) -> None:
     stage.say(f"\nSpent: {trial.spent:.3g} of 3.\n")
 
 
-def _stream(stage: Stage) -> dict[float, trials.Trials]:
+def _stream(stage: Stage) -> dict[float, trials.TrialShares]:
     procedure = AlphaInvesting(alpha=0.05, wealth=0.05, spending=Listed(terms=(0.01,) * 100))
     trials_by_epsilon = {
         epsilon: trials.online(
@@ -142,7 +142,9 @@ def _alarms(stage: Stage) -> dict[str, list[tuple[float, float]]]:
 
 
 def _pictures(
-    stage: Stage, trials_by_epsilon: dict[float, trials.Trials], curves: dict[str, list[tuple[float, float]]]
+    stage: Stage,
+    trials_by_epsilon: dict[float, trials.TrialShares],
+    curves: dict[str, list[tuple[float, float]]],
 ) -> None:
     from .. import discovery_plots
 

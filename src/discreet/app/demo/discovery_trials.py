@@ -48,7 +48,7 @@ class _Given:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Trials:
+class TrialShares:
     """In each run the share of false findings among all, and the share of the signals that were found."""
 
     false: Floats
@@ -77,7 +77,7 @@ def online(
     hypotheses: int = 100,
     signals: Sequence[int] = SIGNALS,
     alternative: str = "greater",
-) -> Trials:
+) -> TrialShares:
     """Run `mechanism` on a stream of hypotheses of which `signals` are false nulls."""
     source, entropy = np.random.default_rng(seed), SeededEntropy(seed)
     truth = np.isin(np.arange(hypotheses), signals)
@@ -97,7 +97,7 @@ def online(
             rejected[index] = answer.value.rejected
         false[run] = (rejected & ~truth).sum() / max(1, rejected.sum())
         true[run] = (rejected & truth).sum() / max(1, truth.sum())
-    return Trials(false, true)
+    return TrialShares(false, true)
 
 
 def alarms(watch: ChangeWatch, *, change_at: int | None, runs: int, seed: int) -> Floats:

@@ -8,7 +8,6 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Path, Query, Request
 
-from ..._errors import InvalidInput
 from . import bodies
 from .auth import ASKERS, EVERYBODY, allow, desk_of, granted, options_of, store_of
 from .errors import DOCUMENTED, HTTPError
@@ -37,7 +36,7 @@ async def datasets(request: Request, person: Anybody) -> dict[str, Any]:
 
 @router.get("/datasets/{name}")
 async def dataset(request: Request, name: DatasetName, person: Anybody) -> dict[str, Any]:
-    """Describe a dataset: its public facts, and the account of who asks."""
+    """Describe a dataset: its public facts, and the account of the caller."""
     facts = await desk_of(request).look("describe", person, granted(request, name, person))
     limits = desk_of(request).settings
     return {"name": name, "seconds": limits.seconds, "tick": limits.step, **facts}
@@ -219,9 +218,3 @@ def job_json(job: dict[str, Any]) -> dict[str, Any]:
     running = job["state"] in ("waiting", "running")
     waiting = job["state"] == "waiting"
     return facts | {"elapsed": (0 if waiting else math.floor(elapsed)) if running else None}
-
-
-def name_is_free(request: Request, name: str) -> None:
-    """Refuse a name that is taken."""
-    if any(name == other for other, _ in store_of(request).people()):
-        raise InvalidInput(f"there is a person named {name!r} already. Nobody was added.")

@@ -18,7 +18,7 @@ from .sessions import Desk, Request, Result, entry_number, numbers, session_of, 
 
 
 def account_json(session: Session) -> dict[str, Any]:
-    """Return the account of who asks, and its parts by period."""
+    """Return the account of the caller, and its parts by period."""
     return {
         "used": session.spent,
         "remaining": session.remaining,
@@ -39,7 +39,7 @@ def open_table(desk: Desk, request: Request) -> Result:
 
 
 def describe(desk: Desk, request: Request) -> Result:
-    """Return what is public about a dataset, and the account of who asks."""
+    """Return what is public about a dataset, and the account of the caller."""
     session, _ = session_of(desk, request)
     has_own_budget = session.curator.policy.of(request["analyst"]) is not None
     return {

@@ -19,7 +19,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Terms(Body):
+class TermsBody(Body):
     """The price or the accuracy of a question, as in `Session.sql`."""
 
     epsilon: Number | None = None
@@ -35,7 +35,7 @@ class Terms(Body):
     periods: Periods = None
 
 
-class PreviewBody(Terms):
+class PreviewBody(TermsBody):
     """A question in SQL."""
 
     sql: SQL

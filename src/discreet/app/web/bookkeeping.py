@@ -97,8 +97,8 @@ def _epsilon_alone(event: Any, delta: float) -> float | None:
 
 
 def visible_releases(desk: Desk, request: Request) -> list[tuple[int, Any, Any]]:
-    """Return the stored releases that who asks may see, each with its number and its charge: an analyst's own
-    and those served to them, once their time has come; all for the steward.
+    """Return the stored releases that the caller may see, each with its number and its charge: an analyst's
+    own and those served to them, once their time has come; all for the steward.
 
     They are in the order of their numbers, which is that of the charges: the order of the releases would say
     which of two questions took longer.
@@ -110,7 +110,7 @@ def visible_releases(desk: Desk, request: Request) -> list[tuple[int, Any, Any]]
 
 
 def _iterate_visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the number, the release and the charge of every release whose time has come and that who asks
+    """Yield the number, the release and the charge of every release whose time has come and that the caller
     may see."""
     session = desk.session(request["dataset"], request["analyst"])
     analyst, mine = request["analyst"], request["role"] == "analyst"

@@ -75,7 +75,7 @@ def synthesize(desk: Desk, request: Request) -> Result:
 
 
 def _copy_number(desk: Desk, request: Request, encoded: Any) -> int | None:
-    """Return the number of the copy that a job has made, or had from the store, as who asks sees it."""
+    """Return the number of the copy that a job has made, or had from the store, as the caller sees it."""
     # no time is awaited here: the job's own is that of this reply
     unlimited = request | {"options": {"horizon": _FAR}}
     numbers = [n for n, entry, _ in visible_releases(desk, unlimited) if entry.body["value"] == encoded]
@@ -88,7 +88,7 @@ def _description(copy: SyntheticCopy) -> Result:
 
 
 def copies(desk: Desk, request: Request) -> Result:
-    """List the synthetic copies that who asks may have."""
+    """List the synthetic copies that the caller may have."""
     tag = _registry.tag_of(Fitted)
     lines = []
     for number, entry, charge in visible_releases(desk, request):
@@ -166,7 +166,7 @@ def _json_value(value: Any) -> Any:
 
 
 def _copy_of(desk: Desk, request: Request) -> SyntheticCopy:
-    """Return a copy that who asks may have: drawn with its own number as the seed unless told otherwise."""
+    """Return a copy that the caller may have: drawn with its own number as the seed unless told otherwise."""
     options = request["options"]
     number, rows, seed = options["number"], options.get("rows"), options.get("seed")
     entry, charge = _find_release(desk, request, number)

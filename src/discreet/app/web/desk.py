@@ -45,7 +45,7 @@ def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
 def takes_long(verb: str, options: dict[str, Any]) -> bool:
     """Return whether free work may take so long that others' previews must not wait for it.
 
-    What is not seen here holds up the previews of who asked it only: one person has one previewer.
+    What is not seen here holds up only the previews of the person who asked: one person has one previewer.
     """
     searched = options.get("noise") == "gaussian" or (verb == "odds" and bool(options.get("delta")))
     slow_options = options.keys() & {"queries", "mechanism", "rho"}
@@ -72,7 +72,7 @@ class FrontDesk:
         self.data = Lane(True, count, seconds, rows, max(1, count - 1), self._warm)
         # What is free but may take long has processes of its own, without a table, started when first needed.
         self.drawing = Lane(False, count, seconds, rows, max(1, count - 1), copy_rows=settings.copy_rows)
-        # answers that are waited for, and questions that are worked on: who goes away leaves the second
+        # answers that are waited for, and questions that are worked on: whoever goes away leaves the second
         self._held: Counter[str] = Counter()
         self._busy: Counter[str] = Counter()
         self._jobs: dict[str, asyncio.Task[None]] = {}
@@ -152,7 +152,8 @@ class FrontDesk:
                 "Busy", "too many questions wait for their answers. Nothing was charged. Ask again later.",
                 {"Retry-After": str(math.ceil(settings.seconds))},
             )  # fmt: skip
-        # Who has to wait for a worker would learn from the end of the wait how long another question took.
+        # A person who has to wait for a worker would learn from the end of the wait how long another question
+        # took.
         workers = max(self._held[person.name], self._busy[person.name])
         others = max(sum(self._held.values()), sum(self._busy.values()))
         waits = workers >= max(1, settings.workers - 1) or others >= settings.workers
@@ -192,7 +193,7 @@ class FrontDesk:
         """Begin the public time of a request, and tell its worker which others run: what was charged within
         these is not served to it from the store.
 
-        Who goes away does not end a time: it is forgotten when it is over, or its answer has left.
+        Going away does not end a time: it is forgotten when it is over, or its answer has left.
         """
         now, ticket = time.time(), object()
         self._times = {key: begun_call for key, begun_call in self._times.items() if begun_call[3] > now}
@@ -206,13 +207,13 @@ class FrontDesk:
         """Return the moment since which an analyst's releases are not shown yet."""
         # One ledger may be served under two names.
         books = books_of(dataset.ledger)
-        places = {
+        ledgers = {
             other.name: books_of(other.ledger) for other in self.store.datasets(Person("", Role.STEWARD))
         }
         unfinished = [
             float(job["created"])
             for job in self.store.unfinished_jobs(person.name)
-            if places.get(job["dataset"]) == books
+            if ledgers.get(job["dataset"]) == books
         ]
         return min([time.time() - self.settings.seconds, *unfinished])
 

@@ -70,4 +70,3 @@ def from_error(error: DiscreetError) -> HTTPError:
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
     code: {"model": ErrorBody} for code in (400, 401, 402, 403, 404, 405, 409, 413, 422, 429, 501, 503, 504)
 }
-NOT_FOUND = "there is no dataset of this name that was granted to you."

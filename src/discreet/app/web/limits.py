@@ -23,7 +23,8 @@ class BodyLimit:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
-            if scope["type"] == "websocket":  # there are none
+            if scope["type"] == "websocket":
+                # There are none.
                 await send({"type": "websocket.close", "code": 1008})
                 return
             await self.app(scope, receive, send)

@@ -1,9 +1,9 @@
-"""Numbers of entries as who asks sees them.
+"""Numbers of entries as the caller sees them.
 
 Guarantee: the numbers that an analyst is shown, and may send, count that analyst's own charges and served
            answers: they are the same whatever others ask.
-Proof:     a number is the place of an entry among those in whose body the analyst stands; a ledger only
-           grows, so that a place never changes.
+Proof:     a number is the position of an entry among those in whose body the analyst stands; a ledger only
+           grows, so that a position never changes.
 Assumes:   messages that name an entry go through `renumbered`. Stewards and auditors see the ledger's own
            numbers.
 """
@@ -22,7 +22,7 @@ _NAMED = re.compile(r"\bentry (\d+) of the ledger\b|\bnumber=(\d+)\b")
 
 @dataclass(slots=True)
 class OwnNumbers:
-    """The places of everybody's own entries in one ledger; a worker keeps them, and reads what is new."""
+    """The positions of everybody's own entries in one ledger; a worker keeps them, and reads what is new."""
 
     _owned: dict[str, list[int]] = field(default_factory=dict)
     _seen: int = 0
@@ -40,7 +40,7 @@ class OwnNumbers:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """The entries of one analyst, in order; None for who sees the ledger's own numbers."""
+    """The entries of one analyst, in order; None for a reader who sees the ledger's own numbers."""
 
     own: list[int] | None
 
@@ -48,8 +48,8 @@ class Numbers:
         """Return the number under which an entry of theirs is shown; 0 for one that is not theirs."""
         if self.own is None:
             return seq
-        place = bisect_left(self.own, seq)
-        return place + 1 if place < len(self.own) and self.own[place] == seq else 0
+        position = bisect_left(self.own, seq)
+        return position + 1 if position < len(self.own) and self.own[position] == seq else 0
 
     def entry(self, number: int) -> int:
         """Return the entry that a number means; 0, which no ledger has, for one that is not theirs."""

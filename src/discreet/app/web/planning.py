@@ -79,7 +79,8 @@ def explain(desk: Desk, request: Request) -> Result:
     session, options = session_of(desk, request)
     audience, delta = options.pop("audience", None), options.pop("delta", None)
     text, epsilon, number = options.pop("sql", None), options.get("epsilon"), options.pop("number", None)
-    options.pop("horizon", None)  # `_release` reads it from the request; a session knows no such option
+    # `_release` reads it from the request; a session knows no such option.
+    options.pop("horizon", None)
     if number is not None:
         unit = session.public.unit
         return explanation_json(_release(desk, request, number, audience or "public", delta, unit))

@@ -87,12 +87,12 @@ def session_of(desk: Desk, request: Request) -> tuple[Session, Options]:
 
 
 def shown_number(desk: Desk, request: Request, seq: int) -> int:
-    """Return the number under which an entry is shown to who asks."""
+    """Return the number under which an entry is shown to the caller."""
     return desk.numbers(request["dataset"], request["analyst"]).shown(seq)
 
 
 def entry_number(desk: Desk, request: Request, number: int) -> int:
-    """Return the entry that a number of who asks means; 0 where it means none."""
+    """Return the entry that a number of the caller means; 0 where it means none."""
     return desk.numbers(request["dataset"], request["analyst"]).entry(number)
 
 

@@ -45,7 +45,8 @@ async def remove_person(request: Request, who: PersonName, person: Steward) -> d
     if who == person.name:
         raise HTTPError("InvalidInput", "you cannot remove yourself. Nobody was removed.")
     store = store_of(request)
-    datasets = store.granted_to(who)  # read first: grants go with the person
+    # Read first: grants go with the person.
+    datasets = store.granted_to(who)
     removed = store.remove_person(who)
     if removed:
         await record(request, person, f"removed {who}", datasets=datasets)

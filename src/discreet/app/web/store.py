@@ -138,7 +138,7 @@ class ServerStore:
 
     def remove_person(self, name: str) -> bool:
         with self._write() as db:
-            # whoever gets this name next must not find the results of who had it
+            # whoever gets this name next must not find the results of the one who had it
             db.execute("DELETE FROM jobs WHERE person = ?", (name,))
             removed = db.execute("DELETE FROM people WHERE name = ?", (name,)).rowcount > 0
             if removed:

@@ -49,7 +49,7 @@ def stream(desk: Desk, request: Request) -> Result:
 
 
 def streams(desk: Desk, request: Request) -> Result:
-    """List the streams that who asks has started; all for the steward."""
+    """List the streams that the caller has started; all for the steward."""
     session, tag = desk.session(request["dataset"], request["analyst"]), _registry.tag_of(ContinualCounter)
     lines = []
     for entry in session.ledger.entries(kind=SPENDING):

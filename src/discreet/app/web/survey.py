@@ -45,7 +45,7 @@ FEWEST = 10
 
 
 @dataclass(frozen=True)
-class Question:
+class SurveyQuestion:
     """A question with its randomizer: one of some categories, or a number between bounds."""
 
     name: str
@@ -72,7 +72,7 @@ class Survey:
 
     title: str
     about: str
-    questions: tuple[Question, ...]
+    questions: tuple[SurveyQuestion, ...]
 
     @property
     def epsilon(self) -> float:
@@ -112,7 +112,7 @@ def load_survey(path: Path) -> Survey:
     return Survey(str(facts.get("title", "A survey")), str(facts.get("about", "")), questions)
 
 
-def _question(facts: Any, i: int, people: Any) -> Question:
+def _question(facts: Any, i: int, people: Any) -> SurveyQuestion:
     if not isinstance(facts, dict) or facts.keys() - _KEYS or not {"text", "epsilon"} <= facts.keys():
         raise InvalidInput(
             f"question {i + 1} needs text and epsilon, and categories or between; it knows "
@@ -127,14 +127,14 @@ def _question(facts: Any, i: int, people: Any) -> Question:
         if not valid or len(set(categories)) < max(2, len(categories)):
             raise InvalidInput(f"question {i + 1}: categories are two different texts or more.")
         randomizer: Any = local.best(epsilon=facts["epsilon"], domain=len(categories), people=people)
-        return Question(name, str(facts["text"]), tuple(categories), None, randomizer)
+        return SurveyQuestion(name, str(facts["text"]), tuple(categories), None, randomizer)
     if not isinstance(between, list) or len(between) != 2:
         raise InvalidInput(f"question {i + 1}: between is two bounds, such as [0, 120].")
     mean = local.HybridMean(epsilon=facts["epsilon"], low=between[0], high=between[1])
-    return Question(name, str(facts["text"]), None, (float(between[0]), float(between[1])), mean)
+    return SurveyQuestion(name, str(facts["text"]), None, (float(between[0]), float(between[1])), mean)
 
 
-class Reports:
+class ReportStore:
     """The reports of a survey in one SQLite file: a question, a report, under a random number."""
 
     def __init__(self, path: Path, survey: Survey) -> None:
@@ -180,7 +180,7 @@ class ReportBody(BaseModel):
     reports: Annotated[dict[str, Any], Field(min_length=1, max_length=200)]
 
 
-def results_of(question: Question, reports: list[Any]) -> dict[str, Any]:
+def results_of(question: SurveyQuestion, reports: list[Any]) -> dict[str, Any]:
     """Return the estimate of a question with its error at 95% confidence; None for few reports."""
     facts: dict[str, Any] = {"name": question.name, "text": question.text, "reports": len(reports)}
     if len(reports) < FEWEST:
@@ -196,7 +196,7 @@ def results_of(question: Question, reports: list[Any]) -> dict[str, Any]:
 def build_survey(path: Path, *, hosts: tuple[str, ...] = (), results: str | None = None) -> FastAPI:
     """Return the application of a survey. Its results are at /results/<secret>, for who runs it."""
     survey = load_survey(path)
-    reports = Reports(path.with_name(path.name + ".reports"), survey)
+    reports = ReportStore(path.with_name(path.name + ".reports"), survey)
     secret = results or secrets.token_urlsafe(16)
     app = FastAPI(title=survey.title, docs_url=None, redoc_url=None, openapi_url=None)
     app.state.results, app.state.reports = secret, reports
@@ -251,7 +251,7 @@ def _problem(survey: Survey, reports: dict[str, Any]) -> str | None:
     return None
 
 
-def _results_page(survey: Survey, reports: Reports) -> str:
+def _results_page(survey: Survey, reports: ReportStore) -> str:
     lines = []
     for question in survey.questions:
         facts = results_of(question, reports.of(question.name))

@@ -144,7 +144,7 @@ class Worker:
 
 @dataclass
 class Lane:
-    """Some workers of one kind, and who waits for them."""
+    """Some workers of one kind, and the queue of those who wait for them."""
 
     reads: bool
     count: int

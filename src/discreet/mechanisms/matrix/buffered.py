@@ -124,6 +124,7 @@ def factors(strategy: Buffered, steps: int) -> tuple[float, float]:
 
 
 def _factors(decays: Floats, inverse: Floats, steps: int) -> tuple[float, float]:
+    """Return the largest and the root mean squared error of prefix sums, at sensitivity 1 and unit noise."""
     with np.errstate(divide="ignore"):
         rates, inverse_rates = -np.log(decays), -np.log(inverse)
     omega = residues(decays, inverse)

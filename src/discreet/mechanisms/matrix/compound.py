@@ -310,6 +310,7 @@ def kron_times(maps: Sequence[Any], sizes: Sequence[int], x: Floats) -> Floats:
 
 
 def _weights(values: Any, length: int) -> tuple[float, ...]:
+    """Return one positive weight for each part; 1 where none are given."""
     weights = tuple(_require.listed(weights=values)) or (1.0,) * length
     for weight in weights:
         _require.positive(weight=weight)
@@ -319,6 +320,7 @@ def _weights(values: Any, length: int) -> tuple[float, ...]:
 
 
 def _workloads(values: Any) -> tuple[Workload, ...]:
+    """Return the parts of a compound workload, which must be workloads."""
     parts = _require.listed(parts=values)
     _require.non_empty(parts=parts)
     for part in parts:

@@ -186,6 +186,7 @@ def optimize(workload: Workload, norm: Norm = "l2") -> Factorization:
 
 @lru_cache(maxsize=64)
 def _optimize(workload: Workload, norm: Norm) -> Factorization:
+    """Build every candidate strategy, and return the one of least expected error."""
     tried = []
     for name, build in _candidates(workload, norm):
         strategy = build()
@@ -207,6 +208,7 @@ Candidates = Iterator[tuple[str, Callable[[], Workload]]]
 
 
 def _candidates(workload: Workload, norm: Norm) -> Candidates:
+    """Yield the strategies that may be best for a workload, by name; each is built when it is called."""
     if len(workload.domain) > 1 and _is_products(workload):
         yield from _for_products(workload, norm)
     elif workload.cells <= MOST_ENTRIES:
@@ -267,6 +269,8 @@ def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Prod
 
 
 def _merge(parts: list[Workload], weights: tuple[float, ...]) -> Workload:
+    """Return each part once, with the weights of equal parts added in squares; one workload if all are
+    equal."""
     squares: dict[Workload, float] = {}
     for part, weight in zip(parts, weights, strict=True):
         squares[part] = squares.get(part, 0.0) + weight**2
@@ -276,6 +280,7 @@ def _merge(parts: list[Workload], weights: tuple[float, ...]) -> Workload:
 
 
 def _dense(workload: Workload, norm: Norm) -> Candidates:
+    """Yield the strategies that are found or written as one matrix."""
     n = workload.cells
     if workload.queries * n <= MOST_ENTRIES:
         yield "workload", lambda: unweighted(workload)

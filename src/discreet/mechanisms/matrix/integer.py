@@ -37,7 +37,7 @@ DIRECT = 2_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Counts:
+class SparseCellCounts:
     """Exact counts of cells, sparse: for each of some cells its position along every attribute, and the
     count."""
 
@@ -57,7 +57,7 @@ class Counts:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Fit:
+class LeastSquaresFit:
     """Answers by least squares, and the variance of each for unit noise."""
 
     answers: Floats
@@ -94,10 +94,10 @@ class Grid:
             l2_squared=max(l2_squared, 1 if times else 0),
         )
 
-    def measure(self, counts: Counts) -> Integers:
+    def measure(self, counts: SparseCellCounts) -> Integers:
         raise NotImplementedError
 
-    def fit(self, workload: Workload, measured: Any) -> Fit:
+    def fit(self, workload: Workload, measured: Any) -> LeastSquaresFit:
         raise NotImplementedError
 
     def variances(self, workload: Workload) -> Floats:
@@ -115,15 +115,15 @@ class CellGrid(Grid):
     def __init__(self, cells: int) -> None:
         self.rows, self.largest, self.column, self.exchange = cells, 1, (1, 1), 2
 
-    def measure(self, counts: Counts) -> Integers:
+    def measure(self, counts: SparseCellCounts) -> Integers:
         return counts.table(range(len(counts.domain))).ravel()
 
     def cells(self, measured: Any) -> Floats:
         return np.asarray(measured, dtype=np.float64)
 
-    def fit(self, workload: Workload, measured: Any) -> Fit:
+    def fit(self, workload: Workload, measured: Any) -> LeastSquaresFit:
         cells = self.cells(measured)
-        return Fit(workload.times(cells), cells)
+        return LeastSquaresFit(workload.times(cells), cells)
 
     def variances(self, workload: Workload) -> Floats:
         return row_squares(workload)
@@ -165,7 +165,7 @@ class DenseGrid(Grid):
             diagonal = np.diag(X)
             self.exchange = int((diagonal[:, None] + diagonal[None, :] - 2 * X).max(initial=0))
 
-    def measure(self, counts: Counts) -> Integers:
+    def measure(self, counts: SparseCellCounts) -> Integers:
         """Multiply in three parts of 21 bits, so that no product leaves 64 bits: entries are below 2**22,
         cells at most 2**12."""
         x = counts.table(range(len(counts.domain))).ravel()
@@ -180,9 +180,9 @@ class DenseGrid(Grid):
             return inference.measured(self.matrix, y, 1.0, unidentified="minimum_norm").values
         return self._inverse @ (self.matrix.T @ y)
 
-    def fit(self, workload: Workload, measured: Any) -> Fit:
+    def fit(self, workload: Workload, measured: Any) -> LeastSquaresFit:
         cells = self.cells(measured)
-        return Fit(workload.times(cells), cells)
+        return LeastSquaresFit(workload.times(cells), cells)
 
     def variances(self, workload: Workload) -> Floats:
         return np.concatenate(
@@ -214,7 +214,7 @@ class ProductGrid(Grid):
         self.largest = math.prod(f.largest for f in factors)
         self.column = (math.prod(f.column[0] for f in factors), math.prod(f.column[1] for f in factors))
 
-    def measure(self, counts: Counts) -> Integers:
+    def measure(self, counts: SparseCellCounts) -> Integers:
         table = counts.table(range(len(counts.domain))).ravel().astype(object)
         sizes = [f.matrix.shape[1] for f in self.factors]
         for axis, f in enumerate(self.factors):
@@ -231,9 +231,9 @@ class ProductGrid(Grid):
         maps: list[Callable[[Floats], Floats]] = [f.cells for f in self.factors]
         return kron_times(maps, [f.rows for f in self.factors], np.asarray(measured, dtype=np.float64))
 
-    def fit(self, workload: Workload, measured: Any) -> Fit:
+    def fit(self, workload: Workload, measured: Any) -> LeastSquaresFit:
         cells = self.cells(measured)
-        return Fit(workload.times(cells), cells)
+        return LeastSquaresFit(workload.times(cells), cells)
 
     def variances(self, workload: Workload) -> Floats:
         return np.concatenate([self._variances(product) for _, product in products(workload, self._sizes())])

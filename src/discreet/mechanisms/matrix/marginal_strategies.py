@@ -4,7 +4,7 @@ their number.
 Counts split into orthogonal interactions, one for each subset S of attributes. `Residuals` (ResidualPlanner:
 Xiao, He, Zhang & Kifer 2023, arXiv:2305.08175) measures each interaction by itself under Gaussian noise, with
 the best variances in closed form. `MeasuredMarginals` (OPT_M of HDMM) measures whole tables with weights, for
-Laplace noise, where interactions would be dear.
+Laplace noise, where measuring interactions would cost more noise.
 """
 
 from __future__ import annotations
@@ -84,9 +84,33 @@ def importance(marginals: Marginals, axes: list[Axis]) -> dict[Set, float]:
     return totals
 
 
+class _MarginalStrategy(Workload):
+    """A strategy for some marginals, written out as a matrix (`rows`) for small domains only."""
+
+    __slots__ = ()
+    marginals: Marginals
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.marginals, Marginals):
+            raise _require.fail("marginals", type(self.marginals).__name__, "made by matrix.marginals(...)")
+
+    @property
+    def domain(self) -> tuple[int, ...]:
+        return self.marginals.domain
+
+    def gram(self) -> Floats:
+        return np.asarray(sum(block.T @ block for block in self.rows()))
+
+    def times(self, x: Any) -> Floats:
+        return self.dense() @ self._vector(x, self.cells)
+
+    def transposed(self, y: Any) -> Floats:
+        return self.dense().T @ self._vector(y, self.queries)
+
+
 @described("matrix.Residuals")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Residuals(Workload):
+class Residuals(_MarginalStrategy):
     """Every interaction of the marginals measured once, with the variance that makes the weighted error
     least: ResidualPlanner.
 
@@ -98,14 +122,6 @@ class Residuals(Workload):
     """
 
     marginals: Marginals
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.marginals, Marginals):
-            raise _require.fail("marginals", type(self.marginals).__name__, "made by matrix.marginals(...)")
-
-    @property
-    def domain(self) -> tuple[int, ...]:
-        return self.marginals.domain
 
     @property
     def queries(self) -> int:
@@ -148,19 +164,10 @@ class Residuals(Workload):
                 block = np.kron(block, R if a in s else np.ones((1, n)))
             yield block / math.sqrt(variance)
 
-    def gram(self) -> Floats:
-        return np.asarray(sum(block.T @ block for block in self.rows()))
-
-    def times(self, x: Any) -> Floats:
-        return self.dense() @ self._vector(x, self.cells)
-
-    def transposed(self, y: Any) -> Floats:
-        return self.dense().T @ self._vector(y, self.queries)
-
 
 @described("matrix.MeasuredMarginals")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredMarginals(Workload):
+class MeasuredMarginals(_MarginalStrategy):
     """Whole tables measured with weights that add up to 1, chosen by descent for the weighted error under
     Laplace noise: OPT_M of HDMM.
 
@@ -169,14 +176,6 @@ class MeasuredMarginals(Workload):
     """
 
     marginals: Marginals
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.marginals, Marginals):
-            raise _require.fail("marginals", type(self.marginals).__name__, "made by matrix.marginals(...)")
-
-    @property
-    def domain(self) -> tuple[int, ...]:
-        return self.marginals.domain
 
     @property
     def queries(self) -> int:
@@ -206,15 +205,6 @@ class MeasuredMarginals(Workload):
                 block = np.kron(block, np.eye(n) if a in s else np.ones((1, n)))
             yield weight * block
 
-    def gram(self) -> Floats:
-        return np.asarray(sum(block.T @ block for block in self.rows()))
-
-    def times(self, x: Any) -> Floats:
-        return self.dense() @ self._vector(x, self.cells)
-
-    def transposed(self, y: Any) -> Floats:
-        return self.dense().T @ self._vector(y, self.queries)
-
 
 def precision(marginals: Marginals, s: Set, weights: dict[Set, float]) -> float:
     """Return 1 / variance of interaction S, from all tables that have it."""
@@ -224,6 +214,7 @@ def precision(marginals: Marginals, s: Set, weights: dict[Set, float]) -> float:
 
 @lru_cache(maxsize=16)
 def _table_weights(marginals: Marginals) -> tuple[tuple[Set, float], ...]:
+    """Return the weights of least error under Laplace noise, by L-BFGS-B from the workload's own sets."""
     sets = marginals.closure
     axes = [axis_of(base, True) for base in marginals.bases]
     weight_of = importance(marginals, axes)

@@ -37,7 +37,7 @@ from ..noise import IntegerGaussian, IntegerLaplace
 from ..protocols import Integers, Release, Sensitivity, check_source, release
 from ..statistics import Histogram, require_rows
 from .factorization import Factorization, mass, optimize
-from .integer import Counts, Grid
+from .integer import Grid, SparseCellCounts
 from .on_grid import on_grid
 from .strategies import NORMS, Norm
 from .workloads import MOST_ENTRIES, Workload
@@ -101,7 +101,7 @@ class Cells:
             linf=1, l0=min(2, self.length(public)) if public.neighbors is REPLACE or blank else 1
         )
 
-    def counts(self, source: Source) -> Counts:
+    def counts(self, source: Source) -> SparseCellCounts:
         """Return the cells that occur, with their counts: what is not there takes no room."""
         public = source.public
         require_rows(public)
@@ -117,7 +117,7 @@ class Cells:
             for kept, code in zip(coded, codes, strict=True):
                 kept.append(code[inside])
         joined = tuple(np.concatenate(p) if p else np.zeros(0, np.int64) for p in coded)
-        return Counts(domain, joined, np.ones(len(joined[0]), np.int64))
+        return SparseCellCounts(domain, joined, np.ones(len(joined[0]), np.int64))
 
     def __call__(self, source: Source) -> Integers:
         if self.length(source.public) > MOST_ENTRIES:

@@ -53,6 +53,8 @@ def _require_room(entries: int) -> None:
 
 
 def _dense(strategy: Workload, norm: Norm, bits: int) -> DenseGrid:
+    """Return a matrix in whole numbers: as it is, or scaled and rounded towards zero, so that no column is
+    longer than claimed."""
     A = strategy.dense()
     rounded = np.rint(A)
     if np.array_equal(rounded, A) and np.abs(A).max(initial=0) < 1 << 16:

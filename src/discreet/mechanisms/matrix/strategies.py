@@ -354,6 +354,7 @@ def sensitivity(strategy: Workload, norm: Norm = "l2") -> float:
 
 
 def _require_cells(n: int) -> None:
+    """Refuse a domain too large for a strategy that is one matrix."""
     if n > MOST_CELLS:
         raise InvalidInput(
             f"strategies for {n:,} cells are not searched as one matrix (at most {MOST_CELLS:,}). "

@@ -12,7 +12,7 @@ from ... import inference
 from ..._errors import Unsupported
 from ..protocols import Integers
 from .compound import Marginals
-from .integer import BITS, Counts, Fit, Floats, Grid
+from .integer import BITS, Floats, Grid, LeastSquaresFit, SparseCellCounts
 from .marginal_strategies import Axis, Set, axis_of, importance
 from .strategies import Norm
 from .workloads import Workload
@@ -50,6 +50,7 @@ class TableGrid(Grid):
         return n if turn is None else n << BITS
 
     def _axis_column(self, a: int) -> tuple[int, int]:
+        """Return the l1 norm and the squared l2 norm of the largest column of one attribute's matrix."""
         n, turn = self.marginals.sizes[a], self.turns[a]
         if self.axes is None:
             return 1, 1
@@ -74,7 +75,7 @@ class TableGrid(Grid):
         turned = [(a, self.turns[a]) for a in s]
         return tuple(self.marginals.sizes[a] if turn is None else len(turn) for a, turn in turned)
 
-    def measure(self, counts: Counts) -> Integers:
+    def measure(self, counts: SparseCellCounts) -> Integers:
         """Return each table, turned and weighted.
 
         Counts are cut off where 64 bits would end: that moves no table by more than its own change.
@@ -116,10 +117,10 @@ class TableGrid(Grid):
                 out.append(inference.Marginal(attributes=s, values=zero, variance=0.0, interaction=True))
         return out
 
-    def fit(self, workload: Workload, measured: Any) -> Fit:
-        marginals = self._same(workload)
+    def fit(self, workload: Workload, measured: Any) -> LeastSquaresFit:
+        marginals = self._require_measured(workload)
         fitted = inference.consistent_marginals(self.tables(measured), marginals.sets)
-        return Fit(
+        return LeastSquaresFit(
             np.concatenate(
                 [marginals.answers_of(s, m.values) for s, m in zip(marginals.sets, fitted, strict=True)]
             ),
@@ -129,7 +130,7 @@ class TableGrid(Grid):
     def variances(self, workload: Workload) -> Floats:
         """Return, for each table, the sum over its interactions of products of one vector for each
         attribute."""
-        marginals = self._same(workload)
+        marginals = self._require_measured(workload)
         spread = {s: self._spread(s) for s in marginals.closure}
         vectors = [self._vectors(a) for a in range(len(marginals.sizes))]
         out = []
@@ -145,11 +146,12 @@ class TableGrid(Grid):
         return np.concatenate(out)
 
     def error(self, workload: Workload) -> float:
-        marginals = self._same(workload)
+        marginals = self._require_measured(workload)
         axes = [self._as_axis(a) for a in range(len(marginals.sizes))]
         return sum(c * self._spread(s) for s, c in importance(marginals, axes).items() if c)
 
     def _as_axis(self, a: int) -> Axis:
+        """Return what one attribute contributes to the error, with its rounded matrix."""
         base = self.marginals.bases[a]
         axis = axis_of(base, self.turns[a] is None)
         turn = self.turns[a]
@@ -177,7 +179,8 @@ class TableGrid(Grid):
         ]
         return 1 / sum(shares)
 
-    def _same(self, workload: Workload) -> Marginals:
+    def _require_measured(self, workload: Workload) -> Marginals:
+        """Return the workload as marginals; refuse those that were not measured."""
         if not isinstance(workload, Marginals) or workload.sizes != self.marginals.sizes:
             raise Unsupported("tables were measured, and these answer marginals of the same attributes only.")
         if workload.bases != self.marginals.bases or not set(workload.sets) <= set(self.marginals.closure):

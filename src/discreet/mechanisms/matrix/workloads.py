@@ -91,6 +91,7 @@ class Workload:
         return np.asarray(np.sum([np.sum(np.abs(block) ** power, axis=0) for block in self.rows()], axis=0))
 
     def _vector(self, x: Any, length: int) -> Floats:
+        """Return a vector as floats; refuse one of another length."""
         values = np.asarray(x, dtype=np.float64)
         if values.shape != (length,):
             raise InvalidInput(
@@ -100,6 +101,7 @@ class Workload:
         return values
 
     def _require_small(self, entries: int, what: str) -> None:
+        """Refuse to write out what has too many entries."""
         if entries > MOST_ENTRIES:
             raise InvalidInput(
                 f"{what} of a workload with {self.queries:,} questions and {self.cells:,} cells "

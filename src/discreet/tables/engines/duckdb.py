@@ -25,7 +25,7 @@ from ..files import Files, several
 from ..formats import Csv
 from ..source import Memory, Source, fingerprint
 from .duckdb_files import file_kind
-from .duckdb_reading import WIDE, Database, Reader, connection, lock
+from .duckdb_reading import WIDE, Database, TableReader, connection, lock
 from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 
 if TYPE_CHECKING:
@@ -99,7 +99,8 @@ class DuckDB:
             try:
                 # a relation: from DuckDB 2 on, Arrow tables of `execute` come with a copy and a warning
                 return cursor.sql(sql).to_arrow_table()
-            except Exception:  # its text could quote a value
+            except Exception:
+                # Its text could quote a value.
                 error = too_late(self._seconds) if late.is_set() else withheld()
                 self._opened.try_renew()
                 raise error from None
@@ -107,7 +108,7 @@ class DuckDB:
                 timer.cancel()
 
     def stopwatch(self) -> Callable[[], None]:
-        """Started now: calling it later fails with `TimeLimit` once the public limit of time has passed."""
+        """Start a clock: calling it later fails with `TimeLimit` once the public limit of time has passed."""
         return stopwatch(self._seconds)
 
     def interrupt(self) -> None:
@@ -116,9 +117,9 @@ class DuckDB:
             cursor.interrupt()
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The named columns of the main table, a batch at a time.
+        """Yield the named columns of the main table, batch by batch.
 
-        No limit of time: who reads may take theirs.
+        There is no limit of time: the reader may take as long as it needs.
         """
         kinds = self._kinds[self._public.table]
         check_columns(columns, kinds)
@@ -143,7 +144,7 @@ class DuckDB:
         fact = next((fact for name, fact in self._public.schema if name == column), None)
         to = None if fact is None else converted_to(fact, kind)
         if to is None and column in self._opened.wide.get(self._public.table, ()):
-            # Who has such a number as an id keeps all of its digits.
+            # Such a number that is an id keeps all of its digits.
             to = "DOUBLE" if isinstance(fact, Bounds) else "VARCHAR"
         if to is None:
             return quoted(column)
@@ -193,7 +194,8 @@ class DuckDB:
         check_size(self._public, lambda: int(self._con.execute(rows).fetchone()[0]))
 
     def _check_keys(self) -> None:
-        """A declared key of a public table must be unique: joins rely on it, and anybody may know it."""
+        """Require that a declared key of a public table is unique: joins rely on it, and anybody may know
+        it."""
         for table in self._public.tables:
             if not table.key:
                 continue
@@ -233,7 +235,7 @@ class _Opened:
 
     def _open(self) -> None:
         self.con, folder = connection(*self._limits)
-        self._reader = Reader(self.con, folder, self._declared_columns)
+        self._reader = TableReader(self.con, folder, self._declared_columns)
         for name, data in self._data.items():
             self._reader(name, data)
         unreadable = self._reader.unreadable
@@ -378,7 +380,8 @@ def _mark(data: Any) -> bytes | None:
 
 
 def _stamp(data: Any) -> tuple[Any, ...] | None:
-    """Which file it is, when it was last written or moved, and how long it is; None for what is in memory."""
+    """Return which file it is, when it was last written or moved, and how long it is; None for what is in
+    memory."""
     # The time of the last change of anything beside that of the last write, which whoever writes can set.
     try:
         states = [path.stat() for path in _paths_of(data)]
@@ -430,7 +433,8 @@ def engine_of(source: Source) -> Engine:
     names = list(dict.fromkeys([*columns, *([unit] if unit else [])]))
     if isinstance(source, Memory):
         table = source._table.select(names)
-    else:  # no batch at all has no types either: nothing to count, whatever they are
+    else:
+        # No batch at all has no types either: nothing to count, whatever they are.
         batches = list(source.batches(names))
         table = pa.Table.from_batches(batches) if batches else pa.table({name: pa.nulls(0) for name in names})
     memory_engine = connect(table, source.public)

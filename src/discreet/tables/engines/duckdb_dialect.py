@@ -68,7 +68,8 @@ def _safe_cast(g: Generator, node: Any) -> str:
 
 
 def _as_integer(g: Generator, node: Any) -> str:
-    """By way of a wider integer: DuckDB's cast of a number at the edge of a narrow type turns it around."""
+    """Convert to an integer by way of a wider one: DuckDB's cast of a number at the edge of a narrow type
+    wraps around."""
     wide = f"TRY_CAST({_once(argument(g, node, 'this'), _number)} AS INT128)"
     return f"CAST(TRY_CAST({wide} AS {_INTEGERS[node.args['type']]}) AS DOUBLE)"
 
@@ -117,9 +118,12 @@ def _with_digits(name: str) -> Writer:
 
 
 def _clip(g: Generator, node: Any) -> str:
-    """Almost all rows pass the first test, which looks at signs of differences: these are exact, and take the
+    """Clip to a range.
+
+    Almost all rows pass the first test, which looks at signs of differences: these are exact, and take the
     engine a third of the time of its comparisons, which have to put NaN in order. -0.0 may fail the first
-    test, and is then left as it is by the second."""
+    test, and is then left as it is by the second.
+    """
     x, low, high = (argument(g, node, name) for name in ("this", "low", "high"))
     nan = f" OR ISNAN({x})" if node.args["may_be_nan"] else ""
     exactly = f"CASE WHEN {x} < {low} THEN {low} WHEN {x} > {high} THEN {high} ELSE {x} END"
@@ -130,8 +134,8 @@ def _clip(g: Generator, node: Any) -> str:
 
 
 def _matches(g: Generator, node: Any) -> str:
-    """In time that grows with the text's length and no faster: the engine's own LIKE tries all ways to fit
-    `_`, which takes hours on some texts, and would tell who has one."""
+    """Match a pattern of LIKE in time linear in the text's length: the engine's own LIKE tries all ways to
+    fit `_`, which takes hours on some texts, and would tell who has one."""
     text, pattern = argument(g, node, "this"), node.args["pattern"]
     if "_" not in pattern.name:
         return f"({text} LIKE {g.sql(pattern)})"
@@ -154,8 +158,8 @@ def _rank(g: Generator, node: Any) -> str:
 
 
 def _smallest_ranks(g: Generator, node: Any) -> str:
-    """Those up to the rank of the unit's last one: the engine keeps the n smallest of each unit as it goes,
-    and sorts nothing."""
+    """Keep rows up to the rank of the unit's n-th smallest: the engine keeps the n smallest of each unit as
+    it reads, and sorts nothing."""
     source, pairs, n, alias = (word(node.args[name]) for name in ("source", "pairs", "n", "alias"))
     columns = "".join(f', "{word(name)}"' for name in node.args["columns"])
     last_ranks = f'kept AS (SELECT "u" AS "ku", LIST_MAX(MIN("h", {n})) AS "last" FROM {pairs} GROUP BY "u")'
@@ -206,7 +210,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Floor: template("FLOOR({this})"),
     d.Ceil: template("CEIL({this})"),
     d.RoundHalfAway: _with_digits("ROUND"),
-    d.Truncate: _with_digits("TRUNC"),
+    d.TruncateNumber: _with_digits("TRUNC"),
     d.Sign: template("CAST(SIGN({this}) AS DOUBLE)"),
     d.Absolute: template("ABS({this})"),
     d.SquareRoot: template(f"SQRT(CASE WHEN {{this}} >= {_ZERO} THEN {{this}} END)"),
@@ -222,12 +226,14 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Greatest: template("GREATEST({expressions})"),
     d.Same: template("({this} IS NOT DISTINCT FROM {expression})"),
     d.Matches: _matches,
-    d.Upper: template("UPPER({this})"),
-    d.Lower: template("LOWER({this})"),
+    d.UpperCase: template("UPPER({this})"),
+    d.LowerCase: template("LOWER({this})"),
     d.Trim: template("TRIM({this})"),
     d.Substring: _substring,
-    d.Concat: template("SUBSTRING({this} || {expression}, 1, {most})"),
-    d.Replace: template("SUBSTRING(REPLACE(SUBSTRING({this}, 1, {most}), {old}, {new}), 1, {most})"),
+    d.Concat: template("SUBSTRING({this} || {expression}, 1, {max_length})"),
+    d.Replace: template(
+        "SUBSTRING(REPLACE(SUBSTRING({this}, 1, {max_length}), {old}, {new}), 1, {max_length})"
+    ),
     d.Length: template("CAST(LENGTH({this}) AS DOUBLE)"),
     d.DaysBetween: template("CAST(DATEDIFF('day', {expression}, {this}) AS DOUBLE)"),
     d.AddDays: template("CAST(({this} + CAST({expression} AS INT)) AS DATE)"),
@@ -238,7 +244,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.DayName: template("DAYNAME({this})"),
     d.MonthName: template("MONTHNAME({this})"),
     d.WideSum: template("SUM({this})"),
-    d.RunningSum: template(
+    d.WindowSum: template(
         "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND "
         "CURRENT ROW)"
     ),

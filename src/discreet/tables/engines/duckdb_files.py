@@ -32,9 +32,11 @@ def file_kind(path: str) -> str:
 
 
 def rewritten(csv_file: Csv) -> str:
-    """Numbers with a decimal point and dates as ISO has them, by functions that cannot fail; a date in no
-    known format gets a mark before it, so that it is none: queries take it for missing, and `discreet check`
-    tells it from an empty field. What differs still differs, in case it says whose row it is."""
+    """Return numbers with a decimal point and dates in ISO format, by functions that cannot fail.
+
+    A date in no known format gets a mark before it, so that it is none: queries take it for missing, and
+    `discreet check` tells it from an empty field. Different texts stay different, in case they are units.
+    """
     format, parts = csv_file.format, []
     if format.decimal != "." or format.thousands:
         for column in csv_file.numbers:
@@ -173,7 +175,7 @@ def parquet_batches(paths: Sequence[str], columns: Sequence[str]) -> Iterator[pa
 
 
 def write_parquet(path: str, batches: Iterator[pa.RecordBatch]) -> None:
-    """What can be read of some batches, as a Parquet file, a part at a time."""
+    """Write what can be read of some batches to a Parquet file, one row group after the other."""
     import pyarrow.parquet as pq
 
     writer = None

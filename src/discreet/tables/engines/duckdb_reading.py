@@ -71,7 +71,7 @@ class Database:
 
 
 def as_arrow(data: Any) -> pa.Table:
-    """Arrow from whatever holds columns."""
+    """Return a frame of any library as an Arrow table."""
     if isinstance(data, Mapping):
         return Memory(data)._table
     if isinstance(data, pa.Table):
@@ -118,14 +118,15 @@ def _columns(names: Any, columns: Any) -> pa.Table:
 def _series(series: Any) -> Any:
     try:
         return series.to_arrow()
-    except BaseException:  # polars panics on what Arrow has no type for
+    except BaseException:
+        # Polars panics on what Arrow has no type for.
         raise InvalidInput(
             f"column {series.name!r} is of a type that Arrow does not have. Nothing was opened. Cast "
             f"or drop it."
         ) from None
 
 
-class Reader:
+class TableReader:
     """Brings tables into one connection, and remembers what has to be kept and what may still be read."""
 
     def __init__(
@@ -137,9 +138,8 @@ class Reader:
         self.arrow: dict[str, pa.Table] = {}
         self.paths: list[str] = []
         self.attached = 0
-        self.unreadable: dict[
-            str, dict[str, str]
-        ] = {}  # columns whose type the engine would get wrong, by table
+        # Columns whose type the engine would get wrong, by table.
+        self.unreadable: dict[str, dict[str, str]] = {}
 
     def __call__(self, name: str, data: Any) -> None:
         if isinstance(data, Files):
@@ -160,7 +160,8 @@ class Reader:
     def _run(self, sql: str, what: str) -> Any:
         try:
             return self.con.execute(sql)
-        except Exception:  # its text may quote the file
+        except Exception:
+            # Its text may quote the file.
             raise InvalidInput(
                 f"{what} cannot be read. Nothing was opened or charged. Check the file."
             ) from None
@@ -189,7 +190,7 @@ class Reader:
         self._replace_unreadable(name, what, lambda columns: parquet_batches(paths, columns))
 
     def _several_csv(self, name: str, data: Files) -> None:
-        """One after the other, each read as a file alone would be; their first lines must be the same."""
+        """Read several CSV files, each as it would be read alone; their header lines must be the same."""
         first: list[str] = []
         for number, part in enumerate(data.parts):
             file = f"{_PART}{number}"
@@ -226,6 +227,7 @@ class Reader:
             self._run(f"UPDATE {quoted(name)} SET {assignments} WHERE {longest} > {LONGEST_TEXT}", what)
 
     def _database(self, name: str, data: Database) -> None:
+        """Attach a DuckDB database, and make a view of one table of it."""
         inner, path = f"__discreet_db_{self.attached}", str(Path(data.path).resolve())
         self.attached += 1
         self._run(
@@ -237,6 +239,7 @@ class Reader:
         self._replace_unreadable(name, what, lambda columns: self._batches(table, columns))
 
     def _batches(self, table: str, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield batches of some columns, as types that Arrow holds."""
         described = {column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {table}").fetchall()}
         safe_columns = [
             (quoted(column), safe(quoted(column), described[column], collated=True)) for column in columns
@@ -272,7 +275,8 @@ class Reader:
                 column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
             }
             mended = self._reads(name, columns, described)
-        except Exception:  # its text may quote the file
+        except Exception:
+            # Its text may quote the file.
             mended = False
         if not mended:
             raise InvalidInput(
@@ -310,6 +314,7 @@ class Reader:
         return f"REPLACE ({replacements}) " if replacements else ""
 
     def _arrow(self, name: str, table: pa.Table) -> None:
+        """Register an Arrow table, without columns that the engine cannot hold."""
         supported = [column for column in table.column_names if engine_holds(table.schema.field(column).type)]
         self.unreadable[name] = {
             column: arrow_kind(table.schema.field(column).type)
@@ -367,7 +372,7 @@ def connection(threads: int | None, memory: str | None) -> tuple[Any, str]:
 
 
 def lock(con: Any, paths: list[str]) -> None:
-    """No file but the table's own, no network, no extension, and no way back."""
+    """Lock a connection down for good: no file but the table's own, no network, no extension."""
     if paths:
         con.execute(f"SET allowed_paths=[{', '.join(literal(path) for path in paths)}]")
     con.execute("SET enable_external_access=false; SET lock_configuration=true;")

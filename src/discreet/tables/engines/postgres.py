@@ -28,14 +28,15 @@ from ..._public import Public
 from ..engine import EngineError, quoted
 from .postgres_arrow import DATE, SERVER, arrow_table, csv_batches, day_loader
 from .postgres_connection import Address, Pool, driver
-from .postgres_tables import Table, check, converted, definitions, look, resolve
+from .postgres_tables import PostgresTable, check, converted, definitions, look, resolve
 from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
 
 OLDEST = 140000
-UNVERSIONED = "not declared"  # the version of a table of which nobody said one
+# The version of a table of which nobody said one.
+UNVERSIONED = "not declared"
 _CANCELED = "57014"
 
 
@@ -77,8 +78,8 @@ class PostgreSQL:
         return self._public.version == UNVERSIONED
 
     def _fingerprint(self, key: bytes) -> bytes:
-        """Nothing of the data: the declared version tells one state of the table from another, and where none
-        is declared every question is a new one."""
+        """Return nothing of the data: the declared version tells one state of the table from another, and
+        where none is declared every question is a new one."""
         return os.urandom(32) if self.changes else b""
 
     def ready(self) -> None:
@@ -88,7 +89,7 @@ class PostgreSQL:
             pass
 
     def stopwatch(self) -> Callable[[], None]:
-        """Started now: calling it later fails with `TimeLimit` once the public limit of time has passed."""
+        """Start a clock: calling it later fails with `TimeLimit` once the public limit of time has passed."""
         return stopwatch(self._seconds)
 
     def interrupt(self) -> None:
@@ -97,7 +98,7 @@ class PostgreSQL:
 
     @contextmanager
     def snapshot(self) -> Iterator[None]:
-        """All answers of this thread inside the block see the same rows."""
+        """Let all answers of this thread inside the block see the same rows."""
         if getattr(self._here, "connection", None) is not None:
             yield
             return
@@ -138,9 +139,9 @@ class PostgreSQL:
             return arrow_table(cursor)
 
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """The named columns of the main table, a batch at a time, as the server sends them.
+        """Yield the named columns of the main table, batch by batch, as the server sends them.
 
-        One statement, so one snapshot. No limit of time: who reads may take theirs.
+        One statement, so one snapshot. There is no limit of time: the reader may take as long as it needs.
         """
         table = self._tables[self._public.table]
         kinds = self._kinds[self._public.table]
@@ -159,7 +160,7 @@ class PostgreSQL:
                     else:
                         yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
 
-    def _typed(self, table: Table, name: str) -> str:
+    def _typed(self, table: PostgresTable, name: str) -> str:
         """Return a column as its declared kind: what does not convert is missing."""
         from sqlglot import exp
 
@@ -199,7 +200,7 @@ class PostgreSQL:
 
     @contextmanager
     def _errors(self) -> Iterator[None]:
-        """What the server says is kept back: it may quote a value."""
+        """Withhold what the server says in an error: it may quote a value."""
         psycopg = driver()
         try:
             yield
@@ -214,7 +215,8 @@ class PostgreSQL:
         self._check_keys()
 
     def _check_keys(self) -> None:
-        """A declared key of a public table must be unique: joins rely on it, and anybody may know it."""
+        """Require that a declared key of a public table is unique: joins rely on it, and anybody may know
+        it."""
         for table in self._public.tables:
             if not table.key:
                 continue
@@ -233,7 +235,7 @@ class PostgreSQL:
 
 def _open_tables(
     connection: Any, address: Address, names: Mapping[str, str], public: Public
-) -> dict[str, Table]:
+) -> dict[str, PostgresTable]:
     """Return the tables as they are now."""
     if connection.info.server_version < OLDEST:
         raise InvalidInput(
@@ -261,7 +263,7 @@ def _open_tables(
                 f"this role may not read {names[name]!r}. Nothing was opened. GRANT SELECT on all of the "
                 f"table: it is locked against changes of its columns while it is read."
             )
-        tables[name] = Table(name, relation, shape, tuple(schema), unit)
+        tables[name] = PostgresTable(name, relation, shape, tuple(schema), unit)
     return tables
 
 

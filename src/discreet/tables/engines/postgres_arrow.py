@@ -29,12 +29,14 @@ _ARROW = {
     1700: pa.decimal128(38, 0),
 }
 DATE = 1082
-_EPOCH = 10957  # days from 1970 to PostgreSQL's first day, 2000-01-01
-_BATCH = 1 << 22  # bytes of text that are read before the next batch is made, or more for long rows
+# Days from 1970 to PostgreSQL's first day, 2000-01-01.
+_EPOCH = 10957
+# Bytes of text that are read before the next batch is made, or more for long rows.
+_BATCH = 1 << 22
 
 
 def day_loader() -> Any:
-    """Days as numbers from 1970, since PostgreSQL knows days that Python does not."""
+    """Return a loader of days as numbers from 1970, since PostgreSQL knows days that Python does not."""
     psycopg = driver()
 
     class DayLoader(psycopg.adapt.Loader):  # type: ignore[misc, name-defined]
@@ -51,7 +53,8 @@ def arrow_table(cursor: Any) -> pa.Table:
     try:
         arrays = [_column([row[i] for row in rows], column.type_code) for i, column in enumerate(columns)]
     except (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError):
-        raise withheld(SERVER) from None  # its text could quote a value
+        # Its text could quote a value.
+        raise withheld(SERVER) from None
     return pa.Table.from_arrays(arrays, names=[column.name for column in columns])
 
 
@@ -85,8 +88,8 @@ class _Stream(io.RawIOBase):
 
 
 def csv_batches(copy: Any, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Batches of a text that the server writes row by row; nothing is missing but what is unquoted and
-    empty."""
+    """Yield batches of the CSV text that the server writes row by row; only an empty field without quotes is
+    NULL."""
     import pyarrow.csv as csv
 
     # No row is longer than a block: a text is, with every character of it a quote that is doubled, twice as

@@ -19,7 +19,8 @@ from ..engine import EngineError
 
 SCHEMES = ("postgresql://", "postgres://")
 _SECRETS = ("password", "sslpassword")
-_IDLE = 4  # connections that are kept for the next question
+# Connections that are kept for the next question.
+_IDLE = 4
 # Whatever the role, the database or the server has set: texts of days, zones and doubles must be these, names
 # mean those of the server itself and no function that somebody planted, and nothing is compiled for long.
 SETTINGS = {
@@ -41,7 +42,7 @@ def is_address(data: Any) -> bool:
 
 
 def driver() -> Any:
-    """psycopg, or an error that names the extra."""
+    """Return psycopg, or raise an error that names the extra."""
     try:
         import psycopg
     except ImportError:
@@ -60,7 +61,8 @@ class Address:
         psycopg = driver()
         try:
             parts = psycopg.conninfo.conninfo_to_dict(url)
-        except psycopg.Error:  # its text may quote the address
+        except psycopg.Error:
+            # Its text may quote the address.
             raise InvalidInput(
                 "this is not an address of a PostgreSQL database, such as "
                 "postgresql://user@host:5432/database. Nothing was opened."
@@ -113,7 +115,8 @@ class Pool:
 
     @contextmanager
     def transaction(self, seconds: float | None) -> Iterator[Any]:
-        """A read-only transaction on one snapshot; always rolled back, as there is nothing to keep."""
+        """Open a read-only transaction on one snapshot; it is always rolled back, as there is nothing to
+        keep."""
         connection = self._begin(seconds)
         self._running.add(connection)
         try:
@@ -152,6 +155,7 @@ class Pool:
         return self.address.connect(), False
 
     def _give_back(self, connection: Any) -> None:
+        """Roll back, and keep the connection for the next question if it is sound."""
         psycopg = driver()
         with suppress(psycopg.Error):
             connection.execute("ROLLBACK")

@@ -101,7 +101,8 @@ def _safe_cast(g: Generator, node: Any) -> str:
 
 
 def _as_integer(g: Generator, node: Any) -> str:
-    """Doubles are rounded to the even one of two, and other numbers and texts away from zero."""
+    """Convert to an integer: halves of doubles go to the even neighbor, those of other numbers and texts away
+    from zero."""
     low, high = d.INTEGERS[node.args["type"]]
     # as doubles: `high` plus one is a power of two
     ends = f"n >= {number(float(low))} AND n < {number(float(high + 1))}"
@@ -118,7 +119,7 @@ def _as_integer(g: Generator, node: Any) -> str:
 
 
 def _as_decimal(g: Generator, node: Any) -> str:
-    """By way of the shortest text of a double, which tells it from all others."""
+    """Convert to DECIMAL by way of the shortest text of a double, which tells it from all others."""
     width, scale = int(word(node.args["width"])), int(word(node.args["scale"]))
     limit = 10 ** (width - scale)
     return _over_text(
@@ -130,7 +131,8 @@ def _as_decimal(g: Generator, node: Any) -> str:
 
 
 def _as_float(g: Generator, node: Any) -> str:
-    """Half of the least single and half beyond the largest are where PostgreSQL's own cast would fail."""
+    """Convert to FLOAT. The limits are half of the least single and half a step beyond the largest, where
+    PostgreSQL's own cast would fail."""
     return _over_text(
         g,
         node,
@@ -141,8 +143,8 @@ def _as_float(g: Generator, node: Any) -> str:
 
 
 def _convert(truths: frozenset[str]) -> Writer:
-    """PostgreSQL has no cast between truth values and most numbers: `truths` are the columns that hold truth
-    values."""
+    """Write a cast. PostgreSQL has none between booleans and most numbers; `truths` are the boolean
+    columns."""
 
     def write(g: Generator, node: Any) -> str:
         value, to = node.args["this"], node.args["to"]
@@ -161,7 +163,7 @@ def _convert(truths: frozenset[str]) -> Writer:
 
 @cache
 def _letter_case(upper: bool) -> str:
-    """Letters of ASCII by the server, all others as DuckDB has them."""
+    """Write UPPER or LOWER: letters of ASCII by the server, all others as DuckDB has them."""
     old, new = letter_cases(upper=upper)
     name = "upper" if upper else "lower"
     # braces are not letters, so that the text can be a format
@@ -176,7 +178,7 @@ def _with_case(upper: bool) -> Writer:
 
 
 def _literal(g: Generator, node: Any) -> str:
-    """PostgreSQL's texts hold no zero byte, and nothing that is not Unicode."""
+    """Write a literal. PostgreSQL's texts hold no zero byte, and nothing that is not Unicode."""
     if not node.args.get("is_string"):
         return word(node.this)
     if "\0" in node.this:
@@ -186,7 +188,8 @@ def _literal(g: Generator, node: Any) -> str:
 
 
 def _named(g: Generator, node: Any) -> str:
-    """PostgreSQL computes a relation once where it is named more than once, and need not be asked."""
+    """Write a relation of WITH without MATERIALIZED: PostgreSQL computes one that is used twice once
+    anyway."""
     node.set("materialized", None)
     text: str = g.cte_sql(node)
     return text
@@ -245,8 +248,8 @@ def _day_text(g: Generator, node: Any) -> str:
 
 
 def _hash(g: Generator, seed: str, expressions: list[Any]) -> str:
-    """Each value's text is hashed under the hash of those before it, and NULL as the empty text under another
-    seed. Minus zero is zero."""
+    """Write a keyed hash: each value's text is hashed under the hash of those before it, and NULL as the
+    empty text under another seed. Minus zero is zero."""
     for value in expressions:
         text = bound(
             g,
@@ -278,7 +281,7 @@ def _names(node: Any, *names: str) -> list[str]:
 
 
 def _smallest_ranks(g: Generator, node: Any) -> str:
-    """Different ranks of each unit are counted: rows that share one stay together."""
+    """Keep the rows of the n smallest different ranks of each unit: rows that share a rank stay together."""
     source, _, n, alias = _names(node, "source", "pairs", "n", "alias")
     columns = "".join(f', "{word(name)}"' for name in node.args["columns"])
     ranked = f'SELECT *, DENSE_RANK() OVER (PARTITION BY "u" ORDER BY "h") AS "kept" FROM {source}'
@@ -324,12 +327,12 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Same: template("({this} IS NOT DISTINCT FROM {expression})"),
     # in time that grows with the product of both lengths: PostgreSQL gives up where the text ends
     d.Matches: template("({this} LIKE {pattern} ESCAPE '')"),
-    d.Upper: _with_case(True),
-    d.Lower: _with_case(False),
+    d.UpperCase: _with_case(True),
+    d.LowerCase: _with_case(False),
     d.Trim: lambda g, node: f"btrim({argument(g, node, 'this')}, {literal(_SPACES)})",
     d.Substring: _substring,
-    d.Concat: template("left(left({this}, {most}) || left({expression}, {most}), {most})"),
-    d.Replace: template("left(replace(left({this}, {most}), {old}, {new}), {most})"),
+    d.Concat: template("left(left({this}, {max_length}) || left({expression}, {max_length}), {max_length})"),
+    d.Replace: template("left(replace(left({this}, {max_length}), {old}, {new}), {max_length})"),
     d.Length: template("char_length({this})::float8"),
     d.DaysBetween: template("({this} - {expression})::float8"),
     d.AddDays: template("({this} + ({expression})::integer)"),
@@ -341,7 +344,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.MonthName: template("to_char({this}, 'FMMonth')"),
     # of 64 bits at least: PostgreSQL sums smaller ones in 64, and these in 128
     d.WideSum: template("SUM(({this}) + 0::bigint)"),
-    d.RunningSum: template(
+    d.WindowSum: template(
         "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND "
         "CURRENT ROW)"
     ),

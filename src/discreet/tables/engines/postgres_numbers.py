@@ -121,7 +121,7 @@ def _in_safe_range(name: str) -> str:
 
 
 def _signed(value: str) -> str:
-    """Infinity or zero with the sign of a product or quotient of a and b."""
+    """Return infinity or zero with the sign of a product or quotient of a and b."""
     return (
         f"(CASE WHEN ({{a}} > 0) = ({{b}} > 0) THEN '{value}'::float8 "
         f"WHEN ({{a}} > 0) <> ({{b}} > 0) THEN '-{value}'::float8 END)"
@@ -171,7 +171,7 @@ _QUOTIENT = (
 
 
 def plus(g: Generator, node: Any) -> str:
-    """What is below 2**900 does not make a finite double overflow."""
+    """Add two doubles without a failure: a summand below 2**900 does not make a finite double overflow."""
     first, second = node.args["this"], node.args["expression"]
     for left, right in ((first, second), (second, first)):
         value = constant(left)
@@ -250,6 +250,7 @@ def _half_away(text: str) -> str:
 
 
 def _digits(node: Any) -> int:
+    """Return the number of digits, which must be a constant."""
     digits = node.args.get("digits")
     if digits is None:
         return 0
@@ -260,7 +261,8 @@ def _digits(node: Any) -> int:
 
 
 def _to_digits(rounding: Callable[[str], str]) -> Writer:
-    """Multiplied, made whole, and divided again, as DuckDB does; what is too large stays as it is."""
+    """Round to digits by multiplying, rounding and dividing again, as DuckDB does; what is too large stays as
+    it is."""
 
     def write(g: Generator, node: Any) -> str:
         digits, a = _digits(node), node.args["this"]
@@ -338,7 +340,7 @@ CLIP = (
 
 
 def clip(g: Generator, node: Any) -> str:
-    """Almost all values pass the first test; NaN, above all numbers here, passes none."""
+    """Clip to a range. Almost all values pass the first test; NaN, above all numbers here, passes none."""
     low, high = argument(g, node, "low"), argument(g, node, "high")
     return bound(g, {"a": node.args["this"]}, CLIP.format(low=low, high=high, inf=INFINITE))
 
@@ -350,7 +352,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Divide: divide,
     d.Remainder: remainder,
     d.RoundHalfAway: rounded,
-    d.Truncate: truncated,
+    d.TruncateNumber: truncated,
     d.SquareRoot: over("this", body="(CASE WHEN {a} >= 0 THEN sqrt({a}) END)"),
     d.Ln: over("this", body="(CASE WHEN {a} > 0 THEN ln({a}) END)"),
     d.Log2: over("this", body=f"(CASE WHEN {{a}} > 0 THEN ln({{a}}) / {number(math.log(2))} END)"),

@@ -43,14 +43,15 @@ _ARROW = {
 
 
 @dataclass(frozen=True)
-class Shape:
+class RelationShape:
     """What a relation was like when it was looked at: equal as long as nothing that matters changed."""
 
     oid: int
     kind: str
     filtered: bool
     columns: tuple[tuple[str, str, str], ...]  # name, type, and what sort of type: base, enum, ...
-    parts: tuple[tuple[int, str], ...] = ()  # partitions and heirs, whose rows are read with it
+    # Partitions and inheriting tables, whose rows are read with it.
+    parts: tuple[tuple[int, str], ...] = ()
 
     @property
     def kinds(self) -> dict[str, str]:
@@ -58,6 +59,7 @@ class Shape:
 
 
 def _kind(type_: str, sort: str) -> str:
+    """Return our kind for a type of PostgreSQL's; `sort` is its pg_type.typtype."""
     if sort == "e":
         return "text"
     if sort in "cr" or sort == "m" or type_.startswith("_"):
@@ -111,7 +113,7 @@ def resolve(connection: Any, name: str) -> tuple[str, str]:
     )
 
 
-def look(connection: Any, relation: tuple[str, str]) -> Shape | None:
+def look(connection: Any, relation: tuple[str, str]) -> RelationShape | None:
     """Return what a relation is like now; None if there is none."""
     text = f"{quoted(relation[0])}.{quoted(relation[1])}"
     rows = connection.execute(
@@ -122,10 +124,10 @@ def look(connection: Any, relation: tuple[str, str]) -> Shape | None:
         return None
     columns = connection.execute(_LOOK.format(oid=rows[0])).fetchall()
     parts = connection.execute(_PARTS.format(oid=rows[0])).fetchall()
-    return Shape(rows[0], rows[1], rows[2], tuple(map(tuple, columns)), tuple(map(tuple, parts)))
+    return RelationShape(rows[0], rows[1], rows[2], tuple(map(tuple, columns)), tuple(map(tuple, parts)))
 
 
-def check(name: str, shape: Shape | None) -> Shape:
+def check(name: str, shape: RelationShape | None) -> RelationShape:
     """Refuse what a query could fail on, or what would not be the table that was declared."""
     if shape is None:
         raise InvalidInput(
@@ -202,12 +204,12 @@ def _read(column: str, type_: str, kind: str, fact: Fact | None, is_unit: bool) 
 
 
 @dataclass(frozen=True)
-class Table:
+class PostgresTable:
     """A relation under the name that queries know, with what is declared of it."""
 
     name: str
     relation: tuple[str, str]
-    shape: Shape
+    shape: RelationShape
     schema: tuple[tuple[str, Fact], ...]
     unit: str | None
     condition: str | None = None
@@ -226,7 +228,7 @@ class Table:
         return f"{quoted(self.relation[0])}.{quoted(self.relation[1])}"
 
     def _columns(self) -> Iterable[tuple[str, str, str]]:
-        """Declared columns, or all where nothing is declared."""
+        """Return the declared columns, or all where nothing is declared."""
         declared = {*dict(self.schema), *({self.unit} - {None})}
         kinds = self.shape.kinds
         for name, type_, _ in self.shape.columns:
@@ -270,5 +272,5 @@ def converted(fact: Fact | None, kind: str) -> str | None:
     return None
 
 
-def definitions(tables: Mapping[str, Table]) -> str:
+def definitions(tables: Mapping[str, PostgresTable]) -> str:
     return ", ".join(table.definition for table in tables.values())

@@ -13,7 +13,7 @@ from ..engine import EngineError, TimeLimit
 
 
 def withheld(who: str = "the engine") -> EngineError:
-    """An engine failed: what it said is kept back."""
+    """Return the error for an engine that failed: what the engine said is withheld."""
     return EngineError(
         f"{who} could not compute this query; its message is withheld, as it may speak of the data. "
         f"Nothing was released."
@@ -21,7 +21,7 @@ def withheld(who: str = "the engine") -> EngineError:
 
 
 def too_late(seconds: float | None) -> TimeLimit:
-    """A query took longer than the public limit."""
+    """Return the error for a query that took longer than the public limit."""
     return TimeLimit(
         f"the query took longer than the public limit of {seconds:g} seconds and was stopped. Nothing was "
         f"released. Ask for less, or have the steward raise the limit."
@@ -29,7 +29,7 @@ def too_late(seconds: float | None) -> TimeLimit:
 
 
 def stopwatch(seconds: float | None) -> Callable[[], None]:
-    """Started now: calling it later fails with `TimeLimit` once the public limit of time has passed."""
+    """Start a clock: calling it later fails with `TimeLimit` once the public limit of time has passed."""
     start = time.monotonic()
 
     def check() -> None:
@@ -64,7 +64,7 @@ def check_declared(public: Public, kinds: Mapping[str, Mapping[str, str]]) -> No
 
 
 def check_size(public: Public, rows: Callable[[], int]) -> None:
-    """Where the size is public, what is declared must be true: mechanisms scale by it."""
+    """Require that a declared size is true where the size is public: mechanisms scale by it."""
     if public.neighbors is ADD_REMOVE or public.size is None or public.unit.column is not None:
         return
     if (actual := rows()) != public.size:
@@ -75,7 +75,8 @@ def check_size(public: Public, rows: Callable[[], int]) -> None:
 
 
 def not_unique(table: str, columns: Sequence[str]) -> InvalidInput:
-    """A declared key must be unique: joins rely on it, and of the main table the promise does."""
+    """Return the error for a declared key that is not unique: joins rely on it, and for the main table the
+    guarantee does."""
     return InvalidInput(
         f"the key {list(columns)} of table {table!r} is not unique: two rows agree in it, or a row has none. "
         f"Nothing was opened. Leave it out, or declare another."

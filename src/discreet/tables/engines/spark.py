@@ -28,7 +28,7 @@ from ..columns import check_names, converted_to, held
 from ..engine import ROW, EngineError
 from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 from .spark_files import files_stamp
-from .spark_reading import Table, read
+from .spark_reading import SparkTable, read
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
@@ -106,7 +106,8 @@ class Spark:
         for name, table in self._tables.items():
             table.frame.createTempView(_view(name))
 
-    def _read(self, name: str, data: Any) -> Table:
+    def _read(self, name: str, data: Any) -> SparkTable:
+        """Open one table, and check that its key is there."""
         table = read(self._session, name, data)
         check_names(name, [*table.kinds, ROW])
         key = self._key if name == self._public.table else None
@@ -186,7 +187,8 @@ class Spark:
             running.cancel()
             self._stop(group)
             raise (too_late(self._seconds) if isinstance(reason, TimeoutError) else reason) from None
-        except Exception:  # its text could quote a value
+        except Exception:
+            # Its text could quote a value.
             raise withheld() from None
         finally:
             self._running.discard(group)
@@ -207,7 +209,7 @@ class Spark:
         """Yield the named columns of the main table, partition by partition: at most two of these are here
         at a time, never the table.
 
-        No limit of time: who reads may take theirs.
+        There is no limit of time: the reader may take as long as it needs.
         """
         kinds = self._kinds[self._public.table]
         check_columns(columns, kinds)
@@ -259,6 +261,7 @@ def _own_session(host: Any) -> Any:
 
 
 def _host_of(tables: Mapping[str, Any]) -> Any:
+    """Return the Spark session of the data, or a local one."""
     for data in tables.values():
         if hasattr(data, "sparkSession"):
             return data.sparkSession

@@ -86,6 +86,7 @@ def _chosen_totals(g: Generator, node: Any) -> str:
 
 
 def _smallest_values(g: Generator, node: Any) -> str:
+    """Keep the n values of each unit and group with the smallest hash."""
     source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
     order = argument(g, node, "order")
     numbered = (
@@ -96,6 +97,7 @@ def _smallest_values(g: Generator, node: Any) -> str:
 
 
 def _smallest_rows(g: Generator, node: Any) -> str:
+    """Keep n rows of each unit and group with the smallest hash; equal values are numbered."""
     source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
     by = ", ".join(f"`{word(name)}`" for name in ("u", "j", *node.args["columns"], "x0"))
     order = argument(g, node, "order")

@@ -56,6 +56,7 @@ def _by_type(value: str, of_text: Callable[[str], str], otherwise: str) -> str:
 
 
 def _number_of(g: Generator, text: str) -> str:
+    """Write what a text says as a double; NULL where DuckDB would not read it."""
     words = ", ".join(text_of(g, value) for value in _INFINITE)
     nans = ", ".join(text_of(g, value) for value in _NAN)
     trimmed = f"LOWER(TRIM(BOTH {text_of(g, _BLANKS)} FROM {text}))"
@@ -68,6 +69,7 @@ def _number_of(g: Generator, text: str) -> str:
 
 
 def _safe_cast(g: Generator, node: Any) -> str:
+    """Write a cast of any value that cannot fail."""
     to = node.args["to"]
 
     def number(value: str) -> str:
@@ -140,6 +142,7 @@ def _decimal_of(g: Generator, text: str, width: int, scale: int) -> str:
 
 
 def _as_decimal(g: Generator, node: Any) -> str:
+    """Write a cast to DECIMAL, as a double."""
     width, scale = node.args["width"], node.args["scale"]
     type_ = f"DECIMAL({word(width)}, {word(scale)})"
 
@@ -151,6 +154,8 @@ def _as_decimal(g: Generator, node: Any) -> str:
 
 
 def _as_float(g: Generator, node: Any) -> str:
+    """Write a cast to single precision, as a double; NULL beyond its range."""
+
     def single(x: str) -> str:
         value = f"CAST(CAST({x} AS FLOAT) AS DOUBLE)"
         return f"CASE WHEN ABS({value}) <= {_LARGEST} OR NOT ABS({x}) <= {_LARGEST} THEN {value} END"
@@ -216,6 +221,8 @@ def _clip(g: Generator, node: Any) -> str:
 
 
 def _extreme(name: str) -> Writer:
+    """Return the writer of LEAST or GREATEST, which want two arguments."""
+
     def write(g: Generator, node: Any) -> str:
         listed = node.args["expressions"]
         return f"{name}({argument(g, node, 'expressions')})" if len(listed) > 1 else g.sql(listed[0])
@@ -230,7 +237,7 @@ def _wide_sum(g: Generator, node: Any) -> str:
     One part where all are below 2**22 by a public bound, two below 2**43, else three. Wider ones are added up
     as decimals of 38 digits, which hold 2**126.
     """
-    x, largest = argument(g, node, "this"), node.args.get("most")
+    x, largest = argument(g, node, "this"), node.args.get("largest")
     integer = f"CAST({x} AS BIGINT)"
     parts = 3 if largest is None or largest >= 1 << 43 else 2 if largest >= 1 << 22 else 1
     sums = []
@@ -289,7 +296,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Floor: repeating(_floor),
     d.Ceil: repeating(_ceil),
     d.RoundHalfAway: _rounding(_half_away),
-    d.Truncate: _rounding(_truncate),
+    d.TruncateNumber: _rounding(_truncate),
     d.Sign: template("(SIGNUM({this}) + 0.0D)"),
     d.Absolute: template("ABS({this})"),
     d.SquareRoot: repeating(lambda x: f"CASE WHEN {x} >= 0.0D THEN SQRT({x}) END"),
@@ -308,7 +315,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     d.Same: template("({this} <=> {expression})"),
     **TEXTS_AND_DAYS,
     d.WideSum: _wide_sum,
-    d.RunningSum: template(
+    d.WindowSum: template(
         "SUM({this}) OVER (PARTITION BY {by} ORDER BY {order} ROWS BETWEEN UNBOUNDED PRECEDING AND "
         "CURRENT ROW)"
     ),
@@ -320,13 +327,15 @@ class SparkGenerator(Spark.Generator):  # type: ignore[valid-type,misc]
     """Standard SQL as Spark takes it, where the SQL library's own does not do."""
 
     def cte_sql(self, expression: exp.CTE) -> str:
-        """Spark computes a relation of WITH where it is used; there is no asking for it to be kept."""
+        """Write a relation of WITH without MATERIALIZED, which Spark does not know: it computes it where it
+        is used."""
         expression.set("materialized", None)
         text: str = super().cte_sql(expression)
         return text
 
     def select_sql(self, expression: exp.Select) -> str:
-        """Listed values are sent to all workers: they are public, and no size decides about it."""
+        """Write a SELECT that sends listed values to all workers: they are public, and no size decides about
+        it."""
         listed = [
             join.this.alias
             for join in expression.args.get("joins") or []

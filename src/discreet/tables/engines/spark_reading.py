@@ -67,13 +67,13 @@ _PLAIN = {"boolean": "boolean", "date": "date", "timestamp": "date", "timestamp_
 
 
 @dataclass(frozen=True)
-class Table:
+class SparkTable:
     """A table as queries see it: a DataFrame of our session, and the kinds of its columns."""
 
     frame: Any
     kinds: dict[str, str]
 
-    def with_row(self, key: str | None) -> Table:
+    def with_row(self, key: str | None) -> SparkTable:
         """Add the column that tells rows apart; without a declared key it holds nothing, and no query may
         use it (`Dialect.numbers_rows`)."""
         from pyspark.sql import functions as f
@@ -159,7 +159,7 @@ def local_session() -> Any:
         ) from None
 
 
-def read(session: Any, name: str, data: Any) -> Table:
+def read(session: Any, name: str, data: Any) -> SparkTable:
     """Return a table in our own session: every column as one that queries cannot trip over."""
     if is_frame(data):
         frame = _in_session(session, name, data)
@@ -172,7 +172,7 @@ def read(session: Any, name: str, data: Any) -> Table:
         )
     kinds = kinds_of(frame)
     columns = [_valid_column(frame, field) for field in frame.schema.fields if kinds[field.name] in KINDS]
-    return Table(frame.select(*columns), kinds)
+    return SparkTable(frame.select(*columns), kinds)
 
 
 def _in_session(session: Any, name: str, frame: Any) -> Any:
@@ -242,11 +242,13 @@ def _elements(sequence: Any) -> list[Any]:
 
 
 def _parquet(session: Any, data: str | Path) -> Any:
+    """Read Parquet files."""
     if "://" not in str(data) and not files_of(data):
         raise InvalidInput(f"there is no Parquet file in {str(data)!r}. Nothing was opened.")
     try:
         return session.read.parquet(str(data))
-    except Exception:  # its text may quote the file
+    except Exception:
+        # Its text may quote the file.
         raise InvalidInput(
             f"{Path(data).name!r} cannot be read as Parquet files. Nothing was opened or charged."
         ) from None

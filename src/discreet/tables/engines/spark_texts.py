@@ -86,6 +86,8 @@ def _case_of(function: str) -> tuple[str, str]:
 
 
 def _case(function: str) -> Writer:
+    """Return the writer of UPPER or LOWER, letter by letter as DuckDB has them."""
+
     def write(g: Generator, node: Any) -> str:
         old, new = (text_of(g, part) for part in _case_of(function))
         return f"TRANSLATE({argument(g, node, 'this')}, {old}, {new})"
@@ -109,6 +111,7 @@ def _substring(g: Generator, node: Any) -> str:
 
 
 def _date_part(g: Generator, node: Any) -> str:
+    """Write a part of a date as a double."""
     day = argument(g, node, "this")
     parts = {
         "year": f"YEAR({day})",
@@ -155,6 +158,7 @@ def _day_text(g: Generator, node: Any) -> str:
 
 
 def _formatted(g: Generator, layout: str, day: str) -> str:
+    """Write a day in a format of strftime."""
     parts: list[str] = []
     plain = ""
     directives = {
@@ -198,12 +202,14 @@ def _formatted(g: Generator, layout: str, day: str) -> str:
 
 TEXTS_AND_DAYS: Mapping[type[exp.Expression], Writer] = {
     d.Matches: _matches,
-    d.Upper: _case("upper"),
-    d.Lower: _case("lower"),
+    d.UpperCase: _case("upper"),
+    d.LowerCase: _case("lower"),
     d.Trim: _trim,
     d.Substring: _substring,
-    d.Concat: template("SUBSTRING(CONCAT({this}, {expression}), 1, {most})"),
-    d.Replace: template("SUBSTRING(REPLACE(SUBSTRING({this}, 1, {most}), {old}, {new}), 1, {most})"),
+    d.Concat: template("SUBSTRING(CONCAT({this}, {expression}), 1, {max_length})"),
+    d.Replace: template(
+        "SUBSTRING(REPLACE(SUBSTRING({this}, 1, {max_length}), {old}, {new}), 1, {max_length})"
+    ),
     d.Length: template("CAST(CHAR_LENGTH({this}) AS DOUBLE)"),
     d.DaysBetween: template("CAST(DATEDIFF({this}, {expression}) AS DOUBLE)"),
     d.AddDays: template("DATE_ADD({this}, CAST({expression} AS INT))"),

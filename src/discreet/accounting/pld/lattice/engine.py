@@ -1,6 +1,6 @@
 """Bounds on delta and epsilon for one direction of one composition: plan, discretise, compose, read off.
 
-`Curve` holds a certified upper bound of delta at every lattice epsilon of its window; `Tests` the
+`DeltaCurve` holds a certified upper bound of delta at every lattice epsilon of its window; `Tests` the
 probabilities of threshold tests, which bound delta from below. docs/pld.md has the whole argument on one
 page.
 """
@@ -16,16 +16,16 @@ from scipy import fft
 
 from ..pairs import cells
 from ..pairs.arrays import Array, Index, U
-from ..pairs.cells import Nodes, Pair
+from ..pairs.cells import DominatingPair, Nodes
 from . import fourier, planning
-from .fourier import Difference, Gaining, Part, Sum
-from .planning import Cumulants, Plan
+from .fourier import Difference, Gaining, LatticeMasses, Sum
+from .planning import Cumulants, LatticePlan
 
 
-class Counted(NamedTuple):
+class RepeatedPair(NamedTuple):
     """A pair `times` times; its losses are kept relative to `offset`."""
 
-    pair: Pair
+    pair: DominatingPair
     times: int
     offset: float = 0.0
 
@@ -34,7 +34,7 @@ class Counted(NamedTuple):
 _TINY = 1e-305
 
 
-class Curve(NamedTuple):
+class DeltaCurve(NamedTuple):
     """Upper bounds exp(log_scale) * value on delta at epsilon = mesh * (start + i), plus `infinite`."""
 
     start: int
@@ -64,21 +64,21 @@ class Tests(NamedTuple):
     q_high: Array
 
 
-def cumulants(parts: Sequence[Counted], tail: float) -> Cumulants:
+def cumulants(parts: Sequence[RepeatedPair], tail: float) -> Cumulants:
     return Cumulants([(part.pair.nodes(tail / part.times), part.times) for part in parts])
 
 
-def _knots(part: Counted, plan: Plan, tail: float) -> Index:
+def _knots(part: RepeatedPair, plan: LatticePlan, tail: float) -> Index:
     loss, weight = part.pair.nodes(tail / part.times)
     nodes = Nodes(loss - part.offset, weight)
     return planning.beside(nodes.loss, plan.mesh) if part.pair.discrete else planning.graded(nodes, plan)
 
 
-def _losses(index: Index, plan: Plan) -> Array:
+def _losses(index: Index, plan: LatticePlan) -> Array:
     return index.astype(np.float64) * plan.mesh
 
 
-class Window(NamedTuple):
+class LatticeWindow(NamedTuple):
     """`size` lattice points from `start` on, of which those from `first` on are read."""
 
     start: int
@@ -86,11 +86,11 @@ class Window(NamedTuple):
     size: int
 
 
-def _window(plan: Plan) -> Window:
+def _window(plan: LatticePlan) -> LatticeWindow:
     start = math.floor(plan.low / plan.mesh) - 1
     first = max(start, math.floor(plan.first / plan.mesh) - 1)
     points = max(math.ceil(plan.high / plan.mesh) + 2 - start, 32)
-    return Window(start, first, int(fft.next_fast_len(points, real=True)))
+    return LatticeWindow(start, first, int(fft.next_fast_len(points, real=True)))
 
 
 class Wrapped(NamedTuple):
@@ -105,7 +105,9 @@ class Wrapped(NamedTuple):
     absolute: float
 
 
-def _wrapped(parts: Sequence[Part], theta: float, plan: Plan, window: Window) -> Wrapped:
+def _wrapped(
+    parts: Sequence[LatticeMasses], theta: float, plan: LatticePlan, window: LatticeWindow
+) -> Wrapped:
     """Return Chernoff's bound on either side; without an exponent for the lower side, e^(-theta * width)
     times all of the mass.
 
@@ -130,7 +132,7 @@ def _wrapped(parts: Sequence[Part], theta: float, plan: Plan, window: Window) ->
     return Wrapped(above, above + math.exp(min(below, 0.0)) * (1 + 1e-9), 0.0)
 
 
-def curve(parts: Sequence[Counted], plan: Plan, tail: float) -> Curve:
+def curve(parts: Sequence[RepeatedPair], plan: LatticePlan, tail: float) -> DeltaCurve:
     """Return an upper bound on delta for every lattice epsilon from a little below the plan's estimate to the
     end of the window."""
     built, infinite = [], 0.0
@@ -138,14 +140,16 @@ def curve(parts: Sequence[Counted], plan: Plan, tail: float) -> Curve:
         pair, n, offset = part
         knots = _knots(part, plan, tail)
         dominating = cells.upper(pair, _losses(knots, plan), offset)
-        built.append(Part(knots, dominating.mass, n))
+        built.append(LatticeMasses(knots, dominating.mass, n))
         infinite += n * dominating.infinite
     window = _window(plan)
     total = fourier.compose(built, plan.theta, plan.mesh, window.size, window.start, plan.precise)
     return _read_upper(total, plan, window, _wrapped(built, plan.theta, plan, window).above, infinite)
 
 
-def _read_upper(total: Sum, plan: Plan, window: Window, above: float, infinite: float) -> Curve:
+def _read_upper(
+    total: Sum, plan: LatticePlan, window: LatticeWindow, above: float, infinite: float
+) -> DeltaCurve:
     """Return delta(K) = (1 - e^-h) sum over j > K of e^(-h (j-1-K)) P(loss index >= j): positive summands
     only."""
     h, first = plan.mesh, window.first
@@ -163,17 +167,17 @@ def _read_upper(total: Sum, plan: Plan, window: Window, above: float, infinite: 
     log_scale += (
         8 * U * (len(law) + abs(total.log_scale) + plan.theta * h * abs(first) + plan.theta * offset[-1] + 8)
     )
-    return Curve(first, h, value, log_scale, infinite * (1 + 1e-12))
+    return DeltaCurve(first, h, value, log_scale, infinite * (1 + 1e-12))
 
 
-def tests(parts: Sequence[Counted], plan: Plan, tail: float) -> Tests:
+def tests(parts: Sequence[RepeatedPair], plan: LatticePlan, tail: float) -> Tests:
     """Return P - e^epsilon Q of {sum of merged loss indices >= K}, for K from near the estimate on."""
     built = []
     for part in parts:
         knots = _knots(part, plan, tail)
         merged = cells.lower(part.pair, _losses(knots, plan), part.offset)
         built.append(Gaining(knots, merged.p, merged.gain, part.times))
-    ps = [Part(part.indices, part.mass, part.times) for part in built]
+    ps = [LatticeMasses(part.indices, part.mass, part.times) for part in built]
     plan = _centered(ps, plan)
     window = _window(plan)
     total = fourier.difference(built, plan.theta, plan.mesh, window.size, window.start, plan.precise)
@@ -181,7 +185,9 @@ def tests(parts: Sequence[Counted], plan: Plan, tail: float) -> Tests:
     return _read_lower(total, plan, window, _wrapped(ps, plan.theta, plan, window), 64 * U * (steps + 8))
 
 
-def _read_lower(total: Difference, plan: Plan, window: Window, wrapped: Wrapped, rounding: float) -> Tests:
+def _read_lower(
+    total: Difference, plan: LatticePlan, window: LatticeWindow, wrapped: Wrapped, rounding: float
+) -> Tests:
     """Return, with P(j) the law and D(j) = P(j) - e^(mesh j) Q(j), the sum over j >= K of (1 - e^(K-j)) P(j)
     + e^(K-j) D(j), in mesh units.
 
@@ -222,7 +228,7 @@ def _read_lower(total: Difference, plan: Plan, window: Window, wrapped: Wrapped,
     return Tests(first, h, scale, better - rounding * np.maximum(held, 0.0), np.maximum(kept, 0.0), held)
 
 
-def _centered(parts: Sequence[Part], plan: Plan) -> Plan:
+def _centered(parts: Sequence[LatticeMasses], plan: LatticePlan) -> LatticePlan:
     """Return the window stretched to where the merged indices are: a crowd of losses much smaller than the
     mesh all count as zero."""
     merged = Cumulants([(Nodes(_losses(part.indices, plan), part.mass), part.times) for part in parts])
@@ -238,7 +244,7 @@ class CertifiedEpsilon(NamedTuple):
     slope: float
 
 
-def epsilon_above(c: Curve, delta: float, offset: float) -> CertifiedEpsilon:
+def epsilon_above(c: DeltaCurve, delta: float, offset: float) -> CertifiedEpsilon:
     """Return the smallest epsilon at which the curve certifies delta; infinity if none does.
 
     `offset` is added to every loss.
@@ -261,7 +267,7 @@ def epsilon_above(c: Curve, delta: float, offset: float) -> CertifiedEpsilon:
     return CertifiedEpsilon(max(0.0, epsilon + offset + 1e-13 * size), slope)
 
 
-def delta_above(c: Curve, epsilon: float) -> float:
+def delta_above(c: DeltaCurve, epsilon: float) -> float:
     """Return the curve at the last lattice point not above epsilon and the next, joined by a line in
     e^epsilon."""
     i = math.floor((epsilon - 1e-13 * abs(epsilon)) / c.mesh) - c.start

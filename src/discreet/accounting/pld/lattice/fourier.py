@@ -24,7 +24,7 @@ _NEGLIGIBLE = -80.0
 _PER_LEVEL = 8
 
 
-class Part(NamedTuple):
+class LatticeMasses(NamedTuple):
     """Masses at integer multiples of the mesh, convolved `times` times with itself."""
 
     indices: Index
@@ -64,7 +64,7 @@ class Difference(NamedTuple):
     gain_error: float
 
 
-class Tilted(NamedTuple):
+class TiltedMasses(NamedTuple):
     indices: Index
     mass: npt.NDArray[np.floating[Any]]
     mode: int
@@ -81,7 +81,7 @@ def unit(precise: bool) -> float:
     return float(np.finfo(np.longdouble).eps) / 2 if precise else U
 
 
-def tilt(part: Part, rate: float, precise: bool = False) -> Tilted:
+def tilt(part: LatticeMasses, rate: float, precise: bool = False) -> TiltedMasses:
     """Re-weight by exp(rate * position), normalise, and bound what rounding did."""
     u = unit(precise)
     keep = part.mass > 0
@@ -105,10 +105,10 @@ def tilt(part: Part, rate: float, precise: bool = False) -> Tilted:
     residual = float(rest.sum())
     input_error = 2 * (float(rest @ relative) + residual * spread) + 1e-290
     log_error = spread + 2 * U * (1 + abs(shift) + abs(math.log(total)))
-    return Tilted(index, weight, mode, math.log(total) + shift, log_error, residual, input_error)
+    return TiltedMasses(index, weight, mode, math.log(total) + shift, log_error, residual, input_error)
 
 
-def _symbol(t: Tilted, size: int, active: Index | None, unit: float) -> tuple[npt.NDArray[Any], float]:
+def _symbol(t: TiltedMasses, size: int, active: Index | None, unit: float) -> tuple[npt.NDArray[Any], float]:
     """Return the Fourier transform of the tilted law minus a unit mass at its mode, and a bound on each
     entry's error."""
     position = np.mod(t.indices - t.indices[t.mode], size)
@@ -153,7 +153,7 @@ class _Spectrum:
         self.slack: Array = np.zeros(half)
         self.dropped = 0.0
 
-    def multiply(self, t: Tilted, times: int) -> None:
+    def multiply(self, t: TiltedMasses, times: int) -> None:
         symbol, error = _symbol(t, self.size, self.active, self.unit)
         log, angle, slack = log_symbol(symbol, error, self.unit)
         self.log, self.angle = self.log + times * log, self.angle + times * angle
@@ -212,7 +212,7 @@ class _Powers:
         self.slack, self.apart_error, self.rest_error = np.zeros(half), np.zeros(half), np.zeros(half)
         self.near = np.ones(half, bool)
 
-    def multiply(self, t: Tilted, gain: npt.NDArray[Any], worst: float, n: int) -> None:
+    def multiply(self, t: TiltedMasses, gain: npt.NDArray[Any], worst: float, n: int) -> None:
         """Return `gain` at the places of t, relative to the same total; `worst` bounds its relative error."""
         u = self.unit
         row = np.zeros(self.size, dtype=gain.dtype)
@@ -277,7 +277,7 @@ def difference(
     log_scale: list[float] = []
     log_error, origin = 0.0, 0
     for part in parts:
-        t = tilt(Part(part.indices, part.mass, part.times), theta * mesh, precise)
+        t = tilt(LatticeMasses(part.indices, part.mass, part.times), theta * mesh, precise)
         kept = part.mass > 0
         steepest = theta * mesh * float(np.abs(t.indices).max())
         worst = unit(precise) * (2500 + 8 * steepest) + 2 * t.log_error
@@ -292,7 +292,7 @@ def difference(
 
 
 def compose(
-    parts: Sequence[Part], theta: float, mesh: float, size: int, start: int, precise: bool = False
+    parts: Sequence[LatticeMasses], theta: float, mesh: float, size: int, start: int, precise: bool = False
 ) -> Sum:
     """Return the tilted law of the sum of all parts on `size` lattice points from `start` on, cyclic.
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from ..pairs import cells
 from ..pairs.arrays import Array, U
-from ..pairs.cells import Pair
+from ..pairs.cells import DominatingPair
 from ..pairs.laws import Atoms
 from . import planning
 from .planning import Cumulants
@@ -46,7 +46,11 @@ class Joint(NamedTuple):
     lower: Atoms | None
 
 
-def joint(above: Sequence[tuple[Pair, int]], below: Sequence[tuple[Pair, int]] | None, tail: float) -> Joint:
+def joint(
+    above: Sequence[tuple[DominatingPair, int]],
+    below: Sequence[tuple[DominatingPair, int]] | None,
+    tail: float,
+) -> Joint:
     """Return the pair of a composition, from pairs that dominate its parts and pairs that they dominate.
 
     Guarantee: `upper` with `infinite` dominates every mechanism that is composed of mechanisms dominated by
@@ -72,7 +76,7 @@ def joint(above: Sequence[tuple[Pair, int]], below: Sequence[tuple[Pair, int]] |
     return Joint(upper, high.infinite, Atoms(loss[order], low.p[kept][order], None, low.error + 8 * U, error))
 
 
-def _mesh(parts: Sequence[tuple[Pair, int]], tail: float) -> float:
+def _mesh(parts: Sequence[tuple[DominatingPair, int]], tail: float) -> float:
     """Return a mesh with which everything likely has a few thousand points."""
     nodes = [(pair.nodes(tail / n), n) for pair, n in parts]
     _, _, spread = Cumulants(nodes)(0.0)
@@ -81,18 +85,18 @@ def _mesh(parts: Sequence[tuple[Pair, int]], tail: float) -> float:
     return planning.short(max(min(all_, 30 * math.sqrt(spread) + 4 * widest), 1e-9) / _POINTS)
 
 
-def _knots(pair: Pair, mesh: float, tail: float) -> Array:
+def _knots(pair: DominatingPair, mesh: float, tail: float) -> Array:
     loss = pair.nodes(tail).loss
     return np.arange(math.floor(loss[0] / mesh) - 1, math.ceil(loss[-1] / mesh) + 2, dtype=np.float64)
 
 
-def _upper(pair: Pair, mesh: float, tail: float) -> _Law:
+def _upper(pair: DominatingPair, mesh: float, tail: float) -> _Law:
     knots = _knots(pair, mesh, tail)
     law = cells.upper(pair, mesh * knots)
     return _Law(int(knots[0]), law.mass, None, law.infinite, 0.0)
 
 
-def _lower(pair: Pair, mesh: float, tail: float) -> _Law:
+def _lower(pair: DominatingPair, mesh: float, tail: float) -> _Law:
     knots = _knots(pair, mesh, tail)
     merged = cells.lower(pair, mesh * knots)
     q = np.maximum(merged.p - merged.gain, 0.0) * np.exp(-mesh * knots) * (1 + 8 * U)
@@ -116,6 +120,7 @@ def _times(a: _Law, b: _Law, cut: float) -> _Law:
 
 
 def _composed(laws: Sequence[tuple[_Law, int]], tail: float) -> _Law:
+    """Return the law of a composition; its tails are cut as in `_times`."""
     cut = tail / (4 * sum(n for _, n in laws))
     powers = [_power(law, n, lambda a, b: _times(a, b, cut)) for law, n in laws]
     total = powers[0]

@@ -37,7 +37,7 @@ _MOST_PRECISE = 2**21
 _PRECISE = math.log(3e-5)
 
 
-class Plan(NamedTuple):
+class LatticePlan(NamedTuple):
     """Tilt, estimate of epsilon, mean under the tilt, mesh, and the window of the composed loss: read from
     `first` on, computed from `low` to `high`.
 
@@ -111,7 +111,7 @@ class Cumulants:
         total = np.add.reduceat(weight, self._starts)
         return float(self._times @ (np.add.reduceat(weight * inside * (mesh - inside), self._starts) / total))
 
-    def inflation(self, plan: Plan, slope: float) -> float:
+    def inflation(self, plan: LatticePlan, slope: float) -> float:
         """Return what the mesh adds to epsilon: (slope + 1) / 2 times n E[(L-l)(r-L)] over what one step is
         when the sum is near epsilon."""
         exponent = self._log + plan.others(self._loss)
@@ -217,7 +217,7 @@ def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tup
 
 def plan(
     k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0, factor: float = 1.0
-) -> Plan:
+) -> LatticePlan:
     """Return the window and the mesh for the epsilon that is the mean of the law tilted by theta, computed
     under a tilt of factor * theta.
 
@@ -246,7 +246,7 @@ def plan(
     precise = math.log(k.steps * 4e-14) - tail > _PRECISE
     if precise and mesh is None:
         step = short(max(step, (high - low) / _MOST_PRECISE))
-    return Plan(
+    return LatticePlan(
         t,
         epsilon,
         k(t)[1],
@@ -260,7 +260,7 @@ def plan(
     )
 
 
-def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0) -> Plan:
+def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0) -> LatticePlan:
     """Return the plan with the smallest window: where rare steps with huge loss would dominate the tilted
     law, a weaker tilt needs a much smaller one."""
     first = best = plan(k, theta, mesh, alias)
@@ -281,7 +281,7 @@ def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: floa
     return best
 
 
-def _blurred(k: Cumulants, plan: Plan, epsilon: float) -> bool:
+def _blurred(k: Cumulants, plan: LatticePlan, epsilon: float) -> bool:
     """Return whether rounding would show: its share of P(loss >= epsilon), in units of the tilted law."""
     if k.log_goal is None:
         return False
@@ -308,7 +308,7 @@ def short(mesh: float) -> float:
     return math.ldexp(math.floor(mantissa * 2**20), exponent - 20)
 
 
-def wide(k: Cumulants, theta: float, factor: float) -> Plan:
+def wide(k: Cumulants, theta: float, factor: float) -> LatticePlan:
     """Return the plan of a first look: mesh wider by `factor`, weaker tilt, and read from far below an
     estimate that may be much too high."""
     sd = math.sqrt(max(k(theta)[2], 1e-300))
@@ -317,7 +317,7 @@ def wide(k: Cumulants, theta: float, factor: float) -> Plan:
     return scaled(wider._replace(first=first, low=min(first, wider.low)), factor)
 
 
-def scaled(plan: Plan, factor: float) -> Plan:
+def scaled(plan: LatticePlan, factor: float) -> LatticePlan:
     """Return the plan with the same window and a wider or finer mesh: still a bound."""
     return plan._replace(mesh=short(max(plan.mesh * factor, (plan.high - plan.low) / _MOST)))
 
@@ -326,7 +326,7 @@ def _around(theta: float) -> Array:
     return np.asarray(max(theta, 1e-300) * np.geomspace(1 / 40, 40, 41))
 
 
-def aimed(plan: Plan, k: Cumulants, seen: tuple[Array, Array] | None = None) -> Plan:
+def aimed(plan: LatticePlan, k: Cumulants, seen: tuple[Array, Array] | None = None) -> LatticePlan:
     """Return the plan with how much each loss of one step contributes to delta: from the curve seen before,
     or Chernoff's bound on it."""
     if seen is not None:
@@ -337,7 +337,7 @@ def aimed(plan: Plan, k: Cumulants, seen: tuple[Array, Array] | None = None) -> 
     return plan._replace(at=at, log_delta=np.minimum(log, 0.0))
 
 
-def graded(nodes: Nodes, plan: Plan) -> Index:
+def graded(nodes: Nodes, plan: LatticePlan) -> Index:
     """Return lattice indices dense at the losses that delta is made of, sparse in the tails of that: width ~
     (tail mass)^(-1/3).
 

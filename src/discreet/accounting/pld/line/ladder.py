@@ -16,12 +16,12 @@ from ..lattice.planning import Cumulants
 from ..pairs.arrays import U
 from ..pairs.crossing import ROUNDED, crossing
 from . import steps as steps_module
-from .line import Line, Reading, Shape
-from .steps import ALL, Aim, Cut, Moments, Step
+from .line import DeltaBounds, Line, LineShape
+from .steps import ALL, Aim, Cut, Step, StepMoments
 
 # Passes that narrow the interval; it is certified after each, so fewer only leave it wider.
 _PASSES = 4
-# relative width of the interval with which we are content
+# The relative width of the interval at which no further pass is made.
 _ENOUGH = 8e-5
 # The share of delta that truncated tails may cost.
 _TAIL = 2e-6
@@ -36,7 +36,7 @@ _RARE_WAYS = [*_LEVELS, _CHEAP, (2.5e-5, False, 3e8)]
 _WAYS = [_CHEAP, *_LEVELS, (2.5e-5, False, 3e8)]
 
 
-class Interval(NamedTuple):
+class EpsilonInterval(NamedTuple):
     """A proved interval of epsilon, and how fast log delta falls there (not proved)."""
 
     low: float
@@ -45,25 +45,25 @@ class Interval(NamedTuple):
 
 
 def solve(
-    steps: Sequence[Step], k: Cumulants, theta: float, delta: float, near: Interval | None = None
-) -> Interval | None:
+    steps: Sequence[Step], k: Cumulants, theta: float, delta: float, near: EpsilonInterval | None = None
+) -> EpsilonInterval | None:
     """Return the interval of epsilon at delta (its lower end also at deltas a trifle larger); None where the
     line would be too long.
 
-    Looks with a wide kernel first, unless it is known to be `near`, then with one as narrow as can be
-    afforded around what was found; once more in the widest floating-point type if rounding is what limits the
-    result.
+    The first pass has a wide kernel, unless epsilon is known to be `near`; the next have one as narrow as can
+    be afforded around the interval so far, the last in the widest floating-point type if rounding is what
+    limits the result.
     """
     spread = math.sqrt(max(k(0.0)[2], 1e-300))
     # near the mean hardly any tilt is left to start from
     theta = theta if theta * spread > 1e-6 else 0.3 / spread
-    interval, precise = near or Interval(0.0, k(theta)[1] + k.offset, theta), False
-    result: Interval | None = None
+    interval, precise = near or EpsilonInterval(0.0, k(theta)[1] + k.offset, theta), False
+    result: EpsilonInterval | None = None
     for _ in range(_PASSES):
-        seen = _look(steps, k, theta, delta, interval, precise, result is None and near is None)
-        if seen is None:
+        reading = _read(steps, k, theta, delta, interval, precise, result is None and near is None)
+        if reading is None:
             return result
-        interval, lines, share = seen
+        interval, lines, share = reading
         better = result is None or interval.high - interval.low < result.high - result.low
         settled = result is not None and interval.high - interval.low > 0.8 * (result.high - result.low)
         result = interval if better else result
@@ -76,32 +76,32 @@ def solve(
     return result
 
 
-class Ladder(NamedTuple):
+class LineLadder(NamedTuple):
     """Lines of the levels that together are all runs."""
 
     lines: list[Line]
 
-    def read(self, epsilon: float) -> Reading:
+    def read(self, epsilon: float) -> DeltaBounds:
         """Return bounds on delta at epsilon, which counts from the offsets: those of all levels, added up."""
         readings = [line.read(epsilon) for line in self.lines]
-        return Reading(
+        return DeltaBounds(
             math.fsum(reading.low for reading in readings) * (1 - 4 * U),
             math.fsum(reading.high for reading in readings) * (1 + 4 * U),
         )
 
 
-_Seen = tuple[Interval, Ladder, float]
+_Reading = tuple[EpsilonInterval, LineLadder, float]
 
 
-def _look(
+def _read(
     steps: Sequence[Step],
     k: Cumulants,
     theta: float,
     delta: float,
-    near: Interval,
+    near: EpsilonInterval,
     precise: bool,
     first: bool,
-) -> _Seen | None:
+) -> _Reading | None:
     """Read along a line with the narrowest kernel that is affordable."""
     product = near.slope * near.high
     extra = min(max(0.0, -math.log(product)), 15.0) if product > 0 else 15.0
@@ -109,34 +109,36 @@ def _look(
         Aim(near.high - k.offset, math.log(delta), theta, 14.0 + extra),
         delta * _TAIL * math.exp(-extra),
     )
-    few = not first and steps_module.rare(k.logs, aim)
-    if few and near.high > (1 + 1e-2) * near.low:
-        epsilon, slope = Moments([Cut(step, tail) for step in steps]).alone(delta, near.high)
-        near, aim = Interval(near.low, epsilon, slope), aim._replace(epsilon=epsilon - k.offset)
-    for share, climb, work in _FIRST_WAYS if first else _RARE_WAYS if few else _WAYS:
+    rare = not first and steps_module.rare(k.logs, aim)
+    if rare and near.high > (1 + 1e-2) * near.low:
+        epsilon, slope = StepMoments([Cut(step, tail) for step in steps]).alone(delta, near.high)
+        near, aim = EpsilonInterval(near.low, epsilon, slope), aim._replace(epsilon=epsilon - k.offset)
+    for share, per_level, work in _FIRST_WAYS if first else _RARE_WAYS if rare else _WAYS:
         tau = min(0.5, math.sqrt(2 * share * max(near.high, 0.02 / near.slope) / (near.slope + 1)))
-        shape = Shape(tau, tail, min(work, _WORK_PRECISE) if precise else work, precise)
-        lines = _climbing(steps, k, aim, shape, few) if climb else _straight(steps, k, aim, shape)
+        shape = LineShape(tau, tail, min(work, _WORK_PRECISE) if precise else work, precise)
+        lines = _line_per_level(steps, k, aim, shape, rare) if per_level else _one_line(steps, k, aim, shape)
         interval = _invert(lines, aim.epsilon, near.slope, delta, k.offset) if lines else None
         if lines is not None and interval is not None:
             return interval, lines, share
     return None
 
 
-def _straight(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: Shape) -> Ladder | None:
-    """Solve with one line for all runs."""
+def _one_line(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: LineShape) -> LineLadder | None:
+    """Integrate along one line for all runs."""
     line = Line(steps, k.logs, aim, shape)
     if line.usable and line._around(aim.epsilon) > math.exp(aim.log_delta - 8.0):
-        # `k` has shorter tails
-        line = Line(steps, Moments([Cut(step, shape.tail) for step in steps]).logs, aim, shape)
-    return Ladder([line]) if line.usable else None
+        # The tails that `k` was planned with were shorter: plan again with those of the steps themselves.
+        line = Line(steps, StepMoments([Cut(step, shape.tail) for step in steps]).logs, aim, shape)
+    return LineLadder([line]) if line.usable else None
 
 
-def _climbing(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: Shape, few: bool) -> Ladder | None:
-    """Return a line for each level; a kernel may be wide where no sum is near epsilon."""
-    moments, size = Moments([Cut(step, shape.tail) for step in steps]), aim.epsilon + k.offset
+def _line_per_level(
+    steps: Sequence[Step], k: Cumulants, aim: Aim, shape: LineShape, rare: bool
+) -> LineLadder | None:
+    """Integrate along one line per level; a kernel may be wide where no sum is near epsilon."""
+    moments, size = StepMoments([Cut(step, shape.tail) for step in steps]), aim.epsilon + k.offset
     mean, deviation = moments.spread(size)
-    levels = steps_module.ladder(moments, aim, k.offset, few)
+    levels = steps_module.ladder(moments, aim, k.offset, rare)
     lines: list[Line] = []
     for level in levels if levels != [ALL] else []:
         wide = max(shape.tau, min((level.low + mean - size) / 8 - deviation, 0.5))
@@ -145,10 +147,11 @@ def _climbing(steps: Sequence[Step], k: Cumulants, aim: Aim, shape: Shape, few: 
         if not line.usable:
             return None
         lines.append(line)
-    return Ladder(lines) if lines else None
+    return LineLadder(lines) if lines else None
 
 
-def _limited_by_rounding(lines: Ladder, interval: Interval, delta: float, offset: float) -> bool:
+def _limited_by_rounding(lines: LineLadder, interval: EpsilonInterval, delta: float, offset: float) -> bool:
+    """Return whether rounding errors are a noticeable part of the interval's width."""
     epsilon = interval.high - offset
     error = math.fsum(
         x._integral(0, epsilon)[1] * math.exp(x.log_scale - x.theta * epsilon) for x in lines.lines
@@ -156,7 +159,9 @@ def _limited_by_rounding(lines: Ladder, interval: Interval, delta: float, offset
     return error > 1e-5 * delta * interval.slope * interval.high
 
 
-def _invert(line: Ladder, epsilon: float, slope: float, delta: float, offset: float) -> Interval | None:
+def _invert(
+    line: LineLadder, epsilon: float, slope: float, delta: float, offset: float
+) -> EpsilonInterval | None:
     """Return where the upper bound on delta, and where the lower, cross delta."""
     log_delta, least = math.log(delta), -offset - 1e-15 * abs(offset)
     high = crossing(lambda x: math.log(max(line.read(x).high, 1e-320)) - log_delta, epsilon, slope, least)
@@ -164,10 +169,10 @@ def _invert(line: Ladder, epsilon: float, slope: float, delta: float, offset: fl
         return None
     good, _, fall = high
     if good <= least:
-        return Interval(0.0, 0.0, fall)
+        return EpsilonInterval(0.0, 0.0, fall)
     log_delta += ROUNDED
     low = crossing(lambda x: math.log(max(line.read(x).low, 1e-320)) - log_delta, good, fall, least)
     size = 4e-16 * (abs(offset) + abs(good))
-    return Interval(
+    return EpsilonInterval(
         max(0.0, (low[1] if low else least) + offset - size), max(0.0, good + offset + size), fall
     )

@@ -23,7 +23,7 @@ from ..lattice.fourier import log_symbol, unit
 from ..pairs.arrays import Array, U
 from . import transform
 from .fading import GROWTH, fading
-from .steps import ALL, Aim, Cut, Level, RunMoment, Step, Tilted, summed
+from .steps import ALL, Aim, Cut, Level, RunMoment, Step, TiltedStep, summed
 
 Complex = npt.NDArray[Any]
 
@@ -31,7 +31,7 @@ Complex = npt.NDArray[Any]
 _LOST = 25.0
 
 
-class Window(NamedTuple):
+class TiltWindow(NamedTuple):
     """The tilt, the period of the rule, and the exponents of Chernoff's bounds on what comes round from
     either side."""
 
@@ -41,7 +41,7 @@ class Window(NamedTuple):
     down: float
 
 
-def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> Window | None:
+def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> TiltWindow | None:
     """Return the tilt with the shortest period for which what comes round is e^-alias of delta, without
     losing too many digits."""
     t = np.concatenate(([0.0], aim.theta * np.geomspace(1 / 40, 40, 81)))
@@ -58,10 +58,10 @@ def window(logs: Callable[[Array], Array], aim: Aim, tau: float) -> Window | Non
     i = int(np.argmin(needed))
     if not math.isfinite(needed[i]):
         return None
-    return Window(float(t[i]), float(needed[i]) * 1.02, float(gap[i, up[i]]), float(-gap[i, down[i]]))
+    return TiltWindow(float(t[i]), float(needed[i]) * 1.02, float(gap[i, up[i]]), float(-gap[i, down[i]]))
 
 
-class Shape(NamedTuple):
+class LineShape(NamedTuple):
     """Width of the kernel, noise left out (as a share of all steps together), the most that a line may cost,
     and in which precision."""
 
@@ -71,7 +71,7 @@ class Shape(NamedTuple):
     precise: bool = False
 
 
-class Reading(NamedTuple):
+class DeltaBounds(NamedTuple):
     """Bounds on delta."""
 
     low: float
@@ -90,7 +90,7 @@ class Line:
         steps: Sequence[Step],
         logs: Callable[[Array], Array],
         aim: Aim,
-        shape: Shape,
+        shape: LineShape,
         level: Level = ALL,
     ) -> None:
         (_, tail, work, self.precise), self.level, self.usable = shape, level, False
@@ -113,19 +113,19 @@ class Line:
             self.usable = self._bounds_around()
             self._terms(laws)
 
-    def _laws(self, theta: float, u: float = 0.0) -> list[Tilted] | None:
+    def _laws(self, theta: float, u: float = 0.0) -> list[TiltedStep] | None:
         tilted = [step.tilted(theta, u, self.precise) for step in self.steps]
         laws = [law for law in tilted if law is not None]
         return laws if len(laws) == len(tilted) else None
 
-    def _log_growth(self, laws: Sequence[Tilted]) -> float:
+    def _log_growth(self, laws: Sequence[TiltedStep]) -> float:
         """Return the log of how much larger jumps make the moment, from above."""
         odds = zip(self.steps, summed(self.steps, laws, self.theta).odds, strict=True)
         return math.fsum(step.times * math.log1p(one * (1 + wrong)) for step, (one, wrong) in odds) * (
             1 + 1e-9
         )
 
-    def _faded(self, laws: Sequence[Tilted], u: Array) -> Array:
+    def _faded(self, laws: Sequence[TiltedStep], u: Array) -> Array:
         """Return the log of a bound on the tilted transform over [u, GROWTH * u].
 
         With jumps: (c + j)^n - c^n grows with c, the transform without a jump, and |j| is at most the odds.
@@ -141,7 +141,7 @@ class Line:
             return core
         return np.asarray(core + np.where(more > 30, more, np.log(np.expm1(np.minimum(more, 30.0)))) + 1e-9)
 
-    def _reach(self, laws: Sequence[Tilted], aim: Aim) -> float:
+    def _reach(self, laws: Sequence[TiltedStep], aim: Aim) -> float:
         """Return the frequency beyond which everything together is e^-alias of delta; what is left out there
         is kept in `cut` and `cut_density`."""
         tau, theta = self.tau, self.theta
@@ -174,7 +174,7 @@ class Line:
         self.cut, self.cut_density = float(cut[i]), float(cut_density[i])
         return float(u[i])
 
-    def _terms(self, laws: Sequence[Tilted]) -> None:
+    def _terms(self, laws: Sequence[TiltedStep]) -> None:
         """Compute the transform over z (z + 1) and that of the density, at every node, with their errors."""
         kind: Any = np.longdouble if self.precise else np.float64
         total = summed(self.steps, laws, self.theta)
@@ -208,7 +208,9 @@ class Line:
         self.beyond, self.below = bounds
         if self.level.exponent is not None:
             cores = [step.core(self.level.exponent) for step in self.steps]
-            total = summed(self.steps, [Tilted(core, None) for core in cores if core], self.level.exponent)
+            total = summed(
+                self.steps, [TiltedStep(core, None) for core in cores if core], self.level.exponent
+            )
             self.still = total.log + total.error
             return None not in cores
         return True
@@ -230,7 +232,7 @@ class Line:
             1 + 1e-9
         )
 
-    def read(self, epsilon: float) -> Reading:
+    def read(self, epsilon: float) -> DeltaBounds:
         """Return bounds on delta at epsilon, which counts from the offsets.
 
         Guarantee: the true delta of the composition at epsilon + sum of offsets lies between them.
@@ -245,7 +247,7 @@ class Line:
         added = self.tau**2 * (1 + self.tau) * (density + density_error + self.cut_density)
         high = math.exp(min(scale + wrong, 700.0)) * (value + error + self.cut) * (1 + 1e-12) + self.lost
         low = math.exp(min(scale - wrong, 700.0)) * max(value - error - self.cut - added, 0.0) * (1 - 1e-12)
-        return Reading(max(low - self._around(epsilon), 0.0), high + self._without_jump(epsilon))
+        return DeltaBounds(max(low - self._around(epsilon), 0.0), high + self._without_jump(epsilon))
 
     def _around(self, epsilon: float) -> float:
         """Return the sum over k of e^(theta k W) delta(epsilon + kW), k = ±1, ±2, ..., by Chernoff's bound on
@@ -258,7 +260,7 @@ class Line:
 
 
 def powers(
-    steps: Sequence[Cut], laws: Sequence[Tilted], total: RunMoment, spacing: float, count: int
+    steps: Sequence[Cut], laws: Sequence[TiltedStep], total: RunMoment, spacing: float, count: int
 ) -> tuple[Complex, Array]:
     """Return the tilted transform of the run at every node, c^n or with jumps (c + j)^n - c^n, and a bound on
     the error of each.

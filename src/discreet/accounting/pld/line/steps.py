@@ -19,7 +19,7 @@ from scipy.special import ndtr
 from ..pairs.arrays import Array, U, log_sums
 from ..pairs.sampled import SampledGaussian
 from . import transform
-from .transform import Panels, Weights
+from .transform import Panels, QuadratureWeights
 
 # the pair, how often, and the offset its losses are counted from
 Step = tuple[SampledGaussian, int, float]
@@ -53,11 +53,11 @@ class Level(NamedTuple):
 ALL = Level()
 
 
-class Tilted(NamedTuple):
+class TiltedStep(NamedTuple):
     """The tilted laws of one kind of step: without a jump, and with one."""
 
-    core: Weights
-    far: Weights | None
+    core: QuadratureWeights
+    far: QuadratureWeights | None
 
     def nodes(self) -> int:
         return len(self.core.loss) + (len(self.far.loss) if self.far else 0)
@@ -109,20 +109,22 @@ class Cut:
         x = self.pair._where(np.array([loss if self.pair.removing else -loss]))[0]
         return float(x[0]) / self.pair.sigma
 
-    def tilted(self, theta: float, u: float = 0.0, precise: bool = False) -> Tilted | None:
+    def tilted(self, theta: float, u: float = 0.0, precise: bool = False) -> TiltedStep | None:
         """Return the tilted laws, accurate along the line up to frequency u; None if that takes too many
         nodes."""
         core = self.core(theta, u, precise)
         if core is None or self.far is None:
-            return core and Tilted(core, None)
+            return core and TiltedStep(core, None)
         far = self._weights(self.far, theta, u, precise)
-        return far and Tilted(core, far)
+        return far and TiltedStep(core, far)
 
-    def core(self, theta: float, u: float = 0.0, precise: bool = False) -> Weights | None:
+    def core(self, theta: float, u: float = 0.0, precise: bool = False) -> QuadratureWeights | None:
         """Return the part without a jump."""
         return self._weights(self.edges, theta, u, precise)
 
-    def _weights(self, edges: Array, theta: float, u: float, precise: bool) -> Weights | None:
+    def _weights(self, edges: Array, theta: float, u: float, precise: bool) -> QuadratureWeights | None:
+        """Return the tilted law of one part of the losses as quadrature nodes; None if that takes too
+        many."""
         key = theta, edges is self.far
         if key not in self._rough:
             panels = Panels(edges[:-1], edges[1:], -math.inf)
@@ -156,7 +158,7 @@ class RunMoment(NamedTuple):
         return self.log + self.error + log + 1e-9
 
 
-def summed(steps: Sequence[Cut], laws: Sequence[Tilted], theta: float) -> RunMoment:
+def summed(steps: Sequence[Cut], laws: Sequence[TiltedStep], theta: float) -> RunMoment:
     terms = [
         (step.times * law.core.log_total, step.times * theta * step.offset, step.times * law.core.log_error)
         for step, law in zip(steps, laws, strict=True)
@@ -166,7 +168,8 @@ def summed(steps: Sequence[Cut], laws: Sequence[Tilted], theta: float) -> RunMom
     return RunMoment(value, error * (1 + 1e-9), [_odds(law) for law in laws])
 
 
-def _odds(law: Tilted) -> tuple[float, float]:
+def _odds(law: TiltedStep) -> tuple[float, float]:
+    """Return the odds of a jump under the tilted law, and a bound on their relative error."""
     if law.far is None:
         return 0.0, 0.0
     gap = law.far.log_total - law.core.log_total
@@ -174,7 +177,7 @@ def _odds(law: Tilted) -> tuple[float, float]:
     return math.exp(gap) if gap < 600 else math.inf, math.expm1(wrong) * (1 + 1e-9)
 
 
-class Moments:
+class StepMoments:
     """Moment generating functions on a grid of tilts, of a run and of what is left of it with and without
     jumps: for planning only."""
 
@@ -242,16 +245,16 @@ class Moments:
 
 
 def _upto(loss: Array, high: float) -> int:
+    """Return how many losses, in increasing order, are at most `high`; at least one."""
     return max(1, int(np.searchsorted(loss, high, side="right")))
 
 
 # log of how much larger than delta Chernoff's best bound on it is where jumps are kept apart
 _RARE = 8.0
-# shares of epsilon at which a jump may begin if runs without one are negligible, and if not
-_LEAST, _MIDDLE = (
-    0.02,
-    0.2,
-)
+# The least share of epsilon at which a jump may begin where runs without one are negligible.
+_LEAST = 0.02
+# The share of epsilon at which a jump begins where they are not.
+_MIDDLE = 0.2
 # The ratio of neighboring levels of loss above the first one.
 _RUNG = 8.0
 
@@ -263,7 +266,7 @@ def rare(logs: Callable[[Array], Array], aim: Aim) -> bool:
     return bool(lost.min() > _RARE)
 
 
-def ladder(moments: Moments, aim: Aim, offset: float, few: bool) -> list[Level]:
+def ladder(moments: StepMoments, aim: Aim, offset: float, few: bool) -> list[Level]:
     """Return levels that together are all runs and for which lines are short: around epsilon and below, and
     rungs above it.
 
@@ -281,7 +284,7 @@ def ladder(moments: Moments, aim: Aim, offset: float, few: bool) -> list[Level]:
     return [start._replace(high=ends[0]), *(Level(low, high) for low, high in itertools.pairwise(ends))]
 
 
-def _negligible(moments: Moments, aim: Aim, size: float) -> Level | None:
+def _negligible(moments: StepMoments, aim: Aim, size: float) -> Level | None:
     """Return the level from the largest loss for which runs without one above it are negligible; None if
     there is none."""
     threshold, low, high = None, _LEAST, 1.0

@@ -135,7 +135,7 @@ def split(pair: SampledGaussian, edges: Array, theta: float, u: float, log_goal:
     return None
 
 
-class Weights(NamedTuple):
+class QuadratureWeights(NamedTuple):
     """The tilted law of one step as quadrature nodes: losses less an offset, weights that add up to one, and
     bounds on their errors."""
 
@@ -155,7 +155,7 @@ class Weights(NamedTuple):
 
 def weights(
     pair: SampledGaussian, panels: Panels, theta: float, offset: float, precise: bool = False
-) -> Weights:
+) -> QuadratureWeights:
     kind: Any = np.longdouble if precise else np.float64
     x, w = (column.astype(kind) for column in _legendre())
     left, right = panels.left.astype(kind), panels.right.astype(kind)
@@ -174,7 +174,7 @@ def weights(
     moved = (ratio if pair.removing else -ratio) - kind(offset)
     absolute = absolute + 2 * unit(precise) * (np.abs(moved).astype(np.float64) + abs(offset))
     log_error = spread + 4 * U * (1 + abs(log_total) + abs(float(peak))) + 2 * missed
-    return Weights(moved, weight, log_total, log_error, relative + spread, absolute, 2 * missed)
+    return QuadratureWeights(moved, weight, log_total, log_error, relative + spread, absolute, 2 * missed)
 
 
 def _errors(
@@ -191,7 +191,7 @@ def _errors(
     return np.asarray(u * (24 + 8 * t * t + 3 * depth) + abs(p) * wrong), np.asarray(wrong)
 
 
-def symbol(law: Weights, spacing: float, count: int) -> tuple[npt.NDArray[Any], Array]:
+def symbol(law: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDArray[Any], Array]:
     """Return phi(j * spacing) - 1 for j = 0..count-1, and a bound on the error of each."""
     precise = law.weight.dtype != np.float64
     value, terms = _product(law, spacing, count)
@@ -205,7 +205,7 @@ def symbol(law: Weights, spacing: float, count: int) -> tuple[npt.NDArray[Any], 
     return value, (first + second + rounding + law.quadrature) * (1 + 1e-9) + 1e-300
 
 
-def _product(law: Weights, spacing: float, count: int) -> tuple[npt.NDArray[Any], float]:
+def _product(law: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDArray[Any], float]:
     """Compute as a matrix product: e^(i(a+b)) - 1 = (e^ia - 1)(e^ib - 1) + (e^ia - 1) + (e^ib - 1).
 
     Also the longest chain of additions.

@@ -27,7 +27,7 @@ from ... import sampled_events as se
 from ...events import Event
 from ...normal import overflow
 from .arrays import Array, U, between
-from .cells import Pair
+from .cells import DominatingPair
 from .laws import Atoms
 
 
@@ -38,7 +38,7 @@ class Seen(Event):
     Never leaves this room.
     """
 
-    pairs: tuple[Pair, ...]
+    pairs: tuple[DominatingPair, ...]
     neighbors: Neighbors = ADD_REMOVE
 
 

@@ -18,7 +18,7 @@ from .arrays import Array, U
 _SWAMPED = 1e3
 
 
-class Cells(NamedTuple):
+class LossCells(NamedTuple):
     """For each interval of losses: P-mass, and excess = P-mass - e^ref * Q-mass, with bounds on their
     errors."""
 
@@ -35,7 +35,7 @@ class Nodes(NamedTuple):
     weight: Array
 
 
-class Pair(Protocol):
+class DominatingPair(Protocol):
     """One direction of one mechanism."""
 
     @property
@@ -49,18 +49,18 @@ class Pair(Protocol):
     def discrete(self) -> bool:
         """Whether the nodes are all losses that occur."""
 
-    def measure(self, edges: Array, refs: Array) -> Cells:
+    def measure(self, edges: Array, refs: Array) -> LossCells:
         """Return cells between ascending `edges` (infinite ends allowed); `refs` has one entry per cell."""
 
 
-class Upper(NamedTuple):
+class DominatingLaw(NamedTuple):
     """Masses at the knots, and the mass at infinite loss, of a law that dominates the pair."""
 
     mass: Array
     infinite: float
 
 
-class Lower(NamedTuple):
+class DominatedLaw(NamedTuple):
     """Merged outcomes at knots k: P-masses, and gain = P-mass - e^k Q-mass. What post-processing leaves of
     the pair."""
 
@@ -68,7 +68,7 @@ class Lower(NamedTuple):
     gain: Array
 
 
-def upper(pair: Pair, knots: Array, offset: float = 0.0) -> Upper:
+def upper(pair: DominatingPair, knots: Array, offset: float = 0.0) -> DominatingLaw:
     """Connect the dots: return the law on `knots` whose hockey-stick curve meets the pair's at every knot.
 
     Guarantee: for every n and every other mechanism in the composition, delta(epsilon) only grows.
@@ -94,10 +94,10 @@ def upper(pair: Pair, knots: Array, offset: float = 0.0) -> Upper:
     mass[:-1] += (total[inner] - right) * (1 + 2 * U)
     mass[1:] += right
     mass[0] += total[0]
-    return Upper(mass * (1 + 4 * U), float(total[-1]))
+    return DominatingLaw(mass * (1 + 4 * U), float(total[-1]))
 
 
-def lower(pair: Pair, knots: Array, offset: float = 0.0) -> Lower:
+def lower(pair: DominatingPair, knots: Array, offset: float = 0.0) -> DominatedLaw:
     """Merge: all outcomes whose loss is nearest to a knot become one outcome.
 
     Guarantee: for every n and every other mechanism in the composition, delta(epsilon) only shrinks.
@@ -113,4 +113,4 @@ def lower(pair: Pair, knots: Array, offset: float = 0.0) -> Lower:
     kept = np.where(cells.excess > -_SWAMPED * cells.mass, kept, 0.0)
     shrunk = np.divide(cells.mass - kept, cells.mass, out=np.ones_like(kept), where=cells.mass > 0)
     spare = cells.excess_error + np.abs(cells.excess) * (shrunk + 4 * U)
-    return Lower(kept, np.where(kept > 0, np.minimum(cells.excess - spare, kept), 0.0))
+    return DominatedLaw(kept, np.where(kept > 0, np.minimum(cells.excess - spare, kept), 0.0))

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .arrays import Array, U
-from .cells import Cells, Nodes, Pair
+from .cells import DominatingPair, LossCells, Nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,7 @@ class Atoms:
     def discrete(self) -> bool:
         return True
 
-    def measure(self, edges: Array, refs: Array) -> Cells:
+    def measure(self, edges: Array, refs: Array) -> LossCells:
         cell = np.searchsorted(edges, self.loss, side="right") - 1
         cell = np.clip(cell, 0, len(refs) - 1)
         ref = refs[cell]
@@ -44,7 +44,7 @@ class Atoms:
         columns = [np.bincount(cell, w, len(refs)).astype(np.float64) for w in (self.mass, excess, wrong)]
         mass = columns[0]
         spread = 2 * U * len(self.mass)
-        return Cells(
+        return LossCells(
             mass, mass * (self.mass_error + spread), columns[1], columns[2] + spread * np.abs(columns[1])
         )
 
@@ -78,7 +78,7 @@ class Wedge:
     def discrete(self) -> bool:
         return False
 
-    def measure(self, edges: Array, refs: Array) -> Cells:
+    def measure(self, edges: Array, refs: Array) -> LossCells:
         inside = np.clip(edges, -self.epsilon, self.epsilon)
         a, b = inside[:-1], inside[1:]
         gap = b - a
@@ -95,7 +95,7 @@ class Wedge:
             mass[i] += atom
             excess[i] += atom * above
             error[i] += 8 * U * atom * (abs(above) + (2 - above) * (abs(loss) + abs(float(refs[i]))))
-        return Cells(mass, 16 * U * mass * (1 + self.epsilon), excess, error)
+        return LossCells(mass, 16 * U * mass * (1 + self.epsilon), excess, error)
 
 
 def laplace(epsilon: float) -> Wedge:
@@ -116,13 +116,13 @@ def bounded_range(epsilon: float) -> Wedge:
 
 
 @dataclass(frozen=True, slots=True)
-class Mixed:
+class PoissonSampledPair:
     """Any pair seen through Poisson sampling (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11).
 
     Removing: (1-q) Q + q P against Q. Adding: P against (1-q) P + q Q.
     """
 
-    pair: Pair
+    pair: DominatingPair
     rate: float
     removing: bool
 
@@ -131,6 +131,7 @@ class Mixed:
         return None
 
     def _outer(self, loss: Array) -> Array:
+        """Return the loss after sampling of an outcome with this loss before."""
         sign = 1.0 if self.removing else -1.0
         inner = sign * loss
         big = inner > 500
@@ -139,6 +140,7 @@ class Mixed:
         return sign * np.where(big, inner + math.log(self.rate), small)
 
     def _inner(self, loss: Array) -> Array:
+        """Return the loss before sampling of an outcome with this loss after."""
         sign = 1.0 if self.removing else -1.0
         outer = sign * loss
         big = outer > 500
@@ -156,7 +158,7 @@ class Mixed:
     def discrete(self) -> bool:
         return self.pair.discrete
 
-    def measure(self, edges: Array, refs: Array) -> Cells:
+    def measure(self, edges: Array, refs: Array) -> LossCells:
         inner = self.pair.measure(self._inner(edges), np.zeros(len(refs)))
         q = self.rate
         gap, gap_error = q * inner.excess, q * inner.excess_error
@@ -177,11 +179,11 @@ class Mixed:
             second, second_error = scale * mass, np.abs(scale) * mass_error
         moved = 16 * U * (q + np.abs(refs)) * (mass + np.abs(other))
         error = first_error + second_error + 16 * U * (np.abs(first) + np.abs(second)) + moved
-        return Cells(np.maximum(mass, 0.0), mass_error + 8 * U * np.abs(mass), first - second, error)
+        return LossCells(np.maximum(mass, 0.0), mass_error + 8 * U * np.abs(mass), first - second, error)
 
 
 @dataclass(frozen=True, slots=True)
-class WithoutReplacement:
+class FixedSizeSampledPair:
     """A symmetric pair seen through a sample of fixed size, for replacing one unit.
 
     Losses above 0 follow (1-q) Q + q P against Q, losses below 0 follow P against (1-q) P + q Q, the rest is
@@ -189,7 +191,7 @@ class WithoutReplacement:
     & Gaboardi 2018, arXiv:1807.01647, Theorem 9; Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11).
     """
 
-    pair: Pair
+    pair: DominatingPair
     rate: float
 
     @property
@@ -200,8 +202,8 @@ class WithoutReplacement:
     def discrete(self) -> bool:
         return self.pair.discrete
 
-    def _sides(self) -> tuple[Mixed, Mixed]:
-        return Mixed(self.pair, self.rate, True), Mixed(self.pair, self.rate, False)
+    def _sides(self) -> tuple[PoissonSampledPair, PoissonSampledPair]:
+        return PoissonSampledPair(self.pair, self.rate, True), PoissonSampledPair(self.pair, self.rate, False)
 
     def nodes(self, tail: float) -> Nodes:
         above, below = (side.nodes(tail) for side in self._sides())
@@ -211,7 +213,7 @@ class WithoutReplacement:
         weight[int(low.sum())] = max(0.0, 1.0 - weight.sum())
         return Nodes(loss, weight)
 
-    def measure(self, edges: Array, refs: Array) -> Cells:
+    def measure(self, edges: Array, refs: Array) -> LossCells:
         above, below = self._sides()
         up = _only(above.measure(np.maximum(edges, 0.0), refs), edges[1:] > 0)
         down = _only(below.measure(np.minimum(edges, 0.0), refs), edges[:-1] < 0)
@@ -231,9 +233,9 @@ class WithoutReplacement:
         mass_error[i] += wrong
         excess[i] += middle * above_ref
         error[i] += abs(above_ref) * (wrong + 8 * U * middle)
-        return Cells(mass, mass_error, excess, error)
+        return LossCells(mass, mass_error, excess, error)
 
 
-def _only(cells: Cells, real: npt.NDArray[np.bool_]) -> Cells:
+def _only(cells: LossCells, real: npt.NDArray[np.bool_]) -> LossCells:
     """Set the cells that were cut off to zero: not even the rounding error of a difference stays in them."""
-    return Cells(*(np.where(real, column, 0.0) for column in cells))
+    return LossCells(*(np.where(real, column, 0.0) for column in cells))

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from .arrays import Array, U, between
-from .cells import Cells, Nodes
+from .cells import LossCells, Nodes
 
 # Points at which the law of the loss is sketched, for planning: certified bounds are measured on cells.
 _NODES = 400
@@ -90,7 +90,7 @@ class SampledGaussian:
             return Nodes(loss, weight / weight.sum())
         return Nodes(-loss[::-1], weight[::-1] / weight.sum())
 
-    def measure(self, edges: Array, refs: Array) -> Cells:
+    def measure(self, edges: Array, refs: Array) -> LossCells:
         with np.errstate(over="ignore"):
             x, moved = self._where(edges if self.removing else -edges[::-1])
         n0, e0 = between(x / self.sigma)
@@ -100,7 +100,7 @@ class SampledGaussian:
             n0, e0, n1, e1, step = n0[::-1], e0[::-1], n1[::-1], e1[::-1], step[::-1]
         return self._cells(n0, e0, n1, e1, step, refs)
 
-    def _cells(self, n0: Array, e0: Array, n1: Array, e1: Array, step: Array, refs: Array) -> Cells:
+    def _cells(self, n0: Array, e0: Array, n1: Array, e1: Array, step: Array, refs: Array) -> LossCells:
         """Return P - e^c Q without cancellation: the mixture differs from N(0,s²) by q (N1 - N0) only."""
         q = self.rate
         shift, shift_error = q * (n1 - n0), q * (e0 + e1)
@@ -118,4 +118,4 @@ class SampledGaussian:
             + 16 * U * (np.abs(first) + np.abs(second))
             + step * mass
         )
-        return Cells(mass, mass_error + 4 * U * mass, first - second, error)
+        return LossCells(mass, mass_error + 4 * U * mass, first - second, error)

@@ -7,14 +7,14 @@ import math
 
 import numpy as np
 
-from .cells import Pair
+from .cells import DominatingPair
 from .crossing import ROUNDED, crossing
 
 # An epsilon beyond which delta is bounded by its value here: e^600 is still a float.
 _FAR = 600.0
 
 
-def delta(pair: Pair, epsilon: float) -> tuple[float, float]:
+def delta(pair: DominatingPair, epsilon: float) -> tuple[float, float]:
     """Return a lower and an upper bound on delta of the pair at epsilon, from the tail of the loss alone."""
     # delta falls with epsilon; e^epsilon must not overflow
     if epsilon > _FAR:
@@ -24,7 +24,9 @@ def delta(pair: Pair, epsilon: float) -> tuple[float, float]:
     return max(0.0, value - error), min(1.0, max(0.0, value) + error)
 
 
-def interval(pair: Pair, target_delta: float, near: float, slope: float) -> tuple[float, float] | None:
+def interval(
+    pair: DominatingPair, target_delta: float, near: float, slope: float
+) -> tuple[float, float] | None:
     """Return a lower and an upper bound on epsilon at delta = goal, the lower also at deltas larger by
     rounding; None if no crossing is found."""
     candidates = []

@@ -1,0 +1,79 @@
+"""Pairs of mechanisms with discrete outcomes, as atoms of privacy loss: randomized response, discrete Laplace
+and discrete Gaussian noise."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+
+from .arrays import U
+from .laws import Atoms
+
+# Atoms of a discrete Laplace pair; beyond it neighbors are joined into blocks at the larger loss.
+_ATOMS = 2**15
+
+
+def randomized_response(epsilon: float, categories: int = 2) -> Atoms:
+    """Return the two answers that the unit's value swaps, and all others together at loss 0 (Kairouz, Oh &
+    Viswanath 2015 for two)."""
+    others = categories - 2
+    total = 1.0 + math.exp(-epsilon) * (categories - 1)
+    loss, mass = (
+        [-epsilon, 0.0, epsilon],
+        [math.exp(-epsilon) / total, others * math.exp(-epsilon) / total, 1 / total],
+    )
+    if others == 0:
+        return Atoms(np.array(loss[::2]), np.array(mass[::2]), (2 * epsilon, -epsilon), 8 * U * (1 + epsilon))
+    return Atoms(np.array(loss), np.array(mass), (epsilon, -epsilon), 8 * U * (1 + epsilon))
+
+
+def discrete_laplace(scale: Fraction, shift: int) -> tuple[Atoms, Atoms]:
+    """Return losses (shift - 2x)/scale at x = 0..shift, the ends holding all noise beyond; blocks of x when
+    there are many.
+
+    A block is split between its ends for the upper pair (connect the dots) and merged for the lower one.
+    """
+    s = float(scale)
+    r = math.exp(-1 / s)
+    wide = -math.expm1(-1 / s) / (1 + r)
+    block = max(1, math.ceil((shift - 1) / _ATOMS))
+    start = np.arange(1, shift, block, dtype=np.float64)
+    count = np.minimum(block, shift - start)
+    p = wide * np.exp(-start / s) * (np.expm1(-count / s) / math.expm1(-1 / s))
+    ends = np.array([1 / (1 + r), math.exp(-shift / s) / (1 + r)])
+    error = 32 * U * (2 + shift / s)
+    lost = 8 * U * shift / s
+    middle = (shift - 2 * start - count + 1) / s
+    loss = np.concatenate(([shift / s], middle, [-shift / s]))[::-1]
+    mass = np.concatenate((ends[:1], p, ends[1:]))[::-1]
+    merged = Atoms(loss, mass, (2 / s, -shift / s) if block == 1 else None, error, lost)
+    if block == 1:
+        return merged, merged
+    high, low = (shift - 2 * start) / s, (shift - 2 * (start + count - 1)) / s
+    right = p * -np.expm1(low - middle) / np.maximum(-np.expm1(low - high), 1e-300)
+    right = np.where(high > low, np.clip(right, 0.0, p), p)
+    loss = np.concatenate(([shift / s], high, low, [-shift / s]))
+    mass = np.concatenate((ends[:1], right * (1 + 1e-9), p - right, ends[1:]))
+    order = np.argsort(loss, kind="stable")
+    return Atoms(loss[order], mass[order], None, error, lost), merged
+
+
+def discrete_gaussian(variance: Fraction, shift: int) -> Atoms:
+    """Return losses (shift² - 2 shift x) / (2 variance) at every integer x; what lies beyond 14 deviations is
+    below 1e-42."""
+    v = float(variance)
+    reach = math.ceil(14 * math.sqrt(v)) + 2
+    x = np.arange(-reach, reach + 1, dtype=np.float64)
+    mass = np.exp(-x * x / (2 * v))
+    loss = (shift * shift - 2 * shift * x) / (2 * v)
+    step = shift / v
+    offset = float(loss[-1])
+    return Atoms(
+        loss[::-1],
+        mass[::-1] / mass.sum(),
+        (step, offset),
+        16 * U * (100 + math.log2(len(x))),
+        8 * U * abs(offset),
+    )

@@ -1,0 +1,134 @@
+"""Writes what is added up as SQL: a number in whole steps of its grid, the sum over the rows of a group, and
+what one unit may add to it."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import NamedTuple
+
+from sqlglot import exp
+
+from .._public import Bounds
+from ..tables import semantics
+from .errors import Node
+from .measures import Bounding, Measure
+from .operators import double, if_
+from .scan import binary, coalesced, convert, integer_literal
+
+
+class Argument(NamedTuple):
+    """Describes what is summed, how many steps of the grid one unit of it is, and how far from zero it can be
+    at most (None where only the grid's rounding limits it)."""
+
+    node: Node
+    times: int
+    largest: int | None
+
+
+def aggregate_of(m: Measure, x: Argument | None) -> Node:
+    """Return the aggregate over rows that a measure is made of; for a unit with many rows, its total in one
+    group."""
+    if m.kind in ("rows", "units") and x is None:
+        return exp.Count(this=exp.Star())
+    assert x is not None
+    if m.kind in ("present", "units"):
+        return exp.Count(this=x.node.copy())
+    if m.kind == "square":
+        steps = x.node.copy() if x.times == 1 else binary(exp.Mul, x.node.copy(), integer_literal(x.times))
+        centered = binary(exp.Sub, steps, integer_literal(m.center)) if m.center else steps
+        largest = None if x.largest is None else (x.largest * x.times + abs(m.center)) ** 2
+        return coalesced(wide_sum(binary(exp.Mul, centered, centered.copy()), largest), integer_literal(0))
+    total = coalesced(wide_sum(x.node.copy(), x.largest), integer_literal(0))
+    if x.times > 1:
+        total = binary(exp.Mul, total, integer_literal(x.times))
+    if not m.center:
+        return total
+    return binary(exp.Sub, total, binary(exp.Mul, exp.Count(this=x.node.copy()), integer_literal(m.center)))
+
+
+def in_steps(x: Node, step: Fraction) -> Node:
+    """Divide a number by the step of its grid."""
+    return x if step == 1 else semantics.Times(this=x, expression=double(float(1 / step)))
+
+
+def column_in_steps(x: Node, fact: Bounds, step: Fraction) -> Node:
+    """Return a stored column in whole steps, clipped to its declared bounds.
+
+    The same as from the cleaned column, in one expression: almost all rows pass its first test.
+    """
+    low, high = bounds_in_steps(fact, step)
+    number = convert(x, "double")
+    steps = semantics.SafeNearestWhole(this=in_steps(number, step))
+    beyond = if_(
+        exp.GT(this=number.copy(), expression=double(float(fact.upper))),
+        integer_literal(high),
+        integer_literal(low),
+    )
+    cases = [
+        (exp.Between(this=steps, low=integer_literal(low), high=integer_literal(high)), steps.copy()),
+        (semantics.IsFinite(this=number.copy()), beyond),
+    ]
+    missing = exp.Null() if fact.nullable else integer_literal(low)
+    return exp.Case(ifs=[exp.If(this=c, true=v) for c, v in cases], default=missing)
+
+
+def bounds_in_steps(fact: Bounds, step: Fraction) -> tuple[int, int]:
+    """Return the ends of a declared range in whole steps."""
+    low, high = (round(Fraction(float(end)) / step) for end in (fact.lower, fact.upper))
+    return low, high
+
+
+def clipped_integer(x: Node, fact: Bounds) -> Node:
+    """Clip whole numbers, which stay whole and are then small enough to be multiplied."""
+    low, high = integer_literal(int(fact.lower)), integer_literal(int(fact.upper))
+    # Where the column is declared not to be NULL, a NULL counts as the lower bound.
+    inside = convert(least(greatest(x.copy(), low), high), "bigint")
+    return if_(exp.Not(this=exp.Is(this=x, expression=exp.Null())), inside) if fact.nullable else inside
+
+
+def largest_amount(m: Measure, bounding: Bounding) -> int:
+    """Return how far from zero the amount of `amount_of_unit` can be."""
+    return 1 if m.kind == "units" else max(map(abs, m.limits(bounding)))
+
+
+def amount_of_unit(m: Measure, total: Node, x: Argument | None, bounding: Bounding) -> Node:
+    """Return what one unit adds to one group."""
+    if m.kind == "units":
+        return (
+            integer_literal(1)
+            if x is None
+            else if_(
+                exp.GT(this=total, expression=integer_literal(0)), integer_literal(1), integer_literal(0)
+            )
+        )
+    low, high = m.limits(bounding)
+    if m.scaled:
+        assert x is not None
+        rows, count = integer_literal(bounding.rows), exp.Count(this=x.node.copy())
+        scaled = binary(
+            exp.Mul, convert(total.copy(), "wide"), integer_literal(bounding.rows * m.parts_per_step)
+        )
+        share = semantics.FloorDivide(this=scaled, expression=count.copy())
+        own = (
+            total
+            if m.parts_per_step == 1
+            else binary(exp.Mul, convert(total, "wide"), integer_literal(m.parts_per_step))
+        )
+        total = if_(exp.GT(this=count, expression=rows), share, own)
+    clipped = least(total if low == 0 else greatest(total, integer_literal(low)), integer_literal(high))
+    return convert(clipped, "bigint" if max(-low, high) < 1 << 62 else "wide")
+
+
+def wide_sum(node: Node, largest: int | None = None) -> Node:
+    """Return the exact sum of whole numbers, none of which is further from zero than `largest`."""
+    return semantics.WideSum(this=node, largest=largest)
+
+
+def least(a: Node, b: Node) -> Node:
+    """Return the smaller of two numbers."""
+    return semantics.Least(expressions=[a, b])
+
+
+def greatest(a: Node, b: Node) -> Node:
+    """Return the larger of two numbers."""
+    return semantics.Greatest(expressions=[a, b])

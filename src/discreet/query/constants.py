@@ -1,0 +1,101 @@
+"""Reads constants of the analyst's SQL: dates written as texts, numbers, patterns; and refuses those that can
+only be typing errors, before anybody pays for them."""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import date
+
+from sqlglot import exp
+
+from .._require import did_you_mean
+from .domain import HUGE, Kind
+from .errors import Node, Refusal, position, refuse
+from .nodes import Expr, Literal
+
+# A number as an analyst would type it between quotes.
+_NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")
+# how many values a message lists
+_SHOWN = 12
+
+
+def as_date(x: Expr, other: Expr) -> Expr:
+    """Turn a text literal beside a date into a date."""
+    if other.domain.kind is not Kind.DATE or not (isinstance(x, Literal) and isinstance(x.content, str)):
+        return x
+    try:
+        return Literal(date.fromisoformat(x.content.strip()[:10]))
+    except ValueError:
+        raise Refusal(f"{x.content[:40]!r} is not a day such as '2020-01-31'") from None
+
+
+def refuse_quoted_number(constant: Expr, x: Expr, written: Node) -> None:
+    """Refuse a text where a number is compared with it: 40, not '40'."""
+    text = isinstance(constant, Literal) and isinstance(constant.content, str)
+    if not text or x.domain.kind is not Kind.NUMBER:
+        return
+    assert isinstance(constant, Literal)
+    what = "this"
+    for side in (written.parent.this, written.parent.args.get("expression")):
+        what = side.name if isinstance(side, exp.Column) else what
+    shown = constant.content.strip() if _NUMBER.fullmatch(constant.content.strip()) else "40"
+    raise refuse(
+        written.parent,
+        f"{what} is a number, and {constant.content[:40]!r} is a text",
+        f"Write numbers without quotes: {shown}, not '{shown}'.",
+    )
+
+
+def refuse_undeclared_value(x: Expr, constant: Expr, written: Node) -> None:
+    """Refuse a comparison with a text or number that is declared to be none of the column's values: it is a
+    typing error, and would be paid for."""
+    values = x.domain.values
+    if not isinstance(constant, Literal) or values is None or isinstance(x, Literal):
+        return
+    if (
+        constant.content is None
+        or isinstance(constant.content, bool | date)
+        or x.domain.kind is not constant.domain.kind
+    ):
+        return
+    if constant.content in values:
+        return
+    sample = ", ".join(repr(value) for value in values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
+    near = did_you_mean(str(constant.content), values) if x.domain.kind is Kind.TEXT else ""
+    at = written if position(written)[0] is not None else written.parent
+    raise refuse(at, f"{constant.content!r} is not among the declared values ({sample})", near.strip())
+
+
+def fixed_pattern(x: Expr) -> Expr:
+    """Return the pattern of LIKE, which must be a text literal."""
+    if not (isinstance(x, Literal) and isinstance(x.content, str)):
+        raise Refusal("LIKE needs a fixed pattern, such as 'I25%'")
+    return x
+
+
+def is_null_literal(x: Expr) -> bool:
+    """Return whether the expression is the literal NULL."""
+    return isinstance(x, Literal) and x.content is None
+
+
+def fixed_number(x: Expr) -> float | int | None:
+    """Return the number of a literal; None for anything else, TRUE and FALSE among it."""
+    if not isinstance(x, Literal) or isinstance(x.content, bool):
+        return None
+    return x.content if isinstance(x.content, int | float) else None
+
+
+def interval_number(node: Node) -> int | None:
+    """Return the whole number in an interval: 3, '3', '-3', (3)."""
+    text = node.sql(dialect="duckdb").strip("()' ") if node is not None else ""
+    return int(text) if re.fullmatch(r"-?\s*\d{1,6}", text) else None
+
+
+def parse_number(text: str) -> int | float | None:
+    """Return a number as SQL writes it; None where it is none, or too large for interval arithmetic."""
+    try:
+        value = int(text) if text.isdigit() and len(text) <= 18 else float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) and abs(value) < HUGE else None

@@ -1,0 +1,220 @@
+"""Plans a workload: its cells, the strategy of least expected error at the price, and the engine's query that
+counts the cells."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .._public import ADD_REMOVE, Public
+from .._require import Real
+from ..mechanisms import matrix
+from ..mechanisms.matrix.integer import Grid, SparseCellCounts
+from ..mechanisms.matrix.mechanism import noise_for
+from ..mechanisms.matrix.on_grid import on_grid
+from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
+from ..mechanisms.protocols import Sensitivity
+from ..tables import Engine
+from ..tables.dialect import Dialect
+from .cells import CompiledCounts, ExplicitCells, compile_counts, explicit
+from .errors import QueryError
+from .exact import integers
+from .groupings import PlainQuery, expanded
+from .marks import counts_sql
+from .measures import bounding_of
+from .plan import Plan, plan
+from .spelling import hinted
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class WorkloadPlan:
+    """Holds what follows from the queries and the price alone: cells, strategy and noise.
+
+    `slices`: where the numbers of each count stand among the workload's answers.
+
+    `parts`: the plain queries of each statement; `plan_numbers`: which of the plans are theirs. `sizes`: the
+    shape of the table of cells. `deviations`: the standard deviation of each answer. `written`: the engine's
+    queries by dialect and column kinds, a cache.
+    """
+
+    compilation: CompiledCounts
+    parts: tuple[tuple[PlainQuery, ...], ...]
+    plan_numbers: tuple[tuple[int, ...], ...]
+    cells: ExplicitCells | None
+    sizes: tuple[int, ...]
+    max_rows: int
+    strategy: matrix.Factorization
+    grid: Grid
+    noise: IntegerLaplace | IntegerGaussian
+    slices: tuple[Any, ...]
+    deviations: Any
+    written: dict[Any, str] = field(default_factory=dict)
+
+    @property
+    def rmse(self) -> float:
+        """The root mean squared error of all numbers, each counted once."""
+        used = np.concatenate(
+            [self.numbers_of(f, self.deviations) for f in range(len(self.compilation.families))]
+        )
+        return float(np.sqrt((used**2).mean()))
+
+    @property
+    def families_by_query(self) -> list[list[int]]:
+        """The positions of each query's families."""
+        return [
+            [f for f, family in enumerate(self.compilation.families) if family.plan in numbers]
+            for numbers in self.plan_numbers
+        ]
+
+    def numbers_of(self, family: int, answers: Any) -> Any:
+        """Return the numbers of one count, one for each of its groups in order."""
+        start, shape, kept, axes = self.slices[family]
+        table = answers[start : start + math.prod(shape)].reshape(shape)
+        return table[tuple(slice(0, k) for k in kept)].transpose(axes).ravel()
+
+    def statement(self, kinds: Any, dialect: Dialect) -> str:
+        """Return the engine's query, with a placeholder where the key of a run goes; written once."""
+        kinds_key = (
+            dialect.name,
+            *sorted((table, *sorted(columns.items())) for table, columns in kinds.items()),
+        )
+        if kinds_key not in self.written:
+            max_rows = self.max_rows if self.compilation.many else None
+            self.written[kinds_key] = counts_sql(self.compilation, kinds, max_rows, _KEY_PLACEHOLDER, dialect)
+        return self.written[kinds_key]
+
+    def counts(self, engine: Engine, key: int) -> SparseCellCounts:
+        """Return the exact counts of cells."""
+        table = engine.answer(
+            self.statement(engine.kinds, engine.dialect).replace(str(_KEY_PLACEHOLDER), str(key))
+        )
+        n = np.asarray(integers(table.column("n")), dtype=np.int64)
+        codes = [integers(table.column(f"c{i}")) for i in range(len(self.compilation.marks))]
+        if self.cells is None:
+            order = [m for (members, _) in self.compilation.groups for m in members]
+            inside = np.all([codes[m] < size for m, size in zip(order, self.sizes, strict=True)], axis=0)
+            return SparseCellCounts(self.sizes, tuple(codes[m][inside] for m in order), n[inside])
+        raw = np.zeros(len(n), np.int64)
+        for members, combinations in self.compilation.groups:
+            positions = _positions(combinations, [codes[m] for m in members])
+            raw = np.where(positions < 0, _NO_CELL, raw * len(combinations) + positions)
+        cell = np.where(raw < 0, -1, self.cells.cell[np.clip(raw, 0, None)])
+        return SparseCellCounts(self.sizes, (cell[cell >= 0],), n[cell >= 0])
+
+
+# So far below zero that no later combination brings a row back among the cells.
+_NO_CELL = -(1 << 40)
+# Stands for the key of a run in the written query: a number that no other part of the query contains.
+_KEY_PLACEHOLDER = (1 << 62) + 7_021_961
+
+
+def _positions(combinations: tuple[tuple[int, ...], ...], codes: list[Any]) -> Any:
+    """Return where each row's classes are in the list of those that can occur; -1 for none."""
+    index_of = {c: i for i, c in enumerate(combinations)}
+    rows = zip(*(c.tolist() for c in codes), strict=True)
+    return np.array([index_of.get(r, -1) for r in rows], np.int64)
+
+
+def _expand(text: str, public: Public) -> list[PlainQuery]:
+    """Return the plain queries of a statement with CUBE, ROLLUP or several groupings."""
+    try:
+        return list(expanded(text))
+    except QueryError as refusal:
+        raise hinted(refusal, text, public) from None
+
+
+def plan_workload(
+    queries: tuple[str, ...],
+    public: Public,
+    norms: tuple[matrix.strategies.Norm, ...],
+    *,
+    rows: int | None,
+    epsilon: Real | None,
+    delta: float,
+    rho: Real | None,
+) -> WorkloadPlan:
+    """Plan counting queries at one price: of the norms that the price allows, the one of least error."""
+    parts = tuple(tuple(_expand(text, public)) for text in queries)
+    plans: list[Plan] = []
+    numbers: list[tuple[int, ...]] = []
+    for group in parts:
+        numbers.append(tuple(range(len(plans), len(plans) + len(group))))
+        plans += [plan(part.text, public) for part in group]
+    parts = tuple(
+        tuple(part.bound(plans[number]) for part, number in zip(group, of_group, strict=True))
+        for group, of_group in zip(parts, numbers, strict=True)
+    )
+    compilation = compile_counts(plans)
+    max_rows = max(bounding_of(p, rows or public.unit.rows, 1).rows for p in plans)
+    workload, cells, slices = _workload(compilation)
+    unit_rows = max_rows if public.neighbors is ADD_REMOVE else 2 * max_rows
+    sensitivity_of_cells = Sensitivity(linf=max_rows, l0=unit_rows, l1=unit_rows)
+    exchanged = not compilation.many and public.neighbors is not ADD_REMOVE
+    options = []
+    for norm in norms:
+        strategy = matrix.optimize(workload, norm)
+        grid = on_grid(strategy.strategy, norm)
+        sensitivity = grid.sensitivity(sensitivity_of_cells, norm, exchanged=exchanged)
+        noise = noise_for(sensitivity, norm, public, epsilon=epsilon, delta=float(delta), rho=rho)
+        spread = np.sqrt(grid.variances(workload)) * noise.standard_deviation
+        options.append(
+            WorkloadPlan(
+                compilation=compilation,
+                parts=parts,
+                plan_numbers=tuple(numbers),
+                cells=cells,
+                sizes=workload.domain,
+                max_rows=max_rows,
+                strategy=strategy,
+                grid=grid,
+                noise=noise,
+                slices=slices,
+                deviations=spread,
+            )
+        )
+    return min(options, key=lambda option: option.rmse)
+
+
+def _workload(compilation: CompiledCounts) -> tuple[matrix.Workload, ExplicitCells | None, tuple[Any, ...]]:
+    """Return the workload, and where in its answers each family's numbers are: start, shape, how much of each
+    axis is asked for, and its order."""
+    if (
+        compilation.marks
+        and all(m.values is not None for m in compilation.marks)
+        and all(len(g) == 1 for g, _ in compilation.groups)
+    ):
+        return _marginals(compilation)
+    cells = explicit(compilation)
+    slices, start = [], 0
+    for family in compilation.families:
+        shape = tuple(compilation.marks[k].size - 1 for k in family.keys)
+        slices.append((start, shape, shape, tuple(range(len(shape)))))
+        start += math.prod(shape)
+    return matrix.explicit(cells.matrix), cells, tuple(slices)
+
+
+def _marginals(compilation: CompiledCounts) -> tuple[matrix.Workload, None, tuple[Any, ...]]:
+    """Return marginals over the keys, for groupings alone.
+
+    A key that every query groups by needs no class for rows outside its values.
+    """
+    order = [members[0] for members, _ in compilation.groups]
+    needless = set.intersection(*(set(f.keys) for f in compilation.families))
+    sizes = [compilation.marks[m].size - (m in needless) for m in order]
+    sets = [tuple(sorted(order.index(k) for k in f.keys)) for f in compilation.families]
+    unique = sorted(set(sets))
+    workload = matrix.marginals(sizes, unique)
+    starts = dict(
+        zip(unique, itertools.accumulate((workload.asked(s) for s in unique), initial=0), strict=False)
+    )
+    slices = []
+    for family, s in zip(compilation.families, sets, strict=True):
+        # Tables have their attributes in one order; the query's own order of keys is that of its rows.
+        kept = tuple(compilation.marks[order[i]].size - 1 for i in s)
+        axes = tuple(s.index(order.index(k)) for k in family.keys)
+        slices.append((starts[s], tuple(sizes[i] for i in s), kept, axes))
+    return workload, None, tuple(slices)

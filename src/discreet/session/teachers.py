@@ -1,0 +1,222 @@
+"""Builds the mechanism of `Session.teach`: checks its options, and chooses the aggregator's noise, the
+columns that teachers read and the size of a teacher."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from .. import _require
+from .._errors import InvalidInput
+from .._public import Boolean, Categories
+from ..mechanisms import stable_votes, vote_cost, votes
+from ..mechanisms.protocols import ExampleSource
+
+if TYPE_CHECKING:
+    from ..learning.pate import PrivateTeachers
+    from .base import SessionBase
+
+
+# The names of aggregators, as `teach` takes them.
+AGGREGATORS = ("gnmax", "lnmax", "confident", "interactive", "stable", "sampled", "sparse")
+
+
+# Options of `teach` that are for some aggregators only.
+_OPTIONS = {
+    "answers": ("confident", "interactive"),
+    "threshold": ("confident", "interactive"),
+    "failures": ("sparse",),
+    "overlap": ("sampled",),
+}
+
+
+def build_mechanism(
+    session: SessionBase, learner: Any, *, teachers: int, workers: Any, progress: Any, **options: Any
+) -> tuple[PrivateTeachers, tuple[Any, ...] | None]:
+    """Return the priced labeller, and the classes that its numbers stand for; `options` are those of
+    `Session.teach`, all of them."""
+    from ..learning.pate import PrivateTeachers
+    from ..learning.pate.teachers import can_train_apart
+
+    public, source = session.public, session.curator.source
+    _check_terms(options["aggregator"], options)
+    columns, classes, values = _columns(
+        public, source, options["target"], options["features"], options["classes"]
+    )
+    _require.integer(teachers=teachers, queries=options["queries"], at_least=1)
+    _require.integer(classes=classes, at_least=2)
+    epsilon = options["epsilon"]
+    delta = _delta(session, epsilon, options["delta"])
+    aggregator, cost = _aggregator(teachers, classes, delta, options)
+    shape = (columns.width(public),) if columns is not None else tuple(source.shapes()[0].shape[1:])
+    size = options["size"]
+    if size is None:
+        size = _teacher_size(public, learner, teachers, shape, classes)
+    if workers is None:
+        cores = os.cpu_count() or 1
+        workers = cores if cores > 1 and teachers > 1 and can_train_apart(learner) else 1
+    mechanism = PrivateTeachers(
+        public=public,
+        learner=learner,
+        aggregator=aggregator,
+        teachers=teachers,
+        classes=classes,
+        shape=shape,
+        columns=columns,
+        size=size,
+        sanitize=cost,
+        delta=delta,
+        asked=None if epsilon is None else (epsilon, delta),
+        workers=workers,
+        progress=progress,
+    )
+    return mechanism, values
+
+
+def _aggregator(
+    teachers: int, classes: int, delta: float, options: Mapping[str, Any]
+) -> tuple[Any, vote_cost.SanitizedCost | None]:
+    """Return the aggregator with its noise, and the release of the data-dependent cost where that is paid."""
+    aggregator, epsilon, sanitize = options["aggregator"], options["epsilon"], options["sanitize"]
+    if isinstance(aggregator, str):
+        vote_epsilon = None if epsilon is None else float(epsilon) - float(sanitize or 0)
+        own = {name: options[name] for name in _OPTIONS}
+        aggregator = build_aggregator(aggregator, vote_epsilon, delta, options["queries"], teachers, **own)
+    if sanitize is None:
+        return aggregator, None
+    vote_cost.check_known(aggregator)
+    order = options["order"]
+    if order is None:
+        order = vote_cost.best_order(aggregator, teachers, classes, delta)
+    return aggregator, vote_cost.SanitizedCost(epsilon=sanitize, order=order)
+
+
+def _teacher_size(public: Any, learner: Any, teachers: int, shape: tuple[int, ...], classes: int) -> int:
+    """Return the bytes that one teacher has in the vault by default, from a fit to made-up examples.
+
+    Models grow with the rows they see, and what does not fit becomes a default vote: made-up labels are the
+    hardest, and twice a teacher's share (512 rows where no size is declared) leaves room.
+    """
+    from ..learning.pate.labeller import fit_made_up
+
+    rows = 512 if public.size is None else min(2 * public.size // teachers + 1, 4096)
+    return len(fit_made_up(learner, shape, classes, rows)) * 5 // 4 + (1 << 14)
+
+
+def _check_terms(aggregator: Any, options: Mapping[str, Any]) -> None:
+    """Refuse terms that mean nothing, or that this aggregator would ignore."""
+    for name in ("epsilon", "delta", "sanitize", "order"):
+        if options[name] is not None:
+            check = _require.open_probability if name == "delta" else _require.positive
+            check(**{name: options[name]})
+    for name in _OPTIONS:
+        value = options[name]
+        if value is None:
+            continue
+        _require.integer(**{name: value}, at_least=1)
+        if not isinstance(aggregator, str) or aggregator not in _OPTIONS[name]:
+            raise InvalidInput(
+                f"{name}={value!r} is for the aggregators {', '.join(_OPTIONS[name])}, and "
+                f"{aggregator if isinstance(aggregator, str) else type(aggregator).__name__} would not heed "
+                f"it. Nothing was charged or read. Leave it out, or set it in the aggregator itself."
+            )
+    if options["order"] is not None and options["sanitize"] is None:
+        raise InvalidInput("order= is for sanitize=. Nothing was charged or read. Give both, or neither.")
+
+
+def build_aggregator(
+    name: str,
+    epsilon: float | None,
+    delta: float,
+    queries: int,
+    teachers: int,
+    answers: int | None,
+    threshold: int | None,
+    failures: int | None,
+    overlap: int | None = None,
+) -> Any:
+    """Return the aggregator of this name with the noise that epsilon and delta allow."""
+    _require.one_of(AGGREGATORS, aggregator=name)
+    if epsilon is None or not epsilon > 0:
+        raise InvalidInput(
+            "give epsilon, above that of `sanitize`, or an aggregator with its noise, such as "
+            "GNMax(variance=1600, queries=286). Nothing was charged."
+        )
+    if name == "gnmax":
+        return votes.GNMax.for_privacy(epsilon, delta, queries)
+    if name == "lnmax":
+        return votes.LNMax.for_privacy(epsilon, delta, queries)
+    if name == "stable":
+        return stable_votes.StableVotes.for_privacy(epsilon, delta, queries)
+    if name == "sampled":
+        # By default a tenth of the teachers share a unit.
+        unit_teachers = max(teachers // 10, 1) if overlap is None else overlap
+        if unit_teachers > teachers:
+            raise _require.fail("overlap", unit_teachers, f"at most the {teachers} teachers")
+        return stable_votes.SampledVotes.for_privacy(epsilon, delta, queries, overlap=unit_teachers)
+    if name == "sparse":
+        refusals = 5 if failures is None else failures
+        return stable_votes.SparseVotes.for_privacy(epsilon, delta, queries, failures=refusals)
+    # By default 4 of 5 teachers must agree, as in the paper; or differ from the student by 3 of 10.
+    votes_needed = (
+        threshold if threshold is not None else round((0.8 if name == "confident" else 0.3) * teachers)
+    )
+    settings: dict[str, Any] = {"answers": queries if answers is None else answers, "threshold": votes_needed}
+    if name == "confident":
+        return votes.ConfidentGNMax.for_privacy(epsilon, delta, queries, **settings)
+    return votes.InteractiveGNMax.for_privacy(epsilon, delta, queries, teachers=teachers, **settings)
+
+
+def _columns(
+    public: Any, source: Any, target: str | None, features: Sequence[str] | None, classes: int | None
+) -> tuple[Any, int, tuple[Any, ...] | None]:
+    """Return the columns that teachers read, the number of classes, and their values; None for examples."""
+    if isinstance(source, ExampleSource):
+        if classes is None:
+            raise InvalidInput(
+                "say how many classes there are, classes=10: it is public, and never read off the data. "
+                "Nothing was charged or read."
+            )
+        if target is not None or features is not None:
+            raise InvalidInput(
+                "target= and features= name columns of a table, and these are examples, which have inputs "
+                "and targets already. Nothing was charged or read. Leave them out."
+            )
+        return None, classes, None
+    from ..learning import Tabular
+
+    if target is None:
+        raise InvalidInput("say which column is the target, target='label'. Nothing was charged or read.")
+    fact = public.fact(target)
+    if not isinstance(fact, Categories | Boolean):
+        raise InvalidInput(
+            f"column {target!r} is no class: declare Categories or Boolean for it. Nothing was "
+            f"charged or read."
+        )
+    names = features
+    if names is None:
+        unit = public.unit.column
+        names = [
+            name
+            for name, kind in _schema(public)
+            if name not in (target, unit) and type(kind).__name__ in ("Bounds", "Categories", "Boolean")
+        ]
+    values = (False, True) if isinstance(fact, Boolean) else tuple(fact.values)
+    if classes is not None and classes != len(values):
+        raise _require.fail("classes", classes, f"{len(values)}, as the target declares")
+    return Tabular(features=tuple(names), target=target), len(values), values
+
+
+def _schema(public: Any) -> list[tuple[str, Any]]:
+    """Return the declared columns with their facts."""
+    schema = public.schema
+    return list(schema.items() if isinstance(schema, Mapping) else schema)
+
+
+def _delta(session: SessionBase, epsilon: float | None, delta: float | None) -> float:
+    """Return the delta of the labeller: as asked, or the share of the budget's delta that goes with epsilon;
+    1e-6 where that is zero."""
+    if delta is not None:
+        return delta
+    return session._delta(1 if epsilon is None else epsilon, session.curator.policy) or 1e-6
