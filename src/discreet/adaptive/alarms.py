@@ -92,7 +92,7 @@ class ChangeWatch:
 
     @property
     def grid_sensitivity(self) -> int:
-        """How far one row moves the best score of a window, in steps."""
+        """Return how far one row moves the best score of a window, in steps."""
         return self.scores.sensitivity(self.public).linf
 
     @property
@@ -101,8 +101,9 @@ class ChangeWatch:
 
     @property
     def rounds(self) -> Rounds:
-        """The comparisons: half of epsilon, shared 1 : 1 in the paper and where all windows move one way,
-        else 1 : 2^(2/3)."""
+        """Return the comparisons: half of epsilon, shared 1 : 1 in the paper and where all windows move one
+        way, else 1 : 2^(2/3).
+        """
         one_way = moves_one_way(self.scores, self.public) and not self.paper
         share = Fraction(1, 2) if self.paper or one_way else Fraction(1000, 2587)
         half = _require.exact(self.epsilon, "epsilon") / 2
@@ -117,7 +118,7 @@ class ChangeWatch:
 
     @property
     def picker(self) -> PermuteAndFlip | ReportNoisyMax:
-        """The offline step, for the other half."""
+        """Return the offline step, for the other half."""
         half = _require.exact(self.epsilon, "epsilon") / 2
         return chooser(self.scores, self.public, half, paper=self.paper)
 

@@ -75,7 +75,7 @@ class BernoulliChange:
 
     @property
     def range(self) -> tuple[float, float]:
-        """The smallest and the largest ratio."""
+        """Return the smallest and the largest ratio."""
         ends = math.log(self.after / self.before), math.log((1 - self.after) / (1 - self.before))
         return min(ends), max(ends)
 
@@ -129,7 +129,7 @@ class GaussianChange:
 
     @property
     def range(self) -> tuple[float, float]:
-        """The smallest and the largest ratio."""
+        """Return the smallest and the largest ratio."""
         return -float(self.most), float(self.most)
 
     def ratios(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -177,7 +177,7 @@ def on_grid(change: Change, values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Series:
-    """Two columns, and the public times."""
+    """Reads two columns of a source, at the public times."""
 
     column: str
     time: str
@@ -291,7 +291,7 @@ class RankScores(_Series):
 
     @property
     def candidates(self) -> tuple[int, ...]:
-        """The first time after the change, for each score."""
+        """Return the first time after the change, for each score."""
         return tuple(range(self.margin + 1, self.times - self.margin + 2))
 
     def length(self, public: Public) -> int:

@@ -36,14 +36,14 @@ _MOST = 1e6
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Decisions:
-    """The level of each test, and which were rejected."""
+    """Holds the level of each test, and which were rejected."""
 
     levels: Levels
     rejected: NDArray[np.bool_]
 
     @property
     def discoveries(self) -> NDArray[np.intp]:
-        """Positions of the rejected hypotheses."""
+        """Return the positions of the rejected hypotheses."""
         return np.flatnonzero(self.rejected)
 
 
@@ -114,7 +114,7 @@ class _Procedure:
 
     @property
     def event(self) -> Event:
-        """No privacy: refused on protected data."""
+        """Return `NonPrivate`: there is no privacy, so the curator refuses it on protected data."""
         return NonPrivate()
 
 
@@ -166,7 +166,9 @@ class _Recent(_Procedure):
 
 
 class _RecentStream:
-    """State of `_Recent`: how many terms are used up, and at which count each discovery was made."""
+    """Holds the state of `_Recent`: how many terms of the spending sequence are used up, and at which count
+    each discovery was made.
+    """
 
     def __init__(self, procedure: _Recent, used: int = 0, discoveries: Sequence[int] = ()) -> None:
         self._procedure = procedure
@@ -424,8 +426,9 @@ class GeneralizedAlphaInvesting(_Procedure):
 
 @dataclass
 class _WealthStream:
-    """State of a procedure that keeps one purse: the wealth now, the wealth at the last discovery, and tests
-    since then."""
+    """Holds the state of a procedure with one alpha-wealth: the wealth now, the wealth at the last discovery,
+    and tests since then.
+    """
 
     procedure: Lord3 | GeneralizedAlphaInvesting
     wealth: float

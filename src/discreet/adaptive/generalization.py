@@ -33,8 +33,9 @@ _UP = 1 + 1e-12
 @described("adaptive.Bound")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """With probability `confidence`, all answers are within `radius` of the population's values, by
-    `theorem`."""
+    """States that, with probability `confidence`, all answers are within `radius` of the population's values,
+    by `theorem`.
+    """
 
     radius: float
     confidence: float

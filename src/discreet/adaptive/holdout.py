@@ -63,7 +63,7 @@ class Check:
 
     @property
     def means(self) -> tuple[Real, ...]:
-        """The training values, as a list also if there is only one."""
+        """Return the training values, as a list also if there is only one."""
         return self.training if isinstance(self.training, tuple) else (self.training,)
 
 
@@ -201,7 +201,7 @@ class Thresholdout:
 
     @property
     def size(self) -> int:
-        """The declared number of rows; means are sums divided by it."""
+        """Return the declared number of rows; means are sums divided by it."""
         return self.public.declared_size("a reusable holdout")
 
     @property
@@ -210,13 +210,13 @@ class Thresholdout:
 
     @property
     def _ends(self) -> tuple[int, int]:
-        """The bounds of one row's value in whole steps, rounded outwards."""
+        """Return the bounds of one row's value in whole steps, rounded outwards."""
         low, high = (_require.exact(end, "bound") / self._grid for end in (self.lower, self.upper))
         return math.floor(low), math.ceil(high)
 
     @property
     def grid_sensitivity(self) -> int:
-        """How far one row moves a sum, in steps."""
+        """Return how far one row moves a sum, in steps."""
         return row_contribution(self.public.neighbors, *self._ends, nullable=True)
 
     @property
@@ -225,7 +225,7 @@ class Thresholdout:
 
     @property
     def rounds(self) -> Rounds:
-        """The noise in steps of the sum."""
+        """Return the noise in steps of the sum."""
         scale = _require.exact(self.sigma, "sigma") * self.size / self._grid
         return Rounds(
             threshold=2 * scale, query=4 * scale, value=scale, max_positives=self.budget, redraws=True

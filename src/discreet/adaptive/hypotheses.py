@@ -31,7 +31,7 @@ _MOST = 10_000_000
 
 @runtime_checkable
 class Law(Protocol):
-    """The distribution of an integer statistic under the null hypothesis."""
+    """Computes the distribution of an integer statistic under the null hypothesis."""
 
     def masses(self) -> tuple[int, Masses]: ...
 
@@ -41,7 +41,9 @@ class Law(Protocol):
 @described("adaptive.Binomial")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binomial:
-    """A count among `trials` people, each of whom counts with probability `chance`, independently."""
+    """Describes a count among `trials` people, each of whom counts with probability `chance`,
+    independently.
+    """
 
     trials: int
     chance: float | Fraction
@@ -59,8 +61,8 @@ class Binomial:
 @described("adaptive.TruncatedExponential")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedExponential:
-    """A sum over `trials` people of exponential values with this `rate`, cut off at `bound` and rounded to
-    multiples of `step`.
+    """Describes a sum over `trials` people of exponential values with this `rate`, cut off at `bound` and
+    rounded to multiples of `step`.
 
     The sum is in steps. What lies above the bound counts as the bound, as clipping does.
     """
@@ -143,7 +145,7 @@ class Hypothesis:
 
     @property
     def sign(self) -> int:
-        """1 if large values are evidence, -1 if small ones are."""
+        """Return 1 if large values are evidence, -1 if small ones are."""
         return 1 if self.alternative == "greater" else -1
 
 
@@ -163,14 +165,14 @@ def log_pvalues(masses: Masses, floor: float) -> Masses:
 
 
 class Noise(Protocol):
-    """The law of what is added before a comparison."""
+    """Computes the distribution of the noise that is added before a comparison."""
 
     def survival(self, points: NDArray[Any]) -> Masses: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneLaplace:
-    """A discrete Laplace variable: P(W >= m) = q^m / (1 + q) for m >= 1, q = exp(-1/scale)."""
+    """Describes a discrete Laplace variable: P(W >= m) = q^m / (1 + q) for m >= 1, q = exp(-1/scale)."""
 
     scale: float
 
@@ -184,7 +186,7 @@ class OneLaplace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoLaplaces:
-    """The difference of two independent discrete Laplace variables with different scales.
+    """Describes the difference of two independent discrete Laplace variables with different scales.
 
     With q = exp(-1/scale), P(W = m) = c1 q1^|m| + c2 q2^|m| by partial fractions of the product of (1 - q)² /
     ((1 - q z)(1 - q / z)).

@@ -76,13 +76,14 @@ class _Board:
 
     @property
     def size(self) -> int:
-        """The declared number of rows; scores are counts divided by it."""
+        """Return the declared number of rows; scores are counts divided by it."""
         return self.public.declared_size("a leaderboard")
 
     @property
     def improvements(self) -> int:
-        """How many are told before it halts: the declared budget, or as many as fit between an accuracy of 0
-        and of 1."""
+        """Return how many are told before it halts: the declared budget, or as many as fit between an
+        accuracy of 0 and of 1.
+        """
         return math.ceil(1 / _require.exact(self.step, "step")) if self.budget is None else self.budget
 
     @property
@@ -91,7 +92,8 @@ class _Board:
 
     @property
     def _monotone(self) -> bool:
-        """A row adds an error or none to every submission; blanking it moves all of them the same way.
+        """Return whether a row moves all errors the same way: it adds an error or none to every submission,
+        and blanking it takes that away.
 
         Replacing does not.
         """

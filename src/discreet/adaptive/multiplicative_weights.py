@@ -182,7 +182,7 @@ class MultiplicativeWeights:
 
     @property
     def max_updates(self) -> int:
-        """Updates after which it halts."""
+        """Return the number of updates after which it halts."""
         return self._enough if self.updates is None else self.updates
 
     @property
@@ -219,7 +219,9 @@ class MultiplicativeWeights:
 
     @property
     def _share(self) -> Fraction:
-        """Of the failure, what each of noise in comparisons and noise in numbers may have."""
+        """Return the part of the failure probability that each of noise in comparisons and noise in numbers
+        may have.
+        """
         return _require.exact(self.failure, "failure") / 2
 
     @property
@@ -229,8 +231,9 @@ class MultiplicativeWeights:
 
     @property
     def converges(self) -> bool:
-        """Whether bought counts are surely on the right side (outside `failure`), so that the default number
-        of updates is enough."""
+        """Return whether bought counts are surely on the right side (outside `failure`), so that the default
+        number of updates is enough.
+        """
         spread = self.rounds.spread(self._share, min(self.max_updates, self.questions))
         return self.max_updates >= self._enough and spread < _require.exact(self.alpha, "alpha") * self.size
 

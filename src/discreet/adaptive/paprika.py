@@ -65,7 +65,7 @@ _DEFAULT = AlphaInvesting(alpha=0.05)
 @described("adaptive.Decision")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether a hypothesis was rejected, and the level at which it was tested."""
+    """Says whether a hypothesis was rejected, and the level at which it was tested."""
 
     rejected: bool
     level: float
@@ -170,12 +170,12 @@ class Paprika:
 
     @property
     def redraws(self) -> bool:
-        """Whether each rejection is followed by a new noisy threshold."""
+        """Return whether each rejection is followed by a new noisy threshold."""
         return self.paper or self.delta is not None if self.redraw is None else self.redraw
 
     @property
     def round_epsilon(self) -> Fraction:
-        """The price of one round; of all, where the threshold is not drawn anew."""
+        """Return the price of one round; of all, where the threshold is not drawn anew."""
         if self.delta is None:
             return _require.exact(self.epsilon, "epsilon") / (self.rejections if self.redraws else 1)
         return round_epsilon(self.epsilon, self.delta, self.rejections)
@@ -187,13 +187,14 @@ class Paprika:
 
     @property
     def grid_sensitivity(self) -> int:
-        """How far one person moves the evidence, in its integer units."""
+        """Return how far one person moves the evidence, in its integer units."""
         return self.sensitivity if self.eta is None else math.ceil(_require.exact(self.eta, "eta") * GRID)
 
     @property
     def rounds(self) -> Rounds:
-        """Shares for the threshold and the tests: 1 : 1 in the paper, nearly that in a monotone round, else
-        the sparse vector's own."""
+        """Return the shares of the budget for the threshold and the tests: 1 : 1 in the paper, nearly that in
+        a monotone round, else the sparse vector's own.
+        """
         # equal scales would need a law of their own
         nearly = (499, 501) if self.monotone and self.redraws else None
         vector = SparseVector(

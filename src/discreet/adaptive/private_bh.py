@@ -48,8 +48,9 @@ GRID = 1024
 @described("adaptive.Discoveries")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discoveries:
-    """The peeled hypotheses by position, strongest first; the p-value of each, noise included; and which of
-    them are rejected."""
+    """Holds the peeled hypotheses by position, strongest first; the p-value of each, noise included; and
+    which of them are rejected.
+    """
 
     peeled: tuple[int, ...]
     pvalues: tuple[float, ...]
@@ -124,17 +125,17 @@ class PrivateBenjaminiHochberg:
 
     @property
     def level(self) -> float:
-        """The level of the step-up rule."""
+        """Return the level of the step-up rule."""
         return strict_level(float(self.alpha)) if self.strict else float(self.alpha)
 
     @property
     def grid_sensitivity(self) -> int:
-        """How far one person moves any evidence, in steps."""
+        """Return how far one person moves any evidence, in steps."""
         return max(1, *(self._steepness(hypothesis) for hypothesis in self.hypotheses))
 
     @property
     def part_epsilon(self) -> Fraction:
-        """e0: the price of telling one evidence; a choice has twice this range."""
+        """Return e0: the price of telling one evidence; a choice has twice this range."""
         split = _require.exact(self.epsilon, "epsilon") / (3 * self.candidates)
         return (
             split

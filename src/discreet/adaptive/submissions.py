@@ -29,7 +29,7 @@ _NAME = 100
 @described("adaptive.Submission")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """Predictions under a name, made with `Submission.of`.
+    """Holds predictions under a name; build it with `Submission.of`.
 
     Its description holds their number and digest, not themselves.
     """

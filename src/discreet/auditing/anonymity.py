@@ -33,7 +33,8 @@ _CELLS = 200_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReidentificationRisk:
-    """Re-identification by who knows someone's quasi-identifiers and that they are in the table.
+    """Counts who is re-identified by somebody who knows their quasi-identifiers and that they are in the
+    table.
 
     `unique`: share of rows alone in their class. `average`: expected share of rows found by guessing within
     the class. `largest`: 1/k.

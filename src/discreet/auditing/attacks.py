@@ -28,7 +28,7 @@ BINS, TOP = 48, 8
 
 @dataclass(frozen=True)
 class Attack:
-    """A score, larger where the first table is more likely, and what it looks at."""
+    """Names a score, larger where the first table is more likely, and what it looks at."""
 
     name: str
     score: Score

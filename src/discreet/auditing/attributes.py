@@ -27,7 +27,7 @@ Objective = Callable[[Floats], tuple[float, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """How often a hidden value was guessed right: of members (`right` of `members`), and of others."""
+    """Counts how often a hidden value was guessed right: of members (`right` of `members`), and of others."""
 
     right: int
     members: int
@@ -36,8 +36,9 @@ class Attributes:
 
     @property
     def advantage(self) -> float:
-        """The share guessed right among members minus that among others: what the model tells beyond
-        statistics."""
+        """Return the share guessed right among members minus that among others: what the model tells beyond
+        statistics.
+        """
         return self.right / self.members - self.right_of_others / self.others
 
     def limits(self, confidence: float = 0.95) -> tuple[float, float]:
@@ -50,7 +51,7 @@ class Attributes:
 
     @property
     def guesses(self) -> Guesses:
-        """As an attack on membership: to say "member" where the guess is right."""
+        """Return it as a membership inference attack: to say "member" where the guess is right."""
         return Guesses(
             hits=self.right, first=self.members, false_hits=self.right_of_others, second=self.others
         )

@@ -73,7 +73,7 @@ def step_scores(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryAudit:
-    """What was shown about one training run.
+    """Reports what was shown about one training run.
 
     With probability `confidence` each of the three bounds holds, under its own assumption.
 

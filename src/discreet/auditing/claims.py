@@ -43,8 +43,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A trade-off curve as the best of many (epsilon, delta) pairs, each of which every test must respect:
-    quick to look up.
+    """Stores a trade-off curve as the best of many (epsilon, delta) pairs, each of which every test must
+    respect: quick to look up.
 
     Guarantee: `tradeoff` is at most the true curve of the event, `least_fpr` at most the true least
                false-positive rate.

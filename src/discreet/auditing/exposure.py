@@ -34,7 +34,7 @@ class Exposure:
 
     @property
     def extracted(self) -> bool:
-        """Whether nothing is less surprising: whoever lists the candidates reads the secret off."""
+        """Return whether nothing is less surprising: whoever lists the candidates reads the secret off."""
         return self.rank <= 1
 
 

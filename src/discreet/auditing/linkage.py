@@ -20,8 +20,9 @@ from .._errors import InvalidInput
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """Users times items: `stars` 1 to 5 where there is a rating, and on which day it was given; sparse, with
-    one pattern."""
+    """Holds ratings of users times items: `stars` 1 to 5 where there is a rating, and on which day it was
+    given; sparse, with one pattern.
+    """
 
     stars: sparse.csr_matrix
     days: sparse.csr_matrix
@@ -33,7 +34,7 @@ class Ratings:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What an attacker has picked up about a target: items, stars, days, each roughly."""
+    """Holds what an attacker has picked up about a target: items, stars, days, each roughly."""
 
     items: Any
     stars: Any
@@ -42,8 +43,9 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """The best candidate, and by how many standard deviations it beats the second; `user` is None if it does
-    not stand out."""
+    """Names the best candidate, and by how many standard deviations it beats the second; `user` is None if it
+    does not stand out.
+    """
 
     user: int | None
     best: int

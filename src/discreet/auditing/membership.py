@@ -72,9 +72,10 @@ def by_loss(members: Any, others: Any) -> Roc:
 
 @dataclass(frozen=True, eq=False)
 class Shadows:
-    """What models trained on known halves of the examples say: `scores` is [models, examples] or [models,
-    examples, queries], `included` [models, examples]. Queries are an example's variants (shifted, mirrored),
-    on each of which the model was asked."""
+    """Holds what shadow models trained on known halves of the examples say: `scores` is [models, examples] or
+    [models, examples, queries], `included` [models, examples]. Queries are an example's variants (shifted,
+    mirrored), on each of which the model was asked.
+    """
 
     scores: Floats
     included: NDArray[np.bool_]

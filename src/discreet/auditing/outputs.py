@@ -32,7 +32,7 @@ DEPTH = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
-    """A run that ended in an exception: whoever ran it sees that, and what it said.
+    """Stands for a run that ended in an exception: whoever ran it sees that, and what it said.
 
     So it is an output like any other.
     """
@@ -43,7 +43,7 @@ class Raised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opaque:
-    """Something that nobody can look into from here: an address in memory says nothing."""
+    """Stands for an output that nobody can look into from here: an address in memory says nothing."""
 
     kind: str
 
@@ -138,7 +138,8 @@ def _label(parts: Sequence[Leaf]) -> Hashable:
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Many runs: `numbers` has a row per run, NaN where there is none; `labels` the whole output of each.
+    """Holds the outputs of many runs: `numbers` has a row per run, NaN where there is none; `labels` the
+    complete output of each.
 
     The first column is how many leaves there were; the others are the `paths`.
     """

@@ -60,8 +60,8 @@ def epsilon_of_limits(low: Any, high: Any, delta: float) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guesses:
-    """How an attack did on fresh runs: it said "first table" `hits` times in `first` runs on it, `false_hits`
-    times in `second` on the other.
+    """Counts how an attack did on fresh runs: it said "first table" `hits` times in `first` runs on it,
+    `false_hits` times in `second` on the other.
 
     >>> round(Guesses(hits=900, first=1000, false_hits=100, second=1000).epsilon(confidence=0.95), 1)
     2.0

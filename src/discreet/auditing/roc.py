@@ -28,7 +28,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operating:
-    """One threshold of an attack, with its counts and its rates between exact limits."""
+    """Holds one operating point: one threshold of an attack, with its counts and its rates between exact
+    limits.
+    """
 
     threshold: float
     guesses: Guesses
@@ -90,14 +92,16 @@ class Roc:
 
     @property
     def auc(self) -> float:
-        """The chance that a member scores above somebody else, ties counting half."""
+        """Return the chance that a member scores above somebody else, ties counting half."""
         below = np.searchsorted(self.others, self.members, side="left")
         not_above = np.searchsorted(self.others, self.members, side="right")
         return float((below + not_above).mean() / (2 * len(self.others)))
 
     @property
     def advantage(self) -> float:
-        """The largest TPR - FPR (Yeom et al. 2018, arXiv:1709.01604, Definition 4, at the best threshold)."""
+        """Return the largest TPR - FPR (Yeom et al. 2018, arXiv:1709.01604, Definition 4, at the best
+        threshold).
+        """
         fpr, tpr = self.curve()
         return float((tpr - fpr).max())
 

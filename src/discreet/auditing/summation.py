@@ -26,8 +26,9 @@ from ..tables import Memory
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two columns that differ in one row, all values within [lower, upper], and how far that row may move the
-    sum (replace)."""
+    """Holds two columns that differ in one row, all values within [lower, upper], and how far that row may
+    move the sum (replace).
+    """
 
     kind: str
     first: Any
@@ -42,7 +43,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumAttack:
-    """How far one row moved a sum, and how far it was claimed to be able to."""
+    """Says how far one row moved a sum, and how far it was claimed to be able to."""
 
     kind: str
     claimed: float
@@ -54,7 +55,9 @@ class SumAttack:
 
     @property
     def factor(self) -> float:
-        """By how much epsilon is larger than claimed, if noise is scaled to the claimed sensitivity."""
+        """Return by how much epsilon is larger than claimed, if noise is scaled to the claimed
+        sensitivity.
+        """
         return self.observed / self.claimed
 
 

@@ -22,7 +22,7 @@ _WINDOW = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Times of single draws in nanoseconds, and how they go with what was drawn.
+    """Holds times of single draws in nanoseconds, and how they go with what was drawn.
 
     `correlation` is Spearman's, of |value| with time; `explained` the largest gap between the time
     distributions of small and large draws (0: alike, 1: disjoint): an onlooker's best advantage in telling
@@ -125,7 +125,8 @@ def _gap(times: Floats, yes: NDArray[np.bool_]) -> tuple[float, bool, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """Two jobs timed in turns: their medians in nanoseconds, and how well the clock tells them apart.
+    """Holds the times of two jobs that were timed in turns: their medians in nanoseconds, and how well the
+    clock tells them apart.
 
     `advantage` is a lower limit, with the stated confidence, on true-positive rate less false-positive rate
     of one threshold on the time: 0 where nothing is shown.

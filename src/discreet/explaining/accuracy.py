@@ -19,7 +19,7 @@ _FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One number of a planned answer: its error at the price, and the price at which the error is half.
+    """Holds one number of a planned answer: its error at the price, and the price at which the error is half.
 
     `curve` has pairs (epsilon, error). `size` is the declared number of rows, where there is one.
     """
@@ -34,7 +34,7 @@ class Column:
 
     @property
     def share(self) -> float | None:
-        """The error of a count as a share of everybody, where the number of rows is declared."""
+        """Return the error of a count as a share of everybody, where the number of rows is declared."""
         return None if not self.size else self.error / self.size
 
 

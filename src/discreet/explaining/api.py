@@ -25,7 +25,7 @@ USUAL_DELTA = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What a ledger says was spent on one account: `steps` has a label and the running total after each
+    """Holds what a ledger says was spent on one account: `steps` has a label and the running total after each
     charge.
 
     `used` and `limit` are in `unit`, "epsilon" or "rho".

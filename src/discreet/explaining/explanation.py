@@ -18,7 +18,7 @@ from .risk import Risk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One heading with its sentences, and where there is one a table and a picture."""
+    """Holds one heading with its sentences, and where there is one a table and a picture."""
 
     heading: str
     lines: tuple[str, ...] = ()
@@ -29,7 +29,8 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation(_require.NearestNames):
-    """What an epsilon, a release, a budget or a planned question means for one person, in words and pictures.
+    """Says what an epsilon, a release, a budget or a planned question means for one person, in words and
+    pictures.
 
     `risk` has the numbers, `sections` the words. `facts` are the lines of the privacy label: what was
     released,
@@ -71,7 +72,7 @@ class Explanation(_require.NearestNames):
 
     @property
     def pictures(self) -> dict[str, Picture]:
-        """The pictures by the heading of their section."""
+        """Return the pictures by the heading of their section."""
         return {s.heading: s.picture for s in self.sections if s.picture is not None}
 
     def plot(self, heading: str | None = None) -> Picture:

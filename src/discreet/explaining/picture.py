@@ -19,8 +19,9 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 560, 300, 62, 48, 30, 16
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a picture, or one set of bars. `color` is the place in the palette, by default that of the
-    series in its picture; a series without a name is left out of the legend."""
+    """Describes one line of a picture, or one set of bars. `color` is the place in the palette, by default
+    that of the series in its picture; a series without a name is left out of the legend.
+    """
 
     name: str
     x: tuple[float, ...]
@@ -35,7 +36,9 @@ class Series:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Lines over numbers, or bars over labels (`labels`). A notebook shows it; `save` writes an .svg file."""
+    """Draws lines over numbers, or bars over labels (`labels`). A notebook shows it; `save` writes an .svg
+    file.
+    """
 
     title: str
     x_label: str

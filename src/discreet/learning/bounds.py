@@ -42,7 +42,7 @@ def lengths(rows: Tensor) -> Tensor:
 
 
 def _lengthened(padded: Tensor, n: int) -> Tensor:
-    """By what rounding may have hidden in the norms of n numbers; in place."""
+    """Enlarge norms of n numbers, in place, by what rounding may have hidden in them."""
     return padded.mul_(1 + growth(n)).add_(math.sqrt(n * TINY))
 
 
@@ -140,6 +140,7 @@ def gram(rows: Tensor) -> Tensor:
 
 
 def single(tensor: Tensor) -> Tensor:
-    """Half precision is lifted: its squares underflow, and a norm that underflows leaves a gradient
-    unclipped."""
+    """Return the values in float32 if they are of half precision, whose squares underflow: a norm that
+    underflows leaves a gradient unclipped.
+    """
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()

@@ -32,7 +32,9 @@ def as_floats(settings: Any, *names: str) -> None:
 
 
 def norms(squares: Tensor) -> npt.NDArray[np.float64]:
-    """[B, 1]: of all layers together. Few numbers: numpy's calls cost a third of torch's."""
+    """Return [B, 1]: the norm over all layers together. Few numbers: numpy's calls cost a third of
+    torch's.
+    """
     squared_norms = squares.numpy()
     total: npt.NDArray[np.float64] = (
         squared_norms if squared_norms.shape[1] == 1 else squared_norms.sum(1, keepdims=True)
@@ -43,8 +45,9 @@ def norms(squares: Tensor) -> npt.NDArray[np.float64]:
 @described("learning.Flat")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flat:
-    """Scale by min(1, clip / norm): gradients shorter than `clip` stay as they are (Abadi et al. 2016,
-    arXiv:1607.00133)."""
+    """Scales by min(1, clip / norm): gradients shorter than `clip` stay as they are (Abadi et al. 2016,
+    arXiv:1607.00133).
+    """
 
     clip: float
 
@@ -53,14 +56,16 @@ class Flat:
         _require.positive(clip=self.clip)
 
     def weights(self, squares: Tensor) -> Tensor:
-        """[B, layers] squared norms to [B, layers] factors; all layers of an example by one factor."""
+        """Return [B, layers] factors for [B, layers] squared norms; all layers of an example have one
+        factor.
+        """
         return torch.from_numpy(self.clip * MARGIN / np.maximum(norms(squares), self.clip))
 
 
 @described("learning.PerLayer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerLayer:
-    """Each layer's part by itself, to clip / sqrt(layers): the whole stays within `clip`."""
+    """Scales each layer's part by itself, to clip / sqrt(layers): all layers together stay within `clip`."""
 
     clip: float
 
@@ -76,7 +81,7 @@ class PerLayer:
 @described("learning.Automatic")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Automatic:
-    """Scale by clip / (norm + stability): every gradient is about as long as `clip`, and never longer.
+    """Scales by clip / (norm + stability): every gradient is about as long as `clip`, and never longer.
 
     One parameter less to tune (Bu, Wang, Zha & Karypis 2023, arXiv:2206.07136). `stability` keeps tiny
     gradients tiny.
@@ -96,7 +101,7 @@ class Automatic:
 @described("learning.Adaptive")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptive:
-    """A flat clip that follows the `quantile` of the gradients' norms, starting from `clip`.
+    """Scales to a flat clip that follows the `quantile` of the gradients' norms, starting from `clip`.
 
     Each step also counts, with noise, how many gradients were not clipped, and moves the clip by exp(-rate
     (fraction - quantile)): Andrew, Thakkar, McMahan & Ramaswamy 2021, arXiv:1905.03871, with their
@@ -123,7 +128,7 @@ class Adaptive:
             _require.positive(count_noise=self.count_noise)
 
     def deviation(self, divisor: float) -> float:
-        """Of the noise on the count."""
+        """Return the standard deviation of the noise on the count."""
         return divisor / 20 if self.count_noise is None else float(self.count_noise)
 
     def split(self, noise_multiplier: float, divisor: float) -> float:
@@ -152,7 +157,7 @@ Clipping = Flat | PerLayer | Automatic | Adaptive
 
 
 def as_clipping(clip: float | Clipping) -> Clipping:
-    """A number means `Flat`."""
+    """Return the clipping rule; a number means `Flat`."""
     return clip if isinstance(clip, Clipping) else Flat(clip=clip)
 
 

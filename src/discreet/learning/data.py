@@ -75,7 +75,9 @@ class Examples:
 
     @property
     def size(self) -> int:
-        """The number of units: rows, or people. For the trainer only: under add_remove it is private."""
+        """Return the number of units: rows, or people. For the trainer only: under add_remove it is
+        private.
+        """
         return self._rows if self.people is None else len(self.people.counts)
 
     @property

@@ -34,7 +34,7 @@ class Digits:
 
     @property
     def examples(self) -> Examples:
-        """The training digits as a source."""
+        """Return the training digits as a source."""
         return Examples(*self.train, self.public)
 
     def network(self) -> nn.Module:

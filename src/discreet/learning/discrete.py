@@ -66,8 +66,9 @@ class Grid:
 
     @property
     def l2_squared(self) -> int:
-        """The squared l2 sensitivity in steps: with clip / step = p / q, floor((4p² + size q² + sqrt(16 p² q²
-        size)) / 4q²), exactly."""
+        """Return the squared l2 sensitivity in steps: with clip / step = p / q, floor((4p² + size q² +
+        sqrt(16 p² q² size)) / 4q²), exactly.
+        """
         reach = _require.exact(self.clip, "clip") / self.step
         p, q = reach.numerator, reach.denominator
         return (4 * p * p + self.size * q * q + math.isqrt(16 * p * p * q * q * self.size)) // (4 * q * q)

@@ -30,7 +30,7 @@ DELTA = 1e-5
 
 
 class SGDEstimator(BaseEstimator):  # type: ignore[misc]
-    """Base of estimators that train a torch module with DP-SGD."""
+    """Shares what estimators need that train a torch module with DP-SGD."""
 
     _loss: type[nn.Module]
 

@@ -47,7 +47,7 @@ _REFUSED = {
 
 
 class Logits(nn.Module):
-    """A model of `transformers` as one from tensors to its logits, which is what a loss wants."""
+    """Wraps a model of `transformers` as one from tensors to its logits, which is what a loss wants."""
 
     def __init__(self, inner: nn.Module, names: tuple[str, ...], **fixed: Any) -> None:
         super().__init__()
@@ -88,7 +88,9 @@ _LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class PaddedTexts:
-    """Items of a tokenized dataset, each cut and padded to one public length: (inputs, label)."""
+    """Yields the items of a tokenized dataset, each truncated and padded to one public length: (inputs,
+    label).
+    """
 
     def __init__(
         self, dataset: Any, names: tuple[str, ...], label: str, task: str, length: int, pad: int
@@ -135,7 +137,7 @@ class PaddedTexts:
 
 
 class TransformersTrainer:
-    """Fine-tune a model of `transformers` with DP-SGD; arguments as its own `Trainer` takes them.
+    """Fine-tunes a model of `transformers` with DP-SGD; arguments as its own `Trainer` takes them.
 
     `args` is a `TrainingArguments`, or anything with its names: `per_device_train_batch_size` times
     `gradient_accumulation_steps` is the expected batch, `num_train_epochs` or `max_steps` the length of
@@ -203,12 +205,12 @@ class TransformersTrainer:
 
     @property
     def event(self) -> Event:
-        """The price of training, before any data is read."""
+        """Return the price of training, before any data is read."""
         return self.trainer.event
 
     @property
     def model(self) -> nn.Module:
-        """The trained model, as `transformers` has it."""
+        """Return the trained model, as `transformers` has it."""
         if self._trained is None:
             raise Halted("nothing is trained yet: call train(...) first.")
         return self._trained

@@ -71,7 +71,7 @@ class _TorchUpdate:
 @described("learning.SGD")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SGD:
-    """Stochastic gradient descent, with heavy-ball or Nesterov momentum."""
+    """Runs stochastic gradient descent, with heavy-ball or Nesterov momentum."""
 
     lr: float
     momentum: float = 0.0
@@ -103,7 +103,7 @@ class SGD:
 @described("learning.Adam")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adam:
-    """Adam with decoupled weight decay (AdamW), whose second moment is corrected for the variance of the
+    """Runs Adam with decoupled weight decay (AdamW), whose second moment is corrected for the variance of the
     noise.
 
     Squared noisy gradients are too large by the variance of the noise, (noise_multiplier clip / batch)²,

@@ -19,8 +19,9 @@ from .taps import Lookup, Outer, Product, Rows, Tap, Tied, without_bias
 
 @dataclass(frozen=True)
 class Owners:
-    """Whose each row of a batch is: rows of one owner stand together, owners are numbered from 0, and `share`
-    weighs each row."""
+    """Says whose each row of a batch is: rows of one owner stand together, owners are numbered from 0, and
+    `share` weighs each row.
+    """
 
     of: Tensor  # [rows], sorted
     count: int
@@ -28,18 +29,18 @@ class Owners:
 
     @property
     def most(self) -> int:
-        """The most rows that one owner has."""
+        """Return the most rows that one owner has."""
         return int(torch.bincount(self.of, minlength=1).max())
 
     def positions(self) -> Tensor:
-        """Where each row goes in a table of `count` times `most`."""
+        """Return where each row goes in a table of `count` times `most`."""
         first = torch.searchsorted(self.of, self.of)
         return self.of * self.most + torch.arange(len(self.of)) - first
 
 
 def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
-    """Owners with so many rows each, in `copies`; a row's copies are averaged, an owner's rows averaged or
-    added up.
+    """Return the owners of a batch with so many rows each, in `copies`; a row's copies are averaged, an
+    owner's rows averaged or added up.
 
     >>> owned(torch.tensor([1, 3]), mean=True).share
     tensor([1.0000, 0.3333, 0.3333, 0.3333])
@@ -64,7 +65,7 @@ def pooled(engine: ClippingEngine, gradients: Gradients, owners: Owners) -> Grad
 
 
 def squares_of(engine: ClippingEngine, taps: list[Tap], batch: int) -> Tensor:
-    """[batch, layers]: of each layer by itself, as `clipping` rules want them."""
+    """Return [batch, layers]: the squared norm of each layer by itself, as `clipping` rules want them."""
     out = torch.zeros(batch, max(engine.layers.values()) + 1, dtype=torch.float64)
     for tap in taps:
         out[:, engine.layers[id(tap.target.parameter)]] += tap.square()
@@ -110,7 +111,7 @@ class _Pooling:
         return out.index_add_(0, self.owners.of, rows)
 
     def _side_by_side(self, rows: Tensor) -> Tensor:
-        """[rows, T, ...] to [owners, most * T, ...]; where an owner has fewer rows, zeros."""
+        """Return [rows, T, ...] as [owners, most * T, ...]; where an owner has fewer rows, zeros."""
         if not self.full:
             padded = rows.new_zeros((self.owners.count * self.most, *rows.shape[1:]))
             padded[self.positions] = rows
@@ -119,8 +120,8 @@ class _Pooling:
 
 
 def built(engine: ClippingEngine, gradients: Gradients, buffer: Tensor | None = None) -> Tensor:
-    """[B, parameters]: the gradients themselves, for where each must be rounded by itself; in `buffer`, if it
-    has room.
+    """Return [B, parameters]: the gradients themselves, for where each must be rounded by itself; in
+    `buffer`, if it has room.
 
     A weight without a tap has gradient zero.
     """

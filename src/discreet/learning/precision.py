@@ -39,7 +39,9 @@ def _in_full(shortened: list[_Setting]) -> Iterator[None]:
 
 
 class _Setting:
-    """One of torch's settings of float32 products: of matrices, of convolutions, of recurrent layers."""
+    """Reads and writes one of torch's settings of float32 products: of matrices, of convolutions, of
+    recurrent layers.
+    """
 
     full = "ieee"
 
@@ -54,7 +56,7 @@ class _Setting:
 
 
 class _Legacy(_Setting):
-    """The one setting that torch had before it told kinds of products apart."""
+    """Reads and writes the one setting that torch had before it told kinds of products apart."""
 
     full = "highest"
 

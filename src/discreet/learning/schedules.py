@@ -35,7 +35,7 @@ _MEMBERS = 1 << 13
 
 
 class Schedule:
-    """Base of schedules: `steps` batches, of which `divisor` is the expected size."""
+    """Shares what schedules have in common: `steps` batches, of which `divisor` is the expected size."""
 
     steps: int
     divisor: float
@@ -49,8 +49,9 @@ class Schedule:
 
     @property
     def growth(self) -> float:
-        """The deviation of the independent noise over noise_multiplier * clip: above 1 where one example
-        takes part in several steps."""
+        """Return the deviation of the independent noise over noise_multiplier * clip: above 1 where one
+        example takes part in several steps.
+        """
         return 1.0
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
@@ -179,7 +180,8 @@ class WithoutReplacement(Schedule):
 @described("learning.TruncatedPoisson")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedPoisson(Schedule):
-    """Poisson sampling of exactly `size` examples, of which a random `limit` are kept where there are more.
+    """Draws by Poisson sampling from exactly `size` examples; where more than `limit` are drawn, a random
+    `limit` of them are kept.
 
     For `zero_out`.
 

@@ -21,7 +21,9 @@ _HANDLERS: dict[Any, _Handler] = {}
 
 
 class Shared(Tensor):
-    """A tensor that is the same for all examples: [B, *shape] inside, of shape `shape` for everybody else."""
+    """Is a tensor that is the same for all examples: [B, *shape] inside, of shape `shape` for everybody
+    else.
+    """
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

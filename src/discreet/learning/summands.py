@@ -34,7 +34,8 @@ ROWS_AT_ONCE = 8  # gradients that are built one by one stay in the caches
 
 
 class Summands:
-    """The summands of a run: `noise` into a vector, `add` each batch to it, `close` the step.
+    """Adds up the summands of a run, clipped per-example gradients: `noise` into a vector, `add` each batch
+    to it, `close` the step.
 
     Once each, in this order.
     """
@@ -77,8 +78,9 @@ class Summands:
             vector.mul_(self.rule.clip)
 
     def add(self, members: Indices, sums: dict[int, Tensor]) -> None:
-        """The clipped summands of these units, a microbatch at a time, in full precision whatever autocast is
-        on around training."""
+        """Add the clipped summands of these units, one microbatch at a time, in full precision whatever
+        autocast is on around training.
+        """
         with full_precision():
             self._add(members, sums)
 
@@ -124,7 +126,7 @@ class Summands:
             gradients.add(weights.to(self._engine.dtype), sums, self._engine.layers)
 
     def _spread(self, weights: Tensor) -> Tensor:
-        """[B, layers] factors to one for each parameter."""
+        """Return one factor for each parameter, from [B, layers] factors."""
         if weights.shape[1] == 1:
             return weights
         parameters = self._engine.parameters.values()
@@ -132,8 +134,9 @@ class Summands:
         return weights[:, layers].repeat_interleave(torch.tensor([p.numel() for p in parameters]), 1)
 
     def close(self, vector: Tensor) -> None:
-        """What remains of a step when all summands are in: the exact noise, and the next clip from the noisy
-        count."""
+        """Do what remains of a step when all summands are in: the exact noise, and the next clip from the
+        noisy count.
+        """
         if self._exact is not None:
             self._exact.release(vector)
         if self._adaptive is not None:
@@ -145,7 +148,7 @@ class Summands:
             self._count = 0.0
 
     def _chunks(self, members: Indices) -> Iterator[tuple[Indices, Indices | None]]:
-        """Rows to take together, and how many of them each unit has, in order (None: one each)."""
+        """Yield rows to take together, and how many of them each unit has, in order (None: one each)."""
         usual = max(1, len(members) * self._copies) if self._exact is None else ROWS_AT_ONCE
         limit = max(1, (self._trainer.performance.microbatch or usual) // self._copies)
         if self._examples.people is None:
@@ -160,8 +163,9 @@ class Summands:
 
 
 def _grouped_by_size(rows: list[Indices], limit: int | None) -> Iterator[tuple[Indices, Indices]]:
-    """People with about as many rows as each other together, so that little is padded; at most `most` rows
-    unless one person has more."""
+    """Group people with about as many rows as each other, so that little is padded; at most `most` rows
+    unless one person has more.
+    """
     rows = sorted(rows, key=len)
     begin, held = 0, 0
     for end in range(len(rows) + 1):

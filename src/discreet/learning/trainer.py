@@ -65,7 +65,7 @@ class Glimpse(Progress):
 
     @property
     def model(self) -> nn.Module:
-        """A copy of the current model."""
+        """Return a copy of the current model."""
         return self._run.model
 
 
@@ -159,7 +159,7 @@ class Trainer:
 
     @property
     def grid(self) -> Grid | None:
-        """The grid that clipped gradients are rounded to, with noise="discrete"."""
+        """Return the grid that clipped gradients are rounded to, with noise="discrete"."""
         if self.noise != "discrete":
             return None
         size = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
@@ -167,8 +167,9 @@ class Trainer:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the independent noise on the sum of clipped gradients (in the first step,
-        where the clip adapts)."""
+        """Return the standard deviation of the independent noise on the sum of clipped gradients (in the
+        first step, where the clip adapts).
+        """
         clip: Any = self.clip
         if isinstance(clip, Adaptive):
             return clip.split(self.noise_multiplier, self.schedule.divisor) * clip.clip
@@ -220,8 +221,9 @@ class Trainer:
 
     @property
     def asked(self) -> tuple[float, float] | None:
-        """The requested (epsilon, delta) that the noise was calibrated to; None where the noise itself was
-        given."""
+        """Return the requested (epsilon, delta) that the noise was calibrated to; None where the noise itself
+        was given.
+        """
         return None if self.epsilon is None or self.delta is None else (self.epsilon, self.delta)
 
     def spent(self, step: int, *, delta: float) -> float:
@@ -271,18 +273,19 @@ class Trainer:
 
     @property
     def length(self) -> int:
-        """The number of steps."""
+        """Return the number of steps."""
         return self.schedule.steps
 
     @property
     def period(self) -> int:
-        """After how many steps, and each multiple of them, a checkpoint can be taken; Unsupported where it
-        cannot."""
+        """Return after how many steps, and each multiple of them, a checkpoint can be taken; raise
+        Unsupported where it cannot.
+        """
         return checkpoints.period(self)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What identifies a run when it is resumed; any other trainer is refused."""
+        """Return what identifies a run when it is resumed; any other trainer is refused."""
         return checkpoints.identity(self)
 
     def restore(self, source: AnySource, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
@@ -333,7 +336,7 @@ class Run:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the noise on the sum of clipped gradients."""
+        """Return the standard deviation of the noise on the sum of clipped gradients."""
         return self._trainer.deviation
 
     def __enter__(self) -> Run:
@@ -389,7 +392,7 @@ class Run:
 
     @property
     def progress(self) -> Glimpse:
-        """What may be shown now."""
+        """Return what may be shown now."""
         return Glimpse(self.taken, self._trainer.schedule.steps, self)
 
     def dump(self) -> bytes:
@@ -402,7 +405,7 @@ class Run:
 
     @property
     def model(self) -> nn.Module:
-        """A copy of the model so far, with weights of its own."""
+        """Return a copy of the model so far, with weights of its own."""
         # Of the model as it was given, which saw no data: what the other one's code kept of its batches, in
         # attributes or in buffers that it made, stays here.
         model = copy.deepcopy(self._trainer.model)

@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReportBatch:
-    """Many reports of one randomizer, one row each, and what each cost its sender.
+    """Holds many reports of one randomizer, one row each, and what each cost its sender.
 
     `event` is `NonPrivate` if the randomness was seeded: such reports are for tests and simulations.
     """
@@ -55,7 +55,7 @@ def plain(row: Any) -> Any:
 
 
 class LocalRandomizer:
-    """Base of the randomizers whose reports are integers, or rows of integers of one length.
+    """Shares what randomizers need whose reports are integers, or rows of integers of one length.
 
     A subclass says what its values are (`_values`), draws (`_draw`), and estimates (`_estimate`). Whatever
     the subclass, values are checked before anything is drawn, and reports before anything is estimated: they
@@ -68,14 +68,14 @@ class LocalRandomizer:
 
     @property
     def ratio(self) -> Fraction:
-        """The largest ratio of the probabilities that two values give to one report, exactly; at most
+        """Return the largest ratio of the probabilities that two values give to one report, exactly; at most
         exp(epsilon).
         """
         raise NotImplementedError
 
     @property
     def event(self) -> Event:
-        """The price of one report for the one who gives it; neighbors differ in that one's value."""
+        """Return the price of one report for the one who gives it; neighbors differ in that one's value."""
         return PureDP(epsilon=self.epsilon, neighbors=REPLACE)
 
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:

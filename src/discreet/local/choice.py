@@ -28,7 +28,7 @@ _TIE = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What an oracle would cost and give: its mean squared error, and the bits of a report."""
+    """Says what an oracle would cost and give: its mean squared error, and the bits of a report."""
 
     oracle: FrequencyOracle
     mean_squared_error: float

@@ -62,7 +62,7 @@ class DesignResponse(LocalRandomizer):
 
     @property
     def _ends(self) -> list[list[int]]:
-        """The cumulated integer weights of each row."""
+        """Return the cumulated integer weights of each row."""
         tables = []
         for row in self.design.rows:
             exact = [Fraction(p) for p in row]

@@ -103,7 +103,7 @@ class LocalHashing(FrequencyOracle):
 
     @property
     def _length(self) -> int:
-        """The bits of a value."""
+        """Return the bits of a value."""
         return (self.domain - 1).bit_length()
 
     @property
@@ -274,7 +274,9 @@ class HadamardResponse(FrequencyOracle):
 
     @property
     def _block(self) -> int:
-        """Numbers in a block: a power of two, one row of which (all ones) stands for no value."""
+        """Return how many numbers are in a block: a power of two, one row of which (all ones) stands for no
+        value.
+        """
         return _block_size(self.domain, self.blocks)
 
     @property
@@ -288,8 +290,8 @@ class HadamardResponse(FrequencyOracle):
 
     @property
     def _terms(self) -> tuple[Fraction, Fraction, Fraction]:
-        """(the mean of a sender's own term before scaling, the chance of the sender's block, that of any
-        other block).
+        """Return (the mean of a sender's own summand before scaling, the chance of the sender's block, that
+        of any other block).
         """
         a, b = self._weights
         half = self._block // 2
@@ -298,7 +300,7 @@ class HadamardResponse(FrequencyOracle):
 
     @property
     def support(self) -> tuple[Fraction, Fraction]:
-        """Of one block: the chance of a marked number, and one half. With more blocks no single q exists."""
+        """Return, for one block, the chance of a marked number and one half; more blocks have no single q."""
         if self.blocks > 1:
             raise InvalidInput(
                 "Hadamard response with several blocks supports values of one block at a time: see "

@@ -63,7 +63,7 @@ class MarginalResponse(LocalRandomizer):
 
     @property
     def marginals(self) -> tuple[tuple[int, ...], ...]:
-        """The attributes of each marginal."""
+        """Return the attributes of each marginal."""
         return tuple(combinations(range(len(self.sizes)), self.ways))
 
     def client(self) -> dict[str, Any]:
@@ -205,7 +205,7 @@ class HeavyHitters(LocalRandomizer):
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """How many bits are reported at each level."""
+        """Return how many bits are reported at each level."""
         inner = range(self.first, self.length, self.step)
         return (*inner, self.length)
 

@@ -87,12 +87,12 @@ class DistanceResponse(LocalRandomizer):
 
     @property
     def rate(self) -> float:
-        """How fast weights fall with distance."""
+        """Return how fast weights fall with distance."""
         return float(_table(self.places, _require.exact(self.epsilon, "epsilon"))[0])
 
     @property
     def weights(self) -> tuple[tuple[int, ...], ...]:
-        """The integer weights of every report, one row for each place."""
+        """Return the integer weights of every report, one row for each place."""
         return _table(self.places, _require.exact(self.epsilon, "epsilon"))[1]
 
     @property

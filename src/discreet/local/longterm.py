@@ -82,8 +82,8 @@ class LongTermResponse(FrequencyOracle):
 
     @property
     def _again(self) -> tuple[int, int]:
-        """The odds of the noisy copy: (R (r + k - 2) - (k - 1)) / (r - R) for permanent odds r and odds R
-        of a first report.
+        """Return the odds of the noisy copy: (R (r + k - 2) - (k - 1)) / (r - R) for permanent odds r and
+        odds R of a first report.
         """
         k = self.domain
         r, first = Fraction(*self._permanent), Fraction(*_draws.odds(self.first_epsilon, 1, k - 1))
@@ -104,7 +104,7 @@ class LongTermResponse(FrequencyOracle):
 
     @property
     def first_ratio(self) -> Fraction:
-        """The largest ratio of the probabilities that two values give to one report alone."""
+        """Return the largest ratio of the probabilities that two values give to one report alone."""
         p, q = self.support
         return p / q
 
@@ -205,7 +205,7 @@ class Rappor(LocalRandomizer):
 
     @property
     def thresholds(self) -> tuple[int, int, int]:
-        """(f/2, p, q) in units of 2**-32."""
+        """Return (f/2, p, q) in units of 2**-32."""
         flip = _draws.small_share(_draws.positive_epsilon(self.epsilon) / (2 * self.hashes))
         p, q = (int(_require.exact(x, "p") * _draws.COIN) for x in (self.p, self.q))
         return flip, max(p, 1), min(q, _draws.COIN - 1)
@@ -217,8 +217,8 @@ class Rappor(LocalRandomizer):
 
     @property
     def _one_report(self) -> tuple[Fraction, Fraction]:
-        """(q*, p*): the chances that a reported bit is set, for a bit of the filter that is set and for
-        one that is not.
+        """Return (q*, p*): the chances that a reported bit is set, for a bit of the filter that is set and
+        for one that is not.
         """
         flip, p, q = (Fraction(x, _draws.COIN) for x in self.thresholds)
         return (1 - flip) * q + flip * p, flip * q + (1 - flip) * p
@@ -230,7 +230,7 @@ class Rappor(LocalRandomizer):
 
     @property
     def first_epsilon(self) -> float:
-        """What one report alone costs, rounded up."""
+        """Return what one report alone costs, rounded up."""
         return math.nextafter(math.log(self.first_ratio), math.inf)
 
     def filter(self, word: str | bytes, cohort: int) -> NDArray[np.bool_]:

@@ -36,7 +36,9 @@ _MOST_STEPS = 1 << 16
 
 
 class _MeanRandomizer(LocalRandomizer):
-    """A value in [low, high] on a grid; `_terms` turns reports to unbiased estimates of the grid number."""
+    """Puts a value in [low, high] on a grid; `_unbiased` turns reports into unbiased estimates of the grid
+    number.
+    """
 
     __slots__ = ()
     low: Real
@@ -262,7 +264,7 @@ class PiecewiseMean(_MeanRandomizer):
 
     @property
     def _line(self) -> tuple[Fraction, Fraction]:
-        """(slope, offset): a report of mean m has the grid's number slope * m + offset."""
+        """Return (slope, offset): a report of mean m has the grid's number slope * m + offset."""
         a, b = self._weights
         w, m = self.window, self.steps + self.window
         total = w * a + self.steps * b
@@ -326,7 +328,7 @@ class HybridMean(_MeanRandomizer):
 
     @property
     def piecewise_share(self) -> int:
-        """The chance of the piecewise report, in units of 2**-32."""
+        """Return the chance of the piecewise report, in units of 2**-32."""
         e = float(self.epsilon)
         return 0 if e <= 0.61 else int((1 - math.exp(-e / 2)) * _ROUNDING)
 

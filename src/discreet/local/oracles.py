@@ -32,8 +32,8 @@ _CELLS = 1 << 22
 
 
 class FrequencyOracle(LocalRandomizer):
-    """What the frequency oracles share: unbiased estimates of shares, their variances, and how far off
-    they may be.
+    """Shares what frequency oracles need: unbiased estimates of shares, their variances, and how far off they
+    may be.
     """
 
     __slots__ = ()
@@ -41,14 +41,14 @@ class FrequencyOracle(LocalRandomizer):
 
     @property
     def support(self) -> tuple[Fraction, Fraction]:
-        """(p, q): the probability that a report supports the sender's value, and that it supports any
-        given other one.
+        """Return (p, q): the probability that a report supports the sender's value, and that it supports any
+        one other value.
         """
         raise NotImplementedError
 
     @property
     def bits(self) -> int:
-        """How many bits a report takes."""
+        """Return how many bits a report takes."""
         raise NotImplementedError
 
     def counts(self, reports: Any) -> Codes:
@@ -196,7 +196,7 @@ class KaryResponse(FrequencyOracle):
 
 
 class _Unary(FrequencyOracle):
-    """A report is one bit for each value: the true one's is set with probability p, each other one with
+    """Reports one bit for each value: the true one's is set with probability p, each other one with
     probability q.
     """
 
@@ -204,7 +204,7 @@ class _Unary(FrequencyOracle):
 
     @property
     def thresholds(self) -> tuple[int, int]:
-        """(p, q) in units of 2**-32."""
+        """Return (p, q) in units of 2**-32."""
         raise NotImplementedError
 
     def _check(self) -> None:

@@ -124,7 +124,7 @@ class SetResponse(_Padded):
 
     @property
     def frequency_oracle(self) -> FrequencyOracle:
-        """The oracle over all items and "nothing"."""
+        """Return the oracle over all items and "nothing"."""
         return oracle_named(self.oracle, self.epsilon, self.domain + 1)
 
     def is_single(self, value: Any) -> bool:
@@ -194,7 +194,7 @@ class KeyValueResponse(_Padded):
 
     @property
     def frequency_oracle(self) -> FrequencyOracle:
-        """The oracle over (key, low), (key, high), ..., "nothing"."""
+        """Return the oracle over (key, low), (key, high), ..., "nothing"."""
         return oracle_named(self.oracle, self.epsilon, 2 * self.keys + 1)
 
     def is_single(self, value: Any) -> bool:

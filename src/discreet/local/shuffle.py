@@ -40,8 +40,8 @@ class Shuffler:
 
     @property
     def event(self) -> Event:
-        """What each sender pays towards those who see the shuffled reports only: priced for the `least`
-        number of them.
+        """Return what each sender pays towards those who see the shuffled reports only: priced for the
+        `least` number of them.
         """
         return Shuffled(epsilon=self.randomizer.epsilon, reports=self.least)
 

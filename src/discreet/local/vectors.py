@@ -88,7 +88,7 @@ class PrivUnit(LocalRandomizer):
 
     @property
     def scale(self) -> float:
-        """c: the mean of the reported direction is c times the unit vector."""
+        """Return c: the mean of the reported direction is c times the unit vector."""
         a, b = self._weights
         share = float(Fraction(a - b, a * self.cap + b * (self.directions - self.cap)))
         return share * _top_sum(self.dimension + 1, self.directions, self.cap)

@@ -216,23 +216,24 @@ class ContinualCounter:
 
     @property
     def level(self) -> str:
-        """Whom the guarantee is about: "event" (a row) or "user" (all rows of a unit)."""
+        """Return whom the guarantee is about: "event" (a row) or "user" (all rows of a unit)."""
         return "event" if self.public.unit.column is None else "user"
 
     @property
     def batches_only(self) -> bool:
-        """Whether a tick is new rows alone: nothing tells rows of an earlier tick apart (no clock, no record
-        of units), so that those of a version of a whole table would count again in each."""
+        """Return whether a tick is new rows alone: nothing tells rows of an earlier tick apart (no clock, no
+        record of units), so that those of a version of a whole table would count again in each.
+        """
         return self.clock is None and self.level == "event"
 
     @property
     def blob_size(self) -> int | None:
-        """The public size of the sealed record of units; None at event level, where there is none."""
+        """Return the public size of the sealed record of units; None at event level, where there is none."""
         return None if self.level == "event" else record_size(self.capacity)
 
     @property
     def failures(self) -> int:
-        """How many ticks may fail before the curator halts this for good: a public number.
+        """Return how many ticks may fail before the curator halts this for good: a public number.
 
         That a tick failed after its rows were read is not covered by the price, so it may not happen at every
         tick. One whose process was killed and that is fed again under its name has not failed."""
@@ -242,7 +243,7 @@ class ContinualCounter:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """How far one unit moves all measurements of a block, after rounding."""
+        """Return how far one unit moves all measurements of a block, after rounding."""
         return self._block_sensitivity(self._block_length(1))
 
     def _block_sensitivity(self, steps: int) -> Sensitivity:
@@ -286,7 +287,9 @@ class ContinualCounter:
 
     @property
     def rmse(self) -> float:
-        """The root mean squared error over all steps of the horizon (or of a block, or of 1,024 steps)."""
+        """Return the root mean squared error over all steps of the horizon (or of a block, or of 1,024
+        steps).
+        """
         steps = range(1, (self.horizon or self.restart or 1024) + 1)
         some = steps if len(steps) <= 4096 else steps[:: len(steps) // 4096]
         return math.sqrt(sum(self.deviation(t) ** 2 for t in some) / len(some))

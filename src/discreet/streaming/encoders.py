@@ -37,8 +37,9 @@ _DECAY_BITS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Moved:
-    """What a unit that adds 1 to at most `times` steps moves the measurements by: l1 and squared l2 norm,
-    largest entry, and how many measurements."""
+    """Says by how much a unit that adds 1 to at most `times` steps moves the measurements: l1 and squared l2
+    norm, largest entry, and how many measurements.
+    """
 
     l1: int
     l2_squared: int
@@ -62,7 +63,7 @@ class Moved:
 
 
 class Encoder:
-    """Base: the strategy for a block of `steps` steps."""
+    """Shares what the strategies need: each encodes a block of `steps` steps."""
 
     scale: int = 1
     steps: int
@@ -106,8 +107,10 @@ def _plain(values: Any) -> list[Any]:
 
 
 class TreeEncoder(Encoder):
-    """Tree aggregation as the lecture gives it (TBAP): at step t the nodes that end with t, from the leaf up
-    to the first left child, are complete and get noise, each once; the state has one node of each level."""
+    """Runs tree aggregation as the lecture gives it (TBAP): at step t the nodes that end with t, from the
+    leaf up to the first left child, are complete and get noise, each once; the state has one node of each
+    level.
+    """
 
     def __init__(self, strategy: BinaryTree, steps: int) -> None:
         self.strategy, self.steps, self.levels = strategy, steps, steps.bit_length()
@@ -265,8 +268,8 @@ class RowEncoder(Encoder):
 
 
 class BufferedEncoder(Encoder):
-    """A buffered linear Toeplitz strategy in integers: buffers decay with rounding, and what rounding can add
-    to a unit's influence is part of the sensitivity.
+    """Runs a buffered linear Toeplitz strategy in integers: buffers decay with rounding, and what rounding
+    can add to a unit's influence is part of the sensitivity.
 
     Guarantee: two streams that differ in one unit move the measurements by at most `sensitivity`.
     Proof:     a buffer is b <- floor(theta b) + S x. Where two streams differ, floor moves their difference

@@ -43,9 +43,10 @@ class _Pair(NamedTuple):
 
 
 class ErrorFactors(_Pair):
-    """The standard deviation of prefix sums, the largest and the root mean square over all steps, in units of
-    the noise that one participation of size 1 needs; `minimizes` says which of the two the strategy makes
-    least."""
+    """Holds the standard deviation of prefix sums, the largest and the root mean square over all steps, in
+    units of the noise that one participation of size 1 needs; `minimizes` says which of the two the strategy
+    makes least.
+    """
 
     minimizes: str
 

@@ -144,7 +144,7 @@ class OnlineLearner:
 
     @property
     def level(self) -> str:
-        """Whom the guarantee is about: "event" (a row) or "user" (all rows of a unit)."""
+        """Return whom the guarantee is about: "event" (a row) or "user" (all rows of a unit)."""
         return self.sums.level
 
     @property

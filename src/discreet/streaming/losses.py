@@ -33,7 +33,7 @@ GRID = 1 << 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfColumns:
-    """A loss of all its columns alike."""
+    """Shares what a loss needs that treats all its columns alike."""
 
     columns: tuple[str, ...]
 
@@ -52,7 +52,7 @@ class _OfColumns:
 @described("streaming.SquaredDistance")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SquaredDistance(_OfColumns):
-    """|w - x|² / 2: the best decision is the mean of the columns. 1-strongly convex."""
+    """Computes |w - x|² / 2: the best decision is the mean of the columns. 1-strongly convex."""
 
     convexity = 1.0
 
@@ -66,7 +66,9 @@ class SquaredDistance(_OfColumns):
 @described("streaming.LinearLoss")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinearLoss(_OfColumns):
-    """<w, x>: each column has the losses of one expert (or one direction), in its declared bounds."""
+    """Computes <w, x>: each column has the losses of one expert (or one direction), in its declared
+    bounds.
+    """
 
     convexity = 0.0
 
@@ -79,7 +81,9 @@ class LinearLoss(_OfColumns):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _OfTarget:
-    """A loss of a linear prediction, with an intercept as its last entry unless told otherwise."""
+    """Shares what a loss of a linear prediction needs, with an intercept as its last entry unless `intercept`
+    is False.
+    """
 
     target: str
     features: tuple[str, ...]
@@ -115,7 +119,7 @@ class _OfTarget:
 @described("streaming.SquaredLoss")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SquaredLoss(_OfTarget):
-    """(<w, x> - y)² / 2: linear regression."""
+    """Computes (<w, x> - y)² / 2: linear regression."""
 
     def gradients(self, w: Floats, x: Floats) -> Floats:
         inputs, predicted, y = self._parts(w, x)
@@ -129,8 +133,9 @@ class SquaredLoss(_OfTarget):
 @described("streaming.LogisticLoss")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogisticLoss(_OfTarget):
-    """log(1 + exp(<w, x>)) - y <w, x>: logistic regression on a target of two declared categories (the second
-    is 1), or a number from 0 to 1."""
+    """Computes log(1 + exp(<w, x>)) - y <w, x>: logistic regression on a target of two declared categories
+    (the second is 1), or a number from 0 to 1.
+    """
 
     def gradients(self, w: Floats, x: Floats) -> Floats:
         inputs, predicted, y = self._parts(w, x)
@@ -232,8 +237,8 @@ def check_columns(loss: Any, public: Public) -> None:
 @described("streaming.ClippedGradients")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClippedGradients:
-    """The sum of gradients of a loss at `decision`, of each unit clipped to length `clip`, in steps of
-    clip / 2^16.
+    """Sums the gradients of a loss at `decision`, of each unit clipped to length `clip`, in steps of clip /
+    2^16.
 
     Guarantee: one unit moves the sum by at most 2^16 steps in l2, or in l1 where `norm` says so (twice that
                under replace), whatever its rows hold.

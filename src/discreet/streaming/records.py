@@ -93,7 +93,7 @@ def somebody(unit: Any) -> bool:
 
 
 class UnitRecord:
-    """How often each unit took part, and when last.
+    """Counts how often each unit took part, and when last.
 
     Guarantee: `admit` lets no unit take part in more than `times` steps, nor in two that are less than
                `separation` apart; whether a unit is admitted depends on its own earlier rows alone.

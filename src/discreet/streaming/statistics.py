@@ -93,9 +93,9 @@ class DyadicCounts:
 @described("streaming.HashedBits")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashedBits:
-    """A sketch of the texts of a column, for heavy hitters among values that nobody declared: each row is
-    hashed to one of `buckets` in each of `repetitions`, which counts rows and, for each bit of the text's
-    first `characters` bytes, rows with that bit.
+    """Sketches the texts of a column, for heavy hitters among values that nobody declared: each row is hashed
+    to one of `buckets` in each of `repetitions`, which counts rows and, for each bit of the text's first
+    `characters` bytes, rows with that bit.
 
     Guarantee: one row moves at most repetitions (8 characters + 1) entries, each by 1 (add_remove; twice as
                many under replace and zero_out).

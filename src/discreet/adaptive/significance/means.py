@@ -104,8 +104,9 @@ class GroupSums:
 
 
 class _Measured(NamedTuple):
-    """Noisy counts, sums and squares of both groups (in steps from the middle), and how far noise may have
-    put each kind."""
+    """Holds noisy counts, sums and squares of both groups (in steps from the middle), and how far noise may
+    have put each kind.
+    """
 
     counts: Floats
     sums: Floats
@@ -160,7 +161,7 @@ class TwoSampleMeanTest:
 
     @property
     def statistics(self) -> tuple[GroupSums, GroupSums, GroupSums]:
-        """Counts, sums, and squares, the latter two about the middle of the range."""
+        """Return the counts, sums and squares, the latter two about the middle of the range."""
         step = as_step(self.step)
         grid = arrow_columns.Grid(self.public.bounds(self.column), step, self.column)
         groups = tuple(shared.check_groups(self.public, self.group, self.groups, 2, 2))

@@ -33,7 +33,7 @@ _FLOATS = 1e-9
 @described("adaptive.TestResult")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestResult:
-    """The noisy statistic and its p-value.
+    """Holds the noisy statistic and its p-value.
 
     `people`: the noisy number of rows that were compared, where it was bought.
     """

@@ -40,7 +40,9 @@ class _Layer:
 
 @dataclass(frozen=True, eq=False)
 class LinearStack:
-    """The layers in order; what is not linear is its class."""
+    """Runs linear layers and activations in order, forward and backward; what is not linear is stored as its
+    class.
+    """
 
     parts: tuple[_Layer | type[nn.Module], ...]
     first: int  # the first layer that learns: no gradient is needed before it
@@ -78,7 +80,7 @@ class LinearStack:
 
     @np.errstate(all="ignore")
     def taps(self, held: list[Tensor], sums: Sums, g: Tensor) -> tuple[list[Tap], Tensor | None]:
-        """Backward from the gradient of the outputs, as far as the first layer that learns.
+        """Run backward from the gradient of the outputs, as far as the first layer that learns.
 
         With what all their squares add up to, where that is known.
         """
@@ -117,7 +119,9 @@ def _activated(kind: type[nn.Module], x: Tensor, is_input: bool) -> Tensor:
 
 
 def _activation_gradient(kind: type[nn.Module], g: Tensor, out: Tensor) -> Tensor:
-    """In place: the gradient comes from a product, or from the loss, and nobody else has it."""
+    """Multiply by the activation's derivative, in place: the gradient comes from a product, or from the loss,
+    and nobody else has it.
+    """
     if kind is nn.ReLU:
         _aten.threshold_backward.grad_input(g, out, 0, grad_input=g)
     elif kind is nn.Tanh:
@@ -152,7 +156,7 @@ def stack_of(model: nn.Module, routes: dict[str, str]) -> LinearStack | None:
 
 
 def _chained(parts: tuple[_Layer | type[nn.Module], ...]) -> bool:
-    """Two activations in a row: the second would overwrite what the first needs."""
+    """Return whether two activations stand in a row: the second would overwrite what the first needs."""
     return any(not isinstance(a, _Layer) and not isinstance(b, _Layer) for a, b in itertools.pairwise(parts))
 
 

@@ -88,7 +88,7 @@ class ProceduralNetwork(nn.Module):
 
     @property
     def size(self) -> int:
-        """The number of features of one image."""
+        """Return the number of features of one image."""
         return 4 * self.width * _POOLED**2 + _EMBEDDING
 
     def forward(self, images: Tensor) -> Tensor:
@@ -131,7 +131,7 @@ class ProceduralNetwork(nn.Module):
         self.eval()
 
     def _weights(self) -> dict[str, Tensor]:
-        """All weights and statistics, as floats: the number of batches that were seen is of no use."""
+        """Return all weights and statistics, as floats: the number of batches that were seen is of no use."""
         state = self.state_dict()
         return {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}
 

@@ -102,7 +102,7 @@ class PrivateWhitening:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Of the upper triangle, when one row comes, goes or is replaced."""
+        """Return the l2 sensitivity of the upper triangle, when one row comes, goes or is replaced."""
         both = 2 if self.public.neighbors is REPLACE else 1
         entries = self.width * (self.width + 1) // 2
         l2_squared = both * CELLS**4
@@ -124,7 +124,7 @@ class PrivateWhitening:
 
     @property
     def deviation(self) -> float:
-        """Of the noise on one entry, in rows."""
+        """Return the standard deviation of the noise on one entry, in rows."""
         return float(self.noise.standard_deviation) / CELLS**2
 
     def error(self, confidence: float = 0.95) -> float:

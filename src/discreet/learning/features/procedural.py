@@ -56,7 +56,7 @@ class ProceduralClasses:
         return out, labels
 
     def _characters(self, labels: Tensor, generator: torch.Generator) -> Tensor:
-        """Bezier curves of the third degree, drawn with a round pen."""
+        """Draw Bezier curves of the third degree with a round pen."""
         control = self._facts["control"][labels]
         control = control + 0.07 * torch.randn(control.shape, generator=generator)
         steps = torch.linspace(0, 1, _POINTS)
@@ -75,7 +75,7 @@ class ProceduralClasses:
         return under + ink * (_uniform((len(labels), 3, 1, 1), generator) - under)
 
     def _objects(self, labels: Tensor, generator: torch.Generator) -> Tensor:
-        """Superellipses one above the other, each with its shade and its stripes."""
+        """Draw superellipses one above the other, each with its shade and its stripes."""
         facts = {name: values[labels] for name, values in self._facts.items()}
         n = len(labels)
         grid = self._grid(n, generator)[:, None]

@@ -57,13 +57,13 @@ class Scattering(nn.Module):
 
     @property
     def channels(self) -> int:
-        """The number of coefficients for each position."""
+        """Return the number of coefficients for each position."""
         pairs = self.J * (self.J - 1) // 2 if self.order == 2 else 0
         return int(1 + self.J * self.L + pairs * self.L * self.L)
 
     @property
     def size(self) -> int:
-        """The number of coefficients of one image of one color."""
+        """Return the number of coefficients of one image of one color."""
         height, width = (size >> self.J for size in self.shape)
         return self.channels * height * width
 
@@ -112,7 +112,7 @@ class Scattering(nn.Module):
         return torch.cat(parts, 2).flatten(1, 2)
 
     def _moduli(self, spectrum: Tensor, j: int, level: int) -> Tensor:
-        """|x * psi|, thinned out to every 2^j-th pixel of the padded image; x is at `level` already.
+        """Return |x * psi|, subsampled to every 2^j-th pixel of the padded image; x is at `level` already.
 
         In Fourier, thinning out is averaging over blocks: the product is added up block by block, and never
         held as a whole.
@@ -170,8 +170,9 @@ def standardized(maps: Tensor) -> Tensor:
 
 
 def _modulus(values: Tensor, divisor: int) -> Tensor:
-    """|values| / divisor. Where no gradient is asked for, without the care that torch takes of overflow,
-    which triples the time."""
+    """Return |values| / divisor. Where no gradient is asked for, without the care that torch takes of
+    overflow, which triples the time.
+    """
     if values.requires_grad:
         return values.abs() / divisor
     return (values.real.square() + values.imag.square()).sqrt_().div_(divisor)

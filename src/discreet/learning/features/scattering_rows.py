@@ -43,7 +43,7 @@ class ScatteringRows:
 
     @property
     def size(self) -> int:
-        """The number of features of one image."""
+        """Return the number of features of one image."""
         height, width = (side >> self.scattering.J for side in self.shape[1:])
         columns = -(-width // 2) if self.mirror else width
         return int(self.shape[0] * self.scattering.channels * height * columns)

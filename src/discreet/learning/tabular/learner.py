@@ -34,7 +34,7 @@ CELLS = 1 << 10
 
 @dataclass(frozen=True, kw_only=True)
 class TableLearner(ABC):
-    """Base of learners that release noisy sums and counts of rows."""
+    """Shares what learners need that release noisy sums and counts of rows."""
 
     public: Public
     design: Design
@@ -76,7 +76,7 @@ class TableLearner(ABC):
     @property
     @abstractmethod
     def numbers(self) -> int:
-        """How many numbers its model holds."""
+        """Return how many numbers its model holds."""
 
     @property
     def asked(self) -> tuple[float, float]:
@@ -84,7 +84,7 @@ class TableLearner(ABC):
 
     @property
     def changes(self) -> int:
-        """How many rows' summands differ between neighbors."""
+        """Return how many rows' summands differ between neighbors."""
         return 1 if self.public.neighbors is ADD_REMOVE else 2
 
     @property
@@ -102,7 +102,7 @@ class TableLearner(ABC):
 
 
 class Classifying(TableLearner):
-    """Base of learners of a target with declared classes."""
+    """Shares what learners of a target with declared classes need."""
 
     def _check(self) -> None:
         if self.design.target is None:

@@ -55,8 +55,9 @@ class OutputPerturbation(LinearERM):
 
     @cached_property
     def strength(self) -> float:
-        """The lambda that is used: by default where the bias lambda B² / 2 and the loss n curvature / (2
-        width) |noise|² are smallest together, B the expected norm."""
+        """Return the lambda that is used: by default where the bias lambda B² / 2 and the loss n curvature /
+        (2 width) |noise|² are smallest together, B the expected norm.
+        """
         if self.regularization is not None:
             return float(self.regularization)
         facts = self.facts
@@ -87,7 +88,7 @@ class OutputPerturbation(LinearERM):
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """How far one unit moves the minimizer, in cells of the grid."""
+        """Return how far one unit moves the minimizer, in cells of the grid."""
         return self._sensitivity(self.strength)
 
     @cached_property

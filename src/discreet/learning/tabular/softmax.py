@@ -19,8 +19,9 @@ _EXACT = 700
 
 @dataclass(frozen=True)
 class SoftmaxProblem(Problem):
-    """The objective J for weights of `classes` x features, one class after the other; `y` are the numbers of
-    classes."""
+    """Computes the objective J for weights of `classes` x features, one class after the other; `y` are the
+    numbers of classes.
+    """
 
     classes: int = 2
 

@@ -32,7 +32,7 @@ STEPS = 60
 
 @dataclass(frozen=True)
 class Problem:
-    """The perturbed, regularized objective on rows `x` with targets `y` and weights of rows.
+    """Computes the perturbed, regularized objective on rows `x` with targets `y` and weights of rows.
 
     Rows may be in single precision; sums are not.
     """
@@ -95,26 +95,27 @@ class Problem:
 
     @property
     def steepest(self) -> float:
-        """A bound on the largest curvature of the objective."""
+        """Return a bound on the largest curvature of the objective."""
         n = len(self.x)
         heaviest = 1.0 if self.weights is None or not n else float(self.weights.max())
         return self.strength + heaviest * self.loss.smoothness * n * self.row_norm**2
 
     @property
     def size(self) -> int:
-        """The number of weights."""
+        """Return the number of weights."""
         return len(self.linear)
 
     @property
     def stride(self) -> int:
-        """The stride of the row sample that Newton's matrix is computed from; 1 takes all rows."""
+        """Return the stride of the row sample that Newton's matrix is computed from; 1 takes all rows."""
         n, d = self.x.shape
         return int(max(1, n // max(_LEAST, _PER_FEATURE * d)))
 
     @cached_property
     def sampled(self) -> Problem:
-        """The problem of every `stride`-th row, with all else in proportion: its minimizer is a good
-        start."""
+        """Return the problem of every `stride`-th row, with all else in proportion: its minimizer is a good
+        start.
+        """
         stride = self.stride
         return replace(
             self,
