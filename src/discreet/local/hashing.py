@@ -27,9 +27,10 @@ from ._base import Floats, check_range, codes_below, require_parameters, spec
 from ._draws import Codes
 from .oracles import FrequencyOracle
 
-# bits of a domain that is transformed whole; 2**24 floats are 128 MB
-_LONGEST = 24
-# Entries of the table of parities that are computed at once, held in memory.
+# The most bits of a domain that is transformed at once: 2**24 integers of 64 bits are 128 MB. Larger domains
+# are estimated for some candidates only.
+_TRANSFORM_BITS = 24
+# Entries of the table of parities that are computed at once: 2**22 integers of 64 bits are 32 MB. Not tuned.
 _CELLS = 1 << 22
 
 
@@ -91,7 +92,7 @@ class LocalHashing(FrequencyOracle):
             object.__setattr__(self, "buckets", self._best_buckets())
         if self.buckets < 2 or self.buckets & (self.buckets - 1) or self.buckets > 1 << 30:
             raise _require.fail("buckets", self.buckets, "a power of two from 2 to 2**30")
-        self._weights  # noqa: B018 - refuses an epsilon that cannot be had
+        self._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -131,7 +132,7 @@ class LocalHashing(FrequencyOracle):
 
     def _best_buckets(self) -> int:
         e = math.exp(min(float(self.epsilon), 20.0))
-        # more buckets than values hide nothing more, and each costs a pass over all reports
+        # more buckets than values hide nothing more, and each costs a pass over all reports: at most 2**12
         longest = min(self._length, 12)
         return min((1 << k for k in range(1, longest + 1)), key=lambda g: (e - 1 + g) ** 2 / (g - 1))
 
@@ -143,8 +144,8 @@ class LocalHashing(FrequencyOracle):
         return bits
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """Return the masks, one after the other; then whether the bucket is told truly, and if not, which
-        other one.
+        """Return the masks, one after the other; then whether the true bucket is reported, and if not,
+        which other one.
         """
         a, b = self._weights
         n = len(values)
@@ -172,7 +173,7 @@ class LocalHashing(FrequencyOracle):
                over all c of (-1)**(<c.m, x> + <c, y>), c.m the sum of the masks that c names. For each c
                these are added up by mask first.
         """
-        if self._length > _LONGEST:
+        if self._length > _TRANSFORM_BITS:
             raise InvalidInput(
                 f"a domain of {self.domain} is not estimated whole. Give candidates: "
                 f"counts_of(reports, candidates), or look for "
@@ -190,8 +191,8 @@ class LocalHashing(FrequencyOracle):
                 if c >> bit & 1:
                     combined ^= masks[:, bit]
             signs = 1 - 2 * parity(y & c)
-            up = np.bincount(combined[signs > 0], minlength=len(weights))
-            weights += 2 * up - np.bincount(combined, minlength=len(weights))
+            positive = np.bincount(combined[signs > 0], minlength=len(weights))
+            weights += 2 * positive - np.bincount(combined, minlength=len(weights))
         return walsh_hadamard(weights)[: self.domain] >> self._masks
 
     def counts_of(self, reports: Any, candidates: Any) -> Codes:
@@ -260,9 +261,9 @@ class HadamardResponse(FrequencyOracle):
     def __post_init__(self) -> None:
         require_parameters(self.epsilon, self.domain)
         _require.integer(blocks=self.blocks, at_least=0)
-        if self.domain > 1 << _LONGEST:
+        if self.domain > 1 << _TRANSFORM_BITS:
             raise _require.fail(
-                "domain", self.domain, f"at most 2**{_LONGEST}; LocalHashing has no such limit"
+                "domain", self.domain, f"at most 2**{_TRANSFORM_BITS}; LocalHashing has no such limit"
             )
         if not self.blocks:
             object.__setattr__(self, "blocks", self._best_blocks())
@@ -270,7 +271,7 @@ class HadamardResponse(FrequencyOracle):
             raise _require.fail(
                 "blocks", self.blocks, f"a power of two up to the domain's size {self.domain}"
             )
-        self._weights  # noqa: B018 - refuses an epsilon that cannot be had
+        self._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
 
     @property
     def _block(self) -> int:
@@ -289,7 +290,7 @@ class HadamardResponse(FrequencyOracle):
         return Fraction(*self._weights)
 
     @property
-    def _terms(self) -> tuple[Fraction, Fraction, Fraction]:
+    def _block_chances(self) -> tuple[Fraction, Fraction, Fraction]:
         """Return (the mean of a sender's own summand before scaling, the chance of the sender's block, that
         of any other block).
         """
@@ -321,7 +322,7 @@ class HadamardResponse(FrequencyOracle):
         """
         _require.integer(people=people, at_least=1)
         f = self._shares(shares)
-        scale, own, other = (float(x) for x in self._terms)
+        scale, own, other = (float(x) for x in self._block_chances)
         rows = self._block - 1
         padded = np.zeros(self.blocks * rows)
         padded[: self.domain] = f
@@ -354,7 +355,7 @@ class HadamardResponse(FrequencyOracle):
         return min((1 << k for k in range(25) if 1 << k <= min(largest, self.domain)), key=unit_variance)
 
     def _moments(self) -> tuple[float, float]:
-        scale, own, other = self._terms
+        scale, own, other = self._block_chances
         return _round.up(2 / scale), _round.up(max(own, other) / scale**2)
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
@@ -392,7 +393,7 @@ class HadamardResponse(FrequencyOracle):
         return walsh_hadamard(table)[:, 1:].ravel()[: self.domain]
 
     def _from_counts(self, counts: NDArray[Any], people: int) -> Floats:
-        return np.asarray(counts / (people * float(self._terms[0])))
+        return np.asarray(counts / (people * float(self._block_chances[0])))
 
     def _supported(self, data: NDArray[Any]) -> NDArray[np.bool_]:
         values = np.arange(self.domain)

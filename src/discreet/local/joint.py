@@ -1,4 +1,4 @@
-"""Several attributes, and huge domains: marginals from groups of people, and the common values by growing
+"""Marginals of several attributes, from groups of people; and heavy hitters of huge domains, by growing
 prefixes.
 """
 
@@ -255,8 +255,8 @@ class HeavyHitters(LocalRandomizer):
             if not len(rows):
                 raise InvalidInput(f"nobody reported {bits} bits. Nothing was estimated. Ask more people.")
             if level:
-                more = bits - self.levels[level - 1]
-                high, low = prefixes << more, np.arange(1 << more)
+                added = bits - self.levels[level - 1]
+                high, low = prefixes << added, np.arange(1 << added)
                 prefixes = (high[:, None] | low).ravel()
             if bits <= 16:
                 counts = oracle._counts(rows)[prefixes]
@@ -271,7 +271,7 @@ class HeavyHitters(LocalRandomizer):
             """Return the error for the shares of any values named beforehand; those that came out on top by
             luck are overestimated, as all maxima are."""
             half = 1 - (1 - confidence) / 2
-            drawn = math.sqrt(math.log(2 * last.domain / (1 - half)) / (2 * people))
-            return last.error(people, half) + drawn
+            sampling_error = math.sqrt(math.log(2 * last.domain / (1 - half)) / (2 * people))
+            return last.error(people, half) + sampling_error
 
         return released(dict(zip(prefixes.tolist(), shares.tolist(), strict=True)), event, error)

@@ -1,5 +1,5 @@
-"""Asking the same people again and again: permanent answers, instantaneous reports, and the price over all of
-it.
+"""Long-term collection from the same people: permanent and instantaneous randomized response, and the price
+of all reports together.
 
 A report that is drawn afresh each time is paid for each time. Memoization draws a *permanent* answer once,
 keeps it on the device, and each time reports a noisy copy of it: whatever the number of reports, they are
@@ -74,16 +74,16 @@ class LongTermResponse(FrequencyOracle):
             raise _require.fail("domain", self.domain, "at most 2**20")
         if not _draws.positive_epsilon(self.first_epsilon) < _draws.positive_epsilon(self.epsilon):
             raise _require.fail("first_epsilon", self.first_epsilon, f"below epsilon = {self.epsilon!r}")
-        self._again  # noqa: B018 - refuses what cannot be had
+        self._instantaneous  # noqa: B018 - refuses epsilons that integer odds cannot express
 
     @property
     def _permanent(self) -> tuple[int, int]:
         return _draws.odds(self.epsilon, 1, self.domain - 1)
 
     @property
-    def _again(self) -> tuple[int, int]:
-        """Return the odds of the noisy copy: (R (r + k - 2) - (k - 1)) / (r - R) for permanent odds r and
-        odds R of a first report.
+    def _instantaneous(self) -> tuple[int, int]:
+        """Return the odds of the instantaneous response, the noisy copy: (R (r + k - 2) - (k - 1)) / (r - R)
+        for permanent odds r and odds R of a first report.
         """
         k = self.domain
         r, first = Fraction(*self._permanent), Fraction(*_draws.odds(self.first_epsilon, 1, k - 1))
@@ -110,7 +110,7 @@ class LongTermResponse(FrequencyOracle):
 
     @property
     def support(self) -> tuple[Fraction, Fraction]:
-        (a, b), (c, d), k = self._permanent, self._again, self.domain
+        (a, b), (c, d), k = self._permanent, self._instantaneous, self.domain
         total = (a + (k - 1) * b) * (c + (k - 1) * d)
         return Fraction(a * c + (k - 1) * b * d, total), Fraction(a * d + b * c + (k - 2) * b * d, total)
 
@@ -126,7 +126,7 @@ class LongTermResponse(FrequencyOracle):
     def report(self, state: Any, /, *, entropy: Entropy) -> int:
         """Return one more noisy copy of the permanent answer, at no further cost."""
         require_entropy(entropy)
-        return int(_respond(self._one(state), self.domain, self._again, entropy)[0])
+        return int(_respond(self._one(state), self.domain, self._instantaneous, entropy)[0])
 
     def _one(self, value: Any) -> Codes:
         if not self.is_single(value):
@@ -135,12 +135,16 @@ class LongTermResponse(FrequencyOracle):
 
     def client(self) -> dict[str, Any]:
         return spec(
-            "longterm", self, domain=self.domain, permanent=list(self._permanent), again=list(self._again)
+            "longterm",
+            self,
+            domain=self.domain,
+            permanent=list(self._permanent),
+            again=list(self._instantaneous),
         )
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
         return _respond(
-            _respond(values, self.domain, self._permanent, entropy), self.domain, self._again, entropy
+            _respond(values, self.domain, self._permanent, entropy), self.domain, self._instantaneous, entropy
         )
 
     def _check_reports(self, data: NDArray[Any]) -> None:
@@ -259,7 +263,7 @@ class Rappor(LocalRandomizer):
         cohort, permanent = state
         return [
             int(cohort),
-            *self._again(np.asarray([permanent], dtype=bool), entropy)[0].astype(int).tolist(),
+            *self._instantaneous(np.asarray([permanent], dtype=bool), entropy)[0].astype(int).tolist(),
         ]
 
     def is_single(self, value: Any) -> bool:
@@ -271,7 +275,7 @@ class Rappor(LocalRandomizer):
         single = isinstance(value, str | bytes)
         words = [_word(word) for word in ([value] if single else people_of(value))]
         cohorts, permanent = self._permanent(words, entropy)
-        data = np.concatenate([cohorts[:, None], self._again(permanent, entropy)], axis=1)
+        data = np.concatenate([cohorts[:, None], self._instantaneous(permanent, entropy)], axis=1)
         return data[0].tolist() if single else self._batch(data, entropy)
 
     def _permanent(self, words: list[bytes], entropy: Entropy) -> tuple[Codes, NDArray[np.bool_]]:
@@ -285,7 +289,7 @@ class Rappor(LocalRandomizer):
             filters[i] = cached[key]
         return cohorts, _draws.coins(np.where(filters, _draws.COIN - flip, flip), entropy)
 
-    def _again(self, permanent: NDArray[np.bool_], entropy: Entropy) -> NDArray[np.bool_]:
+    def _instantaneous(self, permanent: NDArray[np.bool_], entropy: Entropy) -> NDArray[np.bool_]:
         _, p, q = self.thresholds
         return _draws.coins(np.where(permanent, q, p), entropy)
 
