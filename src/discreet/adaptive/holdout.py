@@ -293,9 +293,8 @@ class Thresholdout:
         """
         if not isinstance(question, Check):
             raise InvalidInput(
-                f"a question to the holdout is a Check(statistic=..., training=...), got "
-                f"{type(question).__name__}. "
-                f"Nothing was drawn or released."
+                "a question to the holdout is a Check(statistic=..., training=...), got "
+                f"{type(question).__name__}. Nothing was drawn or released."
             )
         training = question.means
         length = length_of(question.statistic, self.public)

@@ -128,10 +128,9 @@ class Paprika:
             check_budget(self.epsilon, self.delta)
         if not isinstance(self.procedure, Procedure):
             raise Unsupported(
-                f"{type(self.procedure).__name__} sets its levels from exact p-values, or is no "
-                f"procedure: with it nothing would be private. "
-                f"Nothing was drawn. Use AlphaInvesting, LordPlusPlus, Lord3 or "
-                f"GeneralizedAlphaInvesting, which look at decisions alone."
+                f"{type(self.procedure).__name__} sets its levels from exact p-values, or is no procedure: "
+                "with it nothing would be private. Nothing was drawn. Use AlphaInvesting, LordPlusPlus, "
+                "Lord3 or GeneralizedAlphaInvesting, which look at decisions alone."
             )
         _require.integer(sensitivity=self.sensitivity, at_least=1)
         _require.flag(monotone=self.monotone, paper=self.paper)
@@ -244,8 +243,8 @@ class Paprika:
         if self.monotone and not (question.sign == 1 and moves_up(question.statistic, self.public)):
             raise Unsupported(
                 "this was priced for statistics that a person can only add to, with the alternative "
-                "'greater', and this is not known to be "
-                "one. Nothing was drawn or released. Use monotone=False."
+                "'greater', and this is not known to be one. Nothing was drawn or released. Use "
+                "monotone=False."
             )
 
     def _evidence_and_threshold(self, question: Hypothesis, level: float) -> tuple[Callable[[int], int], int]:
@@ -273,9 +272,9 @@ class Paprika:
         steepest = int(np.max(scores[reach:] - scores[:-reach], initial=0)) if reach else 0
         if steepest > self.grid_sensitivity:
             raise InvalidInput(
-                f"one person moves the logarithm of this p-value by up to {steepest / GRID:.4g}, and "
-                f"this was priced for eta={self.eta!r}. "
-                f"Nothing was drawn or released. Give a larger eta, or a larger floor."
+                f"one person moves the logarithm of this p-value by up to {steepest / GRID:.4g}, and this "
+                f"was priced for eta={self.eta!r}. Nothing was drawn or released. Give a larger eta, or a "
+                "larger floor."
             )
 
     def error(self, confidence: float = 0.95) -> int:

@@ -82,9 +82,8 @@ def risk(data: Any, identifiers: Sequence[str]) -> ReidentificationRisk:
     got = _row(
         data,
         identifiers,
-        f"SELECT SUM(n)::BIGINT AS rows, COUNT(*) AS classes, MIN(n) AS k, (COUNT(*) FILTER (n = "
-        f"1))::BIGINT AS alone "
-        f"FROM (SELECT COUNT(*) AS n FROM {{table}} GROUP BY {names(identifiers)})",
+        "SELECT SUM(n)::BIGINT AS rows, COUNT(*) AS classes, MIN(n) AS k, (COUNT(*) FILTER (n = "
+        f"1))::BIGINT AS alone FROM (SELECT COUNT(*) AS n FROM {{table}} GROUP BY {names(identifiers)})",
     )
     rows = int(got["rows"] or 0)
     if rows == 0:
@@ -112,9 +111,8 @@ def _cells(identifiers: Sequence[str], sensitive: str) -> str:
     computed."""
     keys = names(identifiers)
     return (
-        f"cells AS (SELECT {keys}, {names([sensitive])} AS __value, COUNT(*) AS __n FROM {{table}} "
-        f"GROUP BY ALL), "
-        f"sized AS (SELECT *, (SUM(__n) OVER (PARTITION BY {keys}))::DOUBLE AS __size FROM cells)"
+        f"cells AS (SELECT {keys}, {names([sensitive])} AS __value, COUNT(*) AS __n FROM {{table}} GROUP BY "
+        f"ALL), sized AS (SELECT *, (SUM(__n) OVER (PARTITION BY {keys}))::DOUBLE AS __size FROM cells)"
     )
 
 
@@ -131,8 +129,8 @@ def entropy_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) -
     """Return e to the least entropy of the sensitive values in a class: the largest l for which entropy
     l-diversity holds."""
     sql = (
-        f"WITH {_cells(identifiers, sensitive)} SELECT MIN(h) AS h FROM "
-        f"(SELECT -SUM(__n / __size * ln(__n / __size)) AS h FROM sized GROUP BY {names(identifiers)})"
+        f"WITH {_cells(identifiers, sensitive)} SELECT MIN(h) AS h FROM (SELECT -SUM(__n / __size * ln(__n / "
+        f"__size)) AS h FROM sized GROUP BY {names(identifiers)})"
     )
     entropy = _row(data, [*identifiers, sensitive], sql)["h"]
     return 0.0 if entropy is None else math.exp(max(0.0, entropy))
@@ -147,12 +145,10 @@ def recursive_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str,
     _require.integer(l=l, at_least=1)
     keys = names(identifiers)
     sql = (
-        f"WITH {_cells(identifiers, sensitive)}, "
-        f"ranked AS (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY __n DESC) AS __rank "
-        f"FROM sized) "
-        f"SELECT MAX(__top / __rest) AS c, bool_or(__rest IS NULL) AS never FROM (SELECT "
-        f"MAX(__n)::DOUBLE AS __top, "
-        f"SUM(__n) FILTER (__rank >= {int(l)}) AS __rest FROM ranked GROUP BY {keys})"
+        f"WITH {_cells(identifiers, sensitive)}, ranked AS (SELECT *, row_number() OVER (PARTITION BY {keys} "
+        "ORDER BY __n DESC) AS __rank FROM sized) SELECT MAX(__top / __rest) AS c, bool_or(__rest IS NULL) "
+        f"AS never FROM (SELECT MAX(__n)::DOUBLE AS __top, SUM(__n) FILTER (__rank >= {int(l)}) AS __rest "
+        f"FROM ranked GROUP BY {keys})"
     )
     got = _row(data, [*identifiers, sensitive], sql)
     return math.inf if got["never"] else float(got["c"] or 0.0)
@@ -169,10 +165,10 @@ def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordere
     keys, columns = names(identifiers), [*identifiers, sensitive]
     if not ordered:
         sql = (
-            f"WITH {_cells(identifiers, sensitive)}, whole AS (SELECT __value, SUM(__n) / (SELECT "
-            f"SUM(__n) FROM cells) AS __q FROM cells GROUP BY __value) "
-            f"SELECT MAX(t) AS t FROM (SELECT (SUM(abs(__n / __size - __q)) + 1 - SUM(__q)) / 2 AS t "
-            f"FROM sized JOIN whole ON sized.__value IS NOT DISTINCT FROM whole.__value GROUP BY {keys})"
+            f"WITH {_cells(identifiers, sensitive)}, whole AS (SELECT __value, SUM(__n) / (SELECT SUM(__n) "
+            "FROM cells) AS __q FROM cells GROUP BY __value) SELECT MAX(t) AS t FROM (SELECT (SUM(abs(__n / "
+            "__size - __q)) + 1 - SUM(__q)) / 2 AS t FROM sized JOIN whole ON sized.__value IS NOT DISTINCT "
+            f"FROM whole.__value GROUP BY {keys})"
         )
         return float(_row(data, columns, sql)["t"] or 0.0)
     count = f"SELECT COUNT(DISTINCT {names([sensitive])}) AS m FROM {{table}}"
@@ -185,15 +181,12 @@ def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordere
     if m < 2:
         return 0.0
     sql = (
-        f"WITH {_cells(identifiers, sensitive)}, whole AS (SELECT __value, SUM(__n) / (SELECT "
-        f"SUM(__n) FROM cells WHERE __value IS NOT NULL) AS __q "
-        f"FROM cells WHERE __value IS NOT NULL GROUP BY __value), classes AS (SELECT DISTINCT "
-        f"{keys}, __size FROM sized), "
-        f"full_grid AS (SELECT * FROM classes CROSS JOIN whole), joined AS (SELECT full_grid.*, "
-        f"COALESCE(cells.__n, 0) / __size AS __p FROM full_grid "
-        f"LEFT JOIN cells ON {_same('full_grid', 'cells', [*identifiers, '__value'])}), "
-        f"sums AS (SELECT {keys}, abs(SUM(__p - __q) OVER (PARTITION BY {keys} ORDER BY __value)) AS "
-        f"__gap FROM joined) "
+        f"WITH {_cells(identifiers, sensitive)}, whole AS (SELECT __value, SUM(__n) / (SELECT SUM(__n) FROM "
+        "cells WHERE __value IS NOT NULL) AS __q FROM cells WHERE __value IS NOT NULL GROUP BY __value), "
+        f"classes AS (SELECT DISTINCT {keys}, __size FROM sized), full_grid AS (SELECT * FROM classes CROSS "
+        "JOIN whole), joined AS (SELECT full_grid.*, COALESCE(cells.__n, 0) / __size AS __p FROM full_grid "
+        f"LEFT JOIN cells ON {_same('full_grid', 'cells', [*identifiers, '__value'])}), sums AS (SELECT "
+        f"{keys}, abs(SUM(__p - __q) OVER (PARTITION BY {keys} ORDER BY __value)) AS __gap FROM joined) "
         f"SELECT MAX(t) AS t FROM (SELECT SUM(__gap) / {m - 1} AS t FROM sums GROUP BY {keys})"
     )
     return float(_row(data, columns, sql)["t"] or 0.0)

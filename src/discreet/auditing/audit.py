@@ -159,9 +159,9 @@ def _takes_one(call: Run, data: Any) -> None:
         return
     except TypeError as problem:
         raise InvalidInput(
-            f"what is audited is called with the data alone, and this is not how it can be called: "
-            f"{problem}. "
-            "Give a function of one argument, such as lambda data: release(data, epsilon=1). Nothing was run."
+            "what is audited is called with the data alone, and this is not how it can be called: "
+            f"{problem}. Give a function of one argument, such as lambda data: release(data, epsilon=1). "
+            "Nothing was run."
         ) from None
 
 

@@ -100,10 +100,9 @@ class CanaryAudit:
         verdict = "REFUTED" if self.refuted else "not refuted"
         return (
             f"{verdict}: claimed epsilon {self.claimed:.4g} at delta {self.delta:g}; at least "
-            f"{self.epsilon:.4g} shown by {self.canaries} canaries "
-            f"({self.score}); one run alone proves {self.one_run_epsilon:.4g}, with its curve "
-            f"{self.one_run_curve_epsilon:.4g} "
-            f"(confidence {self.confidence:g})"
+            f"{self.epsilon:.4g} shown by {self.canaries} canaries ({self.score}); one run alone proves "
+            f"{self.one_run_epsilon:.4g}, with its curve {self.one_run_curve_epsilon:.4g} (confidence "
+            f"{self.confidence:g})"
         )
 
     def to_json(self) -> dict[str, Any]:

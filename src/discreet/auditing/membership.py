@@ -86,9 +86,8 @@ class Shadows:
             scores = scores[:, :, None]
         if scores.ndim != 3 or scores.shape[:2] != included.shape or len(scores) < 2:
             raise InvalidInput(
-                "shadow models need scores [models, examples] or [models, examples, queries], and "
-                "who was in, [models, examples]; two "
-                "models at least."
+                "shadow models need scores [models, examples] or [models, examples, queries], and who was "
+                "in, [models, examples]; two models at least."
             )
         if not np.isfinite(scores).all():
             raise InvalidInput("scores of shadow models must be finite: use `margins` or `logit_scaled`.")
@@ -122,9 +121,9 @@ def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int = 
         scores = floats(scores=answer() if callable(answer) else answer)
         if scores.shape[:1] != (examples,) or scores.ndim > 2:
             raise InvalidInput(
-                f"each model must be asked about all {examples} examples, those it was trained on "
-                f"and the others: scores of shape "
-                f"({examples},) or ({examples}, queries) are needed, got {scores.shape}."
+                f"each model must be asked about all {examples} examples, those it was trained on and the "
+                f"others: scores of shape ({examples},) or ({examples}, queries) are needed, got "
+                f"{scores.shape}."
             )
         model_scores.append(scores)
     return Shadows(np.stack(model_scores), included)
@@ -165,9 +164,8 @@ def _normal(shadows: Shadows, side: bool, fixed: bool) -> tuple[Floats, Floats]:
     count = used.sum(axis=0)
     if (count < (1 if fixed else 2)).any():
         raise InvalidInput(
-            "some example was in (or out of) too few shadow models to fit a normal law: train more "
-            "of them, or use `halves`. Two per side are "
-            "needed, one with fixed_variance=True."
+            "some example was in (or out of) too few shadow models to fit a normal law: train more of them, "
+            "or use `halves`. Two per side are needed, one with fixed_variance=True."
         )
     mean = np.where(used, shadows.scores, 0.0).sum(axis=0) / count
     squares = np.where(used, (shadows.scores - mean) ** 2, 0.0)
@@ -219,8 +217,8 @@ def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: in
         or y.shape != p.shape[1:2]
     ):
         raise InvalidInput(
-            "shadow attack: target [examples, classes], labels [examples], vectors [models, "
-            "examples, classes], included [models, examples]."
+            "shadow attack: target [examples, classes], labels [examples], vectors [models, examples, "
+            "classes], included [models, examples]."
         )
     _require.integer(top=top, at_least=1)
     scores = np.zeros(len(target_vectors))

@@ -116,9 +116,8 @@ def taken_apart(outputs: Sequence[Any]) -> list[list[Leaf]]:
     for run in runs:
         if len(run) == 1 and run[0][0] == "" and isinstance(run[0][1], Opaque):
             raise InvalidInput(
-                f"an output is a {run[0][1].kind} that cannot be looked into. Return numbers, text, "
-                f"arrays, tables, dictionaries or lists of these, "
-                "or an object with attributes. Nothing was measured."
+                f"an output is a {run[0][1].kind} that cannot be looked into. Return numbers, text, arrays, "
+                "tables, dictionaries or lists of these, or an object with attributes. Nothing was measured."
             )
     return runs
 

@@ -81,8 +81,8 @@ class Report:
         delta_words = f" at delta {self.claim.delta:g}" if self.claim.delta else ""
         return (
             f"{verdict}: claimed {self.claim}; at least {self.epsilon:.4g}{delta_words} shown (mu "
-            f"{self.mu:.4g}) with confidence "
-            f"{self.confidence:g}, by {self.attack}, {self.runs} runs on each table"
+            f"{self.mu:.4g}) with confidence {self.confidence:g}, by {self.attack}, {self.runs} runs on each "
+            "table"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -211,13 +211,11 @@ def page(report: Report) -> str:
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Audit: {_escape(verdict)}</title>'
         f"<style>body{{font:16px/1.5 system-ui,sans-serif;color:{INK};max-width:52rem;margin:2rem "
-        f"auto;padding:0 1rem}}"
-        f"h1{{color:{color}}}table{{border-collapse:collapse;margin:1rem 0 "
+        f"auto;padding:0 1rem}}h1{{color:{color}}}table{{border-collapse:collapse;margin:1rem 0 "
         f"1.5rem}}td,th{{padding:.25rem 0;border-bottom:1px solid {PALE};"
         f"vertical-align:top}}svg{{max-width:100%;height:auto}}th{{text-align:left;padding-right:2rem;font-weight:500}}</style>"
-        f"<h1>{_escape(verdict)}</h1><p>{_escape(words)} An audit can refute a claim, never prove "
-        f"it: these attacks, on these two "
-        f"tables, found this much.</p><table>{table}</table>{report.svg()}</html>"
+        f"<h1>{_escape(verdict)}</h1><p>{_escape(words)} An audit can refute a claim, never prove it: these "
+        f"attacks, on these two tables, found this much.</p><table>{table}</table>{report.svg()}</html>"
     )
 
 

@@ -163,8 +163,8 @@ def explain_question(
     if unknown:
         line = (
             f"The error of {', '.join(unknown)} depends on how many rows there are, which is private: it "
-            f"comes with "
-            f"the answer. Declare the size of the table, where it is public, to know it beforehand."
+            "comes with the answer. Declare the size of the table, where it is public, to know it "
+            "beforehand."
         )
         sections.append(Section(heading="Known with the answer only", lines=(line,)))
     return explain_event(
@@ -342,8 +342,7 @@ def _accuracy(column: Column) -> Section:
     lines = [
         f"{column.name}: with {column.confidence:.0%} confidence the answer is within "
         f"{words.number(column.error)} of the exact one, at epsilon {column.epsilon:.4g}. That follows from "
-        f"the "
-        f"price and the plan; no data was read."
+        "the price and the plan; no data was read."
     ]
     if column.share is not None:
         share = words.percent(column.share)

@@ -28,20 +28,17 @@ NOT_THIS = (
     (
         "secure computation",
         "Secure computation hides the inputs from those who compute, and gives the exact result, which may "
-        "tell "
-        "on somebody. Here the result itself is what protects.",
+        "tell on somebody. Here the result itself is what protects.",
     ),
     (
         "access control",
         "Access control says who may see records. Here nobody who asks sees records, and whoever sees the "
-        "answers "
-        "is assumed to be clever and to know everything else.",
+        "answers is assumed to be clever and to know everything else.",
     ),
     (
         "removing names",
         "Taking names away leaves the rest of a record, which often fits one person only. Here it does not "
-        "matter "
-        "what else an onlooker knows.",
+        "matter what else an onlooker knows.",
     ),
     (
         "a promise that nothing is learned about you",
@@ -137,8 +134,7 @@ def nothing_promised(risk: Risk) -> tuple[str, ...]:
         f"There is no bound: {price(risk)}. Whoever sees the result may learn as much as from the data "
         f"itself.",
         "That is so for values made with seeded randomness (for tests), for methods without a guarantee, "
-        "and for "
-        "a delta below that of the release.",
+        "and for a delta below that of the release.",
     )
 
 
@@ -149,10 +145,8 @@ def odds(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
     if audience == "public":
         lines = [
             f"Suppose somebody wants to find out {secret}, and thinks before any result is out that the "
-            f"chance is "
-            f"50 in 100. After all of these results it is at most {out_of(risk.after(0.5))}; it would stay "
-            f"at 50 "
-            f"in 100 if your data played no part.",
+            f"chance is 50 in 100. After all of these results it is at most {out_of(risk.after(0.5))}; it "
+            "would stay at 50 in 100 if your data played no part.",
             f"If they thought it was 1 in 100, it is at most {out_of(risk.after(0.01))} afterwards.",
         ]
         if risk.odds_fail:
@@ -170,8 +164,7 @@ def odds(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
     if audience == "engineer" and risk.delta > 0 and risk.odds_fail:
         lines.append(
             f"The factor is e^(epsilon + {SLACK}), and its chance to fail delta / (1 - e^-{SLACK}): "
-            f"(epsilon, "
-            f"delta) alone does not keep the odds below e^epsilon with probability 1 - delta."
+            "(epsilon, delta) alone does not keep the odds below e^epsilon with probability 1 - delta."
         )
     if audience == "engineer" and risk.neighbors is ADD_REMOVE:
         inner = risk.of_a_value
@@ -191,17 +184,14 @@ def attack(risk: Risk, audience: str) -> tuple[str, ...]:
     at_5_percent, at_1_percent = risk.true_positives(0.05), risk.true_positives(0.01)
     if audience == "public":
         return (
-            f"The cleverest possible detective, who wrongly points at 5 of 100 people outside the data, "
-            f"points at "
-            f"no more than {out_of(at_5_percent)} of those inside it.",
+            "The cleverest possible detective, who wrongly points at 5 of 100 people outside the data, "
+            f"points at no more than {out_of(at_5_percent)} of those inside it.",
         )
     lines = [
-        f"An attacker who tests membership with a false-positive rate of 5% has a true-positive rate of at "
-        f"most "
-        f"{percent(at_5_percent)}; at 1%, at most {percent(at_1_percent)}.",
-        f"Where one of 100 suspects is in the data, an accusation at a false-positive rate of 1% is right "
-        f"in at "
-        f"most {percent(risk.accusation(0.01, 0.01))} of cases.",
+        "An attacker who tests membership with a false-positive rate of 5% has a true-positive rate of at "
+        f"most {percent(at_5_percent)}; at 1%, at most {percent(at_1_percent)}.",
+        "Where one of 100 suspects is in the data, an accusation at a false-positive rate of 1% is right "
+        f"in at most {percent(risk.accusation(0.01, 0.01))} of cases.",
     ]
     if audience == "engineer":
         lines.append(
@@ -236,15 +226,13 @@ def leaving(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
     if risk.neighbors is REPLACE:
         return (
             f"If {who} had said something else, every possible result would have come out with almost the "
-            f"same "
-            f"chance: within a factor of {number(math.exp(min(risk.epsilon, 700)))}"
+            f"same chance: within a factor of {number(math.exp(min(risk.epsilon, 700)))}"
             f"{f', and a remainder of {risk.delta:g}' if risk.delta else ''}.{_why_more(risk)} How many "
-            f"people there are is public.",
+            "people there are is public.",
         )
     lines = [
         f"If {who} had stayed away, every possible result would have come out with almost the same chance: "
-        f"within "
-        f"a factor of {number(math.exp(min(risk.epsilon, 700)))}"
+        f"within a factor of {number(math.exp(min(risk.epsilon, 700)))}"
         + (f", and a remainder of {risk.delta:g}" if risk.delta else "")
         + "."
         + _why_more(risk)
@@ -304,9 +292,8 @@ def scale(risk: Risk) -> tuple[str, ...]:
     below, above = beside(risk.epsilon)
     lines = [
         f"{len(below)} of {len(below) + len(above)} published figures in our list have a smaller epsilon, "
-        f"{len(above)} this or a larger one. They are for different units and periods: a figure per day "
-        f"adds up "
-        f"over the days."
+        f"{len(above)} this or a larger one. They are for different units and periods: a figure per day adds "
+        "up over the days."
     ]
     if below:
         lines.append(f"Next below: {below[-1].who}, {below[-1].what}: {below[-1].price} ({below[-1].unit}).")
@@ -314,8 +301,7 @@ def scale(risk: Risk) -> tuple[str, ...]:
         lines.append(f"Next above: {above[0].who}, {above[0].what}: {above[0].price} ({above[0].unit}).")
     lines.append(
         "There is no law for epsilon. Of trained models Google's engineers wrote in 2024 that 1 counts as "
-        "strong and "
-        "10 as reasonable, at a small delta (the source of the Gboard figures)."
+        "strong and 10 as reasonable, at a small delta (the source of the Gboard figures)."
     )
     return tuple(lines)
 

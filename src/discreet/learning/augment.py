@@ -103,9 +103,9 @@ def one_each(augment: Augment, inputs: Any) -> Any:
         return replace(augment, times=1)(inputs, Entropy())
     except Exception as error:
         raise InvalidInput(
-            f"augment failed on made-up examples: {type(error).__name__}: {error}. If those are not "
-            f"valid for it, give your own, as the model "
-            f"gets them, with synthetic=(inputs, targets). No data was read."
+            f"augment failed on made-up examples: {type(error).__name__}: {error}. If those are not valid "
+            "for it, give your own, as the model gets them, with synthetic=(inputs, targets). No data was "
+            "read."
         ) from error
 
 

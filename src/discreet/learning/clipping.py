@@ -137,9 +137,8 @@ class Adaptive:
         if count <= noise_multiplier:
             raise InvalidInput(
                 f"noise of deviation {count / 2:g} on the count alone is worth a noise multiplier of "
-                f"{count:g}, which leaves no room for "
-                f"the sum at {noise_multiplier:g}. Nothing was read or trained. Give count_noise= "
-                f"above {noise_multiplier / 2:g}, or larger batches."
+                f"{count:g}, which leaves no room for the sum at {noise_multiplier:g}. Nothing was read or "
+                f"trained. Give count_noise= above {noise_multiplier / 2:g}, or larger batches."
             )
         return float((noise_multiplier**-2 - count**-2) ** -0.5 * (1 + 1e-12))
 

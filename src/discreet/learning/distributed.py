@@ -62,9 +62,8 @@ def across_workers(trainer: Trainer, *, noise: str = SHARES, group: Any = None) 
     )
     if not is_supported or trainer.noise != "gaussian" or trainer.public.unit.column is not None:
         raise Unsupported(
-            "over several workers there is Poisson sampling or balls-in-bins of examples, with a "
-            "fixed clip and Gaussian noise. Nothing was read or "
-            "trained. Use these, or one process."
+            "over several workers there is Poisson sampling or balls-in-bins of examples, with a fixed clip "
+            "and Gaussian noise. Nothing was read or trained. Use these, or one process."
         )
     return _DistributedTrainer(trainer, noise, group)
 
@@ -139,9 +138,9 @@ class _DistributedTrainer:
             act()
         except RuntimeError:
             raise ReleaseFailed(
-                "a worker was lost, so that the workers could not go on together. What was underway "
-                "is thrown away: no update was made with part of "
-                "the noise. The price of the run is spent, and the run is over."
+                "a worker was lost, so that the workers could not go on together. What was underway is "
+                "thrown away: no update was made with part of the noise. The price of the run is spent, and "
+                "the run is over."
             ) from None
 
 

@@ -164,8 +164,8 @@ class _Reader:
         if ours or (isinstance(node, ast.Import) and any(_is_opacus(a.name) for a in node.names)):
             yield _advice(
                 node,
-                "from discreet import Public, accounting as acc, learning; "
-                "from discreet.sampling import Entropy",
+                "from discreet import Public, accounting as acc, learning; from discreet.sampling import "
+                "Entropy",
                 "in place of all imports of opacus",
             )
 

@@ -30,9 +30,8 @@ class Shared(Tensor):
         handler = _HANDLERS.get(func)
         if handler is None:
             raise NotBatchFirst(
-                f"the model applies {getattr(func, '__name__', func)} to what a layer made of a "
-                f"constant (of positions, say), "
-                f"and it is not known how to keep examples apart in that."
+                f"the model applies {getattr(func, '__name__', func)} to what a layer made of a constant (of "
+                "positions, say), and it is not known how to keep examples apart in that."
             )
         with torch._C.DisableTorchFunctionSubclass():
             return handler(*args, **(kwargs or {}))

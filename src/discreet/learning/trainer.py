@@ -350,9 +350,8 @@ class Run:
         """Take one noisy step. An empty batch is a step like any other."""
         if self.done:
             raise Halted(
-                f"all {self._trainer.schedule.steps} steps that were paid for are taken. Nothing was "
-                f"read. Training on means a new trainer, "
-                f"which pays for its own steps."
+                f"all {self._trainer.schedule.steps} steps that were paid for are taken. Nothing was read. "
+                "Training on means a new trainer, which pays for its own steps."
             )
         if not self._engine.is_attached:
             with self:
@@ -384,10 +383,9 @@ class Run:
             # Its text could quote a value: an index out of range, say.
             self.taken = self._trainer.schedule.steps
             raise ReleaseFailed(
-                "the model or the loss failed on private examples; what it said is withheld, as it "
-                "may speak of the data. The price of the run is "
-                "spent, and the run is over. Try the model on made-up examples: are all words and "
-                "classes within range?"
+                "the model or the loss failed on private examples; what it said is withheld, as it may "
+                "speak of the data. The price of the run is spent, and the run is over. Try the model on "
+                "made-up examples: are all words and classes within range?"
             ) from None
 
     @property

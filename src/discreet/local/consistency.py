@@ -93,9 +93,8 @@ def _likelihood(randomizer: Any, reports: Any) -> tuple[Floats, Floats]:
         return np.asarray(randomizer.matrix().T[rows]), weights
     if len(rows) * randomizer.domain > _CELLS:
         raise InvalidInput(
-            f"{len(rows)} different reports over {randomizer.domain} values are too many to be "
-            f"weighed one by one (at most {_CELLS} "
-            f"together). Use `consistent` on the estimate, or shorter reports."
+            f"{len(rows)} different reports over {randomizer.domain} values are too many to be weighed one "
+            f"by one (at most {_CELLS} together). Use `consistent` on the estimate, or shorter reports."
         )
     high, low = _support_likelihoods(randomizer)
     return np.where(randomizer._supported(rows), high, low), weights

@@ -175,9 +175,8 @@ class LocalHashing(FrequencyOracle):
         """
         if self._length > _TRANSFORM_BITS:
             raise InvalidInput(
-                f"a domain of {self.domain} is not estimated whole. Give candidates: "
-                f"counts_of(reports, candidates), or look for "
-                f"the common values with local.HeavyHitters."
+                f"a domain of {self.domain} is not estimated whole. Give candidates: counts_of(reports, "
+                "candidates), or look for the common values with local.HeavyHitters."
             )
         if self.buckets > self.domain:
             return self._counts_of(data, np.arange(self.domain))

@@ -128,8 +128,8 @@ class MarginalResponse(LocalRandomizer):
             rows = self._rows(data, number, oracle)
             if not len(rows):
                 raise InvalidInput(
-                    f"nobody reported the marginal of attributes {attributes}. Nothing was "
-                    f"estimated. Ask more people."
+                    f"nobody reported the marginal of attributes {attributes}. Nothing was estimated. Ask "
+                    "more people."
                 )
             tables[attributes] = oracle.estimate(rows).value.reshape([self.sizes[i] for i in attributes])
             people[attributes] = len(rows)
@@ -197,9 +197,8 @@ class HeavyHitters(LocalRandomizer):
             or self.keep > 4096
         ):
             raise InvalidInput(
-                f"length must be at most 52, first at most 16 and length, step at most 12, keep at "
-                f"most 4096; got {self.length}, {self.first}, "
-                f"{self.step}, {self.keep}. Nothing was drawn."
+                "length must be at most 52, first at most 16 and length, step at most 12, keep at most "
+                f"4096; got {self.length}, {self.first}, {self.step}, {self.keep}. Nothing was drawn."
             )
         self._oracle(0)
 

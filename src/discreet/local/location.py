@@ -61,9 +61,8 @@ class DistanceResponse(LocalRandomizer):
         rows = [_require.listed(place=place) for place in _require.listed(places=self.places)]
         if not 2 <= len(rows) <= _MOST_PLACES or len({len(row) for row in rows}) != 1 or not rows[0]:
             raise InvalidInput(
-                f"places must be 2 to {_MOST_PLACES} points with as many coordinates each, got "
-                f"{len(rows)}. Nothing was drawn. Use a "
-                f"coarser grid."
+                f"places must be 2 to {_MOST_PLACES} points with as many coordinates each, got {len(rows)}. "
+                "Nothing was drawn. Use a coarser grid."
             )
         for row in rows:
             for coordinate in row:
@@ -136,8 +135,7 @@ class DistanceResponse(LocalRandomizer):
         if np.linalg.cond(matrix) > 1e12:
             raise InvalidInput(
                 "at this epsilon nearby places cannot be told apart without bias. Use "
-                "expectation_maximization(randomizer, reports), or "
-                "fewer places."
+                "expectation_maximization(randomizer, reports), or fewer places."
             )
         return np.asarray(np.linalg.inv(matrix.T))
 

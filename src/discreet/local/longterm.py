@@ -197,9 +197,8 @@ class Rappor(LocalRandomizer):
         _require.open_probability(p=self.p, q=self.q)
         if self.bits > 1 << 16 or self.hashes > self.bits or self.cohorts > 1 << 20:
             raise InvalidInput(
-                f"bits must be at most 65536, hashes at most bits, cohorts at most 2**20; got "
-                f"{self.bits}, {self.hashes}, {self.cohorts}. "
-                f"Nothing was drawn."
+                f"bits must be at most 65536, hashes at most bits, cohorts at most 2**20; got {self.bits}, "
+                f"{self.hashes}, {self.cohorts}. Nothing was drawn."
             )
         if not self.p < self.q:
             raise _require.fail("p", self.p, f"below q = {self.q!r}")

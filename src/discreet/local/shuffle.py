@@ -56,9 +56,8 @@ class Shuffler:
         require_entropy(entropy)
         if len(self) < self.least:
             raise InvalidInput(
-                f"{len(self)} reports are waiting and {self.least} are needed to hide among. Nothing "
-                f"was let out. Wait for more, or price "
-                f"a new shuffler for fewer."
+                f"{len(self)} reports are waiting and {self.least} are needed to hide among. Nothing was let "
+                "out. Wait for more, or price a new shuffler for fewer."
             )
         data = np.concatenate([batch.data for batch in self._waiting])
         private = entropy.private and not any(isinstance(b.event, NonPrivate) for b in self._waiting)

@@ -157,8 +157,7 @@ class ContinualCounter:
             if self.horizon is None or self.horizon > ticks:
                 raise InvalidInput(
                     f"the clock {self.clock!r} has {ticks:,} declared ticks, so horizon is a number up to "
-                    f"that, "
-                    f"got {self.horizon}. Nothing was read or charged."
+                    f"that, got {self.horizon}. Nothing was read or charged."
                 )
         doubling = self.horizon is None and self.restart is None
         if doubling and not isinstance(self.strategy, BinaryTree):
@@ -178,8 +177,7 @@ class ContinualCounter:
         if self.decay is not None and isinstance(self.strategy, BinaryTree | RunningSum):
             raise Unsupported(
                 "a decayed sum is read off single steps, which a tree over time does not estimate well. "
-                "Nothing "
-                "was read or charged. Take strategy='square_root', 'blt' or 'item'."
+                "Nothing was read or charged. Take strategy='square_root', 'blt' or 'item'."
             )
         if isinstance(self.strategy, Dense) and len(self.strategy.rows) < (self._block_length(1)):
             raise _require.fail("strategy", f"{len(self.strategy.rows)} rows", "as long as the horizon")
@@ -189,8 +187,8 @@ class ContinualCounter:
         if not by_unit and self.participations > 1:
             raise InvalidInput(
                 f"where the unit is a row it is in one batch, and participations={self.participations} would "
-                f"be "
-                f"about people. Nothing was read or charged. Open the table with unit='the column of people'."
+                "be about people. Nothing was read or charged. Open the table with unit='the column of "
+                "people'."
             )
         if by_unit and self.horizon is None:
             raise Unsupported(
@@ -200,16 +198,13 @@ class ContinualCounter:
         if (by_unit or self.clock is not None) and self.public.neighbors is not ADD_REMOVE:
             raise Unsupported(
                 f"under {self.public.neighbors} a unit (or a row, with a clock) may be replaced by one of "
-                f"other "
-                f"ticks, for which no sensitivity is proved here. Nothing was read or charged. Protect the "
-                f"table "
-                f"under add_remove."
+                "other ticks, for which no sensitivity is proved here. Nothing was read or charged. Protect "
+                "the table under add_remove."
             )
         if (by_unit or self.clock is not None) and self.public.tables:
             raise Unsupported(
                 "rows are chosen before they are counted, which is not done across related tables. Nothing "
-                "was "
-                "read or charged. Stream one table."
+                "was read or charged. Stream one table."
             )
 
     # -- price and error, known before anything is read
@@ -363,8 +358,7 @@ class ContinualCounter:
         if self.horizon is not None and state["step"] >= self.horizon:
             raise Halted(
                 f"the horizon of {self.horizon:,} steps is reached. Nothing was read or released. Start a "
-                f"new "
-                f"counter; its price is its own."
+                "new counter; its price is its own."
             )
 
     def tick(

@@ -205,8 +205,7 @@ class RowEncoder(Encoder):
         if largest > _LARGEST:
             raise InvalidInput(
                 f"a strategy of streams has coefficients up to {_LARGEST:g}, got {largest:g}. Nothing was "
-                f"read or "
-                f"charged. Scale it: only ratios matter."
+                "read or charged. Scale it: only ratios matter."
             )
         # Cut off towards zero; integers below 2**53 are exact in floats.
         if isinstance(strategy, Toeplitz):

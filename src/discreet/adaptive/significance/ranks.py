@@ -68,10 +68,9 @@ class _Signs:
         if self.public.neighbors is ADD_REMOVE:
             if self.delta is None:
                 raise Unsupported(
-                    "under add_remove one person moves this statistic by as much as there are "
-                    "others, and no number of people is public: "
-                    "a bound is bought, which may be wrong with a small chance. Nothing was read. "
-                    "Give delta, such as 1e-6."
+                    "under add_remove one person moves this statistic by as much as there are others, and "
+                    "no number of people is public: a bound is bought, which may be wrong with a small "
+                    "chance. Nothing was read. Give delta, such as 1e-6."
                 )
             _require.open_probability(delta=self.delta)
             if self.delta < 1e-300:

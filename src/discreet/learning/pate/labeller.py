@@ -121,9 +121,8 @@ class PrivateTeachers:
         self._check_columns()
         if self.blob_size > _LARGEST:
             raise InvalidInput(
-                f"{self.teachers} teachers of {self.size:,} bytes each do not fit the "
-                f"{_LARGEST:,} bytes of one blob of the vault. Nothing was charged. Take smaller teachers, "
-                f"or fewer."
+                f"{self.teachers} teachers of {self.size:,} bytes each do not fit the {_LARGEST:,} bytes of "
+                "one blob of the vault. Nothing was charged. Take smaller teachers, or fewer."
             )
         if self.sanitize is not None:
             self.sanitize.check(self.aggregator)

@@ -55,7 +55,7 @@ def cheapest(candidates: Sequence[LinearERM]) -> tuple[LinearERM, str]:
     figures = ", ".join(f"{names[type(c)]} {c.expected_excess / size:.2g}" for c in candidates)
     facts = choice.facts
     return choice, (
-        f"{names[type(choice)]}: the least expected excess loss per row ({figures}), from {size} "
-        f"declared rows, {facts.width} coordinates, "
-        f"row norm {facts.l2:.3g}, epsilon {choice.epsilon:g} and delta {choice.delta:g}."
+        f"{names[type(choice)]}: the least expected excess loss per row ({figures}), from {size} declared "
+        f"rows, {facts.width} coordinates, row norm {facts.l2:.3g}, epsilon {choice.epsilon:g} and delta "
+        f"{choice.delta:g}."
     )

@@ -116,8 +116,7 @@ def target_classes(public: Public, target: str, classifies: bool) -> tuple[Any, 
         return tuple(classes_of(public, target))
     if not isinstance(public.fact(target), Bounds):
         raise InvalidInput(
-            f"a regression needs a target with declared bounds, and {target!r} has none. Nothing was "
-            f"charged or trained. "
-            f"Declare Bounds for it, or use a classifier."
+            f"a regression needs a target with declared bounds, and {target!r} has none. Nothing was charged "
+            "or trained. Declare Bounds for it, or use a classifier."
         )
     return ()

@@ -107,9 +107,8 @@ class ObjectivePerturbation(LinearERM):
                 min(700.0, self._objective_epsilon / self.facts.rank)
             )
             raise InvalidInput(
-                f"regularization = {self.regularization!r} is too small for epsilon = "
-                f"{self.epsilon!r}: the determinant alone costs "
-                f"{self.facts.determinant(self.strength):.3g} per model. Nothing was "
+                f"regularization = {self.regularization!r} is too small for epsilon = {self.epsilon!r}: the "
+                f"determinant alone costs {self.facts.determinant(self.strength):.3g} per model. Nothing was "
                 f"charged or trained. Take more than {smallest_strength:.4g}."
             )
         self.output_noise  # noqa: B018 - price it now

@@ -252,9 +252,8 @@ def classes_of(public: Public, target: str) -> list[Any]:
     fact = public.fact(target)
     if not isinstance(fact, Categories | Boolean):
         raise InvalidInput(
-            f"a classifier needs a target with declared categories, and {target!r} has none. Nothing "
-            f"was charged or trained. "
-            f"Declare Categories or Boolean for it, or use a regression."
+            f"a classifier needs a target with declared categories, and {target!r} has none. Nothing was "
+            "charged or trained. Declare Categories or Boolean for it, or use a regression."
         )
     values = [False, True] if isinstance(fact, Boolean) else list(fact.values)
     if len(values) < 2:
