@@ -1,4 +1,5 @@
-"""Epsilon for people: what a price means for one person, in words and pictures, for three kinds of reader.
+"""Explanations of epsilon and delta: what a price means for one person, in words and pictures, for three
+kinds of reader.
 
 Pure functions of events, budgets and releases; no data is involved. `explain(1.0)`, `explain(answer)`,
 `explain(session)` are also `dp.explain`; `discreet explain` is the same on the shell.

@@ -1,4 +1,4 @@
-"""How good a planned answer will be, in the analyst's own units, and what would make it twice as good.
+"""The accuracy of a planned answer, in the analyst's own units, and what would make its error half.
 
 All of it is known before any data is read: it follows from the price, the declared facts and the plan.
 """
@@ -85,17 +85,18 @@ def _price_of_half_error(
     much is too little (an error that is not noise alone)."""
     target = error / 2
     low, high = epsilon, epsilon
-    while high <= 64 * epsilon and not _small(error_at, high, target):
+    while high <= 64 * epsilon and not _is_within(error_at, high, target):
         low, high = high, 2 * high
     if high > 64 * epsilon:
         return None
     while high > 1.01 * low:
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if _small(error_at, middle, target) else (middle, high)
+        low, high = (low, middle) if _is_within(error_at, middle, target) else (middle, high)
     return high
 
 
-def _small(error_at: Callable[[float], float | None], price: float, target: float) -> bool:
+def _is_within(error_at: Callable[[float], float | None], price: float, target: float) -> bool:
+    """Return whether the question can be asked at this price with an error of at most `target`."""
     try:
         error = error_at(price)
     except InvalidInput:

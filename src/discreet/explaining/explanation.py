@@ -33,8 +33,7 @@ class Explanation(_require.NearestNames):
     pictures.
 
     `risk` has the numbers, `sections` the words. `facts` are the lines of the privacy label: what was
-    released,
-    of what, by whom.
+    released, of what, by whom.
     """
 
     title: str

@@ -122,7 +122,7 @@ def _rounded_up(value: float) -> int:
 
 
 def price(risk: Risk) -> str:
-    """Explain epsilon and delta."""
+    """Return epsilon and delta as text."""
     if not risk.bounded:
         return "no finite epsilon" + (f" at delta {risk.delta:g}" if risk.delta else "")
     return f"epsilon {number(risk.epsilon)}" + (f", delta {risk.delta:g}" if risk.delta else "")
@@ -272,7 +272,7 @@ def _unless(risk: Risk) -> str:
 
 
 def groups(risk: Risk) -> tuple[str, ...]:
-    """Return what a family has."""
+    """Explain what holds for groups of units, such as a family (group privacy)."""
     rows = []
     for size in (2, 4):
         group = risk.of_group(size)

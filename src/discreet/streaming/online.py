@@ -127,9 +127,9 @@ class FollowTheApproximateLeader:
     minimizes <v_t, w> + (H / 2) sum over s <= t of |w - w_s|², where v_t is the noisy sum of the gradients at
     w_1, ..., w_t.
 
-    Smith & Thakurta 2013 (NIPS) for H-strongly convex losses whose gradients have length at
-    most `lipschitz`; Agarwal & Singh 2017 (arXiv:1701.07953) for the tree's sums in follow the regularized
-    leader. The minimizer is the projection of mean(w_1..w_t) - v_t / (H t).
+    Smith & Thakurta 2013 (NIPS) for H-strongly convex losses whose gradients have length at most `lipschitz`;
+    Agarwal & Singh 2017 (arXiv:1701.07953) for the tree's sums in follow the regularized leader. The
+    minimizer is the projection of mean(w_1..w_t) - v_t / (H t).
 
     Guarantee: `sums.event`. All decisions are post-processing of the noisy sums.
     """

@@ -1,5 +1,6 @@
-"""Where decisions live, and how they follow from noisy sums of gradients: post-processing, with bounds of the
-regret that are known before anything is spent."""
+"""Convex sets of decisions, and the update rules of online learning on noisy sums of gradients:
+post-processing, with bounds of the regret that are known before anything is spent.
+"""
 
 from __future__ import annotations
 
