@@ -1,5 +1,5 @@
-"""An alarm when a series changes: a private watch over a sliding window, and at the alarm a private estimate
-of when it began.
+"""Online changepoint detection: a private watch over a sliding window, and at the alarm a private estimate of
+when the change began.
 
 After OnlinePCPD (Cummings, Krehbiel, Mei, Tuo & Zhang 2018, arXiv:1808.10056, Algorithm 3): a noisy threshold
 is compared with the best score of each window, and the first window that passes is handed to the offline
@@ -27,7 +27,7 @@ from ..mechanisms.protocols import Release, check_source, release
 from ..mechanisms.selection import moves_one_way
 from ..sampling import Entropy
 from ..tables import Source
-from ._rounds import Rounds
+from ._sparse_vector import SparseVectorRounds
 from .changepoints import GRID, Change, LikelihoodScores, chooser, on_grid
 
 State = dict[str, Any]
@@ -54,10 +54,11 @@ class ChangeWatch:
     Laplace noise in the last step; the default is as private, and errs less.
 
     Guarantee: epsilon-DP, for any number of windows, each chosen after the answers before it.
-    Proof:     half of epsilon for the comparisons: `_rounds.Rounds` with one positive. One row moves the best
-               score of a window, a maximum of sums, by at most the sensitivity of `LikelihoodScores`, and
-               under add_remove and zero_out in all windows the same way. Half for the estimate: `chooser`
-               over the scores of one window, whose ends are public. In sequence they add up.
+    Proof:     half of epsilon for the comparisons: `_sparse_vector.SparseVectorRounds` with one positive. One
+               row moves the best score of a window, a maximum of sums, by at most the sensitivity of
+               `LikelihoodScores`, and under add_remove and zero_out in all windows the same way. Half for the
+               estimate: `chooser` over the scores of one window, whose ends are public. In sequence they add
+               up.
     Assumes:   the state stays secret and is used once.
     """
 
@@ -100,7 +101,7 @@ class ChangeWatch:
         return PureDP(epsilon=self.epsilon, neighbors=self.public.neighbors)
 
     @property
-    def rounds(self) -> Rounds:
+    def rounds(self) -> SparseVectorRounds:
         """Return the comparisons: half of epsilon, shared 1 : 1 in the paper and where all windows move one
         way, else 1 : 2^(2/3).
         """
@@ -108,7 +109,7 @@ class ChangeWatch:
         share = Fraction(1, 2) if self.paper or one_way else Fraction(1000, 2587)
         half = _require.exact(self.epsilon, "epsilon") / 2
         query = (1 if one_way else 2) * self.grid_sensitivity / (half * (1 - share))
-        return Rounds(
+        return SparseVectorRounds(
             threshold=self.grid_sensitivity / (half * share),
             query=query,
             value=None,
@@ -177,7 +178,7 @@ def alarm_threshold(watch: ChangeWatch, *, false_alarm: float, runs: int = 2000,
     """Return the threshold, in nats, at which a series without a change, one row at each time, raises a false
     alarm with about this chance.
 
-    From made-up series: no data is read, nothing is paid. The noise is part of it. An estimate: with 2000
+    From simulated series: no data is read, nothing is paid. The noise is part of it. An estimate: with 2000
     runs good to about 0.02.
     """
     _require.open_probability(false_alarm=false_alarm)

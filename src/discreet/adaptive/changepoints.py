@@ -1,5 +1,5 @@
-"""When did a series change? The time that the data make likeliest, chosen privately; and an alarm while the
-series still runs.
+"""Changepoint detection: when did a series change? The time that the data make likeliest, chosen privately
+(`alarms` has the alarm while the series still runs).
 
 A row has a time, a whole number from 1 to a public `times`, and a value. A `Change` says how values are
 distributed before and after, and gives each row a score, its log-likelihood ratio, bounded and on a grid.
@@ -7,8 +7,8 @@ Summed from time k on, the scores say how well "it changed at k" explains the se
 Tuo & Zhang 2018, arXiv:1808.10056). Where nothing is known of the laws, ranks before k are compared with
 ranks after it instead (Cummings, Krehbiel, Lut & Zhang 2020, arXiv:1910.01327).
 
-    found = offline(public=..., column="hot", time="day", times=200, change=BernoulliChange(before=0.2,
-    after=0.8), epsilon=1)
+    change = BernoulliChange(before=0.2, after=0.8)
+    mechanism = offline(public=..., column="hot", time="day", times=200, change=change, epsilon=1)
 
 The paper's noise is in proportion to the *range* of the log-likelihood ratio. Here a row comes or goes
 (add_remove), so its largest absolute value is enough: half of that where it is symmetric. Unbounded ratios
@@ -41,10 +41,10 @@ from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
 
-# steps of a log-likelihood ratio: 1/256 of a nat
+# Steps of a log-likelihood ratio: 1/256 of a nat. Rounding to them is part of the error bounds. Not tuned.
 GRID = 256
-# times
-_MOST = 1_000_000
+# The most times of a series, each of which has a score in memory. Not tuned.
+_MOST_TIMES = 1_000_000
 
 
 @runtime_checkable
@@ -185,8 +185,8 @@ class _Series:
 
     def __post_init__(self) -> None:
         _require.integer(times=self.times, at_least=2)
-        if self.times > _MOST:
-            raise _require.fail("times", self.times, f"at most {_MOST}")
+        if self.times > _MOST_TIMES:
+            raise _require.fail("times", self.times, f"at most {_MOST_TIMES}")
         for column in (self.column, self.time):
             if not isinstance(column, str):
                 raise _require.fail("column", column, "the name of a column")
@@ -199,16 +199,16 @@ class _Series:
         public.bounds(self.column)
 
     def rows(self, source: Source) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Return the time (from 0) and the clipped value of each row that has both and whose time is one of
+        """Yield the time (from 0) and the clipped value of each row that has both and whose time is one of
         the public ones."""
         require_rows(source.public)
         bounds = source.public.bounds(self.column)
         for batch in source.batches([self.time, self.column]):
             times, values = (arrow_columns.unpacked(batch.column(i)) for i in (0, 1))
-            here = arrow_columns.present(times) & arrow_columns.present(values)
-            ticks = np.floor(arrow_columns.numbers(times, self.time)[here].astype(np.float64))
+            is_present = arrow_columns.present(times) & arrow_columns.present(values)
+            ticks = np.floor(arrow_columns.numbers(times, self.time)[is_present].astype(np.float64))
             clipped = np.clip(
-                arrow_columns.numbers(values, self.column)[here].astype(np.float64),
+                arrow_columns.numbers(values, self.column)[is_present].astype(np.float64),
                 float(bounds.lower),
                 float(bounds.upper),
             )
@@ -318,11 +318,11 @@ def _above_less_below(series: NDArray[np.float64]) -> NDArray[np.int64]:
     Its sum over times up to k is the sum of sign(x_j - x_i) over i <= k < j: pairs within the first part
     cancel.
     """
-    here = np.isfinite(series)
-    ordered = np.sort(series[here])
+    is_present = np.isfinite(series)
+    ordered = np.sort(series[is_present])
     differences = np.zeros(len(series), np.int64)
-    values = series[here]
-    differences[here] = (
+    values = series[is_present]
+    differences[is_present] = (
         len(ordered) - np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values, "left")
     )
     return differences
@@ -371,6 +371,7 @@ class Changepoint(Select):
         bounds = self.public.bounds(self.scores.column)  # type: ignore[attr-defined]
         ends = float(bounds.lower), float(bounds.upper)
         least = math.inf
+        # any t > 0 gives a valid bound; the least over a grid is taken
         for t in np.linspace(0.02, 1.5, 75):
             sign = -t if changed else t
             moment = self.scores.change.moment(sign, ends, changed=changed) * math.exp(t * 0.5 / GRID)  # type: ignore[attr-defined]

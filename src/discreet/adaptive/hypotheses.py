@@ -1,4 +1,4 @@
-"""Hypotheses about one number of a table: an exact integer statistic, and its law if nothing is going on.
+"""Hypotheses about one number of a table: an exact integer statistic, and its law under the null hypothesis.
 
 The law is public: it follows from a number of people that the steward declares and from the null hypothesis
 alone. A private test compares a noisy statistic with a threshold that only chance `level` would pass under
@@ -25,8 +25,8 @@ from ..mechanisms.protocols import Statistic
 from ..mechanisms.statistics import length_of
 
 Masses = NDArray[np.float64]
-# entries of a law that is written out
-_MOST = 10_000_000
+# The most entries of a law, which is held in memory as probabilities: 80 MB. Not tuned.
+_MOST_ENTRIES = 10_000_000
 
 
 @runtime_checkable
@@ -87,14 +87,16 @@ class TruncatedExponential:
 
 
 def _check_size(entries: int) -> None:
-    if entries > _MOST:
+    if entries > _MOST_ENTRIES:
         raise InvalidInput(
-            f"the law has about {entries} values; at most {_MOST} can be written out. Choose a larger step."
+            f"the law has about {entries} values; at most {_MOST_ENTRIES} can be written out. Choose a "
+            f"larger step."
         )
 
 
 @lru_cache(maxsize=64)
 def _binomial(trials: int, chance: float) -> Masses:
+    """Return the binomial probabilities."""
     masses: Masses = stats.binom.pmf(np.arange(trials + 1), trials, chance)
     return masses
 
@@ -206,8 +208,14 @@ class TwoLaplaces:
 
     def _term(self, m: Masses, own: float, other: float) -> Masses:
         """Return c q^m / (1 - q), written with expm1 so that large scales lose nothing."""
-        loss, gone, apart = -math.expm1(-1 / own), -math.expm1(-1 / other), -math.expm1(1 / own - 1 / other)
-        weight = loss * gone**2 / (-math.expm1(-2 / own) * -math.expm1(-1 / own - 1 / other) * apart)
+        # 1 - q, 1 - q' and 1 - q' / q
+        complement, other_complement = -math.expm1(-1 / own), -math.expm1(-1 / other)
+        ratio_complement = -math.expm1(1 / own - 1 / other)
+        weight = (
+            complement
+            * other_complement**2
+            / (-math.expm1(-2 / own) * -math.expm1(-1 / own - 1 / other) * ratio_complement)
+        )
         masses: Masses = weight * np.exp(-m / own)
         return masses
 

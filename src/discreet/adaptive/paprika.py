@@ -49,16 +49,16 @@ from ..mechanisms.stability import check_budget
 from ..mechanisms.threshold import check_positives, moves_up, number
 from ..sampling import Entropy
 from ..tables import Source
-from ._rounds import Rounds
+from ._sparse_vector import SparseVectorRounds
 from .discovery import AlphaInvesting, GeneralizedAlphaInvesting, Lord3, LordPlusPlus
 from .hypotheses import Hypothesis, Law, OneLaplace, TwoLaplaces, critical, log_pvalues, under_null
 
 Procedure = AlphaInvesting | LordPlusPlus | Lord3 | GeneralizedAlphaInvesting
 State = dict[str, Any]
-# steps of the logarithm of a p-value
+# Steps of the logarithm of a p-value; rounding to them is part of the price. Not tuned.
 GRID = 1024
-# a level of zero has no threshold: nothing passes this one
-_LEAST = 1e-300
+# Stands for a level of zero, which has no threshold: nothing passes this one.
+_SMALLEST_LEVEL = 1e-300
 _DEFAULT = AlphaInvesting(alpha=0.05)
 
 
@@ -87,11 +87,12 @@ class Paprika:
 
     Guarantee: epsilon-DP, or (epsilon, delta)-DP; at most `rejections` are rejected. With `redraw` the event
                says more: so many rounds, each e0-DP.
-    Proof:     a sparse vector (`_rounds.Rounds`), of one positive for a round, whose thresholds are functions
-               of the level and of the null law, both public once earlier decisions are. One person moves the
-               evidence by at most `moved`: the sensitivity itself, or, for log p on a grid, `eta` (checked
-               for each question over the law's whole range). Rounds are in sequence: PureDP adds up, or
-               `round_epsilon`. Nothing here rests on the paper's own theorem.
+    Proof:     a sparse vector (`_sparse_vector.SparseVectorRounds`), of one positive for a round, whose
+               thresholds are functions of the level and of the null law, both public once earlier decisions
+               are. One person moves the evidence by at most `grid_sensitivity`: the sensitivity itself, or,
+               for log p on a grid, `eta` (checked for each question over the law's complete range). Rounds
+               are in sequence: PureDP adds up, or `round_epsilon`. Nothing here rests on the paper's own
+               theorem.
     Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
 
     False discoveries: mFDR <= alpha of the procedure, if statistics of true nulls follow their law
@@ -103,7 +104,7 @@ class Paprika:
                at most the level by `critical`. That is all that mFDR control needs. Without: a rejection
                makes small Z likelier, so thresholds are set for the smallest Z outside a chance of s alpha (1
                - alpha) / c, and for (1 - s) of the level. Where Z is no smaller, false discoveries are at
-                 most (1 - s) alpha of all, on average; where it is, at most c: s alpha in all.
+               most (1 - s) alpha of all, on average; where it is, at most c: s alpha in all.
     """
 
     public: Public
@@ -190,7 +191,7 @@ class Paprika:
         return self.sensitivity if self.eta is None else math.ceil(_require.exact(self.eta, "eta") * GRID)
 
     @property
-    def rounds(self) -> Rounds:
+    def rounds(self) -> SparseVectorRounds:
         """Return the shares of the budget for the threshold and the tests: 1 : 1 in the paper, nearly that in
         a monotone round, else the sparse vector's own.
         """
@@ -206,7 +207,7 @@ class Paprika:
             split=(1, 1) if self.paper else nearly,
         )
         threshold, query, _ = vector.scales
-        return Rounds(
+        return SparseVectorRounds(
             threshold=threshold, query=query, value=None, max_positives=self.rejections, redraws=self.redraws
         )
 
@@ -231,8 +232,8 @@ class Paprika:
         )
         stream.record(gap is not None)
         after["levels"] = stream.saved()
-        paid = NoOp(neighbors=self.public.neighbors)
-        return after, release(Decision(rejected=gap is not None, level=level), event=paid, entropy=entropy)
+        event = NoOp(neighbors=self.public.neighbors)
+        return after, release(Decision(rejected=gap is not None, level=level), event=event, entropy=entropy)
 
     def _check_question(self, question: Any) -> None:
         if not isinstance(question, Hypothesis):
@@ -264,7 +265,7 @@ class Paprika:
         scales = self.rounds.threshold, self.rounds.query
         alpha = None if self.redraws else float(self.procedure.alpha)
         return evidence, _threshold(
-            question.null, sign, floor, scales, max(level, _LEAST), (alpha, self.rejections)
+            question.null, sign, floor, scales, max(level, _SMALLEST_LEVEL), (alpha, self.rejections)
         )
 
     def _check_steepness(self, scores: NDArray[np.int64]) -> None:
@@ -304,13 +305,13 @@ def _threshold(
     floor: float | None,
     scales: tuple[Fraction, Fraction],
     level: float,
-    kept: tuple[float | None, int],
+    shared_noise: tuple[float | None, int],
 ) -> int:
-    """Return what a true null passes with at most `level`; `kept`: alpha and the rejections, where one noise
-    on the threshold serves all."""
+    """Return the threshold that a true null passes with probability at most `level`; `shared_noise`: alpha
+    (None where each round has its own noise on the threshold), and the rejections."""
     values, masses = _scores(null, sign, floor)[0], under_null(null, sign)[1]
     first, second = (float(scale) for scale in scales)
-    alpha, rejections = kept
+    alpha, rejections = shared_noise
     if alpha is None:
         return critical(values, masses, TwoLaplaces(first=first, second=second), level)
     # about where what is lost to both is least

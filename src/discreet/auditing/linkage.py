@@ -1,5 +1,5 @@
-"""Linkage: a few ratings that somebody mentioned elsewhere, roughly and about when, single them out among
-thousands of "anonymous" ones.
+"""Linkage attacks (re-identification): a few ratings that somebody mentioned elsewhere, roughly and about
+when, single them out among thousands of "anonymous" ones.
 
 The scoreboard of Narayanan & Shmatikov 2008, who found Netflix subscribers by what they had said about films
 on another site: rare films count more, near ratings and dates count, and a match is believed only if it
@@ -119,10 +119,10 @@ def link(
     stars, days = (np.asarray(m[:, items].todense()) for m in (ratings.stars, ratings.days))
     rated = stars > 0
     weight = 1 / np.log(np.maximum(rated.sum(axis=0), 2))
-    near = np.exp(-np.abs(stars - known.stars) / stars_scale) + np.exp(
+    similarity = np.exp(-np.abs(stars - known.stars) / stars_scale) + np.exp(
         -np.abs(days - known.days) / days_scale
     )
-    scores = (np.where(rated, near, 0.0) * weight).sum(axis=1)
+    scores = (np.where(rated, similarity, 0.0) * weight).sum(axis=1)
     best, second = np.argsort(-scores, kind="stable")[:2]
     spread = float(scores.std())
     eccentricity = float(scores[best] - scores[second]) / spread if spread > 0 else 0.0

@@ -1,4 +1,5 @@
-"""Attacks on sums: one person moves a computed sum further than the mathematics of sums allows.
+"""Attacks on computed sums (their sensitivity in machine arithmetic): one person moves a computed sum further
+than the mathematics of sums allows.
 
 Noise is scaled to how far one row can move the *true* sum. Machine integers wrap, floats round, and both can
 move a computed sum by thousands of times that (Casacuberta, Shoemate, Vadhan & Wagaman 2022). Each attack is

@@ -76,8 +76,8 @@ class CrossCounts:
                 shared.groups_in(batch, index, name, public, public.categories(name).values)
                 for index, name in enumerate((self.first, self.second))
             )
-            here = (i >= 0) & (j >= 0)
-            total += np.bincount(i[here] * columns + j[here], minlength=rows * columns)
+            is_complete = (i >= 0) & (j >= 0)
+            total += np.bincount(i[is_complete] * columns + j[is_complete], minlength=rows * columns)
         return total
 
 
