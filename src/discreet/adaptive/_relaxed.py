@@ -18,8 +18,8 @@ from scipy import fft
 
 from .spending import Levels
 
-# Tests that are decided one by one before what was earned is convolved at once: it sets time alone. Not
-# tuned.
+# Tests that are decided one by one before what was earned is convolved at once: it sets time alone. No
+# measurement on record.
 BLOCK = 256
 
 

@@ -41,9 +41,10 @@ from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
 
-# Steps of a log-likelihood ratio: 1/256 of a nat. Rounding to them is part of the error bounds. Not tuned.
+# Steps of a log-likelihood ratio: 1/256 of a nat. Rounding to them is part of the error bounds. No
+# measurement on record.
 GRID = 256
-# The most times of a series, each of which has a score in memory. Not tuned.
+# The most times of a series, each of which has a score in memory. No measurement on record.
 _MOST_TIMES = 1_000_000
 
 

@@ -32,7 +32,7 @@ from ..tables import Source
 from ._sparse_vector import SparseVectorRounds, State
 from .generalization import Bound, best
 
-# The largest budget of findings of overfitting. Not tuned.
+# The largest budget of findings of overfitting. No measurement on record.
 _MOST_BUDGET = 10**9
 
 

@@ -25,7 +25,7 @@ from ..mechanisms.protocols import Statistic
 from ..mechanisms.statistics import length_of
 
 Masses = NDArray[np.float64]
-# The most entries of a law, which is held in memory as probabilities: 80 MB. Not tuned.
+# The most entries of a law, which is held in memory as probabilities: 80 MB. No measurement on record.
 _MOST_ENTRIES = 10_000_000
 
 

@@ -33,10 +33,11 @@ from ._sparse_vector import SparseVectorRounds, State
 from .generalization import Bound, best
 
 Floats = npt.NDArray[np.float64]
-# Cells of the synthetic distribution, which is held in memory: 2**22 floats are 32 MB. Not tuned.
+# Cells of the synthetic distribution, which is held in memory: 2**22 floats are 32 MB. No measurement on
+# record.
 MOST_CELLS = 1 << 22
 EXACT, TEXTBOOK = "exact", "hardt-rothblum"
-# The most updates, each of which is in the stored state. Not tuned.
+# The most updates, each of which is in the stored state. No measurement on record.
 _MOST_UPDATES = 10**6
 
 

@@ -55,7 +55,7 @@ from .hypotheses import Hypothesis, Law, OneLaplace, TwoLaplaces, critical, log_
 
 Procedure = AlphaInvesting | LordPlusPlus | Lord3 | GeneralizedAlphaInvesting
 State = dict[str, Any]
-# Steps of the logarithm of a p-value; rounding to them is part of the price. Not tuned.
+# Steps of the logarithm of a p-value; rounding to them is part of the price. No measurement on record.
 GRID = 1024
 # Stands for a level of zero, which has no threshold: nothing passes this one.
 _SMALLEST_LEVEL = 1e-300

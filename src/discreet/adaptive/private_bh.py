@@ -41,8 +41,8 @@ from ..tables import Source
 from .hypotheses import Hypothesis, Law, Masses, log_pvalues, under_null
 from .significance.result import at_most_one, survival
 
-# Steps of a standard deviation, or of the logarithm of a p-value; rounding to them is part of the price. Not
-# tuned.
+# Steps of a standard deviation, or of the logarithm of a p-value; rounding to them is part of the price. No
+# measurement on record.
 GRID = 1024
 
 

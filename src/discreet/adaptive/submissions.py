@@ -21,7 +21,7 @@ from ..mechanisms.statistics import require_rows
 from ..tables import Source
 
 Bits = npt.NDArray[np.int64]
-# The most characters of a submission's name, which is stored in the ledger. Not tuned.
+# The most characters of a submission's name, which is stored in the ledger. No measurement on record.
 _MOST_CHARACTERS = 100
 
 

@@ -27,7 +27,8 @@ from .._public import Public
 from ..tables import Engine, Source, connect
 from ..tables.engine import quoted
 
-# The most classes times values of an ordered distance, which are joined in the engine. Not tuned.
+# The most classes times values of an ordered distance, which are joined in the engine. No measurement on
+# record.
 _CELLS = 200_000_000
 
 

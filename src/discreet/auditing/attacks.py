@@ -22,7 +22,7 @@ from .outputs import Floats, Outputs
 
 Score = Callable[[Outputs], Floats]
 # Bins of a histogram, and coordinates that are looked at one by one: more of either fit noise when runs are
-# few. They change the power of an audit, never its validity. Not tuned.
+# few. They change the power of an audit, never its validity. No measurement on record.
 BINS, TOP = 48, 8
 
 

@@ -36,12 +36,12 @@ from .report import Report
 
 Run = Callable[[Any], Any]
 # Thresholds that are tried on the first part of the runs: the measuring runs are not touched, so more cost
-# time alone. Not tuned.
+# time alone. No measurement on record.
 THRESHOLDS = 64
 # The level of the Clopper-Pearson limits that rates on the first part are replaced by: a larger one trusts
 # them more. It changes the power of an audit, never its validity.
 CAUTION = 0.03
-# If so many first runs all fail, on both tables, the caller made a mistake. Not tuned.
+# If so many first runs all fail, on both tables, the caller made a mistake. No measurement on record.
 TRIES = 10
 
 

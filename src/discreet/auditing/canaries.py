@@ -33,10 +33,10 @@ from .roc import Floats
 
 Family = Callable[[float], Event]
 # The shares of the canaries that are guessed, in one-run audits: few guesses are sharper where scores are
-# clear, and each further share costs a part of the level. Not tuned.
+# clear, and each further share costs a part of the level. No measurement on record.
 _FRACTIONS = (0.3, 0.1, 0.03, 0.01)
 # Noise is searched up to this factor above and below the claimed one: what is further off is refuted, or not,
-# at the end of the range. Not tuned.
+# at the end of the range. No measurement on record.
 _SEARCH_FACTOR = 8
 
 

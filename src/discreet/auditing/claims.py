@@ -58,7 +58,7 @@ class Lines:
     @classmethod
     def of(cls, event: Event, epsilons: Iterable[float] = ()) -> Lines:
         """Return the lines at these epsilons, and at a fixed grid of others."""
-        # spread over the epsilons that audits meet, closer where they are small; not tuned
+        # spread over the epsilons that audits meet, closer where they are small; no measurement on record
         grid = (0.0, 0.05, 0.15, 0.3, 0.5, 0.8, 1.2, 1.8, 2.6, 4.0, 6.0)
         return cls(
             tuple((math.exp(e), accounting.delta(event, epsilon=e)) for e in sorted({*grid, *epsilons}))

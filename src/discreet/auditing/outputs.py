@@ -26,7 +26,8 @@ from ..mechanisms.protocols import Release
 
 Floats = NDArray[np.float64]
 Leaf = tuple[str, Any]
-# The depth at which an object is no longer looked into: one that holds itself ends here. Not tuned.
+# The depth at which an object is no longer looked into: one that holds itself ends here. No measurement on
+# record.
 DEPTH = 16
 
 

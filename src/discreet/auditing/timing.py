@@ -17,8 +17,8 @@ from scipy import stats
 from .. import _require
 from .outputs import Floats, atoms, number
 
-# Draws in a row whose median time is subtracted: what else the machine does changes little within so few. Not
-# tuned.
+# Draws in a row whose median time is subtracted: what else the machine does changes little within so few. No
+# measurement on record.
 _WINDOW = 16
 
 

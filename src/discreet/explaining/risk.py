@@ -17,8 +17,8 @@ from ..accounting import ApproximateDP, Event, Gaussian, Group, PureDP, Randomiz
 from ..accounting.normal import normal
 
 # How far above e^epsilon the odds are bounded, where delta is not 0 (t in the proof of `odds_factor`): at 0.1
-# the bound fails with a probability of at most 10.5 delta, and odds are 10.5% larger. Not tuned: a larger one
-# fails less often and promises less.
+# the bound fails with a probability of at most 10.5 delta, and odds are 10.5% larger. No measurement on
+# record: a larger one fails less often and promises less.
 SLACK = 0.1
 _FAILURE_FACTOR = 1 / (1 - math.exp(-SLACK))
 

@@ -44,14 +44,14 @@ class FlipAndShift:
         height, width = images.shape[-2:]
         flat = images.reshape(len(images), -1, height, width)
         padded = F.pad(flat, [self.shift] * 4, mode="reflect") if self.shift else flat
-        down, across = (
+        row_offsets, column_offsets = (
             torch.randint(0, 2 * self.shift + 1, (len(images), 1), generator=generator) for _ in range(2)
         )
-        columns = across + torch.arange(width)
+        columns = column_offsets + torch.arange(width)
         if self.flip:
             is_flipped = torch.randint(0, 2, (len(images), 1), generator=generator).bool()
             columns = torch.where(is_flipped, columns.flip(1), columns)
-        rows = (down + torch.arange(height))[:, None, :, None]
+        rows = (row_offsets + torch.arange(height))[:, None, :, None]
         positions = torch.arange(len(images))[:, None, None, None]
         channels = torch.arange(flat.shape[1])[None, :, None, None]
         return padded[positions, channels, rows, columns[:, None, None, :]].reshape(images.shape)

@@ -145,7 +145,7 @@ class Adaptive:
     def weights(self, squares: Tensor) -> Tensor:
         return Flat(clip=self.clip).weights(squares)
 
-    def moved(self, clip: float, noisy_count: float, divisor: float) -> float:
+    def next_clip(self, clip: float, noisy_count: float, divisor: float) -> float:
         """Return the next clip, from the noisy sum of 1/2 and -1/2; kept within 2**40 of the first."""
         fraction = noisy_count / divisor + 0.5
         shift = min(max(-self.rate * (fraction - self.quantile), -20.0), 20.0)
@@ -160,7 +160,8 @@ def as_clipping(clip: float | Clipping) -> Clipping:
     return clip if isinstance(clip, Clipping) else Flat(clip=clip)
 
 
-@np.errstate(all="ignore")  # a warning would tell of the data
+# a warning would tell of the data
+@np.errstate(all="ignore")
 def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return the factors in float32, and which examples are kept (None for all): one whose norm is not a
     finite number counts as zero.

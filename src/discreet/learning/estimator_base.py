@@ -25,7 +25,7 @@ from .optimizers import SGD
 from .tabular.rows import features_of
 from .trainer import Trainer
 
-# Where none is given, and no budget has one.
+# The delta of an estimator that is given none, where no budget has one either.
 DELTA = 1e-5
 
 

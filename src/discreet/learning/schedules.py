@@ -1,4 +1,5 @@
-"""Who takes part in which step, by coins that are really tossed; and what that costs.
+"""Sampling schedules (Poisson, balls in bins, without replacement, cyclic): who takes part in which step, by
+coins that are really tossed; and what that costs.
 
 Every schedule says in advance how many steps there are, what they cost with Gaussian noise, and by what the
 sum of gradients is divided: a public number, never the size of the batch that came. Shuffling is not here:

@@ -1,4 +1,4 @@
-"""The trainer: DP-SGD as a mechanism with a price.
+"""The trainer: DP-SGD (private stochastic gradient descent) as a mechanism with a price.
 
     trainer = Trainer(
         model, nn.CrossEntropyLoss(), public=data.public, epsilon=3, delta=1e-5, clip=1, batch=256, epochs=10
@@ -421,7 +421,7 @@ def _secret_coins(entropy: Entropy) -> Iterator[None]:
     """Seed torch's generator, which dropout draws from, with a secret number, new for each step.
 
     Coins of torch's own generator would be the caller's: known after `torch.manual_seed`, they would tie
-    examples to their places in the batch, and how many were drawn would show the batch's size.
+    examples to their positions in the batch, and how many were drawn would show the batch's size.
     """
     generator = torch.default_generator
     state = generator.get_state()

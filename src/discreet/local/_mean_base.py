@@ -23,7 +23,7 @@ from ._draws import Codes
 # `_draws.coins`, and js/discreet-local.mjs rounds to the same.
 ROUNDING = 1 << 32
 # The most steps of the grid: a value is rounded to one in 65,536 of its range. The odds of Duchi's bit at
-# the least epsilon, 1e-9, are then still uneven (2**34 + 17 to 2**34). Not tuned beyond that.
+# the least epsilon, 1e-9, are then still uneven (2**34 + 17 to 2**34). No measurement on record.
 _MOST_STEPS = 1 << 16
 
 

@@ -21,7 +21,7 @@ from .oracles import FrequencyOracle, UnaryEncoding
 
 METHODS = ("norm_sub", "norm_mul", "clip")
 # Entries of the table of likelihoods, reports times values, which is held in memory: 2**24 floats are 128 MB.
-# Not tuned: raise it where memory allows.
+# No measurement on record: raise it where memory allows.
 _CELLS = 1 << 24
 
 

@@ -30,7 +30,8 @@ from .oracles import FrequencyOracle
 # The most bits of a domain that is transformed at once: 2**24 integers of 64 bits are 128 MB. Larger domains
 # are estimated for some candidates only.
 _TRANSFORM_BITS = 24
-# Entries of the table of parities that are computed at once: 2**22 integers of 64 bits are 32 MB. Not tuned.
+# Entries of the table of parities that are computed at once: 2**22 integers of 64 bits are 32 MB. No
+# measurement on record.
 _CELLS = 1 << 22
 
 

@@ -25,7 +25,7 @@ from . import _draws
 from ._base import Floats, LocalRandomizer, check_range, codes_below, released, spec
 from ._draws import Codes
 
-# The exact ratio looks at every place for every report: at most 160,000 weights. Not tuned.
+# The exact ratio looks at every place for every report: at most 160,000 weights. No measurement on record.
 _MOST_PLACES = 400
 # Bits of the largest weight: a report that is rarer gets weight 1, which is its share rounded up. Rows of at
 # most 400 weights stay below the 2**52 of `_draws.LIMIT`.

@@ -27,7 +27,8 @@ from . import _draws
 from ._base import Floats, LocalRandomizer, check_range, codes_below, released, require_parameters, spec
 from ._draws import Codes
 
-# Entries of a table of coins that is drawn at once: 2**22 integers of 64 bits are 32 MB. Not tuned.
+# Entries of a table of coins that is drawn at once: 2**22 integers of 64 bits are 32 MB. No measurement on
+# record.
 _CELLS = 1 << 22
 
 

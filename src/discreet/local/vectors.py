@@ -26,8 +26,8 @@ from . import _draws
 from ._base import Floats, LocalRandomizer, check_range, released
 from ._draws import Codes
 
-# Nodes of the Gauss-Legendre quadrature over one coordinate, in eight panels of 500. Not tuned: it runs once
-# per set of parameters.
+# Nodes of the Gauss-Legendre quadrature over one coordinate, in eight panels of 500. No measurement on
+# record: it runs once per set of parameters.
 _NODES = 4000
 
 

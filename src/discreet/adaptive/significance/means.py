@@ -29,7 +29,8 @@ from .result import FAILURE_PROBABILITY, Floats, TestResult
 
 # The most steps of the range: squares stay below 2**60.
 _MOST_STEPS = 1 << 30
-# The shares of epsilon for counts, sums and squares. Not tuned: the choice changes power, not validity.
+# The shares of epsilon for counts, sums and squares. No measurement on record: the choice changes power, not
+# validity.
 _EPSILON_SHARES = (2, 3, 3)
 # Rows in each group below which the p-value is 1, and rows at the far end that a group may hide: see the
 # p-values of the test.

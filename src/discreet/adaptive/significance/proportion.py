@@ -35,7 +35,7 @@ from .result import FAILURE_PROBABILITY, Floats, TestResult
 
 # Steps of the uniform part: p-values are exact up to 2**-32.
 _UNIFORM_STEPS = 1 << 32
-# The most rows of a test: the law of their count is evaluated around its mean. Not tuned.
+# The most rows of a test: the law of their count is evaluated around its mean. No measurement on record.
 _MAX_TRIALS = 10**9
 
 

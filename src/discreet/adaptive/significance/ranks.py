@@ -37,7 +37,8 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-# The share of epsilon for the noisy numbers of rows. Not tuned: it changes power, not validity.
+# The share of epsilon for the noisy numbers of rows. No measurement on record: it changes power, not
+# validity.
 _SIZES_SHARE = Fraction(1, 6)
 # Rows of a table: sums of signs over pairs stay within 64 bits.
 _MOST_ROWS = 10**9

@@ -25,7 +25,7 @@ from ...sampling import Entropy
 Floats = NDArray[np.float64]
 SIDES = ("two-sided", "greater", "less")
 # The chance that noise was larger than a p-value allows for; added to the p-value, which is therefore never
-# below it. Smaller widens the range of nuisances that is gone through. Not tuned.
+# below it. Smaller widens the range of nuisances that is gone through. No measurement on record.
 FAILURE_PROBABILITY = 1e-6
 # Relative: what sums of floats may be off by, with much to spare.
 _ROUNDING = 1e-9

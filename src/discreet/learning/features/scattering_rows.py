@@ -77,15 +77,15 @@ def _mirrored_channels(J: int, L: int) -> list[int]:
     The angle number a stands for (L - 1 - L // 2 - a) pi / L, whose negative is that of another number.
     """
 
-    def turned(angle: int) -> int:
+    def mirrored_angle(angle: int) -> int:
         return (2 * (L - 1 - L // 2) - angle) % L
 
     first = [(j, a) for j in range(J) for a in range(L)]
     second = [((j, a), (k, b)) for j, a in first for k in range(j + 1, J) for b in range(L)]
     paths: list[Any] = [(), *first, *second]
     mirrored: list[Any] = [
-        (), *((j, turned(a)) for j, a in first),
-        *(((j, turned(a)), (k, turned(b))) for (j, a), (k, b) in second),
+        (), *((j, mirrored_angle(a)) for j, a in first),
+        *(((j, mirrored_angle(a)), (k, mirrored_angle(b))) for (j, a), (k, b) in second),
     ]  # fmt: skip
     return [paths.index(path) for path in mirrored]
 

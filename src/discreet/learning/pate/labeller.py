@@ -25,6 +25,7 @@ from ..data import Tabular, examples_of, shapes_of
 from . import teachers as ensemble
 from .teachers import Array, Ints, Progress
 
+# The name of the teachers in the vault, and the most bytes of one blob there.
 BLOB = "teachers"
 _LARGEST = 1 << 30
 

@@ -41,7 +41,7 @@ LEAST_EPSILON = 1e-6
 # fewer rows, and rounding of it would be more than the solver's tolerance (`proximal`).
 LARGEST_L1 = 2.0**28
 # The largest class weight: beyond it, squares of gradients and noise leave the range of floats.
-HEAVIEST = 1e9
+LARGEST_CLASS_WEIGHT = 1e9
 # The least lambda that is chosen here, over one row's curvature, where a huge epsilon leaves no noise.
 LEAST_STRENGTH = 2.0**-30
 
@@ -154,8 +154,8 @@ class LinearERM(ABC):
             raise _require.fail(
                 "class_weights", self.class_weights, f"one for each of {len(self.classes)} classes"
             )
-        if max(self.class_weights, default=1.0) > HEAVIEST:
-            raise _require.fail("class_weights", max(self.class_weights), f"at most {HEAVIEST:g}")
+        if max(self.class_weights, default=1.0) > LARGEST_CLASS_WEIGHT:
+            raise _require.fail("class_weights", max(self.class_weights), f"at most {LARGEST_CLASS_WEIGHT:g}")
         if self.rows is not None:
             _require.integer(rows=self.rows, at_least=1)
         largest_l1 = LARGEST_L1 * self.facts.gradient_l2 / self.facts.width**0.5

@@ -226,7 +226,7 @@ class Linear(TableEstimator):
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
-        terms: dict[str, Any] = {
+        options: dict[str, Any] = {
             "epsilon": self.epsilon,
             "delta": self._delta_or(delta),
             "regularization": self.regularization,
@@ -236,12 +236,12 @@ class Linear(TableEstimator):
         }
         weights = self._weights(public, target)
         if weights:
-            terms["class_weights"] = weights
+            options["class_weights"] = weights
         if self._joint(public, target):
-            terms["loss"] = Softmax()
+            options["loss"] = Softmax()
         learner, self.why_ = linear_mechanism(
             public, target=target, features=features, method=self.method, clip=self._clip,
-            intercept=self.fit_intercept, **terms,
+            intercept=self.fit_intercept, **options,
         )  # fmt: skip
         return learner
 

@@ -1,7 +1,5 @@
-"""Linear models as they are released: weights on a grid, and the public facts of their columns. Saved as
-JSON.
-
-Saved as JSON.
+"""Linear models as they are released: weights on a grid, and the public facts of their columns. They are
+saved as JSON (`cards`).
 """
 
 from __future__ import annotations
