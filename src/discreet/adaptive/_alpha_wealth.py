@@ -14,7 +14,7 @@ import numpy as np
 from .. import _require
 from .._errors import InvalidInput
 from .._registry import described
-from ._procedures import Decisions, Procedure, Stream, check_saved, pvalues_of
+from ._procedures import Decisions, FDRProcedure, HypothesisStream, check_saved, pvalues_of
 from .spending import Javanmard, Levels, Spending
 
 _JAVANMARD = Javanmard()
@@ -24,7 +24,7 @@ _MOST_WEALTH = 1e6
 
 @described("adaptive.Lord3")
 @dataclass(frozen=True, kw_only=True)
-class Lord3(Procedure):
+class Lord3(FDRProcedure):
     """Tests by LORD 3: levels follow the last discovery and the wealth there was then.
 
     Guarantee: FDR <= alpha for independent p-values. Not private.
@@ -51,11 +51,11 @@ class Lord3(Procedure):
                 f"spending must be PowerLaw, Javanmard or Listed, got {type(self.spending).__name__}."
             )
 
-    def start(self) -> Stream:
+    def start(self) -> HypothesisStream:
         """Return a stream that tests one hypothesis at a time."""
         return _WealthStream(self, self.wealth)
 
-    def restored(self, saved: Any) -> Stream:
+    def restored(self, saved: Any) -> HypothesisStream:
         """Return a stream as it was when `saved()` was called."""
         return _WealthStream(self, **check_saved(saved, wealth=float, then=float, since=int))
 
@@ -92,7 +92,7 @@ class Lord3(Procedure):
 
 @described("adaptive.GeneralizedAlphaInvesting")
 @dataclass(frozen=True, kw_only=True)
-class GeneralizedAlphaInvesting(Procedure):
+class GeneralizedAlphaInvesting(FDRProcedure):
     """Tests by generalized alpha-investing: each test costs a `fraction` of the wealth; a discovery pays cost
     / power + alpha.
 
@@ -113,11 +113,11 @@ class GeneralizedAlphaInvesting(Procedure):
         _require.positive(power=self.power)
         _require.probability(power=self.power)
 
-    def start(self) -> Stream:
+    def start(self) -> HypothesisStream:
         """Return a stream that tests one hypothesis at a time."""
         return _WealthStream(self, self.alpha * (1 - self.alpha))
 
-    def restored(self, saved: Any) -> Stream:
+    def restored(self, saved: Any) -> HypothesisStream:
         """Return a stream as it was when `saved()` was called."""
         return _WealthStream(self, **check_saved(saved, wealth=float, then=float, since=int))
 

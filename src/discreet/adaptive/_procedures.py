@@ -29,7 +29,7 @@ class Decisions:
         return np.flatnonzero(self.rejected)
 
 
-class Stream(Protocol):
+class HypothesisStream(Protocol):
     """Tests one hypothesis after another."""
 
     @property
@@ -67,7 +67,7 @@ def check_saved(saved: Any, **kinds: type) -> dict[str, Any]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Procedure:
+class FDRProcedure:
     """Shares what procedures of online false discovery rate control need."""
 
     alpha: float

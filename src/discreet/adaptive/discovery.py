@@ -28,8 +28,8 @@ from .._registry import described
 from ._alpha_wealth import GeneralizedAlphaInvesting as GeneralizedAlphaInvesting
 from ._alpha_wealth import Lord3 as Lord3
 from ._procedures import Decisions as Decisions
-from ._procedures import Procedure, check_saved, pvalues_of
-from ._procedures import Stream as Stream
+from ._procedures import FDRProcedure, check_saved, pvalues_of
+from ._procedures import HypothesisStream as HypothesisStream
 from ._relaxed import decide
 from .spending import Javanmard, Levels, PowerLaw, Spending
 
@@ -59,7 +59,7 @@ def benjamini_hochberg(pvalues: Any, *, alpha: float, dependent: bool = False) -
 
 
 @dataclass(frozen=True, kw_only=True)
-class _SpendingProcedure(Procedure):
+class _SpendingProcedure(FDRProcedure):
     """Spends what each discovery so far has earned, spread over later tests by the spending sequence."""
 
     wealth: float = None  # type: ignore[assignment]
@@ -88,11 +88,11 @@ class _SpendingProcedure(Procedure):
         """Return the level, from what was earned."""
         return sums
 
-    def start(self) -> Stream:
+    def start(self) -> HypothesisStream:
         """Return a stream that tests one hypothesis at a time."""
         return _SpendingStream(self)
 
-    def restored(self, saved: Any) -> Stream:
+    def restored(self, saved: Any) -> HypothesisStream:
         """Return a stream as it was when `saved()` was called."""
         state = check_saved(saved, used=int, found=list)
         return _SpendingStream(self, state["used"], state["found"])

@@ -30,7 +30,7 @@ _MOST_ENTRIES = 10_000_000
 
 
 @runtime_checkable
-class Law(Protocol):
+class NullLaw(Protocol):
     """Computes the distribution of an integer statistic under the null hypothesis."""
 
     def masses(self) -> tuple[int, Masses]: ...
@@ -120,7 +120,7 @@ class Hypothesis:
     too small ("less")."""
 
     statistic: Statistic
-    null: Law
+    null: NullLaw
     alternative: str = "greater"
 
     def __post_init__(self) -> None:
@@ -128,7 +128,7 @@ class Hypothesis:
             raise InvalidInput(
                 f"a hypothesis is about a statistic, as Component(...), not {type(self.statistic).__name__}."
             )
-        if not isinstance(self.null, Law):
+        if not isinstance(self.null, NullLaw):
             raise InvalidInput(f"null must be a law, such as Binomial(...), got {type(self.null).__name__}.")
         _require.one_of(("greater", "less"), alternative=self.alternative)
 
@@ -151,7 +151,7 @@ class Hypothesis:
         return 1 if self.alternative == "greater" else -1
 
 
-def under_null(null: Law, sign: int) -> tuple[NDArray[np.int64], Masses]:
+def under_null(null: NullLaw, sign: int) -> tuple[NDArray[np.int64], Masses]:
     """Return the values of sign times the statistic, in order, and their probabilities."""
     low, masses = null.masses()
     values = np.arange(low, low + len(masses), dtype=np.int64)
@@ -166,7 +166,7 @@ def log_pvalues(masses: Masses, floor: float) -> Masses:
     return logs
 
 
-class Noise(Protocol):
+class ComparisonNoise(Protocol):
     """Computes the distribution of the noise that is added before a comparison."""
 
     def survival(self, points: NDArray[Any]) -> Masses: ...
@@ -220,7 +220,7 @@ class TwoLaplaces:
         return masses
 
 
-def critical(values: NDArray[np.int64], masses: Masses, noise: Noise, level: float) -> int:
+def critical(values: NDArray[np.int64], masses: Masses, noise: ComparisonNoise, level: float) -> int:
     """Return the smallest integer c for which P(V + W >= c) <= level; V has these masses at these (ordered)
     values, W is the noise.
 

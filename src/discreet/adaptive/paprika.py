@@ -51,7 +51,7 @@ from ..sampling import Entropy
 from ..tables import Source
 from ._sparse_vector import SparseVectorRounds
 from .discovery import AlphaInvesting, GeneralizedAlphaInvesting, Lord3, LordPlusPlus
-from .hypotheses import Hypothesis, Law, OneLaplace, TwoLaplaces, critical, log_pvalues, under_null
+from .hypotheses import Hypothesis, NullLaw, OneLaplace, TwoLaplaces, critical, log_pvalues, under_null
 
 Procedure = AlphaInvesting | LordPlusPlus | Lord3 | GeneralizedAlphaInvesting
 State = dict[str, Any]
@@ -290,7 +290,7 @@ class Paprika:
 
 
 @lru_cache(maxsize=256)
-def _scores(null: Law, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int]:
+def _scores(null: NullLaw, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int]:
     """Return the evidence at each value of the law, and the smallest of these values."""
     values, masses = under_null(null, sign)
     if floor is None:
@@ -300,7 +300,7 @@ def _scores(null: Law, sign: int, floor: float | None) -> tuple[NDArray[np.int64
 
 @lru_cache(maxsize=4096)
 def _threshold(
-    null: Law,
+    null: NullLaw,
     sign: int,
     floor: float | None,
     scales: tuple[Fraction, Fraction],

@@ -38,7 +38,7 @@ from ..mechanisms.statistics import require_rows
 from ..mechanisms.threshold import number
 from ..sampling import Entropy
 from ..tables import Source
-from .hypotheses import Hypothesis, Law, Masses, log_pvalues, under_null
+from .hypotheses import Hypothesis, Masses, NullLaw, log_pvalues, under_null
 from .significance.result import at_most_one, survival
 
 # Steps of a standard deviation, or of the logarithm of a p-value; rounding to them is part of the price. No
@@ -225,7 +225,7 @@ def strict_level(alpha: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def _table(null: Law, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int, Masses]:
+def _table(null: NullLaw, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int, Masses]:
     """Return the evidence at each value of the law, the smallest of these values, and their probabilities."""
     values, masses = under_null(null, sign)
     if floor is not None:

@@ -26,7 +26,7 @@ from ..tables import Memory
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
+class NeighboringColumns:
     """Holds two columns that differ in one row, all values within [lower, upper], and how far that row may
     move the sum (replace).
     """
@@ -62,7 +62,7 @@ class SumAttack:
         return self.observed / self.claimed
 
 
-def overflow(rows: int = 64) -> Pair:
+def overflow(rows: int = 64) -> NeighboringColumns:
     """Return 32-bit integers that add up to the largest one; with one more, the sum wraps to the smallest
     one."""
     top = (1 << 31) - 1
@@ -71,10 +71,10 @@ def overflow(rows: int = 64) -> Pair:
     first[0] += top - each * rows
     second = first.copy()
     second[0] += 1
-    return Pair("overflow", first, second, Fraction(0), Fraction(2 * each))
+    return NeighboringColumns("overflow", first, second, Fraction(0), Fraction(2 * each))
 
 
-def rounding(rows: int = 1024) -> Pair:
+def rounding(rows: int = 1024) -> NeighboringColumns:
     """Return doubles just above 1, all within 2^-51 of each other: the last addition rounds down in one table
     and up in the other.
 
@@ -86,7 +86,7 @@ def rounding(rows: int = 1024) -> Pair:
     first = np.full(rows + 1, lower)
     second = first.copy()
     second[-1] = upper
-    return Pair("rounding", first, second, Fraction(lower), Fraction(upper))
+    return NeighboringColumns("rounding", first, second, Fraction(lower), Fraction(upper))
 
 
 def _straddle(rows: int) -> tuple[float, float]:
@@ -100,7 +100,7 @@ def _straddle(rows: int) -> tuple[float, float]:
     raise _require.fail("rows", rows, "a number of rows for which rounding matters")
 
 
-def repeated_rounding(pairs: int = 1 << 16) -> Pair:
+def repeated_rounding(pairs: int = 1 << 16) -> NeighboringColumns:
     """Return single floats: just below a power of two every pair of rows cancels; just above, each pair gains
     two units.
 
@@ -115,10 +115,10 @@ def repeated_rounding(pairs: int = 1 << 16) -> Pair:
     first = np.concatenate([np.ones(1023, np.float32), np.array([1 - 2 * u], np.float32), waves])
     second = first.copy()
     second[1023] = 1.0
-    return Pair("repeated rounding", first, second, Fraction(-0.75 * u), Fraction(1))
+    return NeighboringColumns("repeated rounding", first, second, Fraction(-0.75 * u), Fraction(1))
 
 
-KINDS: dict[str, Callable[[], Pair]] = {
+KINDS: dict[str, Callable[[], NeighboringColumns]] = {
     "overflow": overflow,
     "rounding": rounding,
     "repeated rounding": repeated_rounding,

@@ -5,7 +5,7 @@ Pure functions of events, budgets and releases; no data is involved. `explain(1.
 `explain(session)` are also `dp.explain`; `discreet explain` is the same on the shell.
 """
 
-from .accuracy import Column, columns
+from .accuracy import ColumnAccuracy, columns
 from .api import Spending, explain, explain_event, explain_question, explain_spending
 from .deployments import DEPLOYMENTS, Deployment, beside
 from .explanation import Explanation, Section
@@ -15,7 +15,7 @@ from .words import AUDIENCES
 
 __all__ = [
     "AUDIENCES",
-    "Column",
+    "ColumnAccuracy",
     "DEPLOYMENTS",
     "Deployment",
     "Explanation",

@@ -18,7 +18,7 @@ _FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class ColumnAccuracy:
     """Holds one number of a planned answer: its error at the price, and the price at which the error is half.
 
     `curve` has pairs (epsilon, error). `size` is the declared number of rows, where there is one.
@@ -40,7 +40,7 @@ class Column:
 
 def columns(
     question: Callable[[float], Preview], epsilon: float, *, size: int | None = None
-) -> tuple[Column, ...]:
+) -> tuple[ColumnAccuracy, ...]:
     """Return the columns of a planned question whose error is known beforehand.
 
     `question` gives the preview of the same question at another price.
@@ -63,11 +63,11 @@ def _column(
     i: int,
     epsilon: float,
     size: int | None,
-) -> Column:
+) -> ColumnAccuracy:
     error = preview.errors[i]
     assert error is not None
     points = [(epsilon * factor, shown.errors[i]) for factor, shown in curves.items()]
-    return Column(
+    return ColumnAccuracy(
         name=preview.columns[i],
         epsilon=epsilon,
         error=error,

@@ -13,7 +13,7 @@ from .._public import ADD_REMOVE, Neighbors, Unit, as_neighbors
 from ..accounting import ZCDP, ApproximateDP, Event, PureDP
 from ..query import Answer, Preview
 from . import words
-from .accuracy import Column, columns
+from .accuracy import ColumnAccuracy, columns
 from .deployments import DEPLOYMENTS
 from .explanation import Explanation, Section, attacks, beliefs
 from .picture import Picture, Series
@@ -346,7 +346,7 @@ def _limits(accounts: Sequence[Spending], delta: float) -> Section:
     return Section(heading="Today, and when the budget is gone", columns=columns, rows=tuple(rows))
 
 
-def _accuracy(column: Column) -> Section:
+def _accuracy(column: ColumnAccuracy) -> Section:
     lines = [
         f"{column.name}: with {column.confidence:.0%} confidence the answer is within "
         f"{words.number(column.error)} of the exact one, at epsilon {column.epsilon:.4g}. That follows from "

@@ -92,8 +92,8 @@ class TableLearner(ABC):
         return self.public.declared_size(type(self).__name__) if self.rows is None else self.rows
 
     @property
-    def layout(self) -> Layout:
-        return Layout.of(self.design, self.public)
+    def layout(self) -> CoordinateLayout:
+        return CoordinateLayout.of(self.design, self.public)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -116,7 +116,7 @@ class Classifying(TableLearner):
 
 
 @dataclass(frozen=True)
-class Layout:
+class CoordinateLayout:
     """Says which coordinates belong to numbers, to booleans, and to the indicators of categories."""
 
     numbers: tuple[int, ...]
@@ -125,7 +125,7 @@ class Layout:
     groups: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of(cls, design: Design, public: Public) -> Layout:
+    def of(cls, design: Design, public: Public) -> CoordinateLayout:
         """Return the layout of a design's coordinates."""
         numbers, flags, groups, column = [], [], [], 0
         for name in design.features:
