@@ -162,8 +162,8 @@ def recursive_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str,
 
 @_require.check_options
 def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordered: bool = False) -> float:
-    """Return the largest earth mover's distance between a class and the complete table (Li, Li &
-    Venkatasubramanian 2007).
+    """Return the t of t-closeness: the largest earth mover's distance between a class and the complete table
+    (Li, Li & Venkatasubramanian 2007).
 
     Values are all equally far from each other (half the l1 distance), or with `ordered` as far as their
     ranks, over m - 1.

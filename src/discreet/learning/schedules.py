@@ -82,7 +82,8 @@ def _refuse_grid(grid: Grid | None, subject: str) -> None:
 @described("learning.Poisson")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poisson(Schedule):
-    """Samples every example for every step with probability `rate`, independently (Poisson subsampling).
+    """Samples every example for every step with probability `rate`, independently: Poisson subsampling (the
+    "lots" of Abadi et al. 2016).
 
     Guarantee: each step is Gaussian noise on a Poisson sample: PoissonSampled(Gaussian(noise_multiplier),
                rate), `steps` times.
