@@ -153,7 +153,7 @@ class ChangeWatch:
 
     def error(self, confidence: float = 0.95) -> Fraction:
         """Return a, in nats: with probability `confidence`, an alarm has a best score of at least threshold -
-        a, and silence one below it + a."""
+        a, and a window without one has a best score below threshold + a."""
         _require.open_probability(confidence=confidence)
         if self.questions is None:
             raise InvalidInput(

@@ -12,7 +12,7 @@ ranks after it instead (Cummings, Krehbiel, Lut & Zhang 2020, arXiv:1910.01327).
 
 The paper's noise is in proportion to the *range* of the log-likelihood ratio. Here a row comes or goes
 (add_remove), so its largest absolute value is enough: half of that where it is symmetric. Unbounded ratios
-are cut off: the paper's other way, noise for what the two laws make likely, protects only people whose data
+are clipped: the paper's other way, noise for what the two laws make likely, protects only people whose data
 follow these laws.
 """
 
@@ -103,7 +103,7 @@ class BernoulliChange:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianChange:
     """Describes values around `before`, then around `after`, with this `deviation`; ratios beyond `most` in
-    either direction are cut off there."""
+    either direction are clipped there."""
 
     before: float
     after: float
@@ -306,13 +306,13 @@ class RankScores(_Series):
         series = np.full(self.times, np.inf)
         for ticks, values in self.rows(source):
             np.minimum.at(series, ticks, values)
-        signs = np.abs(np.cumsum(_above_less_below(series)))[self.margin - 1 : self.times - self.margin]
+        signs = np.abs(np.cumsum(_sign_sums(series)))[self.margin - 1 : self.times - self.margin]
         k = np.arange(self.margin, self.times - self.margin + 1)
         scores: Integers = signs * (512 * self.margin) // (k * (self.times - k))
         return scores
 
 
-def _above_less_below(series: NDArray[np.float64]) -> NDArray[np.int64]:
+def _sign_sums(series: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return, for each time, how many values of the series are larger, less how many are smaller; zero where
     there is none.
 
@@ -356,9 +356,11 @@ class Changepoint(Select):
         change = getattr(self.scores, "change", None)
         if not hasattr(change, "moment"):
             return longest
-        missed = 1 - confidence
-        shortfall = self.shortfall(1 - missed / 2) / GRID
-        sides = (self._beyond(shortfall, missed / 4, changed=changed) - 1 for changed in (False, True))
+        failure = 1 - confidence
+        shortfall = self.shortfall(1 - failure / 2) / GRID
+        sides = (
+            self._distance_outside(shortfall, failure / 4, changed=changed) - 1 for changed in (False, True)
+        )
         return min(longest, max(sides))
 
     def shortfall(self, confidence: float = 0.95) -> int:
@@ -366,7 +368,7 @@ class Changepoint(Select):
         the series is."""
         return self.chooser.error(len(self.candidates), confidence)
 
-    def _beyond(self, shortfall: float, chance: float, *, changed: bool) -> int:
+    def _distance_outside(self, shortfall: float, chance: float, *, changed: bool) -> int:
         """Return the least distance a such that with this chance no time that far off, on one side, is within
         `shortfall` of the true one."""
         bounds = self.public.bounds(self.scores.column)  # type: ignore[attr-defined]
@@ -398,8 +400,8 @@ def offline(
     margin: int | None = None,
     paper: bool = False,
 ) -> Changepoint:
-    """Return the mechanism that tells the time of a change: with a `change` by likelihood, with a `margin` by
-    ranks.
+    """Return the mechanism that estimates the time of a change: with a `change` by likelihood, with a
+    `margin` by ranks.
 
     Its error is in times (days).
 

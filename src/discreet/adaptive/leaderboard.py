@@ -161,7 +161,7 @@ class _Board:
         least of all theorems.
 
         Proof: `generalization.best`. The worst violation picks one submission, from what was shown and the
-               population alone: one that was told too high, or one that was not shown though it is better;
+               population alone: one that was shown too high, or one that was not shown though it is better;
                for each the test set says, but for the sample error, on which side of the shown score it lies.
         """
         return _generalization(self, float(confidence))
@@ -244,7 +244,7 @@ class SparseVectorBoard(_Board):
     Proof:     `SparseVector` with gap: one noisy threshold throughout, shares of epsilon as 1 : (2c)^(2/3),
                or 1 : c^(2/3) where all submissions move the same way (Lyu, Su & Li 2017, arXiv:1603.01699);
                the gap is free (Ding, Wang, Zhang & Kifer 2019, arXiv:1904.12773). The bar moves with what was
-               shown: `SparseVectorRounds`. The told score is bar - gap: wrong predictions, less the noise of
+               shown: `SparseVectorRounds`. The shown score is bar - gap: wrong predictions, less the noise of
                the comparison, plus that of the threshold.
     Assumes:   as `ShakyLadder`.
     """

@@ -253,7 +253,7 @@ class Paprika:
         probability at most `level`."""
         scores, low = _scores(question.null, question.sign, self.floor if self.eta is not None else None)
         if self.eta is not None:
-            self._check_steepness(scores)
+            self._check_eta(scores)
         sign, last = question.sign, len(scores) - 1
 
         def evidence(statistic: int) -> int:
@@ -268,14 +268,14 @@ class Paprika:
             question.null, sign, floor, scales, max(level, _SMALLEST_LEVEL), (alpha, self.rejections)
         )
 
-    def _check_steepness(self, scores: NDArray[np.int64]) -> None:
+    def _check_eta(self, scores: NDArray[np.int64]) -> None:
         reach = min(self.sensitivity, len(scores) - 1)
-        steepest = int(np.max(scores[reach:] - scores[:-reach], initial=0)) if reach else 0
-        if steepest > self.grid_sensitivity:
+        largest_change = int(np.max(scores[reach:] - scores[:-reach], initial=0)) if reach else 0
+        if largest_change > self.grid_sensitivity:
             raise InvalidInput(
-                f"one person moves the logarithm of this p-value by up to {steepest / GRID:.4g}, and this "
-                f"was priced for eta={self.eta!r}. Nothing was drawn or released. Give a larger eta, or a "
-                "larger floor."
+                f"one person moves the logarithm of this p-value by up to {largest_change / GRID:.4g}, and "
+                f"this was priced for eta={self.eta!r}. Nothing was drawn or released. Give a larger eta, or "
+                f"a larger floor."
             )
 
     def error(self, confidence: float = 0.95) -> int:

@@ -132,7 +132,7 @@ class PrivateBenjaminiHochberg:
     @property
     def grid_sensitivity(self) -> int:
         """Return how far one person moves any evidence, in steps."""
-        return max(1, *(self._steepness(hypothesis) for hypothesis in self.hypotheses))
+        return max(1, *(self._largest_change(hypothesis) for hypothesis in self.hypotheses))
 
     @property
     def part_epsilon(self) -> Fraction:
@@ -190,7 +190,7 @@ class PrivateBenjaminiHochberg:
     def _table(self, hypothesis: Hypothesis) -> tuple[NDArray[np.int64], int, Masses]:
         return _table(hypothesis.null, hypothesis.sign, self.floor if self.score == "log p" else None)
 
-    def _steepness(self, hypothesis: Hypothesis) -> int:
+    def _largest_change(self, hypothesis: Hypothesis) -> int:
         scores, _, _ = self._table(hypothesis)
         reach = min(hypothesis.statistic.sensitivity(self.public).linf, len(scores) - 1)
         return int(np.max(scores[reach:] - scores[: len(scores) - reach], initial=0)) if reach else 0

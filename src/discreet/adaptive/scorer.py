@@ -1,5 +1,5 @@
 """A scorer for scikit-learn that asks the reusable holdout, so that feature selection and model choice can
-lean on it.
+use it.
 
 The estimator gets the holdout's rows as it got those it was fitted to: a data frame with the same column
 names, or a plain array.

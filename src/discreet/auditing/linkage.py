@@ -34,7 +34,7 @@ class Ratings:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Holds what an attacker has picked up about a target: items, stars, days, each roughly."""
+    """Holds the auxiliary information of an attacker about a target: items, stars, days, each roughly."""
 
     items: Any
     stars: Any
@@ -55,8 +55,8 @@ class Match:
 def made_up_ratings(
     users: int = 2000, items: int = 1000, *, seed: int = 0, popularity: Any = None
 ) -> Ratings:
-    """Draw ratings with the long tail of real ones: few items that everybody rates, many that hardly anybody
-    does.
+    """Draw synthetic ratings with the long tail of real ones: few items that everybody rates, many that
+    hardly anybody does.
 
     Items are drawn in proportion to 1 / (rank + 10), or to `popularity`; how many a user rates is log-normal,
     40 in the middle.
@@ -83,8 +83,9 @@ def made_up_ratings(
 def side_knowledge(
     ratings: Ratings, user: int, *, items: int = 8, day_error: int = 14, seed: int = 0
 ) -> Known:
-    """Return what a friend of `user` may know: `items` of their ratings, off by up to one star, dated to
-    within `day_error` days."""
+    """Return auxiliary information that a friend of `user` may have: `items` of their ratings, off by up to
+    one star, dated to within `day_error` days.
+    """
     _require.integer(user=user, at_least=0)
     if user >= ratings.stars.shape[0]:
         raise InvalidInput(f"there is no user {user}: the users are 0 to {ratings.stars.shape[0] - 1}.")

@@ -15,7 +15,7 @@ from ..query import Answer, Preview
 from . import words
 from .accuracy import ColumnAccuracy, columns
 from .deployments import DEPLOYMENTS
-from .explanation import Explanation, Section, attacks, beliefs
+from .explanation import Explanation, Section, attack_picture, belief_picture
 from .picture import Picture, Series
 from .risk import Risk
 
@@ -110,7 +110,7 @@ def explain_event(
     sections = [*_risk_sections(risk, audience, noun), *more]
     if risk.bounded and audience != "public":
         sections.append(_beside(risk))
-    sections.append(Section(heading="What this is not", lines=words.not_this()))
+    sections.append(Section(heading="What this is not", lines=words.disclaimers()))
     full = (*facts, ("Protected", words.protected(risk, noun)))
     return Explanation(title=title, audience=audience, risk=risk, sections=tuple(sections), facts=full)
 
@@ -267,8 +267,8 @@ def _risk_sections(risk: Risk, audience: str, unit: str) -> list[Section]:
     first = f"Price: {words.price(risk)}, protecting {words.protected(risk, unit)}."
     lead = () if audience == "public" else (first,)
     sections = [
-        Section(heading=head, lines=(*lead, *words.odds(risk, audience, unit)), picture=beliefs(risk)),
-        Section(heading="The best attack", lines=words.attack(risk, audience), picture=attacks(risk)),
+        Section(heading=head, lines=(*lead, *words.odds(risk, audience, unit)), picture=belief_picture(risk)),
+        Section(heading="The best attack", lines=words.attack(risk, audience), picture=attack_picture(risk)),
         Section(heading="In money, against what you risk anyway", lines=words.cost(risk, audience, unit)),
         Section(heading="If one person leaves", lines=words.leaving(risk, audience, unit)),
     ]

@@ -127,7 +127,7 @@ def _align(section: Section) -> list[str]:
     ]
 
 
-def beliefs(risk: Risk) -> Picture:
+def belief_picture(risk: Risk) -> Picture:
     """Draw what somebody can believe after the release, over what they believed before."""
     priors = tuple(i / 50 for i in range(51))
     return Picture(
@@ -145,7 +145,7 @@ def beliefs(risk: Risk) -> Picture:
     )
 
 
-def attacks(risk: Risk) -> Picture:
+def attack_picture(risk: Risk) -> Picture:
     """Draw the best attack: true positives over false positives, and a coin beside it."""
     # Where a pure epsilon has its corner, which straight lines between the other rates would cut off.
     corner = 1 / (1 + math.exp(min(risk.epsilon, 700.0)))

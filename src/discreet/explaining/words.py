@@ -20,7 +20,7 @@ from .risk import SLACK, Risk, changed
 
 AUDIENCES = ("public", "policy", "engineer")
 
-NOT_THIS = (
+DISCLAIMERS = (
     (
         "encryption",
         "Encryption hides data from whoever lacks the key. Here the results are for everybody to read.",
@@ -73,8 +73,8 @@ def protected(risk: Risk, unit: str = "unit") -> str:
 
 
 def out_of(chance: float, per: int = 100) -> str:
-    """Return a chance as so many in a hundred, rounded up; in a thousand or more where rounding would make it
-    impossible or certain.
+    """Return a chance as a natural frequency, so many in a hundred, rounded up; in a thousand or more where
+    rounding would make it impossible or certain.
 
     >>> out_of(0.7310585), out_of(0.0271828)
     ('74 in 100', '3 in 100')
@@ -171,7 +171,7 @@ def odds(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
         lines.append(
             "Under add_remove the odds between two contents of the same record are two steps apart: "
             + (
-                f"a factor of {number(inner.odds_factor)}{_unless(inner)}."
+                f"a factor of {number(inner.odds_factor)}{_exception_words(inner)}."
                 if _has_bounded_odds(inner)
                 else "no bound at this delta."
             )
@@ -227,7 +227,7 @@ def leaving(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
         return (
             f"If {who} had said something else, every possible result would have come out with almost the "
             f"same chance: within a factor of {number(math.exp(min(risk.epsilon, 700)))}"
-            f"{f', and a remainder of {risk.delta:g}' if risk.delta else ''}.{_why_more(risk)} How many "
+            f"{f', and a remainder of {risk.delta:g}' if risk.delta else ''}.{_odds_note(risk)} How many "
             "people there are is public.",
         )
     lines = [
@@ -235,7 +235,7 @@ def leaving(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
         f"within a factor of {number(math.exp(min(risk.epsilon, 700)))}"
         + (f", and a remainder of {risk.delta:g}" if risk.delta else "")
         + "."
-        + _why_more(risk)
+        + _odds_note(risk)
     ]
     if audience != "public":
         lines.append(
@@ -250,7 +250,7 @@ def _of_unit(secret: str, unit: str) -> str:
     return secret.replace("you are", f"one {unit} is").replace("your", "its")
 
 
-def _why_more(risk: Risk) -> str:
+def _odds_note(risk: Risk) -> str:
     """Say why the factor of odds is not that of chances, where they differ: with a delta, odds can move
     further than e^epsilon, and are bounded a little above it."""
     if not risk.odds_fail:
@@ -266,7 +266,7 @@ def _has_bounded_odds(risk: Risk) -> bool:
     return risk.bounded and risk.odds_factor < math.inf
 
 
-def _unless(risk: Risk) -> str:
+def _exception_words(risk: Risk) -> str:
     """Return with what chance the odds may move further, where they may."""
     return f" (except with probability {risk.odds_fail:.1g})" if risk.odds_fail else ""
 
@@ -279,7 +279,7 @@ def groups(risk: Risk) -> tuple[str, ...]:
         rows.append(
             f"{size} units together: {price(group)}"
             + (
-                f", odds by at most {number(group.odds_factor)}{_unless(group)}"
+                f", odds by at most {number(group.odds_factor)}{_exception_words(group)}"
                 if _has_bounded_odds(group)
                 else ""
             )
@@ -306,6 +306,6 @@ def scale(risk: Risk) -> tuple[str, ...]:
     return tuple(lines)
 
 
-def not_this() -> tuple[str, ...]:
-    """Return what this is not."""
-    return tuple(f"Not {name}. {why}" for name, why in NOT_THIS)
+def disclaimers() -> tuple[str, ...]:
+    """Return what differential privacy is not, a sentence for each confusion."""
+    return tuple(f"Not {name}. {why}" for name, why in DISCLAIMERS)

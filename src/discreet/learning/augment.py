@@ -3,7 +3,7 @@ clipped.
 
 The average is still one example's contribution of length at most the clip, so the price is what it was (De,
 Berrada, Hayes, Smith & Balle 2022, arXiv:2204.13650); it costs time only. Mixup and the like, which blend
-examples, are another thing: one person would be in many gradients.
+examples, are not covered: one person would be in many gradients.
 """
 
 from __future__ import annotations
@@ -93,10 +93,11 @@ class Augment:
             return _one_by_one(self.function, copies)
 
     def targets(self, targets: Any) -> Any:
+        """Return the targets of all variants, each as often as its example."""
         return tree_map(lambda t: t.repeat_interleave(self.times, 0), targets)
 
 
-def one_each(augment: Augment, inputs: Any) -> Any:
+def one_variant_each(augment: Augment, inputs: Any) -> Any:
     """Return a variant of each of these MADE-UP examples; raise InvalidInput, with what the function said, if
     it cannot make one."""
     try:
@@ -110,6 +111,7 @@ def one_each(augment: Augment, inputs: Any) -> Any:
 
 
 def _one_by_one(function: Callable[[Any], Any], inputs: Any) -> Any:
+    """Return the function of each example, called once for each."""
     count = len(torch.utils._pytree.tree_leaves(inputs)[0])
     if not count:
         return inputs

@@ -60,7 +60,7 @@ def squares(rows: Tensor) -> Tensor:
     return sums.add_(squares(rows[..., in_blocks:])) if in_blocks < n else sums
 
 
-# a warning would tell of the data
+# a warning would leak a fact about the data
 @np.errstate(all="ignore")
 def _few(rows: Tensor) -> Tensor:
     """Return the same for a matrix with few entries: by inner products in numpy, whose calls cost a third of
@@ -108,7 +108,7 @@ def outer_bound(x: Numbers, g: Numbers, bias: Any) -> Numbers:
     return x
 
 
-# a warning would tell of the data
+# a warning would leak a fact about the data
 @np.errstate(all="ignore")
 def ghost_bound(x_gram: Tensor, g_gram: Tensor, k: int, p: int, *, bias: bool = False) -> Tensor:
     """Return at least the squared norm of the sum over t of g_t x_tᵀ, and what `add` may add to it: [B],

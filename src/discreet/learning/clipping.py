@@ -160,7 +160,7 @@ def as_clipping(clip: float | Clipping) -> Clipping:
     return clip if isinstance(clip, Clipping) else Flat(clip=clip)
 
 
-# a warning would tell of the data
+# a warning would leak a fact about the data
 @np.errstate(all="ignore")
 def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return the factors in float32, and which examples are kept (None for all): one whose norm is not a

@@ -1,5 +1,5 @@
-"""The handwritten digits of scikit-learn, and a small tanh network that reads them: for the demo, and to try
-things on."""
+"""The handwritten digits of scikit-learn, and a small tanh network that reads them: for the demo and for
+experiments."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ from ..accounting import Event
 from ..mechanisms.protocols import AnySource, ExampleSource, Release, check_source, release
 from ..sampling import Entropy
 from . import attachment, checkpoints, heap, settings
-from .augment import Augment, one_each
+from .augment import Augment, one_variant_each
 from .buffers import KeptBuffers
 from .clipping import Adaptive, Clipping, as_clipping, as_floats
 from .data import Tabular, examples_of, shapes_of
@@ -268,7 +268,7 @@ class Trainer:
     def _try(self, engine: ClippingEngine, inputs: Any, targets: Any) -> None:
         """Probe the engine on made-up examples of these shapes, or on variants of them."""
         examples = made_up(inputs)
-        examples = examples if self.augment is None else one_each(self.augment, examples)
+        examples = examples if self.augment is None else one_variant_each(self.augment, examples)
         probe(engine, examples, made_up(targets), batch=self._rows_together())
 
     @property

@@ -1,7 +1,7 @@
 """Leaderboards without a privacy guarantee, as published: for comparison, and for labels that need no
 protection.
 
-Their event is `NonPrivate`: the curator refuses them on protected data. `PlainBoard` tells every score to the
+Their event is `NonPrivate`: the curator refuses them on protected data. `PlainBoard` shows every score to the
 last digit; the `Ladder` (Blum & Hardt 2015, arXiv:1502.04585) only those that beat the best by a step,
 rounded to it; the parameter-free one takes its step from the standard error of the difference. Ladders
 withstand adaptive submissions; nobody has proved that they are private.

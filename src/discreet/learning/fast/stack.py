@@ -66,7 +66,7 @@ class LinearStack:
         x = inputs[0]
         return x.dim() == 2 and x.shape[1] == self.width and x.dtype is self.dtype and not x.requires_grad
 
-    # a warning would tell of the data
+    # a warning would leak a fact about the data
     @np.errstate(all="ignore")
     def forward(self, x: Tensor) -> tuple[list[Tensor], Sums]:
         """Return what goes into each part, and at last what comes out; and room for sums of squares [2,

@@ -70,16 +70,17 @@ class Scattering(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Return the coefficients of a batch; colors and batches are whatever comes before the last two
         dimensions."""
-        lead = _require_images(images, self.shape)
+        leading = _require_images(images, self.shape)
         if not images.numel():
-            return images.new_zeros(*lead, self.channels, *(size // 2**self.J for size in self.shape))
+            return images.new_zeros(*leading, self.channels, *(size // 2**self.J for size in self.shape))
         parts = [
             self._coefficients(part) for part in torch.split(images.reshape(-1, 1, *self.shape), _AT_ONCE)
         ]
         out = torch.cat(parts)
-        return out.reshape(*lead, *out.shape[1:])
+        return out.reshape(*leading, *out.shape[1:])
 
     def _coefficients(self, images: Tensor) -> Tensor:
+        """Return the coefficients of all orders, (n, channels, height / 2^J, width / 2^J)."""
         flat = self._pad(images)
         spectrum = torch.fft.fft2(flat)
         zeroth, first, second = [self._average(flat, 0)], [], []
@@ -87,7 +88,7 @@ class Scattering(nn.Module):
             moduli = self._moduli(spectrum, j, 0)
             first.append(self._average(moduli, j))
             if self.order == 2 and j + 1 < self.J:
-                second.append(self._second(moduli, j))
+                second.append(self._second_order(moduli, j))
         return torch.cat([*zeroth, *first, *second], 1)
 
     @torch.no_grad()
@@ -104,7 +105,7 @@ class Scattering(nn.Module):
             parts = [standardized(part) for part in parts]
         return torch.cat([part.flatten(1) for part in parts])
 
-    def _second(self, moduli: Tensor, j: int) -> Tensor:
+    def _second_order(self, moduli: Tensor, j: int) -> Tensor:
         """Return the coefficients of order 2 whose first wavelet has scale j: for each of its angles, all
         wavelets of larger scales."""
         spectrum = torch.fft.fft2(moduli).unsqueeze(2)
@@ -128,10 +129,12 @@ class Scattering(nn.Module):
         return _modulus(torch.fft.ifft2(total), k**2)
 
     def _average(self, values: Tensor, j: int) -> Tensor:
+        """Return the averages over 2^J pixels, of maps that are subsampled by 2^j."""
         rows, columns = (self.get_buffer(f"{axis}{j}").to(values.dtype) for axis in ("rows", "columns"))
         return rows @ values @ columns.T
 
     def _pad(self, images: Tensor) -> Tensor:
+        """Pad images by reflection, as kymatio does."""
         (height, width), (tall, wide) = self.shape, self.padded
         top, left = (tall - height) // 2, (wide - width) // 2
         edges = left, wide - width - left, top, tall - height - top
@@ -218,9 +221,9 @@ def _averages(size: int, J: int, j: int, length: int) -> Array:
     kernel = np.exp(-(x**2) / (2 * sigma**2)).reshape(5, size).sum(0)
     spectrum = np.real(np.fft.fft(kernel / np.sqrt(2 * _PI_OF_KYMATIO * sigma**2)))
     subsampled = np.real(np.fft.ifft(_cropped(spectrum[None, :].repeat(size, 0), j)[0]))
-    small = len(subsampled)
+    length_subsampled = len(subsampled)
     positions = np.arange(1, 1 + length // 2**J) * 2 ** (J - j)
-    return np.asarray(subsampled[(positions[:, None] - np.arange(small)) % small])
+    return np.asarray(subsampled[(positions[:, None] - np.arange(length_subsampled)) % length_subsampled])
 
 
 def _as_buffer(values: Array) -> Tensor:

@@ -63,10 +63,10 @@ class ScatteringRows:
         """Return the rows of coefficients of `Scattering`, (n, colors, channels, height, width)."""
         if self.mirror:
             maps = maps + maps[:, :, self._mirrored].flip(-1)
-        normal = F.group_norm(maps.flatten(1, 2), self.groups).view_as(maps)
+        standardized = F.group_norm(maps.flatten(1, 2), self.groups).view_as(maps)
         if self.mirror:
-            normal = normal[..., : -(-maps.shape[-1] // 2)]
-        flat = normal.flatten(1)
+            standardized = standardized[..., : -(-maps.shape[-1] // 2)]
+        flat = standardized.flatten(1)
         flat = flat / flat.norm(dim=1, keepdim=True).clamp(1e-12)
         return torch.where(torch.isfinite(flat).all(1, keepdim=True), flat, 0.0)
 

@@ -61,10 +61,10 @@ class OutputPerturbation(LinearERM):
         if self.regularization is not None:
             return float(self.regularization)
         facts = self.facts
-        steepness = facts.size * facts.curvature / facts.width
+        typical_curvature = facts.size * facts.curvature / facts.width
         # the noise's norm is inverse to lambda: this is its squared norm at lambda 1
         unit = facts.width * self._noise_at(1.0).mean_squared_error * self._cell(1.0) ** 2
-        balanced = float((2 * steepness * unit / facts.expected_norm**2) ** (1 / 3))
+        balanced = float((2 * typical_curvature * unit / facts.expected_norm**2) ** (1 / 3))
         return max(balanced, LEAST_STRENGTH * facts.curvature)
 
     def _distance(self, strength: float) -> float:

@@ -108,7 +108,7 @@ class Design:
         return result
 
     def _fill(self, result: Any, columns: Mapping[str, pa.Array], public: Public, *, clipped: bool) -> None:
-        """Write the coordinates of rows into `result`, a cache's worth at a time."""
+        """Write the coordinates of rows into `result`, as many at a time as a cache holds."""
         numbers, discrete, column = [], [], 0
         norms = self.norms(public) if clipped else None
         for name in self.features:
