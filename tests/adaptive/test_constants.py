@@ -32,7 +32,7 @@ from discreet.adaptive import (
     MannWhitneyTest,
     ShakyLadder,
     Submission,
-    _rounds,
+    _sparse_vector,
 )
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
@@ -57,7 +57,7 @@ class Enumerated:
 
     def __post_init__(self) -> None:
         self.script: list[int] = []
-        self.monkeypatch.setattr(_rounds, "draw", lambda scale, entropy: self.script.pop(0))
+        self.monkeypatch.setattr(_sparse_vector, "draw", lambda scale, entropy: self.script.pop(0))
         rounds = self.board.rounds
         assert rounds.value is not None
         self.threshold, self.query, self.value = (

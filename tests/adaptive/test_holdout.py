@@ -14,9 +14,9 @@ import pytest
 
 from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Halted, InvalidInput, PrivateFact, Public
 from discreet import accounting as acc
-from discreet.adaptive._rounds import Rounds
+from discreet.adaptive._sparse_vector import SparseVectorRounds
 from discreet.adaptive.holdout import Check, Thresholdout
-from discreet.adaptive.scorer import HoldoutScorer, _Form
+from discreet.adaptive.scorer import HoldoutScorer, _RowFormat
 from discreet.app.demo.holdout_experiment import _Run, science
 from discreet.curator import Budget, Curator, Policy
 from discreet.mechanisms import CountsBelow, Sensitivity, Sum, Trusted
@@ -129,7 +129,7 @@ def test_it_halts_for_good_after_its_budget_of_findings() -> None:
 def test_a_list_is_answered_as_one_after_the_other() -> None:
     """The law of three answers, asked together and one by one: no pattern's frequency differs by more than
     chance (1e-9)."""
-    rounds = Rounds(
+    rounds = SparseVectorRounds(
         threshold=Fraction(2), query=Fraction(4), value=Fraction(1), max_positives=2, redraws=True
     )
     excess, exact, runs, entropy = (1, -2, 3), (7, 5, 9), 2500, SeededEntropy(4)
@@ -301,11 +301,19 @@ def test_an_estimator_fitted_to_a_data_frame_gets_one_with_text_as_text_and_noth
 
     gap = frame.assign(x=np.where(np.arange(n) == 3, np.nan, frame["x"]))
     assert (
-        _Form(frame, ("x", "city")).rows(next(Memory(held, public).batches(["x", "city"]))).isna().sum().sum()
+        _RowFormat(frame, ("x", "city"))
+        .rows(next(Memory(held, public).batches(["x", "city"])))
+        .isna()
+        .sum()
+        .sum()
         == 0
     )
     assert (
-        _Form(gap, ("x", "city")).rows(next(Memory(held, public).batches(["x", "city"]))).isna().sum().sum()
+        _RowFormat(gap, ("x", "city"))
+        .rows(next(Memory(held, public).batches(["x", "city"])))
+        .isna()
+        .sum()
+        .sum()
         == 1
     )
     with pytest.raises(InvalidInput, match="X has 1 columns"):

@@ -12,13 +12,13 @@ from scipy import stats
 
 from discreet import accounting, auditing
 from discreet._errors import InvalidInput
-from discreet.auditing.rates import at_least, at_most, epsilon_of_limits
+from discreet.auditing.rates import epsilon_of_limits, lower_limit, upper_limit
 
 
 @given(st.integers(1, 200), st.data(), st.sampled_from([0.2, 0.05, 1e-3, 1e-9]))
 def test_the_limits_solve_the_equations_of_clopper_and_pearson(n, data, level):
     hits = data.draw(st.integers(0, n))
-    low, high = float(at_least(hits, n, level)), float(at_most(hits, n, level))
+    low, high = float(lower_limit(hits, n, level)), float(upper_limit(hits, n, level))
     assert 0 <= low <= hits / n <= high <= 1
     if hits:
         assert stats.binom.sf(hits - 1, n, low) == pytest.approx(level, rel=1e-5)
@@ -34,8 +34,8 @@ def test_a_limit_is_beyond_the_truth_with_probability_at_most_the_level(chance):
     n, level = 60, 0.05
     counts = np.arange(n + 1)
     weight = stats.binom.pmf(counts, n, chance)
-    assert weight[at_least(counts, n, level) > chance].sum() <= level
-    assert weight[at_most(counts, n, level) < chance].sum() <= level
+    assert weight[lower_limit(counts, n, level) > chance].sum() <= level
+    assert weight[upper_limit(counts, n, level) < chance].sum() <= level
 
 
 def test_perfect_separation_without_noise_is_bounded_by_the_number_of_runs_only():

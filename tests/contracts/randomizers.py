@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from discreet import local
-from discreet.auditing.rates import at_least, at_most
+from discreet.auditing.rates import lower_limit, upper_limit
 from discreet.local import _draws
 from discreet.mechanisms import Channel
 from discreet.sampling import Entropy, SeededEntropy
@@ -145,7 +145,7 @@ def assert_statistically_private(randomizer: Any, runs: int, level: float) -> No
         ((below <= 0).sum(), (above <= 0).sum()),
         ((above >= randomizer.steps).sum(), (below >= randomizer.steps).sum()),
     ):
-        limits = at_least(int(here), runs, level / 4), at_most(int(there), runs, level / 4)
+        limits = lower_limit(int(here), runs, level / 4), upper_limit(int(there), runs, level / 4)
         shown = float(np.log(limits[0] / limits[1]))
         assert shown <= randomizer.epsilon, (
             f"epsilon is {shown:.4f} at least, above the claimed {randomizer.epsilon}"

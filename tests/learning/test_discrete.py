@@ -93,7 +93,7 @@ def test_each_examples_integers_stay_within_the_bound_and_near_its_clipped_gradi
     run = made.start(examples(), entropy=SeededEntropy(1))
     with run:
         for i in range(SIZE):
-            exact = run._summands._exact
+            exact = run._summands._grid_sum
             assert exact is not None
             exact._sum.zero_()
             run._summands.add(np.array([i]), run._sums)
@@ -175,15 +175,15 @@ def test_a_gradient_that_is_not_finite_counts_as_zero(places: int) -> None:
         run = made.start(Examples(x[:keep], y[:keep], PUBLIC), entropy=Entropy())
         with run:
             run._summands.add(np.arange(keep), run._sums)
-        assert run._summands._exact is not None
-        found.append(run._summands._exact._sum.clone())
+        assert run._summands._grid_sum is not None
+        found.append(run._summands._grid_sum._sum.clone())
         x[SIZE - 1, 0, 2] = float("nan")
         if keep == SIZE:
             run = made.start(Examples(x, y, PUBLIC), entropy=Entropy())
             with run:
                 run._summands.add(np.arange(SIZE), run._sums)
-            assert run._summands._exact is not None
-            found.append(run._summands._exact._sum.clone())
+            assert run._summands._grid_sum is not None
+            found.append(run._summands._grid_sum._sum.clone())
     whole, with_bad, without = found
     assert torch.equal(with_bad, without)
     assert not torch.equal(whole, without)

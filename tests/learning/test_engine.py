@@ -400,8 +400,8 @@ def test_what_is_run_by_hand_can_be_switched_off_and_gives_the_same(
     from discreet.learning.fast import recurrence
 
     calls = []
-    plain = recurrence._Steps.forward
-    monkeypatch.setattr(recurrence._Steps, "forward", lambda *args: (calls.append(1), plain(*args))[1])
+    plain = recurrence._LstmSteps.forward
+    monkeypatch.setattr(recurrence._LstmSteps, "forward", lambda *args: (calls.append(1), plain(*args))[1])
     model, x, y = made(name)
     sums = []
     for by_hand in (True, False):

@@ -66,9 +66,9 @@ def test_published_constants_are_the_defaults() -> None:
     rule = Adaptive()
     assert (rule.clip, rule.quantile, rule.rate) == (0.1, 0.5, 0.2)
     assert rule.deviation(1000.0) == 50.0
-    assert rule.moved(0.1, 0.0, 100.0) == pytest.approx(0.1)  # half are short: nothing changes
-    assert rule.moved(0.1, 50.0, 100.0) == pytest.approx(0.1 * math.exp(-0.2 * 0.5))  # all are short
-    assert rule.moved(0.1, -50.0, 100.0) == pytest.approx(0.1 * math.exp(0.2 * 0.5))
+    assert rule.next_clip(0.1, 0.0, 100.0) == pytest.approx(0.1)  # half are short: nothing changes
+    assert rule.next_clip(0.1, 50.0, 100.0) == pytest.approx(0.1 * math.exp(-0.2 * 0.5))  # all are short
+    assert rule.next_clip(0.1, -50.0, 100.0) == pytest.approx(0.1 * math.exp(0.2 * 0.5))
     assert from_json(to_json(rule)) == rule
 
 

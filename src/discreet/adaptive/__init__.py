@@ -1,5 +1,7 @@
-"""Adaptive analysis: many looks at one dataset, each chosen after seeing the last, without being fooled by
-it."""
+"""Adaptive data analysis: many looks at one dataset, each chosen after seeing the last, without being fooled
+by it. Reusable holdout, leaderboards, private multiplicative weights, online false discovery rate control,
+changepoint detection and private hypothesis tests.
+"""
 
 from . import generalization
 from .alarms import Alarm, ChangeWatch, alarm_threshold

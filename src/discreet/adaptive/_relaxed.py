@@ -1,4 +1,5 @@
-"""Many online decisions at once: a convolution whose input is made by its own output.
+"""Many decisions of online false discovery rate control at once: a convolution whose input follows from its
+own output.
 
 The level of a test is a sum, over earlier discoveries, of spending terms at the distance since: a convolution
 of discoveries with the spending sequence. What finished blocks of discoveries add to later blocks goes by
@@ -17,12 +18,13 @@ from scipy import fft
 
 from .spending import Levels
 
-# Tests that are decided one by one before what was earned is convolved at once: it sets time alone.
+# Tests that are decided one by one before what was earned is convolved at once: it sets time alone. No
+# measurement on record.
 BLOCK = 256
 
 
-class _Earned:
-    """Sums of shifted spending sequences, of which the next block is always complete."""
+class _EarnedLevels:
+    """Sums shifted spending sequences; of the sums the next block is always complete."""
 
     def __init__(self, gamma: Levels, first: float) -> None:
         self._gamma = gamma
@@ -65,16 +67,17 @@ def decide(
     steps: NDArray[np.bool_] | None,
     gamma: Levels,
     finish: Callable[[Any], Any],
-    purse: tuple[float, float],
+    wealth_and_payout: tuple[float, float],
 ) -> tuple[Levels, NDArray[np.bool_]]:
-    """Return the levels and rejections of a stream of p-values; `purse` is the initial wealth, and what a
-    discovery earns."""
-    wealth, alpha = purse
-    earned = _Earned(gamma, wealth)
+    """Return the levels and rejections of a stream of p-values; `wealth_and_payout` is the initial wealth,
+    and what a discovery earns.
+    """
+    wealth, alpha = wealth_and_payout
+    earned = _EarnedLevels(gamma, wealth)
     levels, rejected = np.empty(len(values)), np.zeros(len(values), dtype=np.bool_)
     index = used = 0
-    # the first discovery gives back what was lent at the start
-    due = alpha - wealth
+    # the first discovery earns less by the wealth that was there at the start
+    payout = alpha - wealth
     while index < len(values):
         if used >= earned.end:
             earned.close()
@@ -99,6 +102,6 @@ def decide(
         index += first + 1
         while used >= earned.end:
             earned.close()
-        earned.pay(used, due)
-        due = alpha
+        earned.pay(used, payout)
+        payout = alpha
     return levels, rejected

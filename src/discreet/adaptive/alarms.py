@@ -1,5 +1,5 @@
-"""An alarm when a series changes: a private watch over a sliding window, and at the alarm a private estimate
-of when it began.
+"""Online changepoint detection: a private watch over a sliding window, and at the alarm a private estimate of
+when the change began.
 
 After OnlinePCPD (Cummings, Krehbiel, Mei, Tuo & Zhang 2018, arXiv:1808.10056, Algorithm 3): a noisy threshold
 is compared with the best score of each window, and the first window that passes is handed to the offline
@@ -27,7 +27,7 @@ from ..mechanisms.protocols import Release, check_source, release
 from ..mechanisms.selection import moves_one_way
 from ..sampling import Entropy
 from ..tables import Source
-from ._rounds import Rounds
+from ._sparse_vector import SparseVectorRounds
 from .changepoints import GRID, Change, LikelihoodScores, chooser, on_grid
 
 State = dict[str, Any]
@@ -54,10 +54,11 @@ class ChangeWatch:
     Laplace noise in the last step; the default is as private, and errs less.
 
     Guarantee: epsilon-DP, for any number of windows, each chosen after the answers before it.
-    Proof:     half of epsilon for the comparisons: `_rounds.Rounds` with one positive. One row moves the best
-               score of a window, a maximum of sums, by at most the sensitivity of `LikelihoodScores`, and
-               under add_remove and zero_out in all windows the same way. Half for the estimate: `chooser`
-               over the scores of one window, whose ends are public. In sequence they add up.
+    Proof:     half of epsilon for the comparisons: `_sparse_vector.SparseVectorRounds` with one positive. One
+               row moves the best score of a window, a maximum of sums, by at most the sensitivity of
+               `LikelihoodScores`, and under add_remove and zero_out in all windows the same way. Half for the
+               estimate: `chooser` over the scores of one window, whose ends are public. In sequence they add
+               up.
     Assumes:   the state stays secret and is used once.
     """
 
@@ -92,7 +93,7 @@ class ChangeWatch:
 
     @property
     def grid_sensitivity(self) -> int:
-        """How far one row moves the best score of a window, in steps."""
+        """Return how far one row moves the best score of a window, in steps."""
         return self.scores.sensitivity(self.public).linf
 
     @property
@@ -100,14 +101,15 @@ class ChangeWatch:
         return PureDP(epsilon=self.epsilon, neighbors=self.public.neighbors)
 
     @property
-    def rounds(self) -> Rounds:
-        """The comparisons: half of epsilon, shared 1 : 1 in the paper and where all windows move one way,
-        else 1 : 2^(2/3)."""
+    def rounds(self) -> SparseVectorRounds:
+        """Return the comparisons: half of epsilon, shared 1 : 1 in the paper and where all windows move one
+        way, else 1 : 2^(2/3).
+        """
         one_way = moves_one_way(self.scores, self.public) and not self.paper
         share = Fraction(1, 2) if self.paper or one_way else Fraction(1000, 2587)
         half = _require.exact(self.epsilon, "epsilon") / 2
         query = (1 if one_way else 2) * self.grid_sensitivity / (half * (1 - share))
-        return Rounds(
+        return SparseVectorRounds(
             threshold=self.grid_sensitivity / (half * share),
             query=query,
             value=None,
@@ -117,7 +119,7 @@ class ChangeWatch:
 
     @property
     def picker(self) -> PermuteAndFlip | ReportNoisyMax:
-        """The offline step, for the other half."""
+        """Return the offline step, for the other half."""
         half = _require.exact(self.epsilon, "epsilon") / 2
         return chooser(self.scores, self.public, half, paper=self.paper)
 
@@ -151,7 +153,7 @@ class ChangeWatch:
 
     def error(self, confidence: float = 0.95) -> Fraction:
         """Return a, in nats: with probability `confidence`, an alarm has a best score of at least threshold -
-        a, and silence one below it + a."""
+        a, and a window without one has a best score below threshold + a."""
         _require.open_probability(confidence=confidence)
         if self.questions is None:
             raise InvalidInput(
@@ -176,7 +178,7 @@ def alarm_threshold(watch: ChangeWatch, *, false_alarm: float, runs: int = 2000,
     """Return the threshold, in nats, at which a series without a change, one row at each time, raises a false
     alarm with about this chance.
 
-    From made-up series: no data is read, nothing is paid. The noise is part of it. An estimate: with 2000
+    From simulated series: no data is read, nothing is paid. The noise is part of it. An estimate: with 2000
     runs good to about 0.02.
     """
     _require.open_probability(false_alarm=false_alarm)

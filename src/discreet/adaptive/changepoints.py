@@ -1,5 +1,5 @@
-"""When did a series change? The time that the data make likeliest, chosen privately; and an alarm while the
-series still runs.
+"""Changepoint detection: when did a series change? The time that the data make likeliest, chosen privately
+(`alarms` has the alarm while the series still runs).
 
 A row has a time, a whole number from 1 to a public `times`, and a value. A `Change` says how values are
 distributed before and after, and gives each row a score, its log-likelihood ratio, bounded and on a grid.
@@ -7,12 +7,12 @@ Summed from time k on, the scores say how well "it changed at k" explains the se
 Tuo & Zhang 2018, arXiv:1808.10056). Where nothing is known of the laws, ranks before k are compared with
 ranks after it instead (Cummings, Krehbiel, Lut & Zhang 2020, arXiv:1910.01327).
 
-    found = offline(public=..., column="hot", time="day", times=200, change=BernoulliChange(before=0.2,
-    after=0.8), epsilon=1)
+    change = BernoulliChange(before=0.2, after=0.8)
+    mechanism = offline(public=..., column="hot", time="day", times=200, change=change, epsilon=1)
 
 The paper's noise is in proportion to the *range* of the log-likelihood ratio. Here a row comes or goes
 (add_remove), so its largest absolute value is enough: half of that where it is symmetric. Unbounded ratios
-are cut off: the paper's other way, noise for what the two laws make likely, protects only people whose data
+are clipped: the paper's other way, noise for what the two laws make likely, protects only people whose data
 follow these laws.
 """
 
@@ -41,10 +41,11 @@ from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
 
-# steps of a log-likelihood ratio: 1/256 of a nat
+# Steps of a log-likelihood ratio: 1/256 of a nat. Rounding to them is part of the error bounds. No
+# measurement on record.
 GRID = 256
-# times
-_MOST = 1_000_000
+# The most times of a series, each of which has a score in memory. No measurement on record.
+_MOST_TIMES = 1_000_000
 
 
 @runtime_checkable
@@ -75,7 +76,7 @@ class BernoulliChange:
 
     @property
     def range(self) -> tuple[float, float]:
-        """The smallest and the largest ratio."""
+        """Return the smallest and the largest ratio."""
         ends = math.log(self.after / self.before), math.log((1 - self.after) / (1 - self.before))
         return min(ends), max(ends)
 
@@ -102,7 +103,7 @@ class BernoulliChange:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaussianChange:
     """Describes values around `before`, then around `after`, with this `deviation`; ratios beyond `most` in
-    either direction are cut off there."""
+    either direction are clipped there."""
 
     before: float
     after: float
@@ -129,7 +130,7 @@ class GaussianChange:
 
     @property
     def range(self) -> tuple[float, float]:
-        """The smallest and the largest ratio."""
+        """Return the smallest and the largest ratio."""
         return -float(self.most), float(self.most)
 
     def ratios(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -177,7 +178,7 @@ def on_grid(change: Change, values: NDArray[np.float64]) -> NDArray[np.int64]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Series:
-    """Two columns, and the public times."""
+    """Reads two columns of a source, at the public times."""
 
     column: str
     time: str
@@ -185,8 +186,8 @@ class _Series:
 
     def __post_init__(self) -> None:
         _require.integer(times=self.times, at_least=2)
-        if self.times > _MOST:
-            raise _require.fail("times", self.times, f"at most {_MOST}")
+        if self.times > _MOST_TIMES:
+            raise _require.fail("times", self.times, f"at most {_MOST_TIMES}")
         for column in (self.column, self.time):
             if not isinstance(column, str):
                 raise _require.fail("column", column, "the name of a column")
@@ -199,16 +200,16 @@ class _Series:
         public.bounds(self.column)
 
     def rows(self, source: Source) -> Iterator[tuple[NDArray[np.int64], NDArray[np.float64]]]:
-        """Return the time (from 0) and the clipped value of each row that has both and whose time is one of
+        """Yield the time (from 0) and the clipped value of each row that has both and whose time is one of
         the public ones."""
         require_rows(source.public)
         bounds = source.public.bounds(self.column)
         for batch in source.batches([self.time, self.column]):
             times, values = (arrow_columns.unpacked(batch.column(i)) for i in (0, 1))
-            here = arrow_columns.present(times) & arrow_columns.present(values)
-            ticks = np.floor(arrow_columns.numbers(times, self.time)[here].astype(np.float64))
+            is_present = arrow_columns.present(times) & arrow_columns.present(values)
+            ticks = np.floor(arrow_columns.numbers(times, self.time)[is_present].astype(np.float64))
             clipped = np.clip(
-                arrow_columns.numbers(values, self.column)[here].astype(np.float64),
+                arrow_columns.numbers(values, self.column)[is_present].astype(np.float64),
                 float(bounds.lower),
                 float(bounds.upper),
             )
@@ -291,7 +292,7 @@ class RankScores(_Series):
 
     @property
     def candidates(self) -> tuple[int, ...]:
-        """The first time after the change, for each score."""
+        """Return the first time after the change, for each score."""
         return tuple(range(self.margin + 1, self.times - self.margin + 2))
 
     def length(self, public: Public) -> int:
@@ -305,24 +306,24 @@ class RankScores(_Series):
         series = np.full(self.times, np.inf)
         for ticks, values in self.rows(source):
             np.minimum.at(series, ticks, values)
-        signs = np.abs(np.cumsum(_above_less_below(series)))[self.margin - 1 : self.times - self.margin]
+        signs = np.abs(np.cumsum(_sign_sums(series)))[self.margin - 1 : self.times - self.margin]
         k = np.arange(self.margin, self.times - self.margin + 1)
         scores: Integers = signs * (512 * self.margin) // (k * (self.times - k))
         return scores
 
 
-def _above_less_below(series: NDArray[np.float64]) -> NDArray[np.int64]:
+def _sign_sums(series: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return, for each time, how many values of the series are larger, less how many are smaller; zero where
     there is none.
 
     Its sum over times up to k is the sum of sign(x_j - x_i) over i <= k < j: pairs within the first part
     cancel.
     """
-    here = np.isfinite(series)
-    ordered = np.sort(series[here])
+    is_present = np.isfinite(series)
+    ordered = np.sort(series[is_present])
     differences = np.zeros(len(series), np.int64)
-    values = series[here]
-    differences[here] = (
+    values = series[is_present]
+    differences[is_present] = (
         len(ordered) - np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values, "left")
     )
     return differences
@@ -355,9 +356,11 @@ class Changepoint(Select):
         change = getattr(self.scores, "change", None)
         if not hasattr(change, "moment"):
             return longest
-        missed = 1 - confidence
-        shortfall = self.shortfall(1 - missed / 2) / GRID
-        sides = (self._beyond(shortfall, missed / 4, changed=changed) - 1 for changed in (False, True))
+        failure = 1 - confidence
+        shortfall = self.shortfall(1 - failure / 2) / GRID
+        sides = (
+            self._distance_outside(shortfall, failure / 4, changed=changed) - 1 for changed in (False, True)
+        )
         return min(longest, max(sides))
 
     def shortfall(self, confidence: float = 0.95) -> int:
@@ -365,12 +368,13 @@ class Changepoint(Select):
         the series is."""
         return self.chooser.error(len(self.candidates), confidence)
 
-    def _beyond(self, shortfall: float, chance: float, *, changed: bool) -> int:
+    def _distance_outside(self, shortfall: float, chance: float, *, changed: bool) -> int:
         """Return the least distance a such that with this chance no time that far off, on one side, is within
         `shortfall` of the true one."""
         bounds = self.public.bounds(self.scores.column)  # type: ignore[attr-defined]
         ends = float(bounds.lower), float(bounds.upper)
         least = math.inf
+        # any t > 0 gives a valid bound; the least over a grid is taken
         for t in np.linspace(0.02, 1.5, 75):
             sign = -t if changed else t
             moment = self.scores.change.moment(sign, ends, changed=changed) * math.exp(t * 0.5 / GRID)  # type: ignore[attr-defined]
@@ -396,8 +400,8 @@ def offline(
     margin: int | None = None,
     paper: bool = False,
 ) -> Changepoint:
-    """Return the mechanism that tells the time of a change: with a `change` by likelihood, with a `margin` by
-    ranks.
+    """Return the mechanism that estimates the time of a change: with a `change` by likelihood, with a
+    `margin` by ranks.
 
     Its error is in times (days).
 

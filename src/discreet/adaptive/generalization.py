@@ -1,5 +1,5 @@
-"""How far are private answers from the population, not only from the sample? Privacy itself bounds that,
-however questions were chosen.
+"""Generalization in adaptive data analysis: how far are private answers from the population, not only from
+the sample? Privacy itself bounds that, however questions were chosen.
 
 An analyst who asks after seeing answers may find what is true of the sample alone. If the answers were
 private, the sample hardly shows in them, and no choice made from them fits it much better than the population
@@ -27,14 +27,15 @@ from ..accounting.pure import epsilon_of
 
 SampleError = Callable[[float], float]
 # covers the rounding of a few dozen operations in double precision
-_UP = 1 + 1e-12
+_ROUNDING = 1 + 1e-12
 
 
 @described("adaptive.Bound")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bound:
-    """With probability `confidence`, all answers are within `radius` of the population's values, by
-    `theorem`."""
+    """States that, with probability `confidence`, all answers are within `radius` of the population's values,
+    by `theorem`.
+    """
 
     radius: float
     confidence: float
@@ -71,7 +72,7 @@ def posterior(*, epsilon: float, delta: float, sample_error: SampleError, failur
             c = 4.0**-power
             if gap + c + 2 * d < best:
                 best = min(best, sample_error(rest * c) + c + gap + 2 * d)
-    return min(1.0, best * _UP)
+    return min(1.0, best * _ROUNDING)
 
 
 def max_information(*, epsilon: float, n: int, sample_error: SampleError, failure: float) -> float:
@@ -99,7 +100,7 @@ def max_information(*, epsilon: float, n: int, sample_error: SampleError, failur
         tau = math.sqrt((t + math.log(2 / half)) / (2 * n))
         if tau < best:
             best = min(best, tau + sample_error(failure * share))
-    return min(1.0, best * _UP)
+    return min(1.0, best * _ROUNDING)
 
 
 def mutual_information(*, rho: float, n: int, sample_error: SampleError, failure: float) -> float:
@@ -123,7 +124,7 @@ def mutual_information(*, rho: float, n: int, sample_error: SampleError, failure
         tau = math.sqrt((math.log(2) + (n * float(rho) + entropy) / p) / (2 * n))
         if tau < best:
             best = min(best, tau + sample_error(failure * share))
-    return min(1.0, best * _UP)
+    return min(1.0, best * _ROUNDING)
 
 
 def stability(*, epsilon: float, delta: float, n: int, sample_error: SampleError, failure: float) -> float:
@@ -151,7 +152,7 @@ def stability(*, epsilon: float, delta: float, n: int, sample_error: SampleError
         off = _monitor(float(epsilon), float(delta), n, failure * (1 - share))
         if off < best:
             best = min(best, off + sample_error(failure * share))
-    return min(1.0, best * _UP)
+    return min(1.0, best * _ROUNDING)
 
 
 def _monitor(epsilon: float, delta: float, n: int, failure: float) -> float:
@@ -192,7 +193,7 @@ def ladder_error(*, n: int, submissions: int, step: float, failure: float) -> fl
     levels = math.floor(1 / step + 0.5) + 1
     functions = math.lgamma(levels + submissions + 1) - math.lgamma(levels + 2) - math.lgamma(submissions)
     exponent = functions * (1 + 1e-9) + math.log(2 / failure)
-    return min(1.0, (math.sqrt(exponent / (2 * n)) + step) * _UP)
+    return min(1.0, (math.sqrt(exponent / (2 * n)) + step) * _ROUNDING)
 
 
 def fresh(*, n: int, answers: int, failure: float) -> float:
@@ -200,7 +201,7 @@ def fresh(*, n: int, answers: int, failure: float) -> float:
     answers / failure) / 2n) (Hoeffding)."""
     _require.integer(n=n, answers=answers, at_least=1)
     _require.open_probability(failure=failure)
-    return min(1.0, math.sqrt(math.log(2 * answers / failure) / (2 * n)) * _UP)
+    return min(1.0, math.sqrt(math.log(2 * answers / failure) / (2 * n)) * _ROUNDING)
 
 
 # Deltas at which a curve of (epsilon, delta) is tried: every one gives a valid radius, the least counts.

@@ -1,8 +1,8 @@
-"""The reusable holdout: check on it as often as you like, and it still tells the truth.
+"""The reusable holdout (Thresholdout): check on it as often as you like, and it still tells the truth.
 
 A model is fitted to the training part; how good it is, is asked of the holdout. Whoever asks often, and
 changes the model after each answer, soon fits the holdout as well. Thresholdout answers with the training
-value while the two agree, and only where they do not it tells a noisy holdout value, and spends one of a
+value while the two agree, and only where they do not it releases a noisy holdout value, and spends one of a
 limited number of such answers. Only the holdout is paid for: the training values must be public, or bought
 with mechanisms of their own.
 """
@@ -29,11 +29,11 @@ from ..mechanisms.sparse_vector import CONSTANTS
 from ..mechanisms.statistics import length_of, row_contribution, step_of
 from ..sampling import Entropy
 from ..tables import Source
-from ._rounds import Rounds, State
+from ._sparse_vector import SparseVectorRounds, State
 from .generalization import Bound, best
 
-# the largest budget of overfitting questions
-_MOST = 10**9
+# The largest budget of findings of overfitting. No measurement on record.
+_MOST_BUDGET = 10**9
 
 
 @described("adaptive.Check")
@@ -63,7 +63,7 @@ class Check:
 
     @property
     def means(self) -> tuple[Real, ...]:
-        """The training values, as a list also if there is only one."""
+        """Return the training values, as a list also if there is only one."""
         return self.training if isinstance(self.training, tuple) else (self.training,)
 
 
@@ -92,7 +92,7 @@ class Thresholdout:
 
     Each row's value lies in [lower, upper], on a grid of `step`. `threshold` (T) and `sigma` are in the unit
     of the mean. Noise, all discrete Laplace, of scale 2 sigma on the threshold (drawn again after each
-    finding), 4 sigma on each comparison, sigma on each told mean. `questions` declares how many will be
+    finding), 4 sigma on each comparison, sigma on each released mean. `questions` declares how many will be
     asked: then the error is known beforehand, and shown with every answer.
 
     Guarantee: `budget` rounds in sequence, each (2 w / (sigma n))-DP, where w is the most that one row moves
@@ -101,8 +101,9 @@ class Thresholdout:
     Proof:     Dwork, Feldman, Hardt, Pitassi, Reingold & Roth 2015 (Science 349; arXiv:1506.02629). The
                distance |sum - n training| moves by at most w: each round is a sparse vector with one
                positive, w / (2 sigma n) for the threshold and 2w / (4 sigma n) for the comparisons, and its
-               number costs w / (sigma n): `_rounds.Rounds`. The sum of the three is charged, exactly, for the
-               grid that is used. (A lecture writes B / (tau n), for noise of 4 tau, 8 tau, 2 tau.)
+               number costs w / (sigma n): `_sparse_vector.SparseVectorRounds`. The sum of the three is
+               charged, exactly, for the grid that is used. (A lecture writes B / (tau n), for noise of 4 tau,
+               8 tau, 2 tau.)
     Assumes:   training values and questions are chosen without looking at the holdout except through these
                answers. Under add_remove n is a public guess that the means are divided by. For `within`: the
                rows are independent draws from one population, and n is their number.
@@ -128,13 +129,13 @@ class Thresholdout:
         arrow_columns.require_public(self.public)
         _require.positive(threshold=self.threshold, sigma=self.sigma)
         _require.integer(budget=self.budget, at_least=1)
-        if self.budget > _MOST:
-            raise _require.fail("budget", self.budget, f"at most {_MOST}")
+        if self.budget > _MOST_BUDGET:
+            raise _require.fail("budget", self.budget, f"at most {_MOST_BUDGET}")
         _require.ordered(lower=self.lower, upper=self.upper)
         object.__setattr__(self, "step", arrow_columns.as_step(self.step))
         if self.questions is not None:
             _require.integer(questions=self.questions, at_least=1)
-        if max(abs(end) for end in (*self._ends, self._bar)) * self.size >= arrow_columns.LIMIT:
+        if max(abs(end) for end in (*self._ends, self._threshold_steps)) * self.size >= arrow_columns.LIMIT:
             raise InvalidInput(
                 "these bounds are more than 2**62 steps for all rows together. Choose a larger step."
             )
@@ -196,12 +197,12 @@ class Thresholdout:
         _require.open_probability(failure=failure)
         tau = _require.exact(tolerance, "tolerance")
         logarithm = Fraction(certified.log_above(4 * questions / _require.exact(failure, "failure")))
-        named = {"threshold": 3 * tau / 4, "sigma": tau / (96 * logarithm), "questions": questions}
-        return cls(public=public, budget=budget, **{**named, **more})
+        options = {"threshold": 3 * tau / 4, "sigma": tau / (96 * logarithm), "questions": questions}
+        return cls(public=public, budget=budget, **{**options, **more})
 
     @property
     def size(self) -> int:
-        """The declared number of rows; means are sums divided by it."""
+        """Return the declared number of rows; means are sums divided by it."""
         return self.public.declared_size("a reusable holdout")
 
     @property
@@ -210,24 +211,25 @@ class Thresholdout:
 
     @property
     def _ends(self) -> tuple[int, int]:
-        """The bounds of one row's value in whole steps, rounded outwards."""
+        """Return the bounds of one row's value in whole steps, rounded outwards."""
         low, high = (_require.exact(end, "bound") / self._grid for end in (self.lower, self.upper))
         return math.floor(low), math.ceil(high)
 
     @property
     def grid_sensitivity(self) -> int:
-        """How far one row moves a sum, in steps."""
+        """Return how far one row moves a sum, in steps."""
         return row_contribution(self.public.neighbors, *self._ends, nullable=True)
 
     @property
-    def _bar(self) -> int:
+    def _threshold_steps(self) -> int:
+        """Return the threshold on the sum, in whole steps."""
         return math.ceil(_require.exact(self.threshold, "threshold") * self.size / self._grid)
 
     @property
-    def rounds(self) -> Rounds:
-        """The noise in steps of the sum."""
+    def rounds(self) -> SparseVectorRounds:
+        """Return the noise in steps of the sum."""
         scale = _require.exact(self.sigma, "sigma") * self.size / self._grid
-        return Rounds(
+        return SparseVectorRounds(
             threshold=2 * scale, query=4 * scale, value=scale, max_positives=self.budget, redraws=True
         )
 
@@ -252,7 +254,9 @@ class Thresholdout:
         if len(sums) != len(centers):
             raise InvalidInput("the statistic has another number of entries than there are training values.")
         exact = [factor * int(total) for total in sums.tolist()]
-        excess = [abs(total - center) - self._bar for total, center in zip(exact, centers, strict=True)]
+        excess = [
+            abs(total - center) - self._threshold_steps for total, center in zip(exact, centers, strict=True)
+        ]
         after, overfit, answers = self._compare(before, excess, exact, entropy)
         values = self._means(question.means, overfit, answers)
         single = not isinstance(question.training, tuple)
@@ -262,9 +266,9 @@ class Thresholdout:
             left=self.budget - after["positives"],
             within=self._within,
         )
-        paid = NoOp(neighbors=self.public.neighbors)
+        event = NoOp(neighbors=self.public.neighbors)
         return after, release(
-            value, event=paid, entropy=entropy, error=None if self.questions is None else self.error
+            value, event=event, entropy=entropy, error=None if self.questions is None else self.error
         )
 
     def _compare(
@@ -293,9 +297,8 @@ class Thresholdout:
         """
         if not isinstance(question, Check):
             raise InvalidInput(
-                f"a question to the holdout is a Check(statistic=..., training=...), got "
-                f"{type(question).__name__}. "
-                f"Nothing was drawn or released."
+                "a question to the holdout is a Check(statistic=..., training=...), got "
+                f"{type(question).__name__}. Nothing was drawn or released."
             )
         training = question.means
         length = length_of(question.statistic, self.public)
@@ -309,7 +312,7 @@ class Thresholdout:
                 f"{len(training)} questions are asked, and {self.questions - previous_questions} of the "
                 f"declared {self.questions} are left. Nothing was drawn or released."
             )
-        factor = (step := self._worth(question.statistic)) / self._grid
+        factor = (step := self._step_of(question.statistic)) / self._grid
         if factor.denominator != 1:
             raise InvalidInput(
                 f"the statistic's step {step} is no multiple of the holdout's, {self.step}. Nothing "
@@ -326,7 +329,7 @@ class Thresholdout:
         exact = (min(max(_require.exact(mean, "training"), low), high) for mean in training)
         return [arrow_columns.nearest(mean * scale) for mean in exact], int(factor)
 
-    def _worth(self, statistic: Any) -> Fraction:
+    def _step_of(self, statistic: Any) -> Fraction:
         """Return the step of a statistic: what one unit of its integer result stands for; one that is asked
         in SQL knows it from the public facts."""
         step_for = getattr(statistic, "step_for", None)
@@ -336,19 +339,20 @@ class Thresholdout:
         """Return how far any answer is from the mean over the holdout itself, with probability `confidence`,
         for the declared questions.
 
-        Proof: an agreement means distance < T + the noise of threshold and comparison; a told mean is off by
-               its own noise and half a step. Exact discrete tails, a union over all questions.
+        Proof: an agreement means distance < T + the noise of threshold and comparison; a released mean is off
+               by its own noise and half a step. Exact discrete tails, a union over all questions.
         """
         _require.open_probability(confidence=confidence)
         return self._sample_error(1 - _require.exact(confidence, "confidence"))
 
     def _sample_error(self, failure: Fraction) -> float:
+        """Return how far any answer is from the mean over the holdout, outside a chance of `failure`."""
         if self.questions is None:
             raise InvalidInput(
                 "how far off the answers may be depends on how many there are: declare questions=..."
             )
         # 1: the training mean is rounded
-        agreed = self._bar + self.rounds.slack(failure / 2, self.questions) + 1
+        agreed = self._threshold_steps + self.rounds.slack(failure / 2, self.questions) + 1
         spread = self.rounds.spread(failure / 2, min(self.budget, self.questions))
         return _round.up(max(agreed, spread) * self._grid / self.size)
 

@@ -1,4 +1,4 @@
-"""Hypotheses about one number of a table: an exact integer statistic, and its law if nothing is going on.
+"""Hypotheses about one number of a table: an exact integer statistic, and its law under the null hypothesis.
 
 The law is public: it follows from a number of people that the steward declares and from the null hypothesis
 alone. A private test compares a noisy statistic with a threshold that only chance `level` would pass under
@@ -25,13 +25,13 @@ from ..mechanisms.protocols import Statistic
 from ..mechanisms.statistics import length_of
 
 Masses = NDArray[np.float64]
-# entries of a law that is written out
-_MOST = 10_000_000
+# The most entries of a law, which is held in memory as probabilities: 80 MB. No measurement on record.
+_MOST_ENTRIES = 10_000_000
 
 
 @runtime_checkable
-class Law(Protocol):
-    """The distribution of an integer statistic under the null hypothesis."""
+class NullLaw(Protocol):
+    """Computes the distribution of an integer statistic under the null hypothesis."""
 
     def masses(self) -> tuple[int, Masses]: ...
 
@@ -41,7 +41,9 @@ class Law(Protocol):
 @described("adaptive.Binomial")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Binomial:
-    """A count among `trials` people, each of whom counts with probability `chance`, independently."""
+    """Describes a count among `trials` people, each of whom counts with probability `chance`,
+    independently.
+    """
 
     trials: int
     chance: float | Fraction
@@ -59,8 +61,8 @@ class Binomial:
 @described("adaptive.TruncatedExponential")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedExponential:
-    """A sum over `trials` people of exponential values with this `rate`, cut off at `bound` and rounded to
-    multiples of `step`.
+    """Describes a sum over `trials` people of exponential values with this `rate`, cut off at `bound` and
+    rounded to multiples of `step`.
 
     The sum is in steps. What lies above the bound counts as the bound, as clipping does.
     """
@@ -85,14 +87,16 @@ class TruncatedExponential:
 
 
 def _check_size(entries: int) -> None:
-    if entries > _MOST:
+    if entries > _MOST_ENTRIES:
         raise InvalidInput(
-            f"the law has about {entries} values; at most {_MOST} can be written out. Choose a larger step."
+            f"the law has about {entries} values; at most {_MOST_ENTRIES} can be written out. Choose a "
+            f"larger step."
         )
 
 
 @lru_cache(maxsize=64)
 def _binomial(trials: int, chance: float) -> Masses:
+    """Return the binomial probabilities."""
     masses: Masses = stats.binom.pmf(np.arange(trials + 1), trials, chance)
     return masses
 
@@ -116,7 +120,7 @@ class Hypothesis:
     too small ("less")."""
 
     statistic: Statistic
-    null: Law
+    null: NullLaw
     alternative: str = "greater"
 
     def __post_init__(self) -> None:
@@ -124,7 +128,7 @@ class Hypothesis:
             raise InvalidInput(
                 f"a hypothesis is about a statistic, as Component(...), not {type(self.statistic).__name__}."
             )
-        if not isinstance(self.null, Law):
+        if not isinstance(self.null, NullLaw):
             raise InvalidInput(f"null must be a law, such as Binomial(...), got {type(self.null).__name__}.")
         _require.one_of(("greater", "less"), alternative=self.alternative)
 
@@ -143,11 +147,11 @@ class Hypothesis:
 
     @property
     def sign(self) -> int:
-        """1 if large values are evidence, -1 if small ones are."""
+        """Return 1 if large values are evidence, -1 if small ones are."""
         return 1 if self.alternative == "greater" else -1
 
 
-def under_null(null: Law, sign: int) -> tuple[NDArray[np.int64], Masses]:
+def under_null(null: NullLaw, sign: int) -> tuple[NDArray[np.int64], Masses]:
     """Return the values of sign times the statistic, in order, and their probabilities."""
     low, masses = null.masses()
     values = np.arange(low, low + len(masses), dtype=np.int64)
@@ -162,15 +166,15 @@ def log_pvalues(masses: Masses, floor: float) -> Masses:
     return logs
 
 
-class Noise(Protocol):
-    """The law of what is added before a comparison."""
+class ComparisonNoise(Protocol):
+    """Computes the distribution of the noise that is added before a comparison."""
 
     def survival(self, points: NDArray[Any]) -> Masses: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OneLaplace:
-    """A discrete Laplace variable: P(W >= m) = q^m / (1 + q) for m >= 1, q = exp(-1/scale)."""
+    """Describes a discrete Laplace variable: P(W >= m) = q^m / (1 + q) for m >= 1, q = exp(-1/scale)."""
 
     scale: float
 
@@ -184,7 +188,7 @@ class OneLaplace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TwoLaplaces:
-    """The difference of two independent discrete Laplace variables with different scales.
+    """Describes the difference of two independent discrete Laplace variables with different scales.
 
     With q = exp(-1/scale), P(W = m) = c1 q1^|m| + c2 q2^|m| by partial fractions of the product of (1 - q)² /
     ((1 - q z)(1 - q / z)).
@@ -204,13 +208,19 @@ class TwoLaplaces:
 
     def _term(self, m: Masses, own: float, other: float) -> Masses:
         """Return c q^m / (1 - q), written with expm1 so that large scales lose nothing."""
-        loss, gone, apart = -math.expm1(-1 / own), -math.expm1(-1 / other), -math.expm1(1 / own - 1 / other)
-        weight = loss * gone**2 / (-math.expm1(-2 / own) * -math.expm1(-1 / own - 1 / other) * apart)
+        # 1 - q, 1 - q' and 1 - q' / q
+        complement, other_complement = -math.expm1(-1 / own), -math.expm1(-1 / other)
+        ratio_complement = -math.expm1(1 / own - 1 / other)
+        weight = (
+            complement
+            * other_complement**2
+            / (-math.expm1(-2 / own) * -math.expm1(-1 / own - 1 / other) * ratio_complement)
+        )
         masses: Masses = weight * np.exp(-m / own)
         return masses
 
 
-def critical(values: NDArray[np.int64], masses: Masses, noise: Noise, level: float) -> int:
+def critical(values: NDArray[np.int64], masses: Masses, noise: ComparisonNoise, level: float) -> int:
     """Return the smallest integer c for which P(V + W >= c) <= level; V has these masses at these (ordered)
     values, W is the noise.
 

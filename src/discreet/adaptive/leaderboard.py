@@ -2,10 +2,11 @@
 board private.
 
 Participants know the features of a test set, the board keeps the labels. On a plain board every score leaks
-some labels, and hundreds of random submissions add up to a winning one (`boosting`). These boards tell a new
-best score only when it beats the last one by a step, compare and tell with noise, and halt after a declared
-number of improvements: that makes them differentially private, so what they show is true of the population
-too. `ShakyLadder` tells a fresh noisy score; `SparseVectorBoard` reads it off the comparison, free.
+some labels, and hundreds of random submissions add up to a winning one (the boosting attack of Blum & Hardt
+2015). These boards show a new best score only when it beats the last one by a step, compare and show with
+noise, and halt after a declared number of improvements: that makes them differentially private, so what they
+show is true of the population too. `ShakyLadder` shows a fresh noisy score; `SparseVectorBoard` reads it off
+the comparison, free.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from ..mechanisms import RedrawnSparseVector, SparseVector
 from ..mechanisms.protocols import Release, check_source, release
 from ..sampling import Entropy
 from ..tables import Source
-from ._rounds import Rounds, State
+from ._sparse_vector import SparseVectorRounds, State
 from .generalization import Bound, best
 from .submissions import Submission, check_columns, losses
 
@@ -49,7 +50,7 @@ class Standing:
 
 class _Board:
     """Shares what private boards have in common: the public bar, the state {"best": fewest errors shown, and
-    that of `Rounds`}, the error."""
+    that of `SparseVectorRounds`}, the error."""
 
     __slots__ = ()
 
@@ -61,7 +62,7 @@ class _Board:
     submissions: int | None
 
     @property
-    def rounds(self) -> Rounds:
+    def rounds(self) -> SparseVectorRounds:
         raise NotImplementedError
 
     def _check(self) -> None:
@@ -72,26 +73,30 @@ class _Board:
                 _require.integer(**{name: getattr(self, name)}, at_least=1)
         if self.step * 10**6 < 1:
             raise _require.fail("step", self.step, "at least a millionth")
-        self.size, self.rounds  # noqa: B018 - the rest of the checks
+        # properties that refuse what they cannot compute
+        self.size, self.rounds  # noqa: B018
 
     @property
     def size(self) -> int:
-        """The declared number of rows; scores are counts divided by it."""
+        """Return the declared number of rows; scores are counts divided by it."""
         return self.public.declared_size("a leaderboard")
 
     @property
     def improvements(self) -> int:
-        """How many are told before it halts: the declared budget, or as many as fit between an accuracy of 0
-        and of 1."""
+        """Return how many improvements are shown before it halts: the declared budget, or as many as fit
+        between an accuracy of 0 and of 1.
+        """
         return math.ceil(1 / _require.exact(self.step, "step")) if self.budget is None else self.budget
 
     @property
     def _margin(self) -> int:
+        """Return the step in rows: by how many errors fewer a submission must be better."""
         return math.ceil(_require.exact(self.step, "step") * self.size)
 
     @property
     def _monotone(self) -> bool:
-        """A row adds an error or none to every submission; blanking it moves all of them the same way.
+        """Return whether a row moves all errors the same way: it adds an error or none to every submission,
+        and blanking it takes that away.
 
         Replacing does not.
         """
@@ -126,9 +131,9 @@ class _Board:
             left=self.improvements - after["positives"],
             within=None if self.submissions is None else self.generalization().radius,
         )
-        paid = NoOp(neighbors=self.public.neighbors)
+        event = NoOp(neighbors=self.public.neighbors)
         return after, release(
-            value, event=paid, entropy=entropy, error=None if self.submissions is None else self.error
+            value, event=event, entropy=entropy, error=None if self.submissions is None else self.error
         )
 
     def error(self, confidence: float = 0.95) -> float:
@@ -156,7 +161,7 @@ class _Board:
         least of all theorems.
 
         Proof: `generalization.best`. The worst violation picks one submission, from what was shown and the
-               population alone: one that was told too high, or one that was not shown though it is better;
+               population alone: one that was shown too high, or one that was not shown though it is better;
                for each the test set says, but for the sample error, on which side of the shown score it lies.
         """
         return _generalization(self, float(confidence))
@@ -177,16 +182,16 @@ class ShakyLadder(_Board):
     """Runs a leaderboard for (epsilon, delta): shows a noisy score when a submission beats the best one by
     `step`.
 
-    `budget` improvements are told, by default 1 / step. `submissions` declares how many come at most: then
+    `budget` improvements are shown, by default 1 / step. `submissions` declares how many come at most: then
     the error is known.
 
     Guarantee: (epsilon, delta)-DP for the labels of the test set; the event says more: rounds in sequence,
                each of them e0-DP.
-    Proof:     the idea, a ladder that compares and tells with noise, is Hardt's (2017, arXiv:1706.02733);
+    Proof:     the idea, a ladder that compares and shows with noise, is Hardt's (2017, arXiv:1706.02733);
                none of his scales is used. Price and scales are those of `RedrawnSparseVector` with numbers:
                the bar, best - step, is a function of what was shown, a row moves the number of wrong
-               predictions by at most 1, `Rounds` for bars that move. Under add_remove and zero_out all
-               submissions move the same way, which halves the noise of the comparison.
+               predictions by at most 1, `SparseVectorRounds` for bars that move. Under add_remove and
+               zero_out all submissions move the same way, which halves the noise of the comparison.
                `tests/adaptive/test_constants.py` has the law of all that is shown on two rows, by every value
                of the noise.
     Assumes:   predictions are made without looking at the labels, except through the board. For `within`: the
@@ -218,9 +223,9 @@ class ShakyLadder(_Board):
         )
 
     @property
-    def rounds(self) -> Rounds:
+    def rounds(self) -> SparseVectorRounds:
         threshold, query, value = self._vector.scales
-        return Rounds(
+        return SparseVectorRounds(
             threshold=threshold, query=query, value=value, max_positives=self.improvements, redraws=True
         )
 
@@ -239,8 +244,8 @@ class SparseVectorBoard(_Board):
     Proof:     `SparseVector` with gap: one noisy threshold throughout, shares of epsilon as 1 : (2c)^(2/3),
                or 1 : c^(2/3) where all submissions move the same way (Lyu, Su & Li 2017, arXiv:1603.01699);
                the gap is free (Ding, Wang, Zhang & Kifer 2019, arXiv:1904.12773). The bar moves with what was
-               shown: `Rounds`. The told score is bar - gap: wrong predictions, less the noise of the
-               comparison, plus that of the threshold.
+               shown: `SparseVectorRounds`. The shown score is bar - gap: wrong predictions, less the noise of
+               the comparison, plus that of the threshold.
     Assumes:   as `ShakyLadder`.
     """
 
@@ -267,9 +272,9 @@ class SparseVectorBoard(_Board):
         )
 
     @property
-    def rounds(self) -> Rounds:
+    def rounds(self) -> SparseVectorRounds:
         threshold, query, _ = self._vector.scales
-        return Rounds(
+        return SparseVectorRounds(
             threshold=threshold, query=query, value=None, max_positives=self.improvements, redraws=False
         )
 

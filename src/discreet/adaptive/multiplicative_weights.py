@@ -1,10 +1,10 @@
-"""Private multiplicative weights: a stream of counting questions, answered from a public picture of the table
-that learns from its mistakes.
+"""Private multiplicative weights: a stream of counting questions, answered from a synthetic distribution that
+learns from its mistakes.
 
-The picture is a made-up distribution over the public domain, uniform at first. A question whose answer the
-picture gets about right costs nothing; where it is off, a noisy count is bought and the picture moves towards
-it. It is off only so often, about ln(domain) / alpha² times, however many questions are asked: so a stream of
-thousands is paid like a few.
+The synthetic distribution is over the public domain, uniform at first. A question that it answers about right
+costs nothing; where it is off, a noisy count is bought and the distribution moves towards it. That happens
+only so often, about ln(domain) / alpha² times, however many questions are asked: so a stream of thousands is
+paid like a few.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from ..mechanisms.protocols import Release, check_source, release
 from ..mechanisms.statistics import require_rows
 from ..sampling import Entropy
 from ..tables import Source
-from ._rounds import Rounds, State
+from ._sparse_vector import SparseVectorRounds, State
 from .generalization import Bound, best
 
 Floats = npt.NDArray[np.float64]
-# Cells of the synthetic histogram, which is held in memory.
+# Cells of the synthetic distribution, which is held in memory: 2**22 floats are 32 MB. No measurement on
+# record.
 MOST_CELLS = 1 << 22
 EXACT, TEXTBOOK = "exact", "hardt-rothblum"
-# Updates, each of which is in the stored state.
+# The most updates, each of which is in the stored state. No measurement on record.
 _MOST_UPDATES = 10**6
 
 
@@ -118,23 +119,23 @@ class MultiplicativeWeights:
     """Answers up to `questions` counting questions (`Where`) over the cells of `columns`, whose values are
     declared.
 
-    `alpha`: the share of all rows by which the picture must be off to be worth an update. `updates` are paid
-    for: by default as many as are enough unless noise misleads (chance `failure`); then it halts. With
-    `delta` the noise grows with the root of the updates.
+    `alpha`: the share of all rows by which the synthetic distribution must be off to be worth an update.
+    `updates` are paid for: by default as many as are enough unless noise misleads (chance `failure`); then it
+    halts. With `delta` the noise grows with the root of the updates.
 
     Guarantee: epsilon-DP; with a delta, (epsilon, delta)-DP, and the event says more.
     Proof:     Hardt & Rothblum 2010, in the form of Dwork & Roth 2014, Section 4.2: a sparse vector with
-               numbers on |count - n f(picture)|, where the picture is a function of what was released.
+               numbers on |count - n f(synthetic distribution)|, which is a function of what was released.
                One row moves this distance and the count by at most 1: `SparseVector`, or with a delta
-               `RedrawnSparseVector`, at `updates` positives; `Rounds` for centers that move.
-    Updates:   the threshold is alpha n plus the noise that `failure` allows, so at an update the picture's
+               `RedrawnSparseVector`, at `updates` positives; `SparseVectorRounds` for centers that move.
+    Updates:   the threshold is alpha n plus the noise that `failure` allows, so at an update the synthetic
                share p of the question is off from the table's q by alpha or more. Adding t to the logarithms
-               of the question's weights lowers the relative entropy of picture to table, at most ln(cells) at
-               first, by t q - ln(1 - p + p e^t). `rule`: "hardt-rothblum" takes t = alpha / 2 towards q: at
-               least alpha² / 4, so 4 ln(cells) / alpha² updates are enough. "exact", ours, takes t = logit(r)
-               - logit(p) for the r that is as near to q as the bought count surely says, and no nearer to p
-                 than alpha: at least kl(r, p) >= 2 alpha² (Pinsker), so an eighth of the updates, ln(cells) /
-                 (2 alpha²), are enough.
+               of the question's weights lowers the relative entropy of synthetic to table, at most ln(cells)
+               at first, by t q - ln(1 - p + p e^t). `rule`: "hardt-rothblum" takes t = alpha / 2 towards q:
+               at least alpha² / 4, so 4 ln(cells) / alpha² updates are enough. "exact", ours, takes t =
+               logit(r) - logit(p) for the r that is as near to q as the bought count surely says, and no
+               nearer to p than alpha: at least kl(r, p) >= 2 alpha² (Pinsker), so an eighth of the updates,
+               ln(cells) / (2 alpha²), are enough.
     Assumes:   for accuracy: the declared size is the number of rows, and each is in a cell.
     """
 
@@ -166,7 +167,7 @@ class MultiplicativeWeights:
                 f"the domain has {self.cells} cells and {self.max_updates} updates; at most {MOST_CELLS} "
                 f"and {_MOST_UPDATES} are handled."
             )
-        self._bar  # noqa: B018 - the price, the noise and the declared size are checked
+        self._threshold_rows  # noqa: B018 - the price, the noise and the declared size are checked
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -182,30 +183,31 @@ class MultiplicativeWeights:
 
     @property
     def max_updates(self) -> int:
-        """Updates after which it halts."""
-        return self._enough if self.updates is None else self.updates
+        """Return the number of updates after which it halts."""
+        return self._sufficient_updates if self.updates is None else self.updates
 
     @property
-    def _enough(self) -> int:
-        fall = max(float(self.alpha), 1e-9) ** 2 * (2 if self.rule == EXACT else 0.25)
-        return max(1, math.ceil(math.log(max(2, self.cells)) / fall))
+    def _sufficient_updates(self) -> int:
+        """Return how many updates are enough unless noise misleads: ln(cells) over what each one gains."""
+        entropy_drop = max(float(self.alpha), 1e-9) ** 2 * (2 if self.rule == EXACT else 0.25)
+        return max(1, math.ceil(math.log(max(2, self.cells)) / entropy_drop))
 
     @property
     def _vector(self) -> SparseVector | RedrawnSparseVector:
-        named = {
+        options = {
             "public": self.public,
             "threshold": 0,
             "epsilon": self.epsilon,
             "positives": self.max_updates,
         }
         if self.delta == 0:
-            return SparseVector(**named, numeric=True)  # type: ignore[arg-type]
-        return RedrawnSparseVector(**named, delta=self.delta, numeric=True)  # type: ignore[arg-type]
+            return SparseVector(**options, numeric=True)  # type: ignore[arg-type]
+        return RedrawnSparseVector(**options, delta=self.delta, numeric=True)  # type: ignore[arg-type]
 
     @property
-    def rounds(self) -> Rounds:
+    def rounds(self) -> SparseVectorRounds:
         threshold, query, value = self._vector.scales
-        return Rounds(
+        return SparseVectorRounds(
             threshold=threshold,
             query=query,
             value=value,
@@ -219,20 +221,27 @@ class MultiplicativeWeights:
 
     @property
     def _share(self) -> Fraction:
-        """Of the failure, what each of noise in comparisons and noise in numbers may have."""
+        """Return the part of the failure probability that each of noise in comparisons and noise in numbers
+        may have.
+        """
         return _require.exact(self.failure, "failure") / 2
 
     @property
-    def _bar(self) -> int:
-        wanted = _require.exact(self.alpha, "alpha") * self.size
-        return math.ceil(wanted) + self.rounds.slack(self._share, self.questions)
+    def _threshold_rows(self) -> int:
+        """Return the threshold: alpha n, and the noise that `failure` allows, in rows."""
+        target = _require.exact(self.alpha, "alpha") * self.size
+        return math.ceil(target) + self.rounds.slack(self._share, self.questions)
 
     @property
     def converges(self) -> bool:
-        """Whether bought counts are surely on the right side (outside `failure`), so that the default number
-        of updates is enough."""
+        """Return whether bought counts are surely on the right side (outside `failure`), so that the default
+        number of updates is enough.
+        """
         spread = self.rounds.spread(self._share, min(self.max_updates, self.questions))
-        return self.max_updates >= self._enough and spread < _require.exact(self.alpha, "alpha") * self.size
+        return (
+            self.max_updates >= self._sufficient_updates
+            and spread < _require.exact(self.alpha, "alpha") * self.size
+        )
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Start from the uniform distribution, and a noisy threshold. No data is read."""
@@ -249,7 +258,9 @@ class MultiplicativeWeights:
         check_source(self.public, source)
         guess = self.size * float(_synthetic_histogram(self, moves)[self._cells(question)].sum())
         center, exact = round(guess), arrow_columns.integers(question(source)).item()
-        after, gap, noisy = self.rounds.one(before, abs(exact - center) - self._bar, exact, entropy)
+        after, gap, noisy = self.rounds.one(
+            before, abs(exact - center) - self._threshold_rows, exact, entropy
+        )
         if gap is not None and noisy is not None:
             after["moves"] = [
                 *before["moves"],
@@ -261,18 +272,18 @@ class MultiplicativeWeights:
             left=self.max_updates - after["positives"],
             within=self.generalization(1 - float(self.failure)).radius * self.size,
         )
-        paid = NoOp(neighbors=self.public.neighbors)
-        return after, release(value, event=paid, entropy=entropy, error=self.error)
+        event = NoOp(neighbors=self.public.neighbors)
+        return after, release(value, event=event, entropy=entropy, error=self.error)
 
     def _step(self, guess: float, answer: int) -> float:
         """Return what is added to the logarithms of the weights of the question's cells."""
-        toward = math.copysign(1.0, answer - guess)
+        direction = math.copysign(1.0, answer - guess)
         if self.rule == TEXTBOOK:
-            return toward * float(self.alpha) / 2
+            return direction * float(self.alpha) / 2
         spread = self.rounds.spread(self._share, min(self.max_updates, self.questions))
-        # the picture is surely off by this
+        # the synthetic distribution is surely off by this
         off = max(float(self.alpha), (abs(answer - guess) - spread) / self.size)
-        return _logit(guess / self.size + toward * off) - _logit(guess / self.size)
+        return _logit(guess / self.size + direction * off) - _logit(guess / self.size)
 
     def picture(self, state: State) -> Floats:
         """Return the synthetic distribution over cells that the answers so far have led to, in the order of
@@ -320,16 +331,16 @@ class MultiplicativeWeights:
         """Return how far any answer is from the count, in rows, with probability `confidence`, until it
         halts.
 
-        Proof: an answer of the picture was not above the threshold; a bought one is off by its own noise.
-               Exact discrete tails.
+        Proof: an answer of the synthetic distribution was not above the threshold; a bought one is off by its
+               own noise. Exact discrete tails.
         """
         _require.open_probability(confidence=confidence)
         return self._sample_error(1 - _require.exact(confidence, "confidence")) * self.size
 
     def _sample_error(self, failure: Fraction) -> float:
-        pictured = self._bar + self.rounds.slack(failure / 2, self.questions) + 1
+        synthetic = self._threshold_rows + self.rounds.slack(failure / 2, self.questions) + 1
         bought = self.rounds.spread(failure / 2, min(self.max_updates, self.questions))
-        return _round.up(Fraction(max(pictured, bought), self.size))
+        return _round.up(Fraction(max(synthetic, bought), self.size))
 
     def generalization(self, confidence: float = 0.95) -> Bound:
         """Return how far any answer is from the population's share, with probability `confidence`."""

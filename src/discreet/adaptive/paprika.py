@@ -49,23 +49,23 @@ from ..mechanisms.stability import check_budget
 from ..mechanisms.threshold import check_positives, moves_up, number
 from ..sampling import Entropy
 from ..tables import Source
-from ._rounds import Rounds
+from ._sparse_vector import SparseVectorRounds
 from .discovery import AlphaInvesting, GeneralizedAlphaInvesting, Lord3, LordPlusPlus
-from .hypotheses import Hypothesis, Law, OneLaplace, TwoLaplaces, critical, log_pvalues, under_null
+from .hypotheses import Hypothesis, NullLaw, OneLaplace, TwoLaplaces, critical, log_pvalues, under_null
 
 Procedure = AlphaInvesting | LordPlusPlus | Lord3 | GeneralizedAlphaInvesting
 State = dict[str, Any]
-# steps of the logarithm of a p-value
+# Steps of the logarithm of a p-value; rounding to them is part of the price. No measurement on record.
 GRID = 1024
-# a level of zero has no threshold: nothing passes this one
-_LEAST = 1e-300
+# Stands for a level of zero, which has no threshold: nothing passes this one.
+_SMALLEST_LEVEL = 1e-300
 _DEFAULT = AlphaInvesting(alpha=0.05)
 
 
 @described("adaptive.Decision")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """Whether a hypothesis was rejected, and the level at which it was tested."""
+    """Says whether a hypothesis was rejected, and the level at which it was tested."""
 
     rejected: bool
     level: float
@@ -87,11 +87,12 @@ class Paprika:
 
     Guarantee: epsilon-DP, or (epsilon, delta)-DP; at most `rejections` are rejected. With `redraw` the event
                says more: so many rounds, each e0-DP.
-    Proof:     a sparse vector (`_rounds.Rounds`), of one positive for a round, whose thresholds are functions
-               of the level and of the null law, both public once earlier decisions are. One person moves the
-               evidence by at most `moved`: the sensitivity itself, or, for log p on a grid, `eta` (checked
-               for each question over the law's whole range). Rounds are in sequence: PureDP adds up, or
-               `round_epsilon`. Nothing here rests on the paper's own theorem.
+    Proof:     a sparse vector (`_sparse_vector.SparseVectorRounds`), of one positive for a round, whose
+               thresholds are functions of the level and of the null law, both public once earlier decisions
+               are. One person moves the evidence by at most `grid_sensitivity`: the sensitivity itself, or,
+               for log p on a grid, `eta` (checked for each question over the law's complete range). Rounds
+               are in sequence: PureDP adds up, or `round_epsilon`. Nothing here rests on the paper's own
+               theorem.
     Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
 
     False discoveries: mFDR <= alpha of the procedure, if statistics of true nulls follow their law
@@ -103,7 +104,7 @@ class Paprika:
                at most the level by `critical`. That is all that mFDR control needs. Without: a rejection
                makes small Z likelier, so thresholds are set for the smallest Z outside a chance of s alpha (1
                - alpha) / c, and for (1 - s) of the level. Where Z is no smaller, false discoveries are at
-                 most (1 - s) alpha of all, on average; where it is, at most c: s alpha in all.
+               most (1 - s) alpha of all, on average; where it is, at most c: s alpha in all.
     """
 
     public: Public
@@ -128,10 +129,9 @@ class Paprika:
             check_budget(self.epsilon, self.delta)
         if not isinstance(self.procedure, Procedure):
             raise Unsupported(
-                f"{type(self.procedure).__name__} sets its levels from exact p-values, or is no "
-                f"procedure: with it nothing would be private. "
-                f"Nothing was drawn. Use AlphaInvesting, LordPlusPlus, Lord3 or "
-                f"GeneralizedAlphaInvesting, which look at decisions alone."
+                f"{type(self.procedure).__name__} sets its levels from exact p-values, or is no procedure: "
+                "with it nothing would be private. Nothing was drawn. Use AlphaInvesting, LordPlusPlus, "
+                "Lord3 or GeneralizedAlphaInvesting, which look at decisions alone."
             )
         _require.integer(sensitivity=self.sensitivity, at_least=1)
         _require.flag(monotone=self.monotone, paper=self.paper)
@@ -170,12 +170,12 @@ class Paprika:
 
     @property
     def redraws(self) -> bool:
-        """Whether each rejection is followed by a new noisy threshold."""
+        """Return whether each rejection is followed by a new noisy threshold."""
         return self.paper or self.delta is not None if self.redraw is None else self.redraw
 
     @property
     def round_epsilon(self) -> Fraction:
-        """The price of one round; of all, where the threshold is not drawn anew."""
+        """Return the price of one round; of all, where the threshold is not drawn anew."""
         if self.delta is None:
             return _require.exact(self.epsilon, "epsilon") / (self.rejections if self.redraws else 1)
         return round_epsilon(self.epsilon, self.delta, self.rejections)
@@ -187,13 +187,14 @@ class Paprika:
 
     @property
     def grid_sensitivity(self) -> int:
-        """How far one person moves the evidence, in its integer units."""
+        """Return how far one person moves the evidence, in its integer units."""
         return self.sensitivity if self.eta is None else math.ceil(_require.exact(self.eta, "eta") * GRID)
 
     @property
-    def rounds(self) -> Rounds:
-        """Shares for the threshold and the tests: 1 : 1 in the paper, nearly that in a monotone round, else
-        the sparse vector's own."""
+    def rounds(self) -> SparseVectorRounds:
+        """Return the shares of the budget for the threshold and the tests: 1 : 1 in the paper, nearly that in
+        a monotone round, else the sparse vector's own.
+        """
         # equal scales would need a law of their own
         nearly = (499, 501) if self.monotone and self.redraws else None
         vector = SparseVector(
@@ -206,7 +207,7 @@ class Paprika:
             split=(1, 1) if self.paper else nearly,
         )
         threshold, query, _ = vector.scales
-        return Rounds(
+        return SparseVectorRounds(
             threshold=threshold, query=query, value=None, max_positives=self.rejections, redraws=self.redraws
         )
 
@@ -231,8 +232,8 @@ class Paprika:
         )
         stream.record(gap is not None)
         after["levels"] = stream.saved()
-        paid = NoOp(neighbors=self.public.neighbors)
-        return after, release(Decision(rejected=gap is not None, level=level), event=paid, entropy=entropy)
+        event = NoOp(neighbors=self.public.neighbors)
+        return after, release(Decision(rejected=gap is not None, level=level), event=event, entropy=entropy)
 
     def _check_question(self, question: Any) -> None:
         if not isinstance(question, Hypothesis):
@@ -243,8 +244,8 @@ class Paprika:
         if self.monotone and not (question.sign == 1 and moves_up(question.statistic, self.public)):
             raise Unsupported(
                 "this was priced for statistics that a person can only add to, with the alternative "
-                "'greater', and this is not known to be "
-                "one. Nothing was drawn or released. Use monotone=False."
+                "'greater', and this is not known to be one. Nothing was drawn or released. Use "
+                "monotone=False."
             )
 
     def _evidence_and_threshold(self, question: Hypothesis, level: float) -> tuple[Callable[[int], int], int]:
@@ -252,7 +253,7 @@ class Paprika:
         probability at most `level`."""
         scores, low = _scores(question.null, question.sign, self.floor if self.eta is not None else None)
         if self.eta is not None:
-            self._check_steepness(scores)
+            self._check_eta(scores)
         sign, last = question.sign, len(scores) - 1
 
         def evidence(statistic: int) -> int:
@@ -264,17 +265,17 @@ class Paprika:
         scales = self.rounds.threshold, self.rounds.query
         alpha = None if self.redraws else float(self.procedure.alpha)
         return evidence, _threshold(
-            question.null, sign, floor, scales, max(level, _LEAST), (alpha, self.rejections)
+            question.null, sign, floor, scales, max(level, _SMALLEST_LEVEL), (alpha, self.rejections)
         )
 
-    def _check_steepness(self, scores: NDArray[np.int64]) -> None:
+    def _check_eta(self, scores: NDArray[np.int64]) -> None:
         reach = min(self.sensitivity, len(scores) - 1)
-        steepest = int(np.max(scores[reach:] - scores[:-reach], initial=0)) if reach else 0
-        if steepest > self.grid_sensitivity:
+        largest_change = int(np.max(scores[reach:] - scores[:-reach], initial=0)) if reach else 0
+        if largest_change > self.grid_sensitivity:
             raise InvalidInput(
-                f"one person moves the logarithm of this p-value by up to {steepest / GRID:.4g}, and "
-                f"this was priced for eta={self.eta!r}. "
-                f"Nothing was drawn or released. Give a larger eta, or a larger floor."
+                f"one person moves the logarithm of this p-value by up to {largest_change / GRID:.4g}, and "
+                f"this was priced for eta={self.eta!r}. Nothing was drawn or released. Give a larger eta, or "
+                f"a larger floor."
             )
 
     def error(self, confidence: float = 0.95) -> int:
@@ -289,7 +290,7 @@ class Paprika:
 
 
 @lru_cache(maxsize=256)
-def _scores(null: Law, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int]:
+def _scores(null: NullLaw, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int]:
     """Return the evidence at each value of the law, and the smallest of these values."""
     values, masses = under_null(null, sign)
     if floor is None:
@@ -299,18 +300,18 @@ def _scores(null: Law, sign: int, floor: float | None) -> tuple[NDArray[np.int64
 
 @lru_cache(maxsize=4096)
 def _threshold(
-    null: Law,
+    null: NullLaw,
     sign: int,
     floor: float | None,
     scales: tuple[Fraction, Fraction],
     level: float,
-    kept: tuple[float | None, int],
+    shared_noise: tuple[float | None, int],
 ) -> int:
-    """Return what a true null passes with at most `level`; `kept`: alpha and the rejections, where one noise
-    on the threshold serves all."""
+    """Return the threshold that a true null passes with probability at most `level`; `shared_noise`: alpha
+    (None where each round has its own noise on the threshold), and the rejections."""
     values, masses = _scores(null, sign, floor)[0], under_null(null, sign)[1]
     first, second = (float(scale) for scale in scales)
-    alpha, rejections = kept
+    alpha, rejections = shared_noise
     if alpha is None:
         return critical(values, masses, TwoLaplaces(first=first, second=second), level)
     # about where what is lost to both is least

@@ -2,12 +2,12 @@
 share of false discoveries.
 
 After Dwork, Su & Zhang 2018 (arXiv:1807.04209): the `candidates` strongest hypotheses are peeled off one by
-one with noise, each is told with fresh noise on its evidence, and the step-up rule is applied to what was
-told. Where we differ, and why:
+one with noise, each is released with fresh noise on its evidence, and the step-up rule is applied to what was
+released. Where we differ, and why:
 
-* The p-value of what was told counts its noise: the chance that a true null, with that noise, shows as much.
-  The paper lowers every threshold by a fixed amount instead (`paper=True`), as large as the largest of all
-  noises.
+* The p-value of what was released counts its noise: the chance that a true null, with that noise, shows as
+  much. The paper lowers every threshold by a fixed amount instead (`paper=True`), as large as the largest of
+  all noises.
 * The evidence is by default how many standard deviations the statistic lies above its mean, which one person
   moves by the same amount everywhere. The logarithm of the p-value (`score="log p"`, the paper's) is steepest
   where it matters most, and needs a `floor`.
@@ -38,18 +38,20 @@ from ..mechanisms.statistics import require_rows
 from ..mechanisms.threshold import number
 from ..sampling import Entropy
 from ..tables import Source
-from .hypotheses import Hypothesis, Law, Masses, log_pvalues, under_null
+from .hypotheses import Hypothesis, Masses, NullLaw, log_pvalues, under_null
 from .significance.result import at_most_one, survival
 
-# steps of a standard deviation, or of the logarithm of a p-value
+# Steps of a standard deviation, or of the logarithm of a p-value; rounding to them is part of the price. No
+# measurement on record.
 GRID = 1024
 
 
 @described("adaptive.Discoveries")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discoveries:
-    """The peeled hypotheses by position, strongest first; the p-value of each, noise included; and which of
-    them are rejected."""
+    """Holds the peeled hypotheses by position, strongest first; the p-value of each, noise included; and
+    which of them are rejected.
+    """
 
     peeled: tuple[int, ...]
     pvalues: tuple[float, ...]
@@ -66,24 +68,24 @@ class PrivateBenjaminiHochberg:
     itself.
 
     Guarantee: epsilon-DP, or (epsilon, delta)-DP.
-    Proof:     one person moves every evidence by at most `moved`, computed from the public laws over their
-               whole range. Peeling is `TopK`, `candidates` choices of bounded range 2 e0 for as many pieces
-               of discrete Laplace noise that are e0-DP. Without delta these add up to epsilon. With it, that
-               split or another, whichever leaves less noise: both are e0²/2-zCDP (Cesar & Rogers 2021,
-               arXiv:2004.07223, for bounded range), and `zcdp_epsilon` makes 2 `candidates` of these
-               (epsilon, delta)-DP.
+    Proof:     one person moves every evidence by at most `grid_sensitivity`, computed from the public laws
+               over their whole range. Peeling is `TopK`, `candidates` choices of bounded range 2 e0 for as
+               many pieces of discrete Laplace noise that are e0-DP. Without delta these add up to epsilon.
+               With it, that split or another, whichever leaves less noise: both are e0²/2-zCDP (Cesar &
+               Rogers 2021, arXiv:2004.07223, for bounded range), and `zcdp_epsilon` makes 2 `candidates` of
+               these (epsilon, delta)-DP.
     Assumes:   the statistics' sensitivities are right.
 
     False discoveries: FDR <= alpha with `strict`, and at most alpha (1 + ln(1/alpha)) without, if the
                statistics of true nulls follow their laws (or show less) independently of each other. They may
                depend on those of false nulls.
-    Proof:     give every hypothesis fresh noise, told or not, and its p-value q. Rejected are R of them, all
-               with q <= a R / m. If V of these are true nulls, the V-th smallest null q is at most a R / m,
-               so V / R is at most the maximum over j of a j / (m q0(j)), and at most 1. By Simes' inequality
-               for independent q0 that maximum reaches t with probability at most a / t, and integrating
-               min(1, a / t) over t from 0 to 1 gives a + a ln(1/a) (this is Su 2018, arXiv:1812.08965). With
-               `paper` the same holds for exact p-values outside a chance of alpha / 12 that a noise exceeds
-               the shift.
+    Proof:     give every hypothesis fresh noise, released or not, and its p-value q. Rejected are R of them,
+               all with q <= a R / m. If V of these are true nulls, the V-th smallest null q is at most a R /
+               m, so V / R is at most the maximum over j of a j / (m q0(j)), and at most 1. By Simes'
+               inequality for independent q0 that maximum reaches t with probability at most a / t, and
+               integrating min(1, a / t) over t from 0 to 1 gives a + a ln(1/a) (this is Su 2018,
+               arXiv:1812.08965). With `paper` the same holds for exact p-values outside a chance of alpha /
+               12 that a noise exceeds the shift.
     """
 
     public: Public
@@ -124,17 +126,17 @@ class PrivateBenjaminiHochberg:
 
     @property
     def level(self) -> float:
-        """The level of the step-up rule."""
+        """Return the level of the step-up rule."""
         return strict_level(float(self.alpha)) if self.strict else float(self.alpha)
 
     @property
     def grid_sensitivity(self) -> int:
-        """How far one person moves any evidence, in steps."""
-        return max(1, *(self._steepness(hypothesis) for hypothesis in self.hypotheses))
+        """Return how far one person moves any evidence, in steps."""
+        return max(1, *(self._largest_change(hypothesis) for hypothesis in self.hypotheses))
 
     @property
     def part_epsilon(self) -> Fraction:
-        """e0: the price of telling one evidence; a choice has twice this range."""
+        """Return e0: the price of releasing one evidence; a choice has twice this range."""
         split = _require.exact(self.epsilon, "epsilon") / (3 * self.candidates)
         return (
             split
@@ -188,7 +190,7 @@ class PrivateBenjaminiHochberg:
     def _table(self, hypothesis: Hypothesis) -> tuple[NDArray[np.int64], int, Masses]:
         return _table(hypothesis.null, hypothesis.sign, self.floor if self.score == "log p" else None)
 
-    def _steepness(self, hypothesis: Hypothesis) -> int:
+    def _largest_change(self, hypothesis: Hypothesis) -> int:
         scores, _, _ = self._table(hypothesis)
         reach = min(hypothesis.statistic.sensitivity(self.public).linf, len(scores) - 1)
         return int(np.max(scores[reach:] - scores[: len(scores) - reach], initial=0)) if reach else 0
@@ -223,7 +225,7 @@ def strict_level(alpha: float) -> float:
 
 
 @lru_cache(maxsize=256)
-def _table(null: Law, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int, Masses]:
+def _table(null: NullLaw, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int, Masses]:
     """Return the evidence at each value of the law, the smallest of these values, and their probabilities."""
     values, masses = under_null(null, sign)
     if floor is not None:

@@ -1,5 +1,5 @@
 """A scorer for scikit-learn that asks the reusable holdout, so that feature selection and model choice can
-lean on it.
+use it.
 
 The estimator gets the holdout's rows as it got those it was fitted to: a data frame with the same column
 names, or a plain array.
@@ -62,22 +62,25 @@ class HoldoutScorer:
             score = self.training(estimator, X, y)
         else:
             score = float(np.mean(np.asarray(estimator.predict(X)) == np.asarray(y)))
-        form = _Form(X, self.features)
+        row_format = _RowFormat(X, self.features)
         right = Trusted(
-            function=lambda source: self._right(estimator, source, form), claimed=Sensitivity(linf=1)
+            function=lambda source: self._right(estimator, source, row_format), claimed=Sensitivity(linf=1)
         )
         return float(self.live.answer(Check(statistic=right, training=score)).value.value)
 
-    def _right(self, estimator: Any, source: Source, form: _Form) -> int:
+    def _right(self, estimator: Any, source: Source, row_format: _RowFormat) -> int:
+        """Return how many rows of the holdout the estimator predicts right."""
         total = 0
         for batch in source.batches([*self.features, self.target]):
             if batch.num_rows:
                 truth = np.asarray(batch.column(len(self.features)).to_pylist(), dtype=object)
-                total += int(np.sum(np.asarray(estimator.predict(form.rows(batch))).astype(object) == truth))
+                total += int(
+                    np.sum(np.asarray(estimator.predict(row_format.rows(batch))).astype(object) == truth)
+                )
         return total
 
 
-class _Form:
+class _RowFormat:
     """Describes what rows look like to the estimator: learned from the training part, which is public."""
 
     def __init__(self, X: Any, features: tuple[Any, ...]) -> None:
@@ -106,15 +109,15 @@ class _Form:
             if not self.frame:
                 # refuses text
                 return arrow_columns.numbers(array, str(self.features[index]))
-            filler = None if training is None or not len(training) or _gaps(training) else training[0]
+            filler = None if training is None or not len(training) or _has_missing(training) else training[0]
             return np.array([filler if value is None else value for value in array.to_pylist()], dtype=object)
         values = arrow_columns.numbers(array, str(self.features[index]))
-        if training is not None and _gaps(training):
+        if training is not None and _has_missing(training):
             values = np.where(arrow_columns.present(array), values, np.nan)
         return values
 
 
-def _gaps(values: Any) -> bool:
+def _has_missing(values: Any) -> bool:
     """Return whether any value is missing."""
     if values.dtype.kind == "f":
         return bool(np.isnan(values).any())

@@ -22,8 +22,9 @@ Levels = NDArray[np.float64]
 @described("adaptive.PowerLaw")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PowerLaw:
-    """gamma(j) = j^-exponent / zeta(exponent): sums to one. 1.6 is what Ramdas et al. 2018 (arXiv:1802.09098)
-    use for SAFFRON."""
+    """Spends gamma(j) = j^-exponent / zeta(exponent), which sums to one. 1.6 is what Ramdas et al. 2018
+    (arXiv:1802.09098) use for SAFFRON.
+    """
 
     exponent: float = 1.6
 
@@ -42,7 +43,7 @@ class PowerLaw:
 @described("adaptive.Javanmard")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Javanmard:
-    """gamma(j) = c log(max(j, 2)) / (j exp(sqrt(log j))), near optimal for Gaussian means (Javanmard &
+    """Spends gamma(j) = c log(max(j, 2)) / (j exp(sqrt(log j))), near optimal for Gaussian means (Javanmard &
     Montanari 2018, equation 31).
 
     c = 0.07720838, as in the R package onlineFDR, whose published sequences we reproduce. Without c the
@@ -58,7 +59,7 @@ class Javanmard:
 @described("adaptive.Listed")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
-    """A finite plan: these terms, then nothing. For a stream whose length is known."""
+    """Spends by a finite plan: these terms, then nothing. For a stream whose length is known."""
 
     terms: tuple[float, ...]
 

@@ -1,5 +1,4 @@
-"""What is handed in to a leaderboard: predicted labels by the id of their row, and how many of them are
-wrong."""
+"""Submissions to a leaderboard: predicted labels by the id of their row, and how many of them are wrong."""
 
 from __future__ import annotations
 
@@ -22,14 +21,14 @@ from ..mechanisms.statistics import require_rows
 from ..tables import Source
 
 Bits = npt.NDArray[np.int64]
-# characters
-_NAME = 100
+# The most characters of a submission's name, which is stored in the ledger. No measurement on record.
+_MOST_CHARACTERS = 100
 
 
 @described("adaptive.Submission")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """Predictions under a name, made with `Submission.of`.
+    """Holds predictions under a name; build it with `Submission.of`.
 
     Its description holds their number and digest, not themselves.
     """
@@ -41,8 +40,12 @@ class Submission:
     _labels: Any = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not isinstance(self.name, str) or not 0 < len(self.name) <= _NAME or not self.name.isprintable():
-            raise _require.fail("name", self.name, f"a printable text of 1 to {_NAME} characters")
+        if (
+            not isinstance(self.name, str)
+            or not 0 < len(self.name) <= _MOST_CHARACTERS
+            or not self.name.isprintable()
+        ):
+            raise _require.fail("name", self.name, f"a printable text of 1 to {_MOST_CHARACTERS} characters")
         _require.integer(rows=self.rows, at_least=0)
         if not isinstance(self.digest, str):
             raise _require.fail("digest", self.digest, "a text")
@@ -136,6 +139,7 @@ def losses(source: Source, submission: Submission, target: str, id: str) -> tupl
 
 
 def _predictions_by_id(keys: Any, ids: Any, codes: Bits) -> Bits:
+    """Return the predicted code of each key, or -1 where none was predicted."""
     keys = arrow_columns.unpacked(keys)
     try:
         positions = pc.fill_null(pc.index_in(keys, value_set=ids.cast(keys.type), skip_nulls=True), -1)

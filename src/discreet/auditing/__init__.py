@@ -1,5 +1,6 @@
-"""Trust, tested: lower bounds on epsilon for anything that claims one, and the attacks that privacy must
-withstand."""
+"""Audits and attacks: lower bounds on epsilon for anything that claims one, membership inference,
+reconstruction and linkage, and what k-anonymity and its successors give away.
+"""
 
 from .anonymity import (
     ReidentificationRisk,

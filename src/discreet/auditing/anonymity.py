@@ -27,13 +27,15 @@ from .._public import Public
 from ..tables import Engine, Source, connect
 from ..tables.engine import quoted
 
-# classes times values that an ordered distance may look at
+# The most classes times values of an ordered distance, which are joined in the engine. No measurement on
+# record.
 _CELLS = 200_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReidentificationRisk:
-    """Re-identification by who knows someone's quasi-identifiers and that they are in the table.
+    """Counts who is re-identified by somebody who knows their quasi-identifiers and that they are in the
+    table.
 
     `unique`: share of rows alone in their class. `average`: expected share of rows found by guessing within
     the class. `largest`: 1/k.
@@ -67,6 +69,7 @@ def engine(data: Any, columns: Sequence[str]) -> tuple[Engine, str]:
 
 
 def _row(data: Any, columns: Sequence[str], sql: str) -> dict[str, Any]:
+    """Return the one row of a query's result."""
     connected, table = engine(data, columns)
     return dict(connected.answer(sql.replace("FROM {table}", f"FROM {table}")).to_pylist()[0])
 
@@ -78,23 +81,23 @@ def names(columns: Sequence[str]) -> str:
 
 def risk(data: Any, identifiers: Sequence[str]) -> ReidentificationRisk:
     """Return the uniqueness and the re-identification risk of the rows, by their quasi-identifiers."""
-    got = _row(
+    row = _row(
         data,
         identifiers,
-        f"SELECT SUM(n)::BIGINT AS rows, COUNT(*) AS classes, MIN(n) AS k, (COUNT(*) FILTER (n = "
-        f"1))::BIGINT AS alone "
+        "SELECT SUM(n)::BIGINT AS rows, COUNT(*) AS classes, MIN(n) AS k, "
+        "(COUNT(*) FILTER (n = 1))::BIGINT AS alone "
         f"FROM (SELECT COUNT(*) AS n FROM {{table}} GROUP BY {names(identifiers)})",
     )
-    rows = int(got["rows"] or 0)
+    rows = int(row["rows"] or 0)
     if rows == 0:
         return ReidentificationRisk(rows=0, classes=0, k=0, unique=0.0, average=0.0, largest=0.0)
     return ReidentificationRisk(
         rows=rows,
-        classes=int(got["classes"]),
-        k=int(got["k"]),
-        unique=got["alone"] / rows,
-        average=got["classes"] / rows,
-        largest=1 / got["k"],
+        classes=int(row["classes"]),
+        k=int(row["k"]),
+        unique=row["alone"] / rows,
+        average=row["classes"] / rows,
+        largest=1 / row["k"],
     )
 
 
@@ -112,7 +115,7 @@ def _cells(identifiers: Sequence[str], sensitive: str) -> str:
     keys = names(identifiers)
     return (
         f"cells AS (SELECT {keys}, {names([sensitive])} AS __value, COUNT(*) AS __n FROM {{table}} "
-        f"GROUP BY ALL), "
+        "GROUP BY ALL), "
         f"sized AS (SELECT *, (SUM(__n) OVER (PARTITION BY {keys}))::DOUBLE AS __size FROM cells)"
     )
 
@@ -120,8 +123,8 @@ def _cells(identifiers: Sequence[str], sensitive: str) -> str:
 def distinct_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str) -> int:
     """Return the least number of different sensitive values in a class (Machanavajjhala et al. 2007)."""
     sql = (
-        f"WITH {_cells(identifiers, sensitive)} SELECT MIN(l) AS l FROM (SELECT COUNT(*) AS l FROM cells "
-        f"GROUP BY {names(identifiers)})"
+        f"WITH {_cells(identifiers, sensitive)} "
+        f"SELECT MIN(l) AS l FROM (SELECT COUNT(*) AS l FROM cells GROUP BY {names(identifiers)})"
     )
     return int(_row(data, [*identifiers, sensitive], sql)["l"] or 0)
 
@@ -148,19 +151,19 @@ def recursive_l_diversity(data: Any, identifiers: Sequence[str], sensitive: str,
     sql = (
         f"WITH {_cells(identifiers, sensitive)}, "
         f"ranked AS (SELECT *, row_number() OVER (PARTITION BY {keys} ORDER BY __n DESC) AS __rank "
-        f"FROM sized) "
-        f"SELECT MAX(__top / __rest) AS c, bool_or(__rest IS NULL) AS never FROM (SELECT "
-        f"MAX(__n)::DOUBLE AS __top, "
-        f"SUM(__n) FILTER (__rank >= {int(l)}) AS __rest FROM ranked GROUP BY {keys})"
+        "FROM sized) "
+        "SELECT MAX(__top / __rest) AS c, bool_or(__rest IS NULL) AS never FROM (SELECT "
+        f"MAX(__n)::DOUBLE AS __top, SUM(__n) FILTER (__rank >= {int(l)}) AS __rest "
+        f"FROM ranked GROUP BY {keys})"
     )
-    got = _row(data, [*identifiers, sensitive], sql)
-    return math.inf if got["never"] else float(got["c"] or 0.0)
+    row = _row(data, [*identifiers, sensitive], sql)
+    return math.inf if row["never"] else float(row["c"] or 0.0)
 
 
 @_require.check_options
 def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordered: bool = False) -> float:
-    """Return the largest earth mover's distance between a class and the whole table (Li, Li &
-    Venkatasubramanian 2007).
+    """Return the t of t-closeness: the largest earth mover's distance between a class and the complete table
+    (Li, Li & Venkatasubramanian 2007).
 
     Values are all equally far from each other (half the l1 distance), or with `ordered` as far as their
     ranks, over m - 1.
@@ -168,10 +171,11 @@ def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordere
     keys, columns = names(identifiers), [*identifiers, sensitive]
     if not ordered:
         sql = (
-            f"WITH {_cells(identifiers, sensitive)}, whole AS (SELECT __value, SUM(__n) / (SELECT "
-            f"SUM(__n) FROM cells) AS __q FROM cells GROUP BY __value) "
-            f"SELECT MAX(t) AS t FROM (SELECT (SUM(abs(__n / __size - __q)) + 1 - SUM(__q)) / 2 AS t "
-            f"FROM sized JOIN whole ON sized.__value IS NOT DISTINCT FROM whole.__value GROUP BY {keys})"
+            f"WITH {_cells(identifiers, sensitive)}, "
+            "overall AS (SELECT __value, SUM(__n) / (SELECT SUM(__n) FROM cells) AS __q FROM cells "
+            "GROUP BY __value) "
+            "SELECT MAX(t) AS t FROM (SELECT (SUM(abs(__n / __size - __q)) + 1 - SUM(__q)) / 2 AS t "
+            f"FROM sized JOIN overall ON sized.__value IS NOT DISTINCT FROM overall.__value GROUP BY {keys})"
         )
         return float(_row(data, columns, sql)["t"] or 0.0)
     count = f"SELECT COUNT(DISTINCT {names([sensitive])}) AS m FROM {{table}}"
@@ -183,22 +187,25 @@ def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordere
         )
     if m < 2:
         return 0.0
+    same_cell = _null_safe_equality("full_grid", "cells", [*identifiers, "__value"])
     sql = (
-        f"WITH {_cells(identifiers, sensitive)}, whole AS (SELECT __value, SUM(__n) / (SELECT "
-        f"SUM(__n) FROM cells WHERE __value IS NOT NULL) AS __q "
-        f"FROM cells WHERE __value IS NOT NULL GROUP BY __value), classes AS (SELECT DISTINCT "
-        f"{keys}, __size FROM sized), "
-        f"full_grid AS (SELECT * FROM classes CROSS JOIN whole), joined AS (SELECT full_grid.*, "
-        f"COALESCE(cells.__n, 0) / __size AS __p FROM full_grid "
-        f"LEFT JOIN cells ON {_same('full_grid', 'cells', [*identifiers, '__value'])}), "
-        f"sums AS (SELECT {keys}, abs(SUM(__p - __q) OVER (PARTITION BY {keys} ORDER BY __value)) AS "
-        f"__gap FROM joined) "
+        f"WITH {_cells(identifiers, sensitive)}, "
+        "overall AS (SELECT __value, "
+        "SUM(__n) / (SELECT SUM(__n) FROM cells WHERE __value IS NOT NULL) AS __q FROM cells "
+        "WHERE __value IS NOT NULL GROUP BY __value), "
+        f"classes AS (SELECT DISTINCT {keys}, __size FROM sized), "
+        "full_grid AS (SELECT * FROM classes CROSS JOIN overall), "
+        "joined AS (SELECT full_grid.*, COALESCE(cells.__n, 0) / __size AS __p FROM full_grid "
+        f"LEFT JOIN cells ON {same_cell}), "
+        f"sums AS (SELECT {keys}, abs(SUM(__p - __q) OVER (PARTITION BY {keys} ORDER BY __value)) AS __gap "
+        "FROM joined) "
         f"SELECT MAX(t) AS t FROM (SELECT SUM(__gap) / {m - 1} AS t FROM sums GROUP BY {keys})"
     )
     return float(_row(data, columns, sql)["t"] or 0.0)
 
 
-def _same(left: str, right: str, columns: Sequence[str]) -> str:
+def _null_safe_equality(left: str, right: str, columns: Sequence[str]) -> str:
+    """Return the SQL condition that these columns agree in two tables; NULL agrees with NULL."""
     return " AND ".join(f"{left}.{names([c])} IS NOT DISTINCT FROM {right}.{names([c])}" for c in columns)
 
 
@@ -217,14 +224,13 @@ def delta_presence(data: Any, population: Any, identifiers: Sequence[str]) -> tu
         )
     joined = connect(parts[0], Public(table="inside", tables=()), related={"everyone": parts[1]})
     sql = (
-        f"SELECT MIN(share) AS low, MAX(share) AS high, bool_or(missing) AS missing FROM (SELECT "
-        f"COALESCE(i.__n, 0) / e.__n AS share, "
-        f'e.__n IS NULL OR i.__n > e.__n AS missing FROM "everyone" e FULL JOIN "inside" i ON '
-        f"{_same('i', 'e', identifiers)})"
+        "SELECT MIN(share) AS low, MAX(share) AS high, bool_or(missing) AS missing FROM (SELECT "
+        "COALESCE(i.__n, 0) / e.__n AS share, e.__n IS NULL OR i.__n > e.__n AS missing "
+        f'FROM "everyone" e FULL JOIN "inside" i ON {_null_safe_equality("i", "e", identifiers)})'
     )
-    got = joined.answer(sql).to_pylist()[0]
-    if got["missing"]:
+    row = joined.answer(sql).to_pylist()[0]
+    if row["missing"]:
         raise InvalidInput(
             "the table has rows that the population does not have. Give the population it was drawn from."
         )
-    return float(got["low"]), float(got["high"])
+    return float(row["low"]), float(row["high"])

@@ -22,13 +22,13 @@ from .outputs import Floats, Outputs
 
 Score = Callable[[Outputs], Floats]
 # Bins of a histogram, and coordinates that are looked at one by one: more of either fit noise when runs are
-# few. They change the power of an audit, never its validity.
+# few. They change the power of an audit, never its validity. No measurement on record.
 BINS, TOP = 48, 8
 
 
 @dataclass(frozen=True)
 class Attack:
-    """A score, larger where the first table is more likely, and what it looks at."""
+    """Names a score, larger where the first table is more likely, and what it looks at."""
 
     name: str
     score: Score
@@ -43,11 +43,12 @@ def fit(first: Outputs, second: Outputs) -> list[Attack]:
     columns = _columns(first, second, center, scale)
     parts = [_by_histogram(name, column, first, second) for name, column in columns]
     attacks += [_by_size(name, column, first, second) for name, column in columns] + parts
-    plain = [p for p, (name, _) in zip(parts, columns, strict=True) if name.startswith("output")]
-    if len(plain) > 1:
+    coordinates = [p for p, (name, _) in zip(parts, columns, strict=True) if name.startswith("output")]
+    if len(coordinates) > 1:
         attacks.append(
             Attack(
-                "product of the coordinates' ratios", lambda x: np.sum([p.score(x) for p in plain], axis=0)
+                "product of the coordinates' ratios",
+                lambda x: np.sum([p.score(x) for p in coordinates], axis=0),
             )
         )
         attacks.append(_logistic(first, second, center, scale))
@@ -75,15 +76,18 @@ def _center(first: Outputs, second: Outputs) -> tuple[Floats, Floats]:
 
 
 def standardized(x: Outputs, center: Floats, scale: Floats) -> Floats:
+    """Return the numbers in units of their spread, clipped to 8 of them; what is missing is at the center."""
     return np.clip(np.nan_to_num((x.numbers - center) / scale, nan=0.0, posinf=8.0, neginf=-8.0), -8.0, 8.0)
 
 
 def _columns(
     first: Outputs, second: Outputs, center: Floats, scale: Floats
 ) -> list[tuple[str, Callable[[Outputs], Floats]]]:
-    """Return one coordinate, the difference of two, all along the line between the two tables' means."""
+    """Return what is scored, by name: single coordinates, differences of two, and the projection of all on
+    the line between the two tables' means.
+    """
     gap = standardized(first, center, scale).mean(axis=0) - standardized(second, center, scale).mean(axis=0)
-    tops = sorted(np.argsort(-np.abs(gap), kind="stable")[:TOP].tolist())
+    widest = sorted(np.argsort(-np.abs(gap), kind="stable")[:TOP].tolist())
 
     def coordinate(j: int) -> Callable[[Outputs], Floats]:
         return lambda x: x.numbers[:, j]
@@ -92,14 +96,14 @@ def _columns(
         return lambda x: x.numbers[:, i] - x.numbers[:, j]
 
     names = ["number of answers", *(f"output{path}" for path in first.paths)]
-    columns = [(names[j], coordinate(j)) for j in tops]
+    columns = [(names[j], coordinate(j)) for j in widest]
     if first.width > 1:
         columns.append(
             ("projection on the difference of means", lambda x: standardized(x, center, scale) @ gap)
         )
         columns += [
             (f"difference of {names[i]} and {names[j]}", difference(i, j))
-            for i, j in combinations(tops, 2)
+            for i, j in combinations(widest, 2)
             if i
         ]
     return columns

@@ -1,5 +1,5 @@
-"""What was not told: a model that fits its data too well completes the rest of a record, or draws the face
-behind a name.
+"""Attribute inference and model inversion: a model that fits its data too well completes the rest of a
+record, or draws the face behind a name.
 
 Attribute inference (Yeom et al. 2018, arXiv:1709.01604, section 5; Fredrikson et al. 2014) knows all of a
 person's record but one column, tries each value, and keeps the one with which the model is least surprised.
@@ -19,7 +19,7 @@ import numpy as np
 from .. import _require
 from .._errors import InvalidInput
 from .outputs import floats
-from .rates import Guesses, at_least, at_most
+from .rates import Guesses, lower_limit, upper_limit
 from .roc import Floats
 
 Objective = Callable[[Floats], tuple[float, Any]]
@@ -27,7 +27,7 @@ Objective = Callable[[Floats], tuple[float, Any]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """How often a hidden value was guessed right: of members (`right` of `members`), and of others."""
+    """Counts how often a hidden value was guessed right: of members (`right` of `members`), and of others."""
 
     right: int
     members: int
@@ -36,8 +36,9 @@ class Attributes:
 
     @property
     def advantage(self) -> float:
-        """The share guessed right among members minus that among others: what the model tells beyond
-        statistics."""
+        """Return the share guessed right among members minus that among others: what the model tells beyond
+        statistics.
+        """
         return self.right / self.members - self.right_of_others / self.others
 
     def limits(self, confidence: float = 0.95) -> tuple[float, float]:
@@ -45,12 +46,12 @@ class Attributes:
         _require.open_probability(confidence=confidence)
         level = (1 - confidence) / 4
         inside, outside = (self.right, self.members), (self.right_of_others, self.others)
-        low = float(at_least(*inside, level)) - float(at_most(*outside, level))
-        return low, float(at_most(*inside, level)) - float(at_least(*outside, level))
+        low = float(lower_limit(*inside, level)) - float(upper_limit(*outside, level))
+        return low, float(upper_limit(*inside, level)) - float(lower_limit(*outside, level))
 
     @property
     def guesses(self) -> Guesses:
-        """As an attack on membership: to say "member" where the guess is right."""
+        """Return it as a membership inference attack: to say "member" where the guess is right."""
         return Guesses(
             hits=self.right, first=self.members, false_hits=self.right_of_others, second=self.others
         )
@@ -109,9 +110,9 @@ def invert(
     """Return the input a model finds most typical: descend `objective` (1 - confidence in a class, or its
     loss) within `bounds`, keep the best.
 
-    `objective(x)` returns its value and its gradient, or None for the gradient: then it is found by asking
-    the model at points nearby, which is all that a black box allows. `smooth` may tidy the input after each
-    step (a blur, where neighbors are alike).
+    `objective(x)` returns its value and its gradient, or None for the gradient: then it is estimated from
+    the model's answers at points nearby, which is all that a black box allows. `smooth` may tidy the input
+    after each step (a blur, where neighbors are alike).
 
     Fredrikson, Jha & Ristenpart 2015, Algorithm 1 (MI-Face): gradient descent, stopped when `patience` steps
     bring nothing.
@@ -129,16 +130,21 @@ def invert(
             waited += 1
             if waited >= patience:
                 break
-        slope = _by_asking(objective, x, value) if gradient is None else np.asarray(gradient, dtype=float)
+        slope = (
+            _finite_differences(objective, x, value)
+            if gradient is None
+            else np.asarray(gradient, dtype=float)
+        )
         x = np.clip(x - rate * slope, *bounds)
         x = np.clip(smooth(x), *bounds) if smooth is not None else x
     return np.asarray(best, dtype=float)
 
 
-def _by_asking(objective: Objective, x: Floats, value: float, width: float = 1e-3) -> Floats:
-    guesses = np.zeros(x.size)
+def _finite_differences(objective: Objective, x: Floats, value: float, width: float = 1e-3) -> Floats:
+    """Return the gradient as a black box gives it: one query for each coordinate."""
+    gradient = np.zeros(x.size)
     for i in range(x.size):
         near = x.copy()
         near.flat[i] += width
-        guesses[i] = (objective(near)[0] - value) / width
-    return guesses.reshape(x.shape)
+        gradient[i] = (objective(near)[0] - value) / width
+    return gradient.reshape(x.shape)

@@ -1,5 +1,5 @@
-"""Is it as private as it says? Run it often on two neighboring tables, learn to tell the outputs apart, and
-measure how well.
+"""Black-box audits: run a mechanism often on two neighboring tables, learn to tell the outputs apart, and
+measure how well. Is it as private as it says?
 
 A quarter of the runs fits attacks, a quarter chooses the best of them and its threshold, the other half
 measures that one choice. So the lower bound on epsilon holds with the stated confidence for any callable
@@ -9,8 +9,8 @@ attacks on these tables found no more.
 >>> from discreet import Public, mechanisms, tables
 >>> public = Public()
 >>> one, none = tables.Memory({"x": [1]}, public), tables.Memory({"x": [1][:0]}, public)
->>> found = audit(mechanisms.noisy_count(public, epsilon=1), one, none, runs=1000, confidence=0.999999)
->>> found.refuted, 0.2 < found.epsilon <= 1
+>>> report = audit(mechanisms.noisy_count(public, epsilon=1), one, none, runs=1000, confidence=0.999999)
+>>> report.refuted, 0.2 < report.epsilon <= 1
 (False, True)
 """
 
@@ -30,18 +30,18 @@ from ..mechanisms.protocols import Interactive, Mechanism
 from ..sampling import Entropy
 from .attacks import Attack, by_label, fit
 from .claims import Claim, as_claim
-from .outputs import Outputs, Raised, numeric_paths, taken_apart
-from .rates import Guesses, at_least, at_most, epsilon_of_limits
+from .outputs import Outputs, Raised, numeric_paths, split_into_leaves
+from .rates import Guesses, epsilon_of_limits, lower_limit, upper_limit
 from .report import Report
 
 Run = Callable[[Any], Any]
 # Thresholds that are tried on the first part of the runs: the measuring runs are not touched, so more cost
-# time alone.
+# time alone. No measurement on record.
 THRESHOLDS = 64
-# The level at which rates on the first part are taken at their worst: a larger one trusts them more. It
-# changes the power of an audit, never its validity.
+# The level of the Clopper-Pearson limits that rates on the first part are replaced by: a larger one trusts
+# them more. It changes the power of an audit, never its validity.
 CAUTION = 0.03
-# so many runs that all fail, on both tables, are a mistake of the caller's
+# If so many first runs all fail, on both tables, the caller made a mistake. No measurement on record.
 TRIES = 10
 
 
@@ -76,12 +76,12 @@ def audit(
     """
     _require.integer(runs=runs, at_least=40)
     _require.open_probability(confidence=confidence)
-    wanted = as_claim(claim, run, delta)
+    stated = as_claim(claim, run, delta)
     started = time.process_time()
     call = _callable(run, entropy)
-    here, there = in_turns(call, on, neighbor, runs, progress)
+    outputs, neighbor_outputs = run_alternately(call, on, neighbor, runs, progress)
     return from_outputs(
-        here, there, claim=wanted, confidence=confidence, seconds=time.process_time() - started
+        outputs, neighbor_outputs, claim=stated, confidence=confidence, seconds=time.process_time() - started
     )
 
 
@@ -91,20 +91,20 @@ def from_outputs(
     """Audit outputs that were collected elsewhere: equally many independent runs on each of two neighbors."""
     _require.open_probability(confidence=confidence)
     _require.integer(runs=min(len(first), len(second)), at_least=40)
-    wanted = as_claim(claim, None, None)
-    parts = taken_apart(first), taken_apart(second)
+    stated = as_claim(claim, None, None)
+    parts = split_into_leaves(first), split_into_leaves(second)
     half = min(len(first), len(second)) // 2
     # the other half, which measures, chooses nothing
     paths = numeric_paths([*parts[0][:half], *parts[1][:half]])
-    here, there = (Outputs.of_leaves(runs, paths) for runs in parts)
+    on, neighbor = (Outputs.of_leaves(runs, paths) for runs in parts)
     measured = [
-        _one_direction(a, b, wanted, (1 - confidence) / 2, name)
-        for a, b, name in ((here, there, "on"), (there, here, "neighbor"))
+        _one_direction(a, b, stated, (1 - confidence) / 2, name)
+        for a, b, name in ((on, neighbor, "on"), (neighbor, on, "neighbor"))
     ]
     reports = [
         Report.of(
             guesses,
-            claim=wanted,
+            claim=stated,
             confidence=confidence,
             share=2,
             attack=attack,
@@ -118,30 +118,32 @@ def from_outputs(
     return max(reports, key=lambda report: (report.refuted, report.epsilon, report.mu))
 
 
-def in_turns(
+def run_alternately(
     call: Run, on: Any, neighbor: Any, runs: int, progress: Callable[[int], None] | None = None
 ) -> tuple[list[Any], list[Any]]:
     """Return `runs` outputs on each of two tables, run alternately; an exception is returned as `Raised`.
 
     What fails every time, on both, is refused.
     """
-    _takes_one(call, on)
-    here: list[Any] = []
-    there: list[Any] = []
+    _check_signature(call, on)
+    outputs: list[Any] = []
+    neighbor_outputs: list[Any] = []
     for turn in range(1, runs + 1):
-        here.append(_outcome(call, on))
-        there.append(_outcome(call, neighbor))
-        if turn == TRIES and all(isinstance(output, Raised) for output in here + there):
+        outputs.append(_outcome(call, on))
+        neighbor_outputs.append(_outcome(call, neighbor))
+        if turn == TRIES and all(isinstance(output, Raised) for output in outputs + neighbor_outputs):
+            last = neighbor_outputs[-1]
             raise InvalidInput(
-                f"the first {TRIES} runs failed on both tables, at last with {there[-1].kind}: "
-                f"{there[-1].message.rstrip('.')}. There is nothing to audit."
+                f"the first {TRIES} runs failed on both tables, at last with {last.kind}: "
+                f"{last.message.rstrip('.')}. There is nothing to audit."
             )
         if progress is not None:
             progress(turn)
-    return here, there
+    return outputs, neighbor_outputs
 
 
 def _outcome(call: Run, data: Any) -> Any:
+    """Return what a run gives, or that it raised."""
     try:
         return call(data)
     except PublicMismatch:
@@ -151,7 +153,8 @@ def _outcome(call: Run, data: Any) -> Any:
         return Raised(kind=type(problem).__name__, message=str(problem))
 
 
-def _takes_one(call: Run, data: Any) -> None:
+def _check_signature(call: Run, data: Any) -> None:
+    """Refuse what cannot be called with the data alone."""
     try:
         inspect.signature(call).bind(data)
     except ValueError:
@@ -159,9 +162,9 @@ def _takes_one(call: Run, data: Any) -> None:
         return
     except TypeError as problem:
         raise InvalidInput(
-            f"what is audited is called with the data alone, and this is not how it can be called: "
-            f"{problem}. "
-            "Give a function of one argument, such as lambda data: release(data, epsilon=1). Nothing was run."
+            "what is audited is called with the data alone, and this is not how it can be called: "
+            f"{problem}. Give a function of one argument, such as lambda data: release(data, epsilon=1). "
+            "Nothing was run."
         ) from None
 
 
@@ -215,7 +218,7 @@ def _one_direction(
 def choose(
     attacks: Sequence[Attack], first: Outputs, second: Outputs, claim: Claim, level: float, later: int
 ) -> tuple[Attack, float]:
-    """Return the attack and the threshold with which these runs promise most of `later` runs.
+    """Return the attack and the threshold from which these runs promise the strongest bound on `later` runs.
 
     Of many attacks the best-looking one has been lucky, most of all if it looks at rare outputs. So each is
     credited with what its two rates are at worst (`CAUTION`), as if later runs came out in these proportions.
@@ -224,18 +227,20 @@ def choose(
     for attack in attacks:
         p, q = np.sort(attack.score(first)), np.sort(attack.score(second))
         pooled = np.unique(np.concatenate([p, q]))
-        cuts = (
+        thresholds = (
             pooled
             if len(pooled) <= THRESHOLDS
             else np.unique(np.quantile(pooled, np.linspace(0, 1, THRESHOLDS)))
         )
-        hits, wrong = (len(x) - np.searchsorted(x, cuts, side="left") for x in (p, q))
-        low = at_least(at_least(hits, len(p), CAUTION) * later, later, level / 2)
-        high = at_most(np.minimum(at_most(wrong, len(q), CAUTION) * later, later), later, level / 2)
+        hits, false_hits = (len(x) - np.searchsorted(x, thresholds, side="left") for x in (p, q))
+        low = lower_limit(lower_limit(hits, len(p), CAUTION) * later, later, level / 2)
+        high = upper_limit(
+            np.minimum(upper_limit(false_hits, len(q), CAUTION) * later, later), later, level / 2
+        )
         shown = _strength(low, high, claim)
         best_index = int(np.argmax(shown))
         if best is None or shown[best_index] > best[0]:
-            best = (float(shown[best_index]), attack, float(cuts[best_index]))
+            best = (float(shown[best_index]), attack, float(thresholds[best_index]))
     assert best is not None
     return best[1], best[2]
 
@@ -254,10 +259,10 @@ def _strength(low: Any, high: Any, claim: Claim) -> Any:
 
 def _curve(scores: Any, other: Any, points: int = 120) -> list[tuple[float, float]]:
     """Return (FPR, FNR) of the attack at its thresholds, on the measuring runs."""
-    cuts = np.unique(np.quantile(np.concatenate([scores, other]), np.linspace(0, 1, points)))
+    thresholds = np.unique(np.quantile(np.concatenate([scores, other]), np.linspace(0, 1, points)))
     p, q = np.sort(scores), np.sort(other)
-    fpr = 1 - np.searchsorted(q, cuts, side="left") / len(q)
-    fnr = np.searchsorted(p, cuts, side="left") / len(p)
+    fpr = 1 - np.searchsorted(q, thresholds, side="left") / len(q)
+    fnr = np.searchsorted(p, thresholds, side="left") / len(p)
     inside = list(zip(fpr.tolist(), fnr.tolist(), strict=True))
     return [(0.0, 1.0), *reversed(inside), (1.0, 0.0)]
 
@@ -265,7 +270,7 @@ def _curve(scores: Any, other: Any, points: int = 120) -> list[tuple[float, floa
 def epsilon_of_labels(
     first: Sequence[Hashable], second: Sequence[Hashable], *, delta: float = 0.0, level: float = 0.05
 ) -> float:
-    """Return a lower bound on epsilon from outcomes that somebody has already put into a few labels, for one
+    """Return a lower bound on epsilon from outcomes that are already sorted into a few labels, for one
     direction.
 
     Guarantee: above the true epsilon (at `delta`, for P(first) <= e^epsilon P(second) + delta and back) with
@@ -276,14 +281,14 @@ def epsilon_of_labels(
     _require.open_probability(level=level)
     _require.probability(delta=delta)
     _require.integer(runs=min(len(first), len(second)), at_least=4)
-    here, there = Outputs.of(first, ()), Outputs.of(second, ())
+    on, neighbor = Outputs.of(first, ()), Outputs.of(second, ())
     # Few labels are ordered by few runs, and a bound grows with those that measure.
-    quarter = min(len(here), len(there)) // 4
-    first_look = here.part(0, quarter), there.part(0, quarter)
+    quarter = min(len(on), len(neighbor)) // 4
+    choosing = on.part(0, quarter), neighbor.part(0, quarter)
     claim = Claim(epsilon=0.0, delta=float(delta))
-    attack, threshold = choose([by_label(*first_look)], *first_look, claim, 1e-3, len(here) - quarter)
-    scores = attack.score(here.part(quarter, len(here)))
-    other = attack.score(there.part(quarter, len(there)))
-    hits, wrong = int((scores >= threshold).sum()), int((other >= threshold).sum())
-    limits = at_least(hits, len(scores), level / 2), at_most(wrong, len(other), level / 2)
+    attack, threshold = choose([by_label(*choosing)], *choosing, claim, 1e-3, len(on) - quarter)
+    scores = attack.score(on.part(quarter, len(on)))
+    other = attack.score(neighbor.part(quarter, len(neighbor)))
+    hits, false_hits = int((scores >= threshold).sum()), int((other >= threshold).sum())
+    limits = lower_limit(hits, len(scores), level / 2), upper_limit(false_hits, len(other), level / 2)
     return float(epsilon_of_limits(*limits, float(delta)))

@@ -1,4 +1,4 @@
-"""Training audited from inside: canaries whose gradients are one coordinate each, and what every noisy step
+"""White-box audits of DP-SGD: canaries whose gradients are one coordinate each, and what every noisy step
 says about them.
 
 A canary is an example whose gradient has length `clip` and points along a coordinate that no other example
@@ -27,15 +27,17 @@ from .._errors import InvalidInput
 from ..accounting import Event
 from .claims import Claim, Lines
 from .one_run import audit_one_run, curve_refuted, guess_by_score
-from .rates import Guesses, at_least, at_most
+from .rates import Guesses, lower_limit, upper_limit
 from .report import Report
 from .roc import Floats
 
 Family = Callable[[float], Event]
-# the shares of the canaries that are guessed, in one-run audits
+# The shares of the canaries that are guessed, in one-run audits: few guesses are sharper where scores are
+# clear, and each further share costs a part of the level. No measurement on record.
 _FRACTIONS = (0.3, 0.1, 0.03, 0.01)
-# Noise is searched up to this factor above and below the claimed one.
-_FAR = 8
+# Noise is searched up to this factor above and below the claimed one: what is further off is refuted, or not,
+# at the end of the range. No measurement on record.
+_SEARCH_FACTOR = 8
 
 
 def step_scores(
@@ -64,16 +66,18 @@ def step_scores(
         "largest step": seen.max(axis=0),
     }
     if controls is not None:
-        quiet = np.asarray(controls, dtype=float)
-        if quiet.shape != seen.shape:
-            raise InvalidInput(f"controls must have the observations' shape {seen.shape}, got {quiet.shape}.")
-        scores["against a control"] = (seen - quiet).sum(axis=0)
+        control = np.asarray(controls, dtype=float)
+        if control.shape != seen.shape:
+            raise InvalidInput(
+                f"controls must have the observations' shape {seen.shape}, got {control.shape}."
+            )
+        scores["against a control"] = (seen - control).sum(axis=0)
     return scores
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryAudit:
-    """What was shown about one training run.
+    """Reports what was shown about one training run.
 
     With probability `confidence` each of the three bounds holds, under its own assumption.
 
@@ -100,10 +104,9 @@ class CanaryAudit:
         verdict = "REFUTED" if self.refuted else "not refuted"
         return (
             f"{verdict}: claimed epsilon {self.claimed:.4g} at delta {self.delta:g}; at least "
-            f"{self.epsilon:.4g} shown by {self.canaries} canaries "
-            f"({self.score}); one run alone proves {self.one_run_epsilon:.4g}, with its curve "
-            f"{self.one_run_curve_epsilon:.4g} "
-            f"(confidence {self.confidence:g})"
+            f"{self.epsilon:.4g} shown by {self.canaries} canaries ({self.score}); one run alone proves "
+            f"{self.one_run_epsilon:.4g}, with its curve {self.one_run_curve_epsilon:.4g} (confidence "
+            f"{self.confidence:g})"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -148,7 +151,7 @@ def audit_canaries(
     low, high = guesses.limits(confidence)
     slope = abs(float(_tangent(low, high)))
     lines = functools.cache(lambda s: Lines.of(family(s), (0.8 * slope, slope, 1.2 * slope)))
-    shown = _least_refuted(lambda s: 1 - low < lines(s).tradeoff(high), noise_multiplier)
+    refuted_noise = _least_refuted(lambda s: 1 - low < lines(s).tradeoff(high), noise_multiplier)
     report = Report.of(
         guesses, claim=claim, confidence=confidence, share=1, attack=f"canaries, {name}", guessed="in",
         curve=_curve(audit[~first], inside[~first]), runs=1, seconds=0.0,
@@ -156,15 +159,15 @@ def audit_canaries(
     return CanaryAudit(
         claimed=claim.epsilon,
         delta=delta,
-        epsilon=_epsilon(family, shown, delta),
-        noise_multiplier=shown,
+        epsilon=_epsilon(family, refuted_noise, delta),
+        noise_multiplier=refuted_noise,
         one_run_epsilon=audit_one_run(
             audit, inside, delta=delta, confidence=confidence, fractions=_FRACTIONS
         ),
         one_run_curve_epsilon=_epsilon(
             family, _one_run(audit, inside, lines, noise_multiplier, level), delta
         ),
-        refuted=shown <= noise_multiplier,
+        refuted=refuted_noise <= noise_multiplier,
         confidence=confidence,
         score=name,
         guesses=guesses,
@@ -200,21 +203,21 @@ def _choose(named: Mapping[str, Floats], inside: Any, level: float, claimed: Lin
     # of eight hundred thresholds, a lucky one would look as if it beat the curve
     strict = min(level / 2, 1e-9)
     for name, scores in named.items():
-        cuts = np.unique(np.quantile(scores, np.linspace(0, 1, 201)))
+        thresholds = np.unique(np.quantile(scores, np.linspace(0, 1, 201)))
         p, q = np.sort(scores[inside]), np.sort(scores[~inside])
-        hits, wrong = (len(x) - np.searchsorted(x, cuts, side="left") for x in (p, q))
-        low, high = at_least(3 * hits, 3 * len(p), strict), at_most(3 * wrong, 3 * len(q), strict)
+        hits, false_hits = (len(x) - np.searchsorted(x, thresholds, side="left") for x in (p, q))
+        low, high = lower_limit(3 * hits, 3 * len(p), strict), upper_limit(3 * false_hits, 3 * len(q), strict)
         beaten = np.maximum([claimed.tradeoff(a) for a in high.tolist()] - (1 - low), 0.0)
         # far out a lucky few look like much
         low, high = (
-            at_least(hits, len(p), 1e-3),
-            at_most(wrong, len(q), 1e-3),
+            lower_limit(hits, len(p), 1e-3),
+            upper_limit(false_hits, len(q), 1e-3),
         )
         mu = special.ndtri(np.clip(low, 1e-300, 1)) - special.ndtri(np.clip(high, 0, 1 - 1e-16))
         best_index = int(np.lexsort((mu, beaten))[-1])
         rank = (float(beaten[best_index]), float(mu[best_index]))
         if best is None or rank > best[0]:
-            best = (rank, name, float(cuts[best_index]))
+            best = (rank, name, float(thresholds[best_index]))
     assert best is not None
     return best[1], best[2]
 
@@ -247,12 +250,12 @@ def _least_refuted(refuted: Callable[[float], bool], claimed: float) -> float:
     high = claimed
     while not refuted(high):
         high *= 2
-        if high > _FAR * claimed:
+        if high > _SEARCH_FACTOR * claimed:
             return math.inf
     low = high / 2
     while refuted(low):
         low, high = low / 2, low
-        if high < claimed / _FAR:
+        if high < claimed / _SEARCH_FACTOR:
             return high
     for _ in range(7):
         middle = math.sqrt(low * high)
@@ -285,9 +288,9 @@ def _one_run(
 def _curve(scores: Floats, inside: Any) -> list[tuple[float, float]]:
     """Return (FPR, FNR) at a hundred thresholds."""
     p, q = np.sort(scores[inside]), np.sort(scores[~inside])
-    cuts = np.quantile(scores, np.linspace(1, 0, 101))
+    thresholds = np.quantile(scores, np.linspace(1, 0, 101))
     fpr, fnr = (
-        1 - np.searchsorted(q, cuts, side="left") / len(q),
-        np.searchsorted(p, cuts, side="left") / len(p),
+        1 - np.searchsorted(q, thresholds, side="left") / len(q),
+        np.searchsorted(p, thresholds, side="left") / len(p),
     )
     return [(0.0, 1.0), *zip(fpr.tolist(), fnr.tolist(), strict=True), (1.0, 0.0)]

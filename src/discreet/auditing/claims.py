@@ -1,5 +1,6 @@
-"""What is claimed: a number, a pair, or an accounting event; each has a trade-off curve that no attack may
-beat."""
+"""Privacy claims: an epsilon, a pair (epsilon, delta), or an accounting event; each has a trade-off curve
+that no attack may beat.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ class Claim:
         """
         if self.event is not None and not self.pair:
             return accounting.tradeoff(self.event, alpha=alpha)
-        growth = math.exp(min(self.epsilon, 700.0))
-        return max(0.0, 1 - self.delta - growth * alpha, (1 - self.delta - alpha) / growth)
+        exp_epsilon = math.exp(min(self.epsilon, 700.0))
+        return max(0.0, 1 - self.delta - exp_epsilon * alpha, (1 - self.delta - alpha) / exp_epsilon)
 
     def __str__(self) -> str:
         named = "" if self.event is None else f"{type(self.event).__name__}: "
@@ -43,8 +44,8 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A trade-off curve as the best of many (epsilon, delta) pairs, each of which every test must respect:
-    quick to look up.
+    """Stores a trade-off curve as the best of many (epsilon, delta) pairs, each of which every test must
+    respect: quick to look up.
 
     Guarantee: `tradeoff` is at most the true curve of the event, `least_fpr` at most the true least
                false-positive rate.
@@ -56,10 +57,11 @@ class Lines:
 
     @classmethod
     def of(cls, event: Event, epsilons: Iterable[float] = ()) -> Lines:
-        """Return the lines at some epsilons, and at those that matter here."""
-        usual = (0.0, 0.05, 0.15, 0.3, 0.5, 0.8, 1.2, 1.8, 2.6, 4.0, 6.0)
+        """Return the lines at these epsilons, and at a fixed grid of others."""
+        # spread over the epsilons that audits meet, closer where they are small; no measurement on record
+        grid = (0.0, 0.05, 0.15, 0.3, 0.5, 0.8, 1.2, 1.8, 2.6, 4.0, 6.0)
         return cls(
-            tuple((math.exp(e), accounting.delta(event, epsilon=e)) for e in sorted({*usual, *epsilons}))
+            tuple((math.exp(e), accounting.delta(event, epsilon=e)) for e in sorted({*grid, *epsilons}))
         )
 
     def tradeoff(self, alpha: float) -> float:
@@ -83,26 +85,27 @@ def as_claim(claim: Any, run: Any, delta: float | None) -> Claim:
     if isinstance(claim, Claim):
         return claim
     if isinstance(claim, Event):
-        return _of_event(claim, delta)
-    epsilon, own = (
+        return _claim_of_event(claim, delta)
+    epsilon, claimed_delta = (
         (claim[0], claim[1]) if isinstance(claim, tuple | list) and len(claim) == 2 else (claim, 0.0)
     )
     _require.non_negative(epsilon=epsilon)
-    _require.probability(delta=own)
-    if own == 1:
+    _require.probability(delta=claimed_delta)
+    if claimed_delta == 1:
         raise InvalidInput(
             "a delta of 1 claims nothing: everything keeps it, and nothing can refute it. Nothing was run."
         )
-    return Claim(epsilon=float(epsilon), delta=float(own))
+    return Claim(epsilon=float(epsilon), delta=float(claimed_delta))
 
 
-def _of_event(event: Event, delta: float | None) -> Claim:
+def _claim_of_event(event: Event, delta: float | None) -> Claim:
+    """Return the pair that the event states itself, or its complete curve with the epsilon at `delta`."""
     try:
-        epsilon, own = accounting.basic(event)
+        epsilon, event_delta = accounting.basic(event)
     except Unsupported:
         claim_delta = 1e-5 if delta is None else float(delta)
         _require.open_probability(delta=claim_delta)
         return Claim(
             epsilon=accounting.epsilon(event, delta=claim_delta), delta=claim_delta, event=event, pair=False
         )
-    return Claim(epsilon=epsilon, delta=own, event=event)
+    return Claim(epsilon=epsilon, delta=event_delta, event=event)

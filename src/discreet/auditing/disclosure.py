@@ -1,5 +1,5 @@
-"""What breaks tables that look anonymous: homogeneous classes, what an attacker knows besides, two releases,
-exact counts.
+"""Disclosure attacks on tables that look anonymous: homogeneous classes, background knowledge, the
+intersection of two releases, differencing of exact counts.
 
 Each returns how many people are found out. Counts with differential privacy are attacked by the same calls,
 and resist.
@@ -55,14 +55,13 @@ def background_knowledge(
     excluded = ", ".join(literal(str(v)) for v in ruled_out)
     where = f"WHERE {value} IS NULL OR {value}::VARCHAR NOT IN ({excluded})" if excluded else ""
     sql = (
-        f"SELECT COALESCE(SUM(n), 0)::BIGINT AS rows, COALESCE(SUM(n) FILTER (different = 1), "
-        f"0)::BIGINT AS found FROM "
-        f"(SELECT COUNT(*) AS n, COUNT(DISTINCT {value}) + MAX(({value} IS NULL)::INT) AS different "
-        f"FROM {table} {where} "
-        f"GROUP BY {names(identifiers)})"
+        "SELECT COALESCE(SUM(n), 0)::BIGINT AS rows, "
+        "COALESCE(SUM(n) FILTER (different = 1), 0)::BIGINT AS found FROM (SELECT "
+        f"COUNT(*) AS n, COUNT(DISTINCT {value}) + MAX(({value} IS NULL)::INT) AS different "
+        f"FROM {table} {where} GROUP BY {names(identifiers)})"
     )
-    got = connected.answer(sql).to_pylist()[0]
-    return Disclosed(rows=int(got["rows"]), found=int(got["found"]))
+    row = connected.answer(sql).to_pylist()[0]
+    return Disclosed(rows=int(row["rows"]), found=int(row["found"]))
 
 
 def intersection(
@@ -92,15 +91,16 @@ def intersection(
     both = connect(parts[0], Public(table="one"), related={"two": parts[1]})
     sql = (
         'WITH pairs AS (SELECT one.who, one.class AS a, two.class AS b FROM "one" JOIN "two" USING (who)), '
-        'v1 AS (SELECT DISTINCT class, value FROM "one"), v2 AS (SELECT DISTINCT class, value FROM "two"), '
+        'v1 AS (SELECT DISTINCT class, value FROM "one"), '
+        'v2 AS (SELECT DISTINCT class, value FROM "two"), '
         "kinds AS (SELECT DISTINCT a, b FROM pairs), "
-        "common AS (SELECT a, b, COUNT(*) AS n FROM kinds JOIN v1 ON v1.class = a JOIN v2 ON "
-        "v2.class = b AND v1.value IS NOT DISTINCT FROM v2.value GROUP BY a, b) "
-        "SELECT COUNT(*) AS rows, (COUNT(*) FILTER (n = 1))::BIGINT AS found FROM pairs JOIN common "
-        "USING (a, b)"
+        "common AS (SELECT a, b, COUNT(*) AS n FROM kinds JOIN v1 ON v1.class = a "
+        "JOIN v2 ON v2.class = b AND v1.value IS NOT DISTINCT FROM v2.value GROUP BY a, b) "
+        "SELECT COUNT(*) AS rows, (COUNT(*) FILTER (n = 1))::BIGINT AS found "
+        "FROM pairs JOIN common USING (a, b)"
     )
-    got = both.answer(sql).to_pylist()[0]
-    return Disclosed(rows=int(got["rows"]), found=int(got["found"]))
+    row = both.answer(sql).to_pylist()[0]
+    return Disclosed(rows=int(row["rows"]), found=int(row["found"]))
 
 
 def differencing(ask: Callable[[Mask], float], people: int) -> Mask:

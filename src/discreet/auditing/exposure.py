@@ -1,4 +1,4 @@
-"""Canaries in text: has a language model memorized a secret that was planted once?
+"""Memorization, measured by canaries in text: has a language model memorized a secret that was planted once?
 
 Plant "the code is 4821" in the training text, train, and see how early 4821 comes when all codes are listed
 from the least to the most surprising. Its exposure is log2(codes) - log2(rank): about 1 to 2 for a code that
@@ -34,7 +34,7 @@ class Exposure:
 
     @property
     def extracted(self) -> bool:
-        """Whether nothing is less surprising: whoever lists the candidates reads the secret off."""
+        """Return whether nothing is less surprising: whoever lists the candidates reads the secret off."""
         return self.rank <= 1
 
 

@@ -1,5 +1,5 @@
-"""Attacks on the last bits: noise drawn in floating point leaves marks that the mathematics of the noise does
-not have.
+"""Floating-point attacks: noise drawn in floating point leaves marks in the last bits that the mathematics of
+the noise does not have.
 
 Textbook Laplace noise is a logarithm of one of 2^53 numbers, so most floats can never come out, and which
 ones can depends on the true value: an output may be possible under one table and impossible under its
@@ -30,10 +30,7 @@ from .outputs import atoms, number
 from .report import Report
 
 # numpy takes ln(2U) for noise below zero and ln(2 - U - U), rounded, above; U is a multiple of 2^-53
-_DOWN, _UP = (
-    1 << 52,
-    1 << 53,
-)
+_GRID_BELOW, _GRID_ABOVE = 1 << 52, 1 << 53
 
 
 def explained(output: float, value: float, scale: float, *, reach: int = 6) -> bool:
@@ -44,7 +41,7 @@ def explained(output: float, value: float, scale: float, *, reach: int = 6) -> b
     that of numpy's sampler.
     """
     noise = output - value
-    sign, grid = (1.0, _DOWN) if noise < 0 else (-1.0, _UP)
+    sign, grid = (1.0, _GRID_BELOW) if noise < 0 else (-1.0, _GRID_ABOVE)
     near = round(math.exp(-abs(noise) / scale) * grid)
     return any(
         value + sign * (scale * math.log(k / grid)) == output
@@ -68,6 +65,7 @@ def lowest_bit(outputs: Sequence[float] | Any) -> NDArray[np.int64]:
 
 
 def _values(outputs: Sequence[Any]) -> list[float]:
+    """Return the first number of each output."""
     values = [number(next(iter(atoms(output)), None)) for output in outputs]
     if all(math.isnan(value) for value in values):
         raise InvalidInput(
@@ -76,7 +74,9 @@ def _values(outputs: Sequence[Any]) -> list[float]:
     return values
 
 
-def _both(run: Callable[[Any], Any], on: Any, neighbor: Any, runs: int) -> tuple[list[float], list[float]]:
+def _outputs_on_both(
+    run: Callable[[Any], Any], on: Any, neighbor: Any, runs: int
+) -> tuple[list[float], list[float]]:
     return _values([run(on) for _ in range(runs)]), _values([run(neighbor) for _ in range(runs)])
 
 
@@ -98,13 +98,13 @@ def floating_point_attack(
     """
     _require.positive(scale=scale)
     _require.integer(runs=runs, at_least=40)
-    wanted = as_claim(claim, run, None)
+    stated = as_claim(claim, run, None)
     a, b = (float(on), float(neighbor)) if values is None else (float(values[0]), float(values[1]))
     seen = [
         [(explained(y, a, float(scale)), explained(y, b, float(scale))) for y in outputs]
-        for outputs in _both(run, on, neighbor, runs)
+        for outputs in _outputs_on_both(run, on, neighbor, runs)
     ]
-    return from_outputs(*seen, claim=wanted, confidence=confidence)
+    return from_outputs(*seen, claim=stated, confidence=confidence)
 
 
 def precision_attack(
@@ -123,6 +123,6 @@ def precision_attack(
     the noise was drawn, as long as it is rounded to a float before or while it is added.
     """
     _require.integer(runs=runs, at_least=40)
-    wanted = as_claim(claim, run, None)
-    seen = [lowest_bit(outputs).tolist() for outputs in _both(run, on, neighbor, runs)]
-    return from_outputs(*seen, claim=wanted, confidence=confidence)
+    stated = as_claim(claim, run, None)
+    seen = [lowest_bit(outputs).tolist() for outputs in _outputs_on_both(run, on, neighbor, runs)]
+    return from_outputs(*seen, claim=stated, confidence=confidence)

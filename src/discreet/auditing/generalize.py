@@ -1,4 +1,4 @@
-"""Making a table look anonymous: generalization along hierarchies, and Mondrian.
+"""Generalization of tables, which makes them k-anonymous: along hierarchies, and by Mondrian.
 
 For comparison, not for protection.
 """
@@ -83,8 +83,8 @@ def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
     """Return the table with each quasi-identifier replaced by the range of its class: k-anonymous (LeFevre,
     DeWitt & Ramakrishnan 2006).
 
-    Strict: a part is cut at the median of the column with the widest range (as a share of the whole) as long
-    as both sides keep k rows. A column that is not numeric is ordered by its values.
+    Strict: a part is cut at the median of the column with the widest range (as a share of the table's) as
+    long as both sides keep k rows. A column that is not numeric is ordered by its values.
     """
     _require.integer(k=k, at_least=1)
     table = as_arrow(data)
@@ -116,6 +116,7 @@ def _rank_codes(column: Any) -> tuple[Any, list[Any]]:
 
 
 def _parts(matrix: Any, k: int) -> list[Any]:
+    """Return the classes, as arrays of row numbers: parts are cut until none can be."""
     full_spans = np.maximum(np.ptp(matrix, axis=0), 1)
     todo, done = [np.arange(len(matrix))], []
     while todo:
@@ -129,6 +130,7 @@ def _parts(matrix: Any, k: int) -> list[Any]:
 
 
 def _cut(matrix: Any, part: Any, full_spans: Any, k: int) -> tuple[Any, Any] | None:
+    """Return the two sides of the median of the widest column that leaves k rows on both, or None."""
     spans = np.ptp(matrix[part], axis=0) / full_spans
     for j in np.argsort(-spans, kind="stable"):
         if spans[j] == 0:
@@ -142,6 +144,7 @@ def _cut(matrix: Any, part: Any, full_spans: Any, k: int) -> tuple[Any, Any] | N
 
 
 def _ranges(ranks: Any, label: Any, values: list[Any]) -> list[str]:
+    """Return, for each row, the range of values in its class, as text."""
     count = int(label.max()) + 1
     low, high = np.full(count, len(values)), np.full(count, -1)
     np.minimum.at(low, label, ranks)

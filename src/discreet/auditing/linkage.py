@@ -1,5 +1,5 @@
-"""Linkage: a few ratings that somebody mentioned elsewhere, roughly and about when, single them out among
-thousands of "anonymous" ones.
+"""Linkage attacks (re-identification): a few ratings that somebody mentioned elsewhere, roughly and about
+when, single them out among thousands of "anonymous" ones.
 
 The scoreboard of Narayanan & Shmatikov 2008, who found Netflix subscribers by what they had said about films
 on another site: rare films count more, near ratings and dates count, and a match is believed only if it
@@ -20,8 +20,9 @@ from .._errors import InvalidInput
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """Users times items: `stars` 1 to 5 where there is a rating, and on which day it was given; sparse, with
-    one pattern."""
+    """Holds ratings of users times items: `stars` 1 to 5 where there is a rating, and on which day it was
+    given; sparse, with one pattern.
+    """
 
     stars: sparse.csr_matrix
     days: sparse.csr_matrix
@@ -33,7 +34,7 @@ class Ratings:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """What an attacker has picked up about a target: items, stars, days, each roughly."""
+    """Holds the auxiliary information of an attacker about a target: items, stars, days, each roughly."""
 
     items: Any
     stars: Any
@@ -42,8 +43,9 @@ class Known:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
-    """The best candidate, and by how many standard deviations it beats the second; `user` is None if it does
-    not stand out."""
+    """Names the best candidate, and by how many standard deviations it beats the second; `user` is None if it
+    does not stand out.
+    """
 
     user: int | None
     best: int
@@ -53,8 +55,8 @@ class Match:
 def made_up_ratings(
     users: int = 2000, items: int = 1000, *, seed: int = 0, popularity: Any = None
 ) -> Ratings:
-    """Draw ratings with the long tail of real ones: few items that everybody rates, many that hardly anybody
-    does.
+    """Draw synthetic ratings with the long tail of real ones: few items that everybody rates, many that
+    hardly anybody does.
 
     Items are drawn in proportion to 1 / (rank + 10), or to `popularity`; how many a user rates is log-normal,
     40 in the middle.
@@ -81,8 +83,9 @@ def made_up_ratings(
 def side_knowledge(
     ratings: Ratings, user: int, *, items: int = 8, day_error: int = 14, seed: int = 0
 ) -> Known:
-    """Return what a friend of `user` may know: `items` of their ratings, off by up to one star, dated to
-    within `day_error` days."""
+    """Return auxiliary information that a friend of `user` may have: `items` of their ratings, off by up to
+    one star, dated to within `day_error` days.
+    """
     _require.integer(user=user, at_least=0)
     if user >= ratings.stars.shape[0]:
         raise InvalidInput(f"there is no user {user}: the users are 0 to {ratings.stars.shape[0] - 1}.")
@@ -117,10 +120,10 @@ def link(
     stars, days = (np.asarray(m[:, items].todense()) for m in (ratings.stars, ratings.days))
     rated = stars > 0
     weight = 1 / np.log(np.maximum(rated.sum(axis=0), 2))
-    near = np.exp(-np.abs(stars - known.stars) / stars_scale) + np.exp(
+    similarity = np.exp(-np.abs(stars - known.stars) / stars_scale) + np.exp(
         -np.abs(days - known.days) / days_scale
     )
-    scores = (np.where(rated, near, 0.0) * weight).sum(axis=1)
+    scores = (np.where(rated, similarity, 0.0) * weight).sum(axis=1)
     best, second = np.argsort(-scores, kind="stable")[:2]
     spread = float(scores.std())
     eccentricity = float(scores[best] - scores[second]) / spread if spread > 0 else 0.0

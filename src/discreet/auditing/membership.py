@@ -1,9 +1,10 @@
-"""Was this person in the training data? Five attacks on a trained model, from the crudest to the best.
+"""Membership inference: was this person in the training data? Attacks on a trained model, from the crudest to
+the best.
 
 All of them look at how sure the model is of an example's true label. `by_loss` compares that with one
-threshold for everybody; `by_shadows` learns from models that the attacker has trained what sureness members
-have, class by class; `lira` learns it for every single example, which is what makes it strong where false
-alarms are rare; `by_quantile` gets nearly as far without training any model.
+threshold for everybody; `by_shadows` learns from models that the attacker has trained (shadow models)
+what sureness members have, class by class; `lira` learns it for every single example, which is what makes it
+strong where false alarms are rare; `by_quantile` gets nearly as far without training any model.
 
 Nothing here knows torch or scikit-learn: attacks take arrays of confidences, or a function `train(indices)`
 that trains a model on these examples and returns a function from all examples to their confidences.
@@ -26,7 +27,7 @@ from .roc import Floats, Roc
 
 Train = Callable[[NDArray[np.int64]], Any]
 # Confidences are kept this far from 0 and 1, so that their logit is finite.
-_TINY = 1e-12
+_MARGIN = 1e-12
 
 
 def logit_scaled(confidences: Any) -> Floats:
@@ -41,7 +42,7 @@ def logit_scaled(confidences: Any) -> Floats:
         raise InvalidInput(
             "confidences must be between 0 and 1. For scores before the soft-max use `margins`."
         )
-    p = np.clip(probabilities, _TINY, 1 - _TINY)
+    p = np.clip(probabilities, _MARGIN, 1 - _MARGIN)
     return np.asarray(np.log(p) - np.log1p(-p), dtype=float)
 
 
@@ -72,9 +73,10 @@ def by_loss(members: Any, others: Any) -> Roc:
 
 @dataclass(frozen=True, eq=False)
 class Shadows:
-    """What models trained on known halves of the examples say: `scores` is [models, examples] or [models,
-    examples, queries], `included` [models, examples]. Queries are an example's variants (shifted, mirrored),
-    on each of which the model was asked."""
+    """Holds what shadow models trained on known halves of the examples say: `scores` is [models, examples] or
+    [models, examples, queries], `included` [models, examples]. Queries are an example's variants (shifted,
+    mirrored), on each of which the model was asked.
+    """
 
     scores: Floats
     included: NDArray[np.bool_]
@@ -85,9 +87,8 @@ class Shadows:
             scores = scores[:, :, None]
         if scores.ndim != 3 or scores.shape[:2] != included.shape or len(scores) < 2:
             raise InvalidInput(
-                "shadow models need scores [models, examples] or [models, examples, queries], and "
-                "who was in, [models, examples]; two "
-                "models at least."
+                "shadow models need scores [models, examples] or [models, examples, queries], and who was "
+                "in, [models, examples]; two models at least."
             )
         if not np.isfinite(scores).all():
             raise InvalidInput("scores of shadow models must be finite: use `margins` or `logit_scaled`.")
@@ -121,9 +122,9 @@ def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int = 
         scores = floats(scores=answer() if callable(answer) else answer)
         if scores.shape[:1] != (examples,) or scores.ndim > 2:
             raise InvalidInput(
-                f"each model must be asked about all {examples} examples, those it was trained on "
-                f"and the others: scores of shape "
-                f"({examples},) or ({examples}, queries) are needed, got {scores.shape}."
+                f"each model must be asked about all {examples} examples, those it was trained on and the "
+                f"others: scores of shape ({examples},) or ({examples}, queries) are needed, got "
+                f"{scores.shape}."
             )
         model_scores.append(scores)
     return Shadows(np.stack(model_scores), included)
@@ -150,35 +151,35 @@ def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: 
             f"the target must have scores of shape {shadows.scores.shape[1:]}, got {seen.shape}: the "
             f"shadows' examples and queries."
         )
-    mean_out, spread_out = _normal(shadows, False, fixed_variance)
+    mean_out, spread_out = _fit_normal(shadows, False, fixed_variance)
     if not online:
         return np.asarray(((seen - mean_out) / spread_out).mean(axis=1), dtype=float)
-    mean_in, spread_in = _normal(shadows, True, fixed_variance)
+    mean_in, spread_in = _fit_normal(shadows, True, fixed_variance)
     ratio = _log_density(seen, mean_in, spread_in) - _log_density(seen, mean_out, spread_out)
     return np.asarray(ratio.sum(axis=1), dtype=float)
 
 
-def _normal(shadows: Shadows, side: bool, fixed: bool) -> tuple[Floats, Floats]:
+def _fit_normal(shadows: Shadows, members: bool, fixed: bool) -> tuple[Floats, Floats]:
     """Return the mean and deviation of each example and query, over the models where it was in (or out)."""
-    used = (shadows.included == side)[:, :, None]
+    used = (shadows.included == members)[:, :, None]
     count = used.sum(axis=0)
     if (count < (1 if fixed else 2)).any():
         raise InvalidInput(
-            "some example was in (or out of) too few shadow models to fit a normal law: train more "
-            "of them, or use `halves`. Two per side are "
-            "needed, one with fixed_variance=True."
+            "some example was in (or out of) too few shadow models to fit a normal law: train more of them, "
+            "or use `halves`. Two per side are needed, one with fixed_variance=True."
         )
     mean = np.where(used, shadows.scores, 0.0).sum(axis=0) / count
     squares = np.where(used, (shadows.scores - mean) ** 2, 0.0)
     if fixed:
-        free = np.maximum((count - 1).sum(axis=0), 1)
-        spread = np.broadcast_to(np.sqrt(squares.sum(axis=(0, 1)) / free), mean.shape)
+        degrees_of_freedom = np.maximum((count - 1).sum(axis=0), 1)
+        spread = np.broadcast_to(np.sqrt(squares.sum(axis=(0, 1)) / degrees_of_freedom), mean.shape)
     else:
         spread = np.sqrt(squares.sum(axis=0) / (count - 1))
     return mean, np.maximum(spread, 1e-9)
 
 
 def _log_density(x: Floats, mean: Floats, spread: Floats) -> Floats:
+    """Return the logarithm of the normal density, without its constant."""
     return np.asarray(-(((x - mean) / spread) ** 2) / 2 - np.log(spread), dtype=float)
 
 
@@ -218,8 +219,8 @@ def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: in
         or y.shape != p.shape[1:2]
     ):
         raise InvalidInput(
-            "shadow attack: target [examples, classes], labels [examples], vectors [models, "
-            "examples, classes], included [models, examples]."
+            "shadow attack: target [examples, classes], labels [examples], vectors [models, examples, "
+            "classes], included [models, examples]."
         )
     _require.integer(top=top, at_least=1)
     scores = np.zeros(len(target_vectors))
@@ -233,6 +234,7 @@ def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: in
 
 
 def _features(probabilities: Floats, labels: Any, top: int) -> Floats:
+    """Return the scaled confidences in the true class and in the `top` likeliest ones."""
     own = np.take_along_axis(probabilities, np.asarray(labels)[:, None].astype(np.int64), axis=1)
     largest = -np.sort(-probabilities, axis=1)[:, :top]
     return logit_scaled(np.hstack([own, largest]))
@@ -283,6 +285,7 @@ def by_quantile(
 
 
 def _design(features: Any) -> Floats:
+    """Return the rows of features with a one appended, for the intercept."""
     rows = np.asarray(features, dtype=float)
     rows = rows[:, None] if rows.ndim == 1 else rows
     return np.hstack([rows, np.ones((len(rows), 1))])

@@ -19,8 +19,8 @@ from .._errors import InvalidInput
 from ..accounting.conversion import gaussian_epsilon
 from .outputs import floats
 
-# halvings of [0, 64]: far below any error that matters
-_ENOUGH = 60
+# Halvings of the interval that is searched: after 60 the bound is exact to a float. More change nothing.
+_HALVINGS = 60
 
 
 def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float = 0.0) -> float:
@@ -63,7 +63,7 @@ def one_run_epsilon(
     """
     _check(canaries, guesses, right)
     _require.open_probability(confidence=confidence)
-    return _largest(
+    return _largest_refuted(
         lambda epsilon: (
             one_run_p_value(canaries, guesses, right, epsilon=epsilon, delta=delta) < 1 - confidence
         )
@@ -89,7 +89,9 @@ def one_run_mu(canaries: int, guesses: int, right: int, *, confidence: float = 0
     """
     _check(canaries, guesses, right)
     _require.open_probability(confidence=confidence)
-    return _largest(lambda mu: gaussian_refuted(canaries, guesses, right, mu=mu, level=1 - confidence))
+    return _largest_refuted(
+        lambda mu: gaussian_refuted(canaries, guesses, right, mu=mu, level=1 - confidence)
+    )
 
 
 def one_run_gaussian_epsilon(
@@ -148,7 +150,7 @@ def guess_by_score(
     values, truth = floats(scores=scores), np.asarray(included, dtype=bool)
     if values.ndim != 1 or values.shape != truth.shape:
         raise InvalidInput(
-            "scores and included must be two lists of one length: one score and one coin a canary."
+            "scores and included must be two lists of one length: one score and one coin per canary."
         )
     if np.isnan(values).any():
         raise InvalidInput("a canary's score must be a number, and some are NaN. Nothing was guessed.")
@@ -184,9 +186,8 @@ def audit_one_run(
     return max(bounds)
 
 
-def _largest(refuted: Callable[[float], bool]) -> float:
-    """Return the upper end of what is refuted, by halving; whatever is returned was itself found refuted, or
-    is 0."""
+def _largest_refuted(refuted: Callable[[float], bool]) -> float:
+    """Return the upper end of what is refuted, by bisection; what is returned was itself refuted, or is 0."""
     if not refuted(0.0):
         return 0.0
     low, high = 0.0, 1.0
@@ -194,7 +195,7 @@ def _largest(refuted: Callable[[float], bool]) -> float:
         low, high = high, 2 * high
         if high > 1 << 16:
             return low
-    for _ in range(_ENOUGH):
+    for _ in range(_HALVINGS):
         middle = (low + high) / 2
         low, high = (middle, high) if refuted(middle) else (low, middle)
     return low

@@ -1,9 +1,9 @@
 """Any output as numbers: what an attack can look at.
 
 A release, a number, an array, a data frame, a dictionary, a model, a tuple of answers until a halt: each is
-taken apart into leaves, and every leaf has a path, as in `output['age'][3]`. Numbers go into columns, one a
-path; all paths and leaves together are also a label, for outputs with few values. Keys belong to the paths:
-which groups are there tells as much as what is in them.
+taken apart into leaves, and every leaf has a path, as in `output['age'][3]`. Numbers go into columns, one
+per path; all paths and leaves together are also a label, for outputs with few values. Keys belong to the
+paths: which groups are there tells as much as what is in them.
 """
 
 from __future__ import annotations
@@ -26,13 +26,14 @@ from ..mechanisms.protocols import Release
 
 Floats = NDArray[np.float64]
 Leaf = tuple[str, Any]
-# objects that hold themselves end here
+# The depth at which an object is no longer looked into: one that holds itself ends here. No measurement on
+# record.
 DEPTH = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
-    """A run that ended in an exception: whoever ran it sees that, and what it said.
+    """Stands for a run that ended in an exception: whoever ran it sees that, and what it said.
 
     So it is an output like any other.
     """
@@ -43,7 +44,7 @@ class Raised:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opaque:
-    """Something that nobody can look into from here: an address in memory says nothing."""
+    """Stands for an output that nobody can look into from here: an address in memory says nothing."""
 
     kind: str
 
@@ -54,7 +55,7 @@ def leaves(output: Any, path: str = "", depth: int = 0) -> Iterator[Leaf]:
     >>> list(leaves({"b": (1, None), "a": [2.5, "x"]}))
     [("['a'][0]", 2.5), ("['a'][1]", 'x'), ("['b'][0]", 1), ("['b'][1]", None)]
     """
-    leaf, inside = _open(output) if depth < DEPTH else (repr(output), None)
+    leaf, inside = _contents(output) if depth < DEPTH else (repr(output), None)
     if inside is None:
         yield path, leaf
         return
@@ -62,10 +63,10 @@ def leaves(output: Any, path: str = "", depth: int = 0) -> Iterator[Leaf]:
         yield from leaves(item, path + name, depth + 1)
 
 
-def _open(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
+def _contents(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
     """Return a leaf and None, or what is inside, by name."""
     if isinstance(output, np.generic):
-        return _open(output.item())
+        return _contents(output.item())
     if output is None or isinstance(
         output, Opaque | bool | int | float | str | bytes | Fraction | Decimal | date | timedelta
     ):
@@ -79,7 +80,7 @@ def _open(output: Any) -> tuple[Any, Iterator[tuple[str, Any]] | None]:
     if isinstance(output, Set):
         return tuple(sorted(map(repr, output))), None
     if isinstance(output, np.ndarray):
-        return _open(output.tolist())
+        return _contents(output.tolist())
     if isinstance(output, Sequence | Iterator):
         return None, ((f"[{i}]", item) for i, item in enumerate(output))
     return _object(output)
@@ -110,15 +111,14 @@ def atoms(output: Any) -> list[Any]:
     return [leaf for _, leaf in leaves(output)]
 
 
-def taken_apart(outputs: Sequence[Any]) -> list[list[Leaf]]:
+def split_into_leaves(outputs: Sequence[Any]) -> list[list[Leaf]]:
     """Return the leaves of each output; refused where there is nothing to look at."""
     runs = [list(leaves(output)) for output in outputs]
     for run in runs:
         if len(run) == 1 and run[0][0] == "" and isinstance(run[0][1], Opaque):
             raise InvalidInput(
-                f"an output is a {run[0][1].kind} that cannot be looked into. Return numbers, text, "
-                f"arrays, tables, dictionaries or lists of these, "
-                "or an object with attributes. Nothing was measured."
+                f"an output is a {run[0][1].kind} that cannot be looked into. Return numbers, text, arrays, "
+                "tables, dictionaries or lists of these, or an object with attributes. Nothing was measured."
             )
     return runs
 
@@ -138,7 +138,8 @@ def _label(parts: Sequence[Leaf]) -> Hashable:
 
 @dataclass(frozen=True, eq=False)
 class Outputs:
-    """Many runs: `numbers` has a row per run, NaN where there is none; `labels` the whole output of each.
+    """Holds the outputs of many runs: `numbers` has a row per run, NaN where there is none; `labels` the
+    complete output of each.
 
     The first column is how many leaves there were; the others are the `paths`.
     """
@@ -151,7 +152,7 @@ class Outputs:
     def of(cls, outputs: Sequence[Any], paths: Sequence[str] | None = None) -> Outputs:
         """Return outputs as a matrix; `paths` fixes the columns, without it they are those of these outputs
         that hold a number somewhere."""
-        runs = taken_apart(outputs)
+        runs = split_into_leaves(outputs)
         return cls.of_leaves(runs, numeric_paths(runs) if paths is None else paths)
 
     @classmethod

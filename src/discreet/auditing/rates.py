@@ -1,5 +1,5 @@
-"""From how often an attack is right to a lower bound on epsilon: exact limits for two proportions, then
-arithmetic.
+"""Clopper-Pearson limits of an attack's true- and false-positive rates, and the lower bounds on epsilon that
+follow from them.
 
 An attack says "this came from the first table" or not. On runs it was not built from, count how often it says
 so rightly and how often wrongly. Both chances have exact confidence limits, whatever the attack is; from
@@ -19,11 +19,12 @@ from .. import _require
 from .._errors import InvalidInput
 from ..accounting.conversion import gaussian_epsilon
 
-# scipy's quantiles of the beta law are right to about 1e-12, relatively
+# Added outwards to limits: scipy's quantiles of the beta law are right to about 1e-12, relatively, so a
+# thousand times that is safe and does not show.
 _SLACK = 1e-9
 
 
-def at_least(hits: Any, trials: Any, level: float) -> Any:
+def lower_limit(hits: Any, trials: Any, level: float) -> Any:
     """Return the lower Clopper-Pearson limit of a chance that was seen `hits` times in `trials`.
 
     Guarantee: above the true chance with probability at most `level`, for every chance and every number of
@@ -36,8 +37,8 @@ def at_least(hits: Any, trials: Any, level: float) -> Any:
     return np.where(hits > 0, bound, 0.0)
 
 
-def at_most(hits: Any, trials: Any, level: float) -> Any:
-    """Return the upper Clopper-Pearson limit, as `at_least`."""
+def upper_limit(hits: Any, trials: Any, level: float) -> Any:
+    """Return the upper Clopper-Pearson limit, as `lower_limit`."""
     hits, trials = np.asarray(hits, float), np.asarray(trials, float)
     bound = stats.beta.isf(level, hits + 1, np.maximum(trials - hits, 1))
     bound = np.nextafter(bound + _SLACK * np.minimum(bound, 1 - bound), 1.0)
@@ -60,8 +61,8 @@ def epsilon_of_limits(low: Any, high: Any, delta: float) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Guesses:
-    """How an attack did on fresh runs: it said "first table" `hits` times in `first` runs on it, `false_hits`
-    times in `second` on the other.
+    """Counts how an attack did on fresh runs: it said "first table" `hits` times in `first` runs on it,
+    `false_hits` times in `second` on the other.
 
     >>> round(Guesses(hits=900, first=1000, false_hits=100, second=1000).epsilon(confidence=0.95), 1)
     2.0
@@ -89,8 +90,8 @@ class Guesses:
         return self._limits(1 - confidence)
 
     def _limits(self, level: float) -> tuple[float, float]:
-        return float(at_least(self.hits, self.first, level / 2)), float(
-            at_most(self.false_hits, self.second, level / 2)
+        return float(lower_limit(self.hits, self.first, level / 2)), float(
+            upper_limit(self.false_hits, self.second, level / 2)
         )
 
     def epsilon(self, *, delta: float = 0.0, confidence: float = 0.95) -> float:

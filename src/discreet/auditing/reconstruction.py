@@ -30,7 +30,7 @@ Bits = NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Reconstruction:
-    """The attacker's guess of every bit, and the solution it was rounded from."""
+    """Holds the attacker's guess of every bit, and the solution it was rounded from."""
 
     bits: Bits
     solution: Any

@@ -1,4 +1,4 @@
-"""What an audit found, as an object, as JSON, and as one HTML page with the trade-off claimed against the
+"""The report of an audit, as an object, as JSON, and as one HTML page with the trade-off claimed against the
 trade-off observed."""
 
 from __future__ import annotations
@@ -81,8 +81,8 @@ class Report:
         delta_words = f" at delta {self.claim.delta:g}" if self.claim.delta else ""
         return (
             f"{verdict}: claimed {self.claim}; at least {self.epsilon:.4g}{delta_words} shown (mu "
-            f"{self.mu:.4g}) with confidence "
-            f"{self.confidence:g}, by {self.attack}, {self.runs} runs on each table"
+            f"{self.mu:.4g}) with confidence {self.confidence:g}, by {self.attack}, {self.runs} runs on each "
+            "table"
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -119,17 +119,19 @@ class Report:
         return page(self)
 
     def save(self, path: str | Path) -> Path:
-        """Return the page as a file."""
+        """Write the page to a file, and return its path."""
         target = Path(path)
         target.write_text(self.html(), encoding="utf-8")
         return target
 
 
 def _plain(value: float) -> float | str:
+    """Return a number as JSON can hold it."""
     return value if math.isfinite(value) else "infinite"
 
 
 def draw(report: Report, size: int) -> str:
+    """Return the picture of `Report.svg`."""
     pad = 46
     span = size - 2 * pad
 
@@ -192,6 +194,7 @@ def _lower_bound_words(report: Report) -> str:
 
 
 def page(report: Report) -> str:
+    """Return the page of `Report.html`."""
     verdict = "The claim is refuted." if report.refuted else "The claim is not refuted."
     words = _lower_bound_words(report)
     rows = {
@@ -210,14 +213,14 @@ def page(report: Report) -> str:
     color = WARN if report.refuted else ACCENT
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Audit: {_escape(verdict)}</title>'
-        f"<style>body{{font:16px/1.5 system-ui,sans-serif;color:{INK};max-width:52rem;margin:2rem "
-        f"auto;padding:0 1rem}}"
-        f"h1{{color:{color}}}table{{border-collapse:collapse;margin:1rem 0 "
-        f"1.5rem}}td,th{{padding:.25rem 0;border-bottom:1px solid {PALE};"
-        f"vertical-align:top}}svg{{max-width:100%;height:auto}}th{{text-align:left;padding-right:2rem;font-weight:500}}</style>"
-        f"<h1>{_escape(verdict)}</h1><p>{_escape(words)} An audit can refute a claim, never prove "
-        f"it: these attacks, on these two "
-        f"tables, found this much.</p><table>{table}</table>{report.svg()}</html>"
+        f"<style>body{{font:16px/1.5 system-ui,sans-serif;color:{INK};max-width:52rem;"
+        f"margin:2rem auto;padding:0 1rem}}h1{{color:{color}}}"
+        "table{border-collapse:collapse;margin:1rem 0 1.5rem}"
+        f"td,th{{padding:.25rem 0;border-bottom:1px solid {PALE};vertical-align:top}}"
+        "svg{max-width:100%;height:auto}"
+        "th{text-align:left;padding-right:2rem;font-weight:500}</style>"
+        f"<h1>{_escape(verdict)}</h1><p>{_escape(words)} An audit can refute a claim, never prove it: these "
+        f"attacks, on these two tables, found this much.</p><table>{table}</table>{report.svg()}</html>"
     )
 
 

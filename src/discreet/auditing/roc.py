@@ -1,5 +1,5 @@
-"""How well an attack tells members from others: its whole ROC curve, with exact limits, and what matters, the
-few false alarms.
+"""ROC curves of membership inference, with exact limits: how well an attack tells members from others, above
+all where false positives are rare.
 
 An average says little: an attack that is a coin for most people and certain about a few is a catastrophe for
 these few. So look at the true-positive rate where false positives are rare (Carlini et al. 2022,
@@ -21,14 +21,16 @@ from numpy.typing import NDArray
 from .. import _require
 from .._errors import InvalidInput
 from .outputs import floats
-from .rates import Guesses, at_least, at_most
+from .rates import Guesses, lower_limit, upper_limit
 
 Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operating:
-    """One threshold of an attack, with its counts and its rates between exact limits."""
+    """Holds one operating point: one threshold of an attack, with its counts and its rates between exact
+    limits.
+    """
 
     threshold: float
     guesses: Guesses
@@ -46,7 +48,7 @@ class Operating:
 
 @dataclass(frozen=True, eq=False)
 class Roc:
-    """Scores of members and of others, larger where the attack believes in a member.
+    """Holds scores of members and of others, larger where the attack believes in a member.
 
     Guarantee: limits hold with their confidence for each point by itself, for scores that are independent of
                each other.
@@ -75,29 +77,31 @@ class Roc:
             raise InvalidInput(f"{len(values)} scores for {len(truth)} examples. Nothing was computed.")
         return cls.of(values[truth], values[~truth])
 
-    def _rates(self, cuts: Floats) -> tuple[Any, Any]:
+    def _rates(self, thresholds: Floats) -> tuple[Any, Any]:
         """Return how many members and how many others have at least these scores."""
         inside, outside = (
-            len(x) - np.searchsorted(x, cuts, side="left") for x in (self.members, self.others)
+            len(x) - np.searchsorted(x, thresholds, side="left") for x in (self.members, self.others)
         )
         return inside, outside
 
     def curve(self) -> tuple[Floats, Floats]:
         """Return (FPR, TPR) at every threshold, from (0, 0) to (1, 1)."""
-        cuts = np.concatenate([[np.inf], np.unique(np.concatenate([self.members, self.others]))[::-1]])
-        hits, wrong = self._rates(cuts)
-        return wrong / len(self.others), hits / len(self.members)
+        thresholds = np.concatenate([[np.inf], np.unique(np.concatenate([self.members, self.others]))[::-1]])
+        hits, false_hits = self._rates(thresholds)
+        return false_hits / len(self.others), hits / len(self.members)
 
     @property
     def auc(self) -> float:
-        """The chance that a member scores above somebody else, ties counting half."""
+        """Return the chance that a member scores above somebody else, ties counting half."""
         below = np.searchsorted(self.others, self.members, side="left")
         not_above = np.searchsorted(self.others, self.members, side="right")
         return float((below + not_above).mean() / (2 * len(self.others)))
 
     @property
     def advantage(self) -> float:
-        """The largest TPR - FPR (Yeom et al. 2018, arXiv:1709.01604, Definition 4, at the best threshold)."""
+        """Return the largest TPR - FPR (Yeom et al. 2018, arXiv:1709.01604, Definition 4, at the best
+        threshold).
+        """
         fpr, tpr = self.curve()
         return float((tpr - fpr).max())
 
@@ -113,20 +117,20 @@ class Roc:
         _require.open_probability(confidence=confidence)
         fpr, tpr = self.curve()
         n, level = len(self.members), (1 - confidence) / 2
-        return fpr, np.asarray(at_least(tpr * n, n, level)), np.asarray(at_most(tpr * n, n, level))
+        return fpr, np.asarray(lower_limit(tpr * n, n, level)), np.asarray(upper_limit(tpr * n, n, level))
 
     def at(self, fpr: float, *, confidence: float = 0.95) -> Operating:
         """Return the threshold for this FPR, and its rates with exact limits; all four hold together with the
         confidence.
 
-        The threshold is chosen on every other score and measured on the rest, so that choosing it costs no
-        honesty.
+        The threshold is chosen on every other score and measured on the rest, so that the limits hold
+        although it was chosen.
         """
         _require.probability(fpr=fpr)
         _require.open_probability(confidence=confidence)
-        # the scores are sorted: any fixed mixture will do
-        mixed = np.random.default_rng(0)
-        inside, outside = mixed.permutation(self.members), mixed.permutation(self.others)
+        # the scores are sorted: any fixed permutation will do
+        rng = np.random.default_rng(0)
+        inside, outside = rng.permutation(self.members), rng.permutation(self.others)
         if min(len(inside), len(outside)) < 2:
             raise InvalidInput(
                 "at least two members and two others are needed: one half chooses, the other measures."
@@ -139,13 +143,13 @@ class Roc:
             else -np.inf
         )
         inside, outside = inside[1::2], outside[1::2]
-        hits, wrong = int((inside >= threshold).sum()), int((outside >= threshold).sum())
+        hits, false_hits = int((inside >= threshold).sum()), int((outside >= threshold).sum())
         level = (1 - confidence) / 4
         both = [
-            (float(at_least(k, n, level)), float(at_most(k, n, level)))
-            for k, n in ((hits, len(inside)), (wrong, len(outside)))
+            (float(lower_limit(k, n, level)), float(upper_limit(k, n, level)))
+            for k, n in ((hits, len(inside)), (false_hits, len(outside)))
         ]
-        guesses = Guesses(hits=hits, first=len(inside), false_hits=wrong, second=len(outside))
+        guesses = Guesses(hits=hits, first=len(inside), false_hits=false_hits, second=len(outside))
         return Operating(
             threshold=threshold, guesses=guesses, tpr=both[0], fpr=both[1], confidence=confidence
         )

@@ -1,4 +1,5 @@
-"""Attacks on sums: one person moves a computed sum further than the mathematics of sums allows.
+"""Attacks on computed sums (their sensitivity in machine arithmetic): one person moves a computed sum further
+than the mathematics of sums allows.
 
 Noise is scaled to how far one row can move the *true* sum. Machine integers wrap, floats round, and both can
 move a computed sum by thousands of times that (Casacuberta, Shoemate, Vadhan & Wagaman 2022). Each attack is
@@ -25,9 +26,10 @@ from ..tables import Memory
 
 
 @dataclass(frozen=True, eq=False)
-class Pair:
-    """Two columns that differ in one row, all values within [lower, upper], and how far that row may move the
-    sum (replace)."""
+class NeighboringColumns:
+    """Holds two columns that differ in one row, all values within [lower, upper], and how far that row may
+    move the sum (replace).
+    """
 
     kind: str
     first: Any
@@ -42,7 +44,7 @@ class Pair:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SumAttack:
-    """How far one row moved a sum, and how far it was claimed to be able to."""
+    """Says how far one row moved a sum, and how far it was claimed to be able to."""
 
     kind: str
     claimed: float
@@ -54,11 +56,13 @@ class SumAttack:
 
     @property
     def factor(self) -> float:
-        """By how much epsilon is larger than claimed, if noise is scaled to the claimed sensitivity."""
+        """Return by how much epsilon is larger than claimed, if noise is scaled to the claimed
+        sensitivity.
+        """
         return self.observed / self.claimed
 
 
-def overflow(rows: int = 64) -> Pair:
+def overflow(rows: int = 64) -> NeighboringColumns:
     """Return 32-bit integers that add up to the largest one; with one more, the sum wraps to the smallest
     one."""
     top = (1 << 31) - 1
@@ -67,10 +71,10 @@ def overflow(rows: int = 64) -> Pair:
     first[0] += top - each * rows
     second = first.copy()
     second[0] += 1
-    return Pair("overflow", first, second, Fraction(0), Fraction(2 * each))
+    return NeighboringColumns("overflow", first, second, Fraction(0), Fraction(2 * each))
 
 
-def rounding(rows: int = 1024) -> Pair:
+def rounding(rows: int = 1024) -> NeighboringColumns:
     """Return doubles just above 1, all within 2^-51 of each other: the last addition rounds down in one table
     and up in the other.
 
@@ -82,7 +86,7 @@ def rounding(rows: int = 1024) -> Pair:
     first = np.full(rows + 1, lower)
     second = first.copy()
     second[-1] = upper
-    return Pair("rounding", first, second, Fraction(lower), Fraction(upper))
+    return NeighboringColumns("rounding", first, second, Fraction(lower), Fraction(upper))
 
 
 def _straddle(rows: int) -> tuple[float, float]:
@@ -96,7 +100,7 @@ def _straddle(rows: int) -> tuple[float, float]:
     raise _require.fail("rows", rows, "a number of rows for which rounding matters")
 
 
-def repeated_rounding(pairs: int = 1 << 16) -> Pair:
+def repeated_rounding(pairs: int = 1 << 16) -> NeighboringColumns:
     """Return single floats: just below a power of two every pair of rows cancels; just above, each pair gains
     two units.
 
@@ -111,10 +115,10 @@ def repeated_rounding(pairs: int = 1 << 16) -> Pair:
     first = np.concatenate([np.ones(1023, np.float32), np.array([1 - 2 * u], np.float32), waves])
     second = first.copy()
     second[1023] = 1.0
-    return Pair("repeated rounding", first, second, Fraction(-0.75 * u), Fraction(1))
+    return NeighboringColumns("repeated rounding", first, second, Fraction(-0.75 * u), Fraction(1))
 
 
-KINDS: dict[str, Callable[[], Pair]] = {
+KINDS: dict[str, Callable[[], NeighboringColumns]] = {
     "overflow": overflow,
     "rounding": rounding,
     "repeated rounding": repeated_rounding,

@@ -1,5 +1,6 @@
-"""Does the time a draw takes tell its size? Whoever knows the noise knows the answer (Jin et al. 2022,
-arXiv:2112.05307)."""
+"""Timing attacks: does the time that a draw of noise takes tell its size? Whoever knows the noise knows the
+exact answer (Jin et al. 2022, arXiv:2112.05307).
+"""
 
 from __future__ import annotations
 
@@ -16,13 +17,14 @@ from scipy import stats
 from .. import _require
 from .outputs import Floats, atoms, number
 
-# draws in a row: what else the machine does changes little within so few
+# Draws in a row whose median time is subtracted: what else the machine does changes little within so few. No
+# measurement on record.
 _WINDOW = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timing:
-    """Times of single draws in nanoseconds, and how they go with what was drawn.
+    """Holds times of single draws in nanoseconds, and how they go with what was drawn.
 
     `correlation` is Spearman's, of |value| with time; `explained` the largest gap between the time
     distributions of small and large draws (0: alike, 1: disjoint): an onlooker's best advantage in telling
@@ -94,11 +96,13 @@ def _attack(values: Floats, times: Floats) -> tuple[str, float]:
     best = (-1.0, "none", False, 0.0, times, np.zeros(len(values), bool))
     for question, yes in questions.items():
         for seen in (times, times - _window_medians(times)):
-            gap, later, cut = _gap(seen[:half], yes[:half])
+            gap, slower, threshold = _gap(seen[:half], yes[:half])
             weight = gap * math.sqrt(yes[:half].mean() * (1 - yes[:half].mean()))
-            best = max(best, (weight, question, later, cut, seen, yes), key=lambda candidate: candidate[0])
-    _, question, later, cut, seen, yes = best
-    guessed, right = (seen[half:] > cut) == later, yes[half:]
+            best = max(
+                best, (weight, question, slower, threshold, seen, yes), key=lambda candidate: candidate[0]
+            )
+    _, question, slower, threshold, seen, yes = best
+    guessed, right = (seen[half:] > threshold) == slower, yes[half:]
     hits = int((guessed & right).sum())
     return question, float(stats.hypergeom.sf(hits - 1, len(right), int(right.sum()), int(guessed.sum())))
 
@@ -125,7 +129,8 @@ def _gap(times: Floats, yes: NDArray[np.bool_]) -> tuple[float, bool, float]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clock:
-    """Two jobs timed in turns: their medians in nanoseconds, and how well the clock tells them apart.
+    """Holds the times of two jobs that were timed in turns: their medians in nanoseconds, and how well the
+    clock tells them apart.
 
     `advantage` is a lower limit, with the stated confidence, on true-positive rate less false-positive rate
     of one threshold on the time: 0 where nothing is shown.
@@ -163,12 +168,12 @@ def clock(
             jobs[which]()
             times[which][i] = time.perf_counter_ns() - started
     half = runs // 2
-    later, cut = _split(times[0][:half], times[1][:half])
-    slow, fast = (times[1], times[0]) if later else (times[0], times[1])
-    caught, alarms = int((slow[half:] > cut).sum()), int((fast[half:] > cut).sum())
-    tried, doubt = runs - half, (1 - confidence) / 2
-    low = float(stats.beta.ppf(doubt, caught, tried - caught + 1)) if caught else 0.0
-    high = float(stats.beta.ppf(1 - doubt, alarms + 1, tried - alarms)) if alarms < tried else 1.0
+    slower, threshold = _split(times[0][:half], times[1][:half])
+    slow, fast = (times[1], times[0]) if slower else (times[0], times[1])
+    caught, alarms = int((slow[half:] > threshold).sum()), int((fast[half:] > threshold).sum())
+    tried, level = runs - half, (1 - confidence) / 2
+    low = float(stats.beta.ppf(level, caught, tried - caught + 1)) if caught else 0.0
+    high = float(stats.beta.ppf(1 - level, alarms + 1, tried - alarms)) if alarms < tried else 1.0
     return Clock(
         runs=runs,
         first_ns=float(np.median(times[0])),
@@ -180,7 +185,10 @@ def clock(
 
 def _split(first: Any, second: Any) -> tuple[bool, float]:
     """Return whether the second is the slower one, and the threshold that tells them apart best."""
-    cuts = np.sort(np.concatenate([first, second]))
-    gaps = [(float((second > cut).mean() - (first > cut).mean()), float(cut)) for cut in cuts]
+    thresholds = np.sort(np.concatenate([first, second]))
+    gaps = [
+        (float((second > threshold).mean() - (first > threshold).mean()), float(threshold))
+        for threshold in thresholds
+    ]
     best = max(gaps, key=lambda gap: abs(gap[0]))
     return best[0] > 0, best[1]

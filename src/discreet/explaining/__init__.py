@@ -1,10 +1,11 @@
-"""Epsilon for people: what a price means for one person, in words and pictures, for three kinds of reader.
+"""Explanations of epsilon and delta: what a price means for one person, in words and pictures, for three
+kinds of reader.
 
 Pure functions of events, budgets and releases; no data is involved. `explain(1.0)`, `explain(answer)`,
 `explain(session)` are also `dp.explain`; `discreet explain` is the same on the shell.
 """
 
-from .accuracy import Column, columns
+from .accuracy import ColumnAccuracy, columns
 from .api import Spending, explain, explain_event, explain_question, explain_spending
 from .deployments import DEPLOYMENTS, Deployment, beside
 from .explanation import Explanation, Section
@@ -14,7 +15,7 @@ from .words import AUDIENCES
 
 __all__ = [
     "AUDIENCES",
-    "Column",
+    "ColumnAccuracy",
     "DEPLOYMENTS",
     "Deployment",
     "Explanation",

@@ -1,4 +1,4 @@
-"""How good a planned answer will be, in the analyst's own units, and what would make it twice as good.
+"""The accuracy of a planned answer, in the analyst's own units, and what would make its error half.
 
 All of it is known before any data is read: it follows from the price, the declared facts and the plan.
 """
@@ -18,8 +18,8 @@ _FACTORS = (0.125, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
-    """One number of a planned answer: its error at the price, and the price at which the error is half.
+class ColumnAccuracy:
+    """Holds one number of a planned answer: its error at the price, and the price at which the error is half.
 
     `curve` has pairs (epsilon, error). `size` is the declared number of rows, where there is one.
     """
@@ -34,13 +34,13 @@ class Column:
 
     @property
     def share(self) -> float | None:
-        """The error of a count as a share of everybody, where the number of rows is declared."""
+        """Return the error of a count as a share of everybody, where the number of rows is declared."""
         return None if not self.size else self.error / self.size
 
 
 def columns(
     question: Callable[[float], Preview], epsilon: float, *, size: int | None = None
-) -> tuple[Column, ...]:
+) -> tuple[ColumnAccuracy, ...]:
     """Return the columns of a planned question whose error is known beforehand.
 
     `question` gives the preview of the same question at another price.
@@ -63,11 +63,11 @@ def _column(
     i: int,
     epsilon: float,
     size: int | None,
-) -> Column:
+) -> ColumnAccuracy:
     error = preview.errors[i]
     assert error is not None
     points = [(epsilon * factor, shown.errors[i]) for factor, shown in curves.items()]
-    return Column(
+    return ColumnAccuracy(
         name=preview.columns[i],
         epsilon=epsilon,
         error=error,
@@ -85,17 +85,18 @@ def _price_of_half_error(
     much is too little (an error that is not noise alone)."""
     target = error / 2
     low, high = epsilon, epsilon
-    while high <= 64 * epsilon and not _small(error_at, high, target):
+    while high <= 64 * epsilon and not _is_within(error_at, high, target):
         low, high = high, 2 * high
     if high > 64 * epsilon:
         return None
     while high > 1.01 * low:
         middle = math.sqrt(low * high)
-        low, high = (low, middle) if _small(error_at, middle, target) else (middle, high)
+        low, high = (low, middle) if _is_within(error_at, middle, target) else (middle, high)
     return high
 
 
-def _small(error_at: Callable[[float], float | None], price: float, target: float) -> bool:
+def _is_within(error_at: Callable[[float], float | None], price: float, target: float) -> bool:
+    """Return whether the question can be asked at this price with an error of at most `target`."""
     try:
         error = error_at(price)
     except InvalidInput:

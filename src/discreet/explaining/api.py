@@ -1,4 +1,4 @@
-"""The front door: `explain` anything that has a price."""
+"""The entry points of explanations: `explain` anything that has a price."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .._public import ADD_REMOVE, Neighbors, Unit, as_neighbors
 from ..accounting import ZCDP, ApproximateDP, Event, PureDP
 from ..query import Answer, Preview
 from . import words
-from .accuracy import Column, columns
+from .accuracy import ColumnAccuracy, columns
 from .deployments import DEPLOYMENTS
-from .explanation import Explanation, Section, attacks, beliefs
+from .explanation import Explanation, Section, attack_picture, belief_picture
 from .picture import Picture, Series
 from .risk import Risk
 
@@ -25,7 +25,7 @@ USUAL_DELTA = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """What a ledger says was spent on one account: `steps` has a label and the running total after each
+    """Holds what a ledger says was spent on one account: `steps` has a label and the running total after each
     charge.
 
     `used` and `limit` are in `unit`, "epsilon" or "rho".
@@ -43,7 +43,7 @@ class Spending:
         """Return the event of having spent `amount` of this budget."""
         if self.unit == "rho":
             return ZCDP(rho=amount, neighbors=self.neighbors)
-        return _stated(amount, self.delta, self.neighbors)
+        return _stated_guarantee(amount, self.delta, self.neighbors)
 
 
 @_require.check_options
@@ -59,8 +59,8 @@ def explain(
     `subject` is a number (an epsilon), or whatever has a price: an accounting event, an answer, a release, a
     fitted model, a mechanism, a preview, a budget, a session (then also what its ledger adds up to).
     `audience` is "public", "policy" or "engineer". `delta` is by default the subject's own; where it has
-    none,
-    0 if its epsilon is finite then, else 1e-6. `neighbors` says what an epsilon given as a number is for.
+    none, 0 if its epsilon is finite then, else 1e-6. `neighbors` says what an epsilon given as a number is
+    for.
 
     >>> explanation = explain(1.0)
     >>> round(explanation.risk.after(0.5), 3)
@@ -76,12 +76,12 @@ def explain(
     if isinstance(subject, Number) and not isinstance(subject, bool):
         _require.non_negative(epsilon=subject)
         _require.a_float(epsilon=subject)
-        event = _stated(float(subject), delta or 0.0, as_neighbors(neighbors))
+        event = _stated_guarantee(float(subject), delta or 0.0, as_neighbors(neighbors))
         return explain_event(
             event, delta=delta or 0.0, audience=audience, title=f"What {_price_words(event)} means"
         )
-    event, own, title, facts = _priced(subject, as_neighbors(neighbors))
-    chosen = _delta(event, own) if delta is None else float(delta)
+    event, own_delta, title, facts = _price_facts(subject, as_neighbors(neighbors))
+    chosen = _delta(event, own_delta) if delta is None else float(delta)
     unit = getattr(getattr(subject, "public", None), "unit", None)
     return explain_event(
         event,
@@ -110,7 +110,7 @@ def explain_event(
     sections = [*_risk_sections(risk, audience, noun), *more]
     if risk.bounded and audience != "public":
         sections.append(_beside(risk))
-    sections.append(Section(heading="What this is not", lines=words.not_this()))
+    sections.append(Section(heading="What this is not", lines=words.disclaimers()))
     full = (*facts, ("Protected", words.protected(risk, noun)))
     return Explanation(title=title, audience=audience, risk=risk, sections=tuple(sections), facts=full)
 
@@ -163,8 +163,8 @@ def explain_question(
     if unknown:
         line = (
             f"The error of {', '.join(unknown)} depends on how many rows there are, which is private: it "
-            f"comes with "
-            f"the answer. Declare the size of the table, where it is public, to know it beforehand."
+            "comes with the answer. Declare the size of the table, where it is public, to know it "
+            "beforehand."
         )
         sections.append(Section(heading="Known with the answer only", lines=(line,)))
     return explain_event(
@@ -178,7 +178,8 @@ def explain_question(
     )
 
 
-def _stated(epsilon: float, delta: float, neighbors: Neighbors) -> Event:
+def _stated_guarantee(epsilon: float, delta: float, neighbors: Neighbors) -> Event:
+    """Return the event of an (epsilon, delta) that is known by its numbers alone."""
     if delta == 0:
         return PureDP(epsilon=epsilon, neighbors=neighbors)
     return ApproximateDP(epsilon=epsilon, delta=delta, neighbors=neighbors)
@@ -190,12 +191,13 @@ def _price_words(event: Event) -> str:
 
 
 def _delta(event: Event, own: float | None) -> float:
+    """Return the delta to explain at: the subject's own, or 0 where that gives a finite epsilon."""
     if own:
         return float(own)
     return 0.0 if math.isfinite(Risk(event, 0.0).epsilon) else USUAL_DELTA
 
 
-def _priced(
+def _price_facts(
     subject: Any, neighbors: Neighbors
 ) -> tuple[Event, float | None, str, tuple[tuple[str, str], ...]]:
     """Return the event, the own delta, the title and the label's facts of whatever has a price."""
@@ -212,16 +214,21 @@ def _priced(
     inner = getattr(subject, "query", None)
     if isinstance(inner, Preview) or (inner is not None and isinstance(getattr(inner, "event", None), Event)):
         return inner.event, getattr(inner, "delta", None), "What this question would mean for one person", ()
-    fitted = getattr(subject, "event_", None)
-    if isinstance(fitted, Event):
+    fitted_event = getattr(subject, "event_", None)
+    if isinstance(fitted_event, Event):
         facts = (("Released", f"a model, {type(subject).__name__}"),)
-        return fitted, _own(subject), "What this model means for one person in its training data", facts
+        return (
+            fitted_event,
+            _own_delta(subject),
+            "What this model means for one person in its training data",
+            facts,
+        )
     event = getattr(subject, "event", None)
     if isinstance(event, Event):
         name = type(getattr(subject, "value", subject)).__name__
         return (
             event,
-            _own(subject),
+            _own_delta(subject),
             f"What this {type(subject).__name__} means for one person",
             (("Released", name),),
         )
@@ -229,7 +236,7 @@ def _priced(
         priced = (
             ZCDP(rho=subject.rho, neighbors=neighbors)
             if subject.epsilon is None
-            else _stated(float(subject.epsilon), float(subject.delta), neighbors)
+            else _stated_guarantee(float(subject.epsilon), float(subject.delta), neighbors)
         )
         return priced, subject.delta or None, "What this budget means once it is all spent", ()
     raise _require.fail(
@@ -240,7 +247,8 @@ def _priced(
     )
 
 
-def _own(subject: Any) -> float | None:
+def _own_delta(subject: Any) -> float | None:
+    """Return the delta that a fitted model, its trainer or its mechanism was priced for."""
     for holder in (subject, getattr(subject, "trainer_", None), getattr(subject, "mechanism_", None)):
         delta = getattr(holder, "delta", None)
         if isinstance(delta, Number) and 0 < float(delta) < 1:
@@ -259,8 +267,8 @@ def _risk_sections(risk: Risk, audience: str, unit: str) -> list[Section]:
     first = f"Price: {words.price(risk)}, protecting {words.protected(risk, unit)}."
     lead = () if audience == "public" else (first,)
     sections = [
-        Section(heading=head, lines=(*lead, *words.odds(risk, audience, unit)), picture=beliefs(risk)),
-        Section(heading="The best attack", lines=words.attack(risk, audience), picture=attacks(risk)),
+        Section(heading=head, lines=(*lead, *words.odds(risk, audience, unit)), picture=belief_picture(risk)),
+        Section(heading="The best attack", lines=words.attack(risk, audience), picture=attack_picture(risk)),
         Section(heading="In money, against what you risk anyway", lines=words.cost(risk, audience, unit)),
         Section(heading="If one person leaves", lines=words.leaving(risk, audience, unit)),
     ]
@@ -321,8 +329,8 @@ def _adds_up(account: Spending, audience: str) -> Section:
             Series("limit", (0.0, float(len(steps))), (account.limit, account.limit), dashed=True),
         ),
     )
-    cut = [text if len(text) <= 60 else text[:59] + "…" for text, _ in steps]
-    shown = tuple((text, f"{total:.4g}") for text, (_, total) in zip(cut, steps, strict=True))[-10:]
+    labels = [text if len(text) <= 60 else text[:59] + "…" for text, _ in steps]
+    shown = tuple((text, f"{total:.4g}") for text, (_, total) in zip(labels, steps, strict=True))[-10:]
     return Section(
         heading=heading, lines=tuple(lines), columns=("charge", "total"), rows=shown, picture=picture
     )
@@ -338,12 +346,11 @@ def _limits(accounts: Sequence[Spending], delta: float) -> Section:
     return Section(heading="Today, and when the budget is gone", columns=columns, rows=tuple(rows))
 
 
-def _accuracy(column: Column) -> Section:
+def _accuracy(column: ColumnAccuracy) -> Section:
     lines = [
         f"{column.name}: with {column.confidence:.0%} confidence the answer is within "
         f"{words.number(column.error)} of the exact one, at epsilon {column.epsilon:.4g}. That follows from "
-        f"the "
-        f"price and the plan; no data was read."
+        "the price and the plan; no data was read."
     ]
     if column.share is not None:
         share = words.percent(column.share)

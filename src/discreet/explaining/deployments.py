@@ -11,7 +11,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """One published guarantee. `unit` is what the epsilon is for; `local` says that no curator is trusted.
+    """Holds one published guarantee. `unit` is what the epsilon is for; `local` says that no curator is
+    trusted.
 
     `source` is who published the figure, `checked` where it was read again when this list was last gone
     through (17 November 2026).

@@ -18,7 +18,7 @@ from .risk import Risk
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """One heading with its sentences, and where there is one a table and a picture."""
+    """Holds one heading with its sentences, and where there is one a table and a picture."""
 
     heading: str
     lines: tuple[str, ...] = ()
@@ -29,11 +29,11 @@ class Section:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation(_require.NearestNames):
-    """What an epsilon, a release, a budget or a planned question means for one person, in words and pictures.
+    """Says what an epsilon, a release, a budget or a planned question means for one person, in words and
+    pictures.
 
     `risk` has the numbers, `sections` the words. `facts` are the lines of the privacy label: what was
-    released,
-    of what, by whom.
+    released, of what, by whom.
     """
 
     title: str
@@ -71,7 +71,7 @@ class Explanation(_require.NearestNames):
 
     @property
     def pictures(self) -> dict[str, Picture]:
-        """The pictures by the heading of their section."""
+        """Return the pictures by the heading of their section."""
         return {s.heading: s.picture for s in self.sections if s.picture is not None}
 
     def plot(self, heading: str | None = None) -> Picture:
@@ -127,7 +127,7 @@ def _align(section: Section) -> list[str]:
     ]
 
 
-def beliefs(risk: Risk) -> Picture:
+def belief_picture(risk: Risk) -> Picture:
     """Draw what somebody can believe after the release, over what they believed before."""
     priors = tuple(i / 50 for i in range(51))
     return Picture(
@@ -145,7 +145,7 @@ def beliefs(risk: Risk) -> Picture:
     )
 
 
-def attacks(risk: Risk) -> Picture:
+def attack_picture(risk: Risk) -> Picture:
     """Draw the best attack: true positives over false positives, and a coin beside it."""
     # Where a pure epsilon has its corner, which straight lines between the other rates would cut off.
     corner = 1 / (1 + math.exp(min(risk.epsilon, 700.0)))

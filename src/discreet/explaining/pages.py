@@ -11,7 +11,7 @@ from html import escape
 
 from .explanation import Explanation, Section
 from .risk import SLACK, Risk
-from .words import NOT_THIS, number, out_of, price
+from .words import DISCLAIMERS, number, out_of, price
 
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 46rem; margin: 2rem auto; padding: 0
@@ -75,7 +75,7 @@ def label(explanation: Explanation) -> str:
     if pictures:
         body += f'<div class="pair">{"".join(p.svg() for p in pictures)}</div>'
     body += "<h2>What this is not</h2>" + "".join(
-        f"<p><b>Not {escape(name)}.</b> {escape(why)}</p>" for name, why in NOT_THIS
+        f"<p><b>Not {escape(name)}.</b> {escape(why)}</p>" for name, why in DISCLAIMERS
     )
     return _document(
         "Privacy label", _LABEL, body + "<footer>Made by discreet; bounds are rounded up.</footer></main>"

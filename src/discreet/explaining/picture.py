@@ -19,8 +19,9 @@ _WIDTH, _HEIGHT, _LEFT, _BOTTOM, _TOP, _RIGHT = 560, 300, 62, 48, 30, 16
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line of a picture, or one set of bars. `color` is the place in the palette, by default that of the
-    series in its picture; a series without a name is left out of the legend."""
+    """Describes one line of a picture, or one set of bars. `color` is the place in the palette, by default
+    that of the series in its picture; a series without a name is left out of the legend.
+    """
 
     name: str
     x: tuple[float, ...]
@@ -29,13 +30,15 @@ class Series:
     color: int | None = None
 
     def stroke(self, number: int) -> str:
-        """Return the color of the series that stands at this place in its picture."""
+        """Return the color of the series with this number in its picture."""
         return _COLORS[(number if self.color is None else self.color) % len(_COLORS)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Picture:
-    """Lines over numbers, or bars over labels (`labels`). A notebook shows it; `save` writes an .svg file."""
+    """Draws lines over numbers, or bars over labels (`labels`). A notebook shows it; `save` writes an .svg
+    file.
+    """
 
     title: str
     x_label: str
@@ -78,13 +81,13 @@ def _svg(picture: Picture) -> str:
         + f'<g transform="translate(0 {room})">'
         + body
         + _text(middle_x, _HEIGHT - 8, picture.x_label)
-        + _text(14, middle_y, picture.y_label, turned=True)
+        + _text(14, middle_y, picture.y_label, rotated=True)
         + "</g></svg>"
     )
 
 
-def _upward(picture: Picture) -> _Scale:
-    """Return the scale of values: from zero, unless it is logarithmic or told otherwise.
+def _y_scale(picture: Picture) -> _Scale:
+    """Return the scale of the y axis: from zero, unless it is logarithmic or `y_bottom` is set.
 
     Bars of logarithms begin below the least of them, so that it is seen.
     """
@@ -99,11 +102,13 @@ def _upward(picture: Picture) -> _Scale:
 
 def _lines(picture: Picture) -> str:
     xs = [x for series in picture.series for x in series.x]
-    across = _Scale.of(xs, _LEFT, _WIDTH - _RIGHT, log=picture.log_x)
-    up = _upward(picture)
-    parts = [_axes(across, up)]
+    x_scale = _Scale.of(xs, _LEFT, _WIDTH - _RIGHT, log=picture.log_x)
+    y_scale = _y_scale(picture)
+    parts = [_axes(x_scale, y_scale)]
     for number, series in enumerate(picture.series):
-        points = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in zip(series.x, series.y, strict=True))
+        points = " ".join(
+            f"{x_scale(x):.1f},{y_scale(y):.1f}" for x, y in zip(series.x, series.y, strict=True)
+        )
         dash = _DASH if series.dashed else ""
         parts.append(
             f'<polyline points="{points}" fill="none" stroke="{series.stroke(number)}" '
@@ -114,14 +119,14 @@ def _lines(picture: Picture) -> str:
 
 def _bars(picture: Picture) -> str:
     count, sets = len(picture.labels), len(picture.series)
-    up = _upward(picture)
+    y_scale = _y_scale(picture)
     slot = (_WIDTH - _RIGHT - _LEFT) / max(count, 1)
     width = 0.7 * slot / max(sets, 1)
-    parts = [_axes(None, up)]
-    base = up(up.low)
+    parts = [_axes(None, y_scale)]
+    base = y_scale(y_scale.low)
     for s, series in enumerate(picture.series):
         for i, y in enumerate(series.y):
-            left, top = _LEFT + i * slot + 0.15 * slot + s * width, up(y)
+            left, top = _LEFT + i * slot + 0.15 * slot + s * width, y_scale(y)
             parts.append(
                 f'<rect x="{left:.1f}" y="{top:.1f}" width="{width:.1f}" height="{max(0.0, base - top):.1f}" '
                 f'fill="{series.stroke(s)}"/>'
@@ -135,6 +140,8 @@ def _bars(picture: Picture) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
+    """Maps values from [low, high] to pixels from `start` to `end`, linearly or by logarithms."""
+
     low: float
     high: float
     start: float
@@ -179,16 +186,16 @@ class _Scale:
         return [k * step for k in range(first, math.floor(self.high / step + 1e-9) + 1)]
 
 
-def _axes(across: _Scale | None, up: _Scale) -> str:
+def _axes(x_scale: _Scale | None, y_scale: _Scale) -> str:
     parts = []
-    for tick in up.ticks():
-        y = up(tick)
+    for tick in y_scale.ticks():
+        y = y_scale(tick)
         parts.append(
             f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" stroke="{GRID}"/>'
             + _text(_LEFT - 6, y + 4, _short(tick), anchor="end", size=10)
         )
-    for tick in across.ticks() if across is not None else ():
-        parts.append(_text(across(tick), _HEIGHT - _BOTTOM + 14, _short(tick), size=10))  # type: ignore[misc]
+    for tick in x_scale.ticks() if x_scale is not None else ():
+        parts.append(_text(x_scale(tick), _HEIGHT - _BOTTOM + 14, _short(tick), size=10))  # type: ignore[misc]
     base = _HEIGHT - _BOTTOM
     return "".join(parts) + (
         f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{base}" y2="{base}" stroke="{PALE}"/>'
@@ -218,13 +225,13 @@ def _text(
     anchor: str = "middle",
     size: int = 11,
     weight: str = "",
-    turned: bool = False,
+    rotated: bool = False,
 ) -> str:
     bold = f' font-weight="{weight}"' if weight else ""
-    turn = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if turned else ""
+    rotation = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if rotated else ""
     return (
-        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{INK}"{bold}{turn}>'
-        f"{escape(text)}</text>"
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" fill="{INK}"'
+        f"{bold}{rotation}>{escape(text)}</text>"
     )
 
 

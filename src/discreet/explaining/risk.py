@@ -16,8 +16,9 @@ from .._public import ADD_REMOVE, REPLACE, Neighbors
 from ..accounting import ApproximateDP, Event, Gaussian, Group, PureDP, RandomizedResponse
 from ..accounting.normal import normal
 
-# Above e^epsilon, the odds can move a little further before their chance is bounded by delta: see
-# `odds_factor`.
+# How far above e^epsilon the odds are bounded, where delta is not 0 (t in the proof of `odds_factor`): at 0.1
+# the bound fails with a probability of at most 10.5 delta, and odds are 10.5% larger. No measurement on
+# record: a larger one fails less often and promises less.
 SLACK = 0.1
 _FAILURE_FACTOR = 1 / (1 - math.exp(-SLACK))
 
@@ -47,18 +48,18 @@ class Risk:
 
     @property
     def bounded(self) -> bool:
-        """Whether anything is promised at this delta."""
+        """Return whether anything is promised at this delta."""
         return math.isfinite(self.epsilon)
 
     @property
     def pure(self) -> float:
-        """The epsilon that holds without exception; infinite where there is none."""
+        """Return the epsilon that holds without exception; infinite where there is none."""
         return _epsilon(self.event, 0.0)
 
     @property
     def odds_factor(self) -> float:
-        """Bounds the posterior odds over the prior odds about one unit (Bayes factor), except with the chance
-        `odds_fail`.
+        """Return a bound on the posterior odds over the prior odds about one unit (Bayes factor), except with
+        the chance `odds_fail`.
 
         Guarantee: for every prior belief about which of two neighboring tables is the true one, the odds
                    after the release are at most this factor times the odds before, and at least one over it,
@@ -78,7 +79,7 @@ class Risk:
 
     @property
     def odds_fail(self) -> float:
-        """The chance that the odds move further than `odds_factor`."""
+        """Return the chance that the odds move further than `odds_factor`."""
         if self.delta == 0 or self.pure <= self.epsilon + SLACK:
             return 0.0
         return min(1.0, self.delta * _FAILURE_FACTOR)
@@ -127,7 +128,9 @@ class Risk:
 
     @property
     def advantage(self) -> float:
-        """The largest true-positive rate minus false-positive rate of any test; zero means guessing."""
+        """Return the largest true-positive rate minus false-positive rate of any test; zero means
+        guessing.
+        """
         if not self.bounded:
             return 1.0
         try:
@@ -169,7 +172,7 @@ class Risk:
 
     @property
     def of_a_value(self) -> Risk:
-        """What one record's content is exposed to: that it says one thing rather than another.
+        """Return what one record's content is exposed to: that it says one thing rather than another.
 
         Under `add_remove` a changed record is one that leaves and one that comes, and under `zero_out` one
         that is blanked and one that is filled in: two steps. Under `replace` it is one.

@@ -20,7 +20,7 @@ from .risk import SLACK, Risk, changed
 
 AUDIENCES = ("public", "policy", "engineer")
 
-NOT_THIS = (
+DISCLAIMERS = (
     (
         "encryption",
         "Encryption hides data from whoever lacks the key. Here the results are for everybody to read.",
@@ -28,20 +28,17 @@ NOT_THIS = (
     (
         "secure computation",
         "Secure computation hides the inputs from those who compute, and gives the exact result, which may "
-        "tell "
-        "on somebody. Here the result itself is what protects.",
+        "tell on somebody. Here the result itself is what protects.",
     ),
     (
         "access control",
         "Access control says who may see records. Here nobody who asks sees records, and whoever sees the "
-        "answers "
-        "is assumed to be clever and to know everything else.",
+        "answers is assumed to be clever and to know everything else.",
     ),
     (
         "removing names",
         "Taking names away leaves the rest of a record, which often fits one person only. Here it does not "
-        "matter "
-        "what else an onlooker knows.",
+        "matter what else an onlooker knows.",
     ),
     (
         "a promise that nothing is learned about you",
@@ -76,8 +73,8 @@ def protected(risk: Risk, unit: str = "unit") -> str:
 
 
 def out_of(chance: float, per: int = 100) -> str:
-    """Return a chance as so many in a hundred, rounded up; in a thousand or more where rounding would make it
-    impossible or certain.
+    """Return a chance as a natural frequency, so many in a hundred, rounded up; in a thousand or more where
+    rounding would make it impossible or certain.
 
     >>> out_of(0.7310585), out_of(0.0271828)
     ('74 in 100', '3 in 100')
@@ -125,7 +122,7 @@ def _rounded_up(value: float) -> int:
 
 
 def price(risk: Risk) -> str:
-    """Explain epsilon and delta."""
+    """Return epsilon and delta as text."""
     if not risk.bounded:
         return "no finite epsilon" + (f" at delta {risk.delta:g}" if risk.delta else "")
     return f"epsilon {number(risk.epsilon)}" + (f", delta {risk.delta:g}" if risk.delta else "")
@@ -137,8 +134,7 @@ def nothing_promised(risk: Risk) -> tuple[str, ...]:
         f"There is no bound: {price(risk)}. Whoever sees the result may learn as much as from the data "
         f"itself.",
         "That is so for values made with seeded randomness (for tests), for methods without a guarantee, "
-        "and for "
-        "a delta below that of the release.",
+        "and for a delta below that of the release.",
     )
 
 
@@ -149,10 +145,8 @@ def odds(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
     if audience == "public":
         lines = [
             f"Suppose somebody wants to find out {secret}, and thinks before any result is out that the "
-            f"chance is "
-            f"50 in 100. After all of these results it is at most {out_of(risk.after(0.5))}; it would stay "
-            f"at 50 "
-            f"in 100 if your data played no part.",
+            f"chance is 50 in 100. After all of these results it is at most {out_of(risk.after(0.5))}; it "
+            "would stay at 50 in 100 if your data played no part.",
             f"If they thought it was 1 in 100, it is at most {out_of(risk.after(0.01))} afterwards.",
         ]
         if risk.odds_fail:
@@ -170,15 +164,14 @@ def odds(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
     if audience == "engineer" and risk.delta > 0 and risk.odds_fail:
         lines.append(
             f"The factor is e^(epsilon + {SLACK}), and its chance to fail delta / (1 - e^-{SLACK}): "
-            f"(epsilon, "
-            f"delta) alone does not keep the odds below e^epsilon with probability 1 - delta."
+            "(epsilon, delta) alone does not keep the odds below e^epsilon with probability 1 - delta."
         )
     if audience == "engineer" and risk.neighbors is ADD_REMOVE:
         inner = risk.of_a_value
         lines.append(
             "Under add_remove the odds between two contents of the same record are two steps apart: "
             + (
-                f"a factor of {number(inner.odds_factor)}{_unless(inner)}."
+                f"a factor of {number(inner.odds_factor)}{_exception_words(inner)}."
                 if _has_bounded_odds(inner)
                 else "no bound at this delta."
             )
@@ -191,17 +184,14 @@ def attack(risk: Risk, audience: str) -> tuple[str, ...]:
     at_5_percent, at_1_percent = risk.true_positives(0.05), risk.true_positives(0.01)
     if audience == "public":
         return (
-            f"The cleverest possible detective, who wrongly points at 5 of 100 people outside the data, "
-            f"points at "
-            f"no more than {out_of(at_5_percent)} of those inside it.",
+            "The cleverest possible detective, who wrongly points at 5 of 100 people outside the data, "
+            f"points at no more than {out_of(at_5_percent)} of those inside it.",
         )
     lines = [
-        f"An attacker who tests membership with a false-positive rate of 5% has a true-positive rate of at "
-        f"most "
-        f"{percent(at_5_percent)}; at 1%, at most {percent(at_1_percent)}.",
-        f"Where one of 100 suspects is in the data, an accusation at a false-positive rate of 1% is right "
-        f"in at "
-        f"most {percent(risk.accusation(0.01, 0.01))} of cases.",
+        "An attacker who tests membership with a false-positive rate of 5% has a true-positive rate of at "
+        f"most {percent(at_5_percent)}; at 1%, at most {percent(at_1_percent)}.",
+        "Where one of 100 suspects is in the data, an accusation at a false-positive rate of 1% is right "
+        f"in at most {percent(risk.accusation(0.01, 0.01))} of cases.",
     ]
     if audience == "engineer":
         lines.append(
@@ -236,18 +226,16 @@ def leaving(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
     if risk.neighbors is REPLACE:
         return (
             f"If {who} had said something else, every possible result would have come out with almost the "
-            f"same "
-            f"chance: within a factor of {number(math.exp(min(risk.epsilon, 700)))}"
-            f"{f', and a remainder of {risk.delta:g}' if risk.delta else ''}.{_why_more(risk)} How many "
-            f"people there are is public.",
+            f"same chance: within a factor of {number(math.exp(min(risk.epsilon, 700)))}"
+            f"{f', and a remainder of {risk.delta:g}' if risk.delta else ''}.{_odds_note(risk)} How many "
+            "people there are is public.",
         )
     lines = [
         f"If {who} had stayed away, every possible result would have come out with almost the same chance: "
-        f"within "
-        f"a factor of {number(math.exp(min(risk.epsilon, 700)))}"
+        f"within a factor of {number(math.exp(min(risk.epsilon, 700)))}"
         + (f", and a remainder of {risk.delta:g}" if risk.delta else "")
         + "."
-        + _why_more(risk)
+        + _odds_note(risk)
     ]
     if audience != "public":
         lines.append(
@@ -262,7 +250,7 @@ def _of_unit(secret: str, unit: str) -> str:
     return secret.replace("you are", f"one {unit} is").replace("your", "its")
 
 
-def _why_more(risk: Risk) -> str:
+def _odds_note(risk: Risk) -> str:
     """Say why the factor of odds is not that of chances, where they differ: with a delta, odds can move
     further than e^epsilon, and are bounded a little above it."""
     if not risk.odds_fail:
@@ -278,20 +266,20 @@ def _has_bounded_odds(risk: Risk) -> bool:
     return risk.bounded and risk.odds_factor < math.inf
 
 
-def _unless(risk: Risk) -> str:
+def _exception_words(risk: Risk) -> str:
     """Return with what chance the odds may move further, where they may."""
     return f" (except with probability {risk.odds_fail:.1g})" if risk.odds_fail else ""
 
 
 def groups(risk: Risk) -> tuple[str, ...]:
-    """Return what a family has."""
+    """Explain what holds for groups of units, such as a family (group privacy)."""
     rows = []
     for size in (2, 4):
         group = risk.of_group(size)
         rows.append(
             f"{size} units together: {price(group)}"
             + (
-                f", odds by at most {number(group.odds_factor)}{_unless(group)}"
+                f", odds by at most {number(group.odds_factor)}{_exception_words(group)}"
                 if _has_bounded_odds(group)
                 else ""
             )
@@ -304,9 +292,8 @@ def scale(risk: Risk) -> tuple[str, ...]:
     below, above = beside(risk.epsilon)
     lines = [
         f"{len(below)} of {len(below) + len(above)} published figures in our list have a smaller epsilon, "
-        f"{len(above)} this or a larger one. They are for different units and periods: a figure per day "
-        f"adds up "
-        f"over the days."
+        f"{len(above)} this or a larger one. They are for different units and periods: a figure per day adds "
+        "up over the days."
     ]
     if below:
         lines.append(f"Next below: {below[-1].who}, {below[-1].what}: {below[-1].price} ({below[-1].unit}).")
@@ -314,12 +301,11 @@ def scale(risk: Risk) -> tuple[str, ...]:
         lines.append(f"Next above: {above[0].who}, {above[0].what}: {above[0].price} ({above[0].unit}).")
     lines.append(
         "There is no law for epsilon. Of trained models Google's engineers wrote in 2024 that 1 counts as "
-        "strong and "
-        "10 as reasonable, at a small delta (the source of the Gboard figures)."
+        "strong and 10 as reasonable, at a small delta (the source of the Gboard figures)."
     )
     return tuple(lines)
 
 
-def not_this() -> tuple[str, ...]:
-    """Return what this is not."""
-    return tuple(f"Not {name}. {why}" for name, why in NOT_THIS)
+def disclaimers() -> tuple[str, ...]:
+    """Return what differential privacy is not, a sentence for each confusion."""
+    return tuple(f"Not {name}. {why}" for name, why in DISCLAIMERS)

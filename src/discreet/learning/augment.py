@@ -3,7 +3,7 @@ clipped.
 
 The average is still one example's contribution of length at most the clip, so the price is what it was (De,
 Berrada, Hayes, Smith & Balle 2022, arXiv:2204.13650); it costs time only. Mixup and the like, which blend
-examples, are another thing: one person would be in many gradients.
+examples, are not covered: one person would be in many gradients.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ class FlipAndShift:
         height, width = images.shape[-2:]
         flat = images.reshape(len(images), -1, height, width)
         padded = F.pad(flat, [self.shift] * 4, mode="reflect") if self.shift else flat
-        down, across = (
+        row_offsets, column_offsets = (
             torch.randint(0, 2 * self.shift + 1, (len(images), 1), generator=generator) for _ in range(2)
         )
-        columns = across + torch.arange(width)
+        columns = column_offsets + torch.arange(width)
         if self.flip:
             is_flipped = torch.randint(0, 2, (len(images), 1), generator=generator).bool()
             columns = torch.where(is_flipped, columns.flip(1), columns)
-        rows = (down + torch.arange(height))[:, None, :, None]
+        rows = (row_offsets + torch.arange(height))[:, None, :, None]
         positions = torch.arange(len(images))[:, None, None, None]
         channels = torch.arange(flat.shape[1])[None, :, None, None]
         return padded[positions, channels, rows, columns[:, None, None, :]].reshape(images.shape)
@@ -93,23 +93,25 @@ class Augment:
             return _one_by_one(self.function, copies)
 
     def targets(self, targets: Any) -> Any:
+        """Return the targets of all variants, each as often as its example."""
         return tree_map(lambda t: t.repeat_interleave(self.times, 0), targets)
 
 
-def one_each(augment: Augment, inputs: Any) -> Any:
+def one_variant_each(augment: Augment, inputs: Any) -> Any:
     """Return a variant of each of these MADE-UP examples; raise InvalidInput, with what the function said, if
     it cannot make one."""
     try:
         return replace(augment, times=1)(inputs, Entropy())
     except Exception as error:
         raise InvalidInput(
-            f"augment failed on made-up examples: {type(error).__name__}: {error}. If those are not "
-            f"valid for it, give your own, as the model "
-            f"gets them, with synthetic=(inputs, targets). No data was read."
+            f"augment failed on made-up examples: {type(error).__name__}: {error}. If those are not valid "
+            "for it, give your own, as the model gets them, with synthetic=(inputs, targets). No data was "
+            "read."
         ) from error
 
 
 def _one_by_one(function: Callable[[Any], Any], inputs: Any) -> Any:
+    """Return the function of each example, called once for each."""
     count = len(torch.utils._pytree.tree_leaves(inputs)[0])
     if not count:
         return inputs

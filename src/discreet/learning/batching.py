@@ -29,8 +29,9 @@ Call = tuple[str, int]
 
 
 class NotBatchFirst(Exception):
-    """Raised where a layer is given something else than one row per example: its gradient cannot be taken
-    apart by example."""
+    """Says that a layer got something other than one row per example: its gradient cannot be taken apart by
+    example.
+    """
 
 
 @dataclass(frozen=True)

@@ -17,11 +17,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-UNIT = 2.0**-24  # relative rounding error of float32
-TINY = 2.0**-126  # what underflow can take from one product, also where subnormal numbers are flushed to zero
-# long vectors are added up in float32 by so many, and the blocks in float64: the bound stays tight
+# The relative rounding error of float32.
+UNIT = 2.0**-24
+# What underflow can take from one product, also where subnormal numbers are flushed to zero.
+TINY = 2.0**-126
+# Long vectors are added up in float32 by so many, and the blocks in float64: the bound stays tight.
 BLOCK = 256
-FEW = 1 << 19  # entries whose squares one thread adds up in a tenth of a millisecond
+# Entries whose squares one thread adds up in a tenth of a millisecond: up to so many it is the calls that
+# count, and numpy's cost a third of torch's.
+FEW = 1 << 19
 Numbers = TypeVar("Numbers", Tensor, npt.NDArray[np.float64])
 
 
@@ -42,7 +46,7 @@ def lengths(rows: Tensor) -> Tensor:
 
 
 def _lengthened(padded: Tensor, n: int) -> Tensor:
-    """By what rounding may have hidden in the norms of n numbers; in place."""
+    """Enlarge norms of n numbers, in place, by what rounding may have hidden in them."""
     return padded.mul_(1 + growth(n)).add_(math.sqrt(n * TINY))
 
 
@@ -51,14 +55,15 @@ def squares(rows: Tensor) -> Tensor:
     n = rows.shape[-1]
     if n < 4 * BLOCK:
         return _few(rows) if rows.dim() == 2 and rows.numel() <= FEW else lengths(rows).double().square_()
-    whole = n - n % BLOCK
-    sums: Tensor = squares(rows[..., :whole].reshape(*rows.shape[:-1], -1, BLOCK)).sum(-1)
-    return sums.add_(squares(rows[..., whole:])) if whole < n else sums
+    in_blocks = n - n % BLOCK
+    sums: Tensor = squares(rows[..., :in_blocks].reshape(*rows.shape[:-1], -1, BLOCK)).sum(-1)
+    return sums.add_(squares(rows[..., in_blocks:])) if in_blocks < n else sums
 
 
-@np.errstate(all="ignore")  # a warning would tell of the data
+# a warning would leak a fact about the data
+@np.errstate(all="ignore")
 def _few(rows: Tensor) -> Tensor:
-    """Return the same for a matrix that is soon read: by inner products in numpy, whose calls cost a third of
+    """Return the same for a matrix with few entries: by inner products in numpy, whose calls cost a third of
     torch's."""
     array = rows.detach().numpy()
     return torch.from_numpy(widening(rows.shape[1])(np.vecdot(array, array)))
@@ -69,15 +74,15 @@ class Widening(NamedTuple):
     array of lengths."""
 
     factor: Any
-    more: Any
+    offset: Any
 
     def __call__(self, sums: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return at least the true sums of squares: s factor + more.
+        """Return at least the true sums of squares: s factor + offset.
 
         With e = growth(n) the truth is at most s / (1 - e).
         """
         bounds = sums * np.float64(self.factor)
-        bounds += self.more
+        bounds += self.offset
         return bounds
 
 
@@ -103,7 +108,8 @@ def outer_bound(x: Numbers, g: Numbers, bias: Any) -> Numbers:
     return x
 
 
-@np.errstate(all="ignore")  # a warning would tell of the data
+# a warning would leak a fact about the data
+@np.errstate(all="ignore")
 def ghost_bound(x_gram: Tensor, g_gram: Tensor, k: int, p: int, *, bias: bool = False) -> Tensor:
     """Return at least the squared norm of the sum over t of g_t x_tᵀ, and what `add` may add to it: [B],
     float64; with `bias`, of g_t (x_t, 1)ᵀ, the weight's gradient beside the bias's.
@@ -128,9 +134,9 @@ def ghost_bound(x_gram: Tensor, g_gram: Tensor, k: int, p: int, *, bias: bool = 
     x_squares = widening(k)(xs.diagonal(axis1=1, axis2=2))
     g_squares = widening(p)(gs.diagonal(axis1=1, axis2=2))
     parts = np.sqrt(x_squares * g_squares).sum(1)
-    lost = p * x_squares.sum(1) + k * g_squares.sum(1) + steps
+    underflow = p * x_squares.sum(1) + k * g_squares.sum(1) + steps
     total = np.vecdot(xs, gs).sum(1, dtype=np.float64)
-    total += (2 * growth(k + p + steps)) * np.square(parts) + (2 * TINY * steps) * lost
+    total += (2 * growth(k + p + steps)) * np.square(parts) + (2 * TINY * steps) * underflow
     return torch.from_numpy(np.square(np.sqrt(np.maximum(total, 0)) + (4 * UNIT) * parts))
 
 
@@ -140,6 +146,7 @@ def gram(rows: Tensor) -> Tensor:
 
 
 def single(tensor: Tensor) -> Tensor:
-    """Half precision is lifted: its squares underflow, and a norm that underflows leaves a gradient
-    unclipped."""
+    """Return the values in float32 if they are of half precision, whose squares underflow: a norm that
+    underflows leaves a gradient unclipped.
+    """
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()

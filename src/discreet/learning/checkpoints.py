@@ -75,8 +75,8 @@ def period(trainer: Trainer) -> int:
     if unsupported or type(trainer.clip) not in _RULES:
         raise Unsupported(
             f"training with {', '.join(unsupported) or type(trainer.clip).__name__} remembers more than its "
-            f"weights, and cannot be resumed from a checkpoint yet. Nothing was "
-            f"charged or read. Ask for it in one piece."
+            "weights, and cannot be resumed from a checkpoint yet. Nothing was charged or read. Ask for it "
+            "in one piece."
         )
     if type(schedule) in (Poisson, TruncatedPoisson, WithoutReplacement):
         return 1
@@ -109,9 +109,8 @@ def restore(trainer: Trainer, source: AnySource, raw: bytes, taken: int, *, entr
         "averaged" not in tensors
     ):
         raise InvalidInput(
-            "the checkpoint is of another model or optimizer, or of other frozen weights, than this "
-            "trainer has. Nothing was trained. Give the "
-            "trainer that the run was started with."
+            "the checkpoint is of another model or optimizer, or of other frozen weights, than this trainer "
+            "has. Nothing was trained. Give the trainer that the run was started with."
         )
     with torch.no_grad():
         run._values.copy_(tensors["values"])

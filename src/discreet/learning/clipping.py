@@ -32,7 +32,9 @@ def as_floats(settings: Any, *names: str) -> None:
 
 
 def norms(squares: Tensor) -> npt.NDArray[np.float64]:
-    """[B, 1]: of all layers together. Few numbers: numpy's calls cost a third of torch's."""
+    """Return [B, 1]: the norm over all layers together. Few numbers: numpy's calls cost a third of
+    torch's.
+    """
     squared_norms = squares.numpy()
     total: npt.NDArray[np.float64] = (
         squared_norms if squared_norms.shape[1] == 1 else squared_norms.sum(1, keepdims=True)
@@ -43,8 +45,9 @@ def norms(squares: Tensor) -> npt.NDArray[np.float64]:
 @described("learning.Flat")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Flat:
-    """Scale by min(1, clip / norm): gradients shorter than `clip` stay as they are (Abadi et al. 2016,
-    arXiv:1607.00133)."""
+    """Scales by min(1, clip / norm): gradients shorter than `clip` stay as they are (Abadi et al. 2016,
+    arXiv:1607.00133).
+    """
 
     clip: float
 
@@ -53,14 +56,16 @@ class Flat:
         _require.positive(clip=self.clip)
 
     def weights(self, squares: Tensor) -> Tensor:
-        """[B, layers] squared norms to [B, layers] factors; all layers of an example by one factor."""
+        """Return [B, layers] factors for [B, layers] squared norms; all layers of an example have one
+        factor.
+        """
         return torch.from_numpy(self.clip * MARGIN / np.maximum(norms(squares), self.clip))
 
 
 @described("learning.PerLayer")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PerLayer:
-    """Each layer's part by itself, to clip / sqrt(layers): the whole stays within `clip`."""
+    """Scales each layer's part by itself, to clip / sqrt(layers): all layers together stay within `clip`."""
 
     clip: float
 
@@ -76,7 +81,7 @@ class PerLayer:
 @described("learning.Automatic")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Automatic:
-    """Scale by clip / (norm + stability): every gradient is about as long as `clip`, and never longer.
+    """Scales by clip / (norm + stability): every gradient is about as long as `clip`, and never longer.
 
     One parameter less to tune (Bu, Wang, Zha & Karypis 2023, arXiv:2206.07136). `stability` keeps tiny
     gradients tiny.
@@ -96,7 +101,7 @@ class Automatic:
 @described("learning.Adaptive")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adaptive:
-    """A flat clip that follows the `quantile` of the gradients' norms, starting from `clip`.
+    """Scales to a flat clip that follows the `quantile` of the gradients' norms, starting from `clip`.
 
     Each step also counts, with noise, how many gradients were not clipped, and moves the clip by exp(-rate
     (fraction - quantile)): Andrew, Thakkar, McMahan & Ramaswamy 2021, arXiv:1905.03871, with their
@@ -123,7 +128,7 @@ class Adaptive:
             _require.positive(count_noise=self.count_noise)
 
     def deviation(self, divisor: float) -> float:
-        """Of the noise on the count."""
+        """Return the standard deviation of the noise on the count."""
         return divisor / 20 if self.count_noise is None else float(self.count_noise)
 
     def split(self, noise_multiplier: float, divisor: float) -> float:
@@ -132,16 +137,15 @@ class Adaptive:
         if count <= noise_multiplier:
             raise InvalidInput(
                 f"noise of deviation {count / 2:g} on the count alone is worth a noise multiplier of "
-                f"{count:g}, which leaves no room for "
-                f"the sum at {noise_multiplier:g}. Nothing was read or trained. Give count_noise= "
-                f"above {noise_multiplier / 2:g}, or larger batches."
+                f"{count:g}, which leaves no room for the sum at {noise_multiplier:g}. Nothing was read or "
+                f"trained. Give count_noise= above {noise_multiplier / 2:g}, or larger batches."
             )
         return float((noise_multiplier**-2 - count**-2) ** -0.5 * (1 + 1e-12))
 
     def weights(self, squares: Tensor) -> Tensor:
         return Flat(clip=self.clip).weights(squares)
 
-    def moved(self, clip: float, noisy_count: float, divisor: float) -> float:
+    def next_clip(self, clip: float, noisy_count: float, divisor: float) -> float:
         """Return the next clip, from the noisy sum of 1/2 and -1/2; kept within 2**40 of the first."""
         fraction = noisy_count / divisor + 0.5
         shift = min(max(-self.rate * (fraction - self.quantile), -20.0), 20.0)
@@ -152,11 +156,12 @@ Clipping = Flat | PerLayer | Automatic | Adaptive
 
 
 def as_clipping(clip: float | Clipping) -> Clipping:
-    """A number means `Flat`."""
+    """Return the clipping rule; a number means `Flat`."""
     return clip if isinstance(clip, Clipping) else Flat(clip=clip)
 
 
-@np.errstate(all="ignore")  # a warning would tell of the data
+# a warning would leak a fact about the data
+@np.errstate(all="ignore")
 def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor | None]:
     """Return the factors in float32, and which examples are kept (None for all): one whose norm is not a
     finite number counts as zero.

@@ -21,8 +21,8 @@ __all__ = [
     "IDENTITY",
     "Buffered",
     "Dense",
-    "Mixed",
-    "Source",
+    "CorrelatedSource",
+    "NoiseSource",
     "Strategy",
     "Toeplitz",
     "blt",
@@ -31,13 +31,13 @@ __all__ = [
 ]
 
 
-class Source(Protocol):
+class NoiseSource(Protocol):
     """Supplies independent noise vectors."""
 
     def into(self, vector: Tensor) -> None: ...
 
 
-class Mixed:
+class CorrelatedSource:
     """Supplies the rows of C⁻¹ Z, one after the other, from independent rows of Z: by forward substitution,
     y_t = (z_t - sum of C[t, s] y_s over s < t) / C[t, t].
 
@@ -45,7 +45,7 @@ class Mixed:
     They are secret: a run that keeps them cannot be resumed without them.
     """
 
-    def __init__(self, independent: Source, strategy: Strategy) -> None:
+    def __init__(self, independent: NoiseSource, strategy: Strategy) -> None:
         self._independent, self._strategy, self._step = independent, strategy, 0
         self._past: deque[Tensor] = deque(maxlen=0 if isinstance(strategy, Buffered) else strategy.bands - 1)
         self._buffers: list[Tensor] = []
@@ -54,7 +54,7 @@ class Mixed:
         """Overwrite the vector with the next row of noise."""
         self._independent.into(vector)
         if isinstance(self._strategy, Buffered):
-            self._through_buffers(vector, self._strategy)
+            self._subtract_buffers(vector, self._strategy)
             return
         row: Any = self._strategy.row(self._step).tolist()
         for coefficient, past in zip(row[1:], self._past, strict=False):
@@ -65,7 +65,7 @@ class Mixed:
         if self._past.maxlen:
             self._past.appendleft(vector.clone())
 
-    def _through_buffers(self, vector: Tensor, strategy: Buffered) -> None:
+    def _subtract_buffers(self, vector: Tensor, strategy: Buffered) -> None:
         """Subtract the buffers: y_t = z_t - sum of omega_j b_j, then b_j <- theta_j b_j + y_t."""
         self._step += 1
         if not self._buffers:

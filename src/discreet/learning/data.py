@@ -75,7 +75,9 @@ class Examples:
 
     @property
     def size(self) -> int:
-        """The number of units: rows, or people. For the trainer only: under add_remove it is private."""
+        """Return the number of units: rows, or people. For the trainer only: under add_remove it is
+        private.
+        """
         return self._rows if self.people is None else len(self.people.counts)
 
     @property
@@ -117,9 +119,8 @@ class _Dataset(Examples):
     ) -> None:
         if not hasattr(dataset, "__getitem__") or not hasattr(dataset, "__len__"):
             raise InvalidInput(
-                "a dataset must have __getitem__ and __len__ (map-style): a stream cannot toss a "
-                "coin for each example. A DataLoader chooses "
-                "batches by itself; give its .dataset instead."
+                "a dataset must have __getitem__ and __len__ (map-style): a stream cannot toss a coin for "
+                "each example. A DataLoader chooses batches by itself; give its .dataset instead."
             )
         self._public, self._dataset, self._rows = (
             Public() if public is None else public,
@@ -147,9 +148,8 @@ class _Dataset(Examples):
         """Return empty tensors of the shapes and types of the first item."""
         if not self._rows:
             raise InvalidInput(
-                "a dataset that may be empty needs like=(inputs, targets), made-up examples: else "
-                "only this one would be refused. "
-                "Nothing was charged or trained."
+                "a dataset that may be empty needs like=(inputs, targets), made-up examples: else only this "
+                "one would be refused. Nothing was charged or trained."
             )
         try:
             inputs, targets = tree_map(lambda t: t[:0], self.take(np.zeros(1, np.int64)))
@@ -158,10 +158,9 @@ class _Dataset(Examples):
         except Exception as error:
             # Its text could quote a value.
             raise InvalidInput(
-                f"the first item of the dataset could not be read, or holds something that cannot "
-                f"become a tensor ({type(error).__name__}; what it says "
-                f"is withheld, as it may speak of the data). Nothing was charged or trained. Items "
-                f"are (inputs, target), of tensors, arrays and numbers."
+                "the first item of the dataset could not be read, or holds something that cannot become a "
+                f"tensor ({type(error).__name__}; what it says is withheld, as it may speak of the data). "
+                "Nothing was charged or trained. Items are (inputs, target), of tensors, arrays and numbers."
             ) from None
         return inputs, targets
 
@@ -171,9 +170,8 @@ class _Dataset(Examples):
             return {name: value for name, value in item.items() if name != self._target}, item[self._target]
         if self._target is not None or not isinstance(item, tuple | list) or len(item) != 2:
             raise InvalidInput(
-                f"items of a dataset must be (inputs, target), or dicts with target= naming one "
-                f"entry (target={self._target!r}); here an item is a "
-                f"{type(item).__name__}. Nothing was trained."
+                "items of a dataset must be (inputs, target), or dicts with target= naming one entry "
+                f"(target={self._target!r}); here an item is a {type(item).__name__}. Nothing was trained."
             )
         return item[0], item[1]
 
@@ -395,8 +393,7 @@ def examples_of(source: AnySource, reader: Tabular | None) -> ExampleSource:
     if reader is not None:
         return reader.read(source)
     raise NotPrivate(
-        f"{type(source).__name__} is not a source of examples: wrap tensors as learning.Examples(x, "
-        f"y, public), a dataset as "
-        f"learning.Examples.of(dataset, public), or say which columns of a table to use, "
-        f"columns=Tabular(features=..., target=...)."
+        f"{type(source).__name__} is not a source of examples: wrap tensors as learning.Examples(x, y, "
+        "public), a dataset as learning.Examples.of(dataset, public), or say which columns of a table to "
+        "use, columns=Tabular(features=..., target=...)."
     )

@@ -1,5 +1,5 @@
-"""The handwritten digits of scikit-learn, and a small tanh network that reads them: for the demo, and to try
-things on."""
+"""The handwritten digits of scikit-learn, and a small tanh network that reads them: for the demo and for
+experiments."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ class Digits:
     def __init__(self, *, delta: float = 1e-5, batch: int = 256, epochs: int = 20, clip: float = 1.0) -> None:
         from sklearn.datasets import load_digits
 
-        # So small a network is quickest in one, and on a busy machine two would wait for each other.
+        # So small a network is quickest on one thread, and on a busy machine two would wait for each other.
+        # It is a setting of the process, made for the demo.
         torch.set_num_threads(1)
         self.delta, self.batch, self.epochs, self.clip = delta, batch, epochs, clip
         digits = load_digits()
@@ -34,7 +35,7 @@ class Digits:
 
     @property
     def examples(self) -> Examples:
-        """The training digits as a source."""
+        """Return the training digits as a source."""
         return Examples(*self.train, self.public)
 
     def network(self) -> nn.Module:

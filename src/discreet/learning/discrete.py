@@ -23,8 +23,9 @@ from .._registry import described
 from ..accounting import Event, VectorDiscreteGaussian
 from ..sampling import Entropy
 
-# Rounding lengthens a gradient by at most 1 / _FINE of the clip, unless a step is given: under 2% more noise.
-_FINE = 64
+# Rounding lengthens a gradient by at most 1 / _INVERSE_LENGTHENING of the clip, unless a step is given: under
+# 2% more noise.
+_INVERSE_LENGTHENING = 64
 # Squares that are added up in float32: its rounding error grows with their number.
 _BLOCK = 256
 # The largest squared length: every entry is exact in float32, and sums of up to 2**29 of them in float64.
@@ -61,13 +62,14 @@ class Grid:
     @classmethod
     def of(cls, clip: float, size: int) -> Grid:
         """Return a grid whose step is a power of two that adds at most a 64th to the sensitivity."""
-        largest_step = 2 * clip / (_FINE * math.sqrt(size))
+        largest_step = 2 * clip / (_INVERSE_LENGTHENING * math.sqrt(size))
         return cls(clip=clip, size=size, step=Fraction(2) ** math.floor(math.log2(largest_step)))
 
     @property
     def l2_squared(self) -> int:
-        """The squared l2 sensitivity in steps: with clip / step = p / q, floor((4p² + size q² + sqrt(16 p² q²
-        size)) / 4q²), exactly."""
+        """Return the squared l2 sensitivity in steps: with clip / step = p / q, floor((4p² + size q² +
+        sqrt(16 p² q² size)) / 4q²), exactly.
+        """
         reach = _require.exact(self.clip, "clip") / self.step
         p, q = reach.numerator, reach.denominator
         return (4 * p * p + self.size * q * q + math.isqrt(16 * p * p * q * q * self.size)) // (4 * q * q)

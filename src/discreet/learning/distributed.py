@@ -47,8 +47,8 @@ def across_workers(trainer: Trainer, *, noise: str = SHARES, group: Any = None) 
 
     Guarantee: `trainer.event`, for everything that is released (the same model, by every worker).
     Proof:     coins of different examples are independent, so independent Poisson samples (or bins) of the
-               parts are one of the whole. The sum of the workers' clipped sums is the clipped sum of the
-               whole; independent N(0, s²/N) add up to N(0, s²). The weights of every worker are functions of
+               parts are one of all examples. The sum of the workers' clipped sums is the clipped sum of
+               all; independent N(0, s²/N) add up to N(0, s²). The weights of every worker are functions of
                complete sums only: where adding up fails, what there is of the sum is overwritten and never
                used.
     Assumes:   each person's example is with one worker. Workers trust each other and the network between
@@ -62,9 +62,8 @@ def across_workers(trainer: Trainer, *, noise: str = SHARES, group: Any = None) 
     )
     if not is_supported or trainer.noise != "gaussian" or trainer.public.unit.column is not None:
         raise Unsupported(
-            "over several workers there is Poisson sampling or balls-in-bins of examples, with a "
-            "fixed clip and Gaussian noise. Nothing was read or "
-            "trained. Use these, or one process."
+            "over several workers there is Poisson sampling or balls-in-bins of examples, with a fixed clip "
+            "and Gaussian noise. Nothing was read or trained. Use these, or one process."
         )
     return _DistributedTrainer(trainer, noise, group)
 
@@ -139,9 +138,9 @@ class _DistributedTrainer:
             act()
         except RuntimeError:
             raise ReleaseFailed(
-                "a worker was lost, so that the workers could not go on together. What was underway "
-                "is thrown away: no update was made with part of "
-                "the noise. The price of the run is spent, and the run is over."
+                "a worker was lost, so that the workers could not go on together. What was underway is "
+                "thrown away: no update was made with part of the noise. The price of the run is spent, and "
+                "the run is over."
             ) from None
 
 
@@ -149,25 +148,25 @@ class _WorkerSummands:
     """Adds up the summands of one worker, with its share of the noise, and closes a step with the sum over
     all workers."""
 
-    def __init__(self, own: Summands, run: Run, across: _DistributedTrainer) -> None:
-        self._own, self._run, self._across = own, run, across
-        workers, rank = dist.get_world_size(across.group), dist.get_rank(across.group)
-        self._share = 1 / math.sqrt(workers) if across.noise == SHARES else float(rank == 0)
+    def __init__(self, summands: Summands, run: Run, distributed: _DistributedTrainer) -> None:
+        self._summands, self._run, self._distributed = summands, run, distributed
+        workers, rank = dist.get_world_size(distributed.group), dist.get_rank(distributed.group)
+        self._share = 1 / math.sqrt(workers) if distributed.noise == SHARES else float(rank == 0)
 
     def noise(self, vector: Tensor) -> None:
-        self._own.noise(vector)
+        self._summands.noise(vector)
         vector.mul_(self._share)
 
     def add(self, members: Indices, sums: dict[int, Tensor]) -> None:
-        self._own.add(members, sums)
+        self._summands.add(members, sums)
 
     def close(self, vector: Tensor) -> None:
         """Replace the vector by the sum over all workers; if a worker is lost, by zeros, and end the run."""
-        group = self._across.group
+        group = self._distributed.group
         try:
-            self._across._communicate(lambda: dist.all_reduce(vector, group=group))
+            self._distributed._communicate(lambda: dist.all_reduce(vector, group=group))
             # A worker goes on when it hears that all have the sum; else the step is dropped.
-            self._across._communicate(lambda: dist.barrier(group=group))
+            self._distributed._communicate(lambda: dist.barrier(group=group))
         except ReleaseFailed:
             vector.zero_()
             self._run.taken = self._run._trainer.schedule.steps

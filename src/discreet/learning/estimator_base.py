@@ -25,12 +25,12 @@ from .optimizers import SGD
 from .tabular.rows import features_of
 from .trainer import Trainer
 
-# Where none is given, and no budget has one.
+# The delta of an estimator that is given none, where no budget has one either.
 DELTA = 1e-5
 
 
 class SGDEstimator(BaseEstimator):  # type: ignore[misc]
-    """Base of estimators that train a torch module with DP-SGD."""
+    """Shares what estimators need that train a torch module with DP-SGD."""
 
     _loss: type[nn.Module]
 

@@ -104,9 +104,8 @@ class DPClassifier(ClassifierMixin, SGDEstimator):  # type: ignore[misc]
     def _declare_target(self, fact: Any, target: str) -> int:
         if not isinstance(fact, Categories | Boolean):
             raise InvalidInput(
-                f"a classifier needs a target with declared categories, and {target!r} has none. "
-                f"Nothing was charged or trained. Declare "
-                f"Categories or Boolean for it, or use DPRegressor."
+                f"a classifier needs a target with declared categories, and {target!r} has none. Nothing was "
+                "charged or trained. Declare Categories or Boolean for it, or use DPRegressor."
             )
         values = [False, True] if isinstance(fact, Boolean) else list(fact.values)
         if len(values) < 2:
@@ -235,9 +234,8 @@ class DPRegressor(RegressorMixin, SGDEstimator):  # type: ignore[misc]
     def _declare_target(self, fact: Any, target: str) -> int:
         if not isinstance(fact, Bounds):
             raise InvalidInput(
-                f"a regression needs a target with declared bounds, and {target!r} has none. Nothing "
-                f"was charged or trained. Declare Bounds for "
-                f"it, or use DPClassifier."
+                f"a regression needs a target with declared bounds, and {target!r} has none. Nothing was "
+                "charged or trained. Declare Bounds for it, or use DPClassifier."
             )
         self.range_ = float(fact.lower), float(fact.upper)
         return 1

@@ -1,4 +1,4 @@
-"""How good a model is, on a PUBLIC set: rows that everybody may know, and that say nothing about the people
+"""Evaluation of a model on a PUBLIC set: rows that everybody may know, and that say nothing about the people
 it was trained on.
 
 On private rows any score is a release, and has a price; it is not offered here.
@@ -26,7 +26,7 @@ class PublicSet:
 
     inputs: Tensor = field(repr=False)
     targets: Tensor = field(repr=False)
-    # Of the target, where it is a number.
+    # The width of the target's bounds, where it is a number; 0 where it is a class.
     span: float
 
     @classmethod

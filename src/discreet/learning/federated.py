@@ -34,7 +34,7 @@ from .taps import Rows, Target
 if TYPE_CHECKING:
     from .trainer import Trainer
 
-# Clients whose updates are held at once: each is a vector as long as the model.
+# Clients whose updates are held at once: each is a vector as long as the model. It sets memory alone.
 CLIENTS_AT_ONCE = 8
 
 
@@ -48,8 +48,8 @@ class LocalSGD:
     UserUpdateFedAvg does. `full`: a client with fewer rows weighs in with the share n / full, at most 1 (the
     paper's w_k, with full its ŵ); by default all clients weigh the same.
 
-    Guarantee: a client's term is a function of its own rows, of the model so far, and of fresh coins, and its
-               clipped and weighted length is at most the clip: the trainer's guarantee holds as it is.
+    Guarantee: a client's summand is a function of its own rows, of the model so far, and of fresh coins, and
+               its clipped and weighted length is at most the clip: the trainer's guarantee holds as it is.
     Proof:     `Updates.of` reads the rows of one client at a time, from a copy of the model that starts anew;
                the weight is at most 1; `Summands` clips what comes, and counts as zero what is not finite.
     """
@@ -93,12 +93,12 @@ class Updates:
 
     def __init__(self, trainer: Trainer, engine: ClippingEngine, entropy: Entropy) -> None:
         assert trainer.local is not None
-        self._plan, self._server = trainer.local, engine
+        self._local_sgd, self._server = trainer.local, engine
         self._client = trainer._engine(copy.deepcopy(trainer.model))
         self._client.train()
         # What a client leaves in the model's buffers must not reach the next one.
         self._buffers = KeptBuffers(self._client.model)
-        self._dice = np.random.default_rng(entropy.integer(128))
+        self._generator = np.random.default_rng(entropy.integer(128))
 
     def of(self, clients: list[Indices], examples: Any, rule: Clipping) -> Iterator[Gradients]:
         """Yield the negative updates of clients with these rows, in the place of gradients, so that the
@@ -127,15 +127,15 @@ class Updates:
             for p, value in zip(parameters, start, strict=True):
                 p.copy_(value)
         self._buffers.restore()
-        for _ in range(self._plan.epochs):
-            order = torch.from_numpy(self._dice.permutation(rows))
-            for first in range(0, rows, self._plan.batch):
-                batch = order[first : first + self._plan.batch]
+        for _ in range(self._local_sgd.epochs):
+            order = torch.from_numpy(self._generator.permutation(rows))
+            for first in range(0, rows, self._local_sgd.batch):
+                batch = order[first : first + self._local_sgd.batch]
                 self._step(*tree_map(lambda t, c=batch: t[c], examples))
                 self._project(parameters, start, rule)
         with torch.no_grad():
             update = torch.cat([(s - p).reshape(-1) for s, p in zip(start, parameters, strict=True)])
-            return update * self._plan.weight(rows)
+            return update * self._local_sgd.weight(rows)
 
     def _step(self, inputs: Any, targets: Any) -> None:
         model, parameters = self._client.model, list(self._client.parameters.values())
@@ -146,7 +146,7 @@ class Updates:
         with torch.no_grad():
             for p, gradient in zip(parameters, gradients, strict=True):
                 if gradient is not None:
-                    p.sub_(gradient, alpha=self._plan.lr)
+                    p.sub_(gradient, alpha=self._local_sgd.lr)
 
     @torch.no_grad()
     def _project(self, parameters: list[Any], start: list[Tensor], rule: Clipping) -> None:

@@ -1,8 +1,8 @@
 """Tensors in a file that can hold nothing else: the safetensors layout, written and read here, so that no
 pickle is ever loaded.
 
-Eight bytes with the length of a JSON header, the header (name, type, shape, place of every tensor, and texts
-under `__metadata__`), then the numbers. Other programs that know the layout read these files too.
+Eight bytes with the length of a JSON header, the header (name, type, shape, offsets of every tensor, and
+texts under `__metadata__`), then the numbers. Other programs that know the layout read these files too.
 
 >>> raw = dump({"w": torch.tensor([1.0, 2.0])}, {"made by": "me"})
 >>> load(raw)

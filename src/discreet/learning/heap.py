@@ -1,7 +1,7 @@
 """Memory that a training step gives back is kept for the next one, while a model is being trained: only where
 that is asked for.
 
-It is a setting of the host's whole process, `Performance(keep_memory=True)`, and off otherwise. Every step
+It is a setting of the host's process, `Performance(keep_memory=True)`, and off otherwise. Every step
 asks for the same few hundred megabytes. By default the C library returns large blocks to the system as soon
 as they are free, and the next step faults each page in again, zeroed. Where the library is glibc it can be
 told not to; elsewhere nothing happens.
@@ -15,10 +15,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # names of glibc's malloc.h
-_LARGEST_MMAP = 1 << 25  # the most that glibc accepts: half of a heap
-_KEEP = (1 << 31) - 1
-_AFTER = 1 << 26  # where glibc's own adjustment ends up in any process that once freed a large block
+# Parameters of `mallopt`, as glibc's malloc.h numbers them.
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
+# The largest threshold that glibc accepts: half of a heap.
+_LARGEST_MMAP = 1 << 25
+# Free memory at the top of the heap that is never given back: the largest that an int holds.
+_NEVER_TRIM = (1 << 31) - 1
+# The threshold afterwards: where glibc's own adjustment ends up in any process that once freed a large block.
+_USUAL_TRIM = 1 << 26
 
 _lock, _inside = threading.Lock(), 0
 
@@ -35,7 +39,7 @@ def _glibc(name: str) -> Any:
 def kept(asked: bool) -> Iterator[None]:
     """Keep freed memory with the process within this context, where that was asked for.
 
-    It is the whole process's allocator: contexts may overlap, and the last one out resets it.
+    It is the allocator of the process: contexts may overlap, and the last one out resets it.
     """
     global _inside
     mallopt = _glibc("mallopt") if asked else None
@@ -46,14 +50,14 @@ def kept(asked: bool) -> Iterator[None]:
         _inside += 1
         if _inside == 1:
             mallopt(_MMAP_THRESHOLD, _LARGEST_MMAP)
-            mallopt(_TRIM_THRESHOLD, _KEEP)
+            mallopt(_TRIM_THRESHOLD, _NEVER_TRIM)
     try:
         yield
     finally:
         with _lock:
             _inside -= 1
             if _inside == 0:
-                mallopt(_TRIM_THRESHOLD, _AFTER)
+                mallopt(_TRIM_THRESHOLD, _USUAL_TRIM)
 
 
 def give_back() -> None:

@@ -7,8 +7,8 @@
     tuned.train(people)
     tuned.save_pretrained("reviews-model")
 
-The model is trained unchanged: full weights, or adapters of `peft`. Texts are cut and padded to a length that
-is declared, never taken from the longest of them. `transformers` itself is not imported here.
+The model is trained unchanged: full weights, or adapters of `peft`. Texts are truncated and padded to a
+length that is declared, never taken from the longest of them. `transformers` itself is not imported here.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ from .safety import BATCH
 from .schedule_options import build_schedule
 from .trainer import Trainer
 
-IGNORED = -100  # the label of a token that does not count, in all of `transformers`
+# The label of a token that does not count, in all of `transformers`.
+IGNORED = -100
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 TASKS = ("classification", "regression", "language_modeling")
 # Settings of `TrainingArguments` under which examples would meet, or which would be ignored without a word.
@@ -47,7 +48,7 @@ _REFUSED = {
 
 
 class Logits(nn.Module):
-    """A model of `transformers` as one from tensors to its logits, which is what a loss wants."""
+    """Wraps a model of `transformers` as one from tensors to its logits, which is what a loss wants."""
 
     def __init__(self, inner: nn.Module, names: tuple[str, ...], **fixed: Any) -> None:
         super().__init__()
@@ -88,7 +89,9 @@ _LOSSES: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class PaddedTexts:
-    """Items of a tokenized dataset, each cut and padded to one public length: (inputs, label)."""
+    """Yields the items of a tokenized dataset, each truncated and padded to one public length: (inputs,
+    label).
+    """
 
     def __init__(
         self, dataset: Any, names: tuple[str, ...], label: str, task: str, length: int, pad: int
@@ -99,51 +102,51 @@ class PaddedTexts:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def __getitem__(self, place: int) -> tuple[tuple[Tensor, ...], Tensor]:
-        item = self.dataset[place]
+    def __getitem__(self, index: int) -> tuple[tuple[Tensor, ...], Tensor]:
+        item = self.dataset[index]
         ids = _tokens(item["input_ids"])
-        given = item.get("attention_mask")
-        kept = torch.ones_like(ids) if given is None else _tokens(given)
-        columns = {"input_ids": (ids, self.pad), "attention_mask": (kept, 0)}
+        attention_mask = item.get("attention_mask")
+        mask = torch.ones_like(ids) if attention_mask is None else _tokens(attention_mask)
+        columns = {"input_ids": (ids, self.pad), "attention_mask": (mask, 0)}
         if "token_type_ids" in self.names:
             columns["token_type_ids"] = (_tokens(item["token_type_ids"]), 0)
         inputs = tuple(self._fit(*columns[name]) for name in self.names)
-        return inputs, self._label(item, ids, kept)
+        return inputs, self._label(item, ids, mask)
 
-    def _label(self, item: Mapping[str, Any], ids: Tensor, kept: Tensor) -> Tensor:
+    def _label(self, item: Mapping[str, Any], ids: Tensor, mask: Tensor) -> Tensor:
         if self.task == "language_modeling":
-            own = item.get(self.label)
-            labels = ids.masked_fill(kept == 0, IGNORED) if own is None else _tokens(own)
+            given_labels = item.get(self.label)
+            labels = ids.masked_fill(mask == 0, IGNORED) if given_labels is None else _tokens(given_labels)
             return self._fit(labels, IGNORED)
         kind = torch.float32 if self.task == "regression" else torch.long
         return torch.as_tensor(item[self.label]).to(kind).reshape(())
 
-    def _fit(self, tokens: Tensor, filling: int) -> Tensor:
-        return F.pad(tokens[: self.length], (0, max(0, self.length - len(tokens))), value=filling)
+    def _fit(self, tokens: Tensor, value: int) -> Tensor:
+        return F.pad(tokens[: self.length], (0, max(0, self.length - len(tokens))), value=value)
 
     def like(self) -> tuple[tuple[Tensor, ...], Tensor]:
         """Return made-up texts, of the shapes that all have: of several lengths, none of them empty."""
         lengths = 1 + torch.arange(BATCH) * (self.length - 1) // max(1, BATCH - 1)
-        kept = torch.arange(self.length) < lengths.unsqueeze(1)
-        ids = torch.where(kept, (torch.arange(self.length) + torch.arange(BATCH).unsqueeze(1)) % 2, self.pad)
-        columns = {"input_ids": ids, "attention_mask": kept.long(), "token_type_ids": torch.zeros_like(ids)}
+        mask = torch.arange(self.length) < lengths.unsqueeze(1)
+        ids = torch.where(mask, (torch.arange(self.length) + torch.arange(BATCH).unsqueeze(1)) % 2, self.pad)
+        columns = {"input_ids": ids, "attention_mask": mask.long(), "token_type_ids": torch.zeros_like(ids)}
         inputs = tuple(columns[name] for name in self.names)
         if self.task == "language_modeling":
-            return inputs, torch.where(kept, ids, IGNORED)
+            return inputs, torch.where(mask, ids, IGNORED)
         flips = torch.arange(BATCH) % 2
         return inputs, flips.float() if self.task == "regression" else flips
 
 
 class TransformersTrainer:
-    """Fine-tune a model of `transformers` with DP-SGD; arguments as its own `Trainer` takes them.
+    """Fine-tunes a model of `transformers` with DP-SGD; arguments as its own `Trainer` takes them.
 
     `args` is a `TrainingArguments`, or anything with its names: `per_device_train_batch_size` times
     `gradient_accumulation_steps` is the expected batch, `num_train_epochs` or `max_steps` the length of
     training, then `learning_rate`, `weight_decay`, `adam_beta1`, `adam_beta2`, `warmup_steps`,
     `lr_scheduler_type` ("linear", "cosine", "constant") and `gradient_checkpointing`. Its `max_grad_norm`
-    clips a whole batch, which protects nobody: `clip` is the one that counts. `train_dataset` has items with
-    input_ids (and attention_mask, token_type_ids) and `label`. `task` is taken from the model's class where
-    it is not given.
+    clips the gradient of a batch, which protects nobody: `clip` is the one that counts. `train_dataset` has
+    items with input_ids (and attention_mask, token_type_ids) and `label`. `task` is taken from the model's
+    class where it is not given.
 
     Guarantee: `event`, as of `learning.Trainer`, which does all of it.
     Assumes:   the dataset was tokenized by a tokenizer that was not trained on it.
@@ -168,7 +171,7 @@ class TransformersTrainer:
     ) -> None:
         _require.integer(max_length=max_length, at_least=2)
         self.task = _task(model, task)
-        names = _accepted(model, train_dataset)
+        names = _model_inputs(model, train_dataset)
         pad = getattr(getattr(model, "config", None), "pad_token_id", None)
         texts = PaddedTexts(
             train_dataset, names, label, self.task, max_length, 0 if pad is None else int(pad)
@@ -203,12 +206,12 @@ class TransformersTrainer:
 
     @property
     def event(self) -> Event:
-        """The price of training, before any data is read."""
+        """Return the price of training, before any data is read."""
         return self.trainer.event
 
     @property
     def model(self) -> nn.Module:
-        """The trained model, as `transformers` has it."""
+        """Return the trained model, as `transformers` has it."""
         if self._trained is None:
             raise Halted("nothing is trained yet: call train(...) first.")
         return self._trained
@@ -232,9 +235,9 @@ def _tokens(values: Any) -> Tensor:
     return torch.as_tensor(values, dtype=torch.long).flatten()
 
 
-def _setting(args: Any, name: str, usual: Any) -> Any:
+def _setting(args: Any, name: str, default: Any) -> Any:
     value = args.get(name) if isinstance(args, Mapping) else getattr(args, name, None)
-    return usual if value is None else value
+    return default if value is None else value
 
 
 def _task(model: nn.Module, task: str | None) -> str:
@@ -261,7 +264,7 @@ def _class_names(model: nn.Module) -> list[str]:
     return [type(module).__name__ for module in (model, *list(model.modules())[:4])]
 
 
-def _accepted(model: nn.Module, dataset: Any) -> tuple[str, ...]:
+def _model_inputs(model: nn.Module, dataset: Any) -> tuple[str, ...]:
     """Return the inputs that the model's forward pass takes and the dataset has.
 
     Names of columns are public; of a list of dicts they are those of its first item, looked at once, where
@@ -291,8 +294,8 @@ def _optimizer(args: Any) -> Adam:
 
 def _rate(args: Any, steps: int) -> Callable[[int], float]:
     """Return the factor of the learning rate at each of `steps` steps."""
-    named = _setting(args, "lr_scheduler_type", "linear")
-    kind, warmup = str(getattr(named, "value", named)), int(_setting(args, "warmup_steps", 0))
+    scheduler = _setting(args, "lr_scheduler_type", "linear")
+    kind, warmup = str(getattr(scheduler, "value", scheduler)), int(_setting(args, "warmup_steps", 0))
     if kind == "cosine":
         return warmup_cosine(steps, warmup)
     if kind not in ("linear", "constant", "constant_with_warmup"):

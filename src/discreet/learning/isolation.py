@@ -137,9 +137,8 @@ def _dims(
         raise NotBatchFirst(f"{kind} is called in another way than at the first examples.")
     if len(layout.inputs) != len(flat) or UNCLEAR in layout.inputs:
         raise NotBatchFirst(
-            f"{kind} was given a tensor with the batch folded into another dimension, or twice in "
-            f"it, or the number of examples itself. "
-            f"Give it one row per example, the batch first."
+            f"{kind} was given a tensor with the batch folded into another dimension, or twice in it, or the "
+            "number of examples itself. Give it one row per example, the batch first."
         )
     if all(d is None for d in layout.inputs):
         raise NotBatchFirst(f"{kind} was given nothing that has a row for each example.")

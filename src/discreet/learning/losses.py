@@ -71,8 +71,7 @@ def per_example(loss: Any, *, isolate: bool = False) -> Loss:
     if getattr(loss, "reduction", "none") != "none":
         raise InvalidInput(
             f"{type(loss).__name__} reduces over the batch (reduction={loss.reduction!r}); give it "
-            f"reduction='none' and return one loss "
-            f"for each example. Nothing was read or trained."
+            "reduction='none' and return one loss for each example. Nothing was read or trained."
         )
     return _isolate_loss(loss) if isolate else _check_lengths(loss)
 
@@ -132,10 +131,9 @@ def _classification(loss: Any) -> Loss:
     example only."""
     if loss.weight is not None and loss.reduction == "mean":
         raise Unsupported(
-            f"{type(loss).__name__}(weight=..., reduction='mean') divides by the summed weights of "
-            f"the batch, so that one person moves "
-            f"everybody's gradient. Use reduction='sum', and scale the weights yourself. Nothing was "
-            f"read or trained."
+            f"{type(loss).__name__}(weight=..., reduction='mean') divides by the summed weights of the "
+            "batch, so that one person moves everybody's gradient. Use reduction='sum', and scale the "
+            "weights yourself. Nothing was read or trained."
         )
     smoothing = getattr(loss, "label_smoothing", 0.0)
     entropy = isinstance(loss, nn.CrossEntropyLoss)
@@ -176,10 +174,9 @@ def _elementwise(loss: Any) -> Loss:
     def compute(outputs: Tensor, targets: Tensor) -> Tensor:
         if outputs.shape != targets.shape:
             raise InvalidInput(
-                f"{type(loss).__name__} needs targets of the outputs' shape "
-                f"{tuple(outputs.shape[1:])} per example, got "
-                f"{tuple(targets.shape[1:])}: broadcasting would pair each example with all others. "
-                f"Nothing was trained."
+                f"{type(loss).__name__} needs targets of the outputs' shape {tuple(outputs.shape[1:])} per "
+                f"example, got {tuple(targets.shape[1:])}: broadcasting would pair each example with all "
+                "others. Nothing was trained."
             )
         if any(
             getattr(loss, n).dim() >= outputs.dim() and getattr(loss, n).shape[0] > 1 for n in weight_names
@@ -201,9 +198,8 @@ def _sum_losses(loss: Any, losses: Tensor) -> Tensor:
     if loss.reduction == "sum" or losses.shape[1] == 1:
         return losses.sum(1)
     raise InvalidInput(
-        f"{type(loss).__name__}(reduction='none') leaves {losses.shape[1]} losses for each example: "
-        f"say reduction='sum' or 'mean' for what "
-        f"to do within an example. Nothing was trained."
+        f"{type(loss).__name__}(reduction='none') leaves {losses.shape[1]} losses for each example: say "
+        "reduction='sum' or 'mean' for what to do within an example. Nothing was trained."
     )
 
 
@@ -216,10 +212,9 @@ def _check_lengths(loss: Loss) -> Loss:
         if not isinstance(losses, Tensor) or tuple(losses.shape) != (batch,):
             shape = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
             raise InvalidInput(
-                f"the loss must return one number for each example, a vector as long as the batch; "
-                f"got shape {shape}. "
-                f"Do not average over the batch: the trainer divides by the expected batch size. "
-                f"Nothing was trained."
+                "the loss must return one number for each example, a vector as long as the batch; got shape "
+                f"{shape}. Do not average over the batch: the trainer divides by the expected batch size. "
+                "Nothing was trained."
             )
         return losses
 

@@ -54,15 +54,16 @@ def _split_rows(tap: Tap, bounds: set[int]) -> list[Tap]:
     rows = [slice(a - begin, b - begin) for a, b in itertools.pairwise(edges)]
     targets = [Target(tap.target.parameter, pair) for pair in itertools.pairwise(edges)]
     if isinstance(tap, Outer):
-        return [Outer(place, tap.x, tap.g[:, some]) for place, some in zip(targets, rows, strict=True)]
+        return [Outer(target, tap.x, tap.g[:, part]) for target, part in zip(targets, rows, strict=True)]
     if isinstance(tap, Product):
-        return [Product(place, tap.x, tap.g[:, :, some]) for place, some in zip(targets, rows, strict=True)]
+        return [Product(target, tap.x, tap.g[:, :, part]) for target, part in zip(targets, rows, strict=True)]
     built = tap.built()
     built = built.reshape(len(built), *tap.target.parameter[begin:end].shape)
-    return [Rows(place, built[:, some]) for place, some in zip(targets, rows, strict=True)]
+    return [Rows(target, built[:, part]) for target, part in zip(targets, rows, strict=True)]
 
 
 def _merge_group(group: list[Tap]) -> Tap:
+    """Return one tap for several of one target."""
     target = group[0].target
     products = [_as_product(tap) for tap in group if isinstance(tap, Outer | Product)]
     lookups = [tap for tap in group if isinstance(tap, Lookup)]

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 
 from .._errors import InvalidInput
 
-LARGEST = 5_000_000  # characters: a training script is thousands
+# The most characters of a script, which is parsed in memory: training scripts have thousands.
+LARGEST = 5_000_000
 NOTHING = "(nothing)"
 
 
@@ -127,7 +128,8 @@ class _Reader:
 
     def __init__(self, tree: ast.Module) -> None:
         self.tree = tree
-        self.names: dict[str, str] = {}  # local name: Opacus's
+        # the names that the script uses, with Opacus's own for each
+        self.names: dict[str, str] = {}
         self.has_opacus = False
         self.values: dict[str, ast.expr] = {}
         for node in ast.walk(tree):
@@ -142,7 +144,7 @@ class _Reader:
         """Yield what is to be changed, in any order."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Import | ast.ImportFrom):
-                yield from self._of_import(node)
+                yield from self._advise_import(node)
             elif isinstance(node, ast.FunctionDef):
                 # A decorator without arguments, or with: only the call is found below.
                 yield from (
@@ -151,30 +153,30 @@ class _Reader:
                     if isinstance(d, ast.Name) and self.names.get(d.id) in SIMPLE
                 )
             elif isinstance(node, ast.Call):
-                yield from self._of_call(node)
+                yield from self._advise_call(node)
             elif isinstance(node, ast.For | ast.AsyncFor):
-                yield from self._of_loop(node)
+                yield from self._advise_loop(node)
             elif isinstance(node, ast.Attribute) and node.attr == "grad_sample":
                 yield _advice(
                     node, "learning.ClippingEngine(model, loss)", "its clipped sum; no single gradient"
                 )
 
-    def _of_import(self, node: ast.Import | ast.ImportFrom) -> Iterator[Advice]:
+    def _advise_import(self, node: ast.Import | ast.ImportFrom) -> Iterator[Advice]:
         ours = isinstance(node, ast.ImportFrom) and _is_opacus(node.module)
         if ours or (isinstance(node, ast.Import) and any(_is_opacus(a.name) for a in node.names)):
             yield _advice(
                 node,
-                "from discreet import Public, accounting as acc, learning; "
-                "from discreet.sampling import Entropy",
+                "from discreet import Public, accounting as acc, learning; from discreet.sampling import "
+                "Entropy",
                 "in place of all imports of opacus",
             )
 
-    def _of_call(self, node: ast.Call) -> Iterator[Advice]:
-        name, holder = _called(node.func)
+    def _advise_call(self, node: ast.Call) -> Iterator[Advice]:
+        name, holder = _call_name(node.func)
         name = self.names.get(name, name) if holder is None else name
         own = self.names.get(holder, holder) if holder else None
         if name in ("make_private", "make_private_with_epsilon"):
-            yield from self._of_make_private(node, name)
+            yield from self._advise_make_private(node, name)
         elif name == "BatchMemoryManager":
             size = _keyword(node, "max_physical_batch_size", 1, "...")
             yield _advice(node, f"microbatch={size}", "an argument of the trainer; noise stays once per step")
@@ -183,7 +185,7 @@ class _Reader:
             ours = f"acc.epsilon(trainer.event, delta={delta})"
             yield _advice(node, ours, "the price is known before training, and is not passed later")
         elif name == "get_noise_multiplier":
-            yield _advice(node, _calibrated(node), "or give epsilon= and delta= to the trainer")
+            yield _advice(node, _calibration(node), "or give epsilon= and delta= to the trainer")
         elif name in _FIXES and own == _VALIDATOR:
             model = ast.unparse(node.args[0]) if node.args else "model"
             yield _advice(node, f"learning.without_batch_norm({model})", "GroupNorm in place of BatchNorm")
@@ -204,7 +206,7 @@ class _Reader:
             return holder == _VALIDATOR
         return name in _METHODS or _is_opacus(holder)
 
-    def _of_make_private(self, node: ast.Call, name: str) -> Iterator[Advice]:
+    def _advise_make_private(self, node: ast.Call, name: str) -> Iterator[Advice]:
         yield _advice(node, self._trainer(node, name), "the number of people is declared: len() is private")
         yield _advice(
             node,
@@ -226,20 +228,20 @@ class _Reader:
     def _trainer(self, node: ast.Call, name: str) -> str:
         """Return our call, with what the script says about model, optimizer, batch and length."""
         model = _keyword(node, "module", 0, "model")
-        given = [model, self._loss(), "public=Public(size=...)"]
+        arguments = [model, self._loss(), "public=Public(size=...)"]
         if name == "make_private":
-            given.append(f"noise_multiplier={_keyword(node, 'noise_multiplier', None, '...')}")
-            given.append(f"epochs={self._epochs()}")
+            arguments.append(f"noise_multiplier={_keyword(node, 'noise_multiplier', None, '...')}")
+            arguments.append(f"epochs={self._epochs()}")
         else:
-            given.append(f"epsilon={_keyword(node, 'target_epsilon', None, '...')}")
-            given.append(f"delta={_keyword(node, 'target_delta', None, '...')}")
-            given.append(f"epochs={_keyword(node, 'epochs', None, '...')}")
-        given.append(f"clip={_clip(node)}")
-        given.append(f"batch={self._batch(node)}")
-        given.append(f"optimizer={self._optimizer(node)}")
+            arguments.append(f"epsilon={_keyword(node, 'target_epsilon', None, '...')}")
+            arguments.append(f"delta={_keyword(node, 'target_delta', None, '...')}")
+            arguments.append(f"epochs={_keyword(node, 'epochs', None, '...')}")
+        arguments.append(f"clip={_clip(node)}")
+        arguments.append(f"batch={self._batch(node)}")
+        arguments.append(f"optimizer={self._optimizer(node)}")
         if _keyword(node, "poisson_sampling", None, "True") == "False":
-            given.append("sampling='balls_in_bins'")
-        return f"trainer = learning.Trainer({', '.join(given)})"
+            arguments.append("sampling='balls_in_bins'")
+        return f"trainer = learning.Trainer({', '.join(arguments)})"
 
     def _value(self, node: ast.Call, name: str) -> ast.expr | None:
         """Return what a keyword's variable was set to, or the keyword's own value."""
@@ -260,7 +262,7 @@ class _Reader:
 
     def _loss(self) -> str:
         for name, value in self.values.items():
-            if isinstance(value, ast.Call) and _called(value.func)[0].endswith("Loss"):
+            if isinstance(value, ast.Call) and _call_name(value.func)[0].endswith("Loss"):
                 return name
         calls = (n for n in ast.walk(self.tree) if isinstance(n, ast.Call))
         return next((ast.unparse(c.func) for c in calls if _is_loss(c)), "nn.CrossEntropyLoss()")
@@ -268,12 +270,12 @@ class _Reader:
     def _epochs(self) -> str:
         for node in ast.walk(self.tree):
             if isinstance(node, ast.For) and isinstance(node.iter, ast.Call):
-                name = _called(node.iter.func)[0]
+                name = _call_name(node.iter.func)[0]
                 if name == "range" and any(_has_step(inner) for inner in ast.walk(node)):
                     return ast.unparse(node.iter.args[-1])
         return "..."
 
-    def _of_loop(self, node: ast.For | ast.AsyncFor) -> Iterator[Advice]:
+    def _advise_loop(self, node: ast.For | ast.AsyncFor) -> Iterator[Advice]:
         """Advise on the innermost loop that takes a step."""
         inner = [n for n in ast.walk(node) if isinstance(n, ast.For) and n is not node]
         if not any(map(_has_step, ast.walk(node))) or any(
@@ -284,7 +286,7 @@ class _Reader:
         theirs = f"for {ast.unparse(node.target)} in {ast.unparse(node.iter)}"
         yield Advice(node.lineno, theirs, ours, "or trainer(data, ...) for all; one step more is refused")
         for inside in ast.walk(node):
-            if isinstance(inside, ast.Call) and _called(inside.func)[0] == "item" and not inside.args:
+            if isinstance(inside, ast.Call) and _call_name(inside.func)[0] == "item" and not inside.args:
                 why = "a loss on private examples is a release that nobody paid for: measure on a public set"
                 yield _advice(inside, "progress=lambda p: print(p.step, p.steps)", why)
 
@@ -297,7 +299,7 @@ def _advice(node: ast.expr | ast.stmt, ours: str, why: str) -> Advice:
     return Advice(node.lineno, " ".join(ast.unparse(node).split()), ours, why)
 
 
-def _called(function: ast.expr) -> tuple[str, str | None]:
+def _call_name(function: ast.expr) -> tuple[str, str | None]:
     """Return the name of what is called, and of what it is an attribute."""
     if isinstance(function, ast.Name):
         return function.id, None
@@ -307,13 +309,13 @@ def _called(function: ast.expr) -> tuple[str, str | None]:
     return "", None
 
 
-def _keyword(node: ast.Call, name: str, place: int | None, default: str) -> str:
-    """Return an argument's source, by name or by place."""
+def _keyword(node: ast.Call, name: str, position: int | None, default: str) -> str:
+    """Return an argument's source, by name or by position."""
     for keyword in node.keywords:
         if keyword.arg == name:
             return ast.unparse(keyword.value)
-    if place is not None and len(node.args) > place:
-        return ast.unparse(node.args[place])
+    if position is not None and len(node.args) > position:
+        return ast.unparse(node.args[position])
     return default
 
 
@@ -321,8 +323,8 @@ def _clip(node: ast.Call) -> str:
     """Return the clipping rule: Opacus's `max_grad_norm` and `clipping` are one argument here."""
     norm, kind = _keyword(node, "max_grad_norm", None, "1.0"), _keyword(node, "clipping", None, "'flat'")
     if "per_layer" in kind:
-        whole = f"sum(c * c for c in {norm}) ** 0.5" if not _is_number(norm) else norm
-        return f"learning.PerLayer(clip={whole})"
+        total_norm = f"sum(c * c for c in {norm}) ** 0.5" if not _is_number(norm) else norm
+        return f"learning.PerLayer(clip={total_norm})"
     if "adaptive" in kind:
         quantile = _keyword(node, "target_unclipped_quantile", None, "0.5")
         return f"learning.Adaptive(clip={norm}, quantile={quantile})"
@@ -337,7 +339,7 @@ def _is_number(text: str) -> bool:
     return True
 
 
-def _calibrated(node: ast.Call) -> str:
+def _calibration(node: ast.Call) -> str:
     epsilon, delta = (
         _keyword(node, "target_epsilon", None, "..."),
         _keyword(node, "target_delta", None, "..."),
@@ -354,12 +356,12 @@ def _has_step(node: ast.AST) -> bool:
     """Return whether this is `optimizer.step()`, whatever the optimizer is called."""
     if not isinstance(node, ast.Call) or node.args:
         return False
-    name, holder = _called(node.func)
+    name, holder = _call_name(node.func)
     return name == "step" and holder is not None and "sched" not in holder.lower()
 
 
 def _is_loss(node: ast.Call) -> bool:
-    name, holder = _called(node.func)
+    name, holder = _call_name(node.func)
     return holder in ("F", "functional", "torch.nn.functional") and name in (
         "cross_entropy", "mse_loss", "nll_loss", "l1_loss", "huber_loss", "binary_cross_entropy",
         "binary_cross_entropy_with_logits",

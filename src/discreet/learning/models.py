@@ -1,7 +1,7 @@
-"""Trained estimators in a file: weights and public facts, and nothing that could run.
+"""Model files of trained estimators: weights and public facts, and nothing that could run.
 
-    model = people.fit(SGDLogisticRegression(epsilon=1), target="income")      # or DPClassifier(...).fit(X,
-    y) models.save(model, "income.model"); model = models.load("income.model")
+    model = people.fit(SGDLogisticRegression(epsilon=1), target="income")    # or DPClassifier(...).fit(X, y)
+    models.save(model, "income.model"); model = models.load("income.model")
 
 The file is in the safetensors layout (`files`): other programs can read the weights. What it says beside them
 was declared or released: the schema of the columns it was trained on, or the bounds and classes that
@@ -30,7 +30,7 @@ from .estimators import DPClassifier, DPRegressor, SGDLogisticRegression, networ
 # Features that are possible at all: what is checked before weights are compared must not fill the memory.
 _MAX_FEATURES = 1_000_000
 _KINDS: dict[str, Any] = {cls.__name__: cls for cls in (DPClassifier, DPRegressor, SGDLogisticRegression)}
-# What files of before call it: `LogisticRegression` is the one of `tabular` now.
+# What older files call it: `LogisticRegression` is the one of `tabular` now.
 _KINDS["LogisticRegression"] = SGDLogisticRegression
 
 

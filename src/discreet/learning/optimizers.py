@@ -71,7 +71,7 @@ class _TorchUpdate:
 @described("learning.SGD")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SGD:
-    """Stochastic gradient descent, with heavy-ball or Nesterov momentum."""
+    """Runs stochastic gradient descent, with heavy-ball or Nesterov momentum."""
 
     lr: float
     momentum: float = 0.0
@@ -103,7 +103,7 @@ class SGD:
 @described("learning.Adam")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Adam:
-    """Adam with decoupled weight decay (AdamW), whose second moment is corrected for the variance of the
+    """Runs Adam with decoupled weight decay (AdamW), whose second moment is corrected for the variance of the
     noise.
 
     Squared noisy gradients are too large by the variance of the noise, (noise_multiplier clip / batch)²,
@@ -174,16 +174,15 @@ def foreign(
     inner = build(parameters)
     if not isinstance(inner, torch.optim.Optimizer):
         raise InvalidInput(
-            f"the function optimizer= gave a {type(inner).__name__}, and must give a "
-            f"torch.optim.Optimizer for the parameters it is given. Nothing was "
-            f"read or trained."
+            f"the function optimizer= gave a {type(inner).__name__}, and must give a torch.optim.Optimizer "
+            "for the parameters it is given. Nothing was read or trained."
         )
     given_ids = {id(p) for p in parameters}
     if any(id(p) not in given_ids for group in inner.param_groups for p in group["params"]):
         raise InvalidInput(
-            "the function optimizer= builds an optimizer for other parameters than those it is "
-            "given; the trainer trains a copy of the model. "
-            "Nothing was read or trained. Write lambda parameters: torch.optim.SGD(parameters, lr=...)."
+            "the function optimizer= builds an optimizer for other parameters than those it is given; the "
+            "trainer trains a copy of the model. Nothing was read or trained. Write lambda parameters: "
+            "torch.optim.SGD(parameters, lr=...)."
         )
     rates = [group["lr"] for group in inner.param_groups]
 

@@ -1,4 +1,4 @@
-"""How a run computes its clipped sums: time and memory, apart from what sets the price.
+"""Performance options of a trainer: time and memory, apart from what sets the price.
 
 >>> Performance(microbatch=64)
 Performance(microbatch=64, isolate=False, by_hand=True, keep_memory=False, compiled=False)
@@ -19,7 +19,7 @@ class Performance:
 
     `microbatch` is the largest number of rows that go through the model together. `isolate` runs model and
     loss example by example, so that they cannot mix examples. `by_hand=False` leaves to torch the layers that
-    `learning.fast` would run by hand. `keep_memory=True` sets the C library's allocator, of the whole
+    `learning.fast` would run by hand. `keep_memory=True` sets the C library's allocator, of the
     process, to keep freed memory while a model is trained. `compiled=True` runs what `torch.compile` made of
     the model, on batches that are filled up to a few public sizes (`padded_sizes`); without it a compiled
     model runs as it is written while it is trained.
@@ -52,14 +52,14 @@ class Performance:
 
     def updated(self, **options: object) -> Performance:
         """Return the same with options that were given in the trainer's own keywords; None is not given."""
-        named = {name: value for name, value in options.items() if value is not None}
-        twice = [name for name in named if getattr(self, name) != getattr(Performance(), name)]
+        given_options = {name: value for name, value in options.items() if value is not None}
+        twice = [name for name in given_options if getattr(self, name) != getattr(Performance(), name)]
         if twice:
             raise InvalidInput(
                 f"{twice[0]}= was given to the trainer and in performance=. Nothing was read or "
                 f"trained. Give it once."
             )
-        return replace(self, **named) if named else self  # type: ignore[arg-type]
+        return replace(self, **given_options) if given_options else self  # type: ignore[arg-type]
 
 
 def padded_sizes(expected: float, rate: float, microbatch: int | None = None) -> tuple[int, ...]:
@@ -74,6 +74,6 @@ def padded_sizes(expected: float, rate: float, microbatch: int | None = None) ->
     (64,)
     """
     deviation = math.sqrt(expected * (1 - min(1.0, rate)))
-    wanted = {math.ceil(expected + k * deviation) for k in (-2, 0, 2, 5)}
-    most = max(wanted) if microbatch is None else microbatch
-    return tuple(sorted({max(1, min(size, most)) for size in wanted}))
+    sizes = {math.ceil(expected + k * deviation) for k in (-2, 0, 2, 5)}
+    largest = max(sizes) if microbatch is None else microbatch
+    return tuple(sorted({max(1, min(size, largest)) for size in sizes}))

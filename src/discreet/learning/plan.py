@@ -80,9 +80,9 @@ def refusal(module: nn.Module) -> str | None:
         return None
     if isinstance(module, BATCH_NORMS):
         return (
-            f"{name} {_MIXING}. Use GroupNorm: learning.without_batch_norm(model) swaps it. Or, "
-            f"where its statistics are of public data, "
-            f"freeze it: .eval() and .requires_grad_(False) on the layer, after any model.train()."
+            f"{name} {_MIXING}. Use GroupNorm: learning.without_batch_norm(model) swaps it. Or, where its "
+            "statistics are of public data, freeze it: .eval() and .requires_grad_(False) on the layer, "
+            "after any model.train()."
         )
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         if module.scale_grad_by_freq:
@@ -145,16 +145,14 @@ def routes(model: nn.Module, *, share: bool = True) -> dict[str, str]:
 def _check_module(model: Any) -> None:
     if not isinstance(model, nn.Module):
         raise InvalidInput(
-            f"model must be a torch.nn.Module, got "
-            f"{model if isinstance(model, type) else type(model).__name__}. Nothing was read or "
-            f"trained. Give an instance; "
-            f"put a function of your own into the forward() of one."
+            "model must be a torch.nn.Module, got "
+            f"{model if isinstance(model, type) else type(model).__name__}. Nothing was read or trained. "
+            "Give an instance; put a function of your own into the forward() of one."
         )
     if any(isinstance(module, torch.jit.ScriptModule) for module in model.modules()):
         raise Unsupported(
-            "the model is, or contains, a scripted module, into which nobody can look. Nothing was "
-            "read or trained. Give the module that it was made "
-            "from, and script the trained one."
+            "the model is, or contains, a scripted module, into which nobody can look. Nothing was read or "
+            "trained. Give the module that it was made from, and script the trained one."
         )
 
 

@@ -1,5 +1,5 @@
-"""Several rows, one contribution: the gradients of a person's rows, or of one example's augmentations, added
-up before they are clipped.
+"""Pooling of several rows into one contribution: the gradients of a person's rows, or of one example's
+augmentations, added up before they are clipped.
 
 A person's gradient is the weighted sum of the gradients of all rows that are the person's. No such sum needs
 to be built: rows of one owner become positions of one example, and the norm over positions is what taps know
@@ -19,27 +19,30 @@ from .taps import Lookup, Outer, Product, Rows, Tap, Tied, without_bias
 
 @dataclass(frozen=True)
 class Owners:
-    """Whose each row of a batch is: rows of one owner stand together, owners are numbered from 0, and `share`
-    weighs each row."""
+    """Says whose each row of a batch is: rows of one owner stand together, owners are numbered from 0, and
+    `share` weighs each row.
+    """
 
-    of: Tensor  # [rows], sorted
+    # [rows], sorted
+    of: Tensor
     count: int
-    share: Tensor  # [rows]
+    # [rows]
+    share: Tensor
 
     @property
-    def most(self) -> int:
-        """The most rows that one owner has."""
+    def max_rows(self) -> int:
+        """Return the most rows that one owner has."""
         return int(torch.bincount(self.of, minlength=1).max())
 
     def positions(self) -> Tensor:
-        """Where each row goes in a table of `count` times `most`."""
+        """Return where each row goes in a table of `count` times `max_rows`."""
         first = torch.searchsorted(self.of, self.of)
-        return self.of * self.most + torch.arange(len(self.of)) - first
+        return self.of * self.max_rows + torch.arange(len(self.of)) - first
 
 
 def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
-    """Owners with so many rows each, in `copies`; a row's copies are averaged, an owner's rows averaged or
-    added up.
+    """Return the owners of a batch with so many rows each, in `copies`; a row's copies are averaged, an
+    owner's rows averaged or added up.
 
     >>> owned(torch.tensor([1, 3]), mean=True).share
     tensor([1.0000, 0.3333, 0.3333, 0.3333])
@@ -64,7 +67,7 @@ def pooled(engine: ClippingEngine, gradients: Gradients, owners: Owners) -> Grad
 
 
 def squares_of(engine: ClippingEngine, taps: list[Tap], batch: int) -> Tensor:
-    """[batch, layers]: of each layer by itself, as `clipping` rules want them."""
+    """Return [batch, layers]: the squared norm of each layer by itself, as `clipping` rules want them."""
     out = torch.zeros(batch, max(engine.layers.values()) + 1, dtype=torch.float64)
     for tap in taps:
         out[:, engine.layers[id(tap.target.parameter)]] += tap.square()
@@ -72,37 +75,39 @@ def squares_of(engine: ClippingEngine, taps: list[Tap], batch: int) -> Tensor:
 
 
 class _Pooling:
+    """Turns the tap of rows into that of their owners."""
+
     def __init__(self, owners: Owners) -> None:
-        self.owners, self.most = owners, owners.most
-        self.full = len(owners.of) == owners.count * self.most
+        self.owners, self.max_rows = owners, owners.max_rows
+        self.full = len(owners.of) == owners.count * self.max_rows
         self.positions = None if self.full else owners.positions()
 
     def __call__(self, tap: Tap) -> list[Tap]:
         if isinstance(tap, Outer):
-            g = self._shared(tap.g)
-            wide: list[Tap] = [
+            g = self._weighted(tap.g)
+            products: list[Tap] = [
                 Product(
                     tap.target, self._side_by_side(tap.x.unsqueeze(1)), self._side_by_side(g.unsqueeze(1))
                 )
             ]
-            return wide if tap.bias is None else [*wide, Rows(tap.bias, self._summed(g))]
+            return products if tap.bias is None else [*products, Rows(tap.bias, self._summed(g))]
         if isinstance(tap, Product):
             return [self._product(tap)]
         if isinstance(tap, Lookup):
             return [self._lookup(tap)]
         if isinstance(tap, Tied):
             return [Tied(self._lookup(tap.lookup), self._product(tap.product))]
-        return [Rows(tap.target, self._summed(self._shared(tap.built())))]
+        return [Rows(tap.target, self._summed(self._weighted(tap.built())))]
 
     def _product(self, tap: Product) -> Product:
         return Product(
-            tap.target, self._side_by_side(tap.x), self._side_by_side(self._shared(tap.g)), tap.bias
+            tap.target, self._side_by_side(tap.x), self._side_by_side(self._weighted(tap.g)), tap.bias
         )
 
     def _lookup(self, tap: Lookup) -> Lookup:
-        return Lookup(tap.target, self._side_by_side(tap.ids), self._side_by_side(self._shared(tap.g)))
+        return Lookup(tap.target, self._side_by_side(tap.ids), self._side_by_side(self._weighted(tap.g)))
 
-    def _shared(self, g: Tensor) -> Tensor:
+    def _weighted(self, g: Tensor) -> Tensor:
         return g * self.owners.share.to(g.dtype).view((-1,) + (1,) * (g.dim() - 1))
 
     def _summed(self, rows: Tensor) -> Tensor:
@@ -110,17 +115,17 @@ class _Pooling:
         return out.index_add_(0, self.owners.of, rows)
 
     def _side_by_side(self, rows: Tensor) -> Tensor:
-        """[rows, T, ...] to [owners, most * T, ...]; where an owner has fewer rows, zeros."""
+        """Return [rows, T, ...] as [owners, max_rows * T, ...]; where an owner has fewer rows, zeros."""
         if not self.full:
-            padded = rows.new_zeros((self.owners.count * self.most, *rows.shape[1:]))
+            padded = rows.new_zeros((self.owners.count * self.max_rows, *rows.shape[1:]))
             padded[self.positions] = rows
             rows = padded
-        return rows.reshape(self.owners.count, self.most * rows.shape[1], *rows.shape[2:])
+        return rows.reshape(self.owners.count, self.max_rows * rows.shape[1], *rows.shape[2:])
 
 
 def built(engine: ClippingEngine, gradients: Gradients, buffer: Tensor | None = None) -> Tensor:
-    """[B, parameters]: the gradients themselves, for where each must be rounded by itself; in `buffer`, if it
-    has room.
+    """Return [B, parameters]: the gradients themselves, for where each must be rounded by itself; in
+    `buffer`, if it has room.
 
     A weight without a tap has gradient zero.
     """
@@ -129,16 +134,16 @@ def built(engine: ClippingEngine, gradients: Gradients, buffer: Tensor | None = 
         offsets[id(p)] = size
         size += p.numel()
     batch = len(gradients.squares)
-    enough = buffer is not None and len(buffer) >= batch
-    out = buffer[:batch].zero_() if enough else torch.zeros(batch, size, dtype=engine.dtype)  # type: ignore[index]
+    has_room = buffer is not None and len(buffer) >= batch
+    out = buffer[:batch].zero_() if has_room else torch.zeros(batch, size, dtype=engine.dtype)  # type: ignore[index]
     parts = [part for tap in gradients.taps for part in without_bias(tap)]
     for tap in parts:
         p, rows = tap.target.parameter, tap.target.rows
         start = offsets[id(p)] + (0 if rows is None else rows[0] * p[0].numel())
         # Added, never written over: whatever else is there belongs to the same gradient.
         if isinstance(tap, Outer):
-            place = out[:, start : start + tap.g.shape[1] * tap.x.shape[1]].unflatten(1, (tap.g.shape[1], -1))
-            place.addcmul_(tap.g.unsqueeze(2), tap.x.unsqueeze(1))
+            block = out[:, start : start + tap.g.shape[1] * tap.x.shape[1]].unflatten(1, (tap.g.shape[1], -1))
+            block.addcmul_(tap.g.unsqueeze(2), tap.x.unsqueeze(1))
         else:
             flat = tap.built().reshape(batch, -1)
             out[:, start : start + flat.shape[1]] += flat

@@ -13,23 +13,24 @@ from typing import Any
 
 import torch
 
-_FULL = ("none", "ieee", "highest")  # as torch has been called its default, and full precision
+# What torch calls full precision, or its default, in its several versions.
+_FULL = ("none", "ieee", "highest")
 
 
 def full_precision() -> AbstractContextManager[Any]:
     """Return a context in which float32 products are those of float32.
 
-    Autocast inside the model does what it says. The settings of products are the whole process's: they are
-    changed only where they were set to less, and put back afterwards.
+    Autocast inside the model does what it says. The settings of products are those of the process: they
+    are changed only where they were set to less, and put back afterwards.
     """
     shortened = [setting for setting in _SETTINGS if setting.get() not in _FULL]
     if not shortened and not torch.is_autocast_enabled("cpu"):
         return nullcontext()
-    return _in_full(shortened)
+    return _with_full_precision(shortened)
 
 
 @contextmanager
-def _in_full(shortened: list[_Setting]) -> Iterator[None]:
+def _with_full_precision(shortened: list[_Setting]) -> Iterator[None]:
     with ExitStack() as stack:
         stack.enter_context(torch.autocast("cpu", enabled=False))
         for setting in shortened:
@@ -39,7 +40,9 @@ def _in_full(shortened: list[_Setting]) -> Iterator[None]:
 
 
 class _Setting:
-    """One of torch's settings of float32 products: of matrices, of convolutions, of recurrent layers."""
+    """Reads and writes one of torch's settings of float32 products: of matrices, of convolutions, of
+    recurrent layers.
+    """
 
     full = "ieee"
 
@@ -54,7 +57,7 @@ class _Setting:
 
 
 class _Legacy(_Setting):
-    """The one setting that torch had before it told kinds of products apart."""
+    """Reads and writes the one setting that torch had before it told kinds of products apart."""
 
     full = "highest"
 
@@ -69,9 +72,10 @@ class _Legacy(_Setting):
 
 
 def _settings() -> list[_Setting]:
+    """Return the settings that this version of torch has."""
     kinds = [getattr(torch.backends.mkldnn, name, None) for name in ("matmul", "conv", "rnn")]
-    known = [_Setting(kind) for kind in kinds if hasattr(kind, "fp32_precision")]
-    return known or [_Legacy()]
+    settings = [_Setting(kind) for kind in kinds if hasattr(kind, "fp32_precision")]
+    return settings or [_Legacy()]
 
 
 _SETTINGS = _settings()

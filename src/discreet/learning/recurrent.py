@@ -28,10 +28,11 @@ def recurrent(layer: Any, recorder: Recorder, input: Any, hx: Any = None) -> tup
         return _packed(layer, recorder, input, hx)
     if not isinstance(input, Tensor) or input.dim() != 3:
         raise NotBatchFirst(f"{type(layer).__name__} was given no batch dimension.")
-    x = input.transpose(0, 1) if layer.batch_first else input  # [T, B, k]
+    # [T, B, k]
+    x = input.transpose(0, 1) if layer.batch_first else input
     recorder.first(layer, input, 0 if layer.batch_first else 1)
-    x, ends = _layers(layer, recorder, x, hx, None)
-    return (x.transpose(0, 1) if layer.batch_first else x), ends
+    x, last_states = _layers(layer, recorder, x, hx, None)
+    return (x.transpose(0, 1) if layer.batch_first else x), last_states
 
 
 def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> tuple[PackedSequence, Any]:
@@ -42,31 +43,31 @@ def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> t
         raise NotBatchFirst(
             f"{type(layer).__name__} was given a packed sequence of other than one sequence for each example."
         )
-    steps, ends = _layers(layer, recorder, x, hx, lengths)
+    steps, last_states = _layers(layer, recorder, x, hx, lengths)
     order = torch.arange(len(lengths)) if input.sorted_indices is None else input.sorted_indices
     data = torch.cat(
         [step[order[:size]] for step, size in zip(steps, input.batch_sizes.tolist(), strict=True)]
     )
-    return PackedSequence(data, input.batch_sizes, input.sorted_indices, input.unsorted_indices), ends
+    return PackedSequence(data, input.batch_sizes, input.sorted_indices, input.unsorted_indices), last_states
 
 
 def _layers(layer: Any, recorder: Recorder, x: Tensor, hx: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
     """Return all layers in all directions: outputs [T, B, h], and last states."""
     lstm = isinstance(layer, nn.LSTM)
     states = _initial(layer, x, hx, lstm)
-    lasts: list[tuple[Tensor, ...]] = []
+    states_by_layer: list[tuple[Tensor, ...]] = []
     for depth in range(layer.num_layers):
-        ways = []
-        for way in range(2 if layer.bidirectional else 1):
-            state = tuple(s[len(lasts)] for s in states)
-            steps, last = _direction(layer, recorder, x, state, depth, way, lengths)
-            ways.append(steps)
-            lasts.append(last)
-        x = torch.cat(ways, -1) if len(ways) > 1 else ways[0]
+        outputs = []
+        for direction in range(2 if layer.bidirectional else 1):
+            state = tuple(s[len(states_by_layer)] for s in states)
+            steps, last = _direction(layer, recorder, x, state, depth, direction, lengths)
+            outputs.append(steps)
+            states_by_layer.append(last)
+        x = torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]
         if layer.dropout and layer.training and depth < layer.num_layers - 1:
             x = F.dropout(x, layer.dropout)
-    ends = tuple(torch.stack(parts) for parts in zip(*lasts, strict=True))
-    return x, (ends if lstm else ends[0])
+    last_states = tuple(torch.stack(parts) for parts in zip(*states_by_layer, strict=True))
+    return x, (last_states if lstm else last_states[0])
 
 
 def _reversed(x: Tensor, lengths: Tensor | None) -> Tensor:
@@ -84,6 +85,7 @@ def _last_steps(steps: Tensor, lengths: Tensor) -> Tensor:
 
 
 def _initial(layer: Any, x: Tensor, hx: Any, lstm: bool) -> tuple[Tensor, ...]:
+    """Return the initial states: those that were passed, or zeros."""
     if hx is not None:
         return tuple(hx) if lstm else (hx,)
     count = layer.num_layers * (2 if layer.bidirectional else 1)
@@ -99,21 +101,22 @@ def _direction(
     x: Tensor,
     state: tuple[Tensor, ...],
     depth: int,
-    way: int,
+    direction: int,
     lengths: Tensor | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Return one layer in one direction: the outputs [T, B, h], and the last state."""
-    end = f"_l{depth}" + ("_reverse" if way else "")
-    names = [f"{name}{end}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")]
-    held: list[Any] = [getattr(layer, name, None) for name in names]
-    w_ih, w_hh, b_ih, b_hh, w_hr = held
+    suffix = f"_l{depth}" + ("_reverse" if direction else "")
+    names = [f"{name}{suffix}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")]
+    parameters: list[Any] = [getattr(layer, name, None) for name in names]
+    w_ih, w_hh, b_ih, b_hh, w_hr = parameters
     learned = targets(layer, *names)
-    x = _reversed(x, lengths) if way else x
+    x = _reversed(x, lengths) if direction else x
     gru = isinstance(layer, nn.GRU)
     bias = b_ih if gru or b_ih is None else b_ih + b_hh
     gates = owned(F.linear(x, w_ih, bias))
     if learned[1] is not None and not gates.requires_grad:
-        gates.requires_grad_()  # only the recurrent weight learns: its gradient is tapped here
+        # only the recurrent weight learns: its gradient is tapped here
+        gates.requires_grad_()
     if gru:
         steps, last = _gru(recorder, gates, state[0], w_hh, b_hh, learned)
     elif isinstance(layer, nn.LSTM):
@@ -133,21 +136,23 @@ def _direction(
         return products
 
     recorder.note((gates,), taps)
-    return (_reversed(steps, lengths) if way else steps), last
+    return (_reversed(steps, lengths) if direction else steps), last
 
 
 def _products(target: Target | None, x: Tensor, g: Tensor) -> list[Tap]:
+    """Return the tap of a weight that learns, from its inputs and the gradients of its outputs."""
     return [] if target is None else [product(target, single(x).transpose(0, 1), g)]
 
 
 def _biases(target: Target | None, g: Tensor) -> list[Tap]:
+    """Return the tap of a bias that learns."""
     return [] if target is None else [summed_over_positions(target, g)]
 
 
 def _rnn(gates: Tensor, h: Tensor, w_hh: Tensor, activation: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
-    steps, across = [], w_hh.t()
+    steps, recurrent_weight = [], w_hh.t()
     for gate in gates.unbind(0):
-        h = activation(torch.addmm(gate, h, across))
+        h = activation(torch.addmm(gate, h, recurrent_weight))
         steps.append(h)
     return torch.stack(steps), (h,)
 
@@ -164,9 +169,9 @@ def _lstm(
     if lengths is None and recorder.fast and fast.takes_lstm(gates, w_hr):
         outputs, last = fast.lstm(gates, state[0], state[1], w_hh)
         return outputs, (outputs[-1], last)
-    (h, c), steps, outs, cells, across = state, [], [], [], w_hh.t()
+    (h, c), steps, outs, cells, recurrent_weight = state, [], [], [], w_hh.t()
     for gate in gates.unbind(0):
-        i, f, g, o = torch.addmm(gate, h, across).chunk(4, 1)
+        i, f, g, o = torch.addmm(gate, h, recurrent_weight).chunk(4, 1)
         c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
         h = torch.sigmoid(o) * torch.tanh(c)
         cells.append(c)
@@ -188,11 +193,11 @@ def _lstm(
 def _gru(
     recorder: Recorder, gates: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None, learned: list[Any]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    steps, seen, before = [], [], []
+    steps, recurrent_terms, before = [], [], []
     for gate in gates.unbind(0):
         inner = F.linear(h, w_hh, b_hh)
         before.append(h.detach())
-        seen.append(inner)
+        recurrent_terms.append(inner)
         (rx, zx, nx), (rh, zh, nh) = gate.chunk(3, 1), inner.chunk(3, 1)
         r, z = torch.sigmoid(rx + rh), torch.sigmoid(zx + zh)
         n = torch.tanh(nx + r * nh)
@@ -204,7 +209,7 @@ def _gru(
         all_g = single(torch.stack(g, 1))
         return _products(learned[1], held, all_g) + _biases(learned[3], all_g)
 
-    recorder.note(tuple(seen), taps)
+    recorder.note(tuple(recurrent_terms), taps)
     return torch.stack(steps), (h,)
 
 
@@ -218,21 +223,21 @@ def cell(layer: Any, recorder: Recorder, input: Tensor, hx: Any = None) -> Any:
     zeros = input.new_zeros(len(input), layer.hidden_size)
     h, c = (hx if hx is not None else (zeros, zeros)) if lstm else (zeros if hx is None else hx, zeros)
     w_ih, w_hh, b_ih, b_hh = targets(layer, "weight_ih", "weight_hh", "bias_ih", "bias_hh")
-    one = _affine_noted(recorder, input, layer.weight_ih, layer.bias_ih, w_ih, b_ih)
-    two = _affine_noted(recorder, h, layer.weight_hh, layer.bias_hh, w_hh, b_hh)
+    from_input = _recorded_linear(recorder, input, layer.weight_ih, layer.bias_ih, w_ih, b_ih)
+    from_state = _recorded_linear(recorder, h, layer.weight_hh, layer.bias_hh, w_hh, b_hh)
     if isinstance(layer, nn.GRUCell):
-        (rx, zx, nx), (rh, zh, nh) = one.chunk(3, 1), two.chunk(3, 1)
+        (rx, zx, nx), (rh, zh, nh) = from_input.chunk(3, 1), from_state.chunk(3, 1)
         z = torch.sigmoid(zx + zh)
         n = torch.tanh(nx + torch.sigmoid(rx + rh) * nh)
         return n + z * (h - n)
     if not lstm:
-        return (torch.tanh if layer.nonlinearity == "tanh" else torch.relu)(one + two)
-    i, f, g, o = (one + two).chunk(4, 1)
+        return (torch.tanh if layer.nonlinearity == "tanh" else torch.relu)(from_input + from_state)
+    i, f, g, o = (from_input + from_state).chunk(4, 1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c
 
 
-def _affine_noted(
+def _recorded_linear(
     recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None, w: Target | None, b: Target | None
 ) -> Tensor:
     out, held = F.linear(x, weight, bias), x.detach()

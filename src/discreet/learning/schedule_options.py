@@ -132,9 +132,8 @@ def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:
         option = "batch" if rate is None else "rate"
         raise PrivateFact(
             f"{option}= alone needs the number of examples, and none is declared. It is private under "
-            f"add_remove and never read off the "
-            f"data: declare Public(size=...) or n=, buy a noisy count, or give both rate= and "
-            f"batch=. Nothing was read or trained."
+            "add_remove and never read off the data: declare Public(size=...) or n=, buy a noisy count, or "
+            "give both rate= and batch=. Nothing was read or trained."
         )
     if batch is not None:
         _require.positive(batch=batch)

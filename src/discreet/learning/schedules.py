@@ -1,4 +1,5 @@
-"""Who takes part in which step, by coins that are really tossed; and what that costs.
+"""Sampling schedules (Poisson, balls in bins, without replacement, cyclic): who takes part in which step, by
+coins that are really tossed; and what that costs.
 
 Every schedule says in advance how many steps there are, what they cost with Gaussian noise, and by what the
 sum of gradients is divided: a public number, never the size of the batch that came. Shuffling is not here:
@@ -35,7 +36,7 @@ _MEMBERS = 1 << 13
 
 
 class Schedule:
-    """Base of schedules: `steps` batches, of which `divisor` is the expected size."""
+    """Shares what schedules have in common: `steps` batches, of which `divisor` is the expected size."""
 
     steps: int
     divisor: float
@@ -49,8 +50,9 @@ class Schedule:
 
     @property
     def growth(self) -> float:
-        """The deviation of the independent noise over noise_multiplier * clip: above 1 where one example
-        takes part in several steps."""
+        """Return the deviation of the independent noise over noise_multiplier * clip: above 1 where one
+        example takes part in several steps.
+        """
         return 1.0
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
@@ -80,7 +82,8 @@ def _refuse_grid(grid: Grid | None, subject: str) -> None:
 @described("learning.Poisson")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Poisson(Schedule):
-    """Samples every example for every step with probability `rate`, independently (Poisson subsampling).
+    """Samples every example for every step with probability `rate`, independently: Poisson subsampling (the
+    "lots" of Abadi et al. 2016).
 
     Guarantee: each step is Gaussian noise on a Poisson sample: PoissonSampled(Gaussian(noise_multiplier),
                rate), `steps` times.
@@ -179,7 +182,8 @@ class WithoutReplacement(Schedule):
 @described("learning.TruncatedPoisson")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedPoisson(Schedule):
-    """Poisson sampling of exactly `size` examples, of which a random `limit` are kept where there are more.
+    """Draws by Poisson sampling from exactly `size` examples; where more than `limit` are drawn, a random
+    `limit` of them are kept.
 
     For `zero_out`.
 

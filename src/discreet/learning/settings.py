@@ -70,8 +70,7 @@ def _check_together(trainer: Trainer) -> None:
     ):
         raise Unsupported(
             "Adam subtracts one variance of noise, and here it changes from step to step: give "
-            "Adam(noise_aware=False). Nothing was "
-            "read or trained."
+            "Adam(noise_aware=False). Nothing was read or trained."
         )
 
 
@@ -111,10 +110,10 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
     if isinstance(optimizer, torch.optim.Optimizer):
         kind, rate = type(optimizer).__name__, optimizer.param_groups[0].get("lr", "...")
         raise InvalidInput(
-            f"optimizer= is a torch.optim.{kind} for the weights of your model, and the trainer "
-            f"trains a copy. Nothing was read or trained. Say how to "
-            f"build one, optimizer=lambda parameters: torch.optim.{kind}(parameters, lr={rate}), or "
-            f"give learning.SGD(lr=...) or learning.Adam(lr=...)."
+            f"optimizer= is a torch.optim.{kind} for the weights of your model, and the trainer trains a "
+            "copy. Nothing was read or trained. Say how to build one, optimizer=lambda parameters: "
+            f"torch.optim.{kind}(parameters, lr={rate}), or give learning.SGD(lr=...) or "
+            "learning.Adam(lr=...)."
         )
     is_own = isinstance(optimizer, SGD | Adam)
     if not is_own and (not callable(optimizer) or optimizer in (SGD, Adam)):

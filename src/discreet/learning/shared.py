@@ -1,4 +1,5 @@
-"""What a layer makes of a constant: the same for all examples, with a gradient of each.
+"""Tensors that are the same for all examples, with a gradient of each example: what a layer computes from a
+constant.
 
 Positions of a text are a constant ([T], or [1, T]); their embedding is the same for all examples, and torch's
 gradient of it is the sum over the batch. Here it is computed for each example, and hides that: it has the
@@ -21,16 +22,17 @@ _HANDLERS: dict[Any, _Handler] = {}
 
 
 class Shared(Tensor):
-    """A tensor that is the same for all examples: [B, *shape] inside, of shape `shape` for everybody else."""
+    """Is a tensor that is the same for all examples: [B, *shape] inside, of shape `shape` for everybody
+    else.
+    """
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         handler = _HANDLERS.get(func)
         if handler is None:
             raise NotBatchFirst(
-                f"the model applies {getattr(func, '__name__', func)} to what a layer made of a "
-                f"constant (of positions, say), "
-                f"and it is not known how to keep examples apart in that."
+                f"the model applies {getattr(func, '__name__', func)} to what a layer made of a constant (of "
+                "positions, say), and it is not known how to keep examples apart in that."
             )
         with torch._C.DisableTorchFunctionSubclass():
             return handler(*args, **(kwargs or {}))
@@ -48,6 +50,8 @@ def each_of(tensor: Tensor) -> Tensor:
 
 
 def _handles(*functions: Any) -> Callable[[_Handler], _Handler]:
+    """Register a handler for these functions of torch."""
+
     def register(handler: _Handler) -> _Handler:
         _HANDLERS.update(dict.fromkeys(functions, handler))
         return handler
@@ -56,7 +60,7 @@ def _handles(*functions: Any) -> Callable[[_Handler], _Handler]:
 
 
 def _pairwise(function: Callable[[Any, Any], Tensor]) -> _Handler:
-    """Return an elementwise function of two, at least one of them shared."""
+    """Return the handler of an elementwise function of two tensors, at least one of them shared."""
 
     def run(one: Any, other: Any, *, alpha: Any = 1, **rest: Any) -> Tensor:
         if rest or alpha != 1:
@@ -64,16 +68,17 @@ def _pairwise(function: Callable[[Any, Any], Tensor]) -> _Handler:
                 "the model adds what a layer made of a constant in an unusual way (out=, alpha=)."
             )
         if isinstance(one, Shared) and isinstance(other, Shared):
-            return _of_two(function, one, other)
+            return _combine_shared(function, one, other)
         if isinstance(one, Shared):
             plain, each = other, one.as_subclass(Tensor)
-            return _of_both(lambda a, b: function(b, a), plain, each)
-        return _of_both(function, one, other.as_subclass(Tensor))
+            return _combine_with_plain(lambda a, b: function(b, a), plain, each)
+        return _combine_with_plain(function, one, other.as_subclass(Tensor))
 
     return run
 
 
-def _of_two(function: Callable[[Any, Any], Tensor], one: Tensor, other: Tensor) -> Tensor:
+def _combine_shared(function: Callable[[Any, Any], Tensor], one: Tensor, other: Tensor) -> Tensor:
+    """Return the function of two shared tensors, which is shared."""
     if one.dim() != other.dim():
         raise NotBatchFirst(
             "the model combines what layers made of two constants with different numbers of dimensions."
@@ -81,7 +86,7 @@ def _of_two(function: Callable[[Any, Any], Tensor], one: Tensor, other: Tensor) 
     return shared(function(one.as_subclass(Tensor), other.as_subclass(Tensor)))
 
 
-def _of_both(function: Callable[[Any, Any], Tensor], plain: Any, each: Tensor) -> Tensor:
+def _combine_with_plain(function: Callable[[Any, Any], Tensor], plain: Any, each: Tensor) -> Tensor:
     """Return function(plain, shared): a batch where `plain` is one, shared where it is a constant."""
     batch, dims = len(each), each.dim() - 1
     if not isinstance(plain, Tensor) or plain.dim() < dims:
@@ -123,8 +128,8 @@ def _add_in_place(one: Tensor, other: Tensor) -> Tensor:
     return one.add_(_HANDLERS[torch.add](torch.zeros_like(one), other))
 
 
-def _inside(function: Callable[..., Any]) -> _Handler:
-    """Return the same function for each example."""
+def _elementwise(function: Callable[..., Any]) -> _Handler:
+    """Return a handler that applies an elementwise function, which does the same for each example."""
     return lambda tensor, *args, **kwargs: shared(function(tensor.as_subclass(Tensor), *args, **kwargs))
 
 
@@ -151,26 +156,27 @@ for _function in (
     Tensor.neg,
     torch.dropout,
 ):
-    _HANDLERS[_function] = _inside(_function)
+    _HANDLERS[_function] = _elementwise(_function)
 
 
-def _shifted(dim: int) -> int:
+def _inner_dim(dim: int) -> int:
+    """Return the number of a dimension behind that of the examples."""
     return dim if dim < 0 else dim + 1
 
 
 @_handles(Tensor.unsqueeze, torch.unsqueeze)
 def _unsqueeze(tensor: Tensor, dim: int) -> Tensor:
-    return shared(tensor.as_subclass(Tensor).unsqueeze(_shifted(dim)))
+    return shared(tensor.as_subclass(Tensor).unsqueeze(_inner_dim(dim)))
 
 
 @_handles(Tensor.transpose, torch.transpose)
 def _transpose(tensor: Tensor, dim0: int, dim1: int) -> Tensor:
-    return shared(tensor.as_subclass(Tensor).transpose(_shifted(dim0), _shifted(dim1)))
+    return shared(tensor.as_subclass(Tensor).transpose(_inner_dim(dim0), _inner_dim(dim1)))
 
 
 @_handles(Tensor.expand, Tensor.repeat)
 def _expand(tensor: Tensor, *sizes: Any) -> Tensor:
-    """Give every example its own, where that is what the model does."""
+    """Return the batch itself where the model expands a shared tensor to one for each example."""
     each = tensor.as_subclass(Tensor)
     sizes = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], tuple | list | torch.Size) else sizes
     inner = each.squeeze(1) if each.dim() == len(sizes) + 1 and each.shape[1] == 1 else each
@@ -206,10 +212,10 @@ def _dim(tensor: Tensor) -> int:
     return tensor.as_subclass(Tensor).dim() - 1
 
 
-def _same(name: str) -> _Handler:
-    """Return a fact that does not depend on the shape."""
+def _property_handler(name: str) -> _Handler:
+    """Return the handler of a property that does not depend on the shape."""
     return lambda tensor: getattr(tensor.as_subclass(Tensor), name)
 
 
 for _property in ("dtype", "device", "requires_grad"):
-    _HANDLERS[getattr(Tensor, _property).__get__] = _same(_property)
+    _HANDLERS[getattr(Tensor, _property).__get__] = _property_handler(_property)

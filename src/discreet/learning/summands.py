@@ -1,8 +1,8 @@
-"""What one step adds up, and the noise it is hidden in: the part of a run that sees the data.
+"""The clipped sum of one DP-SGD step, and the noise it is hidden in: the part of a run that sees the data.
 
-Each unit of a batch (an example, or a person with all rows) adds one term: its gradient, averaged over
+Each unit of a batch (an example, or a person with all rows) adds one summand: its gradient, averaged over
 augmentations, pooled over the unit's rows, clipped as one. Adaptive clipping counts beside the sum; exact
-noise rounds each term to a grid. What leaves is the noisy sum, and the noisy count.
+noise rounds each summand to a grid. What leaves is the noisy sum, and the noisy count.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import Tensor
 from ..mechanisms.protocols import ExampleSource
 from ..sampling import Entropy
 from .clipping import Adaptive, Clipping, Flat, factors
-from .correlated import IDENTITY, Mixed
+from .correlated import IDENTITY, CorrelatedSource
 from .discrete import GridSum
 from .engine import ClippingEngine, Gradients
 from .federated import Updates
@@ -30,11 +30,13 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 
-ROWS_AT_ONCE = 8  # gradients that are built one by one stay in the caches
+# Gradients that are built one by one, for exact noise: so few stay in the caches.
+ROWS_AT_ONCE = 8
 
 
 class Summands:
-    """The summands of a run: `noise` into a vector, `add` each batch to it, `close` the step.
+    """Adds up the summands of a run, clipped per-example gradients: `noise` into a vector, `add` each batch
+    to it, `close` the step.
 
     Once each, in this order.
     """
@@ -51,25 +53,29 @@ class Summands:
             self._adaptive = None
         self._count = 0.0
         grid = trainer.grid
-        self._exact = None if grid is None else GridSum(grid, trainer.noise_multiplier, entropy)
-        self._rows: Tensor | None = None  # where they are built, kept from one microbatch to the next
+        self._grid_sum = None if grid is None else GridSum(grid, trainer.noise_multiplier, entropy)
+        # where gradients are built one by one, kept from one microbatch to the next
+        self._rows: Tensor | None = None
         self._copies = 1 if trainer.augment is None else trainer.augment.times
         self._one_row_each = trainer.augment is None and examples.people is None
         self._updates = None if trainer.local is None else Updates(trainer, engine, entropy)
-        self._noise = self._independent()
+        self._noise = self._noise_source()
 
-    def _independent(self) -> Reservoir | Mixed:
+    def _noise_source(self) -> Reservoir | CorrelatedSource:
+        """Return the source of the run's noise, independent or correlated over time."""
         trainer, engine = self._trainer, self._engine
         deviation = trainer.deviation / (1 if self._adaptive is None else self._adaptive.clip)
         noise = Reservoir(engine.size, engine.dtype, deviation, self._entropy)
-        plan = trainer.schedule
+        schedule = trainer.schedule
         return (
-            Mixed(noise, plan.strategy) if isinstance(plan, Cyclic) and plan.strategy != IDENTITY else noise
+            CorrelatedSource(noise, schedule.strategy)
+            if isinstance(schedule, Cyclic) and schedule.strategy != IDENTITY
+            else noise
         )
 
     def noise(self, vector: Tensor) -> None:
         """Overwrite the vector with this step's noise; with exact noise, with zeros until `close`."""
-        if self._exact is not None:
+        if self._grid_sum is not None:
             vector.zero_()
             return
         self._noise.into(vector)
@@ -77,8 +83,9 @@ class Summands:
             vector.mul_(self.rule.clip)
 
     def add(self, members: Indices, sums: dict[int, Tensor]) -> None:
-        """The clipped summands of these units, a microbatch at a time, in full precision whatever autocast is
-        on around training."""
+        """Add the clipped summands of these units, one microbatch at a time, in full precision whatever
+        autocast is on around training.
+        """
         with full_precision():
             self._add(members, sums)
 
@@ -87,11 +94,11 @@ class Summands:
             people, cap = self._examples.people, self._trainer.public.unit.rows
             clients = [people.rows(int(person), cap, self._entropy) for person in members]
             for updates in self._updates.of(clients, self._examples, self.rule):
-                self._clipped(updates, sums)
+                self._add_clipped(updates, sums)
             return
         for rows, counts in self._chunks(members):
             inputs, targets = self._examples.take(rows)
-            if self._one_row_each and self._adaptive is None and self._exact is None:
+            if self._one_row_each and self._adaptive is None and self._grid_sum is None:
                 self._engine.add_clipped(inputs, targets, self.rule, sums)
                 continue
             if self._trainer.augment is not None:
@@ -102,29 +109,31 @@ class Summands:
             gradients = self._engine.gradients(inputs, targets)
             if not self._one_row_each:
                 gradients = pooled(self._engine, gradients, self._owners(len(rows), counts))
-            self._clipped(gradients, sums)
+            self._add_clipped(gradients, sums)
 
     def _owners(self, rows: int, counts: Indices | None) -> Owners:
         each = torch.ones(rows, dtype=torch.int64) if counts is None else torch.from_numpy(counts)
         return owned(each, mean=self._trainer.pooling == "mean", copies=self._copies)
 
-    def _clipped(self, gradients: Gradients, sums: dict[int, Tensor]) -> None:
+    def _add_clipped(self, gradients: Gradients, sums: dict[int, Tensor]) -> None:
+        """Clip these gradients and add them up; count the short ones, where the clip adapts."""
         if self._adaptive is not None:
-            short = gradients.squares.sum(1).sqrt() <= self.rule.clip
-            self._count += float(short.sum()) - len(short) / 2
+            unclipped = gradients.squares.sum(1).sqrt() <= self.rule.clip
+            self._count += float(unclipped.sum()) - len(unclipped) / 2
         weights, keep = factors(self.rule, gradients.squares)
         with torch.no_grad():
-            if self._exact is not None:  # what is not finite has weight zero, is NaN then, and counts as zero
+            # what is not finite has weight zero, is NaN then, and counts as zero
+            if self._grid_sum is not None:
                 rows = built(self._engine, gradients, self._rows)
                 self._rows = rows if self._rows is None or len(rows) > len(self._rows) else self._rows
-                self._exact.add(rows, self._spread(weights.double()))
+                self._grid_sum.add(rows, self._weights_by_parameter(weights.double()))
                 return
             if keep is not None:
                 gradients.zero_out(keep)
             gradients.add(weights.to(self._engine.dtype), sums, self._engine.layers)
 
-    def _spread(self, weights: Tensor) -> Tensor:
-        """[B, layers] factors to one for each parameter."""
+    def _weights_by_parameter(self, weights: Tensor) -> Tensor:
+        """Return one factor for each parameter, from [B, layers] factors."""
         if weights.shape[1] == 1:
             return weights
         parameters = self._engine.parameters.values()
@@ -132,22 +141,25 @@ class Summands:
         return weights[:, layers].repeat_interleave(torch.tensor([p.numel() for p in parameters]), 1)
 
     def close(self, vector: Tensor) -> None:
-        """What remains of a step when all summands are in: the exact noise, and the next clip from the noisy
-        count."""
-        if self._exact is not None:
-            self._exact.release(vector)
+        """Do what remains of a step when all summands are in: the exact noise, and the next clip from the
+        noisy count.
+        """
+        if self._grid_sum is not None:
+            self._grid_sum.release(vector)
         if self._adaptive is not None:
             divisor = self._trainer.schedule.divisor
             noise = fill_gaussian(
                 torch.empty(1, dtype=torch.float64), self._adaptive.deviation(divisor), self._entropy
             )
-            self.rule = Flat(clip=self._adaptive.moved(self.rule.clip, self._count + noise.item(), divisor))
+            self.rule = Flat(
+                clip=self._adaptive.next_clip(self.rule.clip, self._count + noise.item(), divisor)
+            )
             self._count = 0.0
 
     def _chunks(self, members: Indices) -> Iterator[tuple[Indices, Indices | None]]:
-        """Rows to take together, and how many of them each unit has, in order (None: one each)."""
-        usual = max(1, len(members) * self._copies) if self._exact is None else ROWS_AT_ONCE
-        limit = max(1, (self._trainer.performance.microbatch or usual) // self._copies)
+        """Yield rows to take together, and how many of them each unit has, in order (None: one each)."""
+        default_rows = max(1, len(members) * self._copies) if self._grid_sum is None else ROWS_AT_ONCE
+        limit = max(1, (self._trainer.performance.microbatch or default_rows) // self._copies)
         if self._examples.people is None:
             for begin in range(0, len(members), limit):
                 yield members[begin : begin + limit], None
@@ -155,23 +167,24 @@ class Summands:
         cap, people = self._trainer.public.unit.rows, self._examples.people
         rows = [people.rows(int(person), cap, self._entropy) for person in members]
         yield from _grouped_by_size(
-            rows, None if self._trainer.performance.microbatch is None and self._exact is None else limit
+            rows, None if self._trainer.performance.microbatch is None and self._grid_sum is None else limit
         )
 
 
 def _grouped_by_size(rows: list[Indices], limit: int | None) -> Iterator[tuple[Indices, Indices]]:
-    """People with about as many rows as each other together, so that little is padded; at most `most` rows
-    unless one person has more."""
+    """Group people with about as many rows as each other, so that little is padded; at most `limit` rows
+    unless one person has more.
+    """
     rows = sorted(rows, key=len)
-    begin, held = 0, 0
+    begin, row_count = 0, 0
     for end in range(len(rows) + 1):
         full = (
             end == len(rows)
             or len(rows[end]) >= 2 * len(rows[begin])
-            or (limit and held + len(rows[end]) > limit)
+            or (limit and row_count + len(rows[end]) > limit)
         )
         if full and end > begin:
             part = rows[begin:end]
             yield np.concatenate(part), np.array([len(r) for r in part], dtype=np.int64)
-            begin, held = end, 0
-        held += len(rows[end]) if end < len(rows) else 0
+            begin, row_count = end, 0
+        row_count += len(rows[end]) if end < len(rows) else 0

@@ -1,4 +1,4 @@
-"""The trainer: DP-SGD as a mechanism with a price.
+"""The trainer: DP-SGD (private stochastic gradient descent) as a mechanism with a price.
 
     trainer = Trainer(
         model, nn.CrossEntropyLoss(), public=data.public, epsilon=3, delta=1e-5, clip=1, batch=256, epochs=10
@@ -31,7 +31,7 @@ from ..accounting import Event
 from ..mechanisms.protocols import AnySource, ExampleSource, Release, check_source, release
 from ..sampling import Entropy
 from . import attachment, checkpoints, heap, settings
-from .augment import Augment, one_each
+from .augment import Augment, one_variant_each
 from .buffers import KeptBuffers
 from .clipping import Adaptive, Clipping, as_clipping, as_floats
 from .data import Tabular, examples_of, shapes_of
@@ -65,7 +65,7 @@ class Glimpse(Progress):
 
     @property
     def model(self) -> nn.Module:
-        """A copy of the current model."""
+        """Return a copy of the current model."""
         return self._run.model
 
 
@@ -159,7 +159,7 @@ class Trainer:
 
     @property
     def grid(self) -> Grid | None:
-        """The grid that clipped gradients are rounded to, with noise="discrete"."""
+        """Return the grid that clipped gradients are rounded to, with noise="discrete"."""
         if self.noise != "discrete":
             return None
         size = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
@@ -167,8 +167,9 @@ class Trainer:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the independent noise on the sum of clipped gradients (in the first step,
-        where the clip adapts)."""
+        """Return the standard deviation of the independent noise on the sum of clipped gradients (in the
+        first step, where the clip adapts).
+        """
         clip: Any = self.clip
         if isinstance(clip, Adaptive):
             return clip.split(self.noise_multiplier, self.schedule.divisor) * clip.clip
@@ -220,8 +221,9 @@ class Trainer:
 
     @property
     def asked(self) -> tuple[float, float] | None:
-        """The requested (epsilon, delta) that the noise was calibrated to; None where the noise itself was
-        given."""
+        """Return the requested (epsilon, delta) that the noise was calibrated to; None where the noise itself
+        was given.
+        """
         return None if self.epsilon is None or self.delta is None else (self.epsilon, self.delta)
 
     def spent(self, step: int, *, delta: float) -> float:
@@ -266,23 +268,24 @@ class Trainer:
     def _try(self, engine: ClippingEngine, inputs: Any, targets: Any) -> None:
         """Probe the engine on made-up examples of these shapes, or on variants of them."""
         examples = made_up(inputs)
-        examples = examples if self.augment is None else one_each(self.augment, examples)
+        examples = examples if self.augment is None else one_variant_each(self.augment, examples)
         probe(engine, examples, made_up(targets), batch=self._rows_together())
 
     @property
     def length(self) -> int:
-        """The number of steps."""
+        """Return the number of steps."""
         return self.schedule.steps
 
     @property
     def period(self) -> int:
-        """After how many steps, and each multiple of them, a checkpoint can be taken; Unsupported where it
-        cannot."""
+        """Return after how many steps, and each multiple of them, a checkpoint can be taken; raise
+        Unsupported where it cannot.
+        """
         return checkpoints.period(self)
 
     @property
     def identity(self) -> dict[str, Any]:
-        """What identifies a run when it is resumed; any other trainer is refused."""
+        """Return what identifies a run when it is resumed; any other trainer is refused."""
         return checkpoints.identity(self)
 
     def restore(self, source: AnySource, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
@@ -333,7 +336,7 @@ class Run:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the noise on the sum of clipped gradients."""
+        """Return the standard deviation of the noise on the sum of clipped gradients."""
         return self._trainer.deviation
 
     def __enter__(self) -> Run:
@@ -347,9 +350,8 @@ class Run:
         """Take one noisy step. An empty batch is a step like any other."""
         if self.done:
             raise Halted(
-                f"all {self._trainer.schedule.steps} steps that were paid for are taken. Nothing was "
-                f"read. Training on means a new trainer, "
-                f"which pays for its own steps."
+                f"all {self._trainer.schedule.steps} steps that were paid for are taken. Nothing was read. "
+                "Training on means a new trainer, which pays for its own steps."
             )
         if not self._engine.is_attached:
             with self:
@@ -381,15 +383,14 @@ class Run:
             # Its text could quote a value: an index out of range, say.
             self.taken = self._trainer.schedule.steps
             raise ReleaseFailed(
-                "the model or the loss failed on private examples; what it said is withheld, as it "
-                "may speak of the data. The price of the run is "
-                "spent, and the run is over. Try the model on made-up examples: are all words and "
-                "classes within range?"
+                "the model or the loss failed on private examples; what it said is withheld, as it may "
+                "speak of the data. The price of the run is spent, and the run is over. Try the model on "
+                "made-up examples: are all words and classes within range?"
             ) from None
 
     @property
     def progress(self) -> Glimpse:
-        """What may be shown now."""
+        """Return what may be shown now."""
         return Glimpse(self.taken, self._trainer.schedule.steps, self)
 
     def dump(self) -> bytes:
@@ -402,7 +403,7 @@ class Run:
 
     @property
     def model(self) -> nn.Module:
-        """A copy of the model so far, with weights of its own."""
+        """Return a copy of the model so far, with weights of its own."""
         # Of the model as it was given, which saw no data: what the other one's code kept of its batches, in
         # attributes or in buffers that it made, stays here.
         model = copy.deepcopy(self._trainer.model)
@@ -420,7 +421,7 @@ def _secret_coins(entropy: Entropy) -> Iterator[None]:
     """Seed torch's generator, which dropout draws from, with a secret number, new for each step.
 
     Coins of torch's own generator would be the caller's: known after `torch.manual_seed`, they would tie
-    examples to their places in the batch, and how many were drawn would show the batch's size.
+    examples to their positions in the batch, and how many were drawn would show the batch's size.
     """
     generator = torch.default_generator
     state = generator.get_state()

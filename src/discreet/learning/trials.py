@@ -72,8 +72,9 @@ class TrainerTrials(RepeatedTrials):
 
     @property
     def identity(self) -> list[Any] | None:
-        """What identifies a search when it is resumed: all of every candidate, and the weights that its runs
-        begin with; None, and so not resumed, where a candidate has a function of its own."""
+        """Return what identifies a search when it is resumed: all of every candidate, and the weights that
+        its runs begin with; None, and so not resumed, where a candidate has a function of its own.
+        """
         if not all(map(checkpoints.is_known, self.candidates)):
             return None
         facts = [checkpoints.identity(candidate, weights=True) for candidate in self.candidates]

@@ -71,21 +71,21 @@ def form_of(module: nn.Module) -> Callable[..., Any]:
     """Return the forward pass that vmap can run: a form of ours, or the module's own."""
     if type(module) in FORMS and "forward" not in vars(module):
         return partial(FORMS[type(module)], module)
-    own: Callable[..., Any] = module.forward
-    return own
+    forward: Callable[..., Any] = module.forward
+    return forward
 
 
 @contextmanager
 def vmappable(module: nn.Module) -> Iterator[None]:
     """Put such forms on a module's parts, and take torch's fast path of attention away, within this context.
 
-    That path is for evaluation only: its modules are told that they are training, with nothing to drop out.
+    That path is for evaluation only: its modules are set to training mode, with a dropout of 0.
     """
     replaced = [inner for inner in module.modules() if type(inner) in FORMS and "forward" not in vars(inner)]
     evaluating = [
         inner for inner in module.modules() if isinstance(inner, _WITH_A_FAST_PATH) and not inner.training
     ]
-    drops = [inner.dropout for inner in evaluating]
+    dropouts = [inner.dropout for inner in evaluating]
     try:
         for inner in replaced:
             inner.forward = partial(FORMS[type(inner)], inner)
@@ -97,5 +97,5 @@ def vmappable(module: nn.Module) -> Iterator[None]:
     finally:
         for inner in replaced:
             del inner.forward
-        for inner, drop in zip(evaluating, drops, strict=True):
-            inner.training, inner.dropout = False, drop
+        for inner, dropout in zip(evaluating, dropouts, strict=True):
+            inner.training, inner.dropout = False, dropout

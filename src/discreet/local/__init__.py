@@ -1,5 +1,5 @@
-"""The local model: nobody is trusted, so every report is private before it leaves the device of the one who
-gives it.
+"""The local model of differential privacy (LDP): nobody is trusted, so every report is private before it
+leaves the device of the one who gives it.
 
 `respond` runs on the client and draws exactly, in integers; `estimate` runs anywhere and only post-processes.
 `best` chooses a frequency oracle with its error predicted first. A browser runs the same client:

@@ -1,5 +1,5 @@
-"""What all client randomizers share: how values come in, reports go out, and a release is made of many
-reports.
+"""What all client randomizers share: how values are checked, how reports are returned, and how a release is
+estimated from many reports.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ReportBatch:
-    """Many reports of one randomizer, one row each, and what each cost its sender.
+    """Holds many reports of one randomizer, one row each, and what each cost its sender.
 
     `event` is `NonPrivate` if the randomness was seeded: such reports are for tests and simulations.
     """
@@ -55,7 +55,7 @@ def plain(row: Any) -> Any:
 
 
 class LocalRandomizer:
-    """Base of the randomizers whose reports are integers, or rows of integers of one length.
+    """Shares what randomizers need whose reports are integers, or rows of integers of one length.
 
     A subclass says what its values are (`_values`), draws (`_draw`), and estimates (`_estimate`). Whatever
     the subclass, values are checked before anything is drawn, and reports before anything is estimated: they
@@ -68,14 +68,14 @@ class LocalRandomizer:
 
     @property
     def ratio(self) -> Fraction:
-        """The largest ratio of the probabilities that two values give to one report, exactly; at most
+        """Return the largest ratio of the probabilities that two values give to one report, exactly; at most
         exp(epsilon).
         """
         raise NotImplementedError
 
     @property
     def event(self) -> Event:
-        """The price of one report for the one who gives it; neighbors differ in that one's value."""
+        """Return the price of one report for the one who gives it; neighbors differ in that one's value."""
         return PureDP(epsilon=self.epsilon, neighbors=REPLACE)
 
     def respond(self, value: Any, /, *, entropy: Entropy) -> Any:
@@ -112,8 +112,8 @@ class LocalRandomizer:
         )
 
     def _batch(self, data: NDArray[Any], entropy: Entropy) -> ReportBatch:
-        paid = self.event if entropy.private else NonPrivate(neighbors=REPLACE)
-        return ReportBatch(data=data, event=paid, randomizer=self)
+        event = self.event if entropy.private else NonPrivate(neighbors=REPLACE)
+        return ReportBatch(data=data, event=event, randomizer=self)
 
     def _collect(self, reports: Any) -> tuple[NDArray[Any], Event]:
         """Return the reports as one checked array, and their price."""
@@ -211,6 +211,7 @@ def people_of(values: Any) -> list[Any]:
 
 
 def require_entropy(entropy: Any) -> None:
+    """Refuse anything but a `sampling.Entropy`."""
     if not isinstance(entropy, Entropy):
         raise _require.fail("entropy", type(entropy).__name__, "a sampling.Entropy")
 
@@ -238,18 +239,18 @@ def spec(kind: str, randomizer: Any, **numbers: Any) -> dict[str, Any]:
     """
     cost = _require.exact(randomizer.epsilon, "epsilon") * 10**6
     microepsilon = -(-cost.numerator // cost.denominator)
-    named = {name: value for name, value in numbers.items() if value is not None}
+    fields = {name: value for name, value in numbers.items() if value is not None}
     return {
         "kind": kind,
         "microepsilon": microepsilon,
         "randomizer": json.dumps(to_json(randomizer)),
-        **named,
+        **fields,
     }
 
 
 def require_span(low: Any, high: Any) -> None:
-    """Refuse bounds whose difference floats cannot hold, too small or too large: a value's place between them
-    would be no number, and the error would tell which values have none.
+    """Refuse bounds whose difference floats cannot hold, too small or too large: a value's position between
+    them would be no number, and the error would tell which values have none.
     """
     if not 0 < (span := _require.float_or_inf(high) - _require.float_or_inf(low)) < math.inf:
         raise _require.fail("high - low", span, "a number above zero that floats can hold")

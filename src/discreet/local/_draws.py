@@ -1,4 +1,5 @@
-"""The three draws that every client randomizer is made of, on uniform words, and the odds they are given.
+"""The three draws that every client randomizer is made of, on uniform random words, and the integer odds that
+they take.
 
 What a device draws must be the same in Python and in a browser, so this is all there is: an integer below a
 bound, a coin with a rational probability, and many coins of 32 bits. Each reads whole little-endian words of
@@ -27,9 +28,11 @@ COIN = 1 << 32
 Codes = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 
-# bits of exp(-epsilon) that odds are computed from
+# Bits of exp(-epsilon) that odds are computed from: at the largest epsilon, 60, 73 of them are significant,
+# more than the 52 of LIMIT.
 _DIGITS = 160
-# beyond it no odds within LIMIT come near exp(epsilon)
+# A larger epsilon is priced as asked and drawn with the odds of this one: no odds within LIMIT come near its
+# exp(epsilon), and smaller odds are more private.
 _LARGEST = 60
 
 
@@ -47,10 +50,10 @@ def below(bound: int, n: int, entropy: Entropy) -> Codes:
         return np.zeros(n, np.int64)
     shift = np.uint64(64 - (bound - 1).bit_length())
     values = (entropy.words(n) >> shift).view(np.int64)
-    open_ = np.flatnonzero(values >= bound)
-    while len(open_):
-        values[open_] = (entropy.words(len(open_)) >> shift).view(np.int64)
-        open_ = open_[values[open_] >= bound]
+    rejected = np.flatnonzero(values >= bound)
+    while len(rejected):
+        values[rejected] = (entropy.words(len(rejected)) >> shift).view(np.int64)
+        rejected = rejected[values[rejected] >= bound]
     return values
 
 

@@ -1,5 +1,5 @@
-"""Which oracle? Every candidate says its error before anybody is asked, so the choice is a comparison of
-numbers.
+"""The choice of a frequency oracle: every candidate predicts its error before anybody is asked, so the choice
+is a comparison of numbers.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _TIE = 1e-9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """What an oracle would cost and give: its mean squared error, and the bits of a report."""
+    """Says what an oracle would cost and give: its mean squared error, and the bits of a report."""
 
     oracle: FrequencyOracle
     mean_squared_error: float
@@ -36,7 +36,7 @@ class Prediction:
 
 
 def predictions(*, epsilon: Real, domain: int, people: int, bits: int | None = None) -> list[Prediction]:
-    """Return what each oracle promises for values that are all alike common, best first; those whose reports
+    """Return what each oracle promises where all values are equally common, best first; those whose reports
     are too long are left out.
 
     >>> best = predictions(epsilon=1, domain=128, people=20_000)[:3]
@@ -46,7 +46,7 @@ def predictions(*, epsilon: Real, domain: int, people: int, bits: int | None = N
     _require.integer(people=people, at_least=1)
     if bits is not None:
         _require.integer(bits=bits, at_least=1)
-    offers = []
+    candidates = []
     refusals: list[Exception] = []
     for build in ORACLES.values():
         try:
@@ -55,26 +55,26 @@ def predictions(*, epsilon: Real, domain: int, people: int, bits: int | None = N
             refusals.append(refusal)
             continue
         if bits is None or oracle.bits <= bits:
-            offers.append(
+            candidates.append(
                 Prediction(
                     oracle=oracle, mean_squared_error=oracle.mean_squared_error(people), bits=oracle.bits
                 )
             )
-    if not offers:
+    if not candidates:
         if len(refusals) == len(ORACLES):
             raise refusals[0]
         raise InvalidInput(
             f"no oracle for {domain} values has reports of at most {bits} bits. Allow more bits."
         )
-    return sorted(offers, key=lambda offer: (offer.mean_squared_error, offer.bits))
+    return sorted(candidates, key=lambda candidate: (candidate.mean_squared_error, candidate.bits))
 
 
 def best(*, epsilon: Real, domain: int, people: int, bits: int | None = None) -> FrequencyOracle:
     """Return the frequency oracle of least predicted error among those whose reports take at most `bits`
     bits.
 
-    Guarantee: no oracle of this room with reports of that length has a smaller mean squared error over values
-               that are all alike common.
+    Guarantee: no oracle of this room with reports of that length has a smaller mean squared error where all
+               values are equally common.
     Proof:     all are unbiased, and their variances are compared (`predictions`).
 
     >>> best(epsilon=1, domain=128, people=20_000)
@@ -82,6 +82,8 @@ def best(*, epsilon: Real, domain: int, people: int, bits: int | None = None) ->
     >>> best(epsilon=1, domain=10_000, people=1_000_000, bits=64)
     LocalHashing(epsilon=1, domain=10000, buckets=4)
     """
-    offers = predictions(epsilon=epsilon, domain=domain, people=people, bits=bits)
-    least = offers[0].mean_squared_error
-    return min((o for o in offers if o.mean_squared_error <= least * (1 + _TIE)), key=lambda o: o.bits).oracle
+    candidates = predictions(epsilon=epsilon, domain=domain, people=people, bits=bits)
+    least = candidates[0].mean_squared_error
+    return min(
+        (c for c in candidates if c.mean_squared_error <= least * (1 + _TIE)), key=lambda c: c.bits
+    ).oracle

@@ -118,8 +118,7 @@ class ClientBudget:
         if cost > self.remaining:
             raise BudgetExceeded(
                 f"this answer costs epsilon = {float(cost):.6g}, and {float(self.remaining):.6g} of "
-                f"{float(self.epsilon):.6g} is left on this "
-                f"device. Nothing was drawn or charged."
+                f"{float(self.epsilon):.6g} is left on this device. Nothing was drawn or charged."
             )
         self._spent += cost
 

@@ -2,7 +2,7 @@
 of the unbiased ones.
 
 All of it is post-processing of reports, so it costs nothing. Unbiased estimates of rare values are negative
-half of the time; what is done about it here biases single values and makes the whole more accurate.
+half of the time; what is done about it here biases single values and makes all shares together more accurate.
 """
 
 from __future__ import annotations
@@ -17,10 +17,11 @@ from ..inference import with_total
 from ._base import Floats
 from .designs import DesignResponse
 from .location import DistanceResponse
-from .oracles import FrequencyOracle, _Unary
+from .oracles import FrequencyOracle, UnaryEncoding
 
 METHODS = ("norm_sub", "norm_mul", "clip")
-# Entries of the table of likelihoods, reports times values, which is held in memory.
+# Entries of the table of likelihoods, reports times values, which is held in memory: 2**24 floats are 128 MB.
+# No measurement on record: raise it where memory allows.
 _CELLS = 1 << 24
 
 
@@ -92,18 +93,17 @@ def _likelihood(randomizer: Any, reports: Any) -> tuple[Floats, Floats]:
         return np.asarray(randomizer.matrix().T[rows]), weights
     if len(rows) * randomizer.domain > _CELLS:
         raise InvalidInput(
-            f"{len(rows)} different reports over {randomizer.domain} values are too many to be "
-            f"weighed one by one (at most {_CELLS} "
-            f"together). Use `consistent` on the estimate, or shorter reports."
+            f"{len(rows)} different reports over {randomizer.domain} values are too many to be weighed one "
+            f"by one (at most {_CELLS} together). Use `consistent` on the estimate, or shorter reports."
         )
-    high, low = _levels(randomizer)
+    high, low = _support_likelihoods(randomizer)
     return np.where(randomizer._supported(rows), high, low), weights
 
 
-def _levels(oracle: FrequencyOracle) -> tuple[float, float]:
+def _support_likelihoods(oracle: FrequencyOracle) -> tuple[float, float]:
     """Return P(report | value), up to a factor of the report's own, where the report supports the value and
     where it does not."""
-    if isinstance(oracle, _Unary):
+    if isinstance(oracle, UnaryEncoding):
         p, q = (float(x) for x in oracle.support)
         return p / q, (1 - p) / (1 - q)
     return float(oracle.ratio), 1.0

@@ -1,4 +1,4 @@
-"""Any lottery on the client: the probability of each report given each value, as exact rationals."""
+"""Randomized response by any channel: the probability of each report given each value, as exact rationals."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from ._draws import Codes
 @described("local.DesignResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DesignResponse(LocalRandomizer):
-    """Runs any lottery as a client randomizer: `design.rows[i][j]` is the probability that value i is
+    """Runs any channel as a client randomizer: `design.rows[i][j]` is the probability that value i is
     reported as j.
 
     Guarantee: one report is epsilon-DP, with epsilon = ln of the design's largest ratio, rounded up.
@@ -62,7 +62,7 @@ class DesignResponse(LocalRandomizer):
 
     @property
     def _ends(self) -> list[list[int]]:
-        """The cumulated integer weights of each row."""
+        """Return the cumulated integer weights of each row."""
         tables = []
         for row in self.design.rows:
             exact = [Fraction(p) for p in row]

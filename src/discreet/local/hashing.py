@@ -27,9 +27,11 @@ from ._base import Floats, check_range, codes_below, require_parameters, spec
 from ._draws import Codes
 from .oracles import FrequencyOracle
 
-# bits of a domain that is transformed whole; 2**24 floats are 128 MB
-_LONGEST = 24
-# Entries of the table of parities that are computed at once, held in memory.
+# The most bits of a domain that is transformed at once: 2**24 integers of 64 bits are 128 MB. Larger domains
+# are estimated for some candidates only.
+_TRANSFORM_BITS = 24
+# Entries of the table of parities that are computed at once: 2**22 integers of 64 bits are 32 MB. No
+# measurement on record.
 _CELLS = 1 << 22
 
 
@@ -91,7 +93,7 @@ class LocalHashing(FrequencyOracle):
             object.__setattr__(self, "buckets", self._best_buckets())
         if self.buckets < 2 or self.buckets & (self.buckets - 1) or self.buckets > 1 << 30:
             raise _require.fail("buckets", self.buckets, "a power of two from 2 to 2**30")
-        self._weights  # noqa: B018 - refuses an epsilon that cannot be had
+        self._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -103,7 +105,7 @@ class LocalHashing(FrequencyOracle):
 
     @property
     def _length(self) -> int:
-        """The bits of a value."""
+        """Return the bits of a value."""
         return (self.domain - 1).bit_length()
 
     @property
@@ -131,7 +133,7 @@ class LocalHashing(FrequencyOracle):
 
     def _best_buckets(self) -> int:
         e = math.exp(min(float(self.epsilon), 20.0))
-        # more buckets than values hide nothing more, and each costs a pass over all reports
+        # more buckets than values hide nothing more, and each costs a pass over all reports: at most 2**12
         longest = min(self._length, 12)
         return min((1 << k for k in range(1, longest + 1)), key=lambda g: (e - 1 + g) ** 2 / (g - 1))
 
@@ -143,8 +145,8 @@ class LocalHashing(FrequencyOracle):
         return bits
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
-        """Return the masks, one after the other; then whether the bucket is told truly, and if not, which
-        other one.
+        """Return the masks, one after the other; then whether the true bucket is reported, and if not,
+        which other one.
         """
         a, b = self._weights
         n = len(values)
@@ -172,11 +174,10 @@ class LocalHashing(FrequencyOracle):
                over all c of (-1)**(<c.m, x> + <c, y>), c.m the sum of the masks that c names. For each c
                these are added up by mask first.
         """
-        if self._length > _LONGEST:
+        if self._length > _TRANSFORM_BITS:
             raise InvalidInput(
-                f"a domain of {self.domain} is not estimated whole. Give candidates: "
-                f"counts_of(reports, candidates), or look for "
-                f"the common values with local.HeavyHitters."
+                f"a domain of {self.domain} is not estimated whole. Give candidates: counts_of(reports, "
+                "candidates), or look for the common values with local.HeavyHitters."
             )
         if self.buckets > self.domain:
             return self._counts_of(data, np.arange(self.domain))
@@ -190,8 +191,8 @@ class LocalHashing(FrequencyOracle):
                 if c >> bit & 1:
                     combined ^= masks[:, bit]
             signs = 1 - 2 * parity(y & c)
-            up = np.bincount(combined[signs > 0], minlength=len(weights))
-            weights += 2 * up - np.bincount(combined, minlength=len(weights))
+            positive = np.bincount(combined[signs > 0], minlength=len(weights))
+            weights += 2 * positive - np.bincount(combined, minlength=len(weights))
         return walsh_hadamard(weights)[: self.domain] >> self._masks
 
     def counts_of(self, reports: Any, candidates: Any) -> Codes:
@@ -260,9 +261,9 @@ class HadamardResponse(FrequencyOracle):
     def __post_init__(self) -> None:
         require_parameters(self.epsilon, self.domain)
         _require.integer(blocks=self.blocks, at_least=0)
-        if self.domain > 1 << _LONGEST:
+        if self.domain > 1 << _TRANSFORM_BITS:
             raise _require.fail(
-                "domain", self.domain, f"at most 2**{_LONGEST}; LocalHashing has no such limit"
+                "domain", self.domain, f"at most 2**{_TRANSFORM_BITS}; LocalHashing has no such limit"
             )
         if not self.blocks:
             object.__setattr__(self, "blocks", self._best_blocks())
@@ -270,11 +271,13 @@ class HadamardResponse(FrequencyOracle):
             raise _require.fail(
                 "blocks", self.blocks, f"a power of two up to the domain's size {self.domain}"
             )
-        self._weights  # noqa: B018 - refuses an epsilon that cannot be had
+        self._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
 
     @property
     def _block(self) -> int:
-        """Numbers in a block: a power of two, one row of which (all ones) stands for no value."""
+        """Return how many numbers are in a block: a power of two, one row of which (all ones) stands for no
+        value.
+        """
         return _block_size(self.domain, self.blocks)
 
     @property
@@ -287,9 +290,9 @@ class HadamardResponse(FrequencyOracle):
         return Fraction(*self._weights)
 
     @property
-    def _terms(self) -> tuple[Fraction, Fraction, Fraction]:
-        """(the mean of a sender's own term before scaling, the chance of the sender's block, that of any
-        other block).
+    def _block_chances(self) -> tuple[Fraction, Fraction, Fraction]:
+        """Return (the mean of a sender's own summand before scaling, the chance of the sender's block, that
+        of any other block).
         """
         a, b = self._weights
         half = self._block // 2
@@ -298,7 +301,7 @@ class HadamardResponse(FrequencyOracle):
 
     @property
     def support(self) -> tuple[Fraction, Fraction]:
-        """Of one block: the chance of a marked number, and one half. With more blocks no single q exists."""
+        """Return, for one block, the chance of a marked number and one half; more blocks have no single q."""
         if self.blocks > 1:
             raise InvalidInput(
                 "Hadamard response with several blocks supports values of one block at a time: see "
@@ -319,7 +322,7 @@ class HadamardResponse(FrequencyOracle):
         """
         _require.integer(people=people, at_least=1)
         f = self._shares(shares)
-        scale, own, other = (float(x) for x in self._terms)
+        scale, own, other = (float(x) for x in self._block_chances)
         rows = self._block - 1
         padded = np.zeros(self.blocks * rows)
         padded[: self.domain] = f
@@ -352,7 +355,7 @@ class HadamardResponse(FrequencyOracle):
         return min((1 << k for k in range(25) if 1 << k <= min(largest, self.domain)), key=unit_variance)
 
     def _moments(self) -> tuple[float, float]:
-        scale, own, other = self._terms
+        scale, own, other = self._block_chances
         return _round.up(2 / scale), _round.up(max(own, other) / scale**2)
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
@@ -390,7 +393,7 @@ class HadamardResponse(FrequencyOracle):
         return walsh_hadamard(table)[:, 1:].ravel()[: self.domain]
 
     def _from_counts(self, counts: NDArray[Any], people: int) -> Floats:
-        return np.asarray(counts / (people * float(self._terms[0])))
+        return np.asarray(counts / (people * float(self._block_chances[0])))
 
     def _supported(self, data: NDArray[Any]) -> NDArray[np.bool_]:
         values = np.arange(self.domain)

@@ -1,4 +1,4 @@
-"""Several attributes, and huge domains: marginals from groups of people, and the common values by growing
+"""Marginals of several attributes, from groups of people; and heavy hitters of huge domains, by growing
 prefixes.
 """
 
@@ -63,7 +63,7 @@ class MarginalResponse(LocalRandomizer):
 
     @property
     def marginals(self) -> tuple[tuple[int, ...], ...]:
-        """The attributes of each marginal."""
+        """Return the attributes of each marginal."""
         return tuple(combinations(range(len(self.sizes)), self.ways))
 
     def client(self) -> dict[str, Any]:
@@ -128,8 +128,8 @@ class MarginalResponse(LocalRandomizer):
             rows = self._rows(data, number, oracle)
             if not len(rows):
                 raise InvalidInput(
-                    f"nobody reported the marginal of attributes {attributes}. Nothing was "
-                    f"estimated. Ask more people."
+                    f"nobody reported the marginal of attributes {attributes}. Nothing was estimated. Ask "
+                    "more people."
                 )
             tables[attributes] = oracle.estimate(rows).value.reshape([self.sizes[i] for i in attributes])
             people[attributes] = len(rows)
@@ -197,15 +197,14 @@ class HeavyHitters(LocalRandomizer):
             or self.keep > 4096
         ):
             raise InvalidInput(
-                f"length must be at most 52, first at most 16 and length, step at most 12, keep at "
-                f"most 4096; got {self.length}, {self.first}, "
-                f"{self.step}, {self.keep}. Nothing was drawn."
+                "length must be at most 52, first at most 16 and length, step at most 12, keep at most "
+                f"4096; got {self.length}, {self.first}, {self.step}, {self.keep}. Nothing was drawn."
             )
         self._oracle(0)
 
     @property
     def levels(self) -> tuple[int, ...]:
-        """How many bits are reported at each level."""
+        """Return how many bits are reported at each level."""
         inner = range(self.first, self.length, self.step)
         return (*inner, self.length)
 
@@ -255,8 +254,8 @@ class HeavyHitters(LocalRandomizer):
             if not len(rows):
                 raise InvalidInput(f"nobody reported {bits} bits. Nothing was estimated. Ask more people.")
             if level:
-                more = bits - self.levels[level - 1]
-                high, low = prefixes << more, np.arange(1 << more)
+                added = bits - self.levels[level - 1]
+                high, low = prefixes << added, np.arange(1 << added)
                 prefixes = (high[:, None] | low).ravel()
             if bits <= 16:
                 counts = oracle._counts(rows)[prefixes]
@@ -271,7 +270,7 @@ class HeavyHitters(LocalRandomizer):
             """Return the error for the shares of any values named beforehand; those that came out on top by
             luck are overestimated, as all maxima are."""
             half = 1 - (1 - confidence) / 2
-            drawn = math.sqrt(math.log(2 * last.domain / (1 - half)) / (2 * people))
-            return last.error(people, half) + drawn
+            sampling_error = math.sqrt(math.log(2 * last.domain / (1 - half)) / (2 * people))
+            return last.error(people, half) + sampling_error
 
         return released(dict(zip(prefixes.tolist(), shares.tolist(), strict=True)), event, error)

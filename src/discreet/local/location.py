@@ -25,9 +25,10 @@ from . import _draws
 from ._base import Floats, LocalRandomizer, check_range, codes_below, released, spec
 from ._draws import Codes
 
-# the exact ratio looks at every pair of places for every report
+# The exact ratio looks at every place for every report: at most 160,000 weights. No measurement on record.
 _MOST_PLACES = 400
-# Bits of the largest weight: rarer reports are not drawn.
+# Bits of the largest weight: a report that is rarer gets weight 1, which is its share rounded up. Rows of at
+# most 400 weights stay below the 2**52 of `_draws.LIMIT`.
 _WEIGHT_BITS = 36
 
 
@@ -38,7 +39,7 @@ class DistanceResponse(LocalRandomizer):
     exponential mechanism.
 
     `places` are points of the plane (or a line: one number each), numbered in order. The rate is the largest,
-    to one part in a thousand, at which the lottery is epsilon-DP: with few places it is well above the
+    to one part in a thousand, at which the mechanism is epsilon-DP: with few places it is well above the
     textbook's epsilon / (2 diameter), because rows that are normalized differ by less.
 
     Guarantee: one report is epsilon-DP.
@@ -60,9 +61,8 @@ class DistanceResponse(LocalRandomizer):
         rows = [_require.listed(place=place) for place in _require.listed(places=self.places)]
         if not 2 <= len(rows) <= _MOST_PLACES or len({len(row) for row in rows}) != 1 or not rows[0]:
             raise InvalidInput(
-                f"places must be 2 to {_MOST_PLACES} points with as many coordinates each, got "
-                f"{len(rows)}. Nothing was drawn. Use a "
-                f"coarser grid."
+                f"places must be 2 to {_MOST_PLACES} points with as many coordinates each, got {len(rows)}. "
+                "Nothing was drawn. Use a coarser grid."
             )
         for row in rows:
             for coordinate in row:
@@ -87,12 +87,12 @@ class DistanceResponse(LocalRandomizer):
 
     @property
     def rate(self) -> float:
-        """How fast weights fall with distance."""
+        """Return how fast weights fall with distance."""
         return float(_table(self.places, _require.exact(self.epsilon, "epsilon"))[0])
 
     @property
     def weights(self) -> tuple[tuple[int, ...], ...]:
-        """The integer weights of every report, one row for each place."""
+        """Return the integer weights of every report, one row for each place."""
         return _table(self.places, _require.exact(self.epsilon, "epsilon"))[1]
 
     @property
@@ -135,8 +135,7 @@ class DistanceResponse(LocalRandomizer):
         if np.linalg.cond(matrix) > 1e12:
             raise InvalidInput(
                 "at this epsilon nearby places cannot be told apart without bias. Use "
-                "expectation_maximization(randomizer, reports), or "
-                "fewer places."
+                "expectation_maximization(randomizer, reports), or fewer places."
             )
         return np.asarray(np.linalg.inv(matrix.T))
 
@@ -195,6 +194,7 @@ def _table(
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if spread(middle) <= target else (low, middle)
+    # rounding to integers may have enlarged the ratio: step back, by growing steps, until the exact one fits
     for back in range(1, 60):
         rate = Fraction(low) * (1 - Fraction(back * back, 2000))
         weights = _weights(distances, rate)

@@ -1,5 +1,5 @@
-"""Asking the same people again and again: permanent answers, instantaneous reports, and the price over all of
-it.
+"""Long-term collection from the same people: permanent and instantaneous randomized response, and the price
+of all reports together.
 
 A report that is drawn afresh each time is paid for each time. Memoization draws a *permanent* answer once,
 keeps it on the device, and each time reports a noisy copy of it: whatever the number of reports, they are
@@ -74,16 +74,16 @@ class LongTermResponse(FrequencyOracle):
             raise _require.fail("domain", self.domain, "at most 2**20")
         if not _draws.positive_epsilon(self.first_epsilon) < _draws.positive_epsilon(self.epsilon):
             raise _require.fail("first_epsilon", self.first_epsilon, f"below epsilon = {self.epsilon!r}")
-        self._again  # noqa: B018 - refuses what cannot be had
+        self._instantaneous  # noqa: B018 - refuses epsilons that integer odds cannot express
 
     @property
     def _permanent(self) -> tuple[int, int]:
         return _draws.odds(self.epsilon, 1, self.domain - 1)
 
     @property
-    def _again(self) -> tuple[int, int]:
-        """The odds of the noisy copy: (R (r + k - 2) - (k - 1)) / (r - R) for permanent odds r and odds R
-        of a first report.
+    def _instantaneous(self) -> tuple[int, int]:
+        """Return the odds of the instantaneous response, the noisy copy: (R (r + k - 2) - (k - 1)) / (r - R)
+        for permanent odds r and odds R of a first report.
         """
         k = self.domain
         r, first = Fraction(*self._permanent), Fraction(*_draws.odds(self.first_epsilon, 1, k - 1))
@@ -104,13 +104,13 @@ class LongTermResponse(FrequencyOracle):
 
     @property
     def first_ratio(self) -> Fraction:
-        """The largest ratio of the probabilities that two values give to one report alone."""
+        """Return the largest ratio of the probabilities that two values give to one report alone."""
         p, q = self.support
         return p / q
 
     @property
     def support(self) -> tuple[Fraction, Fraction]:
-        (a, b), (c, d), k = self._permanent, self._again, self.domain
+        (a, b), (c, d), k = self._permanent, self._instantaneous, self.domain
         total = (a + (k - 1) * b) * (c + (k - 1) * d)
         return Fraction(a * c + (k - 1) * b * d, total), Fraction(a * d + b * c + (k - 2) * b * d, total)
 
@@ -126,7 +126,7 @@ class LongTermResponse(FrequencyOracle):
     def report(self, state: Any, /, *, entropy: Entropy) -> int:
         """Return one more noisy copy of the permanent answer, at no further cost."""
         require_entropy(entropy)
-        return int(_respond(self._one(state), self.domain, self._again, entropy)[0])
+        return int(_respond(self._one(state), self.domain, self._instantaneous, entropy)[0])
 
     def _one(self, value: Any) -> Codes:
         if not self.is_single(value):
@@ -135,12 +135,16 @@ class LongTermResponse(FrequencyOracle):
 
     def client(self) -> dict[str, Any]:
         return spec(
-            "longterm", self, domain=self.domain, permanent=list(self._permanent), again=list(self._again)
+            "longterm",
+            self,
+            domain=self.domain,
+            permanent=list(self._permanent),
+            again=list(self._instantaneous),
         )
 
     def _draw(self, values: Codes, entropy: Entropy) -> Codes:
         return _respond(
-            _respond(values, self.domain, self._permanent, entropy), self.domain, self._again, entropy
+            _respond(values, self.domain, self._permanent, entropy), self.domain, self._instantaneous, entropy
         )
 
     def _check_reports(self, data: NDArray[Any]) -> None:
@@ -193,9 +197,8 @@ class Rappor(LocalRandomizer):
         _require.open_probability(p=self.p, q=self.q)
         if self.bits > 1 << 16 or self.hashes > self.bits or self.cohorts > 1 << 20:
             raise InvalidInput(
-                f"bits must be at most 65536, hashes at most bits, cohorts at most 2**20; got "
-                f"{self.bits}, {self.hashes}, {self.cohorts}. "
-                f"Nothing was drawn."
+                f"bits must be at most 65536, hashes at most bits, cohorts at most 2**20; got {self.bits}, "
+                f"{self.hashes}, {self.cohorts}. Nothing was drawn."
             )
         if not self.p < self.q:
             raise _require.fail("p", self.p, f"below q = {self.q!r}")
@@ -205,7 +208,7 @@ class Rappor(LocalRandomizer):
 
     @property
     def thresholds(self) -> tuple[int, int, int]:
-        """(f/2, p, q) in units of 2**-32."""
+        """Return (f/2, p, q) in units of 2**-32."""
         flip = _draws.small_share(_draws.positive_epsilon(self.epsilon) / (2 * self.hashes))
         p, q = (int(_require.exact(x, "p") * _draws.COIN) for x in (self.p, self.q))
         return flip, max(p, 1), min(q, _draws.COIN - 1)
@@ -217,8 +220,8 @@ class Rappor(LocalRandomizer):
 
     @property
     def _one_report(self) -> tuple[Fraction, Fraction]:
-        """(q*, p*): the chances that a reported bit is set, for a bit of the filter that is set and for
-        one that is not.
+        """Return (q*, p*): the chances that a reported bit is set, for a bit of the filter that is set and
+        for one that is not.
         """
         flip, p, q = (Fraction(x, _draws.COIN) for x in self.thresholds)
         return (1 - flip) * q + flip * p, flip * q + (1 - flip) * p
@@ -230,7 +233,7 @@ class Rappor(LocalRandomizer):
 
     @property
     def first_epsilon(self) -> float:
-        """What one report alone costs, rounded up."""
+        """Return what one report alone costs, rounded up."""
         return math.nextafter(math.log(self.first_ratio), math.inf)
 
     def filter(self, word: str | bytes, cohort: int) -> NDArray[np.bool_]:
@@ -259,7 +262,7 @@ class Rappor(LocalRandomizer):
         cohort, permanent = state
         return [
             int(cohort),
-            *self._again(np.asarray([permanent], dtype=bool), entropy)[0].astype(int).tolist(),
+            *self._instantaneous(np.asarray([permanent], dtype=bool), entropy)[0].astype(int).tolist(),
         ]
 
     def is_single(self, value: Any) -> bool:
@@ -271,7 +274,7 @@ class Rappor(LocalRandomizer):
         single = isinstance(value, str | bytes)
         words = [_word(word) for word in ([value] if single else people_of(value))]
         cohorts, permanent = self._permanent(words, entropy)
-        data = np.concatenate([cohorts[:, None], self._again(permanent, entropy)], axis=1)
+        data = np.concatenate([cohorts[:, None], self._instantaneous(permanent, entropy)], axis=1)
         return data[0].tolist() if single else self._batch(data, entropy)
 
     def _permanent(self, words: list[bytes], entropy: Entropy) -> tuple[Codes, NDArray[np.bool_]]:
@@ -285,7 +288,7 @@ class Rappor(LocalRandomizer):
             filters[i] = cached[key]
         return cohorts, _draws.coins(np.where(filters, _draws.COIN - flip, flip), entropy)
 
-    def _again(self, permanent: NDArray[np.bool_], entropy: Entropy) -> NDArray[np.bool_]:
+    def _instantaneous(self, permanent: NDArray[np.bool_], entropy: Entropy) -> NDArray[np.bool_]:
         _, p, q = self.thresholds
         return _draws.coins(np.where(permanent, q, p), entropy)
 

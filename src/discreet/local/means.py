@@ -23,114 +23,16 @@ from .._public import REPLACE
 from .._registry import described
 from .._require import Real
 from ..accounting import DiscreteLaplace, Event
-from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
-from ._base import LocalRandomizer, check_range, released, require_span, spec
+from ._base import check_range, spec
 from ._draws import Codes
-
-# the resolution of rounding a value to the grid; it touches no probability of a report
-_ROUNDING = 1 << 32
-# Steps of the grid at most: a value is rounded to one in 65,536 of its range.
-_MOST_STEPS = 1 << 16
-
-
-class _MeanRandomizer(LocalRandomizer):
-    """A value in [low, high] on a grid; `_terms` turns reports to unbiased estimates of the grid number."""
-
-    __slots__ = ()
-    low: Real
-    high: Real
-    steps: int
-
-    def _check(self) -> None:
-        _require.ordered(low=self.low, high=self.high)
-        _require.integer(steps=self.steps, at_least=1)
-        if self.steps > _MOST_STEPS:
-            raise _require.fail("steps", self.steps, f"at most {_MOST_STEPS}")
-        if _draws.positive_epsilon(self.epsilon) < Fraction(1, 10**9):
-            raise _require.fail("epsilon", self.epsilon, "at least 1e-9")
-        require_span(self.low, self.high)
-
-    def variance(self, people: int, mean: Real | None = None) -> float:
-        """Return the largest variance of the estimated mean that the coins can cause, or for people who all
-        have the value `mean`.
-        """
-        _require.integer(people=people, at_least=1)
-        where = self.steps * np.array([0.0, 0.25, 0.5, 0.75, 1.0]) if mean is None else [self._number(mean)]
-        unit = float(Fraction(self._exact("high") - self._exact("low")) / self.steps)
-        return max(self._unit_variance(float(x)) for x in where) * unit**2 / people
-
-    def error(self, people: int, confidence: float = 0.95) -> float:
-        """Return how far the estimated mean is at most from the true one (of values within bounds), with
-        probability `confidence`.
-
-        Proof: the estimate is a mean of independent terms in an interval of known width and with a variance
-               that is at most `_largest_variance`; the smaller of Hoeffding's bound and Bernstein's.
-        """
-        _require.integer(people=people, at_least=1)
-        _require.open_probability(confidence=confidence)
-        unit = float(Fraction(self._exact("high") - self._exact("low")) / self.steps)
-        spread, largest = self._spread() * unit, (self._largest_variance() + 0.25) * unit**2
-        log_term = math.log(2 / (1 - confidence))
-        third = spread * log_term / 3
-        hoeffding = spread * math.sqrt(people * log_term / 2)
-        bernstein = third + math.sqrt(third**2 + 2 * people * largest * log_term)
-        return min(hoeffding, bernstein) / people * (1 + 1e-12)
-
-    def _exact(self, name: str) -> Fraction:
-        return _require.exact(getattr(self, name), name)
-
-    def _number(self, value: Any) -> float:
-        return (
-            float(
-                (_require.exact(value, "mean") - self._exact("low"))
-                / (self._exact("high") - self._exact("low"))
-            )
-            * self.steps
-        )
-
-    def _values(self, array: NDArray[Any]) -> NDArray[np.float64]:
-        if array.dtype.kind not in "fiu":
-            raise InvalidInput(f"values must be numbers, got {array.dtype}. Nothing was drawn.")
-        values = array.astype(np.float64)
-        if np.isnan(values).any():
-            raise InvalidInput("values must be numbers, and some are missing (nan). Nothing was drawn.")
-        low, high = float(self.low), float(self.high)
-        return np.asarray((np.clip(values, low, high) - low) / (high - low) * self.steps)
-
-    def _on_grid(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
-        """Round values at random to whole numbers from 0 to `steps` that have the values as means, to a
-        resolution of 2**-32."""
-        floors = np.clip(np.floor(values), 0, self.steps).astype(np.int64)
-        rest = np.floor((values - floors) * _ROUNDING).astype(np.int64)
-        return np.minimum(floors + _draws.coin(rest, _ROUNDING, len(values), entropy), self.steps)
-
-    def _estimate(self, data: NDArray[Any], event: Event) -> Release:
-        people = len(data)
-        unit = (self._exact("high") - self._exact("low")) / self.steps
-        mean = float(self._exact("low")) + float(unit) * float(np.mean(self._terms(data)))
-        return released(mean, event, lambda confidence: self.error(people, confidence))
-
-    def _terms(self, data: NDArray[Any]) -> NDArray[np.float64]:
-        raise NotImplementedError
-
-    def _unit_variance(self, x: float) -> float:
-        """Return the variance of one summand for somebody at the grid's number x, in steps of the grid
-        squared."""
-        raise NotImplementedError
-
-    def _largest_variance(self) -> float:
-        raise NotImplementedError
-
-    def _spread(self) -> float:
-        """Return the width of the interval that holds every summand, in steps."""
-        raise NotImplementedError
+from ._mean_base import ROUNDING, MeanRandomizer
 
 
 @described("local.DuchiMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DuchiMean(_MeanRandomizer):
+class DuchiMean(MeanRandomizer):
     """Reports one bit, "high" more likely the higher the value is: Duchi's mechanism, the best there is for a
     small epsilon.
 
@@ -149,7 +51,7 @@ class DuchiMean(_MeanRandomizer):
 
     def __post_init__(self) -> None:
         self._check()
-        self._weights  # noqa: B018 - refuses an epsilon that cannot be had
+        self._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -179,7 +81,7 @@ class DuchiMean(_MeanRandomizer):
     def _check_reports(self, data: NDArray[Any]) -> None:
         check_range(data, 2)
 
-    def _terms(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def _unbiased(self, data: NDArray[Any]) -> NDArray[np.float64]:
         a, b = self._weights
         return np.asarray(np.where(data == 1, a, -b) * (self.steps / (a - b)))
 
@@ -198,7 +100,7 @@ class DuchiMean(_MeanRandomizer):
 
 @described("local.PiecewiseMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PiecewiseMean(_MeanRandomizer):
+class PiecewiseMean(MeanRandomizer):
     """Reports a number that is within a window around the value much more often than outside: the piecewise
     mechanism.
 
@@ -219,7 +121,7 @@ class PiecewiseMean(_MeanRandomizer):
 
     def __post_init__(self) -> None:
         self._check()
-        self._weights  # noqa: B018 - refuses an epsilon that cannot be had
+        self._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
 
     @property
     def window(self) -> int:
@@ -262,14 +164,14 @@ class PiecewiseMean(_MeanRandomizer):
 
     @property
     def _line(self) -> tuple[Fraction, Fraction]:
-        """(slope, offset): a report of mean m has the grid's number slope * m + offset."""
+        """Return (slope, offset): a report of mean m has the grid's number slope * m + offset."""
         a, b = self._weights
         w, m = self.window, self.steps + self.window
         total = w * a + self.steps * b
         slope = Fraction(total, (a - b) * w)
         return slope, -slope * Fraction(b * m * (m - 1) + (a - b) * w * (w - 1), 2 * total)
 
-    def _terms(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def _unbiased(self, data: NDArray[Any]) -> NDArray[np.float64]:
         slope, offset = self._line
         return np.asarray(float(slope) * data + float(offset))
 
@@ -295,7 +197,7 @@ class PiecewiseMean(_MeanRandomizer):
 
 @described("local.HybridMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HybridMean(_MeanRandomizer):
+class HybridMean(MeanRandomizer):
     """Reports by the piecewise mechanism with chance 1 - exp(-epsilon / 2), else by Duchi's bit: the hybrid
     mechanism. Below epsilon 0.61 it is Duchi's bit only.
 
@@ -312,7 +214,7 @@ class HybridMean(_MeanRandomizer):
 
     def __post_init__(self) -> None:
         self._check()
-        self._parts[1]._weights  # noqa: B018 - refuses an epsilon that cannot be had
+        self._parts[1]._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
 
     @property
     def _parts(self) -> tuple[DuchiMean, PiecewiseMean]:
@@ -326,9 +228,9 @@ class HybridMean(_MeanRandomizer):
 
     @property
     def piecewise_share(self) -> int:
-        """The chance of the piecewise report, in units of 2**-32."""
+        """Return the chance of the piecewise report, in units of 2**-32."""
         e = float(self.epsilon)
-        return 0 if e <= 0.61 else int((1 - math.exp(-e / 2)) * _ROUNDING)
+        return 0 if e <= 0.61 else int((1 - math.exp(-e / 2)) * ROUNDING)
 
     @property
     def ratio(self) -> Fraction:
@@ -344,7 +246,7 @@ class HybridMean(_MeanRandomizer):
     def _draw(self, values: NDArray[np.float64], entropy: Entropy) -> Codes:
         """Return rows (0, bit) or (1, number)."""
         duchi, piecewise = self._parts
-        second = _draws.coin(self.piecewise_share, _ROUNDING, len(values), entropy)
+        second = _draws.coin(self.piecewise_share, ROUNDING, len(values), entropy)
         data = np.empty((len(values), 2), np.int64)
         data[:, 0] = second
         data[second, 1] = piecewise._draw(values[second], entropy)
@@ -358,30 +260,30 @@ class HybridMean(_MeanRandomizer):
         check_range(data[:, 0], 2)
         check_range(data[:, 1], np.where(data[:, 0] == 1, self.steps + self._parts[1].window, 2))
 
-    def _terms(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def _unbiased(self, data: NDArray[Any]) -> NDArray[np.float64]:
         duchi, piecewise = self._parts
-        return np.where(data[:, 0] == 1, piecewise._terms(data[:, 1]), duchi._terms(data[:, 1]))
+        return np.where(data[:, 0] == 1, piecewise._unbiased(data[:, 1]), duchi._unbiased(data[:, 1]))
 
     def _unit_variance(self, x: float) -> float:
         duchi, piecewise = self._parts
-        share = self.piecewise_share / _ROUNDING
+        share = self.piecewise_share / ROUNDING
         return share * piecewise._unit_variance(x) + (1 - share) * duchi._unit_variance(x)
 
     def _largest_variance(self) -> float:
-        share = self.piecewise_share / _ROUNDING
+        share = self.piecewise_share / ROUNDING
         duchi, piecewise = self._parts
         return share * piecewise._largest_variance() + (1 - share) * duchi._largest_variance()
 
     def _spread(self) -> float:
         duchi, piecewise = self._parts
         ends = [0.0, float(duchi.steps + piecewise.window - 1)] if self.piecewise_share else []
-        terms = [*piecewise._terms(np.array(ends)), *duchi._terms(np.array([0, 1]))]
-        return float(max(terms) - min(terms)) * (1 + 1e-12)
+        extremes = [*piecewise._unbiased(np.array(ends)), *duchi._unbiased(np.array([0, 1]))]
+        return float(max(extremes) - min(extremes)) * (1 + 1e-12)
 
 
 @described("local.LaplaceMean")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LaplaceMean(_MeanRandomizer):
+class LaplaceMean(MeanRandomizer):
     """Adds discrete Laplace noise of scale steps / epsilon to the value's number on the grid: each reports a
     noisy number of its own.
 
@@ -429,7 +331,7 @@ class LaplaceMean(_MeanRandomizer):
         if (np.abs(data.astype(np.float64)) > self.steps + 700 * float(self.scale)).any():
             raise InvalidInput("some reports are none that this randomizer gives. Nothing was estimated.")
 
-    def _terms(self, data: NDArray[Any]) -> NDArray[np.float64]:
+    def _unbiased(self, data: NDArray[Any]) -> NDArray[np.float64]:
         return data.astype(np.float64)
 
     def _unit_variance(self, x: float) -> float:

@@ -27,13 +27,14 @@ from . import _draws
 from ._base import Floats, LocalRandomizer, check_range, codes_below, released, require_parameters, spec
 from ._draws import Codes
 
-# entries of a table of coins handled at once
+# Entries of a table of coins that is drawn at once: 2**22 integers of 64 bits are 32 MB. No measurement on
+# record.
 _CELLS = 1 << 22
 
 
 class FrequencyOracle(LocalRandomizer):
-    """What the frequency oracles share: unbiased estimates of shares, their variances, and how far off
-    they may be.
+    """Shares what frequency oracles need: unbiased estimates of shares, their variances, and how far off they
+    may be.
     """
 
     __slots__ = ()
@@ -41,14 +42,14 @@ class FrequencyOracle(LocalRandomizer):
 
     @property
     def support(self) -> tuple[Fraction, Fraction]:
-        """(p, q): the probability that a report supports the sender's value, and that it supports any
-        given other one.
+        """Return (p, q): the probability that a report supports the sender's value, and that it supports any
+        one other value.
         """
         raise NotImplementedError
 
     @property
     def bits(self) -> int:
-        """How many bits a report takes."""
+        """Return how many bits a report takes."""
         raise NotImplementedError
 
     def counts(self, reports: Any) -> Codes:
@@ -153,7 +154,7 @@ class KaryResponse(FrequencyOracle):
 
     def __post_init__(self) -> None:
         require_parameters(self.epsilon, self.domain)
-        self._weights  # noqa: B018 - refuses an epsilon that cannot be had
+        self._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -195,8 +196,8 @@ class KaryResponse(FrequencyOracle):
         return np.asarray(data[:, None] == np.arange(self.domain))
 
 
-class _Unary(FrequencyOracle):
-    """A report is one bit for each value: the true one's is set with probability p, each other one with
+class UnaryEncoding(FrequencyOracle):
+    """Reports one bit for each value: the true one's is set with probability p, each other one with
     probability q.
     """
 
@@ -204,7 +205,7 @@ class _Unary(FrequencyOracle):
 
     @property
     def thresholds(self) -> tuple[int, int]:
-        """(p, q) in units of 2**-32."""
+        """Return (p, q) in units of 2**-32."""
         raise NotImplementedError
 
     def _check(self) -> None:
@@ -213,7 +214,7 @@ class _Unary(FrequencyOracle):
             raise _require.fail(
                 "domain", self.domain, "at most 2**20 for a bit each; LocalHashing has no such limit"
             )
-        self.thresholds  # noqa: B018 - refuses an epsilon that cannot be had
+        self.thresholds  # noqa: B018 - refuses an epsilon that integer odds cannot express
 
     @property
     def support(self) -> tuple[Fraction, Fraction]:
@@ -258,7 +259,7 @@ class _Unary(FrequencyOracle):
 
 @described("local.SymmetricUnary")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SymmetricUnary(_Unary):
+class SymmetricUnary(UnaryEncoding):
     """Reports one bit for each value, all flipped with the same probability: symmetric unary encoding (SUE,
     basic one-time RAPPOR).
 
@@ -283,7 +284,7 @@ class SymmetricUnary(_Unary):
 
 @described("local.OptimalUnary")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OptimalUnary(_Unary):
+class OptimalUnary(UnaryEncoding):
     """Reports one bit for each value: optimized unary encoding (OUE). The true bit is a fair coin, the others
     are set with probability 1 / (exp(epsilon) + 1).
 
@@ -341,7 +342,7 @@ class SubsetSelection(FrequencyOracle):
             raise _require.fail("size", self.size, f"below the domain's size {self.domain}")
         if not self.size:
             object.__setattr__(self, "size", self._best_size())
-        self._weights  # noqa: B018 - refuses an epsilon that cannot be had
+        self._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -399,7 +400,7 @@ class SubsetSelection(FrequencyOracle):
         rows = np.arange(n)
         for step in range(k):
             if step == k - 1:
-                # whose last place is not the truth's
+                # those whose last position is not taken by the true value
                 rows = np.flatnonzero(~inside)
             drawn = step + _draws.below(self.domain - 1 - step, len(rows), entropy)
             urn[rows, step], urn[rows, drawn] = urn[rows, drawn], urn[rows, step].copy()

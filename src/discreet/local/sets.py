@@ -1,8 +1,8 @@
 """Sets and key-values: people with several items each report one of them, padded so that the number of items
 stays private.
 
-Padding and sampling: a set is filled up with "nothing" to `largest` places, one place is drawn, and its
-content goes through a frequency oracle. Whoever has more items than places is counted for less: choose
+Padding and sampling: a set is filled up with "nothing" to `largest` positions, one position is drawn,
+and its content goes through a frequency oracle. Whoever has more items than that is counted for less: choose
 `largest` by what is publicly known, never by looking.
 """
 
@@ -50,7 +50,7 @@ def oracle_named(name: str, epsilon: Real, domain: int) -> FrequencyOracle:
     )
 
 
-class _Padded(LocalRandomizer):
+class _PaddedRandomizer(LocalRandomizer):
     """Samples one of `largest` positions of each person's collection, and reports it through a frequency
     oracle."""
 
@@ -72,22 +72,22 @@ class _Padded(LocalRandomizer):
         require_entropy(entropy)
         single = self.is_single(value)
         people = [value] if single else people_of(value)
-        checked = [self._checked(items) for items in people]
-        codes = np.array([self._sampled(items, entropy) for items in checked], dtype=np.int64)
+        checked = [self._check_value(items) for items in people]
+        codes = np.array([self._sample_code(items, entropy) for items in checked], dtype=np.int64)
         data = self.frequency_oracle._draw(codes, entropy)
         return plain(data[0]) if single else self._batch(data, entropy)
 
-    def _place(self, items: int, entropy: Entropy) -> int:
-        """Return the place that is reported; `items` or beyond is an empty one."""
+    def _sampled_position(self, items: int, entropy: Entropy) -> int:
+        """Return the position that is reported; `items` or beyond is an empty one."""
         return int(_draws.below(max(self.largest, items), 1, entropy)[0])
 
     def is_single(self, value: Any) -> bool:
         raise NotImplementedError
 
-    def _checked(self, value: Any) -> Any:
+    def _check_value(self, value: Any) -> Any:
         raise NotImplementedError
 
-    def _sampled(self, value: Any, entropy: Entropy) -> int:
+    def _sample_code(self, value: Any, entropy: Entropy) -> int:
         raise NotImplementedError
 
     def _width(self) -> int | None:
@@ -99,16 +99,16 @@ class _Padded(LocalRandomizer):
 
 @described("local.SetResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SetResponse(_Padded):
+class SetResponse(_PaddedRandomizer):
     """Counts how many people have each item, from one report per person: padding and sampling, then a
     frequency oracle.
 
     A value is a set of items, each numbered from 0 to domain - 1; estimates are shares of people.
 
     Guarantee: one report is epsilon-DP, for any two sets.
-    Proof:     the place is drawn without looking at the items; given what is in it, the oracle's report is
-               epsilon-DP, and so is a mixture over places. (Qin et al. 2016, LDPMiner; Wang, Li & Jha 2018,
-               S&P.)
+    Proof:     the position is drawn without looking at the items; given what is in it, the oracle's report
+               is epsilon-DP, and so is a mixture over positions. (Qin et al. 2016, LDPMiner; Wang, Li & Jha
+               2018, S&P.)
     Assumes:   `entropy` yields independent uniform bits. Estimates are unbiased if nobody has more than
                `largest` items.
     """
@@ -120,11 +120,11 @@ class SetResponse(_Padded):
 
     def __post_init__(self) -> None:
         _require.integer(domain=self.domain, largest=self.largest, at_least=1)
-        self.frequency_oracle  # noqa: B018 - refuses what cannot be had
+        self.frequency_oracle  # noqa: B018 - refuses an epsilon that integer odds cannot express
 
     @property
     def frequency_oracle(self) -> FrequencyOracle:
-        """The oracle over all items and "nothing"."""
+        """Return the oracle over all items and "nothing"."""
         return oracle_named(self.oracle, self.epsilon, self.domain + 1)
 
     def is_single(self, value: Any) -> bool:
@@ -135,7 +135,7 @@ class SetResponse(_Padded):
             "set", self, items=self.domain, largest=self.largest, oracle=self.frequency_oracle.client()
         )
 
-    def _checked(self, value: Any) -> list[int]:
+    def _check_value(self, value: Any) -> list[int]:
         if not isinstance(value, Set) or any(
             isinstance(i, bool) or not isinstance(i, int | np.integer) for i in value
         ):
@@ -144,8 +144,8 @@ class SetResponse(_Padded):
             raise InvalidInput(f"items must be numbered from 0 to {self.domain - 1}. Nothing was drawn.")
         return sorted(int(i) for i in value)
 
-    def _sampled(self, value: list[int], entropy: Entropy) -> int:
-        position = self._place(len(value), entropy)
+    def _sample_code(self, value: list[int], entropy: Entropy) -> int:
+        position = self._sampled_position(len(value), entropy)
         return value[position] if position < len(value) else self.domain
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
@@ -164,7 +164,7 @@ class SetResponse(_Padded):
 
 @described("local.KeyValueResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KeyValueResponse(_Padded):
+class KeyValueResponse(_PaddedRandomizer):
     """Counts how many people have each key, and estimates the mean of the numbers they have for it: key and
     sign are reported together.
 
@@ -190,11 +190,11 @@ class KeyValueResponse(_Padded):
         _require.integer(keys=self.keys, largest=self.largest, at_least=1)
         _require.ordered(low=self.low, high=self.high)
         require_span(self.low, self.high)
-        self.frequency_oracle  # noqa: B018 - refuses what cannot be had
+        self.frequency_oracle  # noqa: B018 - refuses an epsilon that integer odds cannot express
 
     @property
     def frequency_oracle(self) -> FrequencyOracle:
-        """The oracle over (key, low), (key, high), ..., "nothing"."""
+        """Return the oracle over (key, low), (key, high), ..., "nothing"."""
         return oracle_named(self.oracle, self.epsilon, 2 * self.keys + 1)
 
     def is_single(self, value: Any) -> bool:
@@ -205,7 +205,7 @@ class KeyValueResponse(_Padded):
         oracle = self.frequency_oracle.client()
         return spec("pairs", self, keys=self.keys, largest=self.largest, **bounds, oracle=oracle)
 
-    def _checked(self, value: Any) -> list[tuple[int, float]]:
+    def _check_value(self, value: Any) -> list[tuple[int, float]]:
         if not isinstance(value, Mapping):
             raise InvalidInput("a value must be a mapping from keys to numbers. Nothing was drawn.")
         pairs = []
@@ -223,8 +223,8 @@ class KeyValueResponse(_Padded):
             )
         return sorted(pairs)
 
-    def _sampled(self, value: list[tuple[int, float]], entropy: Entropy) -> int:
-        position = self._place(len(value), entropy)
+    def _sample_code(self, value: list[tuple[int, float]], entropy: Entropy) -> int:
+        position = self._sampled_position(len(value), entropy)
         key, number = value[position] if position < len(value) else (self.keys, float(self.low))
         level = (number - float(self.low)) / (float(self.high) - float(self.low))
         # also for nothing: one draw for all
@@ -243,8 +243,8 @@ class KeyValueResponse(_Padded):
             """Return the errors (of the shares, of each mean): with this confidence all hold at once; a mean
             is at most off by its range."""
             half = 1 - (1 - confidence) / 2
-            drawn = self.largest * math.sqrt(math.log(4 * self.keys / (1 - half)) / (2 * people))
-            part = self.largest * self.frequency_oracle.error(people, half) + drawn
+            sampling_error = self.largest * math.sqrt(math.log(4 * self.keys / (1 - half)) / (2 * people))
+            part = self.largest * self.frequency_oracle.error(people, half) + sampling_error
             span = float(self.high) - float(self.low)
             # a / (a + c) with both known to within `part`: it moves by at most part / (a + c)
             with np.errstate(divide="ignore", invalid="ignore"):

@@ -40,8 +40,8 @@ class Shuffler:
 
     @property
     def event(self) -> Event:
-        """What each sender pays towards those who see the shuffled reports only: priced for the `least`
-        number of them.
+        """Return what each sender pays towards those who see the shuffled reports only: priced for the
+        `least` number of them.
         """
         return Shuffled(epsilon=self.randomizer.epsilon, reports=self.least)
 
@@ -56,9 +56,8 @@ class Shuffler:
         require_entropy(entropy)
         if len(self) < self.least:
             raise InvalidInput(
-                f"{len(self)} reports are waiting and {self.least} are needed to hide among. Nothing "
-                f"was let out. Wait for more, or price "
-                f"a new shuffler for fewer."
+                f"{len(self)} reports are waiting and {self.least} are needed to hide among. Nothing was let "
+                "out. Wait for more, or price a new shuffler for fewer."
             )
         data = np.concatenate([batch.data for batch in self._waiting])
         private = entropy.private and not any(isinstance(b.event, NonPrivate) for b in self._waiting)

@@ -26,7 +26,8 @@ from . import _draws
 from ._base import Floats, LocalRandomizer, check_range, released
 from ._draws import Codes
 
-# Nodes of the integral over one coordinate, in eighths.
+# Nodes of the Gauss-Legendre quadrature over one coordinate, in eight panels of 500. No measurement on
+# record: it runs once per set of parameters.
 _NODES = 4000
 
 
@@ -76,7 +77,7 @@ class PrivUnit(LocalRandomizer):
             )
         if self.cap >= self.directions:
             raise _require.fail("cap", self.cap, f"below directions = {self.directions}")
-        self._weights  # noqa: B018 - refuses an epsilon that cannot be had
+        self._weights  # noqa: B018 - refuses an epsilon that integer odds cannot express
 
     @property
     def _weights(self) -> tuple[int, int]:
@@ -88,7 +89,7 @@ class PrivUnit(LocalRandomizer):
 
     @property
     def scale(self) -> float:
-        """c: the mean of the reported direction is c times the unit vector."""
+        """Return c: the mean of the reported direction is c times the unit vector."""
         a, b = self._weights
         share = float(Fraction(a - b, a * self.cap + b * (self.directions - self.cap)))
         return share * _top_sum(self.dimension + 1, self.directions, self.cap)
@@ -120,8 +121,8 @@ class PrivUnit(LocalRandomizer):
                 -(_codebook(seed, self.dimension + 1, 0, self.directions) @ vector), kind="stable"
             )
             inside = _draws.coin(self.cap * a, self.cap * a + (self.directions - self.cap) * b, 1, entropy)[0]
-            some = near[: self.cap] if inside else near[self.cap :]
-            data[i] = seed, some[int(_draws.below(len(some), 1, entropy)[0])]
+            directions = near[: self.cap] if inside else near[self.cap :]
+            data[i] = seed, directions[int(_draws.below(len(directions), 1, entropy)[0])]
         return data
 
     def _width(self) -> int:

@@ -1,4 +1,4 @@
-"""The counter with the least predicted error at a price."""
+"""The choice of a continual counter: the strategy with the least predicted error at a price."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from .._require import Real
 from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import Statistic
 from . import factors
-from .counter import MOST_STEPS, ContinualCounter
+from .counter import ContinualCounter
+from .counter_checks import MOST_STEPS
 from .records import ticks_of
 
 # Steps up to which the optimal strategy and the full square root are candidates: their states have as many
@@ -73,6 +74,7 @@ def counter(
 
 
 def _candidates(strategy: Any, steps: int | None, gaussian: bool) -> list[Any]:
+    """Return the strategies to compare: the one that was named, or those that "auto" chooses from."""
     if strategy != "auto":
         return [strategy]
     if steps is None or not gaussian:
@@ -94,6 +96,6 @@ def _priced_choices(
         noise = IntegerGaussian.for_privacy(
             epsilon=epsilon, delta=delta, sensitivity=draft.sensitivity, neighbors=draft.public.neighbors
         )
-        own = Fraction(int(draft.sensitivity.l2_squared or 0)) / (2 * noise.variance)
-        choices.append(ContinualCounter(**facts, strategy=strategy, rho=own, asked=requested_price))
+        gaussian_rho = Fraction(int(draft.sensitivity.l2_squared or 0)) / (2 * noise.variance)
+        choices.append(ContinualCounter(**facts, strategy=strategy, rho=gaussian_rho, asked=requested_price))
     return choices

@@ -26,34 +26,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _require
-from .._errors import Halted, InvalidInput, Unsupported
-from .._public import ADD_REMOVE, Public
+from .._errors import Halted, InvalidInput
+from .._public import Public
 from .._registry import described
 from .._require import Real
 from ..accounting import ZCDP, Event, PureDP
-from ..mechanisms.matrix.binary_tree import BinaryTree
-from ..mechanisms.matrix.buffered import Buffered
 from ..mechanisms.matrix.mechanism import width
-from ..mechanisms.matrix.triangular import Dense, Toeplitz
 from ..mechanisms.protocols import Integers, Release, Sensitivity, Statistic, check_source, release
 from ..mechanisms.statistics import length_of, step_of
 from ..sampling import Entropy
 from ..tables import Source
+from .counter_checks import check_options, check_shape, check_units
 from .deviations import Noise, deviation_at, encoder_of, noise_of, worst_candidates
 from .factors import StreamStrategy
-from .records import BLOB, UnitRecord, record_size, rows_of, tick_value, ticks_of
-from .running import RunningSum
+from .records import BLOB, UnitRecord, record_size, rows_of, tick_value
 
 Floats = NDArray[np.float64]
 State = dict[str, Any]
 
-# Units that a record has room for unless told otherwise: 24 MB, rewritten at every step.
+# The default number of units that a record has room for: 24 MB, rewritten at every step.
 CAPACITY = 1_000_000
 # Ticks that may fail, whatever the horizon, and one more for each so many ticks of it, up to `MOST_FAILURES`:
 # a tick in a hundred is what machines lose over years. More is no accident, and each may tell a bit.
 FAILURES, TICKS_PER_FAILURE, MOST_FAILURES = 10, 100, 100
-# Steps that a horizon may have: their variances are computed beforehand, in a few seconds.
-MOST_STEPS = 1 << 22
 
 
 @described("streaming.Advance")
@@ -75,8 +70,8 @@ class ContinualCounter:
 
     `feed` is one tick, whatever the batch holds, nothing included. With a `clock`, a column whose ticks are
     declared, only the rows of the tick that is closed now count, so that each version of a growing table can
-    be given whole; late rows are those of closed ticks, and do not count. What was counted stays counted when
-    its row is edited or deleted later, and a row that is fed again counts again (as a unit's next
+    be fed as it is; late rows are those of closed ticks, and do not count. What was counted stays counted
+    when its row is edited or deleted later, and a row that is fed again counts again (as a unit's next
     participation, where units are a column). `window` sums the last ticks only, `decay` weights them by
     decay^age, `restart` begins again at zero after so many. Without a horizon the stream may go on for ever,
     in blocks of doubled length. Exactly one of `epsilon` (Laplace) and `rho` (discrete Gaussian) is the
@@ -116,123 +111,39 @@ class ContinualCounter:
     asked: tuple[Real, float] | None = None
 
     def __post_init__(self) -> None:
-        self._check_kinds()
-        for name in ("participations", "separation", "capacity"):
-            _require.integer(**{name: getattr(self, name)}, at_least=1)
-        for name in ("horizon", "window", "restart"):
-            if getattr(self, name) is not None:
-                _require.integer(**{name: getattr(self, name)}, at_least=1)
-        self._check_price()
-        self._check_shape()
-        self._check_units()
-        # Refuses what cannot be priced, before anything is charged.
-        self.noise()
-
-    def _check_kinds(self) -> None:
-        if not isinstance(self.public, Public):
-            raise _require.fail("public", type(self.public).__name__, "a Public")
-        if not isinstance(self.statistic, Statistic):
-            raise _require.fail("statistic", type(self.statistic).__name__, "a statistic, such as Count()")
-        if not isinstance(self.strategy, BinaryTree | Toeplitz | Buffered | Dense | RunningSum):
-            raise _require.fail(
-                "strategy", type(self.strategy).__name__, "one of streaming.named(...), such as 'honaker'"
-            )
-
-    def _check_price(self) -> None:
-        if (self.epsilon is None) == (self.rho is None):
-            raise InvalidInput("give either epsilon or rho. Nothing was read or charged.")
+        check_options(self)
         for name in ("epsilon", "rho"):
             if getattr(self, name) is not None:
-                _require.positive(**{name: getattr(self, name)})
                 object.__setattr__(self, name, _require.exact(getattr(self, name), name))
         if self.asked is not None:
             object.__setattr__(self, "asked", tuple(self.asked))
-
-    def _check_shape(self) -> None:
-        """Check that blocks, windows and decays are such as have a theorem and a known error."""
-        if self.horizon is not None and self.horizon > MOST_STEPS:
-            raise _require.fail("horizon", self.horizon, f"at most {MOST_STEPS:,}")
-        if self.clock is not None:
-            ticks = ticks_of(self.public, self.clock)
-            if self.horizon is None or self.horizon > ticks:
-                raise InvalidInput(
-                    f"the clock {self.clock!r} has {ticks:,} declared ticks, so horizon is a number up to "
-                    f"that, "
-                    f"got {self.horizon}. Nothing was read or charged."
-                )
-        doubling = self.horizon is None and self.restart is None
-        if doubling and not isinstance(self.strategy, BinaryTree):
-            raise Unsupported(
-                "without a horizon the blocks double, which takes a strategy for every length: 'tree' or "
-                "'honaker'. Nothing was read or charged. Give horizon=, or restart=."
-            )
-        if self.window is not None and self.decay is not None:
-            raise InvalidInput("give window or decay, not both. Nothing was read or charged.")
-        if self.decay is not None:
-            _require.open_probability(decay=self.decay)
-        if (self.window or self.decay) and (doubling or self.restart):
-            raise Unsupported(
-                "a sliding window or a decayed sum needs a horizon and no restart. Nothing was read or "
-                "charged."
-            )
-        if self.decay is not None and isinstance(self.strategy, BinaryTree | RunningSum):
-            raise Unsupported(
-                "a decayed sum is read off single steps, which a tree over time does not estimate well. "
-                "Nothing "
-                "was read or charged. Take strategy='square_root', 'blt' or 'item'."
-            )
-        if isinstance(self.strategy, Dense) and len(self.strategy.rows) < (self._block_length(1)):
-            raise _require.fail("strategy", f"{len(self.strategy.rows)} rows", "as long as the horizon")
-
-    def _check_units(self) -> None:
-        by_unit = self.public.unit.column is not None
-        if not by_unit and self.participations > 1:
-            raise InvalidInput(
-                f"where the unit is a row it is in one batch, and participations={self.participations} would "
-                f"be "
-                f"about people. Nothing was read or charged. Open the table with unit='the column of people'."
-            )
-        if by_unit and self.horizon is None:
-            raise Unsupported(
-                "at user level the horizon must be known: without an end a unit's participations have none "
-                "either. Nothing was read or charged. Give horizon=."
-            )
-        if (by_unit or self.clock is not None) and self.public.neighbors is not ADD_REMOVE:
-            raise Unsupported(
-                f"under {self.public.neighbors} a unit (or a row, with a clock) may be replaced by one of "
-                f"other "
-                f"ticks, for which no sensitivity is proved here. Nothing was read or charged. Protect the "
-                f"table "
-                f"under add_remove."
-            )
-        if (by_unit or self.clock is not None) and self.public.tables:
-            raise Unsupported(
-                "rows are chosen before they are counted, which is not done across related tables. Nothing "
-                "was "
-                "read or charged. Stream one table."
-            )
+        check_shape(self)
+        check_units(self)
+        # Refuses what cannot be priced, before anything is charged.
+        self.noise()
 
     # -- price and error, known before anything is read
 
     @property
     def level(self) -> str:
-        """Whom the guarantee is about: "event" (a row) or "user" (all rows of a unit)."""
+        """Return whom the guarantee is about: "event" (a row) or "user" (all rows of a unit)."""
         return "event" if self.public.unit.column is None else "user"
 
     @property
     def batches_only(self) -> bool:
-        """Whether a tick is new rows alone: nothing tells rows of an earlier tick apart (no clock, no record
-        of units), so that those of a version of a whole table would count again in each."""
+        """Return whether a tick is new rows alone: nothing tells rows of an earlier tick apart (no clock, no
+        record of units), so that those of a version of a whole table would count again in each.
+        """
         return self.clock is None and self.level == "event"
 
     @property
     def blob_size(self) -> int | None:
-        """The public size of the sealed record of units; None at event level, where there is none."""
+        """Return the public size of the sealed record of units; None at event level, where there is none."""
         return None if self.level == "event" else record_size(self.capacity)
 
     @property
     def failures(self) -> int:
-        """How many ticks may fail before the curator halts this for good: a public number.
+        """Return how many ticks may fail before the curator halts this for good: a public number.
 
         That a tick failed after its rows were read is not covered by the price, so it may not happen at every
         tick. One whose process was killed and that is fed again under its name has not failed."""
@@ -242,25 +153,26 @@ class ContinualCounter:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """How far one unit moves all measurements of a block, after rounding."""
+        """Return how far one unit moves all measurements of a block, after rounding."""
         return self._block_sensitivity(self._block_length(1))
 
     def _block_sensitivity(self, steps: int) -> Sensitivity:
         each = self.statistic.sensitivity(self.public)
-        part = encoder_of(self.strategy, steps)
+        encoder = encoder_of(self.strategy, steps)
         if self.restart is None or self.participations == 1:
-            return part.sensitivity(min(self.participations, steps), self.separation, each)
+            return encoder.sensitivity(min(self.participations, steps), self.separation, each)
         # A unit may be in several blocks: the worst way to divide its participations among them.
         norms = [
-            part.sensitivity(min(k, steps), self.separation, each) for k in range(1, self.participations + 1)
+            encoder.sensitivity(min(k, steps), self.separation, each)
+            for k in range(1, self.participations + 1)
         ]
         best = [0]
         for k in range(1, self.participations + 1):
             best.append(max(int(norms[j - 1].l2_squared or 0) + best[k - j] for j in range(1, k + 1)))
-        top = norms[-1]
+        last = norms[-1]
         return Sensitivity(
-            linf=top.linf,
-            l0=top.l0 * self.participations,
+            linf=last.linf,
+            l0=last.l0 * self.participations,
             l1=self.participations * int(norms[0].l1 or 0),
             l2_squared=best[-1],
         )
@@ -282,14 +194,17 @@ class ContinualCounter:
     def deviation(self, step: int) -> float:
         """Return the standard deviation of the value released at a step, in the statistic's own unit (of
         windows of a tree, a bound of it)."""
-        return self._worth() * deviation_at(replace(self, public=replace(self.public, version="")), step)
+        return self._grid_step() * deviation_at(replace(self, public=replace(self.public, version="")), step)
 
     @property
     def rmse(self) -> float:
-        """The root mean squared error over all steps of the horizon (or of a block, or of 1,024 steps)."""
+        """Return the root mean squared error over all steps of the horizon (or of a block, or of 1,024
+        steps).
+        """
         steps = range(1, (self.horizon or self.restart or 1024) + 1)
-        some = steps if len(steps) <= 4096 else steps[:: len(steps) // 4096]
-        return math.sqrt(sum(self.deviation(t) ** 2 for t in some) / len(some))
+        # of a longer horizon, a sample of about 4,096 steps at equal distances
+        sampled = steps if len(steps) <= 4096 else steps[:: len(steps) // 4096]
+        return math.sqrt(sum(self.deviation(t) ** 2 for t in sampled) / len(sampled))
 
     def error(self, confidence: float = 0.95, step: int | None = None) -> float:
         """Return how far off a released value may be, by itself: at `step`, or at the worst step of the
@@ -303,14 +218,15 @@ class ContinualCounter:
             largest = self.deviation(step)
         return width(noise, confidence) * largest
 
-    def _worth(self) -> float:
+    def _grid_step(self) -> float:
+        """Return the step of the grid that the statistic counts in, in its own unit."""
         step_for = getattr(self.statistic, "step_for", None)
         return float(step_of(self.statistic) if step_for is None else step_for(self.public))
 
     def _block_length(self, step: int) -> int:
-        return self._place(step)[1]
+        return self._block_of(step)[1]
 
-    def _place(self, step: int) -> tuple[int, int, int]:
+    def _block_of(self, step: int) -> tuple[int, int, int]:
         """Return the block of a step: where it begins, its length, and the step's number in it, from 1."""
         if self.restart is not None:
             start = (step - 1) // self.restart * self.restart
@@ -360,8 +276,7 @@ class ContinualCounter:
         if self.horizon is not None and state["step"] >= self.horizon:
             raise Halted(
                 f"the horizon of {self.horizon:,} steps is reached. Nothing was read or released. Start a "
-                f"new "
-                f"counter; its price is its own."
+                "new counter; its price is its own."
             )
 
     def tick(
@@ -412,33 +327,33 @@ class ContinualCounter:
 
     def _advance(self, state: State, exact: Integers, step: int, entropy: Entropy) -> tuple[Floats, State]:
         """Measure, add noise, decode: the value in the statistic's own unit, and the next state."""
-        _, length, position = self._place(step)
-        part = encoder_of(self.strategy, length)
+        _, length, position = self._block_of(step)
+        encoder = encoder_of(self.strategy, length)
         block, carry = state["block"], state["carry"]
         if position == 1:
             if block is not None and self.restart is None:
                 carry = (np.array(carry) + np.array(state["sum"])).tolist()
             else:
                 carry = [0.0] * len(exact)
-            block = part.begin(len(exact))
-        block, rows = part.encode(block, exact, position)
+            block = encoder.begin(len(exact))
+        block, rows = encoder.encode(block, exact, position)
         flat = self.noise(length)(np.concatenate(rows), entropy=entropy)
-        block, total = part.decode(block, np.split(flat, len(rows)), position)
-        value, tail = self._read(state, np.array(carry) + total)
-        value = value * self._worth()
+        block, total = encoder.decode(block, np.split(flat, len(rows)), position)
+        value, tail = self._apply_window(state, np.array(carry) + total)
+        value = value * self._grid_step()
         after = {"step": step, "key": state["key"], "block": block, "carry": carry, "sum": total.tolist()}
         return value, {**after, "tail": tail, "value": value.tolist()}
 
-    def _read(self, state: State, total: Floats) -> tuple[Floats, list[Any]]:
+    def _apply_window(self, state: State, total: Floats) -> tuple[Floats, list[Any]]:
         """Return the sum, or that of the window, or the decayed one, from estimates of sums:
         post-processing."""
         if self.window is not None:
             tail = [*(state["tail"] or [[0.0] * len(total)]), total.tolist()][-self.window - 1 :]
             return total - np.array(tail[0]), tail
         if self.decay is not None:
-            before, faded = (np.array(part) for part in (state["tail"] or [[0.0] * len(total)] * 2))
-            faded = float(self.decay) * faded + (total - before)
-            return faded, [total.tolist(), faded.tolist()]
+            before, decayed = (np.array(vector) for vector in (state["tail"] or [[0.0] * len(total)] * 2))
+            decayed = float(self.decay) * decayed + (total - before)
+            return decayed, [total.tolist(), decayed.tolist()]
         return total, []
 
     def _latest(self, state: State, entropy: Entropy) -> Release:

@@ -1,5 +1,6 @@
-"""How far off the releases of a counter are, step by step, computed once and kept: noise, encoders,
-variances."""
+"""The standard deviations of a counter's releases, step by step, with the noise, encoders and variances that
+they follow from; each is computed once and cached.
+"""
 
 from __future__ import annotations
 
@@ -27,6 +28,7 @@ Noise = IntegerLaplace | IntegerGaussian
 
 @lru_cache(maxsize=256)
 def noise_of(counter: ContinualCounter, steps: int) -> Noise:
+    """Return the noise at the counter's price for a block of so many steps."""
     sensitivity, neighbors = counter._block_sensitivity(steps), counter.public.neighbors
     if counter.epsilon is not None:
         return IntegerLaplace.for_epsilon(counter.epsilon, sensitivity=sensitivity, neighbors=neighbors)
@@ -36,6 +38,7 @@ def noise_of(counter: ContinualCounter, steps: int) -> Noise:
 
 @lru_cache(maxsize=64)
 def encoder_of(strategy: StreamStrategy, steps: int) -> Encoder:
+    """Return the encoder of a strategy, built once."""
     return encoder(strategy, steps)
 
 
@@ -56,24 +59,26 @@ def deviation_at(counter: ContinualCounter, step: int) -> float:
     """Return the standard deviation at a step, in the integers of the statistic."""
     if counter.window is not None or counter.decay is not None:
         return filtered_deviation(counter, step)
-    start, length, position = counter._place(step)
-    variance = variances_of(counter.strategy, length)[position - 1] * spread(counter, length)
+    start, length, position = counter._block_of(step)
+    variance = variances_of(counter.strategy, length)[position - 1] * noise_variance(counter, length)
     if counter.restart is None and counter.horizon is None:
         closed = 1
         while closed <= start:
-            variance += variances_of(counter.strategy, closed)[-1] * spread(counter, closed)
+            variance += variances_of(counter.strategy, closed)[-1] * noise_variance(counter, closed)
             closed *= 2
     return math.sqrt(variance)
 
 
 @lru_cache(maxsize=1024)
-def spread(counter: ContinualCounter, length: int) -> float:
+def noise_variance(counter: ContinualCounter, length: int) -> float:
+    """Return the variance of the noise on one measurement of a block."""
     return counter.noise(length).mean_squared_error
 
 
 def filtered_deviation(counter: ContinualCounter, step: int) -> float:
+    """Return the standard deviation of a window or a decayed sum at a step; of a tree's window, a bound."""
     length = counter._block_length(1)
-    noise = math.sqrt(spread(counter, length))
+    noise = math.sqrt(noise_variance(counter, length))
     if isinstance(counter.strategy, BinaryTree | RunningSum | Dense):
         assert counter.window is not None or isinstance(counter.strategy, Dense)
         if counter.window is None:
@@ -101,4 +106,5 @@ def filtered_variances(strategy: Any, steps: int, window: int | None, decay: flo
 
 @lru_cache(maxsize=64)
 def variances_of(strategy: Any, steps: int) -> Floats:
+    """Return the variance of the sum after each step, for noise of variance 1 on each measurement."""
     return encoder_of(strategy, steps).variances()

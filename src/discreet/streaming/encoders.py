@@ -26,7 +26,7 @@ from .running import RunningSum
 Floats = NDArray[np.float64]
 State = dict[str, Any]
 
-# Bits after the point of a measured coefficient: cutting them off changes the error by a part in a million.
+# Bits after the point of a measured coefficient: truncating there changes the error by a part in a million.
 BITS = 20
 # The largest coefficient of a strategy: squares of integers on the grid stay exact enough in floats.
 _LARGEST = 2.0**20
@@ -36,9 +36,10 @@ _DECAY_BITS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Moved:
-    """What a unit that adds 1 to at most `times` steps moves the measurements by: l1 and squared l2 norm,
-    largest entry, and how many measurements."""
+class UnitInfluence:
+    """Says by how much a unit that adds 1 to at most `times` steps moves the measurements: l1 and squared l2
+    norm, largest entry, and how many measurements.
+    """
 
     l1: int
     l2_squared: int
@@ -62,7 +63,7 @@ class Moved:
 
 
 class Encoder:
-    """Base: the strategy for a block of `steps` steps."""
+    """Shares what the strategies need: each encodes a block of `steps` steps."""
 
     scale: int = 1
     steps: int
@@ -97,17 +98,21 @@ def encoder(strategy: StreamStrategy, steps: int) -> Encoder:
     return RowEncoder(strategy, steps)
 
 
-def _ints(values: Any) -> Any:
+def _exact_integers(values: Any) -> Any:
+    """Return an array of Python integers, which neither wrap nor round."""
     return np.array([int(v) for v in values], dtype=object)
 
 
-def _plain(values: Any) -> list[Any]:
+def _json_integers(values: Any) -> list[Any]:
+    """Return a list of Python integers, as JSON has them."""
     return [int(v) for v in values]
 
 
 class TreeEncoder(Encoder):
-    """Tree aggregation as the lecture gives it (TBAP): at step t the nodes that end with t, from the leaf up
-    to the first left child, are complete and get noise, each once; the state has one node of each level."""
+    """Runs tree aggregation as the lecture gives it (TBAP): at step t the nodes that end with t, from the
+    leaf up to the first left child, are complete and get noise, each once; the state has one node of each
+    level.
+    """
 
     def __init__(self, strategy: BinaryTree, steps: int) -> None:
         self.strategy, self.steps, self.levels = strategy, steps, steps.bit_length()
@@ -118,12 +123,12 @@ class TreeEncoder(Encoder):
 
     def encode(self, state: State, x: Integers, step: int) -> tuple[State, list[Integers]]:
         last = _lowest_bit(step)
-        left, total = list(state["secret"]), _ints(x)
+        left, total = list(state["secret"]), _exact_integers(x)
         rows = [total]
         for level in range(last):
-            total = total + _ints(left[level])
+            total = total + _exact_integers(left[level])
             rows.append(total)
-        left[last] = _plain(total)
+        left[last] = _json_integers(total)
         return {**state, "secret": left}, rows
 
     def decode(self, state: State, rows: list[Integers], step: int) -> tuple[State, Floats]:
@@ -146,7 +151,7 @@ class TreeEncoder(Encoder):
 
     def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
         """Return the sensitivity: every leaf is in one node of each level."""
-        return Moved(
+        return UnitInfluence(
             l1=times * self.levels,
             l2_squared=tree_square(self.steps, separation, times),
             linf=times,
@@ -171,15 +176,15 @@ class RunningEncoder(Encoder):
         return {"secret": [0] * size, "public": []}
 
     def encode(self, state: State, x: Integers, step: int) -> tuple[State, list[Integers]]:
-        total = _ints(state["secret"]) + _ints(x)
-        return {**state, "secret": _plain(total)}, [total]
+        total = _exact_integers(state["secret"]) + _exact_integers(x)
+        return {**state, "secret": _json_integers(total)}, [total]
 
     def decode(self, state: State, rows: list[Integers], step: int) -> tuple[State, Floats]:
         return state, np.asarray(rows[0], dtype=np.float64)
 
     def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
         """Return the sensitivity: a unit moves every later sum, by at most what it added to all steps."""
-        return Moved(
+        return UnitInfluence(
             l1=times * self.steps,
             l2_squared=times**2 * self.steps,
             linf=times,
@@ -191,8 +196,8 @@ class RunningEncoder(Encoder):
 
 
 class RowEncoder(Encoder):
-    """Encodes a strategy by its rows, Toeplitz or dense, cut to a grid: keeps as many steps as it has bands,
-    less one."""
+    """Encodes a strategy by its rows, Toeplitz or dense, truncated to a grid: stores as many steps as it
+    has bands, less one."""
 
     def __init__(self, strategy: Toeplitz | Dense, steps: int) -> None:
         self.steps, self.scale = steps, 1 if strategy == Toeplitz(coefficients=(1.0,)) else 1 << BITS
@@ -202,13 +207,12 @@ class RowEncoder(Encoder):
         if largest > _LARGEST:
             raise InvalidInput(
                 f"a strategy of streams has coefficients up to {_LARGEST:g}, got {largest:g}. Nothing was "
-                f"read or "
-                f"charged. Scale it: only ratios matter."
+                "read or charged. Scale it: only ratios matter."
             )
-        # Cut off towards zero; integers below 2**53 are exact in floats.
+        # Truncated towards zero; integers below 2**53 are exact in floats.
         if isinstance(strategy, Toeplitz):
-            cut = tuple(float(math.trunc(c * self.scale)) for c in strategy.coefficients[:steps])
-            self.grid: Toeplitz | Dense = Toeplitz(coefficients=cut)
+            truncated = tuple(float(math.trunc(c * self.scale)) for c in strategy.coefficients[:steps])
+            self.grid: Toeplitz | Dense = Toeplitz(coefficients=truncated)
         else:
             rows = (tuple(float(math.trunc(c * self.scale)) for c in row) for row in strategy.rows[:steps])
             self.grid = Dense(rows=tuple(rows))
@@ -218,8 +222,11 @@ class RowEncoder(Encoder):
 
     def encode(self, state: State, x: Integers, step: int) -> tuple[State, list[Integers]]:
         row = self.grid.row(step - 1)
-        past = [_plain(x), *state["secret"]]
-        total = sum((int(c) * _ints(old) for c, old in zip(row, past, strict=False)), _ints([0] * len(x)))
+        past = [_json_integers(x), *state["secret"]]
+        total = sum(
+            (int(c) * _exact_integers(old) for c, old in zip(row, past, strict=False)),
+            _exact_integers([0] * len(x)),
+        )
         return {**state, "secret": past[: self.grid.bands - 1]}, [total]
 
     def decode(self, state: State, rows: list[Integers], step: int) -> tuple[State, Floats]:
@@ -253,7 +260,7 @@ class RowEncoder(Encoder):
             absolute = np.abs(self.grid.matrix(self.steps))
         column, entry = int(absolute.sum(axis=0).max()), int(absolute.max())
         bands = min(self.grid.bands, self.steps)
-        return Moved(
+        return UnitInfluence(
             l1=times * column,
             l2_squared=square,
             linf=times * entry,
@@ -265,8 +272,8 @@ class RowEncoder(Encoder):
 
 
 class BufferedEncoder(Encoder):
-    """A buffered linear Toeplitz strategy in integers: buffers decay with rounding, and what rounding can add
-    to a unit's influence is part of the sensitivity.
+    """Runs a buffered linear Toeplitz strategy in integers: buffers decay with rounding, and what rounding
+    can add to a unit's influence is part of the sensitivity.
 
     Guarantee: two streams that differ in one unit move the measurements by at most `sensitivity`.
     Proof:     a buffer is b <- floor(theta b) + S x. Where two streams differ, floor moves their difference
@@ -281,10 +288,11 @@ class BufferedEncoder(Encoder):
         self.steps = steps
         unit = 1 << _DECAY_BITS
         self._decays = [int(d * unit) for d in strategy.decays]
-        # Decays on the grid; the weights are those of the strategy, cut off.
+        # Decays on the grid; the weights are those of the strategy, truncated.
         self._weights = [int(w * unit) for w in strategy.outputs]
         self.decays = np.array([d / unit for d in self._decays])
         self.weights = np.array([w / unit for w in self._weights])
+        # K of the proof: how far rounding may take two streams apart, beside the linear recursion
         self.drift = float(np.sum(1 + self.weights / (1 - self.decays))) * (1 + 1e-9)
         self.scale = 1 << max(BITS, math.ceil(math.log2(self.drift * math.sqrt(steps))) + 17)
 
@@ -293,12 +301,15 @@ class BufferedEncoder(Encoder):
         return {"secret": zeros, "public": [[0.0] * size] * len(self.decays), "sum": [0.0] * size}
 
     def encode(self, state: State, x: Integers, step: int) -> tuple[State, list[Integers]]:
-        scaled = self.scale * _ints(x)
-        buffers = [_ints(b) for b in state["secret"]]
+        scaled = self.scale * _exact_integers(x)
+        buffers = [_exact_integers(b) for b in state["secret"]]
         row = scaled
         for weight, b in zip(self._weights, buffers, strict=True):
             row = row + (weight * b >> _DECAY_BITS)
-        after = [_plain((d * b >> _DECAY_BITS) + scaled) for d, b in zip(self._decays, buffers, strict=True)]
+        after = [
+            _json_integers((d * b >> _DECAY_BITS) + scaled)
+            for d, b in zip(self._decays, buffers, strict=True)
+        ]
         return {**state, "secret": after}, [row]
 
     def decode(self, state: State, rows: list[Integers], step: int) -> tuple[State, Floats]:

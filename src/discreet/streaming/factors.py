@@ -1,5 +1,6 @@
-"""How good a strategy of continual sums is, before anything is spent: its error for one participation and
-unit noise."""
+"""Error factors of strategies for continual sums (the matrix mechanism, DP-FTRL's noise), known before
+anything is spent: the error for one participation and unit noise.
+"""
 
 from __future__ import annotations
 
@@ -33,19 +34,22 @@ MINIMIZES = {
 NAMES = (*MINIMIZES, "blt", "optimal")
 # Steps up to which a full Toeplitz strategy is kept: its state has as many vectors.
 MOST_COEFFICIENTS = 1 << 14
-# Steps up to which comparisons include the optimum, which takes seconds.
+# Steps up to which comparisons include the optimal strategy, whose computation takes seconds.
 MOST_OPTIMAL = 512
 
 
-class _Pair(NamedTuple):
+class _MaxAndRms(NamedTuple):
+    """Holds the two errors, so that `largest, rms = error_factors(...)` works."""
+
     max: float
     rms: float
 
 
-class ErrorFactors(_Pair):
-    """The standard deviation of prefix sums, the largest and the root mean square over all steps, in units of
-    the noise that one participation of size 1 needs; `minimizes` says which of the two the strategy makes
-    least."""
+class ErrorFactors(_MaxAndRms):
+    """Holds the standard deviation of prefix sums, the largest and the root mean square over all steps, in
+    units of the noise that one participation of size 1 needs; `minimizes` says which of the two the strategy
+    makes least.
+    """
 
     minimizes: str
 

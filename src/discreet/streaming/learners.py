@@ -49,8 +49,9 @@ from .rules import (
 Floats = NDArray[np.float64]
 State = dict[str, Any]
 LEARNERS = ("leader", "mirror", "experts")
-# The smallest parameter, batch and clip, and one over the largest.
-_LEAST = 1e-50
+# The smallest parameter, batch and clip, and one over the largest: within them products and squares of two of
+# these stay finite in floats, whose range is 1e-308 to 1e308. No measurement on record.
+_SMALLEST = 1e-50
 
 
 @described("streaming.OnlineLearner")
@@ -110,10 +111,12 @@ class OnlineLearner:
             ("batch", self.batch),
             ("clip", self._gradients.clip),
         ):
-            if not _LEAST <= float(value) <= 1 / _LEAST:
-                raise _require.fail(name, value, f"between {_LEAST:g} and {1 / _LEAST:g}")
-        if self.ridge > 1 / _LEAST or self.space.diameter > 1 / _LEAST:
-            raise _require.fail("ridge, or the diameter of the space", self.ridge, f"at most {1 / _LEAST:g}")
+            if not _SMALLEST <= float(value) <= 1 / _SMALLEST:
+                raise _require.fail(name, value, f"between {_SMALLEST:g} and {1 / _SMALLEST:g}")
+        if self.ridge > 1 / _SMALLEST or self.space.diameter > 1 / _SMALLEST:
+            raise _require.fail(
+                "ridge, or the diameter of the space", self.ridge, f"at most {1 / _SMALLEST:g}"
+            )
 
     @property
     def loss(self) -> Loss:
@@ -144,7 +147,7 @@ class OnlineLearner:
 
     @property
     def level(self) -> str:
-        """Whom the guarantee is about: "event" (a row) or "user" (all rows of a unit)."""
+        """Return whom the guarantee is about: "event" (a row) or "user" (all rows of a unit)."""
         return self.sums.level
 
     @property
@@ -273,7 +276,7 @@ def learner(
 
     `learner`: "leader" (strongly convex losses), "mirror" (convex ones) or "experts" (a `LinearLoss` whose
     columns are the experts' losses); "auto" takes the first that fits. `space`: by default the unit ball, or
-    the simplex for experts. `clip`: the length that a unit's gradient is cut to; by default what a
+    the simplex for experts. `clip`: the length that a unit's gradient is clipped to; by default what a
     `LinearLoss` of declared bounds can have. `batch`: how many units a round has, a declared number; `ridge`
     makes every loss strongly convex. Price, `horizon`, `strategy`, `clock`, `participations`, `separation`
     and `capacity` as in `counter`.
@@ -289,7 +292,7 @@ def learner(
     if horizon is None and clock is None:
         raise InvalidInput("say how many rounds there are at most: horizon=. Nothing was read or charged.")
     norm = "l1" if epsilon is not None and not delta else "l2"
-    length = _longest(loss, public, norm) if clip is None else clip
+    length = _longest_gradient(loss, public, norm) if clip is None else clip
     statistic = ClippedGradients(loss=loss, clip=float(length), norm=norm)
     sums = counter(
         public, statistic, horizon=horizon, epsilon=epsilon, delta=delta, rho=rho, strategy=strategy,
@@ -317,7 +320,7 @@ def _as_float(**named: Real) -> float:
     return float(value)
 
 
-def _longest(loss: Loss, public: Public, norm: str) -> float:
+def _longest_gradient(loss: Loss, public: Public, norm: str) -> float:
     """Return the longest gradient that declared bounds allow, where the loss is linear."""
     if not isinstance(loss, LinearLoss):
         raise InvalidInput(

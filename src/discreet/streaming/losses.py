@@ -24,7 +24,7 @@ from .._registry import described
 from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import Integers, Sensitivity
 from ..tables import Source
-from .records import somebody
+from .records import names_unit
 
 Floats = NDArray[np.float64]
 # Steps of the grid in the length of a clipped gradient: rounding is a part in 65 thousand of it.
@@ -32,8 +32,8 @@ GRID = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OfColumns:
-    """A loss of all its columns alike."""
+class _ColumnLoss:
+    """Shares what a loss needs that treats all its columns alike."""
 
     columns: tuple[str, ...]
 
@@ -51,8 +51,8 @@ class _OfColumns:
 
 @described("streaming.SquaredDistance")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SquaredDistance(_OfColumns):
-    """|w - x|² / 2: the best decision is the mean of the columns. 1-strongly convex."""
+class SquaredDistance(_ColumnLoss):
+    """Computes |w - x|² / 2: the best decision is the mean of the columns. 1-strongly convex."""
 
     convexity = 1.0
 
@@ -65,8 +65,10 @@ class SquaredDistance(_OfColumns):
 
 @described("streaming.LinearLoss")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LinearLoss(_OfColumns):
-    """<w, x>: each column has the losses of one expert (or one direction), in its declared bounds."""
+class LinearLoss(_ColumnLoss):
+    """Computes <w, x>: each column has the losses of one expert (or one direction), in its declared
+    bounds.
+    """
 
     convexity = 0.0
 
@@ -78,8 +80,10 @@ class LinearLoss(_OfColumns):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _OfTarget:
-    """A loss of a linear prediction, with an intercept as its last entry unless told otherwise."""
+class _TargetLoss:
+    """Shares what a loss of a linear prediction needs, with an intercept as its last entry unless `intercept`
+    is False.
+    """
 
     target: str
     features: tuple[str, ...]
@@ -114,8 +118,8 @@ class _OfTarget:
 
 @described("streaming.SquaredLoss")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SquaredLoss(_OfTarget):
-    """(<w, x> - y)² / 2: linear regression."""
+class SquaredLoss(_TargetLoss):
+    """Computes (<w, x> - y)² / 2: linear regression."""
 
     def gradients(self, w: Floats, x: Floats) -> Floats:
         inputs, predicted, y = self._parts(w, x)
@@ -128,9 +132,10 @@ class SquaredLoss(_OfTarget):
 
 @described("streaming.LogisticLoss")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LogisticLoss(_OfTarget):
-    """log(1 + exp(<w, x>)) - y <w, x>: logistic regression on a target of two declared categories (the second
-    is 1), or a number from 0 to 1."""
+class LogisticLoss(_TargetLoss):
+    """Computes log(1 + exp(<w, x>)) - y <w, x>: logistic regression on a target of two declared categories
+    (the second is 1), or a number from 0 to 1.
+    """
 
     def gradients(self, w: Floats, x: Floats) -> Floats:
         inputs, predicted, y = self._parts(w, x)
@@ -188,15 +193,15 @@ def examples(source: Source, loss: Loss) -> Iterator[tuple[Floats, list[Any]]]:
     names = list(dict.fromkeys([*loss.read, *([] if unit is None else [unit])]))
     for batch in source.batches(names):
         arrays = dict(zip(batch.schema.names, batch.columns, strict=True))
-        here = np.ones(batch.num_rows, dtype=bool)
+        complete = np.ones(batch.num_rows, dtype=bool)
         columns = []
         for name in loss.read:
             values, present = _numbers(arrow_columns.unpacked(arrays[name]), name, source.public)
             columns.append(values)
-            here &= present
+            complete &= present
         units = [None] * batch.num_rows if unit is None else arrays[unit].to_pylist()
         x = np.stack(columns, axis=1) if columns else np.zeros((batch.num_rows, 0))
-        yield x[here], [u for u, k in zip(units, here.tolist(), strict=True) if k]
+        yield x[complete], [u for u, k in zip(units, complete.tolist(), strict=True) if k]
 
 
 def _numbers(array: Any, name: str, public: Public) -> tuple[Floats, Any]:
@@ -232,8 +237,8 @@ def check_columns(loss: Any, public: Public) -> None:
 @described("streaming.ClippedGradients")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClippedGradients:
-    """The sum of gradients of a loss at `decision`, of each unit clipped to length `clip`, in steps of
-    clip / 2^16.
+    """Sums the gradients of a loss at `decision`, of each unit clipped to length `clip`, in steps of clip /
+    2^16.
 
     Guarantee: one unit moves the sum by at most 2^16 steps in l2, or in l1 where `norm` says so (twice that
                under replace), whatever its rows hold.
@@ -271,20 +276,20 @@ class ClippedGradients:
     def __call__(self, source: Source) -> Integers:
         by_unit = source.public.unit.column is not None
         total = np.zeros(self.loss.dimension, np.int64)
-        own: dict[Any, list[Floats]] = {}
+        by_person: dict[Any, list[Floats]] = {}
         for x, units in examples(source, self.loss):
-            gradients = self._of_rows(x)
+            gradients = self._row_gradients(x)
             if not by_unit:
                 total += self.clipped(gradients).sum(axis=0)
                 continue
             for unit, gradient in zip(units, gradients, strict=True):
-                if somebody(unit):
-                    own.setdefault(unit, []).append(gradient)
-        if own:
-            total += self.clipped(np.stack([_exact_sum(part) for part in own.values()])).sum(axis=0)
+                if names_unit(unit):
+                    by_person.setdefault(unit, []).append(gradient)
+        if by_person:
+            total += self.clipped(np.stack([_exact_sum(part) for part in by_person.values()])).sum(axis=0)
         return total
 
-    def _of_rows(self, x: Floats) -> Floats:
+    def _row_gradients(self, x: Floats) -> Floats:
         w = np.array(self.decision) if self.decision else np.zeros(self.loss.dimension)
         # A warning would tell of the data.
         with np.errstate(all="ignore"):

@@ -23,8 +23,8 @@ from .factors import decoder
 
 Floats = NDArray[np.float64]
 
-# Rows of a block, which a BLT computes at once. Measured at 1,000 entries, CPU time a row: 31 us in blocks of
-# 32, 47 in blocks of 64 or more, whose arrays the allocator gives back to the system each time. The noise
+# Rows of a block, which a BLT computes at once. Measured at 1,000 entries, CPU time per row: 31 us in blocks
+# of 32, 47 in blocks of 64 or more, whose arrays the allocator gives back to the system each time. The noise
 # alone is 26; recursive filters in the place of products of matrices took 46 beside it.
 _BLOCK_ROWS = 32
 

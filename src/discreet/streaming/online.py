@@ -123,13 +123,13 @@ class PrivateSums:
 
 @dataclass(slots=True)
 class FollowTheApproximateLeader:
-    """Private follow the approximate leader over a convex set, as the lecture gives it: w_(t+1) minimizes
-    <v_t, w> + (H / 2) sum over s <= t of |w - w_s|², where v_t is the noisy sum of the gradients at w_1, ...,
-    w_t.
+    """Runs private follow the approximate leader over a convex set, as the lecture gives it: w_(t+1)
+    minimizes <v_t, w> + (H / 2) sum over s <= t of |w - w_s|², where v_t is the noisy sum of the gradients at
+    w_1, ..., w_t.
 
-    Smith & Thakurta 2013 (NIPS) for H-strongly convex losses whose gradients have length at
-    most `lipschitz`; Agarwal & Singh 2017 (arXiv:1701.07953) for the tree's sums in follow the regularized
-    leader. The minimizer is the projection of mean(w_1..w_t) - v_t / (H t).
+    Smith & Thakurta 2013 (NIPS) for H-strongly convex losses whose gradients have length at most `lipschitz`;
+    Agarwal & Singh 2017 (arXiv:1701.07953) for the tree's sums in follow the regularized leader. The
+    minimizer is the projection of mean(w_1..w_t) - v_t / (H t).
 
     Guarantee: `sums.event`. All decisions are post-processing of the noisy sums.
     """
@@ -160,8 +160,8 @@ class FollowTheApproximateLeader:
 
 @dataclass(slots=True)
 class OnlineMirrorDescent:
-    """Private online mirror descent with lazy (dual averaging) steps: w_(t+1) is the projection of
-    - v_t / rate, with v_t the noisy sum of gradients; for convex losses, not strongly so.
+    """Runs private online mirror descent with lazy (dual averaging) steps: w_(t+1) is the projection of - v_t
+    / rate, with v_t the noisy sum of gradients; for convex losses, not strongly so.
 
     Follow the regularized leader with |w|² / 2: Agarwal & Singh 2017, arXiv:1701.07953.
     """
@@ -193,8 +193,9 @@ class OnlineMirrorDescent:
 
 @dataclass(slots=True)
 class PrivateExperts:
-    """Prediction with expert advice: weights proportional to exp(- v_t / temperature), with v_t the noisy sum
-    of losses in [0, 1] so far (as in Agarwal & Singh 2017; Hedge on private sums)."""
+    """Predicts with expert advice: weights proportional to exp(- v_t / temperature), with v_t the noisy sum
+    of losses in [0, 1] so far (as in Agarwal & Singh 2017; Hedge on private sums).
+    """
 
     sums: PrivateSums
     temperature: float

@@ -1,4 +1,4 @@
-"""Which rows of a batch count: those of the tick that is closed now, of units that may still take part.
+"""The rows of a batch that count: those of the tick that is closed now, of units that may still take part.
 
 The record of units is a table of keyed hashes with the number of steps that each unit took part in, and the
 last of them. It is as secret as the data, sealed in the vault, and padded to a public size.
@@ -21,8 +21,8 @@ from ..mechanisms.protocols import Integers
 from ..tables import Memory, Source
 
 BLOB = "units"
-# An id that is infinite, or NaN, names nobody.
-_ENDLESS = float("inf")
+# A unit id that is infinite, or NaN, names no unit.
+_INFINITY = float("inf")
 _ENTRY = np.dtype([("unit", "S16"), ("count", "<u4"), ("last", "<u4")])
 
 
@@ -70,14 +70,15 @@ def rows_of(
         table = pa.table({name: pa.array([], pa.null()) for name in columns})
     keep = np.ones(table.num_rows, dtype=bool)
     if clock is not None:
-        keep &= np.array([_same(v, tick) for v in table.column(clock).to_pylist()], dtype=bool).reshape(-1)
+        keep &= np.array([_is_tick(v, tick) for v in table.column(clock).to_pylist()], dtype=bool).reshape(-1)
     if allowed is not None and unit is not None:
         units = table.column(unit).to_pylist()
         keep &= allowed([u if k else None for u, k in zip(units, keep, strict=True)])
     return Memory(table.filter(pa.array(keep, pa.bool_())), source.public)
 
 
-def _same(value: Any, tick: Any) -> bool:
+def _is_tick(value: Any, tick: Any) -> bool:
+    """Return whether a value of the clock's column is this tick; a time counts as its day."""
     if isinstance(value, datetime):
         value = value.date()
     if isinstance(tick, date) and isinstance(value, str):
@@ -87,13 +88,13 @@ def _same(value: Any, tick: Any) -> bool:
     return bool(value == tick)
 
 
-def somebody(unit: Any) -> bool:
-    """Return whether an id names a unit: NULL, and a number that is none or infinite, are nobody's."""
-    return unit is not None and bool(unit == unit) and unit not in (_ENDLESS, -_ENDLESS)
+def names_unit(unit: Any) -> bool:
+    """Return whether an id names a unit: NULL, NaN and infinity are nobody's."""
+    return unit is not None and bool(unit == unit) and unit not in (_INFINITY, -_INFINITY)
 
 
 class UnitRecord:
-    """How often each unit took part, and when last.
+    """Counts how often each unit took part, and when last.
 
     Guarantee: `admit` lets no unit take part in more than `times` steps, nor in two that are less than
                `separation` apart; whether a unit is admitted depends on its own earlier rows alone.
@@ -109,11 +110,11 @@ class UnitRecord:
     def admit(self, units: Sequence[Any], step: int, *, times: int, separation: int) -> Integers:
         """Return for each row whether it counts, and enter the units that take part now.
 
-        Rows of nobody (NULL, or a number that is none) do not count."""
+        Rows of no unit (NULL, NaN, infinity) do not count."""
         decided: dict[bytes, bool] = {}
         out = np.zeros(len(units), dtype=bool)
         for i, unit in enumerate(units):
-            if not somebody(unit):
+            if not names_unit(unit):
                 continue
             name = self._name(unit)
             if name not in decided:

@@ -1,5 +1,6 @@
-"""Where decisions live, and how they follow from noisy sums of gradients: post-processing, with bounds of the
-regret that are known before anything is spent."""
+"""Convex sets of decisions, and the update rules of online learning on noisy sums of gradients:
+post-processing, with bounds of the regret that are known before anything is spent.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ Floats = NDArray[np.float64]
 
 
 class ConvexSet(Protocol):
-    """Where decisions live: the nearest point to any other, and its diameter."""
+    """Describes where decisions live: the nearest point to any other, and its diameter."""
 
     @property
     def dimension(self) -> int: ...
@@ -32,7 +33,7 @@ class ConvexSet(Protocol):
 @described("streaming.Ball")
 @dataclass(frozen=True, slots=True)
 class Ball:
-    """All points within `radius` of the origin."""
+    """Holds all points within `radius` of the origin."""
 
     dimension: int
     radius: float = 1.0
@@ -53,7 +54,7 @@ class Ball:
 @described("streaming.Box")
 @dataclass(frozen=True, slots=True)
 class Box:
-    """All points with every entry between `lower` and `upper`."""
+    """Holds all points with every entry between `lower` and `upper`."""
 
     dimension: int
     lower: float = 0.0
@@ -74,7 +75,7 @@ class Box:
 @described("streaming.Simplex")
 @dataclass(frozen=True, slots=True)
 class Simplex:
-    """All weights that are not negative and add up to 1."""
+    """Holds all weights that are not negative and add up to 1."""
 
     dimension: int
 

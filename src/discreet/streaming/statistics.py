@@ -23,7 +23,7 @@ from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import Integers, Sensitivity
 from ..mechanisms.statistics import Histogram, require_rows
 from ..tables import Memory, Source
-from .records import somebody
+from .records import names_unit
 
 Floats = NDArray[np.float64]
 
@@ -93,9 +93,9 @@ class DyadicCounts:
 @described("streaming.HashedBits")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HashedBits:
-    """A sketch of the texts of a column, for heavy hitters among values that nobody declared: each row is
-    hashed to one of `buckets` in each of `repetitions`, which counts rows and, for each bit of the text's
-    first `characters` bytes, rows with that bit.
+    """Sketches the texts of a column, for heavy hitters among values that nobody declared: each row is hashed
+    to one of `buckets` in each of `repetitions`, which counts rows and, for each bit of the text's first
+    `characters` bytes, rows with that bit.
 
     Guarantee: one row moves at most repetitions (8 characters + 1) entries, each by 1 (add_remove; twice as
                many under replace and zero_out).
@@ -222,7 +222,7 @@ class PerUnit:
         """Return the positions of the rows that count."""
         own: dict[Any, list[int]] = {}
         for i, unit in enumerate(units):
-            if somebody(unit):
+            if names_unit(unit):
                 own.setdefault(unit, []).append(i)
         return [
             i
@@ -236,13 +236,13 @@ class PerUnit:
         # The two zeros are one unit, whichever of them comes first.
         name = unit + 0.0 if isinstance(unit, float) else unit
         equals: Counter[str] = Counter()
-        lots = []
+        hashes = []
         for i in positions:
             value = repr(values[i])
             equals[value] += 1
             text = repr((name, value, equals[value])).encode("utf-8", "surrogatepass")
-            lots.append((hashlib.blake2b(text, digest_size=16, person=b"rows of a unit").digest(), i))
-        return [i for _, i in heapq.nsmallest(self.rows, lots)]
+            hashes.append((hashlib.blake2b(text, digest_size=16, person=b"rows of a unit").digest(), i))
+        return [i for _, i in heapq.nsmallest(self.rows, hashes)]
 
     def _by_row(self, public: Public) -> Public:
         """Return what is public about the one column, with rows as units."""
@@ -269,4 +269,4 @@ class Presence:
         if column is None:
             return np.array(sum(batch.num_rows for batch in source.batches([])))
         units = {v for batch in source.batches([column]) for v in batch.column(0).to_pylist()}
-        return np.array(sum(map(somebody, units)))
+        return np.array(sum(map(names_unit, units)))

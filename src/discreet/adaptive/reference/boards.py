@@ -1,10 +1,10 @@
 """Leaderboards without a privacy guarantee, as published: for comparison, and for labels that need no
 protection.
 
-Their event is `NonPrivate`: the curator refuses them on protected data. `PlainBoard` tells every score to the
+Their event is `NonPrivate`: the curator refuses them on protected data. `PlainBoard` shows every score to the
 last digit; the `Ladder` (Blum & Hardt 2015, arXiv:1502.04585) only those that beat the best by a step,
 rounded to it; the parameter-free one takes its step from the standard error of the difference. Ladders
-withstand adaptive submissions; that they hide people nobody has proved.
+withstand adaptive submissions; nobody has proved that they are private.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from ..leaderboard import Standing
 from ..submissions import Bits, Submission, check_columns, losses
 
 State = dict[str, Any]
-# improvements are not counted here
-_ANY = 10**9
+# Shown as the number of improvements that are left: they are not limited here.
+_UNLIMITED = 10**9
 
 
 class _Reference:
@@ -61,7 +61,7 @@ class _Reference:
         check_source(self.public, source)
         ids, wrong = losses(source, question, self.target, self.id)
         after, risk, improved = self._judge(state, _by_id(ids, wrong))
-        value = Standing(score=1 - risk, improved=improved, left=_ANY)
+        value = Standing(score=1 - risk, improved=improved, left=_UNLIMITED)
         return after, release(value, event=self.event, entropy=entropy)
 
     def _judge(self, state: State, wrong: Bits) -> tuple[State, float, bool]:
@@ -81,7 +81,7 @@ def _by_id(ids: list[Any], wrong: Bits) -> Bits:
 @described("adaptive.PlainBoard")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainBoard(_Reference):
-    """Shows every score exactly: what most competitions do, and what `boosting` breaks."""
+    """Shows every score exactly: what most competitions do, and what the boosting attack breaks."""
 
     public: Public
     target: str

@@ -1,5 +1,5 @@
-"""Private tests: each releases a p-value that already counts its own noise, so that true nulls stay below a
-level as rarely as they should.
+"""Private hypothesis tests: each releases a p-value that already counts its own noise, so that true nulls
+stay below a level as rarely as they should.
 
 A test is a `Mechanism`: it has a price before anything is read, and releases a `TestResult`. What is done
 with p-values afterwards is free: `benjamini_hochberg`, `Saffron`, `LordPlusPlus` may be used on them as on

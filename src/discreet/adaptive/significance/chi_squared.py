@@ -76,8 +76,8 @@ class CrossCounts:
                 shared.groups_in(batch, index, name, public, public.categories(name).values)
                 for index, name in enumerate((self.first, self.second))
             )
-            here = (i >= 0) & (j >= 0)
-            total += np.bincount(i[here] * columns + j[here], minlength=rows * columns)
+            is_complete = (i >= 0) & (j >= 0)
+            total += np.bincount(i[is_complete] * columns + j[is_complete], minlength=rows * columns)
         return total
 
 
@@ -172,8 +172,8 @@ class GoodnessOfFitTest(_FromCounts):
         cells = self.statistic.length(self.public)
         if len(self.shares) != cells or cells < 2 or cells > _MOST_CELLS:
             raise InvalidInput(
-                f"column {self.column!r} has {cells} declared categories, and there are "
-                f"{len(self.shares)} shares. Nothing was read."
+                f"column {self.column!r} has {cells} declared categories, and there are {len(self.shares)} "
+                "shares. Nothing was read."
             )
         total = math.fsum(_require.float_or_inf(share) for share in self.shares)
         if not abs(total - 1) < 1e-9:

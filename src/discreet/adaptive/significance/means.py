@@ -1,5 +1,6 @@
-"""Do two groups have the same mean? Noisy counts, sums and squares of each, and what the null makes of them
-with noise and its doubts."""
+"""A private two-sample test of means, from noisy counts, sums and squares of each group: the difference is
+simulated under the null with the noise in it.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +27,11 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-# squares stay below 2**60
+# The most steps of the range: squares stay below 2**60.
 _MOST_STEPS = 1 << 30
-# shares of epsilon: counts, sums, squares
-_SHARES = (2, 3, 3)
+# The shares of epsilon for counts, sums and squares. No measurement on record: the choice changes power, not
+# validity.
+_EPSILON_SHARES = (2, 3, 3)
 # Rows in each group below which the p-value is 1, and rows at the far end that a group may hide: see the
 # p-values of the test.
 _FEWEST = 30
@@ -43,8 +45,8 @@ class GroupSums:
 
     Guarantee: add_remove, zero_out: one row moves one sum, by at most its largest absolute term. replace:
                also two, by that each.
-    Proof:     terms are integers of a public range (`arrow_columns.Grid`), and a row is in at most one group.
-               Rows without a value or without a group add nothing.
+    Proof:     summands are integers of a public range (`arrow_columns.Grid`), and a row is in at most one
+               group. Rows without a value or without a group add nothing.
     """
 
     column: str
@@ -95,17 +97,18 @@ class GroupSums:
         totals = [0] * len(self.groups)
         for batch in source.batches([self.column, self.group]):
             array = arrow_columns.unpacked(batch.column(0))
-            here, values = arrow_columns.present(array), arrow_columns.numbers(array, self.column)
-            terms = (grid(values) - self.center) ** self.power
+            is_present, values = arrow_columns.present(array), arrow_columns.numbers(array, self.column)
+            summands = (grid(values) - self.center) ** self.power
             group = shared.groups_in(batch, 1, self.group, public, self.groups)
             for i in range(len(totals)):
-                totals[i] += arrow_columns.exact_sum(terms[here & (group == i)])
+                totals[i] += arrow_columns.exact_sum(summands[is_present & (group == i)])
         return arrow_columns.as_integers(totals)
 
 
 class _Measured(NamedTuple):
-    """Noisy counts, sums and squares of both groups (in steps from the middle), and how far noise may have
-    put each kind."""
+    """Holds noisy counts, sums and squares of both groups (in steps from the middle), and how far noise may
+    have put each kind.
+    """
 
     counts: Floats
     sums: Floats
@@ -160,7 +163,7 @@ class TwoSampleMeanTest:
 
     @property
     def statistics(self) -> tuple[GroupSums, GroupSums, GroupSums]:
-        """Counts, sums, and squares, the latter two about the middle of the range."""
+        """Return the counts, sums and squares, the latter two about the middle of the range."""
         step = as_step(self.step)
         grid = arrow_columns.ColumnGrid(self.public.bounds(self.column), step, self.column)
         groups = tuple(shared.check_groups(self.public, self.group, self.groups, 2, 2))
@@ -177,11 +180,11 @@ class TwoSampleMeanTest:
         epsilon = _require.exact(self.epsilon, "epsilon")
         return tuple(
             IntegerLaplace.for_epsilon(
-                epsilon * share / sum(_SHARES),
+                epsilon * share / sum(_EPSILON_SHARES),
                 sensitivity=statistic.sensitivity(self.public),
                 neighbors=self.public.neighbors,
             )
-            for statistic, share in zip(self.statistics, _SHARES, strict=True)
+            for statistic, share in zip(self.statistics, _EPSILON_SHARES, strict=True)
         )
 
     @property
@@ -207,15 +210,15 @@ class TwoSampleMeanTest:
         ]
         slack = [noise.error(1 - FAILURE_PROBABILITY / 3, entries=2) for noise in noises]
         low, high = statistics[1].range(self.public)
-        seen = _Measured(
+        measured = _Measured(
             counts=noisy[0],
             sums=noisy[1],
             squares=noisy[2],
             slack=(slack[0], slack[1], slack[2]),
             half=max(high, -low),
         )
-        statistic = float(_difference(seen.sums, seen.counts, seen.half))
-        pvalue = self._pvalue(seen, shared.random_source(entropy))
+        statistic = float(_difference(measured.sums, measured.counts, measured.half))
+        pvalue = self._pvalue(measured, shared.random_source(entropy))
         result = TestResult(
             statistic=statistic * float(as_step(self.step)),
             pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY),
@@ -223,15 +226,17 @@ class TwoSampleMeanTest:
         )
         return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
 
-    def _pvalue(self, seen: _Measured, random: np.random.Generator) -> float:
+    def _pvalue(self, measured: _Measured, random: np.random.Generator) -> float:
         """Return the p-value by simulation of differences that are not cut off at the range: at its ends
         Student's law would lose one of its halves."""
-        fewest = np.floor(seen.counts - seen.slack[0])
+        fewest = np.floor(measured.counts - measured.slack[0])
         if fewest.min() < _FEWEST:
             return 1.0
-        common = abs(seen.sums.sum()) / seen.counts.sum() + (2 * seen.slack[1]) / seen.counts.sum()
-        common = min(float(common), float(seen.half)) * (1 if seen.sums.sum() >= 0 else -1)
-        spread = np.sqrt(_variances(seen, fewest))
+        common = (
+            abs(measured.sums.sum()) / measured.counts.sum() + (2 * measured.slack[1]) / measured.counts.sum()
+        )
+        common = min(float(common), float(measured.half)) * (1 if measured.sums.sum() >= 0 else -1)
+        spread = np.sqrt(_variances(measured, fewest))
         shape = (self.runs, 2)
         means = common + random.standard_t(np.broadcast_to(fewest - 1, shape)) * (spread / np.sqrt(fewest))
         counts, sums = (float(noise.scale) for noise in self.noises[:2])
@@ -239,18 +244,20 @@ class TwoSampleMeanTest:
             means * fewest + shared.simulated(random, sums, shape),
             fewest + shared.simulated(random, counts, shape),
         )
-        statistic = float(_difference(seen.sums, seen.counts))
+        statistic = float(_difference(measured.sums, measured.counts))
         greater, less = shared.monte_carlo(statistic, drawn), shared.monte_carlo(-statistic, -drawn)
         return shared.two_sided(greater, less, self.alternative)
 
 
-def _variances(seen: _Measured, fewest: Floats) -> Floats:
+def _variances(measured: _Measured, fewest: Floats) -> Floats:
     """Return the largest variance in each group that the noise allows, with a few unseen rows at the far end;
     never more than the range allows."""
-    center = np.maximum(0, np.abs(seen.sums) - seen.slack[1]) / (seen.counts + seen.slack[0])
-    unseen = _UNSEEN * (seen.half + center) ** 2
-    squares = np.minimum((seen.squares + seen.slack[2] + unseen) / fewest, seen.half**2 + center**2)
-    variances: Floats = np.clip(squares - center**2, 0.25, seen.half**2)
+    center = np.maximum(0, np.abs(measured.sums) - measured.slack[1]) / (measured.counts + measured.slack[0])
+    unseen = _UNSEEN * (measured.half + center) ** 2
+    squares = np.minimum(
+        (measured.squares + measured.slack[2] + unseen) / fewest, measured.half**2 + center**2
+    )
+    variances: Floats = np.clip(squares - center**2, 0.25, measured.half**2)
     return variances
 
 

@@ -33,9 +33,9 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-# steps of the uniform part
+# Steps of the uniform part: p-values are exact up to 2**-32.
 _UNIFORM_STEPS = 1 << 32
-# rows
+# The most rows of a test: the law of their count is evaluated around its mean. No measurement on record.
 _MAX_TRIALS = 10**9
 
 

@@ -37,10 +37,11 @@ from ...tables import Source
 from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
-# the share of epsilon for the noisy numbers of rows
-_SIZES = Fraction(1, 6)
+# The share of epsilon for the noisy numbers of rows. No measurement on record: it changes power, not
+# validity.
+_SIZES_SHARE = Fraction(1, 6)
 # Rows of a table: sums of signs over pairs stay within 64 bits.
-_MOST = 10**9
+_MOST_ROWS = 10**9
 # rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value
 # is 1
 _FEWEST = 8
@@ -68,10 +69,9 @@ class _Signs:
         if self.public.neighbors is ADD_REMOVE:
             if self.delta is None:
                 raise Unsupported(
-                    "under add_remove one person moves this statistic by as much as there are "
-                    "others, and no number of people is public: "
-                    "a bound is bought, which may be wrong with a small chance. Nothing was read. "
-                    "Give delta, such as 1e-6."
+                    "under add_remove one person moves this statistic by as much as there are others, and "
+                    "no number of people is public: a bound is bought, which may be wrong with a small "
+                    "chance. Nothing was read. Give delta, such as 1e-6."
                 )
             _require.open_probability(delta=self.delta)
             if self.delta < 1e-300:
@@ -81,13 +81,13 @@ class _Signs:
                 raise _require.fail(
                     "delta", self.delta, f"None: under {self.public.neighbors} none is needed"
                 )
-            if self.public.declared_size("this test") > _MOST:
-                raise _require.fail("size", self.public.size, f"at most {_MOST}")
+            if self.public.declared_size("this test") > _MOST_ROWS:
+                raise _require.fail("size", self.public.size, f"at most {_MOST_ROWS}")
 
     @property
     def sizes_noise(self) -> IntegerLaplace:
         changes = 2 if self.public.neighbors is REPLACE else 1
-        epsilon = _require.exact(self.epsilon, "epsilon") * _SIZES
+        epsilon = _require.exact(self.epsilon, "epsilon") * _SIZES_SHARE
         return IntegerLaplace.for_epsilon(epsilon, sensitivity=changes, neighbors=self.public.neighbors)
 
     @property
@@ -100,7 +100,7 @@ class _Signs:
         return compose([self.sizes_noise.event, signs])
 
     def _scale(self, bound: int) -> Fraction:
-        return bound / (_require.exact(self.epsilon, "epsilon") * (1 - _SIZES))
+        return bound / (_require.exact(self.epsilon, "epsilon") * (1 - _SIZES_SHARE))
 
     def row_sensitivity(self, size: int) -> int:
         """Return how far one row moves the sum of signs of a table with `size` rows, where that is public."""
@@ -123,7 +123,7 @@ class _Signs:
         exact, signs = self.exact(source)
         sizes = [int(v) for v in self.sizes_noise(np.array(exact, dtype=np.int64), entropy=entropy)]
         declared = self.public.neighbors is not ADD_REMOVE
-        size = self.public.declared_size("this test") if declared else _MOST
+        size = self.public.declared_size("this test") if declared else _MOST_ROWS
         scale = self._scale(self.row_sensitivity(size) if declared else self._bound(sizes))
         noisy = signs + draw(scale, entropy)
         slack = certified.quantile(self.sizes_noise.scale, Fraction(FAILURE_PROBABILITY) / len(sizes)) - 1
@@ -150,6 +150,8 @@ class _Signs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Grouped(_Signs):
+    """Compares the values of one column between groups of rows."""
+
     column: str
     group: str
     groups: tuple[str | int, ...] | None = None
@@ -169,11 +171,11 @@ class _Grouped(_Signs):
     def _rows(self, source: Source) -> tuple[Floats, NDArray[np.int64]]:
         values, groups = [np.zeros(0)], [np.zeros(0, np.int64)]
         for batch in source.batches([self.column, self.group]):
-            numbers, here = shared.values_in(batch, 0, self.column, source.public)
+            numbers, is_present = shared.values_in(batch, 0, self.column, source.public)
             group = shared.groups_in(batch, 1, self.group, source.public, self.compared)
-            here &= group >= 0
-            values.append(numbers[here])
-            groups.append(group[here])
+            is_present &= group >= 0
+            values.append(numbers[is_present])
+            groups.append(group[is_present])
         return np.concatenate(values), np.concatenate(groups)
 
     def exact(self, source: Source) -> tuple[list[int], int]:
@@ -188,6 +190,7 @@ class _Grouped(_Signs):
         return np.bincount(groups, minlength=count).tolist(), self.combined(totals)
 
     def combined(self, totals: list[int]) -> int:
+        """Return the statistic, from the sum of signs of each group."""
         raise NotImplementedError
 
 
@@ -271,8 +274,8 @@ class KruskalWallisTest(_Grouped):
     def judge(self, signs: int, upper_sizes: list[int], scale: float, entropy: Entropy) -> float:
         random, sizes = shared.random_source(entropy), np.array(upper_sizes, dtype=np.float64)
         normal = random.standard_normal((self.runs, len(sizes))) * np.sqrt(sizes)
-        apart = normal - normal.sum(axis=1, keepdims=True) * (sizes / sizes.sum())
-        rank_sums = np.abs(apart).sum(axis=1) * math.sqrt(sizes.sum() * (sizes.sum() + 1) / 3)
+        centered = normal - normal.sum(axis=1, keepdims=True) * (sizes / sizes.sum())
+        rank_sums = np.abs(centered).sum(axis=1) * math.sqrt(sizes.sum() * (sizes.sum() + 1) / 3)
         return shared.monte_carlo(signs - 1, rank_sums + shared.simulated(random, scale, (self.runs,)))
 
 
@@ -314,9 +317,9 @@ class CorrelationTest(_Signs):
     def exact(self, source: Source) -> tuple[list[int], int]:
         pairs = [np.zeros((2, 0))]
         for batch in source.batches([self.first, self.second]):
-            x, here = shared.values_in(batch, 0, self.first, source.public)
-            y, there = shared.values_in(batch, 1, self.second, source.public)
-            pairs.append(np.stack([x, y])[:, here & there])
+            x, has_first = shared.values_in(batch, 0, self.first, source.public)
+            y, has_second = shared.values_in(batch, 1, self.second, source.public)
+            pairs.append(np.stack([x, y])[:, has_first & has_second])
         x, y = np.concatenate(pairs, axis=1)
         return [len(x)], kendall(x, y)
 

@@ -1,4 +1,4 @@
-"""Defines the result of a private test, and what all tests share: tails of noise, simulations, checks.
+"""The result of a private test, and what all tests share: tails of noise, simulations, checks.
 
 Where a p-value needs a number that only noise tells (how many people there are), it is taken over all values
 that the noise allows, save a chance of `FAILURE_PROBABILITY`, and `FAILURE_PROBABILITY` is added to it
@@ -24,16 +24,17 @@ from ...sampling import Entropy
 
 Floats = NDArray[np.float64]
 SIDES = ("two-sided", "greater", "less")
-# The chance that noise was larger than a p-value allows for; added to the p-value.
+# The chance that noise was larger than a p-value allows for; added to the p-value, which is therefore never
+# below it. Smaller widens the range of nuisances that is gone through. No measurement on record.
 FAILURE_PROBABILITY = 1e-6
-# relative: what sums of floats may be off by, with much to spare
-_FLOATS = 1e-9
+# Relative: what sums of floats may be off by, with much to spare.
+_ROUNDING = 1e-9
 
 
 @described("adaptive.TestResult")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TestResult:
-    """The noisy statistic and its p-value.
+    """Holds the noisy statistic and its p-value.
 
     `people`: the noisy number of rows that were compared, where it was bought.
     """
@@ -47,11 +48,13 @@ class TestResult:
 
 
 def check_epsilon(public: Any, epsilon: Any) -> None:
+    """Refuse units that are not rows, and an epsilon that is not positive."""
     require_rows(public)
     _require.positive(epsilon=epsilon)
 
 
 def check_columns(**named: Any) -> None:
+    """Refuse what does not name columns, each another one."""
     for name, column in named.items():
         if not isinstance(column, str):
             raise _require.fail(name, column, "the name of a column")
@@ -60,6 +63,7 @@ def check_columns(**named: Any) -> None:
 
 
 def check_runs(runs: Any) -> None:
+    """Refuse too few or too many simulations."""
     _require.integer(runs=runs, at_least=99)
     if runs > 1_000_000:
         raise _require.fail("runs", runs, "at most 1000000")
@@ -67,7 +71,7 @@ def check_runs(runs: Any) -> None:
 
 def at_most_one(pvalue: float, allowance: float = 0.0) -> float:
     """Return a p-value that floating point and the allowance for nuisances only make larger."""
-    return min(1.0, pvalue * (1 + _FLOATS) + allowance + 1e-300)
+    return min(1.0, pvalue * (1 + _ROUNDING) + allowance + 1e-300)
 
 
 def survival(points: Any, scale: float) -> Floats:
@@ -121,8 +125,8 @@ def groups_in(
     values = public.categories(column).values
     codes = arrow_columns.categories(arrow_columns.unpacked(batch.column(index)), values, column)
     index_of = np.array([*(groups.index(v) if v in groups else -1 for v in values), -1], dtype=np.int64)
-    named: NDArray[np.int64] = index_of[codes]
-    return named
+    indices: NDArray[np.int64] = index_of[codes]
+    return indices
 
 
 def check_groups(

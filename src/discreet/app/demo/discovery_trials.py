@@ -18,7 +18,7 @@ from ..._errors import Halted
 from ..._public import Public
 from ...adaptive.alarms import ChangeWatch, best_scores
 from ...adaptive.changepoints import GRID, on_grid
-from ...adaptive.hypotheses import Hypothesis, Law
+from ...adaptive.hypotheses import Hypothesis, NullLaw
 from ...adaptive.paprika import Paprika
 from ...mechanisms.protocols import Integers, Sensitivity
 from ...sampling import SeededEntropy
@@ -70,7 +70,7 @@ class TrialShares:
 def online(
     mechanism: Paprika,
     *,
-    null: Law,
+    null: NullLaw,
     draw: Draw,
     runs: int,
     seed: int,

@@ -17,6 +17,8 @@ from ..._errors import InvalidInput
 from .. import files
 from .procedural import ProceduralClasses
 
+# Settings of the training on procedural images (batch, AdamW's rate and weight decay, steps of warm-up) and
+# of the features: frozen with those of benchmarks/vision, before a test image was read. They cost no privacy.
 _BATCH, _RATE, _DECAY, _WARMUP = 256, 4e-3, 1e-4, 30
 _EMBEDDING, _POOLED = 256, 4
 Progress = Callable[[int, int], Any]
@@ -26,8 +28,9 @@ class ProceduralNetwork(nn.Module):
     """Computes features of images by a network that was trained to tell procedural classes apart.
 
     Five convolutions with frozen batch normalization, the widths `width` times 1, 2, 2, 4, 4. Features are
-    the last maps, averaged over 4 x 4 places, and the 256 units before the classes. `trained` trains one, or
-    reads it from a file. The same arguments give the same network on the same machine and version of torch.
+    the last maps, averaged over 4 x 4 positions, and the 256 units before the classes. `trained` trains one,
+    or reads it from a file. The same arguments give the same network on the same machine and version of
+    torch.
 
     Guarantee: a function of each image by itself: computing it costs nothing, and neighbors stay neighbors.
     Proof:     the weights and the stored statistics of batch normalization depend on the arguments and on
@@ -78,7 +81,7 @@ class ProceduralNetwork(nn.Module):
         network = cls(shape, width=width, classes=classes, seed=seed)
         facts = {"shape": list(shape), "width": width, "classes": classes, "steps": steps, "seed": seed}
         if cache is not None and Path(cache).exists():
-            return network._recalled(Path(cache), facts)
+            return network._load_cache(Path(cache), facts)
         if cache is not None and not Path(cache).parent.is_dir():
             raise InvalidInput(f"the folder of {cache} does not exist. Nothing was trained. Make it first.")
         network._train(steps, progress)
@@ -88,7 +91,7 @@ class ProceduralNetwork(nn.Module):
 
     @property
     def size(self) -> int:
-        """The number of features of one image."""
+        """Return the number of features of one image."""
         return 4 * self.width * _POOLED**2 + _EMBEDDING
 
     def forward(self, images: Tensor) -> Tensor:
@@ -99,8 +102,8 @@ class ProceduralNetwork(nn.Module):
                 f"got {tuple(images.shape)} of {images.dtype}. Nothing was computed."
             )
         maps = self.maps(images)
-        places = nn.functional.adaptive_avg_pool2d(maps, _POOLED).flatten(1)
-        return torch.cat([places, self.embedding(maps)], 1)
+        pooled = nn.functional.adaptive_avg_pool2d(maps, _POOLED).flatten(1)
+        return torch.cat([pooled, self.embedding(maps)], 1)
 
     @torch.no_grad()
     def features(self, images: Any, *, batch: int = 256) -> Tensor:
@@ -116,8 +119,8 @@ class ProceduralNetwork(nn.Module):
         optimizer = torch.optim.AdamW(self.parameters(), lr=_RATE, weight_decay=_DECAY)
         self.train()
         for step in range(steps):
-            warm = min(1.0, (step + 1) / _WARMUP)
-            optimizer.param_groups[0]["lr"] = _RATE * warm * (1 + math.cos(math.pi * step / steps)) / 2
+            warmup = min(1.0, (step + 1) / _WARMUP)
+            optimizer.param_groups[0]["lr"] = _RATE * warmup * (1 + math.cos(math.pi * step / steps)) / 2
             images, labels = self.procedural.images(_BATCH, generator)
             # half precision where it is safe, which takes a third of the time away
             with torch.autocast("cpu", torch.bfloat16):
@@ -131,11 +134,12 @@ class ProceduralNetwork(nn.Module):
         self.eval()
 
     def _weights(self) -> dict[str, Tensor]:
-        """All weights and statistics, as floats: the number of batches that were seen is of no use."""
+        """Return all weights and statistics, as floats: the number of batches that were seen is of no use."""
         state = self.state_dict()
         return {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}
 
-    def _recalled(self, path: Path, facts: dict[str, Any]) -> ProceduralNetwork:
+    def _load_cache(self, path: Path, facts: dict[str, Any]) -> ProceduralNetwork:
+        """Return this network with the weights of a file, refused if that is of other arguments."""
         tensors, texts = files.load(path.read_bytes())
         if json.loads(texts.get("features", "null")) != facts:
             raise InvalidInput(
@@ -152,5 +156,7 @@ class ProceduralNetwork(nn.Module):
         return self.eval()
 
 
-def _block(before: int, after: int, stride: int) -> list[nn.Module]:
-    return [nn.Conv2d(before, after, 3, stride, 1, bias=False), nn.BatchNorm2d(after), nn.ReLU()]
+def _block(in_channels: int, out_channels: int, stride: int) -> list[nn.Module]:
+    """Return a convolution with batch normalization and ReLU."""
+    convolution = nn.Conv2d(in_channels, out_channels, 3, stride, 1, bias=False)
+    return [convolution, nn.BatchNorm2d(out_channels), nn.ReLU()]

@@ -52,8 +52,8 @@ class Directions:
 
     def __call__(self, rows: Any) -> Tensor:
         """Return the coordinates of each row along the directions; a row that is not finite becomes zero."""
-        given = _rows(rows, self.matrix.shape[1])
-        out = given @ self.matrix.T
+        tensor = _rows(rows, self.matrix.shape[1])
+        out = tensor @ self.matrix.T
         return torch.where(torch.isfinite(out).all(1, keepdim=True), out, 0.0)
 
     def whitened(self, paid: PaidWhitening, *, power: float = 0.5) -> PartialWhitening:
@@ -71,8 +71,8 @@ class Directions:
         # the paid map is V diag((v + penalty)^-1/2), up to a factor: its columns' lengths give the scales
         lengths = paid.matrix.double().norm(dim=0).clamp(1e-30)
         scales = (lengths / lengths.max()) ** (2 * power)
-        turned = (paid.matrix.double() / lengths).T @ self.matrix.double()
-        return PartialWhitening(turned.float().contiguous(), scales.float())
+        rotated = (paid.matrix.double() / lengths).T @ self.matrix.double()
+        return PartialWhitening(rotated.float().contiguous(), scales.float())
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,23 +88,24 @@ class PartialWhitening:
 
     def __call__(self, rows: Any) -> Tensor:
         """Return mapped rows. One that is not finite becomes zero."""
-        given = _rows(rows, self.directions.shape[1])
-        parts = [self._mapped(part) for part in torch.split(given, _ROWS)]
-        return torch.cat(parts) if parts else given
+        tensor = _rows(rows, self.directions.shape[1])
+        parts = [self._map_rows(part) for part in torch.split(tensor, _ROWS)]
+        return torch.cat(parts) if parts else tensor
 
-    def _mapped(self, rows: Tensor) -> Tensor:
+    def _map_rows(self, rows: Tensor) -> Tensor:
         out = torch.addmm(rows, (rows @ self.directions.T) * (self.scales - 1), self.directions)
         out = out / out.norm(dim=1, keepdim=True).clamp(1e-12)
         return torch.where(torch.isfinite(out).all(1, keepdim=True), out, 0.0)
 
 
 def _rows(rows: Any, width: int) -> Tensor:
-    given = torch.as_tensor(rows, dtype=torch.float32)
-    if given.dim() != 2 or given.shape[1] != width:
+    """Return rows as a tensor of floats, refused unless they have `width` features."""
+    tensor = torch.as_tensor(rows, dtype=torch.float32)
+    if tensor.dim() != 2 or tensor.shape[1] != width:
         raise InvalidInput(
-            f"rows of {width} features are needed; the shape is {tuple(given.shape)}. Nothing was computed."
+            f"rows of {width} features are needed; the shape is {tuple(tensor.shape)}. Nothing was computed."
         )
-    return given
+    return tensor
 
 
 __all__ = ["Directions", "PartialWhitening"]

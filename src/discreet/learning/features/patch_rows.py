@@ -82,7 +82,7 @@ class PatchRows:
 
     @property
     def size(self) -> int:
-        """The number of features of one image."""
+        """Return the number of features of one image."""
         return 2 * self.filters * self.grid**2
 
     @torch.no_grad()

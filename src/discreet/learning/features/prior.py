@@ -1,5 +1,6 @@
-"""The prior as one function: scattering coefficients and a network's features, whitened on procedural
-images."""
+"""The procedural prior as one function: scattering coefficients and a network's features, whitened on
+procedural images.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ class ProceduralPrior:
 
     Scattering coefficients, each channel standardized over the image's own positions, and the features of a
     `ProceduralNetwork`, both with the same total variance on procedural images; then their principal
-    components on `procedural` such images, divided by deviations to the `power`. Made once: with a `cache`, a
-    folder, the network is kept there.
+    components on `procedural` such images, divided by deviations to the `power`. With a `cache`, a
+    folder, the network is trained once and kept there.
 
     Guarantee: a function of each image by itself, up to the rounding of floats: computing it costs nothing,
                and neighbors stay neighbors.
@@ -77,8 +78,8 @@ class ProceduralPrior:
         array = array[:, None] if array.ndim == 3 else array
         rows = []
         for start in range(0, len(array), batch):
-            known = None if coefficients is None else coefficients[start : start + batch]
-            parts = self._parts(torch.as_tensor(array[start : start + batch]), known)
+            batch_coefficients = None if coefficients is None else coefficients[start : start + batch]
+            parts = self._parts(torch.as_tensor(array[start : start + batch]), batch_coefficients)
             rows.append(self.whitening(self._joined(parts)))
         return torch.cat(rows) if rows else torch.zeros(0, self.whitening.matrix.shape[1])
 

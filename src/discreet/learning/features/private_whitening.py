@@ -32,8 +32,9 @@ from ...mechanisms.statistics import require_rows
 from ...sampling import Entropy
 from ..data import examples_of
 
-# Coordinates are cut to whole numbers of 1 / CELLS before they are multiplied.
+# Coordinates are truncated to whole numbers of 1 / CELLS before they are multiplied.
 CELLS = 1 << 12
+# Rows that are multiplied at once: sums of their products stay below 2**53, so that floats are exact.
 _ROWS = 1 << 13
 
 
@@ -46,14 +47,14 @@ class PaidWhitening:
 
     def __call__(self, rows: Any) -> Tensor:
         """Return whitened rows: a function of each row by itself. One that is not finite becomes zero."""
-        given = torch.as_tensor(rows, dtype=torch.float32)
-        if given.dim() != 2 or given.shape[1] != len(self.matrix):
+        tensor = torch.as_tensor(rows, dtype=torch.float32)
+        if tensor.dim() != 2 or tensor.shape[1] != len(self.matrix):
             raise InvalidInput(
-                f"rows of {len(self.matrix)} features are needed; the shape is {tuple(given.shape)}. "
+                f"rows of {len(self.matrix)} features are needed; the shape is {tuple(tensor.shape)}. "
                 f"Nothing was computed."
             )
-        given = given / given.norm(dim=1, keepdim=True).clamp(1.0)
-        out = given @ self.matrix
+        tensor = tensor / tensor.norm(dim=1, keepdim=True).clamp(1.0)
+        out = tensor @ self.matrix
         out = out / out.norm(dim=1, keepdim=True).clamp(1.0)
         return torch.where(torch.isfinite(out).all(1, keepdim=True), out, 0.0)
 
@@ -102,10 +103,10 @@ class PrivateWhitening:
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """Of the upper triangle, when one row comes, goes or is replaced."""
-        both = 2 if self.public.neighbors is REPLACE else 1
+        """Return the l2 sensitivity of the upper triangle, when one row comes, goes or is replaced."""
+        changes = 2 if self.public.neighbors is REPLACE else 1
         entries = self.width * (self.width + 1) // 2
-        l2_squared = both * CELLS**4
+        l2_squared = changes * CELLS**4
         return Sensitivity(
             linf=CELLS**2, l0=entries, l1=math.isqrt(l2_squared * entries) + 1, l2_squared=l2_squared
         )
@@ -124,7 +125,7 @@ class PrivateWhitening:
 
     @property
     def deviation(self) -> float:
-        """Of the noise on one entry, in rows."""
+        """Return the standard deviation of the noise on one entry, in rows."""
         return float(self.noise.standard_deviation) / CELLS**2
 
     def error(self, confidence: float = 0.95) -> float:
@@ -171,12 +172,12 @@ class PrivateWhitening:
 
 
 def _cells(rows: NDArray[Any]) -> NDArray[np.float64]:
-    """Return rows of length at most 1 in whole cells, cut towards zero."""
-    given = rows.astype(np.float64)
-    given = np.where(np.isfinite(given).all(1, keepdims=True), given, 0.0)
+    """Return rows of length at most 1 in whole cells, truncated towards zero."""
+    floats = rows.astype(np.float64)
+    finite = np.where(np.isfinite(floats).all(1, keepdims=True), floats, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):
-        length = np.sqrt((given**2).sum(1, keepdims=True))
-        cells = np.trunc(given / np.maximum(length, 1.0) * CELLS)
+        length = np.sqrt((finite**2).sum(1, keepdims=True))
+        cells = np.trunc(finite / np.maximum(length, 1.0) * CELLS)
         within = (cells**2).sum(1, keepdims=True) <= CELLS**2
     return np.asarray(np.where(within, cells, 0.0))
 

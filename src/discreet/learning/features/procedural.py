@@ -18,7 +18,10 @@ from torch import Tensor
 
 from ... import _require
 
+# The most strokes of a character, the points that a stroke is drawn by, and the most parts of an object:
+# frozen with the settings of benchmarks/vision.
 _STROKES, _POINTS, _PARTS = 3, 22, 6
+# A coordinate so far outside the image that nothing is drawn there.
 _FAR = 1e3
 
 
@@ -42,7 +45,7 @@ class ProceduralClasses:
         sizes = tuple(_require.listed(shape=self.shape))
         if len(sizes) != 3 or sizes[0] not in (1, 3) or any(type(s) is not int or s < 1 for s in sizes):
             raise _require.fail("shape", self.shape, "(channels, height, width) with 1 channel or 3")
-        object.__setattr__(self, "_facts", _drawn_classes(self.classes, self.shape[0], self.seed))
+        object.__setattr__(self, "_facts", _draw_classes(self.classes, self.shape[0], self.seed))
 
     def images(self, n: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
         """Return n images, with values from 0 to 1, and the number of the class of each."""
@@ -50,13 +53,13 @@ class ProceduralClasses:
         labels = torch.randint(self.classes, (n,), generator=generator)
         out = torch.empty(n, *self.shape)
         scribbles = labels % 2 == 0
-        for chosen, painted in ((scribbles, self._characters), (~scribbles, self._objects)):
+        for chosen, draw in ((scribbles, self._characters), (~scribbles, self._objects)):
             if chosen.any():
-                out[chosen] = painted(labels[chosen], generator)
+                out[chosen] = draw(labels[chosen], generator)
         return out, labels
 
     def _characters(self, labels: Tensor, generator: torch.Generator) -> Tensor:
-        """Bezier curves of the third degree, drawn with a round pen."""
+        """Draw Bezier curves of the third degree with a round pen."""
         control = self._facts["control"][labels]
         control = control + 0.07 * torch.randn(control.shape, generator=generator)
         steps = torch.linspace(0, 1, _POINTS)
@@ -71,11 +74,11 @@ class ProceduralClasses:
         ink = torch.sigmoid((pen - distance) * 25).view(-1, 1, *self.shape[1:])
         if self.shape[0] == 1:
             return ink
-        under = self._background(len(labels), generator)
-        return under + ink * (_uniform((len(labels), 3, 1, 1), generator) - under)
+        background = self._background(len(labels), generator)
+        return background + ink * (_uniform((len(labels), 3, 1, 1), generator) - background)
 
     def _objects(self, labels: Tensor, generator: torch.Generator) -> Tensor:
-        """Superellipses one above the other, each with its shade and its stripes."""
+        """Draw superellipses one above the other, each with its shade and its stripes."""
         facts = {name: values[labels] for name, values in self._facts.items()}
         n = len(labels)
         grid = self._grid(n, generator)[:, None]
@@ -92,9 +95,9 @@ class ProceduralClasses:
         round_, square = u**2 + v**2, u**4 + v**4
         inside = torch.where(facts["square"][:, :, None, None], square.sqrt(), round_)
         cover = torch.sigmoid((1 - inside) * 6) * facts["parts"][:, :, None, None]
-        turn = facts["stripes"][..., 0, None, None]
+        stripe_angle = facts["stripes"][..., 0, None, None]
         wave = torch.sin(
-            facts["stripes"][..., 1, None, None] * (u * torch.cos(turn) + v * torch.sin(turn))
+            facts["stripes"][..., 1, None, None] * (u * torch.cos(stripe_angle) + v * torch.sin(stripe_angle))
             + 6.3 * _uniform((n, _PARTS, 1, 1), generator)
         )
         depth = facts["stripes"][..., 2, None, None] * 2 * _uniform((n, _PARTS, 1, 1), generator)
@@ -123,7 +126,7 @@ class ProceduralClasses:
         return moved + 0.08 * torch.randn(n, 1, 1, 2, generator=generator)
 
     def _background(self, n: int, generator: torch.Generator) -> Tensor:
-        """Return colors that change smoothly: noise at 2 x 2 and 8 x 8 points, made larger."""
+        """Return colors that change smoothly: noise at 2 x 2 and 8 x 8 points, interpolated."""
         _, height, width = self.shape
         parts = [
             torch.nn.functional.interpolate(
@@ -139,8 +142,8 @@ def _uniform(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     return torch.rand(shape, generator=generator)
 
 
-def _drawn_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
-    """Return what the classes are: for each, curves of a character and parts of an object."""
+def _draw_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
+    """Draw the classes: for each, curves of a character and parts of an object."""
     generator = torch.Generator().manual_seed(seed)
 
     def uniform(*shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
@@ -152,7 +155,7 @@ def _drawn_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
         joined = uniform(classes) < 0.5
         control[joined, stroke, 0] = control[joined, stroke - 1, 3]
     count = torch.randint(1, _STROKES + 1, (classes, 1), generator=generator)
-    control = _filling(control, torch.arange(_STROKES)[None] < count)
+    control = _fit_to_frame(control, torch.arange(_STROKES)[None] < count)
     parts = torch.randint(1, _PARTS + 1, (classes, 1), generator=generator)
     large = torch.linspace(0.7, 0.25, _PARTS).view(1, -1, 1)
     mirrored = uniform(classes, _PARTS) < 0.6
@@ -180,7 +183,7 @@ def _drawn_classes(classes: int, channels: int, seed: int) -> dict[str, Any]:
     }
 
 
-def _filling(control: Tensor, used: Tensor) -> Tensor:
+def _fit_to_frame(control: Tensor, used: Tensor) -> Tensor:
     """Return control points moved and resized such that those of each character reach from -0.7 to 0.7."""
     low = torch.where(used[:, :, None, None], control, _FAR).amin((1, 2), keepdim=True)
     high = torch.where(used[:, :, None, None], control, -_FAR).amax((1, 2), keepdim=True)

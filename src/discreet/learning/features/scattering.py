@@ -3,7 +3,7 @@
 Bruna & Mallat 2013, arXiv:1203.1513. Filters, padding and order of channels are those of kymatio
 (Andreux et al. 2020, arXiv:1812.11214), so that published settings carry over: Tramer & Boneh 2021,
 arXiv:2011.11660, train linear models on it privately. Convolutions run as products of Fourier transforms, a
-batch and all angles at once; the last average, which is separable and thinned out, runs as two small matrix
+batch and all angles at once; the last average, which is separable and subsampled, runs as two small matrix
 products.
 """
 
@@ -22,8 +22,8 @@ from ..._errors import InvalidInput
 Array = NDArray[Any]
 # kymatio normalizes its filters by 2 * 3.1415 sigma^2: to be equal to its coefficients we take the same.
 _PI_OF_KYMATIO = 3.1415
-# Images that are transformed together. Measured at 28 x 28 on one core: 0.45 ms an image with 16, 1.0 ms with
-# 256, whose spectra no longer fit the cache.
+# Images that are transformed together. Measured at 28 x 28 on one core: 0.45 ms per image with 16, 1.0 ms
+# with 256, whose spectra no longer fit the cache.
 _AT_ONCE = 16
 
 
@@ -43,7 +43,7 @@ class Scattering(nn.Module):
         _require.integer(J=J, L=L, at_least=1)
         if order not in (1, 2):
             raise _require.fail("order", order, "1 or 2")
-        self.shape = _checked(shape, J)
+        self.shape = _check_shape(shape, J)
         self.J, self.L, self.order = int(J), int(L), int(order)
         height, width = (((size + 2**J) // 2**J + 1) * 2**J for size in self.shape)
         self.padded = height, width
@@ -52,34 +52,35 @@ class Scattering(nn.Module):
             for level in range(j if order == 2 else 0, -1, -1):
                 self.register_buffer(f"psi{j}_{level}", _as_buffer(_cropped(bank, level)), persistent=False)
             for axis, size in (("rows", height), ("columns", width)):
-                thin = _averages(size, J, j, self.shape[axis == "columns"])
-                self.register_buffer(f"{axis}{j}", _as_buffer(thin), persistent=False)
+                subsampled = _averages(size, J, j, self.shape[axis == "columns"])
+                self.register_buffer(f"{axis}{j}", _as_buffer(subsampled), persistent=False)
 
     @property
     def channels(self) -> int:
-        """The number of coefficients for each position."""
+        """Return the number of coefficients for each position."""
         pairs = self.J * (self.J - 1) // 2 if self.order == 2 else 0
         return int(1 + self.J * self.L + pairs * self.L * self.L)
 
     @property
     def size(self) -> int:
-        """The number of coefficients of one image of one color."""
+        """Return the number of coefficients of one image of one color."""
         height, width = (size >> self.J for size in self.shape)
         return self.channels * height * width
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the coefficients of a batch; colors and batches are whatever comes before the last two
         dimensions."""
-        lead = _require_images(images, self.shape)
+        leading = _require_images(images, self.shape)
         if not images.numel():
-            return images.new_zeros(*lead, self.channels, *(size // 2**self.J for size in self.shape))
+            return images.new_zeros(*leading, self.channels, *(size // 2**self.J for size in self.shape))
         parts = [
             self._coefficients(part) for part in torch.split(images.reshape(-1, 1, *self.shape), _AT_ONCE)
         ]
         out = torch.cat(parts)
-        return out.reshape(*lead, *out.shape[1:])
+        return out.reshape(*leading, *out.shape[1:])
 
     def _coefficients(self, images: Tensor) -> Tensor:
+        """Return the coefficients of all orders, (n, channels, height / 2^J, width / 2^J)."""
         flat = self._pad(images)
         spectrum = torch.fft.fft2(flat)
         zeroth, first, second = [self._average(flat, 0)], [], []
@@ -87,7 +88,7 @@ class Scattering(nn.Module):
             moduli = self._moduli(spectrum, j, 0)
             first.append(self._average(moduli, j))
             if self.order == 2 and j + 1 < self.J:
-                second.append(self._second(moduli, j))
+                second.append(self._second_order(moduli, j))
         return torch.cat([*zeroth, *first, *second], 1)
 
     @torch.no_grad()
@@ -104,7 +105,7 @@ class Scattering(nn.Module):
             parts = [standardized(part) for part in parts]
         return torch.cat([part.flatten(1) for part in parts])
 
-    def _second(self, moduli: Tensor, j: int) -> Tensor:
+    def _second_order(self, moduli: Tensor, j: int) -> Tensor:
         """Return the coefficients of order 2 whose first wavelet has scale j: for each of its angles, all
         wavelets of larger scales."""
         spectrum = torch.fft.fft2(moduli).unsqueeze(2)
@@ -112,10 +113,10 @@ class Scattering(nn.Module):
         return torch.cat(parts, 2).flatten(1, 2)
 
     def _moduli(self, spectrum: Tensor, j: int, level: int) -> Tensor:
-        """|x * psi|, thinned out to every 2^j-th pixel of the padded image; x is at `level` already.
+        """Return |x * psi|, subsampled to every 2^j-th pixel of the padded image; x is at `level` already.
 
-        In Fourier, thinning out is averaging over blocks: the product is added up block by block, and never
-        held as a whole.
+        In Fourier, subsampling is averaging over blocks: the product is added up block by block, and never
+        held in full.
         """
         filters, k = self.get_buffer(f"psi{j}_{level}"), 2 ** (j - level)
         height, width = filters.shape[-2] // k, filters.shape[-1] // k
@@ -128,17 +129,20 @@ class Scattering(nn.Module):
         return _modulus(torch.fft.ifft2(total), k**2)
 
     def _average(self, values: Tensor, j: int) -> Tensor:
+        """Return the averages over 2^J pixels, of maps that are subsampled by 2^j."""
         rows, columns = (self.get_buffer(f"{axis}{j}").to(values.dtype) for axis in ("rows", "columns"))
         return rows @ values @ columns.T
 
     def _pad(self, images: Tensor) -> Tensor:
+        """Pad images by reflection, as kymatio does."""
         (height, width), (tall, wide) = self.shape, self.padded
         top, left = (tall - height) // 2, (wide - width) // 2
         edges = left, wide - width - left, top, tall - height - top
         return nn.functional.pad(images, edges, mode="reflect")
 
 
-def _checked(shape: Any, J: int) -> tuple[int, int]:
+def _check_shape(shape: Any, J: int) -> tuple[int, int]:
+    """Return height and width, refused unless they can be halved J times."""
     sizes = tuple(_require.listed(shape=shape))
     if len(sizes) != 2 or any(isinstance(s, bool) or not isinstance(s, int) for s in sizes):
         raise _require.fail("shape", shape, "the height and width of an image, such as (28, 28)")
@@ -170,8 +174,9 @@ def standardized(maps: Tensor) -> Tensor:
 
 
 def _modulus(values: Tensor, divisor: int) -> Tensor:
-    """|values| / divisor. Where no gradient is asked for, without the care that torch takes of overflow,
-    which triples the time."""
+    """Return |values| / divisor. Where no gradient is asked for, without the care that torch takes of
+    overflow, which triples the time.
+    """
     if values.requires_grad:
         return values.abs() / divisor
     return (values.real.square() + values.imag.square()).sqrt_().div_(divisor)
@@ -196,7 +201,7 @@ def _gabor(height: int, width: int, sigma: float, theta: float, xi: float, slant
 
 
 def _cropped(bank: Array, level: int) -> Array:
-    """Return the filters for images thinned out to every 2^level-th pixel: their frequencies that such an
+    """Return the filters for images subsampled to every 2^level-th pixel: their frequencies that such an
     image has."""
     for axis in (-2, -1):
         size = bank.shape[axis]
@@ -209,16 +214,16 @@ def _cropped(bank: Array, level: int) -> Array:
 
 
 def _averages(size: int, J: int, j: int, length: int) -> Array:
-    """Return the matrix that averages one axis of an image, thinned out to every 2^j-th pixel, with a
+    """Return the matrix that averages one axis of an image, subsampled to every 2^j-th pixel, with a
     Gaussian, and keeps every 2^J-th pixel of the unpadded image."""
     sigma = 0.8 * 2 ** (J - 1)
     x = np.arange(-2 * size, 3 * size)
     kernel = np.exp(-(x**2) / (2 * sigma**2)).reshape(5, size).sum(0)
     spectrum = np.real(np.fft.fft(kernel / np.sqrt(2 * _PI_OF_KYMATIO * sigma**2)))
-    thin = np.real(np.fft.ifft(_cropped(spectrum[None, :].repeat(size, 0), j)[0]))
-    small = len(thin)
+    subsampled = np.real(np.fft.ifft(_cropped(spectrum[None, :].repeat(size, 0), j)[0]))
+    length_subsampled = len(subsampled)
     positions = np.arange(1, 1 + length // 2**J) * 2 ** (J - j)
-    return np.asarray(thin[(positions[:, None] - np.arange(small)) % small])
+    return np.asarray(subsampled[(positions[:, None] - np.arange(length_subsampled)) % length_subsampled])
 
 
 def _as_buffer(values: Array) -> Tensor:

@@ -43,7 +43,7 @@ class ScatteringRows:
 
     @property
     def size(self) -> int:
-        """The number of features of one image."""
+        """Return the number of features of one image."""
         height, width = (side >> self.scattering.J for side in self.shape[1:])
         columns = -(-width // 2) if self.mirror else width
         return int(self.shape[0] * self.scattering.channels * height * columns)
@@ -63,10 +63,10 @@ class ScatteringRows:
         """Return the rows of coefficients of `Scattering`, (n, colors, channels, height, width)."""
         if self.mirror:
             maps = maps + maps[:, :, self._mirrored].flip(-1)
-        normal = F.group_norm(maps.flatten(1, 2), self.groups).view_as(maps)
+        standardized = F.group_norm(maps.flatten(1, 2), self.groups).view_as(maps)
         if self.mirror:
-            normal = normal[..., : -(-maps.shape[-1] // 2)]
-        flat = normal.flatten(1)
+            standardized = standardized[..., : -(-maps.shape[-1] // 2)]
+        flat = standardized.flatten(1)
         flat = flat / flat.norm(dim=1, keepdim=True).clamp(1e-12)
         return torch.where(torch.isfinite(flat).all(1, keepdim=True), flat, 0.0)
 
@@ -77,15 +77,15 @@ def _mirrored_channels(J: int, L: int) -> list[int]:
     The angle number a stands for (L - 1 - L // 2 - a) pi / L, whose negative is that of another number.
     """
 
-    def turned(angle: int) -> int:
+    def mirrored_angle(angle: int) -> int:
         return (2 * (L - 1 - L // 2) - angle) % L
 
     first = [(j, a) for j in range(J) for a in range(L)]
     second = [((j, a), (k, b)) for j, a in first for k in range(j + 1, J) for b in range(L)]
     paths: list[Any] = [(), *first, *second]
     mirrored: list[Any] = [
-        (), *((j, turned(a)) for j, a in first),
-        *(((j, turned(a)), (k, turned(b))) for (j, a), (k, b) in second),
+        (), *((j, mirrored_angle(a)) for j, a in first),
+        *(((j, mirrored_angle(a)), (k, mirrored_angle(b))) for (j, a), (k, b) in second),
     ]  # fmt: skip
     return [paths.index(path) for path in mirrored]
 

@@ -1,5 +1,5 @@
-"""PATE: teachers on disjoint parts of private data, a labeller that answers for a price, a student for the
-public.
+"""PATE (private aggregation of teacher ensembles): teachers on disjoint parts of private data, a labeller
+that answers for a price, a student for the public.
 
 Papernot et al. 2017, arXiv:1610.05755, and 2018, arXiv:1802.08908; Bassily, Thakkar & Thakurta 2018,
 arXiv:1803.05101. Aggregators and their prices are `discreet.mechanisms.votes` and `stable_votes`.

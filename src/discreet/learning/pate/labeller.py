@@ -25,6 +25,7 @@ from ..data import Tabular, examples_of, shapes_of
 from . import teachers as ensemble
 from .teachers import Array, Ints, Progress
 
+# The name of the teachers in the vault, and the most bytes of one blob there.
 BLOB = "teachers"
 _LARGEST = 1 << 30
 
@@ -121,9 +122,8 @@ class PrivateTeachers:
         self._check_columns()
         if self.blob_size > _LARGEST:
             raise InvalidInput(
-                f"{self.teachers} teachers of {self.size:,} bytes each do not fit the "
-                f"{_LARGEST:,} bytes of one blob of the vault. Nothing was charged. Take smaller teachers, "
-                f"or fewer."
+                f"{self.teachers} teachers of {self.size:,} bytes each do not fit the {_LARGEST:,} bytes of "
+                "one blob of the vault. Nothing was charged. Take smaller teachers, or fewer."
             )
         if self.sanitize is not None:
             self.sanitize.check(self.aggregator)
@@ -152,12 +152,14 @@ class PrivateTeachers:
 
     @property
     def overlap(self) -> int:
-        """How many teachers a unit is given to: as many as the aggregator's price is for, one by default."""
+        """Return how many teachers a unit is given to: as many as the aggregator's price is for, one by
+        default.
+        """
         return int(getattr(self.aggregator, "overlap", 1))
 
     @property
     def blob_size(self) -> int:
-        """The public number of bytes that all teachers together take in the vault."""
+        """Return the public number of bytes that all teachers together take in the vault."""
         return int(self.teachers) * (int(self.size) + 8)
 
     def error(self, confidence: float = 0.95) -> int:
@@ -168,8 +170,9 @@ class PrivateTeachers:
 
     @property
     def _trained(self) -> list[Any]:
-        """What identifies a labeller when it is resumed: numbers that a blob of teachers is read by, and how
-        votes are answered, of which the price alone does not say everything."""
+        """Return what identifies a labeller when it is resumed: numbers that a blob of teachers is read by,
+        and how votes are answered, of which the price alone does not say everything.
+        """
         numbers = [int(n) for n in (self.teachers, self.classes, self.size)]
         return [*numbers, _settings_text(self.aggregator), _settings_text(self.sanitize)]
 

@@ -174,7 +174,7 @@ class AdditiveBoosting(TableLearner):
 
     @cached_property
     def noises(self) -> tuple[IntegerGaussian, IntegerGaussian]:
-        """The noises of the histograms and of the sums of a step."""
+        """Return the noises of the histograms and of the sums of a step."""
         rho, k = zcdp_rho(self.epsilon, self.delta) * (1 - 1e-12), len(self.design.features)
         changes = self.changes
         counts = Sensitivity(linf=changes, l0=changes * k, l2_squared=changes**2 * k)

@@ -49,7 +49,7 @@ def dumps(estimator: Any) -> str:
     notes = {
         "kind": type(estimator).__name__,
         "why": getattr(estimator, "why_", None),
-        **_terms(estimator.mechanism_),
+        **_mechanism_facts(estimator.mechanism_),
     }
     facts = {
         "format": FORMAT,
@@ -85,7 +85,7 @@ def loads(text: str, path: str = "this text") -> Fitted:
     return Fitted(model, event, facts["notes"])
 
 
-def _terms(mechanism: Any) -> dict[str, Any]:
+def _mechanism_facts(mechanism: Any) -> dict[str, Any]:
     public = mechanism.public
     return {
         "mechanism": type(mechanism).__name__,

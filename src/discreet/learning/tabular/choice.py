@@ -28,7 +28,7 @@ def linear_mechanism(
     method: str,
     clip: str,
     intercept: bool = True,
-    **terms: Any,
+    **options: Any,
 ) -> tuple[LinearERM, str]:
     """Return the priced learner, and why this one was chosen.
 
@@ -40,10 +40,12 @@ def linear_mechanism(
     names = features_of(public, target) if features is None else tuple(_require.listed(features=features))
     has_category = any(isinstance(public.fact(name), Categories) for name in names)
     design = Design(features=names, target=target, intercept=intercept and not has_category, clip=clip)
-    fields = {"public": public, "design": design, **terms}
+    fields = {"public": public, "design": design, **options}
     if method != "auto":
         return METHODS[method](**fields), f"{method}: asked for."
-    return cheapest([METHODS[name](**fields) for name in METHODS if name != "gradient" or terms.get("delta")])
+    return cheapest(
+        [METHODS[name](**fields) for name in METHODS if name != "gradient" or options.get("delta")]
+    )
 
 
 def cheapest(candidates: Sequence[LinearERM]) -> tuple[LinearERM, str]:
@@ -55,7 +57,7 @@ def cheapest(candidates: Sequence[LinearERM]) -> tuple[LinearERM, str]:
     figures = ", ".join(f"{names[type(c)]} {c.expected_excess / size:.2g}" for c in candidates)
     facts = choice.facts
     return choice, (
-        f"{names[type(choice)]}: the least expected excess loss per row ({figures}), from {size} "
-        f"declared rows, {facts.width} coordinates, "
-        f"row norm {facts.l2:.3g}, epsilon {choice.epsilon:g} and delta {choice.delta:g}."
+        f"{names[type(choice)]}: the least expected excess loss per row ({figures}), from {size} declared "
+        f"rows, {facts.width} coordinates, row norm {facts.l2:.3g}, epsilon {choice.epsilon:g} and delta "
+        f"{choice.delta:g}."
     )

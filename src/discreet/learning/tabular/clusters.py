@@ -101,7 +101,7 @@ class Lloyd(TableLearner):
 
     @property
     def weight(self) -> int:
-        """What a row adds to the count of its cluster, in cells."""
+        """Return what a row adds to the count of its cluster, in cells."""
         return max(1, round(CELLS * float((4 * len(self.design.features) * _RHO**2) ** (1 / 3))))
 
     @property

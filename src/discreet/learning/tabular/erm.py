@@ -41,7 +41,7 @@ LEAST_EPSILON = 1e-6
 # fewer rows, and rounding of it would be more than the solver's tolerance (`proximal`).
 LARGEST_L1 = 2.0**28
 # The largest class weight: beyond it, squares of gradients and noise leave the range of floats.
-HEAVIEST = 1e9
+LARGEST_CLASS_WEIGHT = 1e9
 # The least lambda that is chosen here, over one row's curvature, where a huge epsilon leaves no noise.
 LEAST_STRENGTH = 2.0**-30
 
@@ -65,8 +65,9 @@ class Facts:
 
     @property
     def gradient_l1(self) -> float:
-        """A bound on the l1 norm of one row's gradient: for a softmax sqrt(2) times its l2 bound in the
-        scores, as |p - e_y|_1 <= 2."""
+        """Return a bound on the l1 norm of one row's gradient: for a softmax sqrt(2) times its l2 bound in
+        the scores, as |p - e_y|_1 <= 2.
+        """
         return self.lipschitz * self.l1 * (1.0 if self.joint == 1 else math.sqrt(2) * (1 + 1e-15))
 
     @property
@@ -75,25 +76,27 @@ class Facts:
 
     @property
     def curvature(self) -> float:
-        """A bound on the largest eigenvalue of one row's Hessian."""
+        """Return a bound on the largest eigenvalue of one row's Hessian."""
         return self.smoothness * self.l2**2
 
     @property
     def sides(self) -> int:
-        """The number of normal variables whose maximum bounds the privacy loss of one row: the score of every
-        other class against its own (`ObjectivePerturbation`)."""
+        """Return the number of normal variables whose maximum bounds the privacy loss of one row: the score
+        of every other class against its own (`ObjectivePerturbation`).
+        """
         return max(1, self.joint - 1)
 
     @property
     def rank(self) -> int:
-        """A bound on the rank of one row's Hessian."""
+        """Return a bound on the rank of one row's Hessian."""
         return max(1, self.joint - 1)
 
     @property
     def eigenvalue(self) -> float:
-        """A bound on the mean of the nonzero eigenvalues of one row's Hessian, which bounds the product of 1
-        + eigenvalue / lambda, by the inequality of the arithmetic and the geometric mean. A softmax of k
-        classes has a trace of at most 1 - 1/k and rank k - 1: 1/k, where its largest is 1/2."""
+        """Return a bound on the mean of the nonzero eigenvalues of one row's Hessian, which bounds the
+        product of 1 + eigenvalue / lambda, by the inequality of the arithmetic and the geometric mean. A
+        softmax of k classes has a trace of at most 1 - 1/k and rank k - 1: 1/k, where its largest is 1/2.
+        """
         return self.curvature if self.joint == 1 else self.curvature * 2 / self.joint
 
     def determinant(self, strength: float) -> float:
@@ -102,19 +105,21 @@ class Facts:
 
     @property
     def tolerance(self) -> float:
-        """The length of the gradient at which the solver stops, with what rounding may have hidden."""
+        """Return the length of the gradient at which the solver stops, with what rounding may have hidden."""
         return self.gradient_l2 * (_TOLERANCE + max(_TOLERANCE, _PER_ROW * self.size))
 
     @property
     def expected_norm(self) -> float:
-        """The norm of weights that is expected a priori: 1/2 for each coordinate, in root mean square."""
+        """Return the norm of weights that is expected a priori: 1/2 for each coordinate, in root mean
+        square.
+        """
         return math.sqrt(self.width) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
 class LinearERM(ABC):
-    """Base of learners that solve a regularized problem: fields, checks, and the fit of one or several
-    models.
+    """Shares what learners need that solve a regularized problem: fields, checks, and the fit of one or
+    several models.
 
     With more than two classes one model is fitted for each class against the rest; every row is in all of
     them, and the price is the sum. `class_weights`: one weight for each declared class, which multiplies the
@@ -149,8 +154,8 @@ class LinearERM(ABC):
             raise _require.fail(
                 "class_weights", self.class_weights, f"one for each of {len(self.classes)} classes"
             )
-        if max(self.class_weights, default=1.0) > HEAVIEST:
-            raise _require.fail("class_weights", max(self.class_weights), f"at most {HEAVIEST:g}")
+        if max(self.class_weights, default=1.0) > LARGEST_CLASS_WEIGHT:
+            raise _require.fail("class_weights", max(self.class_weights), f"at most {LARGEST_CLASS_WEIGHT:g}")
         if self.rows is not None:
             _require.integer(rows=self.rows, at_least=1)
         largest_l1 = LARGEST_L1 * self.facts.gradient_l2 / self.facts.width**0.5
@@ -173,17 +178,18 @@ class LinearERM(ABC):
     @property
     @abstractmethod
     def strength(self) -> float:
-        """The lambda that is used: `regularization`, or one computed from public facts."""
+        """Return the lambda that is used: `regularization`, or one computed from public facts."""
 
     @property
     @abstractmethod
     def expected_excess(self) -> float:
-        """The expected excess of J over its minimum, by bias and noise: a rough figure for choosing a method,
-        from public facts."""
+        """Return the expected excess of J over its minimum, by bias and noise: a rough figure for choosing a
+        method, from public facts.
+        """
 
     @property
     def numbers(self) -> int:
-        """How many numbers its model holds."""
+        """Return how many numbers its model holds."""
         return self.facts.width * self.facts.models
 
     @property
@@ -272,7 +278,7 @@ class LinearERM(ABC):
 
     @property
     def penalties(self) -> Array:
-        """The weight of the l1 penalty of each coordinate; 0 for the intercept."""
+        """Return the weight of the l1 penalty of each coordinate; 0 for the intercept."""
         per_class = np.full(self.facts.width // self.facts.joint, float(self.l1))
         if self.design.intercept:
             per_class[-1] = 0.0

@@ -41,8 +41,9 @@ TARGET = "y"
 
 
 class TableEstimator(BaseEstimator):  # type: ignore[misc]
-    """Base of estimators of tables: builds the mechanism from public facts, reads arrays as a table of
-    declared bounds, and holds the released model."""
+    """Shares what estimators of tables need: builds the mechanism from public facts, reads arrays as a table
+    of declared bounds, and holds the released model.
+    """
 
     # whether it learns without a target
     unsupervised = False
@@ -149,7 +150,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
-    """Base of classifiers: declared classes, and predictions from the scores of a model."""
+    """Shares what classifiers need: declared classes, and predictions from the scores of a model."""
 
     _labels: list[Any] | None = None
     # whether scores are chances
@@ -196,7 +197,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
 
 
 class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
-    """Base of regressions: a target with declared bounds, and predictions in its unit."""
+    """Shares what regressions need: a target with declared bounds, and predictions in its unit."""
 
     def fit(self, X: Any, y: Any) -> Any:
         """Fit to arrays with declared `n`, `lower`, `upper`, `target_lower` and `target_upper`."""
@@ -209,7 +210,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
 
 
 class Linear(TableEstimator):
-    """Base of linear models, which are fitted by private empirical risk minimization."""
+    """Shares what linear models need, which are fitted by private empirical risk minimization."""
 
     model_: LinearModel
     _clip = "typical"
@@ -225,7 +226,7 @@ class Linear(TableEstimator):
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
-        terms: dict[str, Any] = {
+        options: dict[str, Any] = {
             "epsilon": self.epsilon,
             "delta": self._delta_or(delta),
             "regularization": self.regularization,
@@ -235,12 +236,12 @@ class Linear(TableEstimator):
         }
         weights = self._weights(public, target)
         if weights:
-            terms["class_weights"] = weights
+            options["class_weights"] = weights
         if self._joint(public, target):
-            terms["loss"] = Softmax()
+            options["loss"] = Softmax()
         learner, self.why_ = linear_mechanism(
             public, target=target, features=features, method=self.method, clip=self._clip,
-            intercept=self.fit_intercept, **terms,
+            intercept=self.fit_intercept, **options,
         )  # fmt: skip
         return learner
 
@@ -253,8 +254,9 @@ class Linear(TableEstimator):
 
     @property
     def coef_(self) -> npt.NDArray[np.float64]:
-        """Weights of the coordinates, scaled to [-1, 1], in the order of
-        `mechanism_.design.names(public)`."""
+        """Return the weights of the coordinates, scaled to [-1, 1], in the order of
+        `mechanism_.design.names(public)`.
+        """
         check_is_fitted(self, "model_")
         weights = np.array(self.model_.weights)
         return weights[:, :-1] if self.model_.design.intercept else weights

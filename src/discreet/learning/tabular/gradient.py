@@ -63,7 +63,7 @@ class GradientPerturbation(LinearERM):
 
     @cached_property
     def strength(self) -> float:
-        """Lambda: the norm of the noise on the mean gradient over the expected norm of weights."""
+        """Return lambda: the norm of the noise on the mean gradient over the expected norm of weights."""
         if self.regularization is not None:
             return float(self.regularization)
         deviation = math.sqrt(float(self.noise.variance) / self.steps) * self.cell

@@ -34,7 +34,7 @@ CELLS = 1 << 10
 
 @dataclass(frozen=True, kw_only=True)
 class TableLearner(ABC):
-    """Base of learners that release noisy sums and counts of rows."""
+    """Shares what learners need that release noisy sums and counts of rows."""
 
     public: Public
     design: Design
@@ -76,7 +76,7 @@ class TableLearner(ABC):
     @property
     @abstractmethod
     def numbers(self) -> int:
-        """How many numbers its model holds."""
+        """Return how many numbers its model holds."""
 
     @property
     def asked(self) -> tuple[float, float]:
@@ -84,7 +84,7 @@ class TableLearner(ABC):
 
     @property
     def changes(self) -> int:
-        """How many rows' summands differ between neighbors."""
+        """Return how many rows' summands differ between neighbors."""
         return 1 if self.public.neighbors is ADD_REMOVE else 2
 
     @property
@@ -92,8 +92,8 @@ class TableLearner(ABC):
         return self.public.declared_size(type(self).__name__) if self.rows is None else self.rows
 
     @property
-    def layout(self) -> Layout:
-        return Layout.of(self.design, self.public)
+    def layout(self) -> CoordinateLayout:
+        return CoordinateLayout.of(self.design, self.public)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -102,7 +102,7 @@ class TableLearner(ABC):
 
 
 class Classifying(TableLearner):
-    """Base of learners of a target with declared classes."""
+    """Shares what learners of a target with declared classes need."""
 
     def _check(self) -> None:
         if self.design.target is None:
@@ -116,7 +116,7 @@ class Classifying(TableLearner):
 
 
 @dataclass(frozen=True)
-class Layout:
+class CoordinateLayout:
     """Says which coordinates belong to numbers, to booleans, and to the indicators of categories."""
 
     numbers: tuple[int, ...]
@@ -125,7 +125,7 @@ class Layout:
     groups: tuple[tuple[int, int], ...]
 
     @classmethod
-    def of(cls, design: Design, public: Public) -> Layout:
+    def of(cls, design: Design, public: Public) -> CoordinateLayout:
         """Return the layout of a design's coordinates."""
         numbers, flags, groups, column = [], [], [], 0
         for name in design.features:

@@ -31,7 +31,7 @@ from .trees import PrivateTree
 
 
 class _LearnerEstimator(TableEstimator):
-    """Base of estimators whose mechanism is a `TableLearner`."""
+    """Shares what estimators need whose mechanism is a `TableLearner`."""
 
     _kind: type[TableLearner]
     # Whether the mechanism is pure epsilon-DP and has no use for a delta.
@@ -159,7 +159,7 @@ class DecisionTreeRegressor(Regressor, _LearnerEstimator):
 
 
 class _BoostingEstimator(_LearnerEstimator):
-    """Base of additive boosting of classes and of numbers."""
+    """Shares the fields of additive boosting of classes and of numbers."""
 
     _kind = AdditiveBoosting
     model_: AdditiveModel
@@ -273,7 +273,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _L
 
     @property
     def cluster_centers_(self) -> npt.NDArray[np.float64]:
-        """Centers in coordinates of [-1, 1], in the order of `mechanism_.design.names(public)`."""
+        """Return the centers in coordinates of [-1, 1], in the order of `mechanism_.design.names(public)`."""
         check_is_fitted(self, "model_")
         return np.array(self.model_.centers)
 

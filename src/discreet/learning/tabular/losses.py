@@ -19,7 +19,9 @@ Array = npt.NDArray[np.float64]
 
 @runtime_checkable
 class Loss(Protocol):
-    """A loss f(score, y), convex in the score: |f'| is at most `lipschitz`, and f'' at most `smoothness`."""
+    """Computes a loss f(score, y), convex in the score: |f'| is at most `lipschitz`, and f'' at most
+    `smoothness`.
+    """
 
     @property
     def lipschitz(self) -> float: ...
@@ -29,8 +31,9 @@ class Loss(Protocol):
 
     @property
     def classifies(self) -> bool:
-        """Whether y is a label, -1 or 1, and f' never has the sign of y: a higher score for the label is
-        never worse."""
+        """Return whether y is a label, -1 or 1, and f' never has the sign of y: a higher score for the label
+        is never worse.
+        """
         ...
 
     def value(self, score: Array, y: Array) -> Array: ...
@@ -43,7 +46,7 @@ class Loss(Protocol):
 @described("learning.Logistic")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Logistic:
-    """The logistic loss log(1 + exp(-y score)) of labels -1 and 1: |f'| <= 1 and f'' <= 1/4."""
+    """Computes the logistic loss log(1 + exp(-y score)) of labels -1 and 1: |f'| <= 1 and f'' <= 1/4."""
 
     @property
     def lipschitz(self) -> float:
@@ -73,8 +76,8 @@ class Logistic:
 @described("learning.HuberHinge")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HuberHinge:
-    """The smoothed hinge loss of Chaudhuri, Monteleoni & Sarwate 2011, Section 3.4.2: quadratic within
-    `width` of margin 1.
+    """Computes the smoothed hinge loss of Chaudhuri, Monteleoni & Sarwate 2011, Section 3.4.2: quadratic
+    within `width` of margin 1.
 
     |f'| <= 1 and f'' <= 1 / (2 width).
     """
@@ -118,8 +121,8 @@ class HuberHinge:
 @described("learning.Huber")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Huber:
-    """The Huber loss of a residual r = score - y: r²/2 up to `threshold`, linear beyond; |f'| <= threshold
-    and f'' <= 1.
+    """Computes the Huber loss of a residual r = score - y: r²/2 up to `threshold`, linear beyond; |f'| <=
+    threshold and f'' <= 1.
 
     It is the squared loss with the gradient of each row clipped: with a threshold above every residual it is
     the squared loss itself. Targets are scaled to [-1, 1], so that a threshold of 2 covers every residual of
@@ -158,8 +161,8 @@ class Huber:
 @described("learning.Squared")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Squared:
-    """The squared loss (score - y)² / 2 of scores up to `reach` in size, continued linearly beyond: |f'| <=
-    reach + 1 and f'' <= 1.
+    """Computes the squared loss (score - y)² / 2 of scores up to `reach` in size, continued linearly beyond:
+    |f'| <= reach + 1 and f'' <= 1.
 
     The squared loss has no Lipschitz constant but on a bounded set. With rows of norm R, scores of weights in
     the ball |w| <= reach / R stay within `reach`, and there this is the squared loss: if its minimizer is in
@@ -207,7 +210,8 @@ class Squared:
 @described("learning.Softmax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Softmax:
-    """The multinomial logistic loss log sum_c exp(<w_c, x>) - <w_y, x> of k classes, all models at once.
+    """Computes the multinomial logistic loss log sum_c exp(<w_c, x>) - <w_y, x> of k classes, all models at
+    once.
 
     With p the chances of the classes, the gradient is (p - e_y) (x) x: |p - e_y|_1 <= 2, |p - e_y|_2 <=
     sqrt(2). The Hessian is A (x) x x' with A = diag(p) - p p': positive, of rank at most k - 1 because A 1 =
@@ -216,7 +220,7 @@ class Softmax:
 
     @property
     def lipschitz(self) -> float:
-        """The l2 norm of the gradient in the scores."""
+        """Return the l2 norm of the gradient in the scores."""
         return math.sqrt(2)
 
     @property

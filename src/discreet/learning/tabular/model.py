@@ -1,7 +1,5 @@
-"""Linear models as they are released: weights on a grid, and the public facts of their columns. Saved as
-JSON.
-
-Saved as JSON.
+"""Linear models as they are released: weights on a grid, and the public facts of their columns. They are
+saved as JSON (`cards`).
 """
 
 from __future__ import annotations
@@ -116,8 +114,7 @@ def target_classes(public: Public, target: str, classifies: bool) -> tuple[Any, 
         return tuple(classes_of(public, target))
     if not isinstance(public.fact(target), Bounds):
         raise InvalidInput(
-            f"a regression needs a target with declared bounds, and {target!r} has none. Nothing was "
-            f"charged or trained. "
-            f"Declare Bounds for it, or use a classifier."
+            f"a regression needs a target with declared bounds, and {target!r} has none. Nothing was charged "
+            "or trained. Declare Bounds for it, or use a classifier."
         )
     return ()

@@ -48,7 +48,7 @@ class Moments:
 
     @property
     def matrix(self) -> Array:
-        """The symmetric matrix; noise may have made it indefinite."""
+        """Return the symmetric matrix; noise may have made it indefinite."""
         width = self.design.width(self.public) + (self.design.target is not None)
         result = np.zeros((width, width))
         result[np.triu_indices(width)] = self.upper

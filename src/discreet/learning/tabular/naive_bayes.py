@@ -19,7 +19,7 @@ from ...accounting import Event
 from ...mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ...mechanisms.protocols import Sensitivity
 from ...sampling import Entropy
-from .learner import CELLS, Classifying, Layout, by_group, exact_noise, on_grid
+from .learner import CELLS, Classifying, CoordinateLayout, by_group, exact_noise, on_grid
 from .model import class_array, columns_only
 from .rows import Design, Rows
 
@@ -51,7 +51,7 @@ class NaiveBayesModel:
         for name in ("means", "variances", "chances"):
             rows = tuple(tuple(float(v) for v in row) for row in getattr(self, name))
             object.__setattr__(self, name, rows)
-        layout = Layout.of(self.design, self.public)
+        layout = CoordinateLayout.of(self.design, self.public)
         entries = 2 * len(layout.flags) + sum(values for _, values in layout.groups)
         widths = {"means": len(layout.numbers), "variances": len(layout.numbers), "chances": entries}
         for name, width in widths.items():
@@ -68,7 +68,7 @@ class NaiveBayesModel:
         return self._joint(self.design.encode(X, self.public))
 
     def _joint(self, x: Any) -> Array:
-        layout = Layout.of(self.design, self.public)
+        layout = CoordinateLayout.of(self.design, self.public)
         rows = np.asarray(x, np.float64)
         numbers, values = rows[:, layout.numbers], _indicators(rows, layout)
         means, variances = np.array(self.means), np.array(self.variances)
@@ -89,7 +89,7 @@ class NaiveBayesModel:
         return np.asarray(np.exp(joint - logsumexp(joint, axis=1, keepdims=True)))
 
 
-def _indicators(x: Any, layout: Layout) -> Array:
+def _indicators(x: Any, layout: CoordinateLayout) -> Array:
     """Return 0 and 1 for each value of each truth value and category; all 0 where it is missing."""
     columns = [np.zeros((len(x), 0))]
     for index in layout.flags:

@@ -19,12 +19,15 @@ from ... import sampling
 from ...sampling import Entropy
 
 Array = npt.NDArray[np.float64]
+# Laplace draws are multiples of scale / 2**_BITS: a rounding far below the solver's tolerance, which it is
+# part of.
 _BITS = 40
 # Of the standard deviation: far above what 53 bits of a quantile leave open, and what ndtri is off by.
 GAUSSIAN_PRECISION = 2.0**-36
 
 
 def laplace_precision(scale: float) -> float:
+    """Return how far a draw of `laplace` may be from an ideal one."""
     return scale * 2.0 ** (1 - _BITS)
 
 

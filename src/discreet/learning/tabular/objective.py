@@ -107,9 +107,8 @@ class ObjectivePerturbation(LinearERM):
                 min(700.0, self._objective_epsilon / self.facts.rank)
             )
             raise InvalidInput(
-                f"regularization = {self.regularization!r} is too small for epsilon = "
-                f"{self.epsilon!r}: the determinant alone costs "
-                f"{self.facts.determinant(self.strength):.3g} per model. Nothing was "
+                f"regularization = {self.regularization!r} is too small for epsilon = {self.epsilon!r}: the "
+                f"determinant alone costs {self.facts.determinant(self.strength):.3g} per model. Nothing was "
                 f"charged or trained. Take more than {smallest_strength:.4g}."
             )
         self.output_noise  # noqa: B018 - price it now
@@ -120,8 +119,9 @@ class ObjectivePerturbation(LinearERM):
 
     @property
     def _model_delta(self) -> float:
-        """The delta of one model: for two rows that change one after the other, group privacy makes of (e, d)
-        the pair (2e, (1 + exp(e)) d)."""
+        """Return the delta of one model: for two rows that change one after the other, group privacy makes of
+        (e, d) the pair (2e, (1 + exp(e)) d).
+        """
         group = 1.0 if self.facts.changes == 1 else 1 + math.exp(min(700.0, self._model_epsilon))
         return self.delta / (self.facts.models * group) * (1 - 1e-9)
 
@@ -135,8 +135,9 @@ class ObjectivePerturbation(LinearERM):
 
     @cached_property
     def strength(self) -> float:
-        """The lambda that is used: by default the expected norm of b over the expected norm of weights, and
-        enough to keep half of epsilon for the noise."""
+        """Return the lambda that is used: by default the expected norm of b over the expected norm of
+        weights, and enough to keep half of epsilon for the noise.
+        """
         if self.regularization is not None:
             return float(self.regularization)
         half = self._objective_epsilon / 2 / self.facts.rank
@@ -176,14 +177,17 @@ class ObjectivePerturbation(LinearERM):
 
     @cached_property
     def law(self) -> tuple[str, float]:
-        """The law of b's coordinates and its scale: "laplace" with the scale, or "gaussian" with the standard
-        deviation."""
+        """Return the law of b's coordinates and its scale: "laplace" with the scale, or "gaussian" with the
+        standard deviation.
+        """
         scale, deviation = self._laplace_scale(self.strength), self._deviation(self.strength)
         return ("laplace", scale) if math.sqrt(2) * scale <= deviation else ("gaussian", deviation)
 
     @property
     def _distance(self) -> float:
-        """How far the computed points of two neighbors can be from each other, given the exact minimizer."""
+        """Return how far the computed points of two neighbors can be from each other, given the exact
+        minimizer.
+        """
         law, scale = self.law
         precision = inside.laplace_precision(scale) if law == "laplace" else inside.GAUSSIAN_PRECISION * scale
         return (
@@ -196,7 +200,7 @@ class ObjectivePerturbation(LinearERM):
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """How far the minimizers of two neighbors can be from each other, in cells of the grid."""
+        """Return how far the minimizers of two neighbors can be from each other, in cells of the grid."""
         return grid_sensitivity(self._distance / self.cell, self.facts.width)
 
     @cached_property
@@ -220,8 +224,9 @@ class ObjectivePerturbation(LinearERM):
 
     @property
     def expected_excess(self) -> float:
-        """The expected loss in J by bias and noise, |b|² / 2 (lambda + typical curvature): for choosing a
-        method, from public facts."""
+        """Return the expected loss in J by bias and noise, |b|² / 2 (lambda + typical curvature): for
+        choosing a method, from public facts.
+        """
         typical = self.facts.size * self.facts.curvature / self.facts.width
         return self._bias + self._expected_noise(self.strength) ** 2 / (2 * (self.strength + typical))
 

@@ -55,15 +55,16 @@ class OutputPerturbation(LinearERM):
 
     @cached_property
     def strength(self) -> float:
-        """The lambda that is used: by default where the bias lambda B² / 2 and the loss n curvature / (2
-        width) |noise|² are smallest together, B the expected norm."""
+        """Return the lambda that is used: by default where the bias lambda B² / 2 and the loss n curvature /
+        (2 width) |noise|² are smallest together, B the expected norm.
+        """
         if self.regularization is not None:
             return float(self.regularization)
         facts = self.facts
-        steepness = facts.size * facts.curvature / facts.width
+        typical_curvature = facts.size * facts.curvature / facts.width
         # the noise's norm is inverse to lambda: this is its squared norm at lambda 1
         unit = facts.width * self._noise_at(1.0).mean_squared_error * self._cell(1.0) ** 2
-        balanced = float((2 * steepness * unit / facts.expected_norm**2) ** (1 / 3))
+        balanced = float((2 * typical_curvature * unit / facts.expected_norm**2) ** (1 / 3))
         return max(balanced, LEAST_STRENGTH * facts.curvature)
 
     def _distance(self, strength: float) -> float:
@@ -87,7 +88,7 @@ class OutputPerturbation(LinearERM):
 
     @property
     def sensitivity(self) -> Sensitivity:
-        """How far one unit moves the minimizer, in cells of the grid."""
+        """Return how far one unit moves the minimizer, in cells of the grid."""
         return self._sensitivity(self.strength)
 
     @cached_property

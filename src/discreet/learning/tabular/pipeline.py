@@ -29,7 +29,7 @@ from ..scaler import PrivateScaler
 from .erm import LinearERM
 from .learner import TableLearner
 
-# Points of a column's bounds that quantiles are searched on.
+# Points of a column's bounds that quantiles are searched on: new bounds are right to 1 in 4,096 of the old.
 _POINTS = 1 << 12
 
 

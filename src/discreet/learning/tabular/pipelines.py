@@ -121,7 +121,7 @@ class PrivatePipeline(TableEstimator):
 
     @property
     def bounds_(self) -> dict[str, tuple[float, float]]:
-        """The bounds of the numbers that the model was fitted with."""
+        """Return the bounds of the numbers that the model was fitted with."""
         check_is_fitted(self, "model_")
         facts = self.model_.public.schema
         return {n: (float(f.lower), float(f.upper)) for n, f in facts if isinstance(f, Bounds)}

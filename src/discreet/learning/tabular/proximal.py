@@ -64,7 +64,7 @@ def minimize_damped(problem: Problem, penalties: Array, tolerance: float) -> tup
     """
     w = np.zeros(problem.size)
     gradient, scores = problem.gradient(w)
-    damping = 1e-3 * problem.steepest
+    damping = 1e-3 * problem.largest_curvature
     for _ in range(_DAMPED):
         if _is_certified(problem, penalties, w, gradient, tolerance):
             return w, True
@@ -118,7 +118,9 @@ def _line_search(
         ):
             return candidate, next_gradient, next_scores
         share /= 2
-    candidate = soft_threshold(w - gradient / problem.steepest, penalties / problem.steepest)
+    candidate = soft_threshold(
+        w - gradient / problem.largest_curvature, penalties / problem.largest_curvature
+    )
     return candidate, *problem.gradient(candidate)
 
 

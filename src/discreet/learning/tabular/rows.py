@@ -108,7 +108,7 @@ class Design:
         return result
 
     def _fill(self, result: Any, columns: Mapping[str, pa.Array], public: Public, *, clipped: bool) -> None:
-        """Write the coordinates of rows into `result`, a cache's worth at a time."""
+        """Write the coordinates of rows into `result`, as many at a time as a cache holds."""
         numbers, discrete, column = [], [], 0
         norms = self.norms(public) if clipped else None
         for name in self.features:
@@ -252,9 +252,8 @@ def classes_of(public: Public, target: str) -> list[Any]:
     fact = public.fact(target)
     if not isinstance(fact, Categories | Boolean):
         raise InvalidInput(
-            f"a classifier needs a target with declared categories, and {target!r} has none. Nothing "
-            f"was charged or trained. "
-            f"Declare Categories or Boolean for it, or use a regression."
+            f"a classifier needs a target with declared categories, and {target!r} has none. Nothing was "
+            "charged or trained. Declare Categories or Boolean for it, or use a regression."
         )
     values = [False, True] if isinstance(fact, Boolean) else list(fact.values)
     if len(values) < 2:

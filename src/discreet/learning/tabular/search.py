@@ -83,7 +83,7 @@ class PrivateSearch(TableEstimator):
 
     @property
     def _settings(self) -> list[dict[str, Any]]:
-        """All combinations of parameters; refuse a space that is empty or varies the price."""
+        """Return all combinations of parameters; refuse a space that is empty or varies the price."""
         if not isinstance(self.space, Mapping) or not self.space:
             raise _require.fail(
                 "space", self.space, 'lists of values by parameter, such as {"regularization": [1, 10]}'

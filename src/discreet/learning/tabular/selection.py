@@ -101,8 +101,9 @@ class TrialRun:
 
 @dataclass(frozen=True, kw_only=True)
 class RepeatedTrials(ABC):
-    """Base of private searches (Liu & Talwar 2019; Papernot & Steinke 2022): a secret number of independent
-    runs of one mechanism, and the best of them by its noisy score."""
+    """Shares what private searches need (Liu & Talwar 2019; Papernot & Steinke 2022): a secret number of
+    independent runs of one mechanism, and the best of them by its noisy score.
+    """
 
     public: Public
     candidates: tuple[Any, ...]
@@ -128,12 +129,12 @@ class RepeatedTrials(ABC):
     @property
     @abstractmethod
     def run_event(self) -> Event:
-        """The price of one run."""
+        """Return the price of one run."""
 
     @property
     @abstractmethod
     def blob_size(self) -> int:
-        """The public number of bytes that a sealed run takes."""
+        """Return the public number of bytes that a sealed run takes."""
 
     @abstractmethod
     def load_data(self, source: Any) -> Any:
@@ -158,7 +159,7 @@ class RepeatedTrials(ABC):
     @property
     @abstractmethod
     def noise(self) -> Any:
-        """The noise of the score, in cells."""
+        """Return the noise of the score, in cells."""
 
     @property
     def event(self) -> Event:
@@ -166,7 +167,7 @@ class RepeatedTrials(ABC):
 
     @cached_property
     def epsilon(self) -> float:
-        """The epsilon of the whole search at `delta`."""
+        """Return the epsilon of the whole search at `delta`."""
         if self.delta == 0:
             total = epsilon_of(self.event)
             return float("inf") if total is None else total
@@ -182,7 +183,7 @@ class RepeatedTrials(ABC):
 
     @property
     def held_out(self) -> float:
-        """The expected number of held-out units, from the declared size."""
+        """Return the expected number of held-out units, from the declared size."""
         return float(self.holdout) * self.public.declared_size("a score")
 
     @property

@@ -24,7 +24,7 @@ Array = npt.NDArray[np.float64]
 BLOCK = 1024
 _UNIT = 2.0**-53
 # Rows that Newton's matrix is computed from, at least and per feature; more rows make fewer, slower steps.
-_LEAST, _PER_FEATURE = 1 << 15, 200
+_MIN_ROWS, _PER_FEATURE = 1 << 15, 200
 # No table was seen to take more than 40 steps where it ended certified; a run that takes all of them did not,
 # and `proximal.minimize_damped` starts anew.
 STEPS = 60
@@ -32,7 +32,7 @@ STEPS = 60
 
 @dataclass(frozen=True)
 class Problem:
-    """The perturbed, regularized objective on rows `x` with targets `y` and weights of rows.
+    """Computes the perturbed, regularized objective on rows `x` with targets `y` and weights of rows.
 
     Rows may be in single precision; sums are not.
     """
@@ -94,27 +94,28 @@ class Problem:
         return total + float(self.linear @ w) + self.strength / 2 * float(w @ w)
 
     @property
-    def steepest(self) -> float:
-        """A bound on the largest curvature of the objective."""
+    def largest_curvature(self) -> float:
+        """Return a bound on the largest curvature of the objective."""
         n = len(self.x)
         heaviest = 1.0 if self.weights is None or not n else float(self.weights.max())
         return self.strength + heaviest * self.loss.smoothness * n * self.row_norm**2
 
     @property
     def size(self) -> int:
-        """The number of weights."""
+        """Return the number of weights."""
         return len(self.linear)
 
     @property
     def stride(self) -> int:
-        """The stride of the row sample that Newton's matrix is computed from; 1 takes all rows."""
+        """Return the stride of the row sample that Newton's matrix is computed from; 1 takes all rows."""
         n, d = self.x.shape
-        return int(max(1, n // max(_LEAST, _PER_FEATURE * d)))
+        return int(max(1, n // max(_MIN_ROWS, _PER_FEATURE * d)))
 
     @cached_property
     def sampled(self) -> Problem:
-        """The problem of every `stride`-th row, with all else in proportion: its minimizer is a good
-        start."""
+        """Return the problem of every `stride`-th row, with all else in proportion: its minimizer is a good
+        start.
+        """
         stride = self.stride
         return replace(
             self,
@@ -199,7 +200,7 @@ def minimize(problem: Problem, tolerance: float, start: Array | None = None) -> 
                 break
             share /= 2
         else:
-            candidate = w - gradient / problem.steepest
+            candidate = w - gradient / problem.largest_curvature
             next_gradient, next_scores = problem.gradient(candidate)
         directions.learn(candidate - w, next_gradient - gradient)
         if not float(np.linalg.norm(next_gradient)) < length / 4:

@@ -96,7 +96,8 @@ def _goes_left(codes: Any, splits: Any, numeric: Any) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True, kw_only=True)
 class GreedyTree(TableLearner):
-    """Base of trees that are grown level by level: the split of every node by the exponential mechanism.
+    """Shares what trees need that are grown level by level: the split of every node by the exponential
+    mechanism.
 
     Half of epsilon is for splits, the same for each level, and half for leaves. Pure: no delta is used.
     `parts`: cuts of a number are between so many equal parts of its bounds.
@@ -128,12 +129,12 @@ class GreedyTree(TableLearner):
     @property
     @abstractmethod
     def _range(self) -> int:
-        """How far one row moves the quality of a split, at most, in one direction."""
+        """Return how far one row moves the quality of a split, at most, in one direction."""
 
     @property
     @abstractmethod
     def noise(self) -> IntegerLaplace:
-        """The noise on leaves, for half of epsilon."""
+        """Return the noise on leaves, for half of epsilon."""
 
     @abstractmethod
     def _quality(self, sums: Array, total: Array) -> Array:
@@ -145,7 +146,7 @@ class GreedyTree(TableLearner):
 
     @property
     def level_epsilon(self) -> float:
-        """The epsilon of one level of splits."""
+        """Return the epsilon of one level of splits."""
         return self.epsilon / 2 / self.depth * (1 - 1e-12)
 
     @property
@@ -161,7 +162,7 @@ class GreedyTree(TableLearner):
 
     @property
     def rate(self) -> Fraction:
-        """The factor of a cell of quality in the logarithm of a split's weight."""
+        """Return the factor of a cell of quality in the logarithm of a split's weight."""
         return Fraction(self.level_epsilon) / self.changes / self._sensitivity_cells
 
     def grow(self, x: Rows, targets: Array, entropy: Entropy) -> tuple[Any, npt.NDArray[np.int64]]:
@@ -228,7 +229,7 @@ class PrivateTree(GreedyTree, Classifying):
 
     @property
     def _sensitivity_cells(self) -> int:
-        """The range of a quality in cells; "max" counts rows, and is not rounded."""
+        """Return the range of a quality in cells; "max" counts rows, and is not rounded."""
         return _CELLS if self.criterion == "max" else super()._sensitivity_cells
 
     @cached_property

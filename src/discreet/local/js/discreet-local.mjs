@@ -73,13 +73,13 @@ function coin(numerator, denominator, words) {
 
 /** One coin of 32 bits for each threshold, two to a word, the low half first. */
 function coins(thresholds, words) {
-  const found = [];
+  const tosses = [];
   let pair = null;
   thresholds.forEach((threshold, i) => {
     if (i % 2 === 0) pair = words.next();
-    found.push(pair[i % 2] < threshold ? 1 : 0);
+    tosses.push(pair[i % 2] < threshold ? 1 : 0);
   });
-  return found;
+  return tosses;
 }
 
 /** A uniform BigInt of so many bits: whole bytes, little-endian, of which the last bits are dropped. */
@@ -245,9 +245,9 @@ const VALUES = {
   },
 
   pairs(spec, value) {
-    const given = value instanceof Map;
-    require(given || (typeof value === "object" && value !== null && !Array.isArray(value)), "the value must map keys to numbers.");
-    const pairs = given ? [...value] : Object.entries(value).map(([key, number]) => [String(Number(key)) === key ? Number(key) : NaN, number]);
+    const isMap = value instanceof Map;
+    require(isMap || (typeof value === "object" && value !== null && !Array.isArray(value)), "the value must map keys to numbers.");
+    const pairs = isMap ? [...value] : Object.entries(value).map(([key, number]) => [String(Number(key)) === key ? Number(key) : NaN, number]);
     require(pairs.every(([key]) => isCode(key, spec.keys)), `keys must be numbered from 0 to ${spec.keys - 1}.`);
     require(pairs.every(([, number]) => typeof number === "number" && !Number.isNaN(number)), "the values of keys must be numbers.");
     return pairs.sort(([x], [y]) => x - y);
@@ -472,8 +472,8 @@ const EPSILONS = {
     let largest = 0;
     for (let j = 0; j < rows[0].length; j += 1) {
       const column = rows.map((row) => row[j]);
-      const most = Math.max(...column);
-      if (most > 0) largest = Math.max(largest, Math.log(most / Math.min(...column)));
+      const maximum = Math.max(...column);
+      if (maximum > 0) largest = Math.max(largest, Math.log(maximum / Math.min(...column)));
       require(Math.min(...column) >= 0, "weights must not be negative.");
     }
     return largest;
@@ -580,8 +580,8 @@ export function epsilonOf(spec) {
 function checked(spec, value) {
   epsilonOf(spec);
   if (Object.hasOwn(CODES, spec.kind)) {
-    const most = CODES[spec.kind](spec) - 1;
-    require(isCode(value, most + 1), `the value must be a whole number from 0 to ${most}.`);
+    const last = CODES[spec.kind](spec) - 1;
+    require(isCode(value, last + 1), `the value must be a whole number from 0 to ${last}.`);
   }
   if (Object.hasOwn(VALUES, spec.kind)) VALUES[spec.kind](spec, value);
 }

@@ -1,9 +1,9 @@
-"""Noisy comparisons against public thresholds, with a number released at each positive: what holdout, boards
-and weights share.
+"""The sparse vector technique with thresholds that move, and a number released at each positive: what the
+reusable holdout, leaderboards, multiplicative weights, PAPRIKA and change watches share.
 
 A question arrives as two integers: by how much its exact value exceeds a public threshold, and the exact
-number to be told if it does. The threshold may be another one each time, as long as it is a function of what
-was released before.
+number to be released if it does. The threshold may be another one each time, as long as it is a function of
+what was released before.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from ..mechanisms.noise import draw
 from ..sampling import Entropy
 
 State = dict[str, Any]
-_FOREIGN = "the state is not one that start() or answer() gave. Nothing was drawn or released."
+_FOREIGN_STATE = "the state is not one that start() or answer() gave. Nothing was drawn or released."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rounds:
+class SparseVectorRounds:
     """Runs the sparse vector technique with thresholds that may move between questions.
 
     `threshold`, `query` and `value` are scales of noise in integer units; it halts for good after
@@ -57,14 +57,15 @@ class Rounds:
         return sensitivity / self.threshold + positives * each
 
     def begin(self, entropy: Entropy) -> State:
+        """Return the first state: the noise on the threshold, and nothing answered."""
         return {"noise": draw(self.threshold, entropy), "positives": 0, "asked": 0}
 
     def check(self, state: Any, questions: int | None) -> State:
         """Return the state, once it is known to be ours and not to have halted."""
         if not isinstance(state, dict) or not {"noise", "positives", "asked"} <= set(state):
-            raise InvalidInput(_FOREIGN)
+            raise InvalidInput(_FOREIGN_STATE)
         if any(type(state[name]) is not int for name in ("noise", "positives", "asked")):
-            raise InvalidInput(_FOREIGN)
+            raise InvalidInput(_FOREIGN_STATE)
         if state["positives"] >= self.max_positives:
             raise Halted(
                 f"all {self.max_positives} positives were given, so this has halted for good. Nothing was "
@@ -108,9 +109,9 @@ class Rounds:
             if not len(positions):
                 start = len(noisy)
                 break
-            here, start = start + int(positions[0]), start + int(positions[0]) + 1
-            above[here], left = True, left - 1
-            answers[here] = int(exact[here]) + draw(self.value, entropy)
+            position, start = start + int(positions[0]), start + int(positions[0]) + 1
+            above[position], left = True, left - 1
+            answers[position] = int(exact[position]) + draw(self.value, entropy)
             if self.redraws:
                 noise = draw(self.threshold, entropy)
         after = {
