@@ -58,7 +58,7 @@ class Settings(NamedTuple):
     rate: float = 20.0
     # 0: scattering rows; otherwise the number of filters of patch rows
     filters: int = 0
-    # the weight of mirrored scattering rows beside patch rows, the others having 1; 0: none
+    # the weight of scattering rows beside patch rows, which have 1; 0: none
     beside: float = 0.0
 
 
@@ -66,8 +66,8 @@ class Settings(NamedTuple):
 # of Fashion-MNIST; its features (patch rows, their threshold, scattering rows beside them and their weight)
 # were chosen on its training images.
 SETTINGS = {
-    "mnist": Settings(),
-    "fashion_mnist": Settings(),
+    "mnist": Settings(filters=256, beside=1.0),
+    "fashion_mnist": Settings(filters=256, beside=1.0),
     "cifar10_jpeg": Settings(filters=1024, beside=0.484),
 }
 
@@ -109,10 +109,12 @@ def maker(name: str, settings: Settings) -> Any:
     shape = SHAPES[name]
     if not settings.filters:
         return ScatteringRows(shape)
-    patches = PatchRows(shape, filters=settings.filters, per_part=True)
+    # photographs look either way; digits and clothes do not
+    mirror = shape[0] == 3
+    patches = PatchRows(shape, filters=settings.filters, mirror=mirror, per_part=True)
     if not settings.beside:
         return patches
-    return JoinedRows([patches, ScatteringRows(shape, mirror=True)], weights=(1.0, settings.beside))
+    return JoinedRows([patches, ScatteringRows(shape, mirror=mirror)], weights=(1.0, settings.beside))
 
 
 def rows(folder: Path, cache: Path, name: str, part: str, make: Any) -> Any:
