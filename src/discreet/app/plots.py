@@ -35,6 +35,7 @@ Line = tuple[str, str, Sequence[float], Sequence[float]]
 
 
 def _pyplot() -> Any:
+    """Import matplotlib without a screen; name the extra where it is missing."""
     try:
         import matplotlib
     except ImportError:
@@ -46,6 +47,7 @@ def _pyplot() -> Any:
 
 
 def _save(figure: Any, path: Path) -> Path:
+    """Write a figure as PNG."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
@@ -53,13 +55,15 @@ def _save(figure: Any, path: Path) -> Path:
     return path
 
 
-def _single(draw: Callable[[Axes], None], path: Path, size: tuple[float, float] = (8, 4.8)) -> Path:
+def _one_picture(draw: Callable[[Axes], None], path: Path, size: tuple[float, float] = (8, 4.8)) -> Path:
+    """Draw on one pair of axes, and save it."""
     figure, axes = _pyplot().subplots(figsize=size, layout="constrained")
     draw(axes)
     return _save(figure, path)
 
 
-def _dress(axes: Axes, title: str, x: str, y: str) -> None:
+def _style(axes: Axes, title: str, x: str, y: str) -> None:
+    """Set the title, the labels of the axes, and the colors that all pictures share."""
     axes.set_title(title, loc="left", fontsize=12, color=INK, fontweight="bold")
     axes.set_xlabel(x, color=GRAY, fontsize=10)
     axes.set_ylabel(y, color=GRAY, fontsize=10)
@@ -117,6 +121,7 @@ def _height(axes: Axes, value: float) -> float:
 
 
 def _price_curve(name: str, event: acc.Event, counts: Sequence[int], delta: float) -> Line | None:
+    """Return epsilon after each count by one accountant; None where it has no theorem."""
     xs, ys = [], []
     for count in counts:
         try:
@@ -130,10 +135,11 @@ def _price_curve(name: str, event: acc.Event, counts: Sequence[int], delta: floa
 
 
 def _counts(largest: int, points: int = 24) -> list[int]:
+    """Return counts from 1 to the largest, evenly spaced on a logarithmic scale."""
     return sorted({max(1, round(largest ** (k / (points - 1)))) for k in range(points)})
 
 
-def _unit(event: acc.Event) -> tuple[acc.Event, int]:
+def _repeated_step(event: acc.Event) -> tuple[acc.Event, int]:
     """Return the step that is repeated, and how often; an event that is not a repetition is repeated up to a
     hundred times."""
     return (event.event, event.times) if isinstance(event, acc.Repeated) else (event, 100)
@@ -142,7 +148,7 @@ def _unit(event: acc.Event) -> tuple[acc.Event, int]:
 def draw_steps(
     axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = tuple(ACCOUNTANTS)
 ) -> None:
-    step_event, largest = _unit(event)
+    step_event, largest = _repeated_step(event)
     curves = [_price_curve(name, step_event, _counts(largest), delta) for name in accountants]
     lines = [line for line in curves if line is not None]
     for label, color, x, y in lines:
@@ -152,7 +158,7 @@ def draw_steps(
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.margins(x=0)
-    _dress(axes, "What composition costs", "number of releases or steps", f"epsilon at delta = {delta:g}")
+    _style(axes, "What composition costs", "number of releases or steps", f"epsilon at delta = {delta:g}")
     _plain_ticks(axes.xaxis, *axes.get_xlim())
     _plain_ticks(axes.yaxis, *axes.get_ylim())
     _label_ends(axes, lines)
@@ -160,7 +166,7 @@ def draw_steps(
 
 def steps(event: acc.Event, *, delta: float, path: Path) -> Path:
     """Draw epsilon against the number of steps, by every accountant that has a theorem for the event."""
-    return _single(lambda axes: draw_steps(axes, event, delta), path)
+    return _one_picture(lambda axes: draw_steps(axes, event, delta), path)
 
 
 # --- the figure of Abadi et al. 2016
@@ -204,7 +210,7 @@ def draw_abadi(axes: Axes, epochs: int = 400) -> None:
     axes.plot(sparse, exact, color=ACCENT, linewidth=2.4)
     axes.set_xlim(0, epochs)
     axes.set_ylim(0, None)
-    _dress(axes, "The same training, three accountants (rate 0.01, noise 4, delta 1e-5)", "epochs", "epsilon")
+    _style(axes, "The same training, three accountants (rate 0.01, noise 4, delta 1e-5)", "epochs", "epsilon")
     lines: list[Line] = [
         ("strong composition", COLORS["advanced"], epochs_shown, strong),
         ("moments accountant (2016)", COLORS["rdp"], epochs_shown, published),
@@ -228,7 +234,7 @@ def draw_abadi(axes: Axes, epochs: int = 400) -> None:
 
 def abadi(*, path: Path) -> Path:
     """Draw Figure 2 of Abadi et al. 2016, arXiv:1607.00133, with the exact line below theirs."""
-    return _single(draw_abadi, path)
+    return _one_picture(draw_abadi, path)
 
 
 # --- Rényi budget curve
@@ -257,7 +263,7 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
     axes.set_yscale("log")
     axes.set_xlim(shown[0], shown[-1] * 1.05)
     axes.set_ylim(low, high)
-    _dress(axes, "Rényi budget curve", "order", "epsilon")
+    _style(axes, "Rényi budget curve", "order", "epsilon")
     _plain_ticks(axes.xaxis, *axes.get_xlim())
     _plain_ticks(axes.yaxis, low, high)
     first = x.index(shown[0])
@@ -276,7 +282,7 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
 def renyi(event: acc.Event, *, delta: float, path: Path) -> Path:
     """Draw the Rényi budget curve of an event, with the (epsilon, delta) that each order gives and the best
     order marked."""
-    return _single(lambda axes: draw_orders(axes, event, delta), path)
+    return _one_picture(lambda axes: draw_orders(axes, event, delta), path)
 
 
 # --- trade-off curve and privacy profile
@@ -334,12 +340,12 @@ def draw_tradeoff(axes: Axes, event: acc.Event) -> None:
     )
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.005)
-    _dress(axes, "What an attacker can reach", "false-positive rate", "true-positive rate")
+    _style(axes, "What an attacker can reach", "false-positive rate", "true-positive rate")
 
 
 def tradeoff(event: acc.Event, *, path: Path) -> Path:
     """Draw the trade-off curve of an event, as an attacker's receiver operating characteristic."""
-    return _single(lambda axes: draw_tradeoff(axes, event), path, (6, 5))
+    return _one_picture(lambda axes: draw_tradeoff(axes, event), path, (6, 5))
 
 
 def draw_profile(
@@ -369,7 +375,7 @@ def draw_profile(
     axes.annotate(
         f"delta = {delta:g}", (0.0, delta), (4, 4), textcoords="offset points", fontsize=9, color=INK
     )
-    _dress(axes, "Privacy profile", "epsilon", "delta")
+    _style(axes, "Privacy profile", "epsilon", "delta")
     for row, (label, color, _, _) in enumerate(lines):
         axes.text(
             0.985, 0.95 - 0.065 * row, label, color=color, fontsize=10, ha="right", transform=axes.transAxes
@@ -378,7 +384,7 @@ def draw_profile(
 
 def profile(event: acc.Event, *, delta: float, path: Path) -> Path:
     """Draw the privacy profile of an event around a delta."""
-    return _single(lambda axes: draw_profile(axes, event, delta), path)
+    return _one_picture(lambda axes: draw_profile(axes, event, delta), path)
 
 
 def overview(event: acc.Event, *, delta: float, path: Path) -> Path:

@@ -203,7 +203,7 @@ def answer_facts(answer: Any) -> dict[str, Any]:
 @router.get("/data/{name}/history")
 async def history(request: Request, name: str, person: Asker) -> HTMLResponse:
     """What was asked before, with its price and its answer."""
-    releases = await api.stored(request, name, person, last=200)
+    releases = await api.stored_releases(request, name, person, last=200)
     lines = (await desk_of(request).look("ledger", person, granted(request, name, person), last=200))[
         "entries"
     ]
@@ -220,7 +220,7 @@ async def history(request: Request, name: str, person: Asker) -> HTMLResponse:
 
 async def _find_stored(request: Request, name: str, number: int, person: Person) -> Any:
     """Return the line of a stored release and its answer."""
-    line = await api.stored(request, name, person, last=1, number=number)
+    line = await api.stored_releases(request, name, person, last=1, number=number)
     value = values.decode(line["value"])
     answer = value[0] if isinstance(value, tuple) and len(value) == 1 else value
     return line, answer
