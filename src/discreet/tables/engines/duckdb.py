@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from ... import _require
 from ..._public import Bounds, Public
-from ..columns import converted_to, held, kind_of
+from ..columns import converted_to, engine_types, kind_of
 from ..engine import ROW, Engine, EngineError, quoted
 from ..files import Files, several
 from ..formats import Csv
@@ -134,7 +134,7 @@ class DuckDB:
             while (batch := _next(reader)) is not None:
                 if columns:
                     # Days and times that no calendar of Python's has are missing here too.
-                    yield from held(pa.Table.from_batches([batch])).to_batches()
+                    yield from engine_types(pa.Table.from_batches([batch])).to_batches()
                 else:
                     yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
 
