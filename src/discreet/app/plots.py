@@ -34,7 +34,7 @@ Axes = Any
 Line = tuple[str, str, Sequence[float], Sequence[float]]
 
 
-def _pyplot() -> Any:
+def load_pyplot() -> Any:
     """Import matplotlib without a screen; name the extra where it is missing."""
     try:
         import matplotlib
@@ -46,23 +46,23 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _save(figure: Any, path: Path) -> Path:
+def save_figure(figure: Any, path: Path) -> Path:
     """Write a figure as PNG."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
-    _pyplot().close(figure)
+    load_pyplot().close(figure)
     return path
 
 
-def _one_picture(draw: Callable[[Axes], None], path: Path, size: tuple[float, float] = (8, 4.8)) -> Path:
+def one_picture(draw: Callable[[Axes], None], path: Path, size: tuple[float, float] = (8, 4.8)) -> Path:
     """Draw on one pair of axes, and save it."""
-    figure, axes = _pyplot().subplots(figsize=size, layout="constrained")
+    figure, axes = load_pyplot().subplots(figsize=size, layout="constrained")
     draw(axes)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
-def _style(axes: Axes, title: str, x: str, y: str) -> None:
+def style_axes(axes: Axes, title: str, x: str, y: str) -> None:
     """Set the title, the labels of the axes, and the colors that all pictures share."""
     axes.set_title(title, loc="left", fontsize=12, color=INK, fontweight="bold")
     axes.set_xlabel(x, color=GRAY, fontsize=10)
@@ -74,7 +74,7 @@ def _style(axes: Axes, title: str, x: str, y: str) -> None:
     axes.tick_params(colors=GRAY, which="both", labelsize=9)
 
 
-def _label_ends(axes: Axes, lines: Iterable[Line]) -> None:
+def label_ends(axes: Axes, lines: Iterable[Line]) -> None:
     """Put each label beside the end of its line, moved apart where they would overlap."""
     ends = sorted((_height(axes, y[-1]), label, color) for label, color, _, y in lines if len(y))
     gap = 0.06
@@ -96,7 +96,7 @@ def _label_ends(axes: Axes, lines: Iterable[Line]) -> None:
         )
 
 
-def _plain_ticks(axis: Any, low: float, high: float) -> None:
+def plain_ticks(axis: Any, low: float, high: float) -> None:
     """Set ticks 1, 2, 5, 10, 20 ... on a logarithmic axis of few decades, where powers of ten alone would say
     too little."""
     from matplotlib.ticker import NullLocator
@@ -158,15 +158,15 @@ def draw_steps(
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.margins(x=0)
-    _style(axes, "What composition costs", "number of releases or steps", f"epsilon at delta = {delta:g}")
-    _plain_ticks(axes.xaxis, *axes.get_xlim())
-    _plain_ticks(axes.yaxis, *axes.get_ylim())
-    _label_ends(axes, lines)
+    style_axes(axes, "What composition costs", "number of releases or steps", f"epsilon at delta = {delta:g}")
+    plain_ticks(axes.xaxis, *axes.get_xlim())
+    plain_ticks(axes.yaxis, *axes.get_ylim())
+    label_ends(axes, lines)
 
 
 def steps(event: acc.Event, *, delta: float, path: Path) -> Path:
     """Draw epsilon against the number of steps, by every accountant that has a theorem for the event."""
-    return _one_picture(lambda axes: draw_steps(axes, event, delta), path)
+    return one_picture(lambda axes: draw_steps(axes, event, delta), path)
 
 
 # --- the figure of Abadi et al. 2016
@@ -210,7 +210,9 @@ def draw_abadi(axes: Axes, epochs: int = 400) -> None:
     axes.plot(sparse, exact, color=ACCENT, linewidth=2.4)
     axes.set_xlim(0, epochs)
     axes.set_ylim(0, None)
-    _style(axes, "The same training, three accountants (rate 0.01, noise 4, delta 1e-5)", "epochs", "epsilon")
+    style_axes(
+        axes, "The same training, three accountants (rate 0.01, noise 4, delta 1e-5)", "epochs", "epsilon"
+    )
     lines: list[Line] = [
         ("strong composition", COLORS["advanced"], epochs_shown, strong),
         ("moments accountant (2016)", COLORS["rdp"], epochs_shown, published),
@@ -229,12 +231,12 @@ def draw_abadi(axes: Axes, epochs: int = 400) -> None:
             color=INK,
         )
         axes.plot([100], [middle], "o", color=INK, markersize=4, label=label)
-    _label_ends(axes, lines)
+    label_ends(axes, lines)
 
 
 def abadi(*, path: Path) -> Path:
     """Draw Figure 2 of Abadi et al. 2016, arXiv:1607.00133, with the exact line below theirs."""
-    return _one_picture(draw_abadi, path)
+    return one_picture(draw_abadi, path)
 
 
 # --- Rényi budget curve
@@ -263,9 +265,9 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
     axes.set_yscale("log")
     axes.set_xlim(shown[0], shown[-1] * 1.05)
     axes.set_ylim(low, high)
-    _style(axes, "Rényi budget curve", "order", "epsilon")
-    _plain_ticks(axes.xaxis, *axes.get_xlim())
-    _plain_ticks(axes.yaxis, low, high)
+    style_axes(axes, "Rényi budget curve", "order", "epsilon")
+    plain_ticks(axes.xaxis, *axes.get_xlim())
+    plain_ticks(axes.yaxis, low, high)
     first = x.index(shown[0])
     quarter = first + len(shown) // 4
     axes.annotate("Rényi divergence", (x[quarter], lower[quarter]), (10, -14), textcoords="offset points",
@@ -282,7 +284,7 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
 def renyi(event: acc.Event, *, delta: float, path: Path) -> Path:
     """Draw the Rényi budget curve of an event, with the (epsilon, delta) that each order gives and the best
     order marked."""
-    return _one_picture(lambda axes: draw_orders(axes, event, delta), path)
+    return one_picture(lambda axes: draw_orders(axes, event, delta), path)
 
 
 # --- trade-off curve and privacy profile
@@ -340,12 +342,12 @@ def draw_tradeoff(axes: Axes, event: acc.Event) -> None:
     )
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.005)
-    _style(axes, "What an attacker can reach", "false-positive rate", "true-positive rate")
+    style_axes(axes, "What an attacker can reach", "false-positive rate", "true-positive rate")
 
 
 def tradeoff(event: acc.Event, *, path: Path) -> Path:
     """Draw the trade-off curve of an event, as an attacker's receiver operating characteristic."""
-    return _one_picture(lambda axes: draw_tradeoff(axes, event), path, (6, 5))
+    return one_picture(lambda axes: draw_tradeoff(axes, event), path, (6, 5))
 
 
 def draw_profile(
@@ -375,7 +377,7 @@ def draw_profile(
     axes.annotate(
         f"delta = {delta:g}", (0.0, delta), (4, 4), textcoords="offset points", fontsize=9, color=INK
     )
-    _style(axes, "Privacy profile", "epsilon", "delta")
+    style_axes(axes, "Privacy profile", "epsilon", "delta")
     for row, (label, color, _, _) in enumerate(lines):
         axes.text(
             0.985, 0.95 - 0.065 * row, label, color=color, fontsize=10, ha="right", transform=axes.transAxes
@@ -384,17 +386,17 @@ def draw_profile(
 
 def profile(event: acc.Event, *, delta: float, path: Path) -> Path:
     """Draw the privacy profile of an event around a delta."""
-    return _one_picture(lambda axes: draw_profile(axes, event, delta), path)
+    return one_picture(lambda axes: draw_profile(axes, event, delta), path)
 
 
 def overview(event: acc.Event, *, delta: float, path: Path) -> Path:
     """Draw all four on one sheet: cost over steps, Rényi budget curve, trade-off curve, privacy profile."""
     if not 0 < acc.epsilon(event, delta=delta) < math.inf:
         raise InvalidInput(f"there is nothing to draw: at delta = {delta:g} epsilon is zero or infinite.")
-    figure, axes = _pyplot().subplots(2, 2, figsize=(13, 9), layout="constrained")
+    figure, axes = load_pyplot().subplots(2, 2, figsize=(13, 9), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
     draw_steps(axes[0, 0], event, delta)
     draw_orders(axes[0, 1], event, delta)
     draw_tradeoff(axes[1, 0], event)
     draw_profile(axes[1, 1], event, delta)
-    return _save(figure, path)
+    return save_figure(figure, path)
