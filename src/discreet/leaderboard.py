@@ -20,6 +20,8 @@ from .curator import STEWARD, Curator, InteractiveHandle, books, values
 
 Board = ShakyLadder | SparseVectorBoard
 
+__all__ = ["Leaderboard"]
+
 
 @dataclass(frozen=True, slots=True)
 class Leaderboard:

@@ -40,7 +40,7 @@ def adaptive(epsilon: float, times: int, x: float, grid: int) -> float:
 
 @pytest.mark.parametrize(("epsilon", "times", "grid"), [(0.5, 2, 41), (2.0, 2, 41), (1.0, 3, 25)])
 def test_blocks_of_choices_cost_at_least_what_an_adaptive_analyst_reaches(epsilon, times, grid):
-    pair, infinite = choices.chosen(epsilon, times)
+    pair, infinite = choices.adaptive_pair(epsilon, times)
     for share in (0.0, 0.2, 0.5, 0.8):
         x = share * times * epsilon
         reached, claimed = adaptive(epsilon, times, x, grid), single.delta(pair, x)[1] + infinite
@@ -58,7 +58,7 @@ def fixed(epsilon: float, times: int, share: float, x: float) -> float:
 
 @pytest.mark.parametrize(("epsilon", "times"), [(0.1, 50), (0.5, 40), (3.0, 12)])
 def test_blocks_of_choices_lie_between_fixed_odds_and_the_largest_curve(epsilon, times):
-    pair, infinite = choices.chosen(epsilon, times)
+    pair, infinite = choices.adaptive_pair(epsilon, times)
     for x in np.array([0.05, 0.2, 0.4]) * times * epsilon:
         reached = max(fixed(epsilon, times, s, x) for s in np.linspace(0.5, 0.95, 10))
         claimed = single.delta(pair, float(x))[1] + infinite

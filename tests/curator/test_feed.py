@@ -176,7 +176,7 @@ def test_a_question_about_another_version_is_not_answered_by_who_has_this_one(cu
     pid = os.fork()
     if pid == 0:
         other = opened(curator, version("2", a=400)).resume(vector(), live.number)
-        type(other)._settle = lambda *args, **options: os.kill(os.getpid(), signal.SIGKILL)
+        type(other)._compute_and_commit = lambda *args, **options: os.kill(os.getpid(), signal.SIGKILL)
         other.answer(ward(0))
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL

@@ -68,7 +68,7 @@ def test_counts_that_are_kept_sparse_are_the_same():
     assert (counts.dense(2, 99) == dense[2:]).all()
     assert (counts[3] == dense[3]).all()
     rows = np.array([5, 0, 3])
-    assert (counts.taken(rows).dense(0, 3) == dense[rows]).all()
+    assert (counts.take(rows).dense(0, 3) == dense[rows]).all()
 
 
 def test_scores_that_would_overflow_are_python_integers():

@@ -9,6 +9,7 @@ charged.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from .. import _require
 
@@ -16,10 +17,10 @@ from .. import _require
 _UP = 1 + 4e-15
 
 
-def _check_order_and_delta(order: float, delta: float) -> None:
+def _check_order(order: float) -> None:
+    """Refuse an order of Rényi divergence that is not above 1."""
     if isinstance(order, bool) or not order > 1:
         raise _require.fail("order", order, "above 1")
-    _require.open_probability(delta=delta)
 
 
 def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
@@ -29,7 +30,8 @@ def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
     Proof:     Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Prop. 12; Balle et al. 2020,
                arXiv:1905.09982, Theorem 21.
     """
-    _check_order_and_delta(order, delta)
+    _check_order(order)
+    _require.open_probability(delta=delta)
     if math.isinf(rdp) or math.isinf(order):
         return rdp
     gain = math.log1p(-1 / order)
@@ -45,18 +47,20 @@ def rdp_to_epsilon_classic(order: float, rdp: float, delta: float) -> float:
     >>> round(rdp_to_epsilon_classic(11.0, 0.5, 1e-5), 6)
     1.651293
     """
-    _check_order_and_delta(order, delta)
+    _check_order(order)
+    _require.open_probability(delta=delta)
     return rdp if math.isinf(order) else (rdp - math.log(delta) / (order - 1)) * _UP
 
 
 def rdp_to_delta(order: float, rdp: float, epsilon: float) -> float:
     """Return delta = e^{(order-1)(rdp - epsilon)} (1 - 1/order)^order / (order - 1): the tight conversion,
     solved for delta."""
-    _check_order_and_delta(order, 0.5)
+    _check_order(order)
     if math.isinf(order):
         return 0.0 if rdp <= epsilon else 1.0
     if math.isinf(rdp):
         return 1.0
+    # the sum of the magnitudes below, for their rounding
     size = (order - 1) * (abs(rdp) + abs(epsilon)) + 2 + abs(math.log(order - 1))
     exponent = (
         (order - 1) * (rdp - epsilon) - math.log(order - 1) + order * math.log1p(-1 / order) + 4e-16 * size
@@ -65,13 +69,13 @@ def rdp_to_delta(order: float, rdp: float, epsilon: float) -> float:
 
 
 def bad_outcome(order: float, rdp: float, probability: float) -> float:
-    """Return how likely an outcome can become: P[M(D) in S] <= (e^rdp P[M(D') in S])^{1 - 1/order} (Mironov
-    2017, Prop. 10).
+    """Return how likely an outcome can become (probability preservation): P[M(D) in S] <= (e^rdp P[M(D') in
+    S])^{1 - 1/order} (Mironov 2017, Prop. 10).
 
     >>> round(bad_outcome(2.0, 0.0, 0.01), 6)
     0.1
     """
-    _check_order_and_delta(order, 0.5)
+    _check_order(order)
     _require.probability(probability=probability)
     if probability == 0:
         return 0.0
@@ -114,19 +118,17 @@ def zcdp_to_delta(rho: float, epsilon: float) -> float:
     return _best(lambda order: rdp_to_delta(order, order * rho * _UP, epsilon), (1 + epsilon / rho) ** 2)
 
 
-def _best(price: object, scale: float) -> float:
+def _best(price: Callable[[float], float], scale: float) -> float:
     """Return the least value over orders near 1 + sqrt(scale).
 
     Every order is valid, so the search only has to be good.
     """
-    assert callable(price)
     low, high = math.log(max(1e-6, 1e-3 * math.sqrt(scale))), math.log(10 + 1e2 * math.sqrt(scale))
     return float(minimum(lambda t: price(1 + math.exp(t)), low, high)[1])
 
 
-def minimum(price: object, low: float, high: float, steps: int = 64) -> tuple[float, float]:
-    """Find the least value of a function with one valley by golden-section search: (where, value)."""
-    assert callable(price)
+def minimum(price: Callable[[float], float], low: float, high: float, steps: int = 64) -> tuple[float, float]:
+    """Find the least value of a unimodal function by golden-section search: (where, value)."""
     golden = (math.sqrt(5) - 1) / 2
     a, b = low, high
     c, d = b - golden * (b - a), a + golden * (b - a)

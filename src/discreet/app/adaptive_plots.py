@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .demo.holdout_experiment import Outcome
 from .demo.stage import ACCENT, INK
-from .plots import GRAY, _dress, _label_ends, _pyplot, _save
+from .plots import GRAY, label_ends, load_pyplot, save_figure, style_axes
 
 ALARM, CALM = "#c0392b", "#3c8d53"
 
@@ -22,14 +22,14 @@ def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
     `outcomes` by (signal, reusable).
     """
     signals = sorted({signal for signal, _ in outcomes})
-    figure, grid = _pyplot().subplots(
+    figure, grid = load_pyplot().subplots(
         len(signals), 2, figsize=(10.5, 3.9 * len(signals)), layout="constrained", sharey="row", squeeze=False
     )
     for row, signal in zip(grid, signals, strict=True):
         for axes, reusable in zip(row, (False, True), strict=True):
             outcome = outcomes[signal, reusable]
             title = "reusable holdout" if reusable else "plain holdout, used again and again"
-            _dress(
+            style_axes(
                 axes, f"{title}, {'signal' if signal else 'no signal'}", "attributes in the vote", "accuracy"
             )
             lines = []
@@ -46,7 +46,7 @@ def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
                 lines.append((label, color, list(outcome.sizes), mean.tolist()))
             axes.set_xlim(0, max(outcome.sizes))
             axes.set_ylim(0.46, max(float(o.training.mean(axis=0).max()) for o in outcomes.values()) + 0.04)
-            _label_ends(axes, lines)
+            label_ends(axes, lines)
     runs = len(next(iter(outcomes.values())).training)
     figure.suptitle(
         f"Choosing and judging on one holdout: mean of {runs} runs, and one standard deviation",
@@ -54,14 +54,14 @@ def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
         color=INK,
         weight="bold",
     )
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
 def boards(path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Path:
     """Draw how well random submissions, voted together, fit the hidden labels of each board; the truth about
     them is one half."""
-    figure, axes = _pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
-    _dress(
+    figure, axes = load_pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
+    style_axes(
         axes,
         "The boosting attack on five leaderboards",
         "random submissions",
@@ -74,5 +74,5 @@ def boards(path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[floa
         lines.append((label, color, list(counts), list(curve)))
     axes.axhline(0.5, color=GRAY, linewidth=1, linestyle=":")
     axes.set_xlim(0, max(counts))
-    _label_ends(axes, lines)
-    return _save(figure, path)
+    label_ends(axes, lines)
+    return save_figure(figure, path)

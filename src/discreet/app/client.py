@@ -130,15 +130,14 @@ class Reply(dict[str, Any]):
         raise ServerError(f"the server's answer has no {key!r}: is it a discreet server of this version?")
 
 
-_Made = TypeVar("_Made")
+_Result = TypeVar("_Result")
 
 
-def understood(function: Callable[..., _Made]) -> Callable[..., _Made]:
-    """Return a function that makes something of what a server sent; where that cannot be made out, it says
-    so, whatever was sent."""
+def reads_reply(function: Callable[..., _Result]) -> Callable[..., _Result]:
+    """Decorate a function that reads what a server sent: whatever it cannot read becomes a `ServerError`."""
 
     @functools.wraps(function)
-    def made(*arguments: Any, **named: Any) -> _Made:
+    def reading(*arguments: Any, **named: Any) -> _Result:
         try:
             return function(*arguments, **named)
         except DiscreetError:
@@ -157,7 +156,7 @@ def understood(function: Callable[..., _Made]) -> Callable[..., _Made]:
                 f"of this version?"
             ) from None
 
-    return made
+    return reading
 
 
 def _printable(text: str) -> str:

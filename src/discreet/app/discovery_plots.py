@@ -11,7 +11,7 @@ from pathlib import Path
 
 from .demo.discovery_trials import TrialShares
 from .demo.stage import ACCENT, INK
-from .plots import GRAY, _dress, _label_ends, _plain_ticks, _pyplot, _save
+from .plots import GRAY, label_ends, load_pyplot, plain_ticks, save_figure, style_axes
 
 ALARM, CALM = "#c0392b", "#3c8d53"
 # false alarms, delay
@@ -21,8 +21,8 @@ Curve = Sequence[tuple[float, float]]
 def power(path: Path, trials: Mapping[float, TrialShares], target: float) -> Path:
     """Draw the share of false findings and the share of signals found, by epsilon, with 95% intervals;
     `target` is the promised rate."""
-    figure, axes = _pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
-    _dress(axes, "What is found, and how much of it is false", "epsilon", "share")
+    figure, axes = load_pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
+    style_axes(axes, "What is found, and how much of it is false", "epsilon", "share")
     xs = sorted(trials)
     lines = []
     for label, color, pick in (("signals found", CALM, "power"), ("false among findings", ALARM, "rate")):
@@ -39,16 +39,16 @@ def power(path: Path, trials: Mapping[float, TrialShares], target: float) -> Pat
         ha="right",
     )
     axes.set_xscale("log")
-    _plain_ticks(axes.xaxis, xs[0], xs[-1])
+    plain_ticks(axes.xaxis, xs[0], xs[-1])
     axes.set_ylim(-0.02, 1.04)
-    _label_ends(axes, lines)
-    return _save(figure, path)
+    label_ends(axes, lines)
+    return save_figure(figure, path)
 
 
 def alarms(path: Path, curves: Mapping[str, Curve]) -> Path:
     """Draw the median delay of the alarm against the chance of a false one, a curve for each label."""
-    figure, axes = _pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
-    _dress(axes, "Alarms: early or sure", "chance of a false alarm", "median delay")
+    figure, axes = load_pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
+    style_axes(axes, "Alarms: early or sure", "chance of a false alarm", "median delay")
     lines = []
     for color, (label, curve) in zip((ACCENT, "#e29c27", CALM, ALARM, INK), curves.items(), strict=False):
         x, y = zip(*sorted(curve), strict=True)
@@ -56,5 +56,5 @@ def alarms(path: Path, curves: Mapping[str, Curve]) -> Path:
         lines.append((label, color, list(x), list(y)))
     axes.set_xlim(0, max(x for curve in curves.values() for x, _ in curve))
     axes.set_ylim(bottom=0)
-    _label_ends(axes, lines)
-    return _save(figure, path)
+    label_ends(axes, lines)
+    return save_figure(figure, path)

@@ -16,7 +16,7 @@ from .. import local, sampling
 from ..accounting import amplification
 from ..sampling import Entropy
 from .demo.stage import ACCENT
-from .plots import _dress, _label_ends, _pyplot, _save
+from .plots import label_ends, load_pyplot, save_figure, style_axes
 
 Curves = dict[str, list[float]]
 COLORS = {"local": "#c0392b", "shuffled": "#e29c27", "central": ACCENT}
@@ -65,8 +65,8 @@ def against_central(
     path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]], epsilon: float
 ) -> Path:
     """Draw measured errors as points, sqrt(N) / epsilon and 1 / epsilon as lines, both axes logarithmic."""
-    figure, axes = _pyplot().subplots(figsize=(8.5, 4.8), layout="constrained")
-    _dress(
+    figure, axes = load_pyplot().subplots(figsize=(8.5, 4.8), layout="constrained")
+    style_axes(
         axes, f"The error of a count at epsilon = {epsilon:g}", "people", "root mean squared error, in people"
     )
     axes.set_xscale("log")
@@ -83,5 +83,5 @@ def against_central(
     for name, curve in reference.items():
         axes.plot(counts, curve, color=COLORS[name], linewidth=1.2, linestyle="--")
     axes.plot(counts, curves["shuffled"], color=COLORS["shuffled"], linewidth=1.2, linestyle=":")
-    _label_ends(axes, lines)
-    return _save(figure, path)
+    label_ends(axes, lines)
+    return save_figure(figure, path)

@@ -34,7 +34,8 @@ Axes = Any
 Line = tuple[str, str, Sequence[float], Sequence[float]]
 
 
-def _pyplot() -> Any:
+def load_pyplot() -> Any:
+    """Import matplotlib without a screen; name the extra where it is missing."""
     try:
         import matplotlib
     except ImportError:
@@ -45,21 +46,24 @@ def _pyplot() -> Any:
     return pyplot
 
 
-def _save(figure: Any, path: Path) -> Path:
+def save_figure(figure: Any, path: Path) -> Path:
+    """Write a figure as PNG."""
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=150)
-    _pyplot().close(figure)
+    load_pyplot().close(figure)
     return path
 
 
-def _single(draw: Callable[[Axes], None], path: Path, size: tuple[float, float] = (8, 4.8)) -> Path:
-    figure, axes = _pyplot().subplots(figsize=size, layout="constrained")
+def one_picture(draw: Callable[[Axes], None], path: Path, size: tuple[float, float] = (8, 4.8)) -> Path:
+    """Draw on one pair of axes, and save it."""
+    figure, axes = load_pyplot().subplots(figsize=size, layout="constrained")
     draw(axes)
-    return _save(figure, path)
+    return save_figure(figure, path)
 
 
-def _dress(axes: Axes, title: str, x: str, y: str) -> None:
+def style_axes(axes: Axes, title: str, x: str, y: str) -> None:
+    """Set the title, the labels of the axes, and the colors that all pictures share."""
     axes.set_title(title, loc="left", fontsize=12, color=INK, fontweight="bold")
     axes.set_xlabel(x, color=GRAY, fontsize=10)
     axes.set_ylabel(y, color=GRAY, fontsize=10)
@@ -70,7 +74,7 @@ def _dress(axes: Axes, title: str, x: str, y: str) -> None:
     axes.tick_params(colors=GRAY, which="both", labelsize=9)
 
 
-def _label_ends(axes: Axes, lines: Iterable[Line]) -> None:
+def label_ends(axes: Axes, lines: Iterable[Line]) -> None:
     """Put each label beside the end of its line, moved apart where they would overlap."""
     ends = sorted((_height(axes, y[-1]), label, color) for label, color, _, y in lines if len(y))
     gap = 0.06
@@ -92,7 +96,7 @@ def _label_ends(axes: Axes, lines: Iterable[Line]) -> None:
         )
 
 
-def _plain_ticks(axis: Any, low: float, high: float) -> None:
+def plain_ticks(axis: Any, low: float, high: float) -> None:
     """Set ticks 1, 2, 5, 10, 20 ... on a logarithmic axis of few decades, where powers of ten alone would say
     too little."""
     from matplotlib.ticker import NullLocator
@@ -117,6 +121,7 @@ def _height(axes: Axes, value: float) -> float:
 
 
 def _price_curve(name: str, event: acc.Event, counts: Sequence[int], delta: float) -> Line | None:
+    """Return epsilon after each count by one accountant; None where it has no theorem."""
     xs, ys = [], []
     for count in counts:
         try:
@@ -130,10 +135,11 @@ def _price_curve(name: str, event: acc.Event, counts: Sequence[int], delta: floa
 
 
 def _counts(largest: int, points: int = 24) -> list[int]:
+    """Return counts from 1 to the largest, evenly spaced on a logarithmic scale."""
     return sorted({max(1, round(largest ** (k / (points - 1)))) for k in range(points)})
 
 
-def _unit(event: acc.Event) -> tuple[acc.Event, int]:
+def _repeated_step(event: acc.Event) -> tuple[acc.Event, int]:
     """Return the step that is repeated, and how often; an event that is not a repetition is repeated up to a
     hundred times."""
     return (event.event, event.times) if isinstance(event, acc.Repeated) else (event, 100)
@@ -142,7 +148,7 @@ def _unit(event: acc.Event) -> tuple[acc.Event, int]:
 def draw_steps(
     axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = tuple(ACCOUNTANTS)
 ) -> None:
-    step_event, largest = _unit(event)
+    step_event, largest = _repeated_step(event)
     curves = [_price_curve(name, step_event, _counts(largest), delta) for name in accountants]
     lines = [line for line in curves if line is not None]
     for label, color, x, y in lines:
@@ -152,15 +158,15 @@ def draw_steps(
     axes.set_xscale("log")
     axes.set_yscale("log")
     axes.margins(x=0)
-    _dress(axes, "What composition costs", "number of releases or steps", f"epsilon at delta = {delta:g}")
-    _plain_ticks(axes.xaxis, *axes.get_xlim())
-    _plain_ticks(axes.yaxis, *axes.get_ylim())
-    _label_ends(axes, lines)
+    style_axes(axes, "What composition costs", "number of releases or steps", f"epsilon at delta = {delta:g}")
+    plain_ticks(axes.xaxis, *axes.get_xlim())
+    plain_ticks(axes.yaxis, *axes.get_ylim())
+    label_ends(axes, lines)
 
 
 def steps(event: acc.Event, *, delta: float, path: Path) -> Path:
     """Draw epsilon against the number of steps, by every accountant that has a theorem for the event."""
-    return _single(lambda axes: draw_steps(axes, event, delta), path)
+    return one_picture(lambda axes: draw_steps(axes, event, delta), path)
 
 
 # --- the figure of Abadi et al. 2016
@@ -204,7 +210,9 @@ def draw_abadi(axes: Axes, epochs: int = 400) -> None:
     axes.plot(sparse, exact, color=ACCENT, linewidth=2.4)
     axes.set_xlim(0, epochs)
     axes.set_ylim(0, None)
-    _dress(axes, "The same training, three accountants (rate 0.01, noise 4, delta 1e-5)", "epochs", "epsilon")
+    style_axes(
+        axes, "The same training, three accountants (rate 0.01, noise 4, delta 1e-5)", "epochs", "epsilon"
+    )
     lines: list[Line] = [
         ("strong composition", COLORS["advanced"], epochs_shown, strong),
         ("moments accountant (2016)", COLORS["rdp"], epochs_shown, published),
@@ -223,12 +231,12 @@ def draw_abadi(axes: Axes, epochs: int = 400) -> None:
             color=INK,
         )
         axes.plot([100], [middle], "o", color=INK, markersize=4, label=label)
-    _label_ends(axes, lines)
+    label_ends(axes, lines)
 
 
 def abadi(*, path: Path) -> Path:
     """Draw Figure 2 of Abadi et al. 2016, arXiv:1607.00133, with the exact line below theirs."""
-    return _single(draw_abadi, path)
+    return one_picture(draw_abadi, path)
 
 
 # --- Rényi budget curve
@@ -257,9 +265,9 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
     axes.set_yscale("log")
     axes.set_xlim(shown[0], shown[-1] * 1.05)
     axes.set_ylim(low, high)
-    _dress(axes, "Rényi budget curve", "order", "epsilon")
-    _plain_ticks(axes.xaxis, *axes.get_xlim())
-    _plain_ticks(axes.yaxis, low, high)
+    style_axes(axes, "Rényi budget curve", "order", "epsilon")
+    plain_ticks(axes.xaxis, *axes.get_xlim())
+    plain_ticks(axes.yaxis, low, high)
     first = x.index(shown[0])
     quarter = first + len(shown) // 4
     axes.annotate("Rényi divergence", (x[quarter], lower[quarter]), (10, -14), textcoords="offset points",
@@ -276,7 +284,7 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
 def renyi(event: acc.Event, *, delta: float, path: Path) -> Path:
     """Draw the Rényi budget curve of an event, with the (epsilon, delta) that each order gives and the best
     order marked."""
-    return _single(lambda axes: draw_orders(axes, event, delta), path)
+    return one_picture(lambda axes: draw_orders(axes, event, delta), path)
 
 
 # --- trade-off curve and privacy profile
@@ -334,12 +342,12 @@ def draw_tradeoff(axes: Axes, event: acc.Event) -> None:
     )
     axes.set_xlim(0, 1)
     axes.set_ylim(0, 1.005)
-    _dress(axes, "What an attacker can reach", "false-positive rate", "true-positive rate")
+    style_axes(axes, "What an attacker can reach", "false-positive rate", "true-positive rate")
 
 
 def tradeoff(event: acc.Event, *, path: Path) -> Path:
     """Draw the trade-off curve of an event, as an attacker's receiver operating characteristic."""
-    return _single(lambda axes: draw_tradeoff(axes, event), path, (6, 5))
+    return one_picture(lambda axes: draw_tradeoff(axes, event), path, (6, 5))
 
 
 def draw_profile(
@@ -369,7 +377,7 @@ def draw_profile(
     axes.annotate(
         f"delta = {delta:g}", (0.0, delta), (4, 4), textcoords="offset points", fontsize=9, color=INK
     )
-    _dress(axes, "Privacy profile", "epsilon", "delta")
+    style_axes(axes, "Privacy profile", "epsilon", "delta")
     for row, (label, color, _, _) in enumerate(lines):
         axes.text(
             0.985, 0.95 - 0.065 * row, label, color=color, fontsize=10, ha="right", transform=axes.transAxes
@@ -378,17 +386,17 @@ def draw_profile(
 
 def profile(event: acc.Event, *, delta: float, path: Path) -> Path:
     """Draw the privacy profile of an event around a delta."""
-    return _single(lambda axes: draw_profile(axes, event, delta), path)
+    return one_picture(lambda axes: draw_profile(axes, event, delta), path)
 
 
 def overview(event: acc.Event, *, delta: float, path: Path) -> Path:
     """Draw all four on one sheet: cost over steps, Rényi budget curve, trade-off curve, privacy profile."""
     if not 0 < acc.epsilon(event, delta=delta) < math.inf:
         raise InvalidInput(f"there is nothing to draw: at delta = {delta:g} epsilon is zero or infinite.")
-    figure, axes = _pyplot().subplots(2, 2, figsize=(13, 9), layout="constrained")
+    figure, axes = load_pyplot().subplots(2, 2, figsize=(13, 9), layout="constrained")
     figure.get_layout_engine().set(w_pad=0.12, h_pad=0.12)
     draw_steps(axes[0, 0], event, delta)
     draw_orders(axes[0, 1], event, delta)
     draw_tradeoff(axes[1, 0], event)
     draw_profile(axes[1, 1], event, delta)
-    return _save(figure, path)
+    return save_figure(figure, path)

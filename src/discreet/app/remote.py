@@ -14,7 +14,7 @@ from ..mechanisms.protocols import Interactive, Release
 from ..query import Answer, cut_off_sql
 from ..session import Fed, QueryPreview
 from ..session.base import SYNONYMS
-from .client import Job, described, understood
+from .client import Job, described, reads_reply
 from .remote_live import RemoteHandle, RemoteStream, RemoteWatch
 from .remote_reading import RemoteReader, described_of
 from .replies import answer_of, copy_of, listed_edges, model_of, preview_of, release_of, sent, work_json
@@ -116,7 +116,7 @@ class RemoteSession(RemoteReader):
 
         pieces = [work_json(entry) for entry in _require.listed(work=work)]
         facts = self.call("POST", "/plan", work=pieces, epsilon=float(epsilon), together=together)
-        return understood(
+        return reads_reply(
             lambda: BudgetPlan(self, facts["epsilon"], tuple(item_of(item) for item in facts["items"]))
         )()
 
@@ -133,7 +133,7 @@ class RemoteSession(RemoteReader):
         from .web.planning import explanation_of
 
         terms = sent({"audience": audience, "delta": delta, **options})
-        return understood(explanation_of)(self.call("POST", "/explain", sql=text, **terms))
+        return reads_reply(explanation_of)(self.call("POST", "/explain", sql=text, **terms))
 
     @_require.check_options
     def cut_off(

@@ -11,7 +11,7 @@ from .._public import Public
 from .._require import NearestNames
 from .._round import LowerAmount, UpperAmount
 from ..curator import Budget, values
-from .client import Server, understood
+from .client import Server, reads_reply
 from .replies import copy_of
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from ..tables import Memory
 
 # what a server sent, as objects: said to be the server's fault where it cannot be made out
-described_of, value_of = understood(_registry.from_json), understood(values.decode)
-number_of = understood(float)
+described_of, value_of = reads_reply(_registry.from_json), reads_reply(values.decode)
+number_of = reads_reply(float)
 
 
 @dataclass(frozen=True, slots=True)

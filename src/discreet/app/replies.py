@@ -16,7 +16,7 @@ from ..query import Answer
 from ..query import Preview as QuestionPreview
 from ..session import QueryPreview
 from ..tables.spill import FILES_PREFIX, PrivateFolder
-from .client import ServerError, described, understood
+from .client import ServerError, described, reads_reply
 
 if TYPE_CHECKING:
     from ..synthetic import SyntheticCopy
@@ -33,7 +33,7 @@ def sent(options: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-@understood
+@reads_reply
 def answer_of(facts: Mapping[str, Any]) -> Answer:
     """Return the answer that a server sent."""
     answer = _registry.from_json(facts["answer"])
@@ -42,7 +42,7 @@ def answer_of(facts: Mapping[str, Any]) -> Answer:
     return answer
 
 
-@understood
+@reads_reply
 def preview_of(facts: dict[str, Any]) -> QueryPreview:
     """Return the preview of a question, or of several."""
     from ..query import WorkloadPreview
@@ -60,7 +60,7 @@ def _tuples(value: Any) -> Any:
     return tuple(map(_tuples, value)) if isinstance(value, list) else value
 
 
-@understood
+@reads_reply
 def release_of(facts: Mapping[str, Any]) -> Release:
     """Return a release with its price and its error."""
     error = values.recalled(facts["errors"])
@@ -70,7 +70,7 @@ def release_of(facts: Mapping[str, Any]) -> Release:
     )
 
 
-@understood
+@reads_reply
 def model_of(facts: Mapping[str, Any]) -> Any:
     """Return a model that predicts: from JSON, or from safetensors, in which nothing can run."""
     if "safetensors" in facts:
@@ -85,7 +85,7 @@ def model_of(facts: Mapping[str, Any]) -> Any:
     return loads(json.dumps(facts["model"]))
 
 
-@understood
+@reads_reply
 def copy_of(facts: Mapping[str, Any], rows: int | None, seed: int | None) -> SyntheticCopy:
     """Return a synthetic copy from what was released; its rows are drawn here."""
     from ..synthetic import Fitted, SyntheticCopy

@@ -12,7 +12,7 @@ import numpy as np
 
 from ..streaming.factors import column_length, named, prefix_variances
 from .demo.stage import ACCENT
-from .plots import GRAY, _dress, _label_ends, _pyplot, _save
+from .plots import GRAY, label_ends, load_pyplot, save_figure, style_axes
 
 _LINES = {
     "fresh": ("fresh noise at every step", "#c0392b"),
@@ -26,8 +26,8 @@ _LINES = {
 def gain(path: Path, steps: int = 1024) -> Path:
     """Draw the lecture's two naive ideas beside the tree and BLT: the standard deviation of the sum at each
     step, for Gaussian noise at one price."""
-    figure, axes = _pyplot().subplots(figsize=(9.0, 4.6), layout="constrained")
-    _dress(axes, "Error of a running count, one price for all steps", "step", "standard deviation")
+    figure, axes = load_pyplot().subplots(figsize=(9.0, 4.6), layout="constrained")
+    style_axes(axes, "Error of a running count, one price for all steps", "step", "standard deviation")
     ticks = list(range(1, steps + 1))
     lines = []
     for name, (label, color) in _LINES.items():
@@ -37,8 +37,8 @@ def gain(path: Path, steps: int = 1024) -> Path:
         lines.append((label, color, ticks, values.tolist()))
     axes.set_xlim(0, steps)
     axes.set_ylim(0, None)
-    _label_ends(axes, lines)
-    return _save(figure, path)
+    label_ends(axes, lines)
+    return save_figure(figure, path)
 
 
 def regrets(path: Path, title: str, series: Mapping[str, Sequence[float]], bound: Sequence[float]) -> Path:
@@ -46,8 +46,8 @@ def regrets(path: Path, title: str, series: Mapping[str, Sequence[float]], bound
 
     `series`: by name, the one without noise first.
     """
-    figure, axes = _pyplot().subplots(figsize=(9.0, 4.6), layout="constrained")
-    _dress(axes, title, "round", "regret so far")
+    figure, axes = load_pyplot().subplots(figsize=(9.0, 4.6), layout="constrained")
+    style_axes(axes, title, "round", "regret so far")
     rounds = list(range(1, len(bound) + 1))
     colors = [GRAY, ACCENT, "#3c8d53", "#e08e45"]
     lines = []
@@ -57,5 +57,5 @@ def regrets(path: Path, title: str, series: Mapping[str, Sequence[float]], bound
         lines.append((label, color, rounds, list(values)))
     axes.set_yscale("symlog", linthresh=1)
     axes.set_xlim(0, len(rounds))
-    _label_ends(axes, lines)
-    return _save(figure, path)
+    label_ends(axes, lines)
+    return save_figure(figure, path)

@@ -75,7 +75,7 @@ def _sparse_epsilon(distance: int, queries: int, failures: int, delta: float) ->
 
 def draw(path: Path, lines: Sequence[VoteCurve] | None = None) -> Path:
     """Draw the lines into a file."""
-    from .plots import _dress, _single
+    from .plots import one_picture, style_axes
 
     curves = epsilon_of_queries() if lines is None else lines
 
@@ -83,6 +83,6 @@ def draw(path: Path, lines: Sequence[VoteCurve] | None = None) -> Path:
         for line in curves:
             axes.plot(line.queries, line.epsilons, marker="o", label=line.name)
         axes.legend()
-        _dress(axes, "What questions to teachers cost", "questions", "epsilon at delta 1e-5")
+        style_axes(axes, "What questions to teachers cost", "questions", "epsilon at delta 1e-5")
 
-    return _single(inside, path)
+    return one_picture(inside, path)

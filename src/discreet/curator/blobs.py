@@ -113,7 +113,7 @@ class DatabaseBlobs:
     @contextmanager
     def writing(self, data: bytes) -> Iterator[str]:
         name = secrets.token_hex(16)
-        with self.store.held(f"blob {name}") as held:
+        with self.store.holding(f"blob {name}") as held:
             assert held, "a name of 128 random bits"
             self._insert(name, data)
             yield name
@@ -134,13 +134,13 @@ class DatabaseBlobs:
         return [*(row[0] for row in rows), *self.files.names()]
 
     def free(self, name: str) -> AbstractContextManager[bool]:
-        return self.store.held(f"blob {name}")
+        return self.store.holding(f"blob {name}")
 
     def adopt(self, name: str) -> None:
         """Copy a blob that is in a file here to the database."""
         data = self.files.read(name)
         if data is not None:
-            with self.store.held(f"blob {name}") as held:
+            with self.store.holding(f"blob {name}") as held:
                 if held:
                     self._insert(name, data)
                     self.files.remove(name)

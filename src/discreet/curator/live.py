@@ -1,4 +1,4 @@
-"""A live answerer: an interactive mechanism whose price is paid, with its secret state sealed in the ledger.
+"""A live mechanism: an interactive one whose price is paid, with its secret state sealed in the ledger.
 
 A question gets a ticket in the ledger, is answered when its turn comes, while the ledger is not locked, and
 state and answer are committed in one transaction before the answer is returned: a crash can neither lose
@@ -109,7 +109,7 @@ class InteractiveHandle(_require.NearestNames):
             raise InvalidInput(
                 "a version of the table is no question: use feed. Nothing was read or released."
             )
-        release = self._put(question)
+        release = self._answer_in_turn(question)
         assert release is not None
         return release
 
@@ -136,9 +136,9 @@ class InteractiveHandle(_require.NearestNames):
                 "batch, each of its rows would count again. Nothing was read or released. The rows of a tick "
                 "come by stream.feed(rows); or start a stream with clock=, a column of days."
             )
-        return self._put(Feed(self.source.public.version))
+        return self._answer_in_turn(Feed(self.source.public.version))
 
-    def _put(self, question: Any) -> Release | None:
+    def _answer_in_turn(self, question: Any) -> Release | None:
         """Get a ticket for a question, wait for its turn, and answer it."""
         self._same_price(self.ledger.entry(self.number))
         limits.lengths(question, self.source.public)
@@ -155,7 +155,7 @@ class InteractiveHandle(_require.NearestNames):
                     asker=asker.name,
                 )
             self._wait(number, asker)
-            release, error = self._settle(self.ledger.look(self._turn), question, asker)
+            release, error = self._compute_and_commit(self.ledger.look(self._turn), question, asker)
         if error is not None:
             raise error from None
         return release
@@ -178,7 +178,7 @@ class InteractiveHandle(_require.NearestNames):
     def _take_over(self, seen: Turn, asker: Asker) -> None:
         """Answer the ticket of an asker that is gone.
 
-        It has failed if it was tried too often, or its question or table is not at hand.
+        It has failed if it was tried too often, or if this process does not have its question or table.
         """
         with self.ledger.writing() as writer:
             now = self._turn(writer)
@@ -190,12 +190,12 @@ class InteractiveHandle(_require.NearestNames):
                 self._enter_failure(writer, now)
                 return
             ticket = tickets.take_over(writer, now.ticket, asker.name)
-        _, error = self._settle(Turn(now.state, ticket), question, asker, lost=True)
+        _, error = self._compute_and_commit(Turn(now.state, ticket), question, asker, lost=True)
         # How a question of somebody else went is in the ledger; what ends this program is passed on.
         if error is not None and not isinstance(error, Exception):
             raise error
 
-    def _settle(
+    def _compute_and_commit(
         self, now: Turn, question: Any, asker: Asker, *, lost: bool = False
     ) -> tuple[Release | None, BaseException | None]:
         """Compute the answer to the ticket whose turn it is, and commit it: the release, or else what may be
@@ -239,11 +239,13 @@ class InteractiveHandle(_require.NearestNames):
         return release, error
 
     def _enter_failure(self, writer: Writer, now: Turn) -> None:
+        """Commit that the question whose turn it is has failed."""
         assert now.ticket is not None
         shown = {"question": now.ticket.body["question"], "failed": True, "failures": now.failures + 1}
         self._commit(writer, _count_failure(self._open_state(now)), now.version + 1, shown)
 
     def _turn(self, reader: LedgerReader | Writer) -> Turn:
+        """Return the newest state, and the ticket whose turn it is."""
         return tickets.turn(reader, self.number)
 
     def _open_state(self, now: Turn) -> Any:
@@ -322,7 +324,7 @@ class InteractiveHandle(_require.NearestNames):
     def _withhold(self, error: BaseException) -> BaseException:
         """Return an error that does not say why a question failed: that may speak of the data.
 
-        What ends the program, or is about the ledger, is.
+        Errors that end the program, or are about the ledger, are returned as they are.
         """
         if not isinstance(error, Exception) or isinstance(error, LedgerError):
             return error
@@ -339,8 +341,8 @@ class InteractiveHandle(_require.NearestNames):
     def _commit(
         self, writer: Writer, state: Any, version: int, shown: dict[str, Any], blobs: Sequence[Staged] = ()
     ) -> None:
-        # `writing` has seen to it
         """Write the new state, sealed, with what is shown of it and its blobs."""
+        # A ledger without a key cannot be written.
         assert self.ledger.key is not None
         sealed = self.ledger.key.seal(_pad_state(state), self._context(version))
         body = {"charge": self.number, "version": version, **shown}
@@ -349,6 +351,7 @@ class InteractiveHandle(_require.NearestNames):
         writer.append(STATE, body, topic=str(self.number), sealed=sealed)
 
     def _context(self, version: int) -> bytes:
+        """Return what a sealed state is bound to: this mechanism, and the version of the state."""
         return f"{self.number}:{version}".encode()
 
 
@@ -387,6 +390,7 @@ def _count_failure(state: Any) -> Any:
 
 
 def _question_json(question: Any) -> Any:
+    """Return the description of a question, or a note that it has none."""
     try:
         return _registry.to_json(question)
     except DescriptionError:

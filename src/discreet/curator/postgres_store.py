@@ -262,8 +262,8 @@ class PostgresStore:
                 held.db.close()
 
     @contextmanager
-    def held(self, name: str) -> Iterator[bool]:
-        """Whether the lock of this name was free; it is ours while the block runs."""
+    def holding(self, name: str) -> Iterator[bool]:
+        """Hold the lock of this name while the block runs, if it is free; yield whether it was."""
         held = self.hold(name)
         try:
             yield held is not None

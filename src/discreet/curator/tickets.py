@@ -189,7 +189,7 @@ def alone(ledger: Path, name: str) -> Iterator[None]:
     already."""
     store = _database(ledger)
     if store is not None:
-        with store.held(f"alone {name}") as free:
+        with store.holding(f"alone {name}") as free:
             if not free:
                 raise _busy()
             yield

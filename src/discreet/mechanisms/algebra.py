@@ -232,8 +232,8 @@ class SourcePart:
             yield self._cut(batch.select(names), inside)
 
     def _cut(self, batch: pa.RecordBatch, inside: Any) -> pa.RecordBatch:
-        # slow to load
         """Leave rows of other categories out, or blank them where the size is public."""
+        # slow to load
         import pyarrow.compute as pc
 
         if self._public.neighbors is ADD_REMOVE:

@@ -113,7 +113,7 @@ class GridLaplace(_GridNoise):
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _settle(self, "scale")
+        _check_fields(self, "scale")
 
     @classmethod
     def for_epsilon(
@@ -187,7 +187,7 @@ class GridGaussian(_GridNoise):
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
-        _settle(self, "variance")
+        _check_fields(self, "variance")
 
     @classmethod
     def for_rho(
@@ -202,7 +202,7 @@ class GridGaussian(_GridNoise):
     ) -> GridGaussian:
         """Return noise that is exactly rho-zCDP."""
         draft = cls._draft(step, sensitivity, entries, linf, neighbors)
-        return draft._with(
+        return draft._with_noise(
             IntegerGaussian.for_rho(rho, sensitivity=draft.grid_sensitivity, neighbors=draft.neighbors)
         )
 
@@ -223,7 +223,7 @@ class GridGaussian(_GridNoise):
         noise = IntegerGaussian.for_privacy(
             epsilon=epsilon, delta=delta, sensitivity=draft.grid_sensitivity, neighbors=draft.neighbors
         )
-        return draft._with(noise)
+        return draft._with_noise(noise)
 
     @classmethod
     def _draft(
@@ -239,7 +239,8 @@ class GridGaussian(_GridNoise):
             neighbors=neighbors,
         )
 
-    def _with(self, noise: IntegerGaussian) -> GridGaussian:
+    def _with_noise(self, noise: IntegerGaussian) -> GridGaussian:
+        """Return the same with the variance of a noise in steps."""
         return replace(self, variance=noise.variance * self.step**2)
 
     @property
@@ -275,8 +276,8 @@ def grid_l2(l2: Fraction, entries: int, linf: Fraction | None = None) -> Sensiti
     return Sensitivity(linf=widest, l0=entries, l2_squared=math.floor(l2_squared))
 
 
-def _settle(noise: Any, *names: str) -> None:
-    """Store the fields as exact rationals, all of them positive."""
+def _check_fields(noise: Any, *names: str) -> None:
+    """Check the fields, and store them as exact rationals, all of them positive."""
     object.__setattr__(noise, "step", as_step(noise.step))
     for name in (*names, "sensitivity", *(() if noise.linf is None else ("linf",))):
         object.__setattr__(noise, name, _require.exact(getattr(noise, name), name))
@@ -286,10 +287,12 @@ def _settle(noise: Any, *names: str) -> None:
 
 
 def _exact(value: Any) -> Any:
+    """Return a sensitivity as a rational; None stays None."""
     return None if value is None else _require.exact(value, "sensitivity")
 
 
 def _with_rounding(step: Fraction, steps: int) -> float:
+    """Return an error in steps in the values' own unit, with half a step for rounding, rounded up."""
     return _round.up(step * (steps + Fraction(1, 2)))
 
 

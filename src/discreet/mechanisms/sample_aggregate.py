@@ -360,8 +360,8 @@ def read_units(source: Source, columns: tuple[str, ...]) -> tuple[Any, Ints, lis
 
 
 def _units_of(column: Any) -> tuple[list[Any], Ints]:
-    # slow to load
     """Return the names of units, and the position of each row's unit among them."""
+    # slow to load
     import pyarrow.compute as pc
 
     encoded = arrow_columns.one_name_each(column.combine_chunks()).dictionary_encode()

@@ -33,6 +33,8 @@ from . import certified
 Counts = NDArray[np.int64]
 State = dict[str, Any]
 
+__all__ = ["Aggregator", "ConfidentGNMax", "GNMax", "InteractiveGNMax", "LNMax", "Vote"]
+
 
 class Vote(NamedTuple):
     """One answer of an aggregator: the number of a class, or None where it refused; and the noisy count of

@@ -336,8 +336,8 @@ class Compiler:
         return query
 
     def _finish(self, query: exp.Select, source: str, totals: list[Node], *beside: str) -> str:
-        # the query belongs to nobody else: copying all of it at every step took half of the time
         """Write the aggregates by group; where groups are not public, with their keys."""
+        # the query belongs to nobody else: copying all of it at every step took half of the time
         query = query.select(name("j"), *(name(b) for b in beside), *totals, copy=False).from_(
             source, copy=False
         )

@@ -46,7 +46,7 @@ class SparseCounts:
     def __getitem__(self, row: int) -> Any:
         return self.dense(row, row + 1)[0]
 
-    def taken(self, rows: Any) -> SparseCounts:
+    def take(self, rows: Any) -> SparseCounts:
         """Return only some groups, in another order."""
         index_of = np.full(self.shape[0], -1, np.int64)
         index_of[rows] = np.arange(len(rows))

@@ -354,7 +354,7 @@ def _take_rows(exact: Exact, rows: Any) -> Exact:
     return Exact(
         [exact.keys[i] for i in rows],
         [m[rows] for m in exact.measures],
-        [s.taken(rows) for s in exact.scores],
+        [s.take(rows) for s in exact.scores],
         None if exact.units is None else exact.units[rows],
     )
 

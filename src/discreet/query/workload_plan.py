@@ -209,7 +209,7 @@ def _marginals(compilation: CompiledCounts) -> tuple[matrix.Workload, None, tupl
     unique = sorted(set(sets))
     workload = matrix.marginals(sizes, unique)
     starts = dict(
-        zip(unique, itertools.accumulate((workload.asked(s) for s in unique), initial=0), strict=False)
+        zip(unique, itertools.accumulate((workload.questions_of(s) for s in unique), initial=0), strict=False)
     )
     slices = []
     for family, s in zip(compilation.families, sets, strict=True):

@@ -1,11 +1,11 @@
-"""A few draws at once, without the tables that many draws share: slower a draw, nothing to prepare.
+"""A few draws at once, without the tables that many draws share: slower per draw, nothing to prepare.
 
 The time of a draw does not go with its size. Each attempt takes the same steps on integers of the same
-lengths (see `_exponential`), and the draw leaves as `LIFT` plus its value, so that small values are not small
-integers. How often a proposal is refused tells nothing: attempts are independent, so the number of those
-refused is independent of the one that is kept. What remains: an attempt that its first bits leave open (once
-in about 2**55) takes longer, and beyond 20 scales, with probability 2**-28, the prefix of U is a digit
-shorter.
+lengths (see `_exponential`), and the draw leaves as an offset (`lift`) plus its value, so that small values
+are not small integers. How often a proposal is refused tells nothing: attempts are independent, so the number
+of those refused is independent of the one that is kept. What remains: an attempt that its first bits leave
+open (once in about 2**55) takes longer, and beyond 20 scales, with probability 2**-28, the prefix of U is a
+digit shorter.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ def lift(scale: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Floor:
-    """floor(-ln(U) / x) from the first bits of U, lifted: (q + lift) from low * slope + offset, shifted
-    down."""
+    """Computes floor(-ln(U) / x) + lift from the first bits of U: low * slope + offset, shifted down."""
 
     log: Logarithm
     # slope <= 2**(shift - bits) / x <= slope + 1
@@ -147,6 +146,7 @@ class _Coin:
 
 @lru_cache(maxsize=64)
 def _coin(v: int, w: int, scale: int, bits: int, lifted: int) -> _Coin:
+    """Return the coin for the variance v / w, with the integers that do not depend on the draw."""
     log, a = logarithm(bits), w * scale
     b, factor = lifted * a + v, 2 * v * w * scale * scale
     more = _to_middle(log.lift * factor)

@@ -77,8 +77,8 @@ def safe(column: str, type_: str, *, collated: bool) -> str | None:
     Text of a database may have a collation under which two values are one: then two people would be, or a row
     would be in two groups. Long numbers, documents, identifiers and coarse timestamps have values that no
     other type holds, and comparing them would fail on some rows. Days and times outside the years 1 to 9999,
-    and decimals with more digits than their type has, are missing here as in `held`: whether a file is read
-    by way of that depends on one row of it, which must not decide what others' rows say.
+    and decimals with more digits than their type has, are missing here as in `engine_types`: whether a file
+    is read by way of that depends on one row of it, which must not decide what others' rows say.
     """
     if type_ == "VARCHAR":
         return f'{column} COLLATE "binary"' if collated else None
@@ -222,7 +222,7 @@ def check_names(table: str, names: Iterable[str]) -> None:
         by_lower[name.lower()] = name
 
 
-def held(table: pa.Table) -> pa.Table:
+def engine_types(table: pa.Table) -> pa.Table:
     """Return the same values in types that the engine holds, and none that a query could trip over.
 
     Half floats become floats, small decimals decimal128, dictionaries and run ends their values, columns

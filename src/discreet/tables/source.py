@@ -12,7 +12,7 @@ import pyarrow as pa
 from .. import _require
 from .._errors import InvalidInput, PublicMismatch
 from .._public import ADD_REMOVE, Public
-from .columns import arrow_kind, check_facts, check_names, converted_to, held, to_arrow
+from .columns import arrow_kind, check_facts, check_names, converted_to, engine_types, to_arrow
 
 
 @runtime_checkable
@@ -46,7 +46,7 @@ class Memory:
         self._public = Public() if public is None else public
         # Before `held`, which keeps one column of each name.
         check_names(self._public.table, table.column_names)
-        self._table = held(table)
+        self._table = engine_types(table)
         self._batch_rows = batch_rows
         # made when the first query comes
         self._discreet_engine: Any = None

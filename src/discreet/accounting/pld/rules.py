@@ -356,7 +356,7 @@ def _by_the_block(event: Any, times: int) -> list[tuple[EventPairs, int]]:
     """Return exponential mechanisms of one epsilon as blocks of choices."""
     blocks, epsilon = [], _round.up(event.epsilon)
     for size, number in choices_module.blocks(epsilon, times):
-        atoms, infinite = choices_module.chosen(epsilon, size)
+        atoms, infinite = choices_module.adaptive_pair(epsilon, size)
         blocks.append((EventPairs((atoms,), None, infinite), number))
     return blocks
 

@@ -138,11 +138,11 @@ class Solver:
         """Return an upper bound on epsilon by the lattice, with finer meshes as long as they help."""
         theta, shrink = self.theta, 1.0
         plan = (
-            planning.wide(self.k, theta, _COARSER)
+            planning.first_plan(self.k, theta, _COARSER)
             if self.mesh is None
             else planning.plan(self.k, theta, self.mesh)
         )
-        before, width = self._look(planning.aimed(plan, self.k), left), plan.mesh
+        before, width = self._look(planning.with_contributions(plan, self.k), left), plan.mesh
         best = before.epsilon
         for _ in range(_PASSES):
             if best <= max(enough, 0.0):
@@ -153,7 +153,9 @@ class Solver:
             extra = self._sensitivity(before)
             self.alias, self.tail = 15.0 + extra, max(delta * _TAIL * math.exp(-extra), 1e-280)
             plan = planning.narrowest(self.k, theta, self.mesh, self.alias)
-            plan = planning.aimed(plan if self.mesh else planning.scaled(plan, shrink), self.k, self.seen)
+            plan = planning.with_contributions(
+                plan if self.mesh else planning.with_mesh(plan, shrink), self.k, self.seen
+            )
             bound = self._look(plan, left)
             best = min(best, bound.epsilon)
             if (
@@ -202,7 +204,9 @@ class Solver:
             if interval is not None and near - interval.low <= _LOOSE * near:
                 return interval.low
         bound = engine.epsilon_below(
-            engine.tests(self.parts, planning.aimed(plan, self.k, self.seen), self.tail), left, self.offset
+            engine.tests(self.parts, planning.with_contributions(plan, self.k, self.seen), self.tail),
+            left,
+            self.offset,
         )
         if interval is None and near - bound > _TIGHT * near:
             interval = self._line(left, EpsilonInterval(bound, near, self.theta))
@@ -211,18 +215,20 @@ class Solver:
     def delta_above(self, epsilon: float) -> float:
         """Return a certified upper bound on delta."""
         plan = self._near(epsilon)
-        plan = plan if self.mesh else planning.scaled(plan, _FINER)
+        plan = plan if self.mesh else planning.with_mesh(plan, _FINER)
         # Below the center of the law the tilt does not reach: the window must.
         least = epsilon - self.offset - 2 * plan.mesh
         plan = plan._replace(first=min(plan.first, least), low=min(plan.low, least))
-        curve = engine.curve(self.parts, planning.aimed(plan, self.k, self.seen), self.tail)
+        curve = engine.curve(self.parts, planning.with_contributions(plan, self.k, self.seen), self.tail)
         return min(
             1.0, (engine.delta_above(curve, epsilon - self.offset) + self.infinite_above) * (1 + 1e-15)
         )
 
     def delta_below(self, epsilon: float) -> float:
         """Return a certified lower bound on delta."""
-        tests = engine.tests(self.parts, planning.aimed(self._near(epsilon, 1.0), self.k), self.tail)
+        tests = engine.tests(
+            self.parts, planning.with_contributions(self._near(epsilon, 1.0), self.k), self.tail
+        )
         return min(
             1.0, (engine.delta_below(tests, epsilon - self.offset) + self.infinite_below) * (1 - 1e-15)
         )

@@ -52,7 +52,7 @@ async def budget(request: Request, name: DatasetName, person: Anybody) -> dict[s
 async def preview(
     request: Request, name: DatasetName, body: bodies.PreviewBody, person: Asker
 ) -> dict[str, Any]:
-    """Price and expected error of a question; free, and no data is touched."""
+    """Return the price and expected error of a question; free, and no data is touched."""
     return await desk_of(request).look("preview", person, granted(request, name, person), **options_of(body))
 
 
@@ -60,7 +60,7 @@ async def preview(
 async def preview_workload(
     request: Request, name: DatasetName, body: bodies.WorkloadPreviewBody, person: Asker
 ) -> dict[str, Any]:
-    """Price and expected errors of several questions together; free."""
+    """Return the price and expected errors of several questions together; free."""
     return await desk_of(request).look("preview", person, granted(request, name, person), **options_of(body))
 
 
@@ -68,7 +68,7 @@ async def preview_workload(
 async def preview_mechanism(
     request: Request, name: DatasetName, body: bodies.MechanismBody, person: Asker
 ) -> dict[str, Any]:
-    """Price of a described mechanism; free."""
+    """Return the price of a described mechanism; free."""
     return await desk_of(request).look("preview", person, granted(request, name, person), **options_of(body))
 
 
@@ -124,16 +124,16 @@ async def fit(request: Request, name: DatasetName, body: bodies.FitBody, person:
 @router.get("/datasets/{name}/releases")
 async def releases(request: Request, name: DatasetName, person: Asker, last: Last = 100) -> dict[str, Any]:
     """List stored releases: an analyst's own."""
-    return await stored(request, name, person, last=last)
+    return await stored_releases(request, name, person, last=last)
 
 
 @router.get("/datasets/{name}/releases/{number}")
 async def release(request: Request, name: DatasetName, number: Number, person: Asker) -> dict[str, Any]:
     """Return a stored release."""
-    return await stored(request, name, person, last=1, number=number)
+    return await stored_releases(request, name, person, last=1, number=number)
 
 
-async def stored(request: Request, name: str, person: Person, **options: Any) -> dict[str, Any]:
+async def stored_releases(request: Request, name: str, person: Person, **options: Any) -> dict[str, Any]:
     """Return stored releases whose time has come."""
     desk, dataset = desk_of(request), granted(request, name, person)
     return await desk.look("releases", person, dataset, horizon=desk.horizon(person, dataset), **options)
@@ -191,8 +191,8 @@ async def jobs(request: Request, person: Asker) -> dict[str, Any]:
 @router.get("/jobs/{job}")
 async def job(request: Request, job: JobId, person: Asker) -> dict[str, Any]:
     """Say how a job stands: public facts only, and its result when its time has come."""
-    rows = own_job(request, job, person)
-    return job_json(rows) | {"result": rows["result"]}
+    row = own_job(request, job, person)
+    return job_json(row) | {"result": row["result"]}
 
 
 @router.delete("/jobs/{job}")

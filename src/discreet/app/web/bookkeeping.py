@@ -162,14 +162,14 @@ def releases(desk: Desk, request: Request) -> Result:
     delta = desk.session(request["dataset"], request["analyst"]).budget.delta
     if number is None:
         latest = visible_releases(desk, request)[-last:]
-        return {"releases": [_release_line(*release, delta, whole=False) for release in latest]}
+        return {"releases": [_release_line(*release, delta, with_value=False) for release in latest]}
     for release in visible_releases(desk, request):
         if release[0] == number:
-            return _release_line(*release, delta, whole=True)
+            return _release_line(*release, delta, with_value=True)
     raise InvalidInput(f"no stored release of yours has the number {number}.")
 
 
-def _release_line(number: int, entry: Any, charge: Any, delta: float, *, whole: bool) -> Result:
+def _release_line(number: int, entry: Any, charge: Any, delta: float, *, with_value: bool) -> Result:
     line = {
         "number": number,
         "analyst": entry.body["analyst"],
@@ -178,7 +178,7 @@ def _release_line(number: int, entry: Any, charge: Any, delta: float, *, whole: 
         "price": entries.price(charge.body, delta),
         "kind": _kind(entry.body["value"]),
     }
-    return line | ({"value": entry.body["value"], "event": charge.body["event"]} if whole else {})
+    return line | ({"value": entry.body["value"], "event": charge.body["event"]} if with_value else {})
 
 
 def _kind(value: Any) -> str:

@@ -11,6 +11,7 @@ from .formats import figure
 
 # narrow enough to be read on a phone without scrolling
 _WIDTH, _BAR, _LETTER = 440.0, 26.0, 7.4
+# Bars of a chart, and characters of a label, beyond which it would not fit the page.
 _MOST, _LONGEST = 40, 18
 
 

@@ -25,10 +25,12 @@ from .settings import Settings
 from .store import Dataset, Person, Role, ServerStore
 from .workers import TIMED_OUT, Lane
 
+# Seconds that free work may take.
 QUICK = 30.0
 # Free work that may take long: what a request names can be large. A preview takes about 10 CPU-ms, one with
 # Gaussian noise 2 s (an accountant searches), one of 900 sums by accuracy 1.4 s.
 SLOW = ("plan", "explain", "preview_copy")
+# Characters of SQL from which on a preview counts as slow. Not tuned.
 LONG = 2_000
 
 

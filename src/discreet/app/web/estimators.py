@@ -35,6 +35,7 @@ NAMES = (
 )
 # parameters that take Python: never over the wire
 PYTHON = ("module", "optimizer", "progress")
+# How deep descriptions of estimators may nest: a search of a pipeline of an estimator.
 _DEEPEST = 3
 
 

@@ -106,7 +106,7 @@ def first_questions(public: Any) -> list[dict[str, str]]:
     return questions
 
 
-def asked(form: dict[str, str]) -> dict[str, Any]:
+def question_options(form: dict[str, str]) -> dict[str, Any]:
     """Return the options of a question from the fields of the page."""
     by = form.get("by", "epsilon")
     field = form.get(by) if by in ("epsilon", "within") else None
@@ -126,7 +126,7 @@ def asked(form: dict[str, str]) -> dict[str, Any]:
 @router.post("/data/{name}/preview")
 async def preview(request: Request, name: str, person: Asker) -> HTMLResponse:
     """Price and expected error while typing."""
-    options = asked(await form_of(request))
+    options = question_options(await form_of(request))
     dataset = granted(request, name, person)
     facts = await desk_of(request).look("preview", person, dataset, in_odds=True, **options)
     cost = facts["budget"]
@@ -150,7 +150,7 @@ async def run(request: Request, name: str, person: Asker) -> HTMLResponse:
     form = await form_of(request)
     dataset = granted(request, name, person)
     answer = await desk_of(request).ask(
-        "sql", person, dataset, **asked(form), fresh=form.get("fresh") == "on"
+        "sql", person, dataset, **question_options(form), fresh=form.get("fresh") == "on"
     )
     desk = desk_of(request)
     description = await desk.look("describe", person, dataset)
@@ -203,7 +203,7 @@ def answer_facts(answer: Any) -> dict[str, Any]:
 @router.get("/data/{name}/history")
 async def history(request: Request, name: str, person: Asker) -> HTMLResponse:
     """What was asked before, with its price and its answer."""
-    releases = await api.stored(request, name, person, last=200)
+    releases = await api.stored_releases(request, name, person, last=200)
     lines = (await desk_of(request).look("ledger", person, granted(request, name, person), last=200))[
         "entries"
     ]
@@ -220,7 +220,7 @@ async def history(request: Request, name: str, person: Asker) -> HTMLResponse:
 
 async def _find_stored(request: Request, name: str, number: int, person: Person) -> Any:
     """Return the line of a stored release and its answer."""
-    line = await api.stored(request, name, person, last=1, number=number)
+    line = await api.stored_releases(request, name, person, last=1, number=number)
     value = values.decode(line["value"])
     answer = value[0] if isinstance(value, tuple) and len(value) == 1 else value
     return line, answer

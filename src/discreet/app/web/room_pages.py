@@ -39,7 +39,8 @@ async def models(request: Request, name: str, person: Asker) -> HTMLResponse:
     return render(
         request, "models.html", person=person, name=name, columns=columns, account=facts["account"],
         size=public.size, own_budget=facts["own_budget"],
-        verb="fit", jobs=_jobs(request, name, person, "fit"), most=desk_of(request).settings.job_seconds,
+        verb="fit", jobs=_jobs(request, name, person, "fit"),
+        max_seconds=desk_of(request).settings.job_seconds,
     )  # fmt: skip
 
 
@@ -140,7 +141,7 @@ async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
     return render(
         request, "copies.html", person=person, name=name, columns=columns, account=facts["account"],
         own_budget=facts["own_budget"], verb="synthesize",
-        jobs=_jobs(request, name, person, "synthesize"), most=desk.settings.job_seconds,
+        jobs=_jobs(request, name, person, "synthesize"), max_seconds=desk.settings.job_seconds,
         copies=(await _copies(request, name, person)), table=public.table,
     )  # fmt: skip
 

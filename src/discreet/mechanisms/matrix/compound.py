@@ -171,9 +171,9 @@ class Marginals(Workload):
 
     @property
     def queries(self) -> int:
-        return sum(self.asked(s) for s in self.sets)
+        return sum(self.questions_of(s) for s in self.sets)
 
-    def asked(self, attributes: Iterable[int]) -> int:
+    def questions_of(self, attributes: Iterable[int]) -> int:
         """Return the number of questions of one table."""
         return math.prod(self.bases[i].queries for i in attributes)
 

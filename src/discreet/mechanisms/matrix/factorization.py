@@ -108,7 +108,9 @@ def mass(workload: Workload) -> float:
     if isinstance(workload, Union):
         return sum(w**2 * mass(part) for w, part in zip(workload.weights, workload.parts, strict=True))
     if isinstance(workload, Marginals):
-        return sum(w**2 * workload.asked(s) for w, s in zip(workload.weights, workload.sets, strict=True))
+        return sum(
+            w**2 * workload.questions_of(s) for w, s in zip(workload.weights, workload.sets, strict=True)
+        )
     return float(workload.queries)
 
 

@@ -135,7 +135,7 @@ class TableGrid(Grid):
         vectors = [self._vectors(a) for a in range(len(marginals.sizes))]
         out = []
         for s in marginals.sets:
-            total = np.zeros(marginals.asked(s))
+            total = np.zeros(marginals.questions_of(s))
             for bits in range(1 << len(s)):
                 inside = tuple(a for k, a in enumerate(s) if bits >> k & 1)
                 part: Any = np.ones(1)

@@ -19,20 +19,17 @@ import pyarrow as pa
 
 from ... import _require
 from ..._public import Bounds, Public
-from ..columns import converted_to, held, kind_of
+from ..columns import converted_to, engine_types, kind_of
 from ..engine import ROW, Engine, EngineError, quoted
 from ..files import Files, several
-from ..formats import Csv
 from ..source import Memory, Source, fingerprint
 from .duckdb_files import file_kind
-from .duckdb_reading import WIDE, Database, TableReader, connection, lock
+from .duckdb_reading import WIDE, TableReader, connection, lock
+from .file_stamps import content_mark, file_stamp
 from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 
 if TYPE_CHECKING:
     from ..dialect import Dialect
-
-# How many bytes at either end of a file are compared when questions are looked up.
-_END = 1 << 16
 
 
 class DuckDB:
@@ -134,7 +131,7 @@ class DuckDB:
             while (batch := _next(reader)) is not None:
                 if columns:
                     # Days and times that no calendar of Python's has are missing here too.
-                    yield from held(pa.Table.from_batches([batch])).to_batches()
+                    yield from engine_types(pa.Table.from_batches([batch])).to_batches()
                 else:
                     yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
 
@@ -226,8 +223,10 @@ class _Opened:
     ) -> None:
         self._limits, self._declared_columns = (threads, memory), declared
         self._renewing = threading.Lock()
-        self._stamps = {name: _stamp(data) for name, data in tables.items()}
-        self._marks = {name: mark for name, data in tables.items() if (mark := _mark(data)) is not None}
+        self._stamps = {name: file_stamp(data) for name, data in tables.items()}
+        self._marks = {
+            name: mark for name, data in tables.items() if (mark := content_mark(data)) is not None
+        }
         self._data, self._given = dict(tables), dict(tables)
         self._open()
         # Held as Arrow from now on: a data frame may change, the table that was opened must not.
@@ -274,7 +273,9 @@ class _Opened:
                 self._check_files()
                 return
             if any(
-                _stamp(self._data[name]) != stamp for name, stamp in self._stamps.items() if stamp is not None
+                file_stamp(self._data[name]) != stamp
+                for name, stamp in self._stamps.items()
+                if stamp is not None
             ):
                 raise EngineError(
                     "the engine stopped, and a file of the table has changed since it was opened. "
@@ -297,7 +298,7 @@ class _Opened:
             parquet = (isinstance(data, Files) and data.kind == "parquet") or (
                 isinstance(data, str | Path) and file_kind(str(data)) == "parquet"
             )
-            if parquet and stamp is not None and _stamp(data) != stamp:
+            if parquet and stamp is not None and file_stamp(data) != stamp:
                 raise EngineError(
                     f"the file of table {name!r} has changed since it was opened, or is gone. "
                     f"Nothing was charged. Open the table again."
@@ -308,7 +309,7 @@ class _Opened:
         are not read."""
         for name, data in self._given.items():
             complete = not isinstance(data, Files) or data.complete()
-            if not complete or _stamp(data) != self._stamps[name]:
+            if not complete or file_stamp(data) != self._stamps[name]:
                 raise EngineError(
                     f"the files of table {name!r} have changed since it was opened, and new rows would not "
                     f"be seen. Nothing was read, closed or charged. Open the table again."
@@ -352,42 +353,6 @@ def _declared_columns(public: Public) -> dict[str, list[str]]:
         name: list(dict.fromkeys([*(c for c, _ in schema), *([unit] if unit else [])]))
         for name, schema, unit in tables
     }
-
-
-def _paths_of(data: Any) -> tuple[Path, ...]:
-    """Return the files that a table is in; none for what is in memory."""
-    if isinstance(data, Files):
-        return data.paths
-    path = data.path if isinstance(data, Database | Csv) else data
-    return (Path(path),) if isinstance(path, str | Path) and Path(path).is_file() else ()
-
-
-def _mark(data: Any) -> bytes | None:
-    """Return a hash of what tells one version of a file from another without reading all of it.
-
-    Never shown: `fingerprint` puts it under a key.
-    """
-    marks = []
-    for path in _paths_of(data):
-        state = path.stat()
-        with path.open("rb") as file:
-            ends = file.read(_END)
-            # The end of a Parquet file says where everything is and which values it has.
-            file.seek(max(0, state.st_size - _END))
-            ends += file.read(_END)
-        marks.append(hashlib.blake2b(f"{state.st_mtime_ns} {state.st_size} ".encode() + ends).digest())
-    return b"".join(marks) or None
-
-
-def _stamp(data: Any) -> tuple[Any, ...] | None:
-    """Return which file it is, when it was last written or moved, and how long it is; None for what is in
-    memory."""
-    # The time of the last change of anything beside that of the last write, which whoever writes can set.
-    try:
-        states = [path.stat() for path in _paths_of(data)]
-    except OSError:
-        return ("gone",)
-    return tuple((s.st_dev, s.st_ino, s.st_mtime_ns, s.st_ctime_ns, s.st_size) for s in states) or None
 
 
 def _next(reader: Any) -> pa.RecordBatch | None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from ... import _require
 from ..._errors import InvalidInput
-from ..columns import check_names, held
+from ..columns import check_names, engine_types
 from ..engine import ROW, literal, quoted
 from ..formats import Csv
 from ..quotes import multiline
@@ -181,7 +181,7 @@ def write_parquet(path: str, batches: Iterator[pa.RecordBatch]) -> None:
     writer = None
     try:
         for batch in batches:
-            table = held(pa.Table.from_batches([batch]))
+            table = engine_types(pa.Table.from_batches([batch]))
             writer = writer or pq.ParquetWriter(path, table.schema)
             writer.write_table(table)
     finally:

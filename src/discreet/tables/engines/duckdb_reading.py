@@ -27,7 +27,7 @@ from ..columns import (
     arrow_kind,
     check_names,
     engine_holds,
-    held,
+    engine_types,
     kind_of,
     probing,
     safe,
@@ -84,7 +84,7 @@ def as_arrow(data: Any) -> pa.Table:
         series = data.get_columns()
         return _columns([s.name for s in series], (_series(s) for s in series))
     if hasattr(data, "batches") and hasattr(data, "public"):
-        return held(pa.Table.from_batches(data.batches([name for name, _ in data.public.schema])))
+        return engine_types(pa.Table.from_batches(data.batches([name for name, _ in data.public.schema])))
     if hasattr(data, "__arrow_c_stream__"):
         return as_arrow(pa.table(data))
     if isinstance(data, list | tuple):
@@ -112,7 +112,9 @@ def _by_column(rows: Sequence[Any]) -> dict[str, list[Any]]:
 def _columns(names: Any, columns: Any) -> pa.Table:
     texts = [str(name) for name in names]
     check_names("the table", texts)
-    return held(pa.table({name: to_arrow(name, column) for name, column in zip(texts, columns, strict=True)}))
+    return engine_types(
+        pa.table({name: to_arrow(name, column) for name, column in zip(texts, columns, strict=True)})
+    )
 
 
 def _series(series: Any) -> Any:

@@ -34,9 +34,11 @@ from .refusals import check_columns, check_declared, check_size, not_unique, sto
 if TYPE_CHECKING:
     from ..dialect import Dialect
 
+# The oldest server that is opened, as libpq numbers versions: PostgreSQL 14.
 OLDEST = 140000
 # The version of a table of which nobody said one.
 UNVERSIONED = "not declared"
+# SQLSTATE of a statement that was cancelled.
 _CANCELED = "57014"
 
 

@@ -28,6 +28,7 @@ _ARROW = {
     1082: pa.date32(),
     1700: pa.decimal128(38, 0),
 }
+# The object identifier of the type date.
 DATE = 1082
 # Days from 1970 to PostgreSQL's first day, 2000-01-01.
 _EPOCH = 10957

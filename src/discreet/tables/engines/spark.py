@@ -24,7 +24,7 @@ import pyarrow as pa
 from ... import _require
 from ..._errors import InvalidInput
 from ..._public import Public
-from ..columns import check_names, converted_to, held
+from ..columns import check_names, converted_to, engine_types
 from ..engine import ROW, EngineError
 from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 from .spark_files import files_stamp
@@ -220,7 +220,7 @@ class Spark:
         frame = self._tables[self._public.table].converted(listed)
         try:
             for batch in _arrow_batches(frame):
-                yield from _held(batch, columns)
+                yield from _engine_batches(batch, columns)
         except InvalidInput:
             raise
         except Exception:
@@ -285,11 +285,12 @@ def _arrow_batches(frame: Any) -> Iterator[pa.RecordBatch]:
         yield pa.ipc.read_record_batch(pa.py_buffer(messages.next()), schema)
 
 
-def _held(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _engine_batches(batch: pa.RecordBatch, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Yield a batch in types that all engines share; of no columns, only its number of rows."""
     if not columns:
         yield pa.RecordBatch.from_struct_array(pa.array([{}] * batch.num_rows, pa.struct([])))
         return
-    yield from held(pa.Table.from_batches([batch])).to_batches()
+    yield from engine_types(pa.Table.from_batches([batch])).to_batches()
 
 
 def connect(

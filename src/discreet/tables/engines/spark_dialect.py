@@ -43,6 +43,7 @@ _DAY = r"\A" + d.DATE.replace(r"\v", r"\x0b").replace("$", r"\z")
 _FAR = "[eE][+-]?0*[1-9][0-9]{4}"
 # What has 39 digits before the point.
 _LONG = r"\A[ \t\n\r\f\x0b]*([+-]?)0*([0-9]{39})(\.[0-4]?[0-9]*)?[ \t\n\r\f\x0b]*\z"
+# Half of the 38 digits of a decimal: long division goes in two steps of so many (`_floor_divide`).
 _SPLIT = 10**19
 
 

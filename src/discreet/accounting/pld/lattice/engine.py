@@ -71,7 +71,11 @@ def cumulants(parts: Sequence[RepeatedPair], tail: float) -> Cumulants:
 def _knots(part: RepeatedPair, plan: LatticePlan, tail: float) -> Index:
     loss, weight = part.pair.nodes(tail / part.times)
     nodes = Nodes(loss - part.offset, weight)
-    return planning.beside(nodes.loss, plan.mesh) if part.pair.discrete else planning.graded(nodes, plan)
+    return (
+        planning.neighboring_indices(nodes.loss, plan.mesh)
+        if part.pair.discrete
+        else planning.graded_indices(nodes, plan)
+    )
 
 
 def _losses(index: Index, plan: LatticePlan) -> Array:

@@ -82,7 +82,7 @@ def _mesh(parts: Sequence[tuple[DominatingPair, int]], tail: float) -> float:
     _, _, spread = Cumulants(nodes)(0.0)
     all_ = math.fsum(n * float(node.loss[-1] - node.loss[0]) for node, n in nodes)
     widest = max(float(node.loss[-1] - node.loss[0]) for node, _ in nodes)
-    return planning.short(max(min(all_, 30 * math.sqrt(spread) + 4 * widest), 1e-9) / _POINTS)
+    return planning.short_mantissa(max(min(all_, 30 * math.sqrt(spread) + 4 * widest), 1e-9) / _POINTS)
 
 
 def _knots(pair: DominatingPair, mesh: float, tail: float) -> Array:

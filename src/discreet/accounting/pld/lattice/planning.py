@@ -237,7 +237,7 @@ def plan(
     down, low = (None, first) if width < 1.5 * (high - first) else _edge(k, t, -1, sd, alias)
     high = max(high, first + width) if down is None else high
     step = mesh or _mesh(k, theta, max(epsilon + k.offset, 0.02 * sd), high - low)
-    # so steep a tilt only separates two lattice points; weights must not underflow
+    # A stronger tilt would only separate two lattice points, and weights must not underflow.
     if t * step > _STEEPEST:
         return plan(k, theta, step, alias, 0.99 * _STEEPEST / (theta * step))
     low = min(first, low)
@@ -245,7 +245,7 @@ def plan(
     tail = lost + math.log1p(theta)
     precise = math.log(k.steps * 4e-14) - tail > _PRECISE
     if precise and mesh is None:
-        step = short(max(step, (high - low) / _MOST_PRECISE))
+        step = short_mantissa(max(step, (high - low) / _MOST_PRECISE))
     return LatticePlan(
         t,
         epsilon,
@@ -292,41 +292,44 @@ def _blurred(k: Cumulants, plan: LatticePlan, epsilon: float) -> bool:
 def _mesh(k: Cumulants, theta: float, scale: float, width: float) -> float:
     """Return the widest mesh that adds at most INFLATION * scale to epsilon.
 
-    Moving a loss L to the ends l, r of its cell adds (theta+1)/2 E[(L-l)(r-L)] a step: (theta+1) h²/12 where
-    losses are spread out, much less where they cluster at a lattice point.
+    Moving a loss L to the ends l, r of its cell adds (theta+1)/2 E[(L-l)(r-L)] per step: (theta+1) h²/12
+    where losses are spread out, much less where they cluster at a lattice point.
     """
     target = INFLATION * scale / (0.5 * (theta + 1))
     mesh = math.sqrt(6 * target / k.steps)
     while mesh < 0.01 * width and k.spreading(theta, 2 * mesh) < target:
         mesh *= 2
-    return short(max(mesh, width / _MOST))
+    return short_mantissa(max(mesh, width / _MOST))
 
 
-def short(mesh: float) -> float:
+def short_mantissa(mesh: float) -> float:
     """Round down to 20 bits, so that every multiple that occurs is an exact float."""
     mantissa, exponent = math.frexp(mesh)
     return math.ldexp(math.floor(mantissa * 2**20), exponent - 20)
 
 
-def wide(k: Cumulants, theta: float, factor: float) -> LatticePlan:
+def first_plan(k: Cumulants, theta: float, factor: float) -> LatticePlan:
     """Return the plan of a first look: mesh wider by `factor`, weaker tilt, and read from far below an
     estimate that may be much too high."""
     sd = math.sqrt(max(k(theta)[2], 1e-300))
     wider = plan(k, theta, factor=0.8)
     first = max(min(-k.offset, wider.first), wider.epsilon - 30 * sd)
-    return scaled(wider._replace(first=first, low=min(first, wider.low)), factor)
+    return with_mesh(wider._replace(first=first, low=min(first, wider.low)), factor)
 
 
-def scaled(plan: LatticePlan, factor: float) -> LatticePlan:
+def with_mesh(plan: LatticePlan, factor: float) -> LatticePlan:
     """Return the plan with the same window and a wider or finer mesh: still a bound."""
-    return plan._replace(mesh=short(max(plan.mesh * factor, (plan.high - plan.low) / _MOST)))
+    return plan._replace(mesh=short_mantissa(max(plan.mesh * factor, (plan.high - plan.low) / _MOST)))
 
 
 def _around(theta: float) -> Array:
+    """Return tilts from a fortieth to forty times theta."""
     return np.asarray(max(theta, 1e-300) * np.geomspace(1 / 40, 40, 41))
 
 
-def aimed(plan: LatticePlan, k: Cumulants, seen: tuple[Array, Array] | None = None) -> LatticePlan:
+def with_contributions(
+    plan: LatticePlan, k: Cumulants, seen: tuple[Array, Array] | None = None
+) -> LatticePlan:
     """Return the plan with how much each loss of one step contributes to delta: from the curve seen before,
     or Chernoff's bound on it."""
     if seen is not None:
@@ -337,13 +340,14 @@ def aimed(plan: LatticePlan, k: Cumulants, seen: tuple[Array, Array] | None = No
     return plan._replace(at=at, log_delta=np.minimum(log, 0.0))
 
 
-def graded(nodes: Nodes, plan: LatticePlan) -> Index:
+def graded_indices(nodes: Nodes, plan: LatticePlan) -> Index:
     """Return lattice indices dense at the losses that delta is made of, sparse in the tails of that: width ~
     (tail mass)^(-1/3).
 
     A loss l of one step contributes its mass times the delta of all others at epsilon - l. For many small
-    steps that is the tilted law; for rare huge ones it keeps the crowd that a tilt forgets. With _COARSE the
-    tail mass at which widening starts, about 6 * _COARSE is added to the variance the mesh adds anyway.
+    steps that is the tilted law; for rare huge ones it keeps the many small losses that a tilt forgets. With
+    _COARSE the tail mass at which widening starts, about 6 * _COARSE is added to the variance the mesh adds
+    anyway.
     """
     mesh, theta = plan.mesh, plan.theta
     first, last = math.floor(nodes.loss[0] / mesh), math.ceil(nodes.loss[-1] / mesh)
@@ -355,8 +359,8 @@ def graded(nodes: Nodes, plan: LatticePlan) -> Index:
     left = np.cumsum(weight)
     tail = np.minimum(left, left[-1] - left + weight) / left[-1]
     width = np.maximum(0.8, np.cbrt(_COARSE / np.maximum(tail, 1e-300)))
-    steep = np.where(np.arange(len(weight)) > np.argmax(weight), max(0.8 * mesh, 0.03 / (theta + 1)), np.inf)
-    width = np.minimum(width * mesh, steep)
+    widest = np.where(np.arange(len(weight)) > np.argmax(weight), max(0.8 * mesh, 0.03 / (theta + 1)), np.inf)
+    width = np.minimum(width * mesh, widest)
     steps = np.diff(nodes.loss) * 0.5 * (1 / width[1:] + 1 / width[:-1])
     position = np.concatenate(([0.0], np.cumsum(steps)))
     position *= min(1.0, _MOST / 2 / position[-1])
@@ -367,7 +371,7 @@ def graded(nodes: Nodes, plan: LatticePlan) -> Index:
     return np.unique(np.clip(index, first - 1, last + 1))
 
 
-def beside(loss: Array, mesh: float) -> Index:
+def neighboring_indices(loss: Array, mesh: float) -> Index:
     """Return lattice indices next to each of finitely many losses."""
     floor = np.floor(loss / mesh).astype(np.int64)
     return np.unique(np.concatenate((floor - 1, floor, floor + 1, floor + 2)))

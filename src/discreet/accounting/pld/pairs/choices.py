@@ -21,12 +21,12 @@ from .profile import mirrored
 # the square.
 _BLOCK = 128
 # Mesh cells per epsilon; a coarser mesh only raises the curve.
-_FINE = 32
+_CELLS_PER_EPSILON = 32
 # Added to the curve where it is positive, so that nothing that was rounded becomes zero.
 _LEAST = 1e-24
 # The largest loss of a block: e^300 stays far from the largest float.
 _FARTHEST = 300.0
-# a step: rounding of positive terms, and of the place of the maximum (which counts squared)
+# Per step: the rounding of positive terms, and of the position of the maximum (which counts squared).
 _UP = 1 + 1e-10
 
 
@@ -39,7 +39,7 @@ def blocks(epsilon: float, times: int) -> list[tuple[int, int]]:
 
 
 @lru_cache(maxsize=64)
-def chosen(epsilon: float, times: int) -> tuple[Atoms, float]:
+def adaptive_pair(epsilon: float, times: int) -> tuple[Atoms, float]:
     """Return a pair that dominates `times` mechanisms of bounded range epsilon, each chosen after the answers
     of the earlier ones; mass at infinite loss.
 
@@ -58,33 +58,37 @@ def chosen(epsilon: float, times: int) -> tuple[Atoms, float]:
                s between knots lie above W; on a pair of lines the expression is A + B w + C / w with B, C <=
                0, whose maximum is at sqrt(C / B). W at s < 1 follows from s > 1: either table may be first.
     """
-    fine = max(_FINE, min(8 * _FINE, 1024 // times), min(4 * _FINE, math.ceil(epsilon / 0.08)))
-    mesh = epsilon / fine
+    cells = max(
+        _CELLS_PER_EPSILON,
+        min(8 * _CELLS_PER_EPSILON, 1024 // times),
+        min(4 * _CELLS_PER_EPSILON, math.ceil(epsilon / 0.08)),
+    )
+    mesh = epsilon / cells
     deviation = 0.5 * epsilon * math.sqrt(times)
     reach = min(times * epsilon, 0.5 * deviation**2 * (1 + epsilon) + 11 * deviation + 2 * epsilon)
-    half = mesh * np.arange(math.ceil(reach / mesh) + 1, dtype=np.float64)
-    value = np.zeros(len(half))
+    knots = mesh * np.arange(math.ceil(reach / mesh) + 1, dtype=np.float64)
+    value = np.zeros(len(knots))
     for _ in range(times):
-        value = _step(value, half, epsilon, fine)
+        value = _step(value, knots, epsilon, cells)
     last = 0.0 if reach == times * epsilon else float(value[-1])
     right = np.minimum(value, 1.0)
     right[-1] = max(last, 0.0)
-    return mirrored(half, right)
+    return mirrored(knots, right)
 
 
-def _step(value: Array, half: Array, epsilon: float, fine: int) -> Array:
-    """Return TW on the knots `half`, from W there."""
+def _step(value: Array, knots: Array, epsilon: float, cells: int) -> Array:
+    """Return TW on the knots, from W there."""
     extended = np.concatenate(
-        (_below(value[1 : 2 * fine + 1], half[1 : 2 * fine + 1]), value, np.full(fine + 1, value[-1]))
+        (_below(value[1 : 2 * cells + 1], knots[1 : 2 * cells + 1]), value, np.full(cells + 1, value[-1]))
     )
-    # the place of loss 0 in `extended`
-    first = min(2 * fine, len(value) - 1)
-    mesh, size = epsilon / fine, len(value)
-    s, exp_epsilon = np.exp(half), math.exp(epsilon)
+    # the index of loss 0 in `extended`
+    first = min(2 * cells, len(value) - 1)
+    mesh, size = epsilon / cells, len(value)
+    s, exp_epsilon = np.exp(knots), math.exp(epsilon)
     best = np.zeros(size)
     # t between i and i + 1 cells
-    for i in range(fine):
-        low, high = first - i - 1, first - i - 1 + fine
+    for i in range(cells):
+        low, high = first - i - 1, first - i - 1 + cells
         a = _Line(
             extended[low : low + size],
             extended[low + 1 : low + 1 + size],
@@ -100,12 +104,12 @@ def _step(value: Array, half: Array, epsilon: float, fine: int) -> Array:
             w = np.sqrt(np.maximum(np.where(slope > 0, curvature / slope, 1.0), 1.0))
         w = np.clip(w, math.exp(i * mesh), math.exp((i + 1) * mesh))
         best = np.maximum(best, (exp_epsilon - w) * a(s / w) + (w - 1) * b(s * exp_epsilon / w))
-    return np.asarray(best / math.expm1(epsilon) * _UP + _LEAST * (half < half[-1]))
+    return np.asarray(best / math.expm1(epsilon) * _UP + _LEAST * (knots < knots[-1]))
 
 
-def _below(value: Array, half: Array) -> Array:
-    """Return W at minus `half`, ascending, from W at half: 1 - e^-x + e^-x W(x)."""
-    return np.asarray((-np.expm1(-half) + np.exp(-half) * value)[::-1])
+def _below(value: Array, knots: Array) -> Array:
+    """Return W at the negatives of `knots`, ascending, from W at the knots: 1 - e^-x + e^-x W(x)."""
+    return np.asarray((-np.expm1(-knots) + np.exp(-knots) * value)[::-1])
 
 
 class _Line:
