@@ -306,13 +306,13 @@ class MultiplicativeWeights:
 
     def _cells(self, question: Where) -> Any:
         """Return the question's cells, as an index into the synthetic distribution."""
-        wanted = dict(question.conditions)
+        conditions = dict(question.conditions)
         axes = []
         for column in self.columns:
             categories = labels(self.public, column)
             axes.append(
-                [categories.index(v) for v in dict.fromkeys(wanted[column])]
-                if column in wanted
+                [categories.index(v) for v in dict.fromkeys(conditions[column])]
+                if column in conditions
                 else range(len(categories))
             )
         return np.ix_(*(np.array(list(axis), dtype=np.int64) for axis in axes))

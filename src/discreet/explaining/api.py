@@ -186,8 +186,8 @@ def _stated_guarantee(epsilon: float, delta: float, neighbors: Neighbors) -> Eve
 
 
 def _price_words(event: Event) -> str:
-    more = f" with delta {event.delta:g}" if isinstance(event, ApproximateDP) else ""
-    return f"an epsilon of {float(event.epsilon):g}{more}"  # type: ignore[attr-defined]
+    delta_words = f" with delta {event.delta:g}" if isinstance(event, ApproximateDP) else ""
+    return f"an epsilon of {float(event.epsilon):g}{delta_words}"  # type: ignore[attr-defined]
 
 
 def _delta(event: Event, own: float | None) -> float:

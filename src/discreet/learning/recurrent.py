@@ -181,10 +181,10 @@ def _lstm(
         steps.append(h)
     sequence = torch.stack(steps)
     if w_hr is not None and learned[4] is not None:
-        held = torch.stack(outs).detach()
+        projection_inputs = torch.stack(outs).detach()
 
         def taps(*g: Tensor) -> list[Tap]:
-            return _products(learned[4], held, single(torch.stack(g, 1)))
+            return _products(learned[4], projection_inputs, single(torch.stack(g, 1)))
 
         recorder.note(tuple(steps), taps)
     return sequence, (h, c if lengths is None else _last_steps(torch.stack(cells), lengths))
@@ -203,11 +203,11 @@ def _gru(
         n = torch.tanh(nx + r * nh)
         h = n + z * (h - n)
         steps.append(h)
-    held = torch.stack(before)
+    hidden_states = torch.stack(before)
 
     def taps(*g: Tensor) -> list[Tap]:
         all_g = single(torch.stack(g, 1))
-        return _products(learned[1], held, all_g) + _biases(learned[3], all_g)
+        return _products(learned[1], hidden_states, all_g) + _biases(learned[3], all_g)
 
     recorder.note(tuple(recurrent_terms), taps)
     return torch.stack(steps), (h,)

@@ -62,9 +62,9 @@ def counter(
     choices = []
     refusal: Exception | None = None
     for name in names:
-        built = factors.named(name, steps or 1) if isinstance(name, str) else name
+        candidate = factors.named(name, steps or 1) if isinstance(name, str) else name
         try:
-            choices += _priced_choices(facts, built, epsilon, delta, rho)
+            choices += _priced_choices(facts, candidate, epsilon, delta, rho)
         except NotImplementedError as unsupported:
             refusal = unsupported
     if not choices:
