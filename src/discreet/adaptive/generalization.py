@@ -262,5 +262,6 @@ def best(event: Event, *, n: int, sample_error: SampleError, confidence: float =
 
 
 def _check(failure: float, **prices: float) -> None:
+    """Refuse a failure probability outside (0, 1) and negative prices."""
     _require.open_probability(failure=failure)
     _require.non_negative(**prices)

@@ -368,6 +368,7 @@ class Thresholdout:
 
 @lru_cache(maxsize=64)
 def _generalization(holdout: Thresholdout, confidence: float) -> Bound:
+    """Return the bound of `Thresholdout.generalization`, cached."""
     width = float(holdout.upper) - float(holdout.lower)
 
     def sample_error(beta: float) -> float:

@@ -349,6 +349,8 @@ class MultiplicativeWeights:
 
 @lru_cache(maxsize=64)
 def _generalization(weights: MultiplicativeWeights, confidence: float) -> Bound:
+    """Return the bound of `MultiplicativeWeights.generalization`, cached."""
+
     def sample_error(beta: float) -> float:
         return weights._sample_error(_require.exact(beta, "failure"))
 
@@ -368,6 +370,7 @@ def _synthetic_histogram(weights: MultiplicativeWeights, moves: tuple[tuple[Wher
 
 
 def _logit(share: float) -> float:
+    """Return the logit of a share, kept away from 0 and 1."""
     inside = min(max(share, 1e-9), 1 - 1e-9)
     return math.log(inside / (1 - inside))
 

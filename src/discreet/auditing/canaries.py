@@ -229,6 +229,7 @@ def _choose(
 
 
 def _count(scores: Floats, inside: Any, threshold: float) -> Guesses:
+    """Return how often a threshold says "in", of canaries that were in and of those that were out."""
     guessed_in = scores >= threshold
     return Guesses(
         hits=int(guessed_in[inside].sum()),

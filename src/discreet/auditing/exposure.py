@@ -80,6 +80,7 @@ def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Expo
 
 
 def _check_surprises(surprise: float, others: Any) -> Any:
+    """Return the surprises as an array, refused if there are none or some are NaN."""
     _require.number(surprise=surprise)
     surprises = floats(others=others).ravel()
     if not len(surprises) or np.isnan(surprises).any():

@@ -77,6 +77,7 @@ def _values(outputs: Sequence[Any]) -> list[float]:
 def _outputs_on_both(
     run: Callable[[Any], Any], on: Any, neighbor: Any, runs: int
 ) -> tuple[list[float], list[float]]:
+    """Return the first numbers of `runs` outputs on each table."""
     return _values([run(on) for _ in range(runs)]), _values([run(neighbor) for _ in range(runs)])
 
 

@@ -202,6 +202,7 @@ def _largest_refuted(refuted: Callable[[float], bool]) -> float:
 
 
 def _check(canaries: int, guesses: int, right: int) -> None:
+    """Refuse counts that contradict each other."""
     _require.integer(canaries=canaries, at_least=1)
     _require.integer(guesses=guesses, at_least=1)
     _require.integer(right=right, at_least=0)

@@ -180,6 +180,7 @@ def draw(report: Report, size: int) -> str:
 
 
 def _lower_bound_words(report: Report) -> str:
+    """Return what was shown about epsilon, as a sentence."""
     if report.epsilon > 0:
         delta_words = f" at delta {report.claim.delta:g}" if report.claim.delta else ""
         words = (

@@ -296,6 +296,7 @@ def _is_opacus(module: str | None) -> bool:
 
 
 def _advice(node: ast.expr | ast.stmt, ours: str, why: str) -> Advice:
+    """Return the advice for one node of the script."""
     return Advice(node.lineno, " ".join(ast.unparse(node).split()), ours, why)
 
 
@@ -340,6 +341,7 @@ def _is_number(text: str) -> bool:
 
 
 def _calibration(node: ast.Call) -> str:
+    """Return the call that calibrates noise as Opacus's `get_noise_multiplier` does."""
     epsilon, delta = (
         _keyword(node, "target_epsilon", None, "..."),
         _keyword(node, "target_delta", None, "..."),
@@ -361,6 +363,7 @@ def _has_step(node: ast.AST) -> bool:
 
 
 def _is_loss(node: ast.Call) -> bool:
+    """Return whether a call is one of torch's functional losses."""
     name, holder = _call_name(node.func)
     return holder in ("F", "functional", "torch.nn.functional") and name in (
         "cross_entropy", "mse_loss", "nll_loss", "l1_loss", "huber_loss", "binary_cross_entropy",

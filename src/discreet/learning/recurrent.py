@@ -150,6 +150,7 @@ def _biases(target: Target | None, g: Tensor) -> list[Tap]:
 
 
 def _rnn(gates: Tensor, h: Tensor, w_hh: Tensor, activation: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Run the steps of a plain recurrent layer: the outputs [T, B, h] and the last state."""
     steps, recurrent_weight = [], w_hh.t()
     for gate in gates.unbind(0):
         h = activation(torch.addmm(gate, h, recurrent_weight))
@@ -166,6 +167,7 @@ def _lstm(
     learned: list[Any],
     lengths: Tensor | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Run the steps of an LSTM, by hand where `fast` takes it: the outputs [T, B, h] and the last states."""
     if lengths is None and recorder.fast and fast.takes_lstm(gates, w_hr):
         outputs, last = fast.lstm(gates, state[0], state[1], w_hh)
         return outputs, (outputs[-1], last)
@@ -193,6 +195,7 @@ def _lstm(
 def _gru(
     recorder: Recorder, gates: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None, learned: list[Any]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Run the steps of a GRU, whose recurrent products are tapped step by step."""
     steps, recurrent_terms, before = [], [], []
     for gate in gates.unbind(0):
         inner = F.linear(h, w_hh, b_hh)
@@ -240,6 +243,7 @@ def cell(layer: Any, recorder: Recorder, input: Tensor, hx: Any = None) -> Any:
 def _recorded_linear(
     recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None, w: Target | None, b: Target | None
 ) -> Tensor:
+    """Apply a linear map, and record how its per-example gradients follow from those of its outputs."""
     out, held = F.linear(x, weight, bias), x.detach()
     recorder.note((out,), lambda g: affine(w, b, held, g))
     return out

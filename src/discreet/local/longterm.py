@@ -350,6 +350,7 @@ class Rappor(LocalRandomizer):
 
 
 def _word(value: Any) -> bytes:
+    """Return a word as bytes; anything but text or bytes is refused."""
     if not isinstance(value, str | bytes):
         raise InvalidInput(
             f"a value must be a word (text or bytes), got a {type(value).__name__}. Nothing was drawn."

@@ -181,6 +181,7 @@ def _top_sum(dimension: int, count: int, cap: int) -> float:
 
 
 def _best_cap(dimension: int, count: int, epsilon: float) -> int:
+    """Return the cap, of sizes a factor of sqrt 2 apart, for which the mean report is longest."""
     e = math.exp(min(epsilon, 40.0))
 
     def mean(cap: int) -> float:

@@ -86,6 +86,7 @@ def _candidates(strategy: Any, steps: int | None, gaussian: bool) -> list[Any]:
 def _priced_choices(
     facts: dict[str, Any], strategy: Any, epsilon: Real | None, delta: float, rho: Real | None
 ) -> list[ContinualCounter]:
+    """Return the counters of one strategy at the price: with Laplace noise, with Gaussian noise, or both."""
     if rho is not None:
         return [ContinualCounter(**facts, strategy=strategy, rho=rho)]
     assert epsilon is not None

@@ -283,6 +283,7 @@ def _expected_counts(tables: Floats) -> Floats:
 
 
 def _pearson(tables: Floats, scale: float) -> Floats:
+    """Return Pearson's statistic of independence, each cell divided by its variance, noise included."""
     expected = _expected_counts(tables)
     statistic: Floats = ((tables - expected) ** 2 / (expected + 2 * scale**2)).sum(axis=(-1, -2))
     return statistic
