@@ -48,10 +48,10 @@ class _EarnedLevels:
         fits."""
         blocks = self.end // BLOCK
         size = (blocks & -blocks) * BLOCK
-        paid = self._paid[self.end - size : self.end]
-        if np.any(paid):
+        block = self._paid[self.end - size : self.end]
+        if np.any(block):
             length = min(size, len(self.sums) - self.end)
-            self.sums[self.end : self.end + length] += self._convolve(paid, size)[:length]
+            self.sums[self.end : self.end + length] += self._convolve(block, size)[:length]
         self.end += BLOCK
 
     def _convolve(self, paid: Levels, size: int) -> Levels:

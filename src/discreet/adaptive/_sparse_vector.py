@@ -51,10 +51,10 @@ class SparseVectorRounds:
     def price(self, sensitivity: int, answers: int, *, monotone: bool = False) -> Fraction:
         """Return the epsilon of one round, or of all together without `redraws`, exactly."""
         positives = 1 if self.redraws else self.max_positives
-        each = (1 if monotone else 2) * sensitivity / self.query + (
+        positive_price = (1 if monotone else 2) * sensitivity / self.query + (
             0 if self.value is None else answers / self.value
         )
-        return sensitivity / self.threshold + positives * each
+        return sensitivity / self.threshold + positives * positive_price
 
     def begin(self, entropy: Entropy) -> State:
         """Return the first state: the noise on the threshold, and nothing answered."""

@@ -67,11 +67,11 @@ def posterior(*, epsilon: float, delta: float, sample_error: SampleError, failur
     gap, best = math.expm1(epsilon), 1.0
     for share in (0.0,) if delta == 0 else (0.1, 0.25, 0.5, 0.75, 0.9):
         d = 0.0 if delta == 0 else delta / (share * failure)
-        rest = (1 - share) * failure
+        remaining_failure = (1 - share) * failure
         for power in range(1, 12):
             c = 4.0**-power
             if gap + c + 2 * d < best:
-                best = min(best, sample_error(rest * c) + c + gap + 2 * d)
+                best = min(best, sample_error(remaining_failure * c) + c + gap + 2 * d)
     return min(1.0, best * _ROUNDING)
 
 
@@ -161,13 +161,13 @@ def _monitor(epsilon: float, delta: float, n: int, failure: float) -> float:
     best = 1.0
     for power in range(-4, 13):
         times = math.ceil(2 ** (power / 2) / failure)
-        seen = -math.expm1(times * math.log1p(-failure))
+        detection_chance = -math.expm1(times * math.log1p(-failure))
         noise = 2 * math.log(2 * times) / n
         # about where e^(epsilon + e) + noise / e is least
         for scale in (0.5, 0.7, 1.0, 1.4):
             e = scale * math.sqrt(noise)
             if epsilon + e < 2:
-                best = min(best, (math.expm1(epsilon + e) + times * delta + noise / e) / seen)
+                best = min(best, (math.expm1(epsilon + e) + times * delta + noise / e) / detection_chance)
     return best
 
 
@@ -262,5 +262,6 @@ def best(event: Event, *, n: int, sample_error: SampleError, confidence: float =
 
 
 def _check(failure: float, **prices: float) -> None:
+    """Refuse a failure probability outside (0, 1) and negative prices."""
     _require.open_probability(failure=failure)
     _require.non_negative(**prices)

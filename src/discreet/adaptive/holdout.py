@@ -172,8 +172,8 @@ class Thresholdout:
         _require.integer(budget=budget, at_least=1)
         _require.open_probability(delta=delta)
         rule, failing = ("dwork-roth", delta / 2) if constants == "paper" else (constants, delta)
-        each = CONSTANTS[rule](epsilon, failing, budget)
-        return _with_round(cls, public, each, budget, threshold, more)
+        round_epsilon = CONSTANTS[rule](epsilon, failing, budget)
+        return _with_round(cls, public, round_epsilon, budget, threshold, more)
 
     @classmethod
     def for_accuracy(
@@ -235,8 +235,8 @@ class Thresholdout:
 
     @property
     def event(self) -> Event:
-        each = self.rounds.price(self.grid_sensitivity, self.grid_sensitivity)
-        return PureDP(epsilon=each, neighbors=self.public.neighbors).repeated(self.budget)
+        round_epsilon = self.rounds.price(self.grid_sensitivity, self.grid_sensitivity)
+        return PureDP(epsilon=round_epsilon, neighbors=self.public.neighbors).repeated(self.budget)
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Draw the noisy threshold. No data is read."""
@@ -368,6 +368,7 @@ class Thresholdout:
 
 @lru_cache(maxsize=64)
 def _generalization(holdout: Thresholdout, confidence: float) -> Bound:
+    """Return the bound of `Thresholdout.generalization`, cached."""
     width = float(holdout.upper) - float(holdout.lower)
 
     def sample_error(beta: float) -> float:

@@ -169,6 +169,8 @@ class _Board:
 
 @lru_cache(maxsize=64)
 def _generalization(board: Any, confidence: float) -> Bound:
+    """Return the bound of `_Board.generalization`, cached."""
+
     def sample_error(beta: float) -> float:
         error: float = board._sample_error(_require.exact(beta, "failure"))
         return error

@@ -306,13 +306,13 @@ class MultiplicativeWeights:
 
     def _cells(self, question: Where) -> Any:
         """Return the question's cells, as an index into the synthetic distribution."""
-        wanted = dict(question.conditions)
+        conditions = dict(question.conditions)
         axes = []
         for column in self.columns:
             categories = labels(self.public, column)
             axes.append(
-                [categories.index(v) for v in dict.fromkeys(wanted[column])]
-                if column in wanted
+                [categories.index(v) for v in dict.fromkeys(conditions[column])]
+                if column in conditions
                 else range(len(categories))
             )
         return np.ix_(*(np.array(list(axis), dtype=np.int64) for axis in axes))
@@ -349,6 +349,8 @@ class MultiplicativeWeights:
 
 @lru_cache(maxsize=64)
 def _generalization(weights: MultiplicativeWeights, confidence: float) -> Bound:
+    """Return the bound of `MultiplicativeWeights.generalization`, cached."""
+
     def sample_error(beta: float) -> float:
         return weights._sample_error(_require.exact(beta, "failure"))
 
@@ -368,6 +370,7 @@ def _synthetic_histogram(weights: MultiplicativeWeights, moves: tuple[tuple[Wher
 
 
 def _logit(share: float) -> float:
+    """Return the logit of a share, kept away from 0 and 1."""
     inside = min(max(share, 1e-9), 1 - 1e-9)
     return math.log(inside / (1 - inside))
 

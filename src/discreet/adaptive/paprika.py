@@ -182,8 +182,8 @@ class Paprika:
 
     @property
     def event(self) -> Event:
-        each = PureDP(epsilon=self.round_epsilon, neighbors=self.public.neighbors)
-        return each.repeated(self.rejections) if self.redraws else each
+        round_event = PureDP(epsilon=self.round_epsilon, neighbors=self.public.neighbors)
+        return round_event.repeated(self.rejections) if self.redraws else round_event
 
     @property
     def grid_sensitivity(self) -> int:

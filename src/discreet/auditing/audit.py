@@ -169,6 +169,7 @@ def _check_signature(call: Run, data: Any) -> None:
 
 
 def _callable(run: Any, entropy: Entropy | None) -> Run:
+    """Return what is audited as a function of the data alone."""
     if isinstance(run, Mechanism) and not isinstance(run, Interactive):
         stream = Entropy() if entropy is None else entropy
         return lambda data: run(data, entropy=stream)
@@ -199,6 +200,9 @@ def transcript(mechanism: Interactive, questions: Sequence[Any], *, entropy: Ent
 def _one_direction(
     first: Outputs, second: Outputs, claim: Claim, level: float, name: str
 ) -> tuple[Guesses, str, str, list[tuple[float, float]]]:
+    """Fit, choose and measure the attack that guesses the first table: counts, attack, guessed table and
+    curve.
+    """
     n = min(len(first), len(second))
     quarter, half = n // 4, n // 2
     attacks = fit(first.part(0, quarter), second.part(0, quarter))

@@ -53,25 +53,25 @@ def step_scores(
     Proof: Neyman-Pearson: a step sees N(0, s²), and with the canary in, the mixture (1 - rate) N(0, s²) +
            rate N(1, s²); steps are independent.
     """
-    seen = np.asarray(observations, dtype=float)
-    if seen.ndim != 2 or not seen.size or not np.isfinite(seen).all():
+    noisy_sums = np.asarray(observations, dtype=float)
+    if noisy_sums.ndim != 2 or not noisy_sums.size or not np.isfinite(noisy_sums).all():
         raise InvalidInput("observations must be [steps, canaries], in units of the clip, and finite.")
     _require.positive(noise_multiplier=noise_multiplier, rate=rate)
     _require.probability(rate=rate)
-    exponent = (2 * seen - 1) / (2 * noise_multiplier**2)
+    exponent = (2 * noisy_sums - 1) / (2 * noise_multiplier**2)
     ratio = exponent if rate == 1 else np.logaddexp(math.log1p(-rate), math.log(rate) + exponent)
     scores = {
         "likelihood ratio": ratio.sum(axis=0),
-        "sum": seen.sum(axis=0),
-        "largest step": seen.max(axis=0),
+        "sum": noisy_sums.sum(axis=0),
+        "largest step": noisy_sums.max(axis=0),
     }
     if controls is not None:
         control = np.asarray(controls, dtype=float)
-        if control.shape != seen.shape:
+        if control.shape != noisy_sums.shape:
             raise InvalidInput(
-                f"controls must have the observations' shape {seen.shape}, got {control.shape}."
+                f"controls must have the observations' shape {noisy_sums.shape}, got {control.shape}."
             )
-        scores["against a control"] = (seen - control).sum(axis=0)
+        scores["against a control"] = (noisy_sums - control).sum(axis=0)
     return scores
 
 
@@ -139,13 +139,15 @@ def audit_canaries(
                noise (its lower bound) is thus exceeded (Nasr et al. 2023).
     Assumes:   coins are fair and independent; each canary has a coordinate of its own.
     """
-    named, inside, first = _split_canaries(scores, included)
+    scores_by_name, inside, first = _split_canaries(scores, included)
     _require.open_probability(confidence=confidence, delta=delta)
     _require.positive(noise_multiplier=noise_multiplier)
     level = 1 - confidence
     event = family(noise_multiplier)
-    name, threshold = _choose({k: s[first] for k, s in named.items()}, inside[first], level, Lines.of(event))
-    audit = named[name]
+    name, threshold = _choose(
+        {k: s[first] for k, s in scores_by_name.items()}, inside[first], level, Lines.of(event)
+    )
+    audit = scores_by_name[name]
     guesses = _count(audit[~first], inside[~first], threshold)
     claim = Claim(epsilon=accounting.epsilon(event, delta=delta), delta=delta, event=event, pair=False)
     low, high = guesses.limits(confidence)
@@ -178,12 +180,14 @@ def audit_canaries(
 
 def _split_canaries(scores: Mapping[str, Any] | Any, included: Any) -> tuple[dict[str, Floats], Any, Any]:
     """Return scores by name, which canaries are in, and the quarter of them that chooses; refuse too few."""
-    named = {
+    scores_by_name = {
         name: np.asarray(s, dtype=float)
         for name, s in (scores if isinstance(scores, Mapping) else {"score": scores}).items()
     }
     inside = np.asarray(included, dtype=bool)
-    if not named or any(s.shape != inside.shape or s.ndim != 1 or np.isnan(s).any() for s in named.values()):
+    if not scores_by_name or any(
+        s.shape != inside.shape or s.ndim != 1 or np.isnan(s).any() for s in scores_by_name.values()
+    ):
         raise InvalidInput(
             "scores must be lists with one number for each canary, and included one coin each."
         )
@@ -193,16 +197,18 @@ def _split_canaries(scores: Mapping[str, Any] | Any, included: Any) -> tuple[dic
         raise InvalidInput(
             f"{len(inside)} canaries are too few: ten in and ten out are needed to choose and to measure."
         )
-    return named, inside, first
+    return scores_by_name, inside, first
 
 
-def _choose(named: Mapping[str, Floats], inside: Any, level: float, claimed: Lines) -> tuple[str, float]:
+def _choose(
+    scores_by_name: Mapping[str, Floats], inside: Any, level: float, claimed: Lines
+) -> tuple[str, float]:
     """Return the score and the threshold that beat the claimed curve by most, as three times these canaries
     would have it, or if none does, those with the largest mu."""
     best: tuple[tuple[float, float], str, float] | None = None
     # of eight hundred thresholds, a lucky one would look as if it beat the curve
     strict = min(level / 2, 1e-9)
-    for name, scores in named.items():
+    for name, scores in scores_by_name.items():
         thresholds = np.unique(np.quantile(scores, np.linspace(0, 1, 201)))
         p, q = np.sort(scores[inside]), np.sort(scores[~inside])
         hits, false_hits = (len(x) - np.searchsorted(x, thresholds, side="left") for x in (p, q))
@@ -223,6 +229,7 @@ def _choose(named: Mapping[str, Floats], inside: Any, level: float, claimed: Lin
 
 
 def _count(scores: Floats, inside: Any, threshold: float) -> Guesses:
+    """Return how often a threshold says "in", of canaries that were in and of those that were out."""
     guessed_in = scores >= threshold
     return Guesses(
         hits=int(guessed_in[inside].sum()),

@@ -88,7 +88,7 @@ def intersection(
                 f"{names([sensitive])}::VARCHAR AS value FROM {table}"
             )
         )
-    both = connect(parts[0], Public(table="one"), related={"two": parts[1]})
+    connected_tables = connect(parts[0], Public(table="one"), related={"two": parts[1]})
     sql = (
         'WITH pairs AS (SELECT one.who, one.class AS a, two.class AS b FROM "one" JOIN "two" USING (who)), '
         'v1 AS (SELECT DISTINCT class, value FROM "one"), '
@@ -99,7 +99,7 @@ def intersection(
         "SELECT COUNT(*) AS rows, (COUNT(*) FILTER (n = 1))::BIGINT AS found "
         "FROM pairs JOIN common USING (a, b)"
     )
-    row = both.answer(sql).to_pylist()[0]
+    row = connected_tables.answer(sql).to_pylist()[0]
     return Disclosed(rows=int(row["rows"]), found=int(row["found"]))
 
 

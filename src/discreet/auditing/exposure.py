@@ -46,9 +46,13 @@ def exposure(surprise: float, others: Any) -> Exposure:
     Proof: Carlini et al. 2019, arXiv:1802.08232, Definition 4: log2 of the number of candidates minus log2 of
            the rank.
     """
-    rest = _check_surprises(surprise, others)
-    rank = 1 + int((rest <= surprise).sum())
-    return Exposure(bits=math.log2(len(rest) + 1) - math.log2(rank), most=math.log2(len(rest) + 1), rank=rank)
+    other_surprises = _check_surprises(surprise, others)
+    rank = 1 + int((other_surprises <= surprise).sum())
+    return Exposure(
+        bits=math.log2(len(other_surprises) + 1) - math.log2(rank),
+        most=math.log2(len(other_surprises) + 1),
+        rank=rank,
+    )
 
 
 def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Exposure:
@@ -58,22 +62,27 @@ def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Expo
     An estimate, no bound: Carlini et al. 2019, arXiv:1802.08232, section 4.3: minus log2 of the law's mass at
     or below the secret's surprise, here at most log2 of the number of candidates.
     """
-    rest = _check_surprises(surprise, sample)
-    _require.integer(candidates=candidates, at_least=len(rest))
-    if len(rest) < 20 or not np.isfinite(rest).all() or np.ptp(rest) == 0:
+    sampled_surprises = _check_surprises(surprise, sample)
+    _require.integer(candidates=candidates, at_least=len(sampled_surprises))
+    if (
+        len(sampled_surprises) < 20
+        or not np.isfinite(sampled_surprises).all()
+        or np.ptp(sampled_surprises) == 0
+    ):
         raise InvalidInput(
             "to fit a law, twenty finite surprises at least are needed, and not all of them alike. "
             "With few candidates use `exposure`."
         )
-    shape, location, scale = stats.skewnorm.fit(rest)
+    shape, location, scale = stats.skewnorm.fit(sampled_surprises)
     most_bits = math.log2(candidates)
     bits = min(most_bits, -float(stats.skewnorm.logcdf(surprise, shape, location, scale)) / math.log(2))
     return Exposure(bits=bits, most=most_bits, rank=2 ** (most_bits - bits))
 
 
 def _check_surprises(surprise: float, others: Any) -> Any:
+    """Return the surprises as an array, refused if there are none or some are NaN."""
     _require.number(surprise=surprise)
-    rest = floats(others=others).ravel()
-    if not len(rest) or np.isnan(rest).any():
+    surprises = floats(others=others).ravel()
+    if not len(surprises) or np.isnan(surprises).any():
         raise InvalidInput("exposure needs the surprises of other candidates, and none may be NaN.")
-    return rest
+    return surprises

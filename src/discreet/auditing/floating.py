@@ -77,6 +77,7 @@ def _values(outputs: Sequence[Any]) -> list[float]:
 def _outputs_on_both(
     run: Callable[[Any], Any], on: Any, neighbor: Any, runs: int
 ) -> tuple[list[float], list[float]]:
+    """Return the first numbers of `runs` outputs on each table."""
     return _values([run(on) for _ in range(runs)]), _values([run(neighbor) for _ in range(runs)])
 
 
@@ -100,11 +101,11 @@ def floating_point_attack(
     _require.integer(runs=runs, at_least=40)
     stated = as_claim(claim, run, None)
     a, b = (float(on), float(neighbor)) if values is None else (float(values[0]), float(values[1]))
-    seen = [
+    explained_by = [
         [(explained(y, a, float(scale)), explained(y, b, float(scale))) for y in outputs]
         for outputs in _outputs_on_both(run, on, neighbor, runs)
     ]
-    return from_outputs(*seen, claim=stated, confidence=confidence)
+    return from_outputs(*explained_by, claim=stated, confidence=confidence)
 
 
 def precision_attack(
@@ -124,5 +125,5 @@ def precision_attack(
     """
     _require.integer(runs=runs, at_least=40)
     stated = as_claim(claim, run, None)
-    seen = [lowest_bit(outputs).tolist() for outputs in _outputs_on_both(run, on, neighbor, runs)]
-    return from_outputs(*seen, claim=stated, confidence=confidence)
+    lowest_bits = [lowest_bit(outputs).tolist() for outputs in _outputs_on_both(run, on, neighbor, runs)]
+    return from_outputs(*lowest_bits, claim=stated, confidence=confidence)

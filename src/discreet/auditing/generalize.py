@@ -73,10 +73,10 @@ def generalize(data: Any, steps: Mapping[str, Step], *, keep: Sequence[str] = ()
     {'age': 30.0, 'zip': '12*'}
     """
     connected, table = engine(data, [*steps, *keep])
-    chosen = [f"{step.sql(quoted(name))} AS {quoted(name)}" for name, step in steps.items()] + [
+    selections = [f"{step.sql(quoted(name))} AS {quoted(name)}" for name, step in steps.items()] + [
         quoted(k) for k in keep
     ]
-    return connected.answer(f"SELECT {', '.join(chosen)} FROM {table}")
+    return connected.answer(f"SELECT {', '.join(selections)} FROM {table}")
 
 
 def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:

@@ -56,10 +56,10 @@ def margins(logits: Any, labels: Any) -> Floats:
     z, y = np.asarray(logits, dtype=float), np.asarray(labels)
     if z.ndim != 2 or y.shape != z.shape[:1]:
         raise InvalidInput("logits must have a row for each example, labels one class number each.")
-    own = np.take_along_axis(z, y[:, None].astype(np.int64), axis=1)[:, 0]
-    rest = np.array(z)
-    np.put_along_axis(rest, y[:, None].astype(np.int64), -np.inf, axis=1)
-    return np.asarray(own - special.logsumexp(rest, axis=1), dtype=float)
+    true_logit = np.take_along_axis(z, y[:, None].astype(np.int64), axis=1)[:, 0]
+    other_logits = np.array(z)
+    np.put_along_axis(other_logits, y[:, None].astype(np.int64), -np.inf, axis=1)
+    return np.asarray(true_logit - special.logsumexp(other_logits, axis=1), dtype=float)
 
 
 def by_loss(members: Any, others: Any) -> Roc:
@@ -144,18 +144,20 @@ def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: 
     Proof: Carlini et al. 2022, arXiv:2112.03570, Algorithm 1 and section IV-C; offline, section IV-D: 1 - P[Z
            > target].
     """
-    seen = np.asarray(target, dtype=float)
-    seen = seen[:, None] if seen.ndim == 1 else seen
-    if seen.shape != shadows.scores.shape[1:]:
+    target_scores = np.asarray(target, dtype=float)
+    target_scores = target_scores[:, None] if target_scores.ndim == 1 else target_scores
+    if target_scores.shape != shadows.scores.shape[1:]:
         raise InvalidInput(
-            f"the target must have scores of shape {shadows.scores.shape[1:]}, got {seen.shape}: the "
-            f"shadows' examples and queries."
+            f"the target must have scores of shape {shadows.scores.shape[1:]}, got {target_scores.shape}: "
+            f"the shadows' examples and queries."
         )
     mean_out, spread_out = _fit_normal(shadows, False, fixed_variance)
     if not online:
-        return np.asarray(((seen - mean_out) / spread_out).mean(axis=1), dtype=float)
+        return np.asarray(((target_scores - mean_out) / spread_out).mean(axis=1), dtype=float)
     mean_in, spread_in = _fit_normal(shadows, True, fixed_variance)
-    ratio = _log_density(seen, mean_in, spread_in) - _log_density(seen, mean_out, spread_out)
+    ratio = _log_density(target_scores, mean_in, spread_in) - _log_density(
+        target_scores, mean_out, spread_out
+    )
     return np.asarray(ratio.sum(axis=1), dtype=float)
 
 
@@ -193,12 +195,14 @@ def lira_roc(
 ) -> Roc:
     """Return the ROC curve of LiRA with every model (or those in `targets`) as the target in turn and the
     others as its shadows, all scores together."""
-    chosen = range(len(shadows.scores)) if targets is None else targets
+    target_models = range(len(shadows.scores)) if targets is None else targets
     scores = [
         lira(shadows.scores[i], shadows.without(i), online=online, fixed_variance=fixed_variance)
-        for i in chosen
+        for i in target_models
     ]
-    return Roc.from_labels(np.concatenate(scores), np.concatenate([shadows.included[i] for i in chosen]))
+    return Roc.from_labels(
+        np.concatenate(scores), np.concatenate([shadows.included[i] for i in target_models])
+    )
 
 
 def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: int = 3) -> Floats:
@@ -226,18 +230,18 @@ def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: in
     scores = np.zeros(len(target_vectors))
     for value in np.unique(y):
         rows = np.flatnonzero(y == value)
-        seen = np.concatenate([_features(predictions[rows], y[rows], top) for predictions in p])
-        weights = _logistic(seen, inside[:, rows].ravel())
-        own = _features(target_vectors[rows], y[rows], top)
-        scores[rows] = own @ weights[:-1] + weights[-1]
+        shadow_features = np.concatenate([_features(predictions[rows], y[rows], top) for predictions in p])
+        weights = _logistic(shadow_features, inside[:, rows].ravel())
+        target_features = _features(target_vectors[rows], y[rows], top)
+        scores[rows] = target_features @ weights[:-1] + weights[-1]
     return scores
 
 
 def _features(probabilities: Floats, labels: Any, top: int) -> Floats:
     """Return the scaled confidences in the true class and in the `top` likeliest ones."""
-    own = np.take_along_axis(probabilities, np.asarray(labels)[:, None].astype(np.int64), axis=1)
+    true_class = np.take_along_axis(probabilities, np.asarray(labels)[:, None].astype(np.int64), axis=1)
     largest = -np.sort(-probabilities, axis=1)[:, :top]
-    return logit_scaled(np.hstack([own, largest]))
+    return logit_scaled(np.hstack([true_class, largest]))
 
 
 def _logistic(features: Floats, truth: Any, ridge: float = 1.0) -> Floats:

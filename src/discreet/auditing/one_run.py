@@ -176,13 +176,13 @@ def audit_one_run(
     Proof:     each number of guesses is fixed beforehand and gets an equal part of the level (union bound).
     """
     _require.non_empty(fractions=fractions)
-    each = 1 - (1 - confidence) / len(fractions)
+    bound_confidence = 1 - (1 - confidence) / len(fractions)
     count = len(np.asarray(scores))
     bounds = []
     for fraction in fractions:
         _require.probability(fraction=fraction)
         guesses, right = guess_by_score(scores, included, max(1, math.floor(fraction * count)))
-        bounds.append(one_run_epsilon(count, guesses, right, delta=delta, confidence=each))
+        bounds.append(one_run_epsilon(count, guesses, right, delta=delta, confidence=bound_confidence))
     return max(bounds)
 
 
@@ -202,6 +202,7 @@ def _largest_refuted(refuted: Callable[[float], bool]) -> float:
 
 
 def _check(canaries: int, guesses: int, right: int) -> None:
+    """Refuse counts that contradict each other."""
     _require.integer(canaries=canaries, at_least=1)
     _require.integer(guesses=guesses, at_least=1)
     _require.integer(right=right, at_least=0)

@@ -56,17 +56,21 @@ class Report:
         seconds: float,
     ) -> Report:
         """Build the report of some audits; `share` attacks are measured, each at that part of the level."""
-        each = 1 - (1 - confidence) / share
-        bound = guesses.epsilon(delta=claim.delta, confidence=each)
-        beaten = bound > claim.epsilon if claim.pair else guesses.below(claim.tradeoff, confidence=each)
+        attack_confidence = 1 - (1 - confidence) / share
+        bound = guesses.epsilon(delta=claim.delta, confidence=attack_confidence)
+        beaten = (
+            bound > claim.epsilon
+            if claim.pair
+            else guesses.below(claim.tradeoff, confidence=attack_confidence)
+        )
         return cls(
             claim=claim,
             epsilon=bound,
-            mu=guesses.mu(confidence=each),
+            mu=guesses.mu(confidence=attack_confidence),
             refuted=bool(beaten),
             confidence=confidence,
             guesses=guesses,
-            limits=guesses.limits(each),
+            limits=guesses.limits(attack_confidence),
             attack=attack,
             guessed=guessed,
             curve=tuple(curve),
@@ -143,7 +147,7 @@ def draw(report: Report, size: int) -> str:
     grid = np.unique(np.concatenate([np.geomspace(1e-4, 1, 30), np.linspace(0, 1, 21), [corner]])).tolist()
     claimed = [(x, report.claim.tradeoff(x)) for x in grid]
     floor = " ".join([point(0, 0), *(point(x, y) for x, y in claimed), point(1, 0)])
-    seen = " ".join(point(x, y) for x, y in report.curve)
+    observed = " ".join(point(x, y) for x, y in report.curve)
     color = WARN if report.refuted else ACCENT
     low, high = report.limits
     ticks = "".join(
@@ -160,7 +164,7 @@ def draw(report: Report, size: int) -> str:
         f'<polyline points="{" ".join(point(x, y) for x, y in claimed)}" fill="none" stroke="{INK}" '
         f'stroke-width="1.5"/>'
         f'<polyline points="{point(0, 1)} {point(1, 0)}" fill="none" stroke="{MILD}" stroke-dasharray="4 4"/>'
-        f'<polyline points="{seen}" fill="none" stroke="{color}" stroke-width="2"/>'
+        f'<polyline points="{observed}" fill="none" stroke="{color}" stroke-width="2"/>'
         f'<circle cx="{x}" cy="{y}" r="4.5" fill="{color}"><title>limits: FPR at most {high:.4g}, '
         f"FNR at most {1 - low:.4g}</title></circle>"
         f'<rect x="{pad}" y="{pad}" width="{span}" height="{span}" fill="none" stroke="{INK}" '
@@ -176,6 +180,7 @@ def draw(report: Report, size: int) -> str:
 
 
 def _lower_bound_words(report: Report) -> str:
+    """Return what was shown about epsilon, as a sentence."""
     if report.epsilon > 0:
         delta_words = f" at delta {report.claim.delta:g}" if report.claim.delta else ""
         words = (

@@ -135,23 +135,23 @@ class Roc:
             raise InvalidInput(
                 "at least two members and two others are needed: one half chooses, the other measures."
             )
-        chosen = np.sort(outside[::2])
-        allowed = int(np.floor(fpr * len(chosen)))
+        choosing = np.sort(outside[::2])
+        allowed = int(np.floor(fpr * len(choosing)))
         threshold = (
-            float(np.nextafter(chosen[len(chosen) - allowed - 1], np.inf))
-            if allowed < len(chosen)
+            float(np.nextafter(choosing[len(choosing) - allowed - 1], np.inf))
+            if allowed < len(choosing)
             else -np.inf
         )
         inside, outside = inside[1::2], outside[1::2]
         hits, false_hits = int((inside >= threshold).sum()), int((outside >= threshold).sum())
         level = (1 - confidence) / 4
-        both = [
+        rates = [
             (float(lower_limit(k, n, level)), float(upper_limit(k, n, level)))
             for k, n in ((hits, len(inside)), (false_hits, len(outside)))
         ]
         guesses = Guesses(hits=hits, first=len(inside), false_hits=false_hits, second=len(outside))
         return Operating(
-            threshold=threshold, guesses=guesses, tpr=both[0], fpr=both[1], confidence=confidence
+            threshold=threshold, guesses=guesses, tpr=rates[0], fpr=rates[1], confidence=confidence
         )
 
     def __repr__(self) -> str:

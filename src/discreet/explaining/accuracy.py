@@ -64,6 +64,7 @@ def _column(
     epsilon: float,
     size: int | None,
 ) -> ColumnAccuracy:
+    """Return the accuracy of one column of a planned answer."""
     error = preview.errors[i]
     assert error is not None
     points = [(epsilon * factor, shown.errors[i]) for factor, shown in curves.items()]

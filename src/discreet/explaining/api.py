@@ -186,8 +186,9 @@ def _stated_guarantee(epsilon: float, delta: float, neighbors: Neighbors) -> Eve
 
 
 def _price_words(event: Event) -> str:
-    more = f" with delta {event.delta:g}" if isinstance(event, ApproximateDP) else ""
-    return f"an epsilon of {float(event.epsilon):g}{more}"  # type: ignore[attr-defined]
+    """Return a price as a phrase."""
+    delta_words = f" with delta {event.delta:g}" if isinstance(event, ApproximateDP) else ""
+    return f"an epsilon of {float(event.epsilon):g}{delta_words}"  # type: ignore[attr-defined]
 
 
 def _delta(event: Event, own: float | None) -> float:
@@ -257,6 +258,7 @@ def _own_delta(subject: Any) -> float | None:
 
 
 def _risk_sections(risk: Risk, audience: str, unit: str) -> list[Section]:
+    """Return the sections about the risk, for one audience."""
     head = {
         "public": "What it means for you",
         "policy": "What one person risks",
@@ -280,6 +282,7 @@ def _risk_sections(risk: Risk, audience: str, unit: str) -> list[Section]:
 
 
 def _beside(risk: Risk) -> Section:
+    """Return the section that sets an epsilon beside published deployments."""
     rows = [
         (
             deployment.epsilon,
@@ -302,6 +305,7 @@ def _beside(risk: Risk) -> Section:
 
 
 def _adds_up(account: Spending, audience: str) -> Section:
+    """Return the section that shows how the charges of an account add up."""
     heading = "How it adds up"
     if not account.steps:
         return Section(heading=heading, lines=("Nothing was asked yet.",))
@@ -337,6 +341,7 @@ def _adds_up(account: Spending, audience: str) -> Section:
 
 
 def _limits(accounts: Sequence[Spending], delta: float) -> Section:
+    """Return the section that shows each account today and when its budget is spent."""
     rows = []
     for account in accounts:
         now, full = Risk(account.event(account.used), delta), Risk(account.event(account.limit), delta)
@@ -347,6 +352,7 @@ def _limits(accounts: Sequence[Spending], delta: float) -> Section:
 
 
 def _accuracy(column: ColumnAccuracy) -> Section:
+    """Return the section about the accuracy of one column of a planned answer."""
     lines = [
         f"{column.name}: with {column.confidence:.0%} confidence the answer is within "
         f"{words.number(column.error)} of the exact one, at epsilon {column.epsilon:.4g}. That follows from "

@@ -30,8 +30,8 @@ class Deployment:
 
     @property
     def price(self) -> str:
-        more = "" if self.delta is None else f", delta {self.delta:g}"
-        return f"epsilon {self.epsilon:g}{more}"
+        delta_words = "" if self.delta is None else f", delta {self.delta:g}"
+        return f"epsilon {self.epsilon:g}{delta_words}"
 
 
 _LIST = "Desfontaines, A list of real-world uses of differential privacy"

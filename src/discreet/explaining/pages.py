@@ -91,6 +91,7 @@ def _chances(risk: Risk) -> list[tuple[str, str]]:
 
 
 def _section(section: Section, tag: str) -> str:
+    """Return a section as HTML, its heading in this tag."""
     lines = "".join(f"<p>{escape(line)}</p>" for line in section.lines)
     table = _table(section.columns, section.rows) if section.rows else ""
     picture = section.picture.svg() if section.picture is not None else ""
@@ -102,12 +103,14 @@ def _facts(explanation: Explanation) -> str:
 
 
 def _table(columns: tuple[str, ...], rows: tuple[tuple[str, ...], ...]) -> str:
+    """Return a table as HTML, every cell escaped."""
     head = "".join(f"<th>{escape(name)}</th>" for name in columns)
     body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
     return "<table>" + (f"<thead><tr>{head}</tr></thead>" if head else "") + f"<tbody>{body}</tbody></table>"
 
 
 def _document(title: str, style: str, body: str) -> str:
+    """Return a complete HTML document."""
     return (
         f'<!doctype html><html lang="en"><head><meta charset="utf-8">'
         f'<meta name="viewport" content="width=device-width"><title>{escape(title)}</title>'

@@ -65,6 +65,7 @@ class Picture:
 
 
 def _svg(picture: Picture) -> str:
+    """Return the picture as SVG."""
     body = _bars(picture) if picture.labels else _lines(picture)
     middle_x, middle_y = (_LEFT + _WIDTH - _RIGHT) / 2, (_TOP + _HEIGHT - _BOTTOM) / 2
     # the names of several series stand above the picture, where no line crosses them
@@ -101,6 +102,7 @@ def _y_scale(picture: Picture) -> _Scale:
 
 
 def _lines(picture: Picture) -> str:
+    """Return the axes and one polyline per series."""
     xs = [x for series in picture.series for x in series.x]
     x_scale = _Scale.of(xs, _LEFT, _WIDTH - _RIGHT, log=picture.log_x)
     y_scale = _y_scale(picture)
@@ -118,6 +120,7 @@ def _lines(picture: Picture) -> str:
 
 
 def _bars(picture: Picture) -> str:
+    """Return the axes and the bars of all series, with their values and labels."""
     count, sets = len(picture.labels), len(picture.series)
     y_scale = _y_scale(picture)
     slot = (_WIDTH - _RIGHT - _LEFT) / max(count, 1)
@@ -187,6 +190,7 @@ class _Scale:
 
 
 def _axes(x_scale: _Scale | None, y_scale: _Scale) -> str:
+    """Return grid lines, tick labels and the base line."""
     parts = []
     for tick in y_scale.ticks():
         y = y_scale(tick)
@@ -203,6 +207,7 @@ def _axes(x_scale: _Scale | None, y_scale: _Scale) -> str:
 
 
 def _legend(picture: Picture) -> str:
+    """Return one row per named series."""
     parts, y = [], _TOP + 2
     for number, series in enumerate(picture.series):
         if not series.name:
@@ -227,6 +232,7 @@ def _text(
     weight: str = "",
     rotated: bool = False,
 ) -> str:
+    """Return a text element."""
     bold = f' font-weight="{weight}"' if weight else ""
     rotation = f' transform="rotate(-90 {x:.1f} {y:.1f})"' if rotated else ""
     return (

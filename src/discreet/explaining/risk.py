@@ -196,6 +196,7 @@ def _exp(epsilon: float) -> float:
 
 @functools.lru_cache(maxsize=256)
 def _epsilon(event: Event, delta: float) -> float:
+    """Return the tightest epsilon that accounting proves; infinity where it proves none."""
     try:
         return accounting.epsilon(event, delta=delta)
     except Unsupported:
@@ -230,5 +231,6 @@ def _true_positive_bound(epsilon: float, delta: float, rate: float) -> float:
 
 
 def _gaussian(event: Event) -> bool:
+    """Return whether an event is Gaussian noise alone, whose trade-off curve is known exactly."""
     form = normal(event)
     return form.delta == 0 == form.distance and all(isinstance(part, Gaussian) for part in form.parts)

@@ -58,6 +58,9 @@ def without_batch_norm(model: nn.Module, groups: int = 32) -> nn.Module:
 
 
 def _group_norm(layer: Any, groups: int) -> nn.GroupNorm:
+    """Return the GroupNorm that stands in for a batch normalization, with as many groups as divide the
+    channels.
+    """
     channels = layer.num_features
     limit = channels // 2 if isinstance(layer, nn.BatchNorm1d) else channels
     num_groups = max(n for n in range(1, max(1, min(groups, limit)) + 1) if channels % n == 0)

@@ -85,6 +85,7 @@ class Survey:
 
 
 def _form(leaf: Any) -> Any:
+    """Return what is compared of a leaf: the shape of a tensor, a plain value, or else the type."""
     if isinstance(leaf, Tensor):
         return leaf.shape
     return leaf if isinstance(leaf, int | float | str | bool) else type(leaf)
@@ -101,6 +102,7 @@ def layouts(first: Survey, second: Survey) -> dict[Call, Layout]:
 
 
 def _layout(first: Form, second: Form) -> Layout:
+    """Return the layout of one call, from its forms at the two batch sizes."""
     inputs = _axes(first[0], second[0])
     if len(first[0]) != len(second[0]):
         return Layout(inputs, _axes(first[1], second[1]), (None,) * len(inputs))
@@ -121,12 +123,16 @@ def layout_of(decisions: dict[Call, Layout], call: Call) -> Layout | None:
 
 
 def _axes(first: tuple[Any, ...], second: tuple[Any, ...]) -> tuple[Axis, ...]:
+    """Return the batch dimension of each leaf, from its forms at the two batch sizes."""
     if len(first) != len(second):
         return (UNCLEAR,) * max(len(first), len(second))
     return tuple(map(_axis, first, second))
 
 
 def _axis(first: Any, second: Any) -> Axis:
+    """Return the one dimension that is as long as the batch at both sizes; CONSTANT or UNCLEAR where there is
+    none.
+    """
     if first == second:
         return CONSTANT
     if not isinstance(first, torch.Size) or not isinstance(second, torch.Size) or len(first) != len(second):

@@ -151,6 +151,7 @@ def _text(value: Any) -> str:
 
 
 def _digest(state: dict[str, Tensor]) -> str:
+    """Return a SHA-256 digest of names and values."""
     digest = hashlib.sha256()
     for name, tensor in state.items():
         digest.update(

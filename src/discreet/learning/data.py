@@ -246,6 +246,7 @@ def _owners(public: Public, people: Any, rows: int) -> People | None:
 
 
 def _from_array(values: Any) -> Tensor:
+    """Return an array as a tensor; a refusal quotes no value."""
     try:
         array = np.asarray(values)
         # Pandas lends what may not be written.
@@ -259,6 +260,7 @@ def _from_array(values: Any) -> Tensor:
 
 
 def _tensor(values: Any) -> Tensor:
+    """Return values as a tensor with one entry per example, cut off from any graph."""
     tensor = values if isinstance(values, Tensor) else _from_array(values)
     if not tensor.dim():
         raise InvalidInput("inputs and targets must have a first dimension, one entry for each example.")

@@ -212,6 +212,7 @@ def network(features: int, outputs: int, hidden: Sequence[int] = ()) -> nn.Modul
 
 
 def _require_feature(public: Public, name: str) -> None:
+    """Refuse a column of which nothing usable is declared."""
     if not isinstance(public.fact(name), Bounds | Categories | Boolean):
         raise InvalidInput(
             f"column {name!r} cannot be a feature: declare Bounds, Categories or Boolean for it. "

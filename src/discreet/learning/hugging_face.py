@@ -236,11 +236,13 @@ def _tokens(values: Any) -> Tensor:
 
 
 def _setting(args: Any, name: str, default: Any) -> Any:
+    """Return a training argument by its name, from an object or a mapping."""
     value = args.get(name) if isinstance(args, Mapping) else getattr(args, name, None)
     return default if value is None else value
 
 
 def _task(model: nn.Module, task: str | None) -> str:
+    """Return what the model is trained for: as given, or by the name of its class."""
     if task is not None:
         if task not in TASKS:
             raise _require.fail("task", task, f"one of {', '.join(TASKS)}")
@@ -282,6 +284,7 @@ def _model_inputs(model: nn.Module, dataset: Any) -> tuple[str, ...]:
 
 
 def _optimizer(args: Any) -> Adam:
+    """Return Adam with the given settings; refuse arguments that private training cannot keep."""
     for name, why in _REFUSED.items():
         if _setting(args, name, False):
             raise Unsupported(f"{name} is not for private training: {why}. Nothing was read or trained.")

@@ -174,7 +174,7 @@ class _Reader:
     def _advise_call(self, node: ast.Call) -> Iterator[Advice]:
         name, holder = _call_name(node.func)
         name = self.names.get(name, name) if holder is None else name
-        own = self.names.get(holder, holder) if holder else None
+        imported = self.names.get(holder, holder) if holder else None
         if name in ("make_private", "make_private_with_epsilon"):
             yield from self._advise_make_private(node, name)
         elif name == "BatchMemoryManager":
@@ -186,17 +186,17 @@ class _Reader:
             yield _advice(node, ours, "the price is known before training, and is not passed later")
         elif name == "get_noise_multiplier":
             yield _advice(node, _calibration(node), "or give epsilon= and delta= to the trainer")
-        elif name in _FIXES and own == _VALIDATOR:
+        elif name in _FIXES and imported == _VALIDATOR:
             model = ast.unparse(node.args[0]) if node.args else "model"
             yield _advice(node, f"learning.without_batch_norm({model})", "GroupNorm in place of BatchNorm")
         elif name in ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d"):
             yield _advice(
                 node, "model = learning.without_batch_norm(model)", "it mixes examples; or freeze it"
             )
-        elif name in SIMPLE and self._is_theirs(name, own):
+        elif name in SIMPLE and self._is_theirs(name, imported):
             yield _advice(node, *SIMPLE[name])
-        elif own in SIMPLE and name.startswith("from_"):
-            yield _advice(node, *SIMPLE[own])
+        elif imported in SIMPLE and name.startswith("from_"):
+            yield _advice(node, *SIMPLE[imported])
 
     def _is_theirs(self, name: str, holder: str | None) -> bool:
         """Return whether a name of Opacus is meant: imported from it, or a method of what it makes."""
@@ -296,6 +296,7 @@ def _is_opacus(module: str | None) -> bool:
 
 
 def _advice(node: ast.expr | ast.stmt, ours: str, why: str) -> Advice:
+    """Return the advice for one node of the script."""
     return Advice(node.lineno, " ".join(ast.unparse(node).split()), ours, why)
 
 
@@ -340,6 +341,7 @@ def _is_number(text: str) -> bool:
 
 
 def _calibration(node: ast.Call) -> str:
+    """Return the call that calibrates noise as Opacus's `get_noise_multiplier` does."""
     epsilon, delta = (
         _keyword(node, "target_epsilon", None, "..."),
         _keyword(node, "target_delta", None, "..."),
@@ -361,6 +363,7 @@ def _has_step(node: ast.AST) -> bool:
 
 
 def _is_loss(node: ast.Call) -> bool:
+    """Return whether a call is one of torch's functional losses."""
     name, holder = _call_name(node.func)
     return holder in ("F", "functional", "torch.nn.functional") and name in (
         "cross_entropy", "mse_loss", "nll_loss", "l1_loss", "huber_loss", "binary_cross_entropy",

@@ -138,6 +138,7 @@ def _not_a_model_file(path: str | Path) -> InvalidInput:
 
 
 def _module(module: Any, features: int, outputs: int) -> nn.Module:
+    """Return a module of the user's own, copied or built."""
     if not isinstance(module, nn.Module) and not callable(module):
         raise InvalidInput(
             f"module= is a torch module, or a function that builds one; got {module!r}. Nothing was loaded."

@@ -143,6 +143,7 @@ def routes(model: nn.Module, *, share: bool = True) -> dict[str, str]:
 
 
 def _check_module(model: Any) -> None:
+    """Refuse what is not a module, or cannot be looked into."""
     if not isinstance(model, nn.Module):
         raise InvalidInput(
             "model must be a torch.nn.Module, got "
@@ -157,6 +158,7 @@ def _check_module(model: Any) -> None:
 
 
 def _routes(module: nn.Module, name: str, share: bool) -> Iterator[tuple[str, str]]:
+    """Yield the route of a module and of its parts."""
     if is_constant(module):
         yield name, CONSTANT
         return

@@ -47,9 +47,11 @@ def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
     >>> owned(torch.tensor([1, 3]), mean=True).share
     tensor([1.0000, 0.3333, 0.3333, 0.3333])
     """
-    each = (1.0 / (counts * copies) if mean else torch.full((len(counts),), 1.0 / copies)).to(torch.float32)
+    row_share = (1.0 / (counts * copies) if mean else torch.full((len(counts),), 1.0 / copies)).to(
+        torch.float32
+    )
     of = torch.repeat_interleave(torch.arange(len(counts)), counts * copies)
-    return Owners(of, len(counts), each[of])
+    return Owners(of, len(counts), row_share[of])
 
 
 def pooled(engine: ClippingEngine, gradients: Gradients, owners: Owners) -> Gradients:

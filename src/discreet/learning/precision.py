@@ -31,6 +31,7 @@ def full_precision() -> AbstractContextManager[Any]:
 
 @contextmanager
 def _with_full_precision(shortened: list[_Setting]) -> Iterator[None]:
+    """Turn autocast off and raise the settings that were lower, within this context."""
     with ExitStack() as stack:
         stack.enter_context(torch.autocast("cpu", enabled=False))
         for setting in shortened:

@@ -150,6 +150,7 @@ def _biases(target: Target | None, g: Tensor) -> list[Tap]:
 
 
 def _rnn(gates: Tensor, h: Tensor, w_hh: Tensor, activation: Any) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Run the steps of a plain recurrent layer: the outputs [T, B, h] and the last state."""
     steps, recurrent_weight = [], w_hh.t()
     for gate in gates.unbind(0):
         h = activation(torch.addmm(gate, h, recurrent_weight))
@@ -166,6 +167,7 @@ def _lstm(
     learned: list[Any],
     lengths: Tensor | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Run the steps of an LSTM, by hand where `fast` takes it: the outputs [T, B, h] and the last states."""
     if lengths is None and recorder.fast and fast.takes_lstm(gates, w_hr):
         outputs, last = fast.lstm(gates, state[0], state[1], w_hh)
         return outputs, (outputs[-1], last)
@@ -181,10 +183,10 @@ def _lstm(
         steps.append(h)
     sequence = torch.stack(steps)
     if w_hr is not None and learned[4] is not None:
-        held = torch.stack(outs).detach()
+        projection_inputs = torch.stack(outs).detach()
 
         def taps(*g: Tensor) -> list[Tap]:
-            return _products(learned[4], held, single(torch.stack(g, 1)))
+            return _products(learned[4], projection_inputs, single(torch.stack(g, 1)))
 
         recorder.note(tuple(steps), taps)
     return sequence, (h, c if lengths is None else _last_steps(torch.stack(cells), lengths))
@@ -193,6 +195,7 @@ def _lstm(
 def _gru(
     recorder: Recorder, gates: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None, learned: list[Any]
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
+    """Run the steps of a GRU, whose recurrent products are tapped step by step."""
     steps, recurrent_terms, before = [], [], []
     for gate in gates.unbind(0):
         inner = F.linear(h, w_hh, b_hh)
@@ -203,11 +206,11 @@ def _gru(
         n = torch.tanh(nx + r * nh)
         h = n + z * (h - n)
         steps.append(h)
-    held = torch.stack(before)
+    hidden_states = torch.stack(before)
 
     def taps(*g: Tensor) -> list[Tap]:
         all_g = single(torch.stack(g, 1))
-        return _products(learned[1], held, all_g) + _biases(learned[3], all_g)
+        return _products(learned[1], hidden_states, all_g) + _biases(learned[3], all_g)
 
     recorder.note(tuple(recurrent_terms), taps)
     return torch.stack(steps), (h,)
@@ -240,6 +243,7 @@ def cell(layer: Any, recorder: Recorder, input: Tensor, hx: Any = None) -> Any:
 def _recorded_linear(
     recorder: Recorder, x: Tensor, weight: Tensor, bias: Tensor | None, w: Target | None, b: Target | None
 ) -> Tensor:
+    """Apply a linear map, and record how its per-example gradients follow from those of its outputs."""
     out, held = F.linear(x, weight, bias), x.detach()
     recorder.note((out,), lambda g: affine(w, b, held, g))
     return out

@@ -204,11 +204,13 @@ def _spans(noisy: moments.Noisy, confidence: float | None) -> list[moments.Span]
 
 
 def _mean(spans: list[moments.Span], scale: moments.Scale) -> moments.Span:
+    """Return the interval of the mean that intervals of the sums allow."""
     count, total, squares = spans
     return moments.mean_span(count, total, squares, scale)
 
 
 def _deviations(spans: list[moments.Span], scale: moments.Scale) -> tuple[float, float]:
+    """Return the interval of the standard deviation, never below the floor."""
     count, total, squares = spans
     low, high = map(float, moments.variance_span(count, total, squares, scale))
     floor = float(FLOOR * (scale.upper - scale.lower))

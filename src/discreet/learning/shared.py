@@ -119,6 +119,7 @@ _HANDLERS.pop(None, None)
 
 @_handles(Tensor.add_, Tensor.__iadd__)
 def _add_in_place(one: Tensor, other: Tensor) -> Tensor:
+    """Add in place, where one of the two is shared."""
     if isinstance(one, Shared):
         return (
             shared(_HANDLERS[torch.add](one, other))
@@ -190,6 +191,7 @@ def _expand(tensor: Tensor, *sizes: Any) -> Tensor:
 
 @_handles(Tensor.__getitem__)
 def _item(tensor: Tensor, index: Any) -> Tensor:
+    """Index the dimensions behind that of the examples, by integers and slices."""
     index = index if isinstance(index, tuple) else (index,)
     if not all(part is None or part is Ellipsis or isinstance(part, int | slice) for part in index):
         raise NotBatchFirst("the model picks from what a layer made of a constant by a tensor of positions.")

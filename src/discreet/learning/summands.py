@@ -112,8 +112,8 @@ class Summands:
             self._add_clipped(gradients, sums)
 
     def _owners(self, rows: int, counts: Indices | None) -> Owners:
-        each = torch.ones(rows, dtype=torch.int64) if counts is None else torch.from_numpy(counts)
-        return owned(each, mean=self._trainer.pooling == "mean", copies=self._copies)
+        rows_per_unit = torch.ones(rows, dtype=torch.int64) if counts is None else torch.from_numpy(counts)
+        return owned(rows_per_unit, mean=self._trainer.pooling == "mean", copies=self._copies)
 
     def _add_clipped(self, gradients: Gradients, sums: dict[int, Tensor]) -> None:
         """Clip these gradients and add them up; count the short ones, where the clip adapts."""

@@ -110,6 +110,7 @@ def small_share(epsilon: Any) -> int:
 
 @lru_cache(maxsize=1024)
 def _odds(exact: Fraction, truth: int, other: int) -> tuple[int, int]:
+    """Return the odds of `odds`, cached; even ones are refused by the caller."""
     exp_epsilon = Fraction(1 << _DIGITS, exp_neg(min(exact, Fraction(_LARGEST)), _DIGITS)[1])
     room = LIMIT / (truth * exp_epsilon + other)
     b = 1 << max(int(room).bit_length() - 1, 0)

@@ -97,8 +97,8 @@ class MeanRandomizer(LocalRandomizer):
         """Round values at random to whole numbers from 0 to `steps` that have the values as means, to a
         resolution of 2**-32."""
         floors = np.clip(np.floor(values), 0, self.steps).astype(np.int64)
-        rest = np.floor((values - floors) * ROUNDING).astype(np.int64)
-        return np.minimum(floors + _draws.coin(rest, ROUNDING, len(values), entropy), self.steps)
+        fractions = np.floor((values - floors) * ROUNDING).astype(np.int64)
+        return np.minimum(floors + _draws.coin(fractions, ROUNDING, len(values), entropy), self.steps)
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         people = len(data)

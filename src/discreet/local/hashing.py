@@ -201,12 +201,12 @@ class LocalHashing(FrequencyOracle):
         """
         return self._counts_of(self._collect(reports)[0], codes_below(np.atleast_1d(candidates), self.domain))
 
-    def _counts_of(self, data: NDArray[Any], wanted: Codes) -> Codes:
-        counts = np.zeros(len(wanted), np.int64)
-        rows = max(1, _CELLS // max(1, len(wanted)))
+    def _counts_of(self, data: NDArray[Any], candidates: Codes) -> Codes:
+        counts = np.zeros(len(candidates), np.int64)
+        rows = max(1, _CELLS // max(1, len(candidates)))
         for start in range(0, len(data), rows):
             part = data[start : start + rows]
-            counts += (self.hash(part[:, None, :-1], wanted[None, :]) == part[:, -1:]).sum(axis=0)
+            counts += (self.hash(part[:, None, :-1], candidates[None, :]) == part[:, -1:]).sum(axis=0)
         return counts
 
     def counts_of_sums(self, data: NDArray[Any], high: Codes, low: Codes) -> Codes:
@@ -218,17 +218,17 @@ class LocalHashing(FrequencyOracle):
         for start in range(0, len(data), rows):
             part = data[start : start + rows]
             masks = part[:, None, :-1]
-            wanted = (self.hash(masks, high[None, :]) ^ part[:, -1:]).astype(small)
-            counts += (wanted[:, :, None] == self.hash(masks, low[None, :]).astype(small)[:, None, :]).sum(
-                axis=0
-            )
+            low_buckets = (self.hash(masks, high[None, :]) ^ part[:, -1:]).astype(small)
+            counts += (
+                low_buckets[:, :, None] == self.hash(masks, low[None, :]).astype(small)[:, None, :]
+            ).sum(axis=0)
         return counts.ravel()
 
     def shares_of(self, reports: Any, candidates: Any) -> Floats:
         """Return unbiased estimates of the shares of some candidates."""
         data = self._collect(reports)[0]
-        wanted = codes_below(np.atleast_1d(candidates), self.domain)
-        return self._from_counts(self._counts_of(data, wanted), len(data))
+        codes = codes_below(np.atleast_1d(candidates), self.domain)
+        return self._from_counts(self._counts_of(data, codes), len(data))
 
     def _supported(self, data: NDArray[Any]) -> NDArray[np.bool_]:
         return np.asarray(self.hash(data[:, None, :-1], np.arange(self.domain)[None, :]) == data[:, -1:])

@@ -103,8 +103,8 @@ class MarginalResponse(LocalRandomizer):
                 cells = np.zeros(len(members), np.int64)
                 for i in attributes:
                     cells = cells * self.sizes[i] + values[members, i]
-                drawn = oracle._draw(cells, entropy)
-                data[members, 1 : 1 + (oracle._width() or 1)] = drawn.reshape(len(members), -1)
+                reports = oracle._draw(cells, entropy)
+                data[members, 1 : 1 + (oracle._width() or 1)] = reports.reshape(len(members), -1)
         return data
 
     def _width(self) -> int:

@@ -169,6 +169,7 @@ def grid_places(side: int, other: int | None = None) -> tuple[tuple[int, int], .
 
 
 def _distances(places: tuple[tuple[Real, ...], ...]) -> Floats:
+    """Return all pairwise distances."""
     points = np.array([[float(c) for c in place] for place in places])
     return np.asarray(np.sqrt(((points[:, None] - points[None]) ** 2).sum(axis=2)))
 
@@ -206,6 +207,7 @@ def _table(
 
 
 def _weights(distances: Floats, rate: Fraction) -> tuple[tuple[int, ...], ...]:
+    """Return the integer weights exp(-rate distance), at least 1, one row for each place."""
     table: dict[float, int] = {}
     for distance in np.unique(distances).tolist():
         table[distance] = max(1, exp_neg(rate * Fraction(distance), _WEIGHT_BITS)[0])

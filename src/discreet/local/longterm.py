@@ -91,9 +91,9 @@ class LongTermResponse(FrequencyOracle):
             raise _require.fail(
                 "first_epsilon", self.first_epsilon, f"below epsilon = {self.epsilon!r}, as integer odds"
             )
-        wanted = (first * (r + k - 2) - (k - 1)) / (r - first)
-        b = 1 << max(int(_draws.LIMIT / (wanted + k - 1)).bit_length() - 1, 0)
-        a = min(int(wanted * b), _draws.LIMIT - (k - 1) * b)
+        target_odds = (first * (r + k - 2) - (k - 1)) / (r - first)
+        b = 1 << max(int(_draws.LIMIT / (target_odds + k - 1)).bit_length() - 1, 0)
+        a = min(int(target_odds * b), _draws.LIMIT - (k - 1) * b)
         if a <= b:
             raise _require.fail("first_epsilon", self.first_epsilon, "larger: its odds would be even")
         return a, b
@@ -350,6 +350,7 @@ class Rappor(LocalRandomizer):
 
 
 def _word(value: Any) -> bytes:
+    """Return a word as bytes; anything but text or bytes is refused."""
     if not isinstance(value, str | bytes):
         raise InvalidInput(
             f"a value must be a word (text or bytes), got a {type(value).__name__}. Nothing was drawn."

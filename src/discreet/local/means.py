@@ -218,13 +218,13 @@ class HybridMean(MeanRandomizer):
 
     @property
     def _parts(self) -> tuple[DuchiMean, PiecewiseMean]:
-        own: dict[str, Any] = {
+        options: dict[str, Any] = {
             "epsilon": self.epsilon,
             "low": self.low,
             "high": self.high,
             "steps": self.steps,
         }
-        return DuchiMean(**own), PiecewiseMean(**own)
+        return DuchiMean(**options), PiecewiseMean(**options)
 
     @property
     def piecewise_share(self) -> int:

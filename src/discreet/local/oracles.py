@@ -402,12 +402,12 @@ class SubsetSelection(FrequencyOracle):
             if step == k - 1:
                 # those whose last position is not taken by the true value
                 rows = np.flatnonzero(~inside)
-            drawn = step + _draws.below(self.domain - 1 - step, len(rows), entropy)
-            urn[rows, step], urn[rows, drawn] = urn[rows, drawn], urn[rows, step].copy()
-        chosen = urn[:, :k]
-        chosen = chosen + (chosen >= values[:, None])
-        chosen[inside, k - 1] = values[inside]
-        return chosen
+            swapped = step + _draws.below(self.domain - 1 - step, len(rows), entropy)
+            urn[rows, step], urn[rows, swapped] = urn[rows, swapped], urn[rows, step].copy()
+        subset = urn[:, :k]
+        subset = subset + (subset >= values[:, None])
+        subset[inside, k - 1] = values[inside]
+        return subset
 
     def _width(self) -> int:
         return self.size

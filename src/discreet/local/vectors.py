@@ -109,8 +109,8 @@ class PrivUnit(LocalRandomizer):
         largest = np.maximum(np.abs(vectors).max(axis=1, keepdims=True), 1.0)
         length = np.linalg.norm(vectors / largest, axis=1, keepdims=True) * largest
         vectors = vectors / np.maximum(length, 1.0)
-        rest = np.sqrt(np.maximum(0.0, 1 - (vectors**2).sum(axis=1, keepdims=True)))
-        return np.concatenate([vectors, rest], axis=1)
+        completion = np.sqrt(np.maximum(0.0, 1 - (vectors**2).sum(axis=1, keepdims=True)))
+        return np.concatenate([vectors, completion], axis=1)
 
     def _draw(self, values: Floats, entropy: Entropy) -> Codes:
         a, b = self._weights
@@ -181,6 +181,7 @@ def _top_sum(dimension: int, count: int, cap: int) -> float:
 
 
 def _best_cap(dimension: int, count: int, epsilon: float) -> int:
+    """Return the cap, of sizes a factor of sqrt 2 apart, for which the mean report is longest."""
     e = math.exp(min(epsilon, 40.0))
 
     def mean(cap: int) -> float:

@@ -62,9 +62,9 @@ def counter(
     choices = []
     refusal: Exception | None = None
     for name in names:
-        built = factors.named(name, steps or 1) if isinstance(name, str) else name
+        candidate = factors.named(name, steps or 1) if isinstance(name, str) else name
         try:
-            choices += _priced_choices(facts, built, epsilon, delta, rho)
+            choices += _priced_choices(facts, candidate, epsilon, delta, rho)
         except NotImplementedError as unsupported:
             refusal = unsupported
     if not choices:
@@ -86,6 +86,7 @@ def _candidates(strategy: Any, steps: int | None, gaussian: bool) -> list[Any]:
 def _priced_choices(
     facts: dict[str, Any], strategy: Any, epsilon: Real | None, delta: float, rho: Real | None
 ) -> list[ContinualCounter]:
+    """Return the counters of one strategy at the price: with Laplace noise, with Gaussian noise, or both."""
     if rho is not None:
         return [ContinualCounter(**facts, strategy=strategy, rho=rho)]
     assert epsilon is not None

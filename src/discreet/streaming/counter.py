@@ -157,13 +157,13 @@ class ContinualCounter:
         return self._block_sensitivity(self._block_length(1))
 
     def _block_sensitivity(self, steps: int) -> Sensitivity:
-        each = self.statistic.sensitivity(self.public)
+        step_sensitivity = self.statistic.sensitivity(self.public)
         encoder = encoder_of(self.strategy, steps)
         if self.restart is None or self.participations == 1:
-            return encoder.sensitivity(min(self.participations, steps), self.separation, each)
+            return encoder.sensitivity(min(self.participations, steps), self.separation, step_sensitivity)
         # A unit may be in several blocks: the worst way to divide its participations among them.
         norms = [
-            encoder.sensitivity(min(k, steps), self.separation, each)
+            encoder.sensitivity(min(k, steps), self.separation, step_sensitivity)
             for k in range(1, self.participations + 1)
         ]
         best = [0]

@@ -33,6 +33,7 @@ def check_options(counter: ContinualCounter) -> None:
 
 
 def _check_types(counter: ContinualCounter) -> None:
+    """Refuse arguments of another type."""
     if not isinstance(counter.public, Public):
         raise _require.fail("public", type(counter.public).__name__, "a Public")
     if not isinstance(counter.statistic, Statistic):
@@ -44,6 +45,7 @@ def _check_types(counter: ContinualCounter) -> None:
 
 
 def _check_price(counter: ContinualCounter) -> None:
+    """Refuse anything but exactly one positive price."""
     if (counter.epsilon is None) == (counter.rho is None):
         raise InvalidInput("give either epsilon or rho. Nothing was read or charged.")
     for name in ("epsilon", "rho"):

@@ -135,13 +135,13 @@ class TreeEncoder(Encoder):
         last, left = _lowest_bit(step), list(state["public"])
         node = np.asarray(rows[0], dtype=np.float64)
         for level in range(last):
-            own = np.asarray(rows[level + 1], dtype=np.float64)
+            measured = np.asarray(rows[level + 1], dtype=np.float64)
             if self.strategy.from_below:
                 share = self._variances[level + 1]
                 below = np.array(left[level]) + node
-                node = share * own + (1 - share) * below
+                node = share * measured + (1 - share) * below
             else:
-                node = own
+                node = measured
         left[last] = node.tolist()
         total = np.zeros(len(node))
         for level in range(self.levels):

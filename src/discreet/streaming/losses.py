@@ -176,6 +176,7 @@ def _sigmoid(z: float) -> float:
 
 
 def _names(**named: Any) -> tuple[str, ...]:
+    """Return names of columns as a tuple, each once."""
     ((name, value),) = named.items()
     columns = _require.listed(**{name: value})
     _require.non_empty(**{name: columns})
@@ -205,6 +206,7 @@ def examples(source: Source, loss: Loss) -> Iterator[tuple[Floats, list[Any]]]:
 
 
 def _numbers(array: Any, name: str, public: Public) -> tuple[Floats, Any]:
+    """Return a column as numbers within its bounds (or codes of its categories), and which rows have one."""
     fact = public.fact(name)
     if isinstance(fact, Categories):
         codes = arrow_columns.categories(array, fact.values, name)

@@ -220,13 +220,13 @@ class PerUnit:
 
     def _counted_rows(self, units: list[Any], values: list[Any]) -> list[int]:
         """Return the positions of the rows that count."""
-        own: dict[Any, list[int]] = {}
+        rows_by_unit: dict[Any, list[int]] = {}
         for i, unit in enumerate(units):
             if names_unit(unit):
-                own.setdefault(unit, []).append(i)
+                rows_by_unit.setdefault(unit, []).append(i)
         return [
             i
-            for unit, positions in own.items()
+            for unit, positions in rows_by_unit.items()
             for i in (
                 positions if len(positions) <= self.rows else self._choose_rows(unit, positions, values)
             )

@@ -210,10 +210,10 @@ class GoodnessOfFitTest(_FromCounts):
         random: np.random.Generator,
     ) -> float:
         """Return the p-value if there are so many people."""
-        drawn = random.multinomial(people, shares, self.runs) + noise
+        simulated_tables = random.multinomial(people, shares, self.runs) + noise
         return shared.monte_carlo(
             float(_pearson_of_shares(counts, shares, people, scale)),
-            _pearson_of_shares(drawn, shares, people, scale),
+            _pearson_of_shares(simulated_tables, shares, people, scale),
         )
 
 
@@ -283,6 +283,7 @@ def _expected_counts(tables: Floats) -> Floats:
 
 
 def _pearson(tables: Floats, scale: float) -> Floats:
+    """Return Pearson's statistic of independence, each cell divided by its variance, noise included."""
     expected = _expected_counts(tables)
     statistic: Floats = ((tables - expected) ** 2 / (expected + 2 * scale**2)).sum(axis=(-1, -2))
     return statistic

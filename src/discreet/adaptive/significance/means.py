@@ -195,11 +195,13 @@ class TwoSampleMeanTest:
         """Return how far noise puts the worse of the two counts, and the worse of the two sums, both
         together."""
         _require.open_probability(confidence=confidence)
-        each = 1 - (1 - confidence) / 2
-        if each >= 1:
+        part_confidence = 1 - (1 - confidence) / 2
+        if part_confidence >= 1:
             raise _require.fail("confidence", confidence, "a little less close to 1")
         counts, sums, _ = self.noises
-        return counts.error(each, entries=2), math.ceil(as_step(self.step) * sums.error(each, entries=2))
+        return counts.error(part_confidence, entries=2), math.ceil(
+            as_step(self.step) * sums.error(part_confidence, entries=2)
+        )
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -240,12 +242,15 @@ class TwoSampleMeanTest:
         shape = (self.runs, 2)
         means = common + random.standard_t(np.broadcast_to(fewest - 1, shape)) * (spread / np.sqrt(fewest))
         counts, sums = (float(noise.scale) for noise in self.noises[:2])
-        drawn = _difference(
+        simulated_differences = _difference(
             means * fewest + shared.simulated(random, sums, shape),
             fewest + shared.simulated(random, counts, shape),
         )
         statistic = float(_difference(measured.sums, measured.counts))
-        greater, less = shared.monte_carlo(statistic, drawn), shared.monte_carlo(-statistic, -drawn)
+        greater, less = (
+            shared.monte_carlo(statistic, simulated_differences),
+            shared.monte_carlo(-statistic, -simulated_differences),
+        )
         return shared.two_sided(greater, less, self.alternative)
 
 

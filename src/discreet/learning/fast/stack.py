@@ -120,6 +120,7 @@ def _add_up(rows: Tensor, into: Sums) -> None:
 
 
 def _activate(kind: type[nn.Module], x: Tensor, is_input: bool) -> Tensor:
+    """Apply an activation, in place except on the batch itself."""
     if kind is nn.Identity:
         return x
     # the batch itself stays as it is
@@ -177,9 +178,11 @@ def _has_adjacent_activations(parts: tuple[_Layer | type[nn.Module], ...]) -> bo
 
 
 def _targets(module: nn.Linear) -> tuple[Target | None, Target | None]:
+    """Return the targets of weight and bias; None for one that does not learn."""
     weight, bias = (module._parameters.get(name) for name in ("weight", "bias"))
     return (Target(p) if p is not None and p.requires_grad else None for p in (weight, bias))  # type: ignore[return-value]
 
 
 def _is_unusual(module: nn.Module) -> bool:
+    """Return whether hooks or parametrizations make this more than a plain layer."""
     return not is_bare(module) or (type(module) is nn.Linear and "weight" not in module._parameters)

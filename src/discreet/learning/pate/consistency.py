@@ -159,6 +159,7 @@ def distort(
 
 
 def _images(images: Any) -> Tensor:
+    """Return images as a tensor of floats, refused unless they are finite and have four dimensions."""
     x = torch.as_tensor(np.asarray(images), dtype=torch.float32)
     if x.dim() != 4 or not len(x) or not torch.isfinite(x).all():
         raise InvalidInput(

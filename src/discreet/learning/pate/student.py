@@ -20,6 +20,7 @@ Array = NDArray[Any]
 
 
 def _sklearn() -> None:
+    """Refuse to go on without scikit-learn."""
     try:
         import sklearn  # noqa: F401
     except ImportError:
@@ -146,6 +147,7 @@ class Student:
 
 
 def _matrix(x: Any) -> Array:
+    """Return inputs as one flat row of floats each."""
     values = np.asarray(x, dtype=np.float32)
     if values.ndim < 2 or not len(values) or not np.isfinite(values).all():
         raise InvalidInput(

@@ -64,6 +64,7 @@ def deal(
 
 
 def _keyed_hash(name: Any, position: int, key: Any) -> int:
+    """Return the keyed hash of a unit's name, one for each of its positions."""
     text = f"{position}:{name!r}".encode()
     return int.from_bytes(hashlib.blake2b(text, key=key, digest_size=16).digest(), "little")
 
@@ -163,6 +164,7 @@ def _collect(
 
 
 def _report(result: bytes, number: int, total: int, progress: Progress | None) -> bytes:
+    """Report progress, and pass the result on."""
     if progress is not None:
         progress(number, total)
     return result

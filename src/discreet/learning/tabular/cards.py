@@ -86,6 +86,7 @@ def loads(text: str, path: str = "this text") -> Fitted:
 
 
 def _mechanism_facts(mechanism: Any) -> dict[str, Any]:
+    """Return what a model file says about the mechanism: price, unit, columns and regularization."""
     public = mechanism.public
     return {
         "mechanism": type(mechanism).__name__,

@@ -23,8 +23,9 @@ from .model import columns_only
 from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]
-# The typical size of a coordinate of a centroid, over the width of the domain (Su et al. 2016, Section 4).
-_RHO = 0.225
+# The typical size of a coordinate of a centroid, over the width of the domain: rho of Su et al. 2016, Section
+# 4 (no price in zCDP).
+_CENTROID_SIZE = 0.225
 # Rows whose distances are held at once: bounds memory.
 _ROWS = 1 << 14
 
@@ -68,7 +69,7 @@ class Lloyd(TableLearner):
     not depend on data (DPLloyd with the improvements of Su, Cao, Li, Bertino & Jin 2016, arXiv:1504.05998).
 
     `rounds` is by default the paper's: the epsilon over what a round needs, between 2 and 7. The count of a
-    cluster has the weight cbrt(4 d rho²), rho = 0.225, beside d sums of weight 1, as in the paper.
+    cluster has the weight cbrt(4 d 0.225²) beside d sums of weight 1, as in the paper.
 
     Guarantee: `event`: `rounds` integer vectors, chosen adaptively, with exact noise for their `sensitivity`.
     Proof:     a row is in one cluster, and moves its weighted count, and its sums by its own coordinates: at
@@ -95,14 +96,14 @@ class Lloyd(TableLearner):
         if self.rounds is not None:
             return self.rounds
         d = len(self.design.features)
-        entries = d + float((4 * d * _RHO**2) ** (1 / 3))
+        entries = d + float((4 * d * _CENTROID_SIZE**2) ** (1 / 3))
         round_epsilon = math.sqrt(500 * self.clusters**3 / self.size**2 * entries**3)
         return max(2, min(7, int(self.epsilon / round_epsilon)))
 
     @property
     def weight(self) -> int:
         """Return what a row adds to the count of its cluster, in cells."""
-        return max(1, round(CELLS * float((4 * len(self.design.features) * _RHO**2) ** (1 / 3))))
+        return max(1, round(CELLS * float((4 * len(self.design.features) * _CENTROID_SIZE**2) ** (1 / 3))))
 
     @property
     def sensitivity(self) -> Sensitivity:

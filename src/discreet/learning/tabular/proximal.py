@@ -91,6 +91,7 @@ def minimize_damped(problem: Problem, penalties: Array, tolerance: float) -> tup
 
 
 def _is_certified(problem: Problem, penalties: Array, w: Array, gradient: Array, tolerance: float) -> bool:
+    """Return whether the shortest subgradient at w, with what rounding may hide, is within the tolerance."""
     shortest = float(np.linalg.norm(shortest_subgradient(gradient, w, penalties)))
     rounding = problem.rounding(w) + 4 * _UNIT * float(np.linalg.norm(penalties))
     return shortest + rounding <= tolerance

@@ -257,6 +257,7 @@ class PrivateSearch(TableEstimator):
 
 
 def _price(event: Any, delta: float) -> float:
+    """Return the epsilon of an event at a delta."""
     if delta == 0:
         return float(accounting.basic(event).value)
     return float(accounting.epsilon(event, delta=delta, accountant="rdp"))
