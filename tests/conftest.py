@@ -18,6 +18,7 @@ def pytest_collection_modifyitems(items: list[Any]) -> None:
     """Put the tests of the server first: they wait for public times and for a browser, seconds at a time.
 
     With `--dist worksteal` one worker has the first half of all tests, so it waits while the other computes,
-    and the other takes what is left over. At the end of the list both would wait, for minutes.
+    and the other takes what is left over. At the end of the list both would wait, for minutes. Those with Spark
+    follow, all together, so that one worker starts a Java machine and not both.
     """
-    items.sort(key=lambda item: not item.path.is_relative_to(WAITING))
+    items.sort(key=lambda item: (not item.path.is_relative_to(WAITING), "spark" not in item.nodeid.lower()))

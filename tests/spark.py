@@ -17,6 +17,9 @@ CONFIG = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.warehouse.dir": "/nonexistent",
     "spark.log.level": "OFF",
+    # A few hundred small queries: what the second compiler and the threads of a parallel collector do for them
+    # costs more than it saves.
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
 

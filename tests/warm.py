@@ -20,7 +20,10 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
-LIBRARIES = ("numpy", "scipy.stats", "scipy.optimize", "pyarrow.compute", "duckdb", "sqlglot", "cryptography")
+LIBRARIES = (
+    *("numpy", "scipy.stats", "scipy.optimize", "pyarrow.compute", "duckdb", "sqlglot", "cryptography"),
+    *("discreet.session", "discreet.accounting"),
+)
 
 
 def run(script: str | Path, cwd: Path) -> subprocess.CompletedProcess[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 
 import pytest
@@ -22,6 +23,8 @@ NAMES = list(ACCOUNTANTS)
 CELLS = [(name, event) for name in NAMES for event in ZOO]
 
 
+# several tests look at the same prices
+@cache
 def price(event: acc.Event, accountant: str, delta: float = 1e-6) -> float | None:
     try:
         return acc.epsilon(event, delta=delta, accountant=accountant)
@@ -44,7 +47,7 @@ def test_every_event_has_a_number_or_a_refusal_that_names_it(accountant: str, na
 
 @pytest.mark.parametrize(("accountant", "name"), CELLS)
 def test_more_delta_never_costs_more(accountant: str, name: str) -> None:
-    values = [price(ZOO[name], accountant, delta) for delta in (1e-9, 1e-7, 1e-5, 1e-2)]
+    values = [price(ZOO[name], accountant, delta) for delta in (1e-9, 1e-6, 1e-4, 1e-2)]
     known = [value for value in values if value is not None]
     assert len(known) in (0, 4)
     assert all(a >= b * (1 - 1e-6) for a, b in pairwise(known))

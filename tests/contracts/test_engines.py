@@ -19,7 +19,17 @@ from discreet.tables import semantics as d
 from discreet.tables.dialect import Dialect, Unwritten, template
 from discreet.tables.engines.duckdb_dialect import DUCKDB
 
-from .engines import CASES, ENGINES, OF_ROWS, TABLES, check, column, computed
+from .engines import (
+    CASES,
+    ENGINES,
+    OF_ROWS,
+    TABLES,
+    Together,
+    check,
+    column,
+    computed,
+    computed_together,
+)
 
 NAMES = [f"{case.node.__name__} {case.table} {case.name}" for case in CASES]
 
@@ -56,16 +66,21 @@ def test_every_node_has_a_case():
     assert all(cls.__doc__ for cls in d.NODES)
 
 
-@pytest.mark.parametrize("node", CASES, ids=NAMES)
-def test_a_node_means_what_it_says(node, engines):
-    check(node, engines[node.table], engines[node.table].dialect)
+@pytest.fixture(scope="module")
+def together(engines):
+    return Together(engines)
 
 
 @pytest.mark.parametrize("node", CASES, ids=NAMES)
-def test_no_row_is_no_row(node, empty):
+def test_a_node_means_what_it_says(node, engines, together):
+    check(node, engines[node.table], engines[node.table].dialect, together.values(node))
+
+
+@pytest.mark.parametrize("table", sorted({node.table for node in CASES}))
+def test_no_row_is_no_row(table, empty):
     """Nothing is computed, and nothing fails, on a table without rows."""
-    engine = empty[node.table]
-    assert computed(engine, engine.dialect, node.make()) == []
+    engine, nodes = empty[table], [node.make() for node in CASES if node.table == table]
+    assert computed_together(engine, engine.dialect, nodes) == [[]] * len(nodes)
 
 
 # Sums.

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import random
 import struct
+from itertools import product
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 
 from discreet.tables import semantics as d
 
-from .engines import ENGINES, column, computed, number, text
+from .engines import ENGINES, column, computed, computed_together, number, text
 
 EXPONENTS = [
     -1074,
@@ -132,8 +133,7 @@ TWO = {
 }
 
 
-def compare(engine, node, function, pairs):
-    results = computed(engine, engine.dialect, node)
+def compare(results, function, pairs):
     with np.errstate(all="ignore"):
         for (x, y), result in zip(pairs, results, strict=True):
             exact = function(np.float64(x), np.float64(y))
@@ -146,18 +146,19 @@ def compare(engine, node, function, pairs):
 @pytest.mark.parametrize("node", TWO, ids=lambda cls: cls.__name__)
 def test_arithmetic_is_that_of_ieee_754(doubles, node):
     pairs = list(zip(XS, YS, strict=True))
-    compare(doubles, node(this=column("x"), expression=column("y")), TWO[node], pairs)
+    results = computed(doubles, doubles.dialect, node(this=column("x"), expression=column("y")))
+    compare(results, TWO[node], pairs)
 
 
 @pytest.mark.parametrize("value", CONSTANTS)
 def test_arithmetic_with_constants_is_that_of_ieee_754(doubles, value):
     """On either side; engines compute with constants when they plan, and must not fail there either."""
-    for node, function in TWO.items():
-        compare(doubles, node(this=column("x"), expression=number(value)), function, [(x, value) for x in XS])
-        compare(doubles, node(this=number(value), expression=column("x")), function, [(value, x) for x in XS])
-        compare(
-            doubles, node(this=number(value), expression=number(1e308)), function, [(value, 1e308)] * len(XS)
-        )
+    x, one, large = (lambda: column("x")), (lambda: number(value)), (lambda: number(1e308))
+    nodes = [node(this=a(), expression=b()) for node in TWO for a, b in ((x, one), (one, x), (one, large))]
+    right, left, both = [(x, value) for x in XS], [(value, x) for x in XS], [(value, 1e308)] * len(XS)
+    results = computed_together(doubles, doubles.dialect, nodes)
+    for values, (function, pairs) in zip(results, product(TWO.values(), (right, left, both)), strict=True):
+        compare(values, function, pairs)
 
 
 def test_a_nested_expression_stays_small_and_right(doubles):
@@ -202,8 +203,13 @@ def test_powers_roundings_and_casts_of_doubles_fail_on_none(doubles):
     nodes += [d.AsDecimal(this=x(), width=w, scale=s) for w, s in ((18, 3), (38, 0), (1, 0))]
     nodes += [d.SafeCast(this=x(), to="double"), d.Convert(this=x(), to="text")]
     nodes += [d.KeyedHash(key=7, expressions=[x(), column("y")])]
-    for node in nodes:
-        assert len(computed(doubles, doubles.dialect, node)) == len(XS)
+    for some in batched(nodes):
+        assert {*map(len, computed_together(doubles, doubles.dialect, some))} == {len(XS)}
+
+
+def batched(nodes):
+    """Ten to a statement, which Spark takes as long for as for one."""
+    return (nodes[start : start + 10] for start in range(0, len(nodes), 10))
 
 
 def test_functions_of_texts_fail_on_none(texts):
@@ -216,14 +222,14 @@ def test_functions_of_texts_fail_on_none(texts):
     nodes += [d.Replace(this=s(), old=text("a"), new=text("zz" * 50), max_length=10_000)]
     nodes += [d.Concat(this=s(), expression=s(), max_length=10_000)]
     nodes += [d.Substring(this=s(), start=number(2), length=number(10_000))]
-    for node in nodes:
-        query_result = computed_texts(texts, node)
-        assert query_result == len(TEXTS)
+    for some in batched(nodes):
+        assert computed_texts(texts, some) == len(TEXTS)
 
 
-def computed_texts(engine, node) -> int:
+def computed_texts(engine, nodes) -> int:
     """How many rows there are; days beyond those that Python knows are not looked at."""
     from sqlglot import exp
 
-    query = exp.select(column("id"), exp.alias_(node, "r", quoted=True)).from_("t")
+    aliased = [exp.alias_(node, f"r{i}", quoted=True) for i, node in enumerate(nodes)]
+    query = exp.select(column("id"), *aliased).from_("t")
     return engine.answer(engine.dialect.write(query)).num_rows

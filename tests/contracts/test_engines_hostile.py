@@ -14,7 +14,7 @@ import pytest
 from discreet.tables import semantics as d
 from discreet.tables.columns import LONGEST_TEXT
 
-from .engines import ENGINES, column, computed, number, text
+from .engines import ENGINES, column, computed, computed_together, number, text
 
 NUMBERS = [
     "1_000", "1__0", "_1", "1_", "1.5_0", "1_0e1_0", "1e1_0", "0x10", "0X1F", "0b11", "0o7", " 12 ",
@@ -124,8 +124,10 @@ def hostile(case):
 
 
 def test_what_texts_say_is_the_same_on_every_engine(hostile):
-    for name, (node, oracle) in CASES.items():
-        for t, result in zip(TEXTS, computed(hostile, hostile.dialect, node.copy()), strict=True):
+    nodes = [node.copy() for node, _ in CASES.values()]
+    lists = computed_together(hostile, hostile.dialect, nodes)
+    for (name, (_, oracle)), results in zip(CASES.items(), lists, strict=True):
+        for t, result in zip(TEXTS, results, strict=True):
             wanted = None if t is None else oracle(t)
             if name.startswith("decimal") and wanted is not None:
                 assert result == pytest.approx(wanted, rel=1e-15), (name, t)
@@ -138,12 +140,12 @@ def test_a_value_of_a_long_expression_is_converted_as_of_a_short_one(hostile):
     long = column("s")
     for _ in range(4):
         long = d.Substring(this=d.Concat(this=long, expression=text(""), max_length=10_000), start=number(1))
-    for name, (node, oracle) in CASES.items():
-        if name in ("double", "date", "BIGINT", "HUGEINT", "decimal 18, 3"):
-            deep = node.copy()
-            deep.set("this", long.copy())
-            results = computed(hostile, hostile.dialect, deep)
-            assert repr(results[:40]) == repr([oracle(t) for t in TEXTS[:40]]), name
+    names = ("double", "date", "BIGINT", "HUGEINT", "decimal 18, 3")
+    deep = [CASES[name][0].copy() for name in names]
+    for node in deep:
+        node.set("this", long.copy())
+    for name, results in zip(names, computed_together(hostile, hostile.dialect, deep), strict=True):
+        assert repr(results[:40]) == repr([CASES[name][1](t) for t in TEXTS[:40]]), name
 
 
 def test_single_precision_of_texts_is_the_same_on_every_engine(hostile):
@@ -171,14 +173,14 @@ def test_a_very_long_text_is_missing_and_fails_nothing(case):
     lengths = [LONGEST_TEXT, None, LONGEST_TEXT, None, None, 1]
     s = lambda: column("s")  # noqa: E731
     assert computed(engine, engine.dialect, d.Length(this=s())) == lengths
-    for node in (
+    nodes = [
         *(d.Length(this=cls(this=s())) for cls in (d.UpperCase, d.LowerCase, d.Trim)),
         d.Length(this=d.Concat(this=s(), expression=s(), max_length=100)),
         d.Length(this=d.Replace(this=s(), old=text("x"), new=text("yy"), max_length=100)),
         d.Matches(this=s(), pattern=text("%a_%_e%")),
         d.KeyedHash(key=7, expressions=[s(), column("t")]),
-    ):
-        results = computed(engine, engine.dialect, node)
+    ]
+    for node, results in zip(nodes, computed_together(engine, engine.dialect, nodes), strict=True):
         assert len(results) == len(LONG)
         if not isinstance(node, d.KeyedHash):
             assert [r is None for r in results] == [n is None for n in lengths]

@@ -4,7 +4,7 @@ measured and clipped as one."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -119,11 +119,19 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], dict[str, Form]]] = {
     "gru, both ways": (lambda: nn.GRU(WIDTH, 4, bidirectional=True, batch_first=True), recurrent_forms(2)),
     "prelu, example by example": (lambda: nn.PReLU(), LINEAR),
 }
-PAIRS = [
-    (kind, one, other)
-    for kind, (_, forms) in KINDS.items()
-    for one, other in itertools.combinations_with_replacement(forms, 2)
-]
+
+
+def pairs(kind: str) -> Iterator[Any]:
+    """All pairs of ways to call a module; of the further kinds of attention, each way with itself and with the
+    next one in every run, and the others in `make test-all`: their taps are those of the first kind."""
+    forms = list(KINDS[kind][1])
+    for one, other in itertools.combinations_with_replacement(forms, 2):
+        later = kind.startswith("attention") and kind != "attention"
+        far = forms.index(other) - forms.index(one) > 1
+        yield pytest.param(kind, one, other, marks=[pytest.mark.slow] * (later and far))
+
+
+PAIRS = [pair for kind in KINDS for pair in pairs(kind)]
 
 
 class Both(nn.Module):

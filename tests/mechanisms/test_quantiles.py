@@ -235,9 +235,9 @@ def test_many_quantiles_follow_the_law_of_the_recursion():
     source = column(rows, mechanism.public)
     expected = many_law(rows, mechanism._exact(), rates(mechanism), 0, 3)
     assert mp.fsum(expected.values()) == pytest.approx(1)
-    assert_law(lambda: mechanism(source, entropy=entropy).value, expected, 1500)
+    assert_law(lambda: mechanism(source, entropy=entropy).value, expected, 800)
     with pytest.raises(AssertionError):
-        assert_law(lambda: many(epsilon=8)(source, entropy=entropy).value, expected, 1500)
+        assert_law(lambda: many(epsilon=8)(source, entropy=entropy).value, expected, 800)
 
 
 @pytest.mark.parametrize("neighbors", [ADD_REMOVE, REPLACE])

@@ -43,6 +43,17 @@ def test_a_question_is_charged_answered_and_then_free():
     assert people.remaining == pytest.approx(1)
 
 
+def test_only_a_ledger_that_is_kept_waits_for_the_disk(monkeypatch, tmp_path):
+    """That what is kept does, is tested with power cuts and full disks in tests/curator."""
+    synced = []
+    monkeypatch.setattr("os.fsync", synced.append)
+    people = opened()
+    people.sql(COUNT, epsilon=0.5)
+    assert synced == []
+    opened(ledger=tmp_path / "people.ledger")
+    assert len(synced) == 2, "the key, and the names of the new files"
+
+
 def test_more_epsilon_is_another_question_and_pays():
     people = opened()
     people.sql(COUNT, epsilon=0.5)

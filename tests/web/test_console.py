@@ -252,7 +252,7 @@ def test_pages_say_what_they_are_and_fit_a_phone(browser, server):
 
 @pytest.fixture
 def own(tmp_path):
-    running = Server(tmp_path / "own", rate=1000, burst=2000).start()
+    running = Server(tmp_path / "own", rate=1000, burst=2000, workers=1, previewers=1).start()
     yield running
     running.stop()
 

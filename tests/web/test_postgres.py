@@ -29,7 +29,13 @@ def address() -> str:
 def machines(tmp_path_factory, address):
     """The first makes the dataset; the second has a copy of its files, and so the same ledger and key."""
     first = Server(
-        tmp_path_factory.mktemp("one"), ledger=address, rate=1000, burst=2000, workers=1, epsilon=2.0
+        tmp_path_factory.mktemp("one"),
+        ledger=address,
+        rate=1000,
+        burst=2000,
+        workers=1,
+        previewers=1,
+        epsilon=2.0,
     ).start()
     folder = tmp_path_factory.mktemp("two") / "copy"
     shutil.copytree(first.folder, folder)
@@ -40,7 +46,9 @@ def machines(tmp_path_factory, address):
                 f"UPDATE datasets SET {column} = replace({column}, ?, ?)", (str(first.folder), str(folder))
             )
     db.close()
-    second = Server(folder, ledger=address, rate=1000, burst=2000, workers=1, epsilon=2.0).start()
+    second = Server(
+        folder, ledger=address, rate=1000, burst=2000, workers=1, previewers=1, epsilon=2.0
+    ).start()
     yield first, second
     first.stop()
     second.stop()

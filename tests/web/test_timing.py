@@ -25,7 +25,13 @@ LIMIT = 3.0
 def strict(tmp_path_factory):
     """A server with the default tick: answers that touched data leave at the time limit."""
     running = Server(
-        tmp_path_factory.mktemp("strict"), seconds=LIMIT, tick=LIMIT, rate=1000, burst=2000, epsilon=100.0
+        tmp_path_factory.mktemp("strict"),
+        seconds=LIMIT,
+        tick=LIMIT,
+        rate=1000,
+        burst=2000,
+        previewers=1,
+        epsilon=100.0,
     ).start()
     with running.client("ann") as ann:
         assert ann.post("/datasets/health/query", json={"sql": COUNT, "epsilon": 0.01}).status_code in (

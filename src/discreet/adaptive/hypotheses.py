@@ -15,7 +15,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import fft, stats
+from scipy import fft
 
 from .. import _require
 from .._errors import InvalidInput
@@ -97,7 +97,10 @@ def _check_size(entries: int) -> None:
 @lru_cache(maxsize=64)
 def _binomial(trials: int, chance: float) -> Masses:
     """Return the binomial probabilities."""
-    masses: Masses = stats.binom.pmf(np.arange(trials + 1), trials, chance)
+    # slow to load, and most processes that load this room never ask for it
+    from scipy.stats import binom
+
+    masses: Masses = binom.pmf(np.arange(trials + 1), trials, chance)
     return masses
 
 

@@ -87,7 +87,7 @@ class BudgetedDataset:
                 f"{path} exists already, or is a link. A ledger is never overwritten: nothing was changed."
             )
         policy.check(source.public, large_delta=large_delta)
-        key = Key.create(key_path(path))
+        key = Key.create(key_path(path), durable=durable)
         body = {"public": _registry.to_json(source.public), "policy": _registry.to_json(policy)}
         try:
             ledger = Ledger.create(path, key, body, durable=durable, remote=remote)

@@ -33,8 +33,9 @@ class Key:
     seed: bytes = field(repr=False)
 
     @classmethod
-    def create(cls, path: Path) -> Key:
-        """Create a fresh key in a new file that only its owner can read."""
+    def create(cls, path: Path, *, durable: bool = True) -> Key:
+        """Create a fresh key in a new file that only its owner can read; not `durable` is for the ledger of a
+        trial, which does not wait for the disk."""
         seed = secrets.token_bytes(32)
         try:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -49,7 +50,8 @@ class Key:
         with os.fdopen(handle, "w") as file:
             file.write(_HEADER + seed.hex() + "\n")
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         return cls(seed)
 
     @classmethod

@@ -166,7 +166,8 @@ class Store:
                 db = self._connect(held, write=True)
                 marks = f"PRAGMA application_id={_APPLICATION}; PRAGMA user_version={FORMAT};"
                 db.executescript(f"BEGIN IMMEDIATE;{_TABLES}{marks}COMMIT;")
-            _sync(self.path.parent)
+            if self.durable:
+                _sync(self.path.parent)
         except (sqlite3.Error, OSError, LedgerError) as error:
             self.remove()
             raise LedgerError(f"no ledger can be made at {self.path} ({_reason(error)}).") from None

@@ -89,7 +89,7 @@ class Augment:
             generator = torch.Generator().manual_seed(seed)
             return tree_map(lambda t: self.function.batch(t, generator), copies)  # type: ignore[union-attr]
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             return _one_by_one(self.function, copies)
 
     def targets(self, targets: Any) -> Any:

@@ -40,7 +40,7 @@ class Digits:
 
     def network(self) -> nn.Module:
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(1)
+            torch.default_generator.manual_seed(1)
             return nn.Sequential(
                 nn.Conv2d(1, 16, 3, padding=1),
                 nn.Tanh(),

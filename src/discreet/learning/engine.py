@@ -230,7 +230,7 @@ class ClippingEngine:
                 seed = int(torch.randint(0, 1 << 30, ()))
                 results = []
                 for survey in (None, Survey()):
-                    torch.manual_seed(seed)
+                    torch.default_generator.manual_seed(seed)
                     results.append(self._rehearse(inputs, size, survey))
                 pairs = zip(*map(tree_leaves, results), strict=True)
                 if not all(_same(one, other) for one, other in pairs):

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import signal
 
 from .. import _require
 from .._errors import InvalidInput
@@ -147,11 +146,14 @@ def prefix_variances(strategy: StreamStrategy, steps: int) -> Floats:
 def decoder(strategy: Triangular, workload: Floats) -> Floats:
     """Return the coefficients of A C⁻¹ for the Toeplitz matrix A of these coefficients: how past noise enters
     an answer."""
+    # slow to load, and most processes that load this room never ask for it
+    from scipy.signal import lfilter
+
     if isinstance(strategy, Buffered):
         out = workload
         for decay, inverse in zip(strategy.decays, strategy.inverse_decays, strict=True):
-            out = signal.lfilter([1.0, -decay], [1.0, -inverse], out)
+            out = lfilter([1.0, -decay], [1.0, -inverse], out)
         return np.asarray(out)
     diagonals = strategy.diagonals(len(workload))
     assert diagonals is not None
-    return np.asarray(signal.lfilter([1.0], np.trim_zeros(diagonals, "b"), workload))
+    return np.asarray(lfilter([1.0], np.trim_zeros(diagonals, "b"), workload))

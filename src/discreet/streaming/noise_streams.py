@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import signal
 from scipy.linalg import toeplitz
 
 from .. import _require
@@ -135,5 +134,8 @@ class _ToeplitzFilter:
     def __call__(self, z: Floats, state: Floats) -> tuple[Floats, Floats]:
         if not self.memory:
             return z / self._denominator[0], state
-        rows, final_state = signal.lfilter(np.ones(1), self._denominator, z, axis=0, zi=state)
+        # slow to load, and most processes that load this room never ask for it
+        from scipy.signal import lfilter
+
+        rows, final_state = lfilter(np.ones(1), self._denominator, z, axis=0, zi=state)
         return rows, final_state

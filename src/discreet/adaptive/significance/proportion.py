@@ -15,7 +15,6 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy import stats
 
 from ... import _require, sampling
 from ..._errors import InvalidInput
@@ -211,9 +210,12 @@ class ProportionTest:
 def _binomial(trials: int, chance: float) -> tuple[Floats, Floats]:
     """Return the numbers of successes that matter, outside of which lies less than 1e-20, and their
     probabilities."""
+    # slow to load, and most processes that load this room never ask for it
+    from scipy.stats import binom
+
     middle, reach = trials * chance, 10 * math.sqrt(trials * chance * (1 - chance)) + 50
     x = np.arange(max(0, math.floor(middle - reach)), min(trials, math.ceil(middle + reach)) + 1)
-    return x.astype(np.float64), stats.binom.pmf(x, trials, chance)
+    return x.astype(np.float64), binom.pmf(x, trials, chance)
 
 
 def _binomial_tails(count: int, trials: int, chance: float, scale: float) -> tuple[float, float]:

@@ -50,7 +50,7 @@ class ProceduralNetwork(nn.Module):
         self.procedural = ProceduralClasses(classes, shape, seed)
         self.shape, self.width, self.classes, self.seed = self.procedural.shape, int(width), classes, seed
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(seed)
+            torch.default_generator.manual_seed(seed)
             w = self.width
             self.maps = nn.Sequential(
                 *_block(shape[0], w, 1), *_block(w, 2 * w, 2), *_block(2 * w, 2 * w, 1),

@@ -75,7 +75,7 @@ class FixMatchStudent:
             )
         generator = torch.Generator().manual_seed(self.seed)
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(self.seed)
+            torch.default_generator.manual_seed(self.seed)
             model = (
                 small_network(self.classes, x.shape[1]) if self.model is None else copy.deepcopy(self.model)
             )
