@@ -66,7 +66,7 @@ class Settings(NamedTuple):
 # of Fashion-MNIST; its features (patch rows, their threshold, scattering rows beside them and their weight)
 # were chosen on its training images.
 SETTINGS = {
-    "mnist": Settings(filters=256, beside=1.0),
+    "mnist": Settings(),
     "fashion_mnist": Settings(filters=256, beside=1.0),
     "cifar10_jpeg": Settings(filters=1024, beside=0.484),
 }
