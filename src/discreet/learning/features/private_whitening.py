@@ -35,6 +35,8 @@ from ..data import examples_of
 # Coordinates are cut to whole numbers of 1 / CELLS before they are multiplied.
 CELLS = 1 << 12
 _ROWS = 1 << 13
+# Below, the variance of the noise is no float.
+_LEAST_RHO = 1e-100
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -96,6 +98,8 @@ class PrivateWhitening:
         if self.width > 1 << 14:
             raise _require.fail("width", self.width, "at most 2**14 features")
         _require.positive(rho=self.rho)
+        if _require.float_or_inf(self.rho) < _LEAST_RHO:
+            raise _require.fail("rho", self.rho, f"at least {_LEAST_RHO:g}")
         if self.penalty is not None:
             _require.positive(penalty=self.penalty)
         self.public.declared_size("whitening")
