@@ -17,6 +17,7 @@ from typing import Any
 from . import _require
 from ._errors import InvalidInput, PrivateFact, WrongRelation
 from ._registry import described, plain
+from ._text import is_text
 
 # Bounds of a column: their width, up to twice this, must fit a float.
 _LARGEST = 2**1022
@@ -128,6 +129,11 @@ class Categories:
                 raise _require.fail("a category", value, "a string or an integer")
             if isinstance(value, int) and abs(value) >= _EXACT:
                 raise _require.fail("a category", value, "within 2**53 of zero, or a string")
+            # Engines end a text there, or cannot take it: they would fail after the charge.
+            if isinstance(value, str) and not is_text(value):
+                raise _require.fail(
+                    "a category", value, "a text without NUL and without half a surrogate pair"
+                )
         as_read = values if all(isinstance(value, int) for value in values) else tuple(map(str, values))
         # 1 and "1" are one value of a column of text: a row would be in both
         if len(set(as_read)) < len(values):

@@ -305,3 +305,10 @@ def test_gaussian_without_replacement_covers_opposite_shifts(order: int) -> None
         p, q = ((1 - rate) * law[other] + rate * law[k] for k in (one, two))
         truth = math.log(float((p**order * q ** (1 - order)).sum() / law[0].sum()))
         assert truth <= claimed
+
+
+@pytest.mark.parametrize("epsilon", [50.0, 1e4, 1e17, 1e100, 1e290])
+@pytest.mark.parametrize("order", [1.5, 2, 64, 1e4])
+def test_a_bounded_range_has_moments_at_any_epsilon(epsilon, order):
+    moment = rdp_rules.bounded_range(epsilon)(order)
+    assert 0 < moment <= (order - 1) * epsilon * (1 + 1e-9)

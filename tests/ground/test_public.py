@@ -136,3 +136,9 @@ def test_the_bundled_schema_covers_its_categories():
 def test_public_facts_are_checked_where_they_are_declared(wrong):
     with pytest.raises(InvalidInput):
         wrong()
+
+
+@pytest.mark.parametrize("value", ["a\x00b", "a\ud800"])
+def test_categories_that_no_engine_takes_for_text_are_refused_when_declared(value):
+    with pytest.raises(InvalidInput, match="without NUL"):
+        Categories(["a", value])

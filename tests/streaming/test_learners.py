@@ -289,6 +289,7 @@ def test_at_user_level_a_person_counts_in_as_many_rounds_as_was_paid_for(tmp_pat
         (SquaredDistance(columns=("a",)), {"clip": 1, "parameter": 1e-320}, "parameter"),
         (SquaredDistance(columns=("a",)), {"clip": 1e-320}, "clip"),
         (SquaredDistance(columns=("a",)), {"clip": 1, "space": Ball(1, 1e300)}, "diameter"),
+        (SquaredDistance(columns=("a",)), {"clip": 1e300}, "clip must be between"),
         (SquaredDistance(columns=("a",)), {"clip": 1, "ridge": float("nan")}, "ridge"),
         (SquaredDistance(columns=("a",)), {"clip": 1, "horizon": None}, "horizon"),
         (SquaredDistance(columns=("a",)), {"clip": 1, "window": 2}, "no window"),
@@ -301,6 +302,12 @@ def test_what_makes_no_sense_is_refused_before_anything_is_charged(
 ) -> None:
     with pytest.raises(dp.DiscreetError, match=message):
         learner(PUBLIC, loss, **({"horizon": 9, "epsilon": 1} | options))
+
+
+def test_bounds_too_wide_for_a_clip_are_refused_before_anything_is_charged() -> None:
+    wide = Public(schema={"a": dp.Bounds(-1e300, 1e300)}, table="t")
+    with pytest.raises(InvalidInput, match="clip must be between"):
+        learner(wide, LinearLoss(columns=("a",)), horizon=9, epsilon=1, delta=1e-6)
 
 
 def test_losses_name_columns_once() -> None:

@@ -72,6 +72,12 @@ def test_the_default_number_of_rows_is_a_noisy_total(people: Session) -> None:
     assert abs(copy.rows - 2000) < 200
 
 
+def test_a_noisy_total_alone_does_not_fill_the_memory(copy: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(copy), "total", property(lambda self: 3e9))
+    assert type(copy).of(copy.fitted, copy.event).rows == 10**7
+    assert type(copy).of(copy.fitted, copy.event, rows=10**8).rows == 10**8
+
+
 def test_answers_of_a_copy_say_that_they_carry_no_interval(copy: Any) -> None:
     answer = copy.sql("SELECT sex, COUNT(*) AS n, STDDEV(age) AS s FROM data GROUP BY sex ORDER BY sex")
     assert sum(answer.to_arrow()["n"].to_pylist()) == 500

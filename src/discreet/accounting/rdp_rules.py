@@ -137,6 +137,9 @@ def bounded_range(epsilon: float) -> Moment:
         log_drop = -epsilon + math.log(-math.expm1(-(order - 1) * epsilon))
         log_u = min(max(math.log1p(-1 / order) + math.log(top) - log_drop, 0.0), epsilon)
         inside = top - math.exp(log_u + log_drop)
+        if inside <= 0:
+            # Lost to rounding, at orders times epsilon that no budget holds.
+            return min(concentrated, (order - 1) * epsilon * _UP)
         value = (order - 1) * log_u + math.log(inside) - math.log(-math.expm1(-epsilon))
         return min(concentrated, (value + 1e-13 * (1 + order * epsilon)) * _UP, (order - 1) * epsilon * _UP)
 

@@ -154,28 +154,36 @@ class InteractiveHandle(_require.NearestNames):
                     table=self.source.public.version,
                     asker=asker.name,
                 )
-            self._wait(number, asker)
+            finished = self._wait(number, asker, question)
             release, error = self._compute_and_commit(self.ledger.look(self._turn), question, asker)
+        if finished is not None:
+            # A process that died had been feeding this version. It was fed over this table on the way, and
+            # the ticket of its own, which would feed it twice, was refused.
+            return finished
         if error is not None:
             raise error from None
         return release
 
-    def _wait(self, number: int, asker: Asker) -> None:
+    def _wait(self, number: int, asker: Asker, question: Any) -> Release | None:
         """Wait for the turn of ticket `number`.
 
-        The tickets before it of askers that are gone are answered on the way.
+        The tickets before it of askers that are gone are answered on the way. Returned is what was released
+        where one of them was to feed the same version as `question`.
         """
+        finished = None
         while True:
             now = self.ledger.look(self._turn)
             if now.ticket is None or now.version >= number:
                 raise _taken_over()
             if now.version + 1 == number:
-                return
+                return finished
             tickets.wait(self.ledger.path, now.ticket.body["asker"])
             if self.ledger.look(self._turn) == now:
-                self._take_over(now, asker)
+                release = self._take_over(now, asker)
+                if isinstance(question, Feed) and now.ticket.body["question"] == _question_json(question):
+                    finished = release
 
-    def _take_over(self, seen: Turn, asker: Asker) -> None:
+    def _take_over(self, seen: Turn, asker: Asker) -> Release | None:
         """Answer the ticket of an asker that is gone.
 
         It has failed if it was tried too often, or if this process does not have its question or table.
@@ -183,17 +191,18 @@ class InteractiveHandle(_require.NearestNames):
         with self.ledger.writing() as writer:
             now = self._turn(writer)
             if now != seen or now.ticket is None:
-                return
+                return None
             question = _question_of(now.ticket)
             other = now.ticket.body["table"] != self.source.public.version
             if question is None or other or tickets.attempts(now.ticket) >= tickets.ATTEMPTS:
                 self._enter_failure(writer, now)
-                return
+                return None
             ticket = tickets.take_over(writer, now.ticket, asker.name)
-        _, error = self._compute_and_commit(Turn(now.state, ticket), question, asker, lost=True)
+        release, error = self._compute_and_commit(Turn(now.state, ticket), question, asker, lost=True)
         # How a question of somebody else went is in the ledger; what ends this program is passed on.
         if error is not None and not isinstance(error, Exception):
             raise error
+        return release
 
     def _compute_and_commit(
         self, now: Turn, question: Any, asker: Asker, *, lost: bool = False

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import torch
 from sklearn.base import BaseEstimator
-from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
+from sklearn.utils.validation import check_is_fitted, column_or_1d
 from torch import Tensor, nn
 
 from .. import _require
@@ -22,6 +22,7 @@ from ..sampling import Entropy
 from ..tables import Memory
 from .data import Examples, Tabular
 from .optimizers import SGD
+from .tabular.estimators import validate_rows
 from .tabular.rows import features_of
 from .trainer import Trainer
 
@@ -137,7 +138,7 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
     def _validate_arrays(self, X: Any, y: Any) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
         """Check shapes and types only: that some value is missing or infinite is a fact about people, and no
         reason to stop."""
-        X = validate_data(self, X, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0)
+        X = validate_rows(self, X, ensure_min_samples=0)
         y = np.asarray(y)
         y = column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
         if y.shape != (len(X),):
@@ -167,7 +168,7 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         if hasattr(self, "columns_"):
             inputs = encode_rows(X, self.columns_, self.public_)
         else:
-            X = validate_data(self, X, reset=False, dtype=np.float64, ensure_all_finite=False)
+            X = validate_rows(self, X, reset=False)
             inputs = self._scale(X)
         with torch.no_grad():
             return self.module_(inputs)  # type: ignore[no-any-return]

@@ -86,17 +86,19 @@ class Stream(_require.NearestNames):
         name = self._next_name() if tick is None else tick
         if not isinstance(name, str) or not name or not is_text(name):
             raise _require.fail("tick", tick, "a name, such as '2026-11-16'")
-        source = self._source(rows, replace(self.counter.public, version=name))
         before = self._was_fed(name)
         try:
-            release = Curator.open(self.session.ledger.path, source).feed(
-                self.counter, self.number, analyst=self.session.analyst, batch=True
-            )
+            return self._feed_batch(rows, name)
         except InvalidInput:
-            # A process that died had this tick; it was finished in its place just now.
-            if before or not self._was_fed(name):
+            if tick is not None or before or not self._was_fed(name):
                 raise
-            return self._stored_release(name)
+        # Somebody else has closed the tick of this number in the meantime: these rows are of the next one.
+        return self.feed(rows)
+
+    def _feed_batch(self, rows: Any, name: str) -> Release:
+        source = self._source(rows, replace(self.counter.public, version=name))
+        curator = Curator.open(self.session.ledger.path, source)
+        release = curator.feed(self.counter, self.number, analyst=self.session.analyst, batch=True)
         assert release is not None
         return release
 
@@ -108,12 +110,6 @@ class Stream(_require.NearestNames):
 
     def _was_fed(self, tick: str) -> bool:
         return self.session.ledger.last(FED, f"{self.number}:{tick}") is not None
-
-    def _stored_release(self, tick: str) -> Release:
-        """Return the release of a tick from the ledger."""
-        values = {e.body.get("table"): decode(e.body["value"]) for e in self._states()}
-        event, step = self.counter.event, list(values).index(tick) + 1
-        return Release(value=values[tick], event=event, _error=lambda c: self.counter.error(c, step))
 
     def _advance(self, rows: Any) -> Release:
         """Close the next tick of a clock, over these rows or the session's own table."""

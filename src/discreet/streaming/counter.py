@@ -204,7 +204,12 @@ class ContinualCounter:
         steps = range(1, (self.horizon or self.restart or 1024) + 1)
         # of a longer horizon, a sample of about 4,096 steps at equal distances
         sampled = steps if len(steps) <= 4096 else steps[:: len(steps) // 4096]
-        return math.sqrt(sum(self.deviation(t) ** 2 for t in sampled) / len(sampled))
+        deviations = [self.deviation(t) for t in sampled]
+        # Squares of large deviations are not finite. Scaling by a power of two changes no digit: which
+        # strategy is the best must not change under a stream that goes on.
+        _, exponent = math.frexp(max(deviations))
+        mean_square = sum(math.ldexp(d, -exponent) ** 2 for d in deviations) / len(deviations)
+        return math.ldexp(math.sqrt(mean_square), exponent)
 
     def error(self, confidence: float = 0.95, step: int | None = None) -> float:
         """Return how far off a released value may be, by itself: at `step`, or at the worst step of the

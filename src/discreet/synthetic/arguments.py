@@ -13,6 +13,9 @@ from .._errors import InvalidInput
 
 # Rows that are drawn at once, at most: 8 GB for each column. A noisy total can be larger, of a tiny budget.
 MAX_DRAWN_ROWS = 10**9
+# Where nobody said how many: of a small epsilon the noisy number of rows is mostly noise, and what nobody
+# asked for must not fill the memory.
+MAX_DEFAULT_ROWS = 10**7
 
 _SYNTHESIZE_ARGUMENTS = {
     *("epsilon", "delta", "method", "columns", "bins", "missing"),

@@ -25,7 +25,7 @@ from .._require import Real
 from ..accounting import Event
 from ..tables.cells import Coding
 from ..tables.engines.open_rows import ask_open_rows
-from .arguments import MAX_DRAWN_ROWS, check_instance, check_mapping, check_rows_and_seed, check_writable
+from .arguments import MAX_DEFAULT_ROWS, check_instance, check_mapping, check_rows_and_seed, check_writable
 from .constraints import repair_rows
 from .domain import bin_ends, to_number
 from .estimation import estimate_total
@@ -73,7 +73,7 @@ class SyntheticCopy:
         if seed is None:
             seed = int(np.random.SeedSequence().generate_state(1)[0])
         copy = cls(fitted, event, 0, int(seed), asked)
-        noisy_rows = min(MAX_DRAWN_ROWS, max(1, round(copy.total)))
+        noisy_rows = min(MAX_DEFAULT_ROWS, max(1, round(copy.total)))
         return replace(copy, rows=noisy_rows if rows is None else int(rows))
 
     @property

@@ -77,7 +77,12 @@ def several(data: Any) -> Files | None:
         return None
     path = Path(data)
     if path.is_dir():
-        inside = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
+        try:
+            inside = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
+        except OSError as error:
+            raise InvalidInput(
+                f"the folder {str(data)!r} cannot be listed: {error.strerror}. Nothing was opened."
+            ) from None
         return _check_files(sorted(p for p in inside if kind_of_file(p)), repr(str(data)), data)
     if not path.exists() and any(mark in str(data) for mark in _MARKS):
         matches = [Path(match) for match in glob.glob(str(data), recursive=True)]

@@ -94,6 +94,7 @@ def test_a_session_charges_it() -> None:
         lambda: PrivateWhitening(public=PUBLIC, width=0, rho=1),
         lambda: PrivateWhitening(public=PUBLIC, width=10**6, rho=1),
         lambda: PrivateWhitening(public=PUBLIC, width=4, rho=0),
+        lambda: PrivateWhitening(public=PUBLIC, width=4, rho=1e-300),
         lambda: PrivateWhitening(public=PUBLIC, width=4, rho=1, penalty=-1),
         lambda: PrivateWhitening(public=dp.Public(), width=4, rho=1),
         lambda: PrivateWhitening(public=dp.Public(size=9, unit=dp.Unit("who")), width=4, rho=1),

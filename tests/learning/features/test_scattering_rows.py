@@ -118,3 +118,14 @@ def test_rows_that_are_not_finite_become_zero_and_others_are_not_touched() -> No
 def test_what_cannot_be_is_refused(build: Any) -> None:
     with pytest.raises(DiscreetError):
         build()
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_image_that_is_too_bright_or_missing_is_an_empty_row_without_a_word() -> None:
+    given = images(3, 1, 28, 28).double().numpy()
+    given[1], given[2] = 1e308, np.nan
+    lengths = ScatteringRows((1, 28, 28)).features(given).norm(dim=1)
+    torch.testing.assert_close(lengths, torch.tensor([1.0, 0.0, 0.0]))
+    for odd in (given * 1j, given.astype(str)):
+        with pytest.raises(DiscreetError, match="real numbers"):
+            ScatteringRows((1, 28, 28)).features(odd)

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from discreet import DiscreetError, InvalidInput
+from discreet import Bounds, Categories, DiscreetError, InvalidInput, Public
 from discreet.learning import (
     DecisionTreeClassifier,
     DecisionTreeRegressor,
+    DPClassifier,
     ElasticNet,
     ExplainableBoostingClassifier,
     GaussianNB,
@@ -112,3 +113,46 @@ def test_a_search_over_penalties_reads_one_set_of_columns() -> None:
     base = LogisticRegression(method="gradient", **CLASSES)
     search = PrivateSearch(base, {"l1": [0.0, 1.0]}, epsilon=2.0, delta=1e-6, trials=2.0).fit(X, LABELS)
     assert search.best_params_["l1"] in (0.0, 1.0)
+
+
+@pytest.mark.parametrize("estimator", [LogisticRegression(**CLASSES), DPClassifier(epochs=1, **CLASSES)])
+@pytest.mark.parametrize(
+    "rows",
+    [
+        np.full(20, 0.777),
+        np.full((20, 2), 0.777 + 1j),
+        np.full((20, 2), "0.777 Alice"),
+        np.full((20, 0), 0.777),
+        [[0.777]] * 19 + [[0.777, 1]],
+    ],
+)
+def test_rows_of_another_shape_or_kind_are_refused_without_their_values(estimator: Any, rows: Any) -> None:
+    with pytest.raises(InvalidInput, match="one row per example") as refused:
+        estimator.fit(rows, np.zeros(20, dtype=int))
+    assert "777" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("match", "space", "options"),
+    [
+        ("no parameter 'regularisation'.*Did you mean", {"regularisation": [1.0]}, {}),
+        ("100,000,000 combinations", {"l1": range(10**4), "regularization": range(10**4)}, {}),
+        ("trials must be above 1, and at most", {"l1": [0.0]}, {"trials": 1e9}),
+    ],
+)
+def test_searches_that_cannot_be_run_are_refused(match: str, space: Any, options: Any) -> None:
+    search = PrivateSearch(LogisticRegression(**CLASSES), space, **{"epsilon": 1, **options})
+    with pytest.raises(InvalidInput, match=match):
+        search.fit(np.zeros((20, 2)), np.zeros(20, dtype=int))
+
+
+@pytest.mark.parametrize("classes", [0, 1.5, True])
+def test_classes_that_are_no_list_are_refused_beside_a_schema(classes: Any) -> None:
+    public = Public(schema={"x": Bounds(0, 1), "y": Categories(["no", "yes"])}, size=20)
+    with pytest.raises(InvalidInput, match="classes must be a list"):
+        LogisticRegression(classes=classes).mechanism(public, target="y")
+
+
+def test_a_tree_whose_noise_vanishes_has_finite_chances_in_empty_leaves() -> None:
+    tree = DecisionTreeClassifier(1e6, **CLASSES).fit(np.zeros((20, 2)), np.zeros(20, dtype=int))
+    assert np.isfinite(tree.predict_proba([[-1.0, 1.0], [1.0, -1.0]])).all()

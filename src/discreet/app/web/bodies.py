@@ -14,9 +14,12 @@ Described = dict[str, Any]
 
 
 class Body(BaseModel):
-    """What all bodies share: a field that is not known is an error."""
+    """What all bodies share: a field that is not known is an error, and so is one of another type.
 
-    model_config = ConfigDict(extra="forbid")
+    Without `strict` true would be an epsilon of 1, and "yes" a flag.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
 
 
 class TermsBody(Body):

@@ -22,6 +22,8 @@ def as_images(images: Any, shape: tuple[int, ...]) -> NDArray[Any]:
             f"images must have the shape (n, {', '.join(map(str, shape))}); got {array.shape}. "
             f"Nothing was computed."
         )
+    if array.dtype.kind not in "buifO":
+        raise InvalidInput("images must be real numbers, bytes or truth values. Nothing was computed.")
     return array
 
 
@@ -29,5 +31,7 @@ def image_batches(array: NDArray[Any], batch: int) -> Iterator[tuple[slice, Tens
     """Yield the positions and the floats of `batch` images at a time; with bytes (uint8), 255 counts as 1."""
     for start in range(0, len(array), batch):
         positions = slice(start, start + batch)
-        floats = torch.from_numpy(array[positions].astype(np.float32))
+        # What is too large for a float is infinite, without a warning that would tell of one image.
+        with np.errstate(over="ignore"):
+            floats = torch.from_numpy(array[positions].astype(np.float32))
         yield positions, floats / 255 if array.dtype == np.uint8 else floats

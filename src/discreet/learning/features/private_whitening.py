@@ -36,6 +36,8 @@ from ..data import examples_of
 CELLS = 1 << 12
 # Rows that are multiplied at once: sums of their products stay below 2**53, so that floats are exact.
 _ROWS = 1 << 13
+# Below, the variance of the noise is no float.
+_LEAST_RHO = 1e-100
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -97,6 +99,8 @@ class PrivateWhitening:
         if self.width > 1 << 14:
             raise _require.fail("width", self.width, "at most 2**14 features")
         _require.positive(rho=self.rho)
+        if _require.float_or_inf(self.rho) < _LEAST_RHO:
+            raise _require.fail("rho", self.rho, f"at least {_LEAST_RHO:g}")
         if self.penalty is not None:
             _require.positive(penalty=self.penalty)
         self.public.declared_size("whitening")

@@ -13,6 +13,7 @@ is a release of its own.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -38,6 +39,23 @@ except ImportError:
     raise MissingExtra.of("learn", "estimators in scikit-learn's manner need scikit-learn") from None
 
 TARGET = "y"
+# Where messages of scikit-learn and numpy quote values: an array without two dimensions, a complex one, a
+# text that is no number.
+_VALUES = re.compile(r"array=.*?(?=Reshape|$)|(?<=Complex data not supported).*|(?<=to float).*", re.DOTALL)
+
+
+def validate_rows(estimator: Any, X: Any, **options: Any) -> npt.NDArray[np.float64]:
+    """Check the shape and the type of an array by scikit-learn's `validate_data`, and return it as floats.
+
+    What is refused is refused in its words, without the values that some of its messages quote.
+    """
+    try:
+        return validate_data(  # type: ignore[no-any-return]
+            estimator, X, dtype=np.float64, ensure_all_finite=False, **options
+        )
+    except ValueError as error:
+        words = _VALUES.sub("", str(error)).rstrip(": .\n")
+    raise InvalidInput(f"X must be numbers, one row per example. {words}. Nothing was trained.")
 
 
 class TableEstimator(BaseEstimator):  # type: ignore[misc]
@@ -111,20 +129,7 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
     def _validate_array(self, X: Any, reset: bool = True) -> npt.NDArray[np.float64]:
         """Check shapes and types only: that some value is missing or infinite is a fact about people, and no
         reason to stop."""
-        try:
-            return validate_data(  # type: ignore[no-any-return]
-                self,
-                X,
-                reset=reset,
-                dtype=np.float64,
-                ensure_all_finite=False,
-                ensure_min_samples=0 if reset else 1,
-            )
-        except ValueError as error:
-            if "could not convert" not in str(error):
-                raise
-        # its text would quote a value
-        raise InvalidInput("X must be numbers, one row per example. Nothing was trained.")
+        return validate_rows(self, X, reset=reset, ensure_min_samples=0 if reset else 1)
 
     def _bounds(self, width: int) -> dict[str, Bounds]:
         """Return the declared bounds of the columns of an array."""
@@ -324,7 +329,7 @@ class LogisticRegression(Classifier, Linear):
         )
         # arrays are fitted with the numbers of their classes
         values = list(declared_classes) if self._labels is None else self._labels
-        if self.classes is not None and set(self.classes) != set(values):
+        if self.classes is not None and set(_require.listed(classes=self.classes)) != set(values):
             raise InvalidInput(f"classes= differs from what the schema declares of {target!r}: leave it out.")
         if self.class_weight is None:
             return ()

@@ -8,6 +8,7 @@ search.best_params_; search.predict(...); search.comparison()
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,6 +29,10 @@ from .trial_laws import Law, gamma_of
 
 # The shape of the negative binomial law; None is Poisson.
 LAWS = {"logarithmic": 0, "geometric": 1, "poisson": None}
+# Each candidate is a mechanism with a price of its own, which takes some milliseconds.
+_MOST_CANDIDATES = 10_000
+# A run takes several times as many rounds, each a fit.
+_MOST_TRIALS = 1_000_000
 
 
 def law_of(law: str, mean: float) -> Law:
@@ -88,7 +93,18 @@ class PrivateSearch(TableEstimator):
             raise _require.fail(
                 "space", self.space, 'lists of values by parameter, such as {"regularization": [1, 10]}'
             )
-        lists = [_require.listed(**{name: values}) for name, values in self.space.items()]
+        lists = [_require.listed(**{str(name): values}) for name, values in self.space.items()]
+        if unknown := [name for name in self.space if name not in self.estimator.get_params()]:
+            raise InvalidInput(
+                f"{type(self.estimator).__name__} has no parameter {unknown[0]!r} that space could vary."
+                f"{_require.did_you_mean(str(unknown[0]), list(self.estimator.get_params()))} Nothing was "
+                f"charged."
+            )
+        if (combinations := math.prod(map(len, lists))) > _MOST_CANDIDATES:
+            raise InvalidInput(
+                f"space has {combinations:,} combinations, more than {_MOST_CANDIDATES:,}. Nothing was "
+                f"charged. A search tries few of them: give shorter lists."
+            )
         settings = [dict(zip(self.space, values, strict=True)) for values in itertools.product(*lists)]
         if not settings or any(
             name in self.space for name in ("epsilon", "delta", "n", "lower", "upper", "classes")
@@ -111,8 +127,10 @@ class PrivateSearch(TableEstimator):
         _require.one_of(tuple(LAWS), law=self.law)
         _require.open_probability(holdout=self.holdout)
         _require.finite(trials=self.trials)
-        if not self.trials > 1:
-            raise _require.fail("trials", self.trials, "above 1: the mean number of runs")
+        if not 1 < self.trials <= _MOST_TRIALS:
+            raise _require.fail(
+                "trials", self.trials, f"above 1, and at most {_MOST_TRIALS:,}: the mean number of runs"
+            )
         trials = law_of(self.law, float(self.trials))
         total_delta = self._delta_or(delta)
         task: dict[str, Any] = {"public": public, "target": target, "features": features}

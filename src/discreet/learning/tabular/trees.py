@@ -252,7 +252,8 @@ class PrivateTree(GreedyTree, Classifying):
         """Return class probabilities, shrunk towards those of all rows where a leaf has few rows for its
         noise."""
         total = np.maximum(counts.sum(axis=0).astype(np.float64), 1.0)
-        prior_weight = self.noise.standard_deviation
+        # Never zero, as the noise of a very large epsilon is: an empty leaf has the chances of all rows.
+        prior_weight = max(self.noise.standard_deviation, 1e-9)
         result = np.maximum(counts.astype(np.float64), 0.0) + prior_weight * total / total.sum()
         return tuple(tuple(row) for row in (result / result.sum(axis=1, keepdims=True)).tolist())
 
