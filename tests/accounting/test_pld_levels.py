@@ -238,8 +238,8 @@ def test_lower_ends_hold_for_deltas_that_callers_round_up():
     assert single.delta(pair, found[0])[0] >= 1e-6 * (1 + 0.5 * crossing.ROUNDED)
     solver = solve_module.Solver(solve_module.Composition(((pair, 500),)), 1e-6)
     high = solver.epsilon_above(1e-6)
-    before = solver.along
+    before = solver.line_interval
     assert solver.epsilon_below(1e-6 * (1 + 0.4 * crossing.ROUNDED), high) == before[1].low
-    assert solver.along is before
+    assert solver.line_interval is before
     assert solver.epsilon_below(1e-6 * 1.01, high) < before[1].low
-    assert solver.along is not before
+    assert solver.line_interval is not before

@@ -26,7 +26,7 @@ def intervals(event, delta):
             continue
         lattice = solve_module.Solver(composition, delta)
         high = lattice._lattice_above(delta, delta, -1)
-        lattice.along = (delta, None)
+        lattice.line_interval = (delta, None)
         yield (line.low, line.high), (lattice.epsilon_below(delta, high), high)
 
 
