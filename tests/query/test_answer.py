@@ -125,6 +125,20 @@ def test_intervals_cover_as_often_as_they_say(expression, column):
     assert hits <= stats.binom.isf(1e-9, runs, 0.96)
 
 
+@pytest.mark.parametrize("confidence", [0.5, 0.9, 0.95, 0.999])
+def test_the_interval_of_a_count_is_that_of_its_noise(confidence):
+    """Exactly: one that holds two times in a hundred less often than it says passes for honest in simulations."""
+    public = Public(schema={"x": Bounds(-3, 7)}, table="t")
+    source = connect({"x": [1.0] * 50}, public, threads=1)
+    query = Query(sql="SELECT COUNT(*) AS n, SUM(x) AS s FROM t", public=public, epsilon=0.02)
+    answer = query(source, entropy=SeededEntropy(3)).value
+    count, total = query._allocation.noises
+    for column, noise, step in (("n", count, 1), ("s", total, query._recipes.measures[1].worth)):
+        ((low, high),) = answer.interval(confidence)[column]
+        assert high - low == pytest.approx(2 * noise.error(confidence) * float(step), rel=1e-12)
+        assert noise.error(confidence) > noise.error(confidence / 1.02)
+
+
 @pytest.mark.parametrize("people", [1, 3, 40])
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_intervals_of_averages_hold_at_every_size(people, noise):
