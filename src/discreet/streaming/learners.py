@@ -328,7 +328,7 @@ def _longest_gradient(loss: Loss, public: Public, norm: str) -> float:
         )
     bounds = [public.bounds(name) for name in loss.columns]
     sizes = [max(abs(float(b.lower)), abs(float(b.upper))) for b in bounds if isinstance(b, Bounds)]
-    if max(sizes, default=0.0) > 1 / _LEAST:
+    if max(sizes, default=0.0) > 1 / _SMALLEST:
         # Refused as a clip, before its square is not finite.
         return max(sizes)
     longest = sum(sizes) if norm == "l1" else math.sqrt(sum(size**2 for size in sizes))
