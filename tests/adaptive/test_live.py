@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import discreet as dp
+from discreet.adaptive import changepoints
+from discreet.adaptive.alarms import ChangeWatch
 from discreet.adaptive.holdout import Check, Thresholdout
 from discreet.adaptive.leaderboard import ShakyLadder
 from discreet.adaptive.multiplicative_weights import MultiplicativeWeights, Where
@@ -334,3 +338,29 @@ def _swap_states(path: Path, number: int) -> None:
             db.execute(f"DROP TRIGGER {trigger}")
         db.execute(f"UPDATE {name} SET sealed = ? WHERE seq = ?", (rows[0][1], rows[-1][0]))
     db.close()
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_a_column_that_is_not_there_costs_nothing(as_file: bool, tmp_path: Path) -> None:
+    """No schema declares an id or a time: whether there is such a column is asked of the table first."""
+    data: Any = table()
+    if as_file:
+        pq.write_table(
+            pa.table({name: pa.array(values) for name, values in ROWS.items()}), tmp_path / "p.parquet"
+        )
+        data = tmp_path / "p.parquet"
+    schema = None if not as_file else PUBLIC
+    people = dp.open(data, schema=schema, budget=dp.Budget(epsilon=9, delta=1e-5), ledger=tmp_path / "ledger")
+    series: dict[str, Any] = {"public": people.public, "column": "age", "times": 10, "epsilon": 1}
+    change = changepoints.GaussianChange(before=10, after=30, deviation=5)
+    board = ShakyLadder(public=people.public, target="ward", id="idd", epsilon=1, delta=1e-6, budget=5)
+    for ask in (
+        lambda: people.curator.start(board),
+        lambda: people.ask(changepoints.offline(**series, time="day", margin=2)),
+        lambda: people.curator.start(ChangeWatch(**series, time="day", change=change, window=5, threshold=1)),
+    ):
+        with pytest.raises(
+            dp.InvalidInput, match=r"has no column 'idd'\. Did you mean 'id'|has no column 'day'"
+        ):
+            ask()
+    assert people.spent == 0

@@ -23,7 +23,7 @@ from .._require import Real
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import arrow_columns
 from ..mechanisms.choosers import PermuteAndFlip, ReportNoisyMax
-from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.protocols import Release, check_source, release, require_columns
 from ..mechanisms.selection import moves_one_way
 from ..sampling import Entropy
 from ..tables import Source
@@ -86,6 +86,10 @@ class ChangeWatch:
         _require.flag(paper=self.paper)
         if self.questions is not None:
             _require.integer(questions=self.questions, at_least=1)
+
+    def rehearse(self, source: Source) -> None:
+        """Refuse a time column that is not there before anything is charged: no schema declares it."""
+        require_columns(source, self.time)
 
     @property
     def scores(self) -> LikelihoodScores:

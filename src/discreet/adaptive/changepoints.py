@@ -35,7 +35,7 @@ from .._registry import described
 from .._require import Real
 from ..mechanisms import arrow_columns
 from ..mechanisms.choosers import PermuteAndFlip, ReportNoisyMax
-from ..mechanisms.protocols import Integers, Release, Sensitivity, release
+from ..mechanisms.protocols import Integers, Release, Sensitivity, release, require_columns
 from ..mechanisms.selection import Select, moves_one_way
 from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
@@ -382,6 +382,10 @@ class Changepoint(Select):
                 needed = (t * shortfall - math.log(chance)) / -math.log(moment)
                 least = min(least, needed)
         return self.candidates[-1] if math.isinf(least) else max(1, math.ceil(least))
+
+    def rehearse(self, source: Source) -> None:
+        """Refuse a time column that is not there before anything is charged: no schema declares it."""
+        require_columns(source, self.scores.time)  # type: ignore[attr-defined]
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         chosen = Select.__call__(self, source, entropy=entropy)

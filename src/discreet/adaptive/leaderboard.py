@@ -24,7 +24,7 @@ from .._registry import described
 from .._require import Real
 from ..accounting import Event, NoOp
 from ..mechanisms import RedrawnSparseVector, SparseVector
-from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.protocols import Release, check_source, release, require_columns
 from ..sampling import Entropy
 from ..tables import Source
 from ._sparse_vector import SparseVectorRounds, State
@@ -101,6 +101,10 @@ class _Board:
         Replacing does not.
         """
         return self.public.neighbors is not REPLACE
+
+    def rehearse(self, source: Source) -> None:
+        """Refuse an id column that is not there before anything is charged: no schema declares it."""
+        require_columns(source, self.id)
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Start a board without submissions: the best is no better than all wrong."""

@@ -316,6 +316,20 @@ def rehearse(mechanism: Any, source: AnySource) -> None:
         trial(source)
 
 
+def require_columns(source: AnySource, *names: str) -> None:
+    """Refuse names that are no columns of the source: for `rehearse`, of columns that no schema declares.
+
+    The names of columns are public. A source that does not tell them is taken as it is.
+    """
+    known = getattr(source, "column_names", None)
+    if known is None and hasattr(source, "kinds"):
+        known = list(source.kinds.get(source.public.table, names))
+    unknown = [] if known is None else [name for name in names if name not in known]
+    if unknown:
+        near = _require.did_you_mean(unknown[0], known)
+        raise InvalidInput(f"the table has no column {unknown[0]!r}.{near} Nothing was read or charged.")
+
+
 def as_of(mechanism: Any, public: Public) -> Any:
     """Return the same mechanism for another version of its table, if it may go on with one; otherwise the
     mechanism as it is."""

@@ -72,6 +72,11 @@ class Memory:
     def public(self) -> Public:
         return self._public
 
+    @property
+    def column_names(self) -> list[str]:
+        """Return the names of all columns, declared or not: they are public."""
+        return list(self._table.column_names)
+
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the named columns, a batch at a time."""
         unknown = [name for name in columns if name not in self._table.column_names]
