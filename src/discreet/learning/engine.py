@@ -24,7 +24,19 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 from .._errors import InvalidInput, Unsupported
 from . import attachment, heap, plan
-from .batching import CONSTANT, SIZES, Call, Layout, NotBatchFirst, Survey, few, layouts, undisturbed
+from .batching import (
+    CONSTANT,
+    SIZES,
+    Call,
+    DynamicShapes,
+    Folded,
+    Layout,
+    NotBatchFirst,
+    Survey,
+    few,
+    layouts,
+    undisturbed,
+)
 from .clipping import Clipping, PerLayer, as_clipping, factors
 from .fast import stack_of
 from .layers import Recorder
@@ -204,13 +216,29 @@ class ClippingEngine:
                 if plan.SHARED in self.routes.values() and not self._can_share(inputs):
                     self._isolate_shared()
                     decisions = self._survey_layouts(inputs)
-                if any(CONSTANT in layout.inputs for layout in decisions.values()):
+                self._check_folds(inputs, decisions)
+                if any(CONSTANT in layout.inputs + layout.outputs for layout in decisions.values()):
                     # What a layer makes of a constant is combined with batches by their size: it must be
                     # right at both sizes, so that it was no coincidence.
                     for size in SIZES:
                         self._rehearse(inputs, size)
             self._layouts[key] = decisions
         self.recorder.layouts = self._layouts[key]
+
+    def _check_folds(self, inputs: tuple[Any, ...], decisions: dict[Call, Layout]) -> None:
+        """Refuse rows of examples in one dimension where their number may go with the data.
+
+        Not looked into otherwise: watching loads torch's compiler, a hundred megabytes.
+        """
+        if any(isinstance(axis, Folded) for layout in decisions.values() for axis in layout.inputs):
+            watch = DynamicShapes()  # type: ignore[no-untyped-call]
+            with watch:
+                self._rehearse(inputs, SIZES[0], Survey())
+            if watch.seen:
+                raise NotBatchFirst(
+                    "a layer is given rows of all examples in one dimension, and the model picks rows by "
+                    "their values (by a mask, say): whose each row is cannot be told. Keep the batch first."
+                )
 
     def _survey_layouts(self, inputs: tuple[Any, ...]) -> dict[Call, Layout]:
         """Return what follows the batch in each call, by two forward passes."""

@@ -27,10 +27,12 @@ from . import heap
 from .engine import ClippingEngine
 from .single_examples import (
     FEWER,
+    STATE,
     TOLERANCE,
     Measured,
     check_alone,
     is_far,
+    keeps_state,
     largest_difference,
     losses_of,
     measure,
@@ -159,6 +161,8 @@ def _others(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
         if is_far(after.gradients.losses[rest], losses[rest], losses.abs().max()) or _moved(
             before, after, weights
         ):
+            if keeps_state(engine, inputs, targets):
+                raise NotPrivate(STATE)
             raise NotPrivate(
                 "changing one made-up example changed the gradient or the loss of another: the model "
                 "or the loss mixes examples, and "
