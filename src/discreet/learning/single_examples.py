@@ -217,6 +217,10 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
     count = len(tree_leaves(targets)[0])
     weights = random_weights(count, engine.dtype)
     total = engine.gradients(inputs, targets, by_layer=False, sums_only=True).squares
+    # Now it is known what an example holds: of a large model four are compared, where training runs four.
+    count = run_together(engine, count, batch)
+    inputs, targets = pick((inputs, targets), torch.arange(count))
+    total, weights = total[:count], weights[:count]
     parts = measure(engine, inputs, targets).parts(weights)
     scale = max(float(part.abs().max()) for part in parts if part.numel())
     del parts
@@ -247,6 +251,12 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
             return True
         del more
     return False
+
+
+def run_together(engine: ClippingEngine, count: int, batch: int | None = None) -> int:
+    """Return how many of so many made-up examples are run together: all of them, but of a large model no more
+    than training runs, and four at least."""
+    return min(count, max(FEWER + 1, engine.part_size(max(count, batch or 1))))
 
 
 def _larger_sizes(engine: ClippingEngine, count: int, batch: int | None) -> list[int]:
