@@ -156,18 +156,6 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], str]] = {
         lambda: Around(Own(lambda s, x, n: x * s / n), lambda inner, x: inner(x, len(x))),
         "number of examples",
     ),
-    "nothing of the batch": (
-        lambda: Around(Own(lambda s, t: t * s), lambda inner, x: x + inner(torch.ones(T, WIDTH))),
-        "no row|nothing that has a row",
-    ),
-    "a result without a batch": (
-        lambda: Around(Own(lambda s, x: (x, s * 2)), lambda inner, x: inner(x)[0] + inner(x)[1]),
-        "one row per example",
-    ),
-    "an average over the batch as a result": (
-        lambda: Around(Own(lambda s, x: (x * s, (x * s).mean())), lambda inner, x: inner(x)[0] + inner(x)[1]),
-        "one row per example",
-    ),
     "a known layer on a constant": (
         lambda: Around(
             nn.Conv1d(WIDTH, WIDTH, 1), lambda inner, x: x + inner(torch.ones(1, WIDTH, T)).transpose(1, 2)
@@ -188,6 +176,37 @@ def test_what_is_neither_a_batch_nor_a_constant_is_refused_at_every_size(name: s
         engine.clipped_sum(x, torch.rand(size, T, WIDTH), clip=1.0)
     with pytest.raises(Unsupported, match=words):
         probe(ClippingEngine(model, loss), torch.rand(5, T, WIDTH), torch.rand(5, T, WIDTH))
+
+
+# What a module returns without a batch is one for each example, that of the example alone.
+WITHOUT_A_BATCH: dict[str, Callable[[], nn.Module]] = {
+    "nothing of the batch": lambda: Around(
+        Own(lambda s, t: t * s), lambda inner, x: x * inner(torch.ones(T, WIDTH))
+    ),
+    "a result without a batch": lambda: Around(
+        Own(lambda s, x: (x, s * 2)), lambda inner, x: inner(x)[0] * inner(x)[1]
+    ),
+    "an average over the batch as a result": lambda: Around(
+        Own(lambda s, x: (x * s, (x * s).mean())), lambda inner, x: inner(x)[0] + inner(x)[1]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", WITHOUT_A_BATCH)
+def test_a_result_without_a_batch_is_that_of_each_example_alone(name: str) -> None:
+    torch.manual_seed(0)
+    model = WITHOUT_A_BATCH[name]()
+    x, y = torch.randn(T * T, T, WIDTH), torch.randn(T * T, T, WIDTH)
+    truth = naive(model, x, y)
+    clip = float(truth.norm(dim=1).median())
+    clipped = truth * (clip / truth.norm(dim=1)).clamp(max=1).unsqueeze(1)
+    engine = ClippingEngine(model, loss)
+    probe(engine, torch.rand(5, T, WIDTH), torch.rand(5, T, WIDTH))
+    with engine.attached():
+        for size in (1, 2, 3, T, 5, T * T):
+            got = engine.clipped_sum(x[:size], y[:size], clip=clip)
+            torch.testing.assert_close(got, clipped[:size].sum(0), rtol=1e-4, atol=1e-4)
+            assert moved(engine, x[:size], y[:size], clip) <= clip * (1 + 1e-3)
 
 
 def test_an_average_over_the_batch_is_no_constant() -> None:

@@ -13,7 +13,7 @@ from cryptography.hazmat.primitives.ciphers import Cipher
 from cryptography.hazmat.primitives.ciphers.algorithms import AES
 from cryptography.hazmat.primitives.ciphers.modes import CTR
 
-from discreet.learning import fill_gaussian
+from discreet.learning import fill_gaussian, noise
 from discreet.learning.noise import Reservoir
 from discreet.sampling import Entropy, SeededEntropy, Stream
 
@@ -151,3 +151,13 @@ def test_a_forked_process_has_noise_of_its_own() -> None:
 
 def test_no_deviation_is_no_noise() -> None:
     assert fill_gaussian(torch.ones(3), 0.0, Entropy()).abs().sum() == 0
+
+
+@pytest.mark.parametrize("seed", [5, 6, 7])
+def test_noise_is_the_same_by_numpy_and_by_torch(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Up to a few units in the last place: with few threads it is numpy's sines and logarithms."""
+    vectors = []
+    for threads in (0, 1 << 20):
+        monkeypatch.setattr(noise, "_THREADS_OF_NUMPY", threads)
+        vectors.append(fill_gaussian(torch.empty(200_001), 1.0, SeededEntropy(seed)))
+    torch.testing.assert_close(*vectors, rtol=1e-5, atol=1e-6)

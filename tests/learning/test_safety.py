@@ -188,13 +188,17 @@ def test_torch_losses_mean_within_an_example_what_they_say(reduction: str) -> No
 
 
 def test_sequence_first_inside_a_model_is_refused_by_name() -> None:
+    """Of a layer that works on more than the last dimensions."""
+
     class Wrong(nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.layer = nn.Linear(4, 4)
+            self.layer = nn.MultiheadAttention(4, 2, batch_first=True)
 
         def forward(self, x: Tensor) -> Tensor:
-            return self.layer(x.transpose(0, 1)).transpose(0, 1)
+            turned = x.transpose(0, 1)
+            out: Tensor = self.layer(turned, turned, turned)[0].transpose(0, 1)
+            return out
 
     with pytest.raises(Unsupported, match="batch_first=True"):
         probe(ClippingEngine(Wrong(), loss), torch.rand(5, 3, 4), torch.rand(5, 3, 4))

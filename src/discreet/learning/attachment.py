@@ -17,20 +17,22 @@ from torch import Tensor, nn
 
 from . import layers
 from .batch_norm import frozen_batch_norm
-from .batching import Axis, Layout, NotBatchFirst, layout_of, leaves_of
+from .batching import CONSTANT as SAME_FOR_ALL
+from .batching import Axis, Folded, Layout, NotBatchFirst, layout_of, leaves_of
 from .isolation import run_isolated, run_with_copies
 from .layers import Recorder
 from .plan import CONSTANT, SHARED, rule_of
 from .shared import Shared, each_of, shared
 from .vmappable import form_of
 
-_OF_LAST_DIMENSIONS = (
-    layers.linear,
-    layers.transposed_linear,
-    layers.embedding,
-    layers.layer_norm,
-    layers.rms_norm,
-)
+# Layers that work on the last dimensions alone, and on how many of them: the others are the same to them.
+_LAST_DIMENSIONS: dict[Any, Callable[[Any], int]] = {
+    layers.linear: lambda layer: 1,
+    layers.transposed_linear: lambda layer: 1,
+    layers.embedding: lambda layer: 0,
+    layers.layer_norm: lambda layer: len(layer.normalized_shape),
+    layers.rms_norm: lambda layer: len(layer.normalized_shape),
+}
 # Stands for a list of ids that is cut into bags by offsets.
 FLAT = "flat"
 
@@ -131,8 +133,8 @@ def _record_call(
         recorder.layout = layout_of(recorder.layouts, call)
         _check_form(recorder, name, args, kwargs)
         recorder.axes = _axes(recorder.layout, args, kwargs)
-        if _is_constant(recorder, rule, args):
-            return _run_on_constant(recorder, rule, *args)
+        if rule.func in _LAST_DIMENSIONS and len(args) == 1 and isinstance(args[0], Tensor) and not kwargs:
+            return _run_on_last(recorder, rule, *args)
         return rule(recorder, *args, **kwargs)
     recorder.inside = True
     try:
@@ -167,11 +169,23 @@ def _check_form(recorder: Recorder, name: str, args: Any, kwargs: Any) -> None:
         )
 
 
-def _is_constant(recorder: Recorder, rule: Any, args: tuple[Any, ...]) -> bool:
-    """Return whether a layer that works on the last dimensions alone is given the same for all examples."""
-    if rule.func not in _OF_LAST_DIMENSIONS or len(args) != 1 or not isinstance(args[0], Tensor):
-        return False
-    return isinstance(args[0], Shared) or recorder.axes.get(id(args[0]), 0) is None
+def _run_on_last(recorder: Recorder, rule: Any, x: Tensor) -> Tensor:
+    """Run a layer that works on the last dimensions alone, with the batch first, wherever the model has
+    it."""
+    axis = SAME_FOR_ALL if isinstance(x, Shared) else recorder.axes.get(id(x), 0)
+    if axis is SAME_FOR_ALL:
+        return _run_on_constant(recorder, rule, x)
+    layer, batch = rule.args[0], recorder.batch
+    result: Tensor
+    if isinstance(axis, Folded) and len(x) == axis.rows * batch:
+        recorder.axes = {}
+        result = rule(recorder, x.unflatten(0, (batch, axis.rows))).flatten(0, 1)
+    elif isinstance(axis, int) and 0 < axis < x.dim() - _LAST_DIMENSIONS[rule.func](layer):
+        recorder.axes = {}
+        result = rule(recorder, x.movedim(axis, 0)).movedim(0, axis)
+    else:
+        result = rule(recorder, x)
+    return result
 
 
 def _run_on_constant(recorder: Recorder, rule: Any, x: Tensor) -> Tensor:

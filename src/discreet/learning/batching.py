@@ -4,8 +4,8 @@ that equals the batch's.
 A constant of T rows (a causal mask, a table of positions) looks like a batch as soon as a batch has T
 examples. So the model is run twice on few examples before anything is added up, with 3 and with 2 of them. A
 dimension that is 3 and then 2 follows the batch; a shape that stays is the same for all examples, at every
-batch size; anything else (a batch folded into another dimension, the batch in two dimensions, the number of
-examples itself) is neither.
+batch size; a first dimension that is 3 n and then 2 n has n rows of each example (`Folded`); anything else
+(the batch in two dimensions, the number of examples itself) is neither.
 """
 
 from __future__ import annotations
@@ -18,12 +18,30 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
+
+from .._errors import Unsupported
 
 # The two batch sizes: small, different, and not 1, which broadcasting would hide.
 SIZES = (3, 2)
 CONSTANT, UNCLEAR = None, -1
-Axis = int | None
+
+
+@dataclass(frozen=True)
+class Folded:
+    """Says that so many rows of each example are folded into the first dimension, example after example.
+
+    That they lie in this order is an assumption. In another one the gradients would be none of any example,
+    which the probe finds. That each example has as many rows on other data, too, is checked: a model that
+    picks rows by their values (`DynamicShapes`) is refused.
+    """
+
+    rows: int
+
+
+# A number, CONSTANT, UNCLEAR, or folded.
+Axis = int | Folded | None
 # The name of a module, and which of its calls within one forward pass.
 Call = tuple[str, int]
 
@@ -36,8 +54,8 @@ class NotBatchFirst(Exception):
 
 @dataclass(frozen=True)
 class Layout:
-    """Says for each leaf of a call's arguments and results which dimension is the batch: a number, CONSTANT
-    or UNCLEAR."""
+    """Says for each leaf of a call's arguments and results which dimension is the batch: a number, CONSTANT,
+    UNCLEAR, or folded."""
 
     inputs: tuple[Axis, ...]
     outputs: tuple[Axis, ...]
@@ -87,6 +105,11 @@ class Survey:
 def _form(leaf: Any) -> Any:
     """Return what is compared of a leaf: the shape of a tensor, a plain value, or else the type."""
     if isinstance(leaf, Tensor):
+        if leaf.is_nested:
+            raise Unsupported(
+                "a layer is given a nested tensor, in which nobody can tell examples apart by a dimension. "
+                "No data was read. Pad it (torch.nested.to_padded_tensor), with a mask of what is padding."
+            )
         return leaf.shape
     return leaf if isinstance(leaf, int | float | str | bool) else type(leaf)
 
@@ -138,16 +161,34 @@ def _axis(first: Any, second: Any) -> Axis:
     if not isinstance(first, torch.Size) or not isinstance(second, torch.Size) or len(first) != len(second):
         return UNCLEAR
     changed_dims = [dim for dim, sizes in enumerate(zip(first, second, strict=True)) if sizes[0] != sizes[1]]
+    if len(changed_dims) != 1:
+        return UNCLEAR
+    (dim,) = changed_dims
+    if (first[dim], second[dim]) == SIZES:
+        return dim
+    rows = first[dim] // SIZES[0]
     return (
-        changed_dims[0]
-        if len(changed_dims) == 1 and (first[changed_dims[0]], second[changed_dims[0]]) == SIZES
-        else UNCLEAR
+        Folded(rows) if dim == 0 and (first[0], second[0]) == (rows * SIZES[0], rows * SIZES[1]) else UNCLEAR
     )
 
 
 def few(inputs: Any, size: int) -> Any:
     """Return `size` of the batch's examples, repeated where there are fewer."""
     return tree_map(lambda t: t[torch.arange(size) % len(t)] if isinstance(t, Tensor) else t, inputs)
+
+
+class DynamicShapes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes whether a shape goes with the values of a tensor: rows picked by a mask, say."""
+
+    seen: bool = False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if torch.Tag.dynamic_output_shape in func.tags:
+            # Picking by positions has the shape of the positions; by a mask, that of what it shows.
+            picks = func.overloadpacket is torch.ops.aten.index
+            masks = (torch.bool, torch.uint8)
+            self.seen |= not picks or any(t.dtype in masks for t in tree_leaves(args[1]) if t is not None)
+        return func(*args, **(kwargs or {}))
 
 
 @contextmanager

@@ -1,27 +1,24 @@
 """Modules whose own parameters are used by code that we do not know: one copy of them for each example.
 
-`run_isolated` runs such a module on each example by itself under `torch.func.vmap`, where examples cannot
+`run_isolated` runs such a module on each example by itself (`vmappable.by_example`), where examples cannot
 meet. `run_with_copies` runs its code on the batch, with parameters that have one row per example.
 """
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.utils import stateless
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from .batching import UNCLEAR, NotBatchFirst, leaves_of
+from .batching import CONSTANT, UNCLEAR, Axis, Folded, NotBatchFirst, leaves_of
 from .bounds import single
 from .layers import Recorder
 from .shared import Shared, each_of, shared
 from .taps import Rows, Tap, Target
-from .vmappable import vmappable
+from .vmappable import by_example, vmappable
 
 # Stands for a tensor in what a module returns.
 _TENSOR = object()
@@ -68,9 +65,9 @@ def run_isolated(
     example.
 
     Guarantee: no example's output or gradient depends on another example.
-    Proof:     `torch.func.vmap` runs the code on one example; it has no way to name another. Which tensors
-               have examples in them, and in which dimension, was decided from two batch sizes (`batching`): a
-               tensor that stays as it is has none of them.
+    Proof:     that of `by_example`. Which tensors have examples in them, and in which dimension, was decided
+               from two batch sizes (`batching`): a tensor that stays as it is has none of them. What the
+               module returns as the same for all examples is kept apart, one for each of them (`shared`).
     """
     parameters = {name: p for name, p in module.named_parameters() if p.requires_grad}
     copies = _copies(parameters, recorder.batch)
@@ -88,42 +85,49 @@ def run_isolated(
         with stateless._reparametrize_module(module, params, tie_weights=True):
             leaves, outer = tree_flatten(forward(*a, **k))
         structure[:] = [outer, *(_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves)]
-        out_dims = outer_dims or (0,) * len(leaves)
         return [
             _squeeze_batch(module, leaf, d)
-            for leaf, d in zip(leaves, out_dims, strict=True)
+            for leaf, d in zip(leaves, outer_dims or (0,) * len(leaves), strict=True)
             if isinstance(leaf, Tensor)
         ]
 
     recorder.inside = True
     try:
         with vmappable(module):
-            tensors = iter(by_example(run_example, (0, *own_dims), _out_dims(outer_dims))(copies, *flat))
+            run = by_example(run_example, (0, *own_dims), looped=recorder.looped, key=id(module))
+            tensors = iter(run(copies, *flat))
     finally:
         recorder.inside = False
     _note_copies(recorder, parameters, copies)
     outer, *leaves = structure
-    return tree_unflatten([next(tensors) if leaf is _TENSOR else leaf for leaf in leaves], outer)
+    pairs = zip(leaves, outer_dims or (0,) * len(leaves), strict=True)
+    return tree_unflatten(
+        [_in_batch(next(tensors), d) if leaf is _TENSOR else leaf for leaf, d in pairs], outer
+    )
 
 
-def _squeeze_batch(module: nn.Module, result: Tensor, dim: int | None) -> Tensor:
-    """Return one example's result without the batch of one that it is in."""
-    if dim is None or dim == UNCLEAR:
+def _squeeze_batch(module: nn.Module, result: Tensor, dim: Axis) -> Tensor:
+    """Return one example's result without the batch of one that it is in; what is the same for all is in
+    none."""
+    if dim == UNCLEAR or isinstance(dim, Folded):
         raise NotBatchFirst(
             f"{type(module).__name__}, which has parameters of its own, returns a tensor that does "
             f"not have one row per example."
         )
-    return result.squeeze(dim) if result.dim() else result
+    return result if dim is CONSTANT or not result.dim() else result.squeeze(dim)
 
 
-def _out_dims(dims: tuple[int | None, ...] | None) -> Any:
-    """Return the batch dimensions of those results that are tensors, as `vmap` wants them."""
-    return 0 if dims is None else [d for d in dims if d is not None and d != UNCLEAR]
+def _in_batch(results: Tensor, dim: Axis) -> Tensor:
+    """Return the results of all examples, which are stacked, as the module would have returned them."""
+    if dim is CONSTANT:
+        return shared(results)
+    assert isinstance(dim, int)
+    return results.movedim(0, dim) if dim else results
 
 
 def _dims(
     module: nn.Module, recorder: Recorder, flat: list[Any]
-) -> tuple[list[int | None], tuple[int | None, ...] | None]:
+) -> tuple[list[int | None], tuple[Axis, ...] | None]:
     """Return the batch dimensions of arguments and of results; None for the latter with `isolate`.
 
     With `isolate`, where the module is the whole model, every tensor has the batch first: that is what a
@@ -135,28 +139,15 @@ def _dims(
     layout = recorder.layout
     if layout is None:
         raise NotBatchFirst(f"{kind} is called in another way than at the first examples.")
-    if len(layout.inputs) != len(flat) or UNCLEAR in layout.inputs:
+    dims = [axis for axis in layout.inputs if axis != UNCLEAR and not isinstance(axis, Folded)]
+    if len(dims) != len(flat):
         raise NotBatchFirst(
             f"{kind} was given a tensor with the batch folded into another dimension, or twice in it, or the "
             "number of examples itself. Give it one row per example, the batch first."
         )
-    if all(d is None for d in layout.inputs):
-        raise NotBatchFirst(f"{kind} was given nothing that has a row for each example.")
-    if any(d is not None and x.shape[d] != recorder.batch for x, d in zip(flat, layout.inputs, strict=True)):
+    if any(d is not None and x.shape[d] != recorder.batch for x, d in zip(flat, dims, strict=True)):
         raise NotBatchFirst(f"{kind} was given other shapes than at the first examples.")
-    return list(layout.inputs), layout.outputs
-
-
-def by_example(function: Callable[..., Any], dims: Any = 0, outer_dims: Any = 0) -> Callable[..., Any]:
-    """Return `torch.func.vmap` of the function, without its advice about speed."""
-    vmapped = torch.func.vmap(function, in_dims=dims, out_dims=outer_dims, randomness="different")
-
-    def run(*args: Any) -> Any:
-        with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
-            warnings.filterwarnings("ignore", message="There is a performance drop")
-            return vmapped(*args)
-
-    return run
+    return dims, layout.outputs
 
 
 def _note_copies(recorder: Recorder, parameters: dict[str, nn.Parameter], copies: dict[str, Tensor]) -> None:

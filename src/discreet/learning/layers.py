@@ -38,6 +38,7 @@ class Recorder:
     layout: Layout | None = None  # of the call that is being made
     axes: dict[int, Axis] = field(default_factory=dict)  # the same, by id of its tensors
     whole: nn.Module | None = None  # the model, where all of it runs example by example
+    looped: set[int] = field(default_factory=set)  # ids of modules that vmap could not run
     calls: dict[str, int] = field(default_factory=dict)
     edges: list[Any] = field(default_factory=list)
     notes: list[tuple[list[tuple[torch.Size, torch.dtype]], Taps]] = field(default_factory=list)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .._errors import InvalidInput, Unsupported
+from .vmappable import by_example
 
 Loss = Callable[[Any, Any], Tensor]
 
@@ -231,4 +232,4 @@ def _isolate_loss(loss: Loss) -> Loss:
         )
         return losses.sum()
 
-    return torch.func.vmap(example_loss, randomness="different")
+    return by_example(example_loss, (0, 0), looped=set(), key="loss")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -27,6 +28,9 @@ _ANGLE = math.pi * 2.0**-31
 _ZERO = torch.tensor(0.0)
 # Angles lie between the multiples: at zero, again, there would be no noise.
 _HALF_ANGLE = torch.tensor(_ANGLE / 2)
+# Up to so many threads numpy's logarithm, sine and cosine of float32 are ahead of torch's, which shares them
+# among its threads: 0.4 to 0.5 ns per number against 1.0 to 1.3 on one (measured, AVX2).
+_THREADS_OF_NUMPY = 2
 # Deviations whose square is an ordinary float.
 _SQUARABLE = (1e-15, 1e15)
 
@@ -65,8 +69,8 @@ def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
 
     Two words make two entries.
 
-    Every pass is torch's, which shares it among its threads: a thread that waits costs as much as one that
-    works.
+    Every pass over many threads is torch's, which shares it among them: a thread that waits costs as much as
+    one that works.
     """
     cosines, sines = -(-out.numel() // 2), out.numel() // 2
     fits = out.dtype == torch.float32 and cosines == sines
@@ -80,15 +84,42 @@ def _fill(out: Tensor, deviation: float, entropy: Entropy) -> None:
     extended_logs = (
         _extend_small_uniforms(radius, entropy) if radius.amin() < (_SMALL * _UNIFORM) ** 2 else {}
     )
-    radius.log_()
+    _log(radius)
     for position, log in extended_logs.items():
         radius[position] = log
     radius.mul_(-(deviation**2)).sqrt_()
-    cosine = torch.add(_HALF_ANGLE, angle, alpha=_ANGLE, out=angle).cos()
-    angle.sin_().mul_(radius)
+    cosine = _cosine(torch.add(_HALF_ANGLE, angle, alpha=_ANGLE, out=angle))
+    angle.mul_(radius)
     radius.mul_(cosine)
     if values is not out:
         torch.cat((radius, angle[:sines]), out=out)
+
+
+def _is_numpys(values: Tensor) -> bool:
+    """Return whether numpy is quicker: both are right to a few units in the last place of a float32."""
+    return values.dtype == torch.float32 and torch.get_num_threads() <= _THREADS_OF_NUMPY
+
+
+def _log(values: Tensor) -> None:
+    """Replace numbers by their logarithms; that of zero is minus infinity."""
+    if not _is_numpys(values):
+        values.log_()
+        return
+    array = values.numpy()
+    with np.errstate(divide="ignore"):
+        np.log(array, out=array)
+
+
+def _cosine(angles: Tensor) -> Tensor:
+    """Return the cosines of angles, which are replaced by their sines."""
+    if not _is_numpys(angles):
+        cosine = angles.cos()
+        angles.sin_()
+        return cosine
+    array = angles.numpy()
+    cosine = torch.from_numpy(np.cos(array))
+    np.sin(array, out=array)
+    return cosine
 
 
 def _extend_small_uniforms(squares: Tensor, entropy: Entropy) -> dict[int, float]:

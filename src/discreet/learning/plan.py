@@ -16,6 +16,9 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 from torch.nn.utils import parametrize
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.spectral_norm import SpectralNorm
+from torch.nn.utils.weight_norm import WeightNorm
 
 from .._errors import InvalidInput, Unsupported
 from . import layers
@@ -84,6 +87,13 @@ def refusal(module: nn.Module) -> str | None:
             "statistics are of public data, freeze it: .eval() and .requires_grad_(False) on the layer, "
             "after any model.train()."
         )
+    if _is_spectral(module):
+        return (
+            "spectral_norm takes a step of an iteration in every forward pass, so that an example's gradient "
+            "depends on how many passes went before it. Use torch.nn.utils.parametrizations.weight_norm; or "
+            "keep the weight as it is now, with torch.nn.utils.parametrize.remove_parametrizations (or "
+            "torch.nn.utils.remove_spectral_norm, where the old one was used)."
+        )
     if isinstance(module, nn.Embedding | nn.EmbeddingBag):
         if module.scale_grad_by_freq:
             return (
@@ -98,15 +108,29 @@ def refusal(module: nn.Module) -> str | None:
     return None
 
 
+def _is_spectral(module: nn.Module) -> bool:
+    """Return whether the spectral norm of a weight is divided out, the new way or the old."""
+    parametrized = module.parametrizations.values() if parametrize.is_parametrized(module) else ()  # type: ignore[operator,union-attr]
+    return any(isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values()) or any(
+        isinstance(step, _SpectralNorm) for steps in parametrized for step in steps
+    )
+
+
+def weight_normed_by_hook(model: nn.Module) -> str | None:
+    """Return the name of a layer under the old `torch.nn.utils.weight_norm`, or None."""
+    for name, module in model.named_modules():
+        if any(isinstance(hook, WeightNorm) for hook in module._forward_pre_hooks.values()):
+            return name or "the model"
+    return None
+
+
 def _is_ordinary(module: nn.Module) -> bool:
     """Return whether a known layer is just that: no forward of its own, no parameters computed from others,
-    nothing unusual switched on."""
-    if (
-        rule_of(module) is None
-        or "forward" in vars(module)
-        or module._forward_pre_hooks
-        or module._forward_hooks
-    ):
+    nothing unusual switched on.
+
+    Hooks run before and after the forward pass, as code between layers does.
+    """
+    if rule_of(module) is None or "forward" in vars(module):
         return False
     if isinstance(module, nn.MultiheadAttention):
         has_projection = "weight" in module.out_proj._parameters and isinstance(module.out_proj, nn.Linear)

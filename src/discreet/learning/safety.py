@@ -27,15 +27,18 @@ from . import heap
 from .engine import ClippingEngine
 from .single_examples import (
     FEWER,
+    STATE,
     TOLERANCE,
     Measured,
     check_alone,
     is_far,
+    keeps_state,
     largest_difference,
     losses_of,
     measure,
     pick,
     random_weights,
+    run_together,
 )
 
 BATCH = 5
@@ -58,7 +61,9 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | Non
             heap.give_back()
             for mode in (False, True):
                 engine.train(mode)
-                for size in _few_sizes(engine, len(tree_leaves(targets)[0])):
+                # Of a large model not all of them, as two batches are held side by side.
+                count = run_together(engine, len(tree_leaves(targets)[0]), batch)
+                for size in (count, FEWER):
                     _others(engine, *pick((inputs, targets), torch.arange(size)))
             _same_state(engine, buffers, prints)
         except DiscreetError:
@@ -77,12 +82,6 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | Non
                 module.training = mode
             _restore(engine.model, buffers)
     heap.give_back()
-
-
-def _few_sizes(engine: ClippingEngine, count: int) -> tuple[int, int]:
-    """Return two batch sizes at which one example is changed; of a large model not all, as two batches are
-    held side by side: four, where training runs four together."""
-    return min(count, max(FEWER + 1, engine.part_size(count))), FEWER
 
 
 def made_up(example: Any, batch: int = BATCH) -> Any:
@@ -159,6 +158,8 @@ def _others(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
         if is_far(after.gradients.losses[rest], losses[rest], losses.abs().max()) or _moved(
             before, after, weights
         ):
+            if keeps_state(engine, inputs, targets):
+                raise NotPrivate(STATE)
             raise NotPrivate(
                 "changing one made-up example changed the gradient or the loss of another: the model "
                 "or the loss mixes examples, and "

@@ -91,6 +91,10 @@ def _combine_with_plain(function: Callable[[Any, Any], Tensor], plain: Any, each
     batch, dims = len(each), each.dim() - 1
     if not isinstance(plain, Tensor) or plain.dim() < dims:
         return shared(function(plain, each))
+    if plain.dim() and plain.shape[0] == 1 < batch:
+        # Of one row, for all examples: a constant too.
+        each = each.view(batch, *[1] * (plain.dim() - dims), *each.shape[1:])
+        return shared(function(plain, each))
     if plain.dim() > dims:
         each = each.view(batch, *[1] * (plain.dim() - 1 - dims), *each.shape[1:])
     elif each.shape[1] == 1:
@@ -173,6 +177,40 @@ def _unsqueeze(tensor: Tensor, dim: int) -> Tensor:
 @_handles(Tensor.transpose, torch.transpose)
 def _transpose(tensor: Tensor, dim0: int, dim1: int) -> Tensor:
     return shared(tensor.as_subclass(Tensor).transpose(_inner_dim(dim0), _inner_dim(dim1)))
+
+
+@_handles(Tensor.permute, torch.permute)
+def _permute(tensor: Tensor, *dims: Any) -> Tensor:
+    dims = tuple(dims[0]) if len(dims) == 1 and not isinstance(dims[0], int) else dims
+    rank = tensor.as_subclass(Tensor).dim() - 1
+    return shared(tensor.as_subclass(Tensor).permute(0, *(dim % rank + 1 for dim in dims)))
+
+
+@_handles(torch.where)
+def _where(condition: Tensor, one: Any, other: Any) -> Tensor:
+    """Choose between what a layer made of a constant and a number, by a condition that is neither."""
+    numbers = [side for side in (one, other) if not isinstance(side, Tensor) or not side.dim()]
+    if isinstance(condition, Shared) or len(numbers) != 1:
+        raise NotBatchFirst("the model chooses by, or between, what layers made of constants.")
+    if isinstance(one, Shared):
+        return _of_both(lambda c, each: torch.where(c, each, other), condition, one.as_subclass(Tensor))
+    return _of_both(lambda c, each: torch.where(c, one, each), condition, other.as_subclass(Tensor))
+
+
+@_handles(Tensor.masked_fill)
+def _masked_fill(tensor: Tensor, mask: Tensor, value: Any) -> Tensor:
+    return _where(mask, value, tensor)
+
+
+@_handles(torch.nn.functional.scaled_dot_product_attention)
+def _attend(
+    query: Tensor, key: Tensor, value: Tensor, attn_mask: Any = None, *args: Any, **rest: Any
+) -> Tensor:
+    """Attend with a mask, or a bias of positions, that is the same for all examples, as T5 has it."""
+    if any(isinstance(tensor, Shared) for tensor in (query, key, value)):
+        raise NotBatchFirst("the model attends to what a layer made of a constant.")
+    mask = _of_both(lambda _, each: each, query, attn_mask.as_subclass(Tensor))
+    return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, *args, **rest)
 
 
 @_handles(Tensor.expand, Tensor.repeat)

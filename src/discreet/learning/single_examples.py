@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map
 
 from .._errors import DiscreetError, InvalidInput, NotPrivate
-from . import heap
+from . import heap, plan
 from .engine import ClippingEngine, Gradients
 from .taps import Tap, Target
 
@@ -37,6 +37,11 @@ ROUNDING = 1e-5
 # A larger batch, with an even number of examples, at which they are held against themselves alone: nothing is
 # squeezed, nothing cut in odd parts.
 MORE = 12
+STATE = (
+    "the model gives the same made-up examples another loss the second time, with the same random numbers: "
+    "its forward pass keeps something (an attribute, a counter), by which earlier examples would reach the "
+    "gradients of later ones. No data was read. Let the result depend on inputs and weights alone."
+)
 
 
 @dataclass
@@ -158,6 +163,8 @@ def _difference(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | 
             "[0, 1], whole numbers and masks are 0 and 1: "
             "if those are not valid for this model, give your own with synthetic=(inputs, targets)."
         )
+    if keeps_state(engine, inputs, targets):
+        return NotPrivate(STATE)
     whole = _plain(engine, inputs, targets)
     total = torch.stack([_plain(engine, *single) for single in singles]).sum(0)
     scale = total.abs().max().clamp(min=1e-12)
@@ -178,13 +185,30 @@ def _difference(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | 
             f"(a layer or a loss that averages over the batch?). No data was read. Remove what looks "
             f"across the batch{way_out}."
         )
+    hooked = plan.weight_normed_by_hook(engine.model)
+    if hooked is not None and not engine.isolate:
+        return NotPrivate(
+            f"{hooked}: the old torch.nn.utils.weight_norm computes a weight in a hook, outside its layer, "
+            f"where gradients of examples cannot be told apart. No data was read. Use "
+            f"torch.nn.utils.parametrizations.weight_norm, which computes the same; or run each example "
+            f"alone: isolate=True."
+        )
     return NotPrivate(
         "the gradient of an example is not what torch computes for it, although examples do not mix: "
-        "the model uses a weight outside its layer "
-        "(model.layer.weight in a formula, an old weight_norm), or in a way that is not known here. "
+        "the model uses a weight outside its layer (model.layer.weight in a formula), folds positions and "
+        "examples into one dimension with positions first, or does something that is not known here. "
         "No data was read. "
         + ("Please report it." if engine.isolate else "Run each example alone: isolate=True.")
     )
+
+
+def keeps_state(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
+    """Return whether the same examples, with the same random numbers, have other losses the second time."""
+    seed, losses = int(torch.randint(0, 1 << 30, ())), []
+    for _ in range(2):
+        torch.manual_seed(seed)
+        losses.append(losses_of(engine, inputs, targets).nan_to_num())
+    return is_far(*losses, losses[0].abs().max().clamp(min=1e-12))
 
 
 def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> bool:
@@ -193,6 +217,10 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
     count = len(tree_leaves(targets)[0])
     weights = random_weights(count, engine.dtype)
     total = engine.gradients(inputs, targets, by_layer=False, sums_only=True).squares
+    # Now it is known what an example holds: of a large model four are compared, where training runs four.
+    count = run_together(engine, count, batch)
+    inputs, targets = pick((inputs, targets), torch.arange(count))
+    total, weights = total[:count], weights[:count]
     parts = measure(engine, inputs, targets).parts(weights)
     scale = max(float(part.abs().max()) for part in parts if part.numel())
     del parts
@@ -223,6 +251,12 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
             return True
         del more
     return False
+
+
+def run_together(engine: ClippingEngine, count: int, batch: int | None = None) -> int:
+    """Return how many of so many made-up examples are run together: all of them, but of a large model no more
+    than training runs, and four at least."""
+    return min(count, max(FEWER + 1, engine.part_size(max(count, batch or 1))))
 
 
 def _larger_sizes(engine: ClippingEngine, count: int, batch: int | None) -> list[int]:

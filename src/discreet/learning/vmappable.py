@@ -1,12 +1,15 @@
-"""Layers in a form that `torch.func.vmap` runs, and runs right.
+"""Functions run on each example by itself: under `torch.func.vmap`, in forms that it runs right, or in a
+loop.
 
 Torch's own forms of some layers take a fused kernel, for which vmap has no rule (`LSTMCell`, `EmbeddingBag`,
 attention in evaluation mode), or one that forgets an option (`padding_idx`). While a module runs example by
-example, these forms stand in their places.
+example, other forms stand in their places. What vmap cannot run at all (an LSTM, code that branches on the
+value of a tensor) runs in a loop over the examples, which is slower and the same.
 """
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -15,14 +18,99 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from .._errors import DiscreetError
+from .batching import NotBatchFirst
 
 
-def embedding(layer: nn.Embedding, input: Tensor) -> Tensor:
-    """Look up rows; no gradient goes to the row of padding."""
-    rows = F.embedding(input, layer.weight)
-    if layer.padding_idx is None:
-        return rows
-    return torch.where((input == layer.padding_idx).unsqueeze(-1), rows.detach(), rows)
+def by_example(
+    function: Callable[..., Any], dims: tuple[int | None, ...], *, looped: set[Any], key: Any
+) -> Callable[..., Any]:
+    """Return a function that runs `function` on each example by itself, and stacks the results.
+
+    `dims` says for each argument which dimension of its tensors is the batch; None for what is the same for
+    all. The `key` is added to `looped` once vmap has failed, so that it is not tried again.
+
+    Guarantee: no result depends on another example than its own.
+    Proof:     vmap runs the code on one example, and the loop hands it one: it has no way to name another.
+    """
+    vmapped = torch.func.vmap(function, in_dims=dims, randomness="different")
+
+    def run(*args: Any) -> Any:
+        if key not in looped:
+            try:
+                # Torch's advice about speed is not for the reader.
+                with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
+                    warnings.filterwarnings("ignore", message="There is a performance drop")
+                    return vmapped(*args)
+            except (NotBatchFirst, DiscreetError):
+                raise
+            except Exception:  # whatever it was, in a loop it is either gone, or seen again
+                looped.add(key)
+        return _one_by_one(function, dims, args)
+
+    return run
+
+
+def _one_by_one(function: Callable[..., Any], dims: tuple[int | None, ...], args: tuple[Any, ...]) -> Any:
+    """Run the function on one example after the other."""
+    split = [arg if dim is None else _examples(arg, dim) for arg, dim in zip(args, dims, strict=True)]
+    batch = next(len(part) for part, dim in zip(split, dims, strict=True) if dim is not None)
+    results = [
+        function(*(part if dim is None else part[i] for part, dim in zip(split, dims, strict=True)))
+        for i in range(batch)
+    ]
+    return tree_map(lambda *parts: torch.stack(parts), *results)
+
+
+def _examples(batch: Any, dim: int) -> list[Any]:
+    """Return the examples of a batch; of a copy of a parameter, too: one gradient is made of theirs."""
+    leaves, spec = tree_flatten(batch)
+    return [
+        tree_unflatten(list(own), spec) for own in zip(*(leaf.unbind(dim) for leaf in leaves), strict=True)
+    ]
+
+
+class _Lookups(TorchFunctionMode):
+    """Looks tables up with dense gradients, and none for the row of padding, which vmap's rule forgets."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is F.embedding:
+            return self._functional(*args, **(kwargs or {}))
+        if func is torch.embedding:
+            return self._of_torch(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+    def _functional(
+        self,
+        input: Tensor,
+        weight: Tensor,
+        padding_idx: int | None = None,
+        max_norm: float | None = None,
+        norm_type: float = 2.0,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Tensor:
+        rows = F.embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
+        return rows if padding_idx is None else self._without(rows, input, padding_idx % weight.shape[0])
+
+    def _of_torch(
+        self,
+        weight: Tensor,
+        indices: Tensor,
+        padding_idx: int = -1,
+        scale_grad_by_freq: bool = False,
+        sparse: bool = False,
+    ) -> Tensor:
+        rows = torch.embedding(weight, indices, -1, scale_grad_by_freq)
+        return rows if padding_idx < 0 else self._without(rows, indices, padding_idx)
+
+    @staticmethod
+    def _without(rows: Tensor, ids: Tensor, padding: int) -> Tensor:
+        return torch.where((ids == padding).unsqueeze(-1), rows.detach(), rows)
 
 
 def embedding_bag(
@@ -60,7 +148,6 @@ def lstm_cell(
 
 
 FORMS: dict[type[nn.Module], Callable[..., Any]] = {
-    nn.Embedding: embedding,
     nn.EmbeddingBag: embedding_bag,
     nn.LSTMCell: lstm_cell,
 }
@@ -93,7 +180,8 @@ def vmappable(module: nn.Module) -> Iterator[None]:
             inner.training = True
             if isinstance(inner, nn.MultiheadAttention):
                 inner.dropout = 0.0
-        yield
+        with _Lookups():
+            yield
     finally:
         for inner in replaced:
             del inner.forward
