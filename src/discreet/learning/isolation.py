@@ -64,7 +64,8 @@ def run_isolated(
     """Run the module on each example by itself, as a batch of one, with a copy of its parameters for each
     example.
 
-    Guarantee: no example's output or gradient depends on another example.
+    Guarantee: no example's output or gradient depends on another example; where vmap cannot run the module
+               and a loop does, unless its code keeps something between two calls.
     Proof:     that of `by_example`. Which tensors have examples in them, and in which dimension, was decided
                from two batch sizes (`batching`): a tensor that stays as it is has none of them. What the
                module returns as the same for all examples is kept apart, one for each of them (`shared`).

@@ -193,13 +193,16 @@ def _where(condition: Tensor, one: Any, other: Any) -> Tensor:
     if isinstance(condition, Shared) or len(numbers) != 1:
         raise NotBatchFirst("the model chooses by, or between, what layers made of constants.")
     if isinstance(one, Shared):
-        return _of_both(lambda c, each: torch.where(c, each, other), condition, one.as_subclass(Tensor))
-    return _of_both(lambda c, each: torch.where(c, one, each), condition, other.as_subclass(Tensor))
+        kept = one.as_subclass(Tensor)
+        return _combine_with_plain(lambda c, each: torch.where(c, each, other), condition, kept)
+    kept = other.as_subclass(Tensor)
+    return _combine_with_plain(lambda c, each: torch.where(c, one, each), condition, kept)
 
 
 @_handles(Tensor.masked_fill)
 def _masked_fill(tensor: Tensor, mask: Tensor, value: Any) -> Tensor:
-    return _where(mask, value, tensor)
+    result: Tensor = _where(mask, value, tensor)
+    return result
 
 
 @_handles(torch.nn.functional.scaled_dot_product_attention)
@@ -209,7 +212,7 @@ def _attend(
     """Attend with a mask, or a bias of positions, that is the same for all examples, as T5 has it."""
     if any(isinstance(tensor, Shared) for tensor in (query, key, value)):
         raise NotBatchFirst("the model attends to what a layer made of a constant.")
-    mask = _of_both(lambda _, each: each, query, attn_mask.as_subclass(Tensor))
+    mask = _combine_with_plain(lambda _, each: each, query, attn_mask.as_subclass(Tensor))
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, *args, **rest)
 
 

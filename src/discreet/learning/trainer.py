@@ -92,7 +92,7 @@ class Trainer:
     Proof:     docs/learning.md: each step is the event's Gaussian on its sample; what is released is a
                function of the noisy sums, of public parameters, and of fresh randomness.
     Assumes:   model and loss compute each example's gradient from that example (probed; certain with
-               `isolate=True`); floats are close enough to reals (docs/learning.md).
+               `isolate=True` where vmap runs the model); floats are close enough to reals (docs/learning.md).
     """
 
     model: nn.Module

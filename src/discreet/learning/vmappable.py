@@ -34,8 +34,11 @@ def by_example(
     `dims` says for each argument which dimension of its tensors is the batch; None for what is the same for
     all. The `key` is added to `looped` once vmap has failed, so that it is not tried again.
 
-    Guarantee: no result depends on another example than its own.
-    Proof:     vmap runs the code on one example, and the loop hands it one: it has no way to name another.
+    Guarantee: under vmap no result depends on another example than its own; in a loop none does by way of
+               its arguments.
+    Proof:     vmap runs the code on one example, whose values it cannot keep: a tensor of it is refused
+               outside of the call. The loop hands it one example at a time; what its code keeps between two
+               calls (an attribute, a global name) is looked for by the probe, and otherwise on trust.
     """
     vmapped = torch.func.vmap(function, in_dims=dims, randomness="different")
 

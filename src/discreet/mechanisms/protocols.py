@@ -324,8 +324,8 @@ def require_columns(source: AnySource, *names: str) -> None:
     known = getattr(source, "column_names", None)
     if known is None and hasattr(source, "kinds"):
         known = list(source.kinds.get(source.public.table, names))
-    unknown = [] if known is None else [name for name in names if name not in known]
-    if unknown:
+    unknown = [name for name in names if known is not None and name not in known]
+    if known is not None and unknown:
         near = _require.did_you_mean(unknown[0], known)
         raise InvalidInput(f"the table has no column {unknown[0]!r}.{near} Nothing was read or charged.")
 
