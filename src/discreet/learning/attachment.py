@@ -120,7 +120,7 @@ def detach(model: nn.Module) -> None:
 def _record_call(
     recorder: Recorder,
     name: str,
-    rule: Callable[..., Any],
+    rule: Any,
     forward: Callable[..., Any],
     *args: Any,
     **kwargs: Any,
@@ -179,7 +179,7 @@ def _run_on_last(recorder: Recorder, rule: Any, x: Tensor) -> Tensor:
     result: Tensor
     if isinstance(axis, Folded) and len(x) == axis.rows * batch:
         recorder.axes = {}
-        result = rule(recorder, x.unflatten(0, (batch, axis.rows))).flatten(0, 1)
+        result = rule(recorder, x.reshape(batch, axis.rows, *x.shape[1:])).flatten(0, 1)
     elif isinstance(axis, int) and 0 < axis < x.dim() - _LAST_DIMENSIONS[rule.func](layer):
         recorder.axes = {}
         result = rule(recorder, x.movedim(axis, 0)).movedim(0, axis)

@@ -110,7 +110,7 @@ def refusal(module: nn.Module) -> str | None:
 
 def _is_spectral(module: nn.Module) -> bool:
     """Return whether the spectral norm of a weight is divided out, the new way or the old."""
-    parametrized = module.parametrizations.values() if parametrize.is_parametrized(module) else ()  # type: ignore[operator,union-attr]
+    parametrized = module.parametrizations.values() if parametrize.is_parametrized(module) else ()  # type: ignore[operator]
     return any(isinstance(hook, SpectralNorm) for hook in module._forward_pre_hooks.values()) or any(
         isinstance(step, _SpectralNorm) for steps in parametrized for step in steps
     )
