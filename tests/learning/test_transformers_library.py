@@ -108,6 +108,125 @@ def test_masks_and_gradient_checkpoints_give_the_sum_of_single_examples(
             assert (got - clipped[:size].sum(0)).norm() <= 1e-4 * size * clip
 
 
+def opt() -> nn.Module:
+    """It folds texts and positions into one dimension."""
+    from transformers import OPTConfig, OPTForCausalLM
+
+    sizes = {"vocab_size": WORDS, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}
+    return Scores(
+        OPTForCausalLM(OPTConfig(**sizes, ffn_dim=24, word_embed_proj_dim=16, dropout=0.0, use_cache=False))
+    )
+
+
+def bart() -> nn.Module:
+    """Its embeddings are subclasses, with a padding row, and positions that are the same for all texts."""
+    from transformers import BartConfig, BartForSequenceClassification
+
+    depths = {"encoder_layers": 1, "decoder_layers": 1}
+    heads = {"encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    widths = {"d_model": 16, "encoder_ffn_dim": 24, "decoder_ffn_dim": 24, "dropout": 0.0}
+    tokens = {"vocab_size": WORDS, "pad_token_id": 5, "eos_token_id": 3, "bos_token_id": 0}
+    config = BartConfig(
+        **depths,
+        **heads,
+        **widths,
+        **tokens,
+        decoder_start_token_id=0,
+        forced_eos_token_id=3,
+        use_cache=False,
+    )
+    return Scores(BartForSequenceClassification(config))
+
+
+class Both(nn.Module):
+    """T5 as a model of one argument: its bias of positions is added to the scores of attention."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        from transformers import T5Config, T5ForConditionalGeneration
+
+        config = T5Config(
+            vocab_size=WORDS, d_model=16, d_kv=8, d_ff=24, num_layers=2, num_heads=2, dropout_rate=0.0,
+            use_cache=False,
+        )  # fmt: skip
+        self.inner = T5ForConditionalGeneration(config)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        scores: Tensor = self.inner(input_ids=ids, decoder_input_ids=ids.flip(1)).logits
+        return scores
+
+
+@pytest.mark.parametrize("build", [opt, Both], ids=["OPT", "T5"])
+def test_folded_texts_and_biases_of_positions_train_as_single_examples(
+    build: Callable[[], nn.Module],
+) -> None:
+    torch.manual_seed(0)
+    model, ids, y = build(), torch.randint(2, WORDS, (2 * T, T)), torch.logspace(-1, 1, 2 * T)
+    truth = naive(model, ids, y, loss)
+    clip = float(truth.norm(dim=1).median())
+    clipped = truth * (clip / truth.norm(dim=1)).clamp(max=1).unsqueeze(1)
+    engine = ClippingEngine(model, loss)
+    probe(engine, made_up(ids), made_up(y), batch=2 * T)
+    with engine.attached():
+        for size in (1, T, 2 * T):
+            got = engine.clipped_sum(ids[:size], y[:size], clip=clip)
+            assert (got - clipped[:size].sum(0)).norm() <= 1e-4 * size * clip
+
+
+def test_the_padding_row_of_a_subclass_stays() -> None:
+    """BART scales its words in an embedding of its own, and has its positions in another."""
+    torch.manual_seed(0)
+    model: Any = bart()
+    words = model.inner.model.shared
+    assert type(words) is not nn.Embedding
+    model = Calls(model.inner.model.encoder)
+    ids, y = torch.randint(6, WORDS, (9, T)), torch.logspace(-1, 1, 9)
+    ids[::2, -2:] = 5
+    truth = naive(model, ids, y, loss)
+    engine = ClippingEngine(model, loss)
+    probe(engine, made_up(ids), made_up(y))
+    with engine.attached():
+        got = engine.clipped_sum(ids, y, clip=1e6)
+    assert (got - truth.sum(0)).norm() <= 1e-4 * float(truth.norm(dim=1).sum())
+    place = list(dict(model.named_parameters())).index("encoder.embed_tokens.weight")
+    part = list(engine.parts(got).values())[place]
+    assert part[5].abs().max() == 0
+
+
+class Calls(nn.Module):
+    def __init__(self, encoder: Any) -> None:
+        super().__init__()
+        self.encoder = encoder
+
+    def forward(self, ids: Tensor) -> Tensor:
+        states: Tensor = self.encoder(input_ids=ids).last_hidden_state
+        return states
+
+
+def test_gradient_checkpoints_leave_the_table_of_words_tapped() -> None:
+    """`transformers` puts a hook on it: a table for each example would be as large as many models."""
+    from discreet.learning import routes
+
+    model: Any = gpt2().inner
+    model.gradient_checkpointing_enable({"use_reentrant": False})
+    assert set(routes(model).values()) == {"tapped"}
+
+
+def test_a_mask_works_example_by_example_too() -> None:
+    """Its library asks whether all of the mask is true, which vmap does not run: a loop does."""
+    torch.manual_seed(0)
+    model = Masked(bert().inner)
+    ids, y = torch.randint(0, WORDS, (4, T)), torch.logspace(-1, 1, 4)
+    mask = (torch.arange(T) < torch.randint(2, T + 1, (4, 1))).long()
+    truth = torch.stack(
+        [naive_pair(model, ids[i : i + 1], mask[i : i + 1], y[i : i + 1]) for i in range(4)]
+    ).sum(0)
+    engine = ClippingEngine(model, loss, isolate=True)
+    with engine.attached():
+        got = engine.clipped_sum((ids, mask), y, clip=1e6)
+    assert (got - truth).norm() <= 1e-4 * truth.norm()
+
+
 def naive_pair(model: nn.Module, ids: Tensor, mask: Tensor, y: Tensor) -> Tensor:
     parameters = [p for p in model.parameters() if p.requires_grad]
     parts = torch.autograd.grad(loss(model(ids, mask), y).sum(), parameters, allow_unused=True)

@@ -179,8 +179,7 @@ def _run_on_last(recorder: Recorder, rule: Any, x: Tensor) -> Tensor:
     result: Tensor
     if isinstance(axis, Folded) and len(x) == axis.rows * batch:
         recorder.axes = {}
-        rows: Any = x.unflatten(0, (batch, axis.rows))  # type: ignore[no-untyped-call]
-        result = rule(recorder, rows).flatten(0, 1)
+        result = rule(recorder, x.reshape(batch, axis.rows, *x.shape[1:])).flatten(0, 1)
     elif isinstance(axis, int) and 0 < axis < x.dim() - _LAST_DIMENSIONS[rule.func](layer):
         recorder.axes = {}
         result = rule(recorder, x.movedim(axis, 0)).movedim(0, axis)

@@ -201,8 +201,8 @@ def _where(condition: Tensor, one: Any, other: Any) -> Tensor:
 
 @_handles(Tensor.masked_fill)
 def _masked_fill(tensor: Tensor, mask: Tensor, value: Any) -> Tensor:
-    result: Tensor = _where(mask, value, tensor)
-    return result
+    filled: Tensor = _where(mask, value, tensor)
+    return filled
 
 
 @_handles(torch.nn.functional.scaled_dot_product_attention)

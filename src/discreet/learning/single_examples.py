@@ -208,8 +208,7 @@ def keeps_state(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
     for _ in range(2):
         torch.manual_seed(seed)
         losses.append(losses_of(engine, inputs, targets).nan_to_num())
-    first, second = losses
-    return is_far(first, second, first.abs().max().clamp(min=1e-12))
+    return is_far(losses[0], losses[1], losses[0].abs().max().clamp(min=1e-12))
 
 
 def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> bool:
