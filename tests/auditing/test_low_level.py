@@ -191,7 +191,7 @@ def test_the_clock_tells_a_second_look_that_only_some_draws_take():
     def draw():
         bins = entropy.shorts(64)
         found = sampler.values.take(bins).astype(np.int64)
-        open_ = np.flatnonzero(found == _noise._OPEN)
+        open_ = np.flatnonzero(found == _noise._UNDECIDED)
         if len(open_):
             prefixes = bins[open_].astype(np.uint64) << np.uint64(48) | entropy.words(
                 len(open_)

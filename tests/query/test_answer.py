@@ -133,7 +133,7 @@ def test_the_interval_of_a_count_is_that_of_its_noise(confidence):
     query = Query(sql="SELECT COUNT(*) AS n, SUM(x) AS s FROM t", public=public, epsilon=0.02)
     answer = query(source, entropy=SeededEntropy(3)).value
     count, total = query._allocation.noises
-    for column, noise, step in (("n", count, 1), ("s", total, query._recipes.measures[1].worth)):
+    for column, noise, step in (("n", count, 1), ("s", total, query._recipes.measures[1].resolution)):
         ((low, high),) = answer.interval(confidence)[column]
         assert high - low == pytest.approx(2 * noise.error(confidence) * float(step), rel=1e-12)
         assert noise.error(confidence) > noise.error(confidence / 1.02)

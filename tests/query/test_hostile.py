@@ -112,8 +112,13 @@ def test_ranges_next_to_zero_are_summed():
 
 @pytest.mark.parametrize("value", ["a\x00b", "\ud800"])
 def test_what_is_no_text_to_the_engine_is_refused_before_the_charge(value):
-    """Declared or asked for, it was charged, and then the engine failed, whatever the table held."""
-    public = Public(schema={"code": Categories(["a", value])}, table="p")
+    """Declared or asked for, it was charged, and then the engine failed, whatever the table held. It cannot be
+    declared any more; a declaration that came from elsewhere is refused by the engine, before the charge."""
+    with pytest.raises(InvalidInput, match="without NUL and without half a surrogate pair"):
+        Categories(["a", value])
+    declared = Categories(["a", "b"])
+    object.__setattr__(declared, "values", ("a", value))
+    public = Public(schema={"code": declared}, table="p")
     query = Query(sql="SELECT code, COUNT(*) FROM p GROUP BY code", public=public, epsilon=1)
     with pytest.raises(Unsupported, match="no text"):
         query.rehearse(connect({"code": ["a"]}, public))

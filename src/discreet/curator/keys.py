@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from .. import _require
 from .._errors import LedgerError
 
 _HEADER = "discreet ledger key 1\n"
@@ -33,6 +34,7 @@ class Key:
     seed: bytes = field(repr=False)
 
     @classmethod
+    @_require.check_options
     def create(cls, path: Path, *, durable: bool = True) -> Key:
         """Create a fresh key in a new file that only its owner can read; not `durable` is for the ledger of a
         trial, which does not wait for the disk."""

@@ -150,10 +150,11 @@ class TableReader:
             else:
                 self._several_csv(name, data)
         elif isinstance(data, str | Path):
-            if not Path(data).is_file():
-                raise InvalidInput(f"there is no file {str(data)!r}. Nothing was opened or charged.")
             path = str(Path(data).resolve())
-            (self._parquet if file_kind(path) == "parquet" else self._csv)(name, path)
+            read = self._parquet if file_kind(path) == "parquet" else self._csv
+            if not Path(path).is_file():
+                raise InvalidInput(f"there is no file {str(data)!r}. Nothing was opened or charged.")
+            read(name, path)
         elif isinstance(data, Csv):
             self._csv(name, str(data.path.resolve()), data)
         elif isinstance(data, Database):
