@@ -192,13 +192,16 @@ def test_a_memory_table_becomes_an_engine_once():
     assert engine_of(engine) is engine
 
 
-def test_what_is_declared_must_be_there(folder):
+def test_what_is_declared_must_be_there(tmp_path):
     with pytest.raises(InvalidInput, match="table 'people' has no such column"):
         connect(TABLE.drop_columns(["sex"]), PUBLIC)
     with pytest.raises(InvalidInput, match="none of that name was given"):
         connect(TABLE, Public(table="people", tables=(Related(name="towns"),)))
+    (tmp_path / "people.xlsx").write_bytes(b"")
     with pytest.raises(InvalidInput, match=r"neither \.parquet nor \.csv"):
-        connect("people.xlsx", PUBLIC)
+        connect(tmp_path / "people.xlsx", PUBLIC)
+    with pytest.raises(InvalidInput, match="there is no file"):
+        connect(tmp_path / "people.csv", PUBLIC)
     with pytest.raises(InvalidInput, match="is not a table"):
         connect(object(), PUBLIC)
 

@@ -150,11 +150,10 @@ class TableReader:
             else:
                 self._several_csv(name, data)
         elif isinstance(data, str | Path):
-            path = str(Path(data).resolve())
-            read = self._parquet if file_kind(path) == "parquet" else self._csv
-            if not Path(path).is_file():
+            if not Path(data).is_file():
                 raise InvalidInput(f"there is no file {str(data)!r}. Nothing was opened or charged.")
-            read(name, path)
+            path = str(Path(data).resolve())
+            (self._parquet if file_kind(path) == "parquet" else self._csv)(name, path)
         elif isinstance(data, Csv):
             self._csv(name, str(data.path.resolve()), data)
         elif isinstance(data, Database):
