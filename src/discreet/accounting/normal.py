@@ -45,16 +45,23 @@ class Normal:
 
         delta_total(x) <= own + (1 - own) delta_parts(x) + (1 + e^x) distance.
         """
-        left = delta - self.delta
-        if self.distance > 0:
-            left -= (1 + math.exp(min(epsilon, 700.0))) * self.distance * (1 + 1e-12)
+        left = delta - self.delta - self._distance_delta(epsilon)
         left = left / (1 - self.delta) if self.delta < 1 else -1.0
         return left * (1 - 1e-14) if left > 0 else left
 
     def grown(self, delta: float, epsilon: float) -> float:
         """Return the total delta when the parts have this one."""
-        total = self.delta + delta + (1 + math.exp(min(epsilon, 700.0))) * self.distance * (1 + 1e-12)
+        total = self.delta + delta + self._distance_delta(epsilon)
         return min(1.0, total * (1 + 1e-14))
+
+    def _distance_delta(self, epsilon: float) -> float:
+        """Return (1 + e^epsilon) distance, rounded up: the delta that the distance costs."""
+        if self.distance == 0:
+            return 0.0
+        # Beyond, e^epsilon is near the largest float or above it, and nothing is claimed.
+        if epsilon > 700:
+            return math.inf
+        return (1 + math.exp(epsilon)) * self.distance * (1 + 1e-12)
 
 
 @functools.lru_cache(maxsize=64)
