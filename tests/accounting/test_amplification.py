@@ -87,9 +87,9 @@ def test_a_distance_costs_everything_where_e_to_the_epsilon_is_no_float() -> Non
     event = acc.PureDP(epsilon=1.0, neighbors=ZERO_OUT)
     form = normal.Normal({event: 1}, 0.0, 5e-324, ZERO_OUT)
     # (1 + e^epsilon) distance is 2e-20 at epsilon 699 and 10^24 at 800
-    assert form.grown(0.0, 699.0) == pytest.approx(math.exp(699.0) * 5e-324, rel=1e-6)
-    assert form.grown(0.0, 800.0) == 1.0
-    assert form.room(0.5, 800.0) < 0
+    assert form.total_delta(0.0, 699.0) == pytest.approx(math.exp(699.0) * 5e-324, rel=1e-6)
+    assert form.total_delta(0.0, 800.0) == 1.0
+    assert form.remaining_delta(0.5, 800.0) < 0
 
 
 @pytest.mark.parametrize("moment", [1, 4, 20])

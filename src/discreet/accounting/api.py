@@ -36,7 +36,7 @@ class Accountant:
 
 
 def _pld_epsilon(event: Event, delta: float) -> float:
-    # the room that imports scipy: loaded when first needed
+    # the package that imports scipy: loaded when first needed
     from . import pld
 
     return pld.epsilon(event, delta)

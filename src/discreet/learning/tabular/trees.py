@@ -70,7 +70,7 @@ class TreeModel:
         probabilities = self.probabilities(X)
         return probabilities[:, 1] - 0.5 if len(self.classes) == 2 else probabilities
 
-    def mistakes(self, x: Any, targets: Array) -> Array:
+    def losses(self, x: Any, targets: Array) -> Array:
         probabilities = np.array(self.leaves)[self._leaf(x)]
         return np.asarray(probabilities.argmax(axis=1) != targets, dtype=np.float64)
 
