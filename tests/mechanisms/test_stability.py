@@ -801,11 +801,11 @@ def test_the_order_of_rows_reaches_no_function(stable: bool) -> None:
 
 
 def test_a_dictionary_that_lists_a_name_twice_has_one_unit() -> None:
-    from discreet.mechanisms.sample_aggregate import _names
+    from discreet.mechanisms.sample_aggregate import _units_of
 
     column = pa.chunked_array([pa.DictionaryArray.from_arrays([0, 1, 2], ["ann", "ann", "bob"])])
-    names, units = _names(column)
+    names, units = _units_of(column)
     assert names == ["ann", "bob", None]
     assert units.tolist() == [0, 0, 1]
-    names, units = _names(pa.chunked_array([[0.0, -0.0]]))
+    names, units = _units_of(pa.chunked_array([[0.0, -0.0]]))
     assert len(set(units.tolist())) == 1
