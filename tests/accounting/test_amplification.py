@@ -75,6 +75,23 @@ def test_the_truncation_inequality_holds_at_the_answer() -> None:
     assert rest + (1 + math.exp(epsilon)) * distance <= 1e-4 * (1 + 1e-6)
 
 
+@pytest.mark.parametrize("epsilon", [50.0, 100.0, 600.0])
+def test_a_truncated_sample_with_little_noise_claims_no_less_than_the_truth(epsilon: float) -> None:
+    # the loss of N(1, s²) against N(0, s²) is about 1/(2 s²) = 1250: at these epsilons delta is the rate
+    inner = acc.Gaussian(noise_multiplier=0.02, neighbors=ZERO_OUT)
+    event = acc.TruncatedPoisson(event=inner, rate=0.5, size=10_000, limit=9_999)
+    assert acc.delta(event, epsilon=epsilon) >= 0.5 * (1 - 1e-9)
+
+
+def test_a_distance_costs_everything_where_e_to_the_epsilon_is_no_float() -> None:
+    event = acc.PureDP(epsilon=1.0, neighbors=ZERO_OUT)
+    form = normal.Normal({event: 1}, 0.0, 5e-324, ZERO_OUT)
+    # (1 + e^epsilon) distance is 2e-20 at epsilon 699 and 10^24 at 800
+    assert form.total_delta(0.0, 699.0) == pytest.approx(math.exp(699.0) * 5e-324, rel=1e-6)
+    assert form.total_delta(0.0, 800.0) == 1.0
+    assert form.remaining_delta(0.5, 800.0) < 0
+
+
 @pytest.mark.parametrize("moment", [1, 4, 20])
 def test_the_integrals_of_2016_agree_with_the_binomial_sums(moment: int) -> None:
     found = moments.integrals(moment, 0.01, 4.0)

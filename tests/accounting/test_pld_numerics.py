@@ -45,7 +45,7 @@ def test_transform_error_is_below_the_bound():
         x = rng.random(size) * np.exp(-rng.random(size) * 30)
         exact = fft.rfft(x.astype(np.longdouble))
         seen = float(np.max(np.abs(fft.rfft(x) - exact)))
-        assert seen <= fourier._PER_LEVEL * arrays.U * math.log2(size) * x.sum() / 4
+        assert seen <= fourier._ROUNDINGS_PER_LEVEL * arrays.U * math.log2(size) * x.sum() / 4
 
 
 def test_composition_equals_exact_convolution():

@@ -35,7 +35,7 @@ from discreet.mechanisms import (
     enough_subsamples,
 )
 from discreet.mechanisms._order import Ordered
-from discreet.mechanisms.certified import exp_bounds, log_above, quantile, tail
+from discreet.mechanisms.certified import exp_bounds, laplace_quantile, laplace_tail, log_above
 from discreet.mechanisms.sample_aggregate import read_units
 from discreet.mechanisms.smooth import SmoothNoise, polynomial_noise, smooth_noise
 from discreet.sampling import SeededEntropy
@@ -70,10 +70,12 @@ def changes(values: tuple[int, ...], top: int = TOP) -> Iterator[tuple[int, ...]
 @pytest.mark.parametrize("scale", [F(1, 50), F(1), F(7, 3), F(1000), F(10**12)])
 @pytest.mark.parametrize("p", [F(1, 3), F(1, 100), F(1, 10**9), F(1, 10**40)])
 def test_quantiles_of_noise_are_the_smallest_that_their_tail_proves(scale: F, p: F) -> None:
-    m = quantile(scale, p)
-    assert tail(scale, m) <= p
-    assert m == 1 or tail(scale, m - 1) > p
-    assert float(tail(F(7, 3), 5)) == pytest.approx(math.exp(-15 / 7) / (1 + math.exp(-3 / 7)), rel=1e-14)
+    m = laplace_quantile(scale, p)
+    assert laplace_tail(scale, m) <= p
+    assert m == 1 or laplace_tail(scale, m - 1) > p
+    assert float(laplace_tail(F(7, 3), 5)) == pytest.approx(
+        math.exp(-15 / 7) / (1 + math.exp(-3 / 7)), rel=1e-14
+    )
 
 
 def test_exponentials_and_logarithms_are_enclosed() -> None:
@@ -569,7 +571,7 @@ def test_a_unit_is_in_too_many_subsamples_as_rarely_as_charged(rate: float, coun
         subsamples=count,
     )
     assert stats.binom.sf(mechanism.max_load, count, rate) <= float(mechanism.overload) < 0.3
-    assert tail(mechanism._scale, mechanism.reach) + mechanism.overload <= F(0.3)
+    assert laplace_tail(mechanism._scale, mechanism.reach) + mechanism.overload <= F(0.3)
     replaced = SubsampleAggregateStable(
         public=voters(REPLACE),
         columns=("c",),

@@ -167,7 +167,7 @@ def test_a_binomial_mutant_fails():
 def test_binomial_tables_enclose_the_law(trials, p):
     """Every threshold of the table against exact rationals, dyadic ones included."""
     block = _binomial._Block(trials, p)
-    order = block._value(np.arange(trials + 1)).tolist()
+    order = block._outcome(np.arange(trials + 1)).tolist()
     assert sorted(order) == list(range(trials + 1))
     running = Fraction(0)
     for k, low, high in zip(order, block.table.lows.tolist(), block.table.highs.tolist(), strict=False):

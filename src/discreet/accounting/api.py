@@ -36,7 +36,7 @@ class Accountant:
 
 
 def _pld_epsilon(event: Event, delta: float) -> float:
-    # the room that imports scipy: loaded when first needed
+    # the package that imports scipy: loaded when first needed
     from . import pld
 
     return pld.epsilon(event, delta)
@@ -190,13 +190,12 @@ def _delta_by(accountant: Accountant, event: Event, epsilon: float) -> float:
         return 0.0
     # logarithms of a delta that is too small, and of one that will do
     low, high = math.log(1e-300), 0.0
-    if accountant.epsilon(event, math.exp(low)) <= epsilon:
+    if _epsilon_by(accountant, event, math.exp(low)) <= epsilon:
         return math.exp(low)
     while high - low > 1e-7:
         middle = (low + high) / 2
-        low, high = (
-            (low, middle) if accountant.epsilon(event, math.exp(middle)) <= epsilon else (middle, high)
-        )
+        enough = _epsilon_by(accountant, event, math.exp(middle)) <= epsilon
+        low, high = (low, middle) if enough else (middle, high)
     return math.exp(high)
 
 
@@ -205,7 +204,11 @@ def _at_less(event: Event, rule: Callable[[Event, float], float], epsilon: float
     never rises with epsilon."""
     from .conversion import minimum
 
-    return minimum(lambda x: rule(event, x), 0.0, min(epsilon, 100.0), 12)[1]
+    # Guarded like the price itself: where floats overflow, a grid of numbers that are none claims too little.
+    def price(x: float) -> float:
+        return _named_in_refusals(event, lambda: rule(event, x), 1.0)
+
+    return minimum(price, 0.0, min(epsilon, 100.0), 12)[1]
 
 
 @_require.check_options

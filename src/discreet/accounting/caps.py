@@ -56,12 +56,12 @@ def choose(
     """
     if not isinstance(rule, Filter):
         return event
-    room = rule.limits[0] - Fraction(spent.sums[0]) if math.isfinite(spent.sums[0]) else Fraction(-1)
+    remaining = rule.limits[0] - Fraction(spent.sums[0]) if math.isfinite(spent.sums[0]) else Fraction(-1)
     own = rule.delta_limit - Fraction(spent.delta) - _own_delta(rule, event)
-    if room <= 0 or own <= 0 or _is_cheap(rule, event, requested_price):
+    if remaining <= 0 or own <= 0 or _is_cheap(rule, event, requested_price):
         return event
-    for cap in _candidates(rule, event, requested_price, own, room):
-        if cap is not None and cap.epsilon <= room and rule.admits(spent, cap):
+    for cap in _candidates(rule, event, requested_price, own, remaining):
+        if cap is not None and cap.epsilon <= remaining and rule.admits(spent, cap):
             return cap
     return event
 
@@ -125,12 +125,12 @@ def _is_cheap(rule: Filter, event: Event, requested_price: RequestedPrice | None
 
 
 def _candidates(
-    rule: Filter, event: Event, requested_price: RequestedPrice | None, own: Fraction, room: Fraction
+    rule: Filter, event: Event, requested_price: RequestedPrice | None, own: Fraction, remaining: Fraction
 ) -> Iterator[Capped | None]:
     """Yield caps in the order in which they are tried: as asked, in proportion, and with all own delta that
     is left."""
     yield _at_requested_price(rule, event, requested_price)
-    yield _in_proportion(event, own, room)
+    yield _in_proportion(event, own, remaining)
     yield _at(event, _round.down(own))
 
 
@@ -160,7 +160,7 @@ def _at_requested_price(rule: Filter, event: Event, requested_price: RequestedPr
     )
 
 
-def _in_proportion(event: Event, own: Fraction, room: Fraction) -> Capped | None:
+def _in_proportion(event: Event, own: Fraction, remaining: Fraction) -> Capped | None:
     """Return the cap that takes about the same part of what is left of own deltas as of what is left of
     epsilon."""
     cap, part = None, 1.0
@@ -171,5 +171,5 @@ def _in_proportion(event: Event, own: Fraction, room: Fraction) -> Capped | None
         cap = _at(event, min(0.5, _STEP ** math.floor(math.log(target, _STEP))))
         if cap is None:
             return None
-        part = min(1.0, cap.epsilon / float(room))
+        part = min(1.0, cap.epsilon / float(remaining))
     return cap

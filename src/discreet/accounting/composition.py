@@ -24,7 +24,7 @@ from .conversion import gaussian_epsilon, zcdp_to_epsilon
 from .events import Event
 from .normal import Normal, group_delta, normal
 from .refusal import refuse
-from .solve import with_room
+from .solve import least_epsilon
 
 # epsilon, how often
 Pairs = list[tuple[float, int]]
@@ -167,7 +167,9 @@ def basic(event: Event, delta: float) -> float:
     3.0
     """
     form = normal(event)
-    return with_room(form, delta, lambda room: _sum(_pairs(form, room)), _total_pure(form))
+    return least_epsilon(
+        form, delta, lambda remaining_delta: _sum(_pairs(form, remaining_delta)), _total_pure(form)
+    )
 
 
 def _sum(pairs: Pairs) -> float:
@@ -199,16 +201,19 @@ def _with_shares(event: Event, delta: float, compose: Callable[[Pairs, float], f
     form = normal(event)
     single = sum(form.parts.values()) == 1
 
-    def price(room: float) -> float:
-        alone = _sum(_pairs(form, room))
+    def price(remaining_delta: float) -> float:
+        alone = _sum(_pairs(form, remaining_delta))
         if single:
             return alone
         if _is_pure(form) and not any(isinstance(part, se.Shuffled) for part in form.parts):
-            return min(alone, compose(_pairs(form, 0.0), room))
-        shared = [compose(_pairs(form, room * share), room * (1 - share) * (1 - 1e-14)) for share in _SHARES]
+            return min(alone, compose(_pairs(form, 0.0), remaining_delta))
+        shared = [
+            compose(_pairs(form, remaining_delta * share), remaining_delta * (1 - share) * (1 - 1e-14))
+            for share in _SHARES
+        ]
         return min(alone, *shared)
 
-    return with_room(form, delta, price, _total_pure(form))
+    return least_epsilon(form, delta, price, _total_pure(form))
 
 
 # --- the theorems, on bare numbers --------------------------------------------------------------------------

@@ -114,8 +114,12 @@ class BudgetFilter:
         state = self._state(spent)
         if state.delta > self.delta_limit:
             return math.inf
-        room = max(limit - total for limit, total in zip(self.limits, state.sums, strict=True))
-        return math.inf if math.isinf(room) else _round.UpperAmount(max(0.0, _round.up(self.total - room)))
+        remaining = max(limit - total for limit, total in zip(self.limits, state.sums, strict=True))
+        return (
+            math.inf
+            if math.isinf(remaining)
+            else _round.UpperAmount(max(0.0, _round.up(self.total - remaining)))
+        )
 
     def preview(self, spent: Spent | Iterable[Item], event: Item) -> FilterPreview:
         """Return what `event` would cost here, and how many of it fit."""
@@ -154,8 +158,8 @@ class BudgetFilter:
         is."""
         if not isinstance(item, Capped):
             return self._copies(before, price)
-        room = _copies(self.limits[0] - before.sums[0], price.sums[0])
-        capped = min(room, _copies(self.delta_limit - before.delta, price.delta))
+        remaining = _copies(self.limits[0] - before.sums[0], price.sums[0])
+        capped = min(remaining, _copies(self.delta_limit - before.delta, price.delta))
         if math.isinf(capped):
             return None
         try:
@@ -208,10 +212,10 @@ class BudgetFilter:
         require_relation(event.neighbors, self.neighbors, what="this budget")
 
 
-def _copies(room: Exact, one: Exact) -> float:
-    if room < 0 or math.isinf(one):
+def _copies(remaining: Exact, one: Exact) -> float:
+    if remaining < 0 or math.isinf(one):
         return 0 if one > 0 else math.inf
-    return math.inf if one == 0 else room // one
+    return math.inf if one == 0 else remaining // one
 
 
 @described("accounting.Filter")
@@ -368,13 +372,13 @@ def default_orders(epsilon: Real, delta: float) -> tuple[float, ...]:
     return tuple(sorted({_tidy(_leaving(part * total, total, share)) for part in _PARTS}))
 
 
-def _leaving(room: float, total: float, share: float) -> float:
-    """Return the order at which epsilon minus the conversion term is about `room`: bisection in the logarithm
-    of order - 1."""
+def _leaving(remaining: float, total: float, share: float) -> float:
+    """Return the order at which epsilon minus the conversion term is about `remaining`: bisection in the
+    logarithm of order - 1."""
     low, high = -20.0, 30.0
     for _ in range(60):
         middle = (low + high) / 2
-        enough = total - rdp_to_epsilon(1 + math.exp(middle), 0.0, share) >= room
+        enough = total - rdp_to_epsilon(1 + math.exp(middle), 0.0, share) >= remaining
         low, high = (low, middle) if enough else (middle, high)
     return 1 + math.exp(high)
 

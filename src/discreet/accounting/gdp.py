@@ -20,7 +20,7 @@ from .conversion import gaussian_delta, gaussian_epsilon, normal_tail
 from .events import Event
 from .normal import normal
 from .refusal import refuse
-from .solve import with_room
+from .solve import least_epsilon
 
 _NORMAL = NormalDist()
 
@@ -76,15 +76,18 @@ def epsilon(event: Event, delta: float) -> float:
     form = normal(event)
     total = mu(event)
     exact = pure.epsilon_of(form.event)
-    return with_room(
-        form, delta, lambda room: gaussian_epsilon(total, room), math.inf if exact is None else exact
+    return least_epsilon(
+        form,
+        delta,
+        lambda remaining_delta: gaussian_epsilon(total, remaining_delta),
+        math.inf if exact is None else exact,
     )
 
 
 def delta(event: Event, epsilon: float) -> float:
     """Return the delta of a mu-GDP event."""
     form = normal(event)
-    return form.grown(gaussian_delta(mu(event), epsilon), epsilon)
+    return form.total_delta(gaussian_delta(mu(event), epsilon), epsilon)
 
 
 def tradeoff(mu: float, alpha: float) -> float:

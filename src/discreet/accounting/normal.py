@@ -1,6 +1,7 @@
-"""Normal form: what an event is composed of, in the few terms that accountants have rules for.
+"""The normal form of an event: what it is composed of, in the few kinds of events that accountants have rules
+for. Every rewriting here is part of the privacy proof; the cache alone is there for speed.
 
-Names with the price of another event become that event (a matrix mechanism is one Gaussian, sparse vector is
+An event with the price of another becomes that event (a matrix mechanism is one Gaussian, sparse vector is
 pure). What can fail with some probability is split in two: the event that holds otherwise, and a `delta` of
 its own that no accountant can improve. Truncated Poisson samples become Poisson samples at a total-variation
 `distance`, paid for at the end.
@@ -26,8 +27,8 @@ from .events import Event
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """Parts with their counts; own failure probability; distance in total variation to what was really run
-    (both rounded up)."""
+    """Holds the parts of an event with their counts, its own failure probability `delta`, and the distance in
+    total variation to what was really run (both rounded up)."""
 
     parts: dict[Event, int]
     delta: float
@@ -40,21 +41,28 @@ class Normal:
         repeated_parts = [part.repeated(times) for part, times in self.parts.items()]
         return ev.compose(repeated_parts) if repeated_parts else ev.NoOp(neighbors=self.neighbors)
 
-    def room(self, delta: float, epsilon: float) -> float:
-        """Return how much of `delta` is left for the parts at this epsilon; negative if none.
+    def remaining_delta(self, delta: float, epsilon: float) -> float:
+        """Return how much of `delta` remains for the parts at this epsilon; negative if nothing does.
 
-        delta_total(x) <= own + (1 - own) delta_parts(x) + (1 + e^x) distance.
+        delta_total(x) <= own_delta + (1 - own_delta) delta_parts(x) + (1 + e^x) distance.
         """
-        left = delta - self.delta
-        if self.distance > 0:
-            left -= (1 + math.exp(min(epsilon, 700.0))) * self.distance * (1 + 1e-12)
-        left = left / (1 - self.delta) if self.delta < 1 else -1.0
-        return left * (1 - 1e-14) if left > 0 else left
+        remaining = delta - self.delta - self._distance_delta(epsilon)
+        remaining = remaining / (1 - self.delta) if self.delta < 1 else -1.0
+        return remaining * (1 - 1e-14) if remaining > 0 else remaining
 
-    def grown(self, delta: float, epsilon: float) -> float:
-        """Return the total delta when the parts have this one."""
-        total = self.delta + delta + (1 + math.exp(min(epsilon, 700.0))) * self.distance * (1 + 1e-12)
+    def total_delta(self, delta: float, epsilon: float) -> float:
+        """Return the delta of the whole event, rounded up, when the parts have `delta` at this epsilon."""
+        total = self.delta + delta + self._distance_delta(epsilon)
         return min(1.0, total * (1 + 1e-14))
+
+    def _distance_delta(self, epsilon: float) -> float:
+        """Return (1 + e^epsilon) distance, rounded up: the delta that the distance costs."""
+        if self.distance == 0:
+            return 0.0
+        # Beyond, e^epsilon is near the largest float or above it, and nothing is claimed.
+        if epsilon > 700:
+            return math.inf
+        return (1 + math.exp(epsilon)) * self.distance * (1 + 1e-12)
 
 
 @functools.lru_cache(maxsize=64)
@@ -68,18 +76,18 @@ def normal(event: Event) -> Normal:
     2e-09
     """
     parts: dict[Event, int] = {}
-    own, distance = Fraction(0), Fraction(0)
-    for part, times, lost_delta, apart in _reduce(event, 1):
-        own += times * lost_delta
-        distance += times * apart
+    own_delta, distance = Fraction(0), Fraction(0)
+    for part, times, lost_delta, part_distance in _reduce(event, 1):
+        own_delta += times * lost_delta
+        distance += times * part_distance
         if not isinstance(part, ev.NoOp):
             parts[part] = parts.get(part, 0) + times
-    return Normal(parts, min(1.0, _round.up(own)), min(1.0, _round.up(distance)), event.neighbors)
+    return Normal(parts, min(1.0, _round.up(own_delta)), min(1.0, _round.up(distance)), event.neighbors)
 
 
 _Piece = tuple[Event, int, Fraction, Fraction]
-# No own delta, no distance.
-_NONE = Fraction(0)
+# The delta or the distance of a rewriting that gives up nothing.
+_ZERO = Fraction(0)
 
 
 def _reduce(event: Event, times: int) -> list[_Piece]:
@@ -88,23 +96,24 @@ def _reduce(event: Event, times: int) -> list[_Piece]:
     for part, count in ev.leaves(event).items():
         step = _STEPS.get(type(part))
         if step is None:
-            pieces.append((part, times * count, _NONE, _NONE))
+            pieces.append((part, times * count, _ZERO, _ZERO))
             continue
-        inner, lost_delta, apart = step(part)
+        inner, lost_delta, part_distance = step(part)
         if inner == part:
-            pieces.append((part, times * count, _NONE, _NONE))
+            pieces.append((part, times * count, _ZERO, _ZERO))
             continue
         pieces.extend(_reduce(inner, times * count))
-        if lost_delta or apart:
-            pieces.append((ev.NoOp(neighbors=event.neighbors), times * count, lost_delta, apart))
+        if lost_delta or part_distance:
+            pieces.append((ev.NoOp(neighbors=event.neighbors), times * count, lost_delta, part_distance))
     return pieces
 
 
 _Step = tuple[Event, Fraction, Fraction]
 
 
-def _same(event: Event) -> _Step:
-    return event, _NONE, _NONE
+def _equal_price(event: Event) -> _Step:
+    """Return the rewriting to an event of the same price: no delta and no distance are given up."""
+    return event, _ZERO, _ZERO
 
 
 def _own_delta(bare: Callable[[Any], Event]) -> Callable[[Any], _Step]:
@@ -112,43 +121,44 @@ def _own_delta(bare: Callable[[Any], Event]) -> Callable[[Any], _Step]:
 
     def step(event: Any) -> _Step:
         if event.delta == 0 and isinstance(event, ev.ZCDP):
-            return _same(event)
-        return bare(event), Fraction(event.delta), _NONE
+            return _equal_price(event)
+        return bare(event), Fraction(event.delta), _ZERO
 
     return step
 
 
 def _noisy_max(e: ce.NoisyMax) -> _Step:
+    """Reduce report noisy max: with Gumbel noise it is the exponential mechanism."""
     if e.noise == "gumbel":
-        return _same(ev.ExponentialMechanism(epsilon=e.epsilon, neighbors=e.neighbors))
-    return _same(ev.PureDP(epsilon=e.epsilon, neighbors=e.neighbors))
+        return _equal_price(ev.ExponentialMechanism(epsilon=e.epsilon, neighbors=e.neighbors))
+    return _equal_price(ev.PureDP(epsilon=e.epsilon, neighbors=e.neighbors))
 
 
 def _sparse_vector(e: ce.SparseVector) -> _Step:
+    """Reduce sparse vector to pure DP with the epsilons of threshold and queries together."""
     total = _require.exact(e.threshold_epsilon, "epsilon") + _require.exact(e.query_epsilon, "epsilon")
-    return _same(ev.PureDP(epsilon=total, neighbors=e.neighbors))
+    return _equal_price(ev.PureDP(epsilon=total, neighbors=e.neighbors))
 
 
 def _poisson(e: ev.PoissonSampled) -> _Step:
     """Reduce an event on a Poisson sample."""
     if e.rate == 1:
-        return _same(e.event)
+        return _equal_price(e.event)
     if e.rate == 0:
-        return _same(ev.NoOp(neighbors=e.neighbors))
+        return _equal_price(ev.NoOp(neighbors=e.neighbors))
     require_relation(e.neighbors, ADD_REMOVE, ZERO_OUT, what="amplification by Poisson sampling")
-    # What fails with chance d inside fails with chance rate * d on a sample: D_h(Q || (1-q)Q + qP) and its
-    # mirror image are a positive part with weight at most q (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647,
-    # Theorem 8, order
-    # by order).
+    # What fails with probability d inside fails with probability rate * d on a sample: D_h(Q || (1-q)Q + qP)
+    # and its mirror image are a positive part with weight at most q (Balle, Barthe & Gaboardi 2018,
+    # arXiv:1807.01647, Theorem 8, order by order).
     inner = normal(e.event)
     lost_delta = _require.exact(e.rate, "rate") * Fraction(inner.delta)
     plain = _extreme(inner)
     if plain is not None and inner.distance == 0:
-        return plain, lost_delta, _NONE
+        return plain, lost_delta, _ZERO
     bare = _one_gaussian(inner) or inner.event
     if inner.distance > 0 or bare == e.event:
-        return _same(e)
-    return ev.PoissonSampled(event=bare, rate=e.rate), lost_delta, _NONE
+        return _equal_price(e)
+    return ev.PoissonSampled(event=bare, rate=e.rate), lost_delta, _ZERO
 
 
 def _extreme(form: Normal) -> Event | None:
@@ -156,11 +166,11 @@ def _extreme(form: Normal) -> Event | None:
     everything gets no credit for the sample."""
     if not form.parts:
         return ev.NoOp(neighbors=form.neighbors)
-    return ev.NonPrivate(neighbors=form.neighbors) if any(map(shows_all, form.parts)) else None
+    return ev.NonPrivate(neighbors=form.neighbors) if any(map(is_noiseless, form.parts)) else None
 
 
-def shows_all(part: Event) -> bool:
-    """Return whether something was released without any noise."""
+def is_noiseless(part: Event) -> bool:
+    """Return whether an event releases something without any noise."""
     return isinstance(part, ev.NonPrivate) or getattr(part, "noise_multiplier", 1) == 0
 
 
@@ -180,23 +190,24 @@ def _one_gaussian(form: Normal) -> Event | None:
 def _without_replacement(e: se.SampledWithoutReplacement) -> _Step:
     """Reduce an event on a sample of fixed size."""
     if e.sample == e.size:
-        return _same(e.event)
+        return _equal_price(e.event)
     if e.sample == 0:
-        return _same(ev.NoOp(neighbors=e.neighbors))
+        return _equal_price(ev.NoOp(neighbors=e.neighbors))
     inner = normal(e.event)
     plain = _extreme(inner)
     if plain is not None and inner.distance == 0:
-        return plain, e.rate * Fraction(inner.delta), _NONE
+        return plain, e.rate * Fraction(inner.delta), _ZERO
     total = pure.epsilon_of(inner.event)
     if inner.delta == 0 or inner.distance > 0 or total is None:
-        return _same(e)
+        return _equal_price(e)
     # (eps, delta) becomes (ln(1 + q (e^eps - 1)), q delta): Balle, Barthe & Gaboardi 2018, Theorem 9.
     bare = ev.PureDP(epsilon=pure.amplified(total, _round.up(e.rate)), neighbors=e.neighbors)
-    return bare, e.rate * Fraction(inner.delta), _NONE
+    return bare, e.rate * Fraction(inner.delta), _ZERO
 
 
 def _split_truncated(e: se.TruncatedPoisson) -> _Step:
-    return ev.PoissonSampled(event=e.event, rate=e.rate), _NONE, Fraction(overflow(e.size, e.rate, e.limit))
+    """Reduce a truncated Poisson sample to a Poisson sample, at the distance of an overflow."""
+    return ev.PoissonSampled(event=e.event, rate=e.rate), _ZERO, Fraction(overflow(e.size, e.rate, e.limit))
 
 
 def overflow(size: int, rate: Any, limit: int) -> float:
@@ -212,43 +223,45 @@ def overflow(size: int, rate: Any, limit: int) -> float:
 def _allocation(e: se.RandomAllocation) -> _Step:
     """Reduce random allocation: several passes where a unit is selected several times, the event itself where
     there is one step."""
-    if shows_all(e.event):
-        return _same(ev.NonPrivate(neighbors=e.neighbors))
+    if is_noiseless(e.event):
+        return _equal_price(ev.NonPrivate(neighbors=e.neighbors))
     if e.selected > 1:
-        return _same(se.parts(e).repeated(e.selected))
-    return _same(e.event) if e.steps == 1 else _same(e)
+        return _equal_price(se.parts(e).repeated(e.selected))
+    return _equal_price(e.event) if e.steps == 1 else _equal_price(e)
 
 
 def _group(e: ev.Group) -> _Step:
     """Reduce a group of units to events with their own rule for groups."""
     if e.size == 1:
-        return _same(e.event)
+        return _equal_price(e.event)
     inner = ev.leaves(e.event)
     if len(inner) > 1 or next(iter(inner)) != e.event:
         grouped = [ev.Group(event=part, size=e.size).repeated(n) for part, n in inner.items()]
-        return _same(ev.compose(grouped))
-    reduced, lost_delta, apart = _STEPS.get(type(e.event), _same)(e.event)
-    if reduced is not e.event and not lost_delta and not apart:
-        return _same(ev.Group(event=reduced, size=e.size))
+        return _equal_price(ev.compose(grouped))
+    reduced, lost_delta, part_distance = _STEPS.get(type(e.event), _equal_price)(e.event)
+    if reduced is not e.event and not lost_delta and not part_distance:
+        return _equal_price(ev.Group(event=reduced, size=e.size))
     rule = _GROUPED.get(type(e.event))
-    return _same(rule(e.event, e.size)) if rule else _same(e)
+    return _equal_price(rule(e.event, e.size)) if rule else _equal_price(e)
 
 
-def _over(value: Any, size: int) -> float:
+def _divided_down(value: Any, size: int) -> float:
+    """Return value / size, rounded down."""
     return _round.down(_require.exact(value, "noise") / size)
 
 
 # A group of k that moves together moves the answer k times as far: the triangle inequality for sensitivities,
 # and for guarantees Dwork & Roth 2014, Theorem 2.2; Bun & Steinke 2016, Prop. 5.3; Dong, Roth & Su 2022, on
-# group
-# privacy.
+# group privacy.
 _GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
     ev.NoOp: lambda e, k: e,
     ev.NonPrivate: lambda e, k: e,
     ev.Gaussian: lambda e, k: ev.Gaussian(
-        noise_multiplier=_over(e.noise_multiplier, k), neighbors=e.neighbors
+        noise_multiplier=_divided_down(e.noise_multiplier, k), neighbors=e.neighbors
     ),
-    ev.Laplace: lambda e, k: ev.Laplace(noise_multiplier=_over(e.noise_multiplier, k), neighbors=e.neighbors),
+    ev.Laplace: lambda e, k: ev.Laplace(
+        noise_multiplier=_divided_down(e.noise_multiplier, k), neighbors=e.neighbors
+    ),
     ev.DiscreteLaplace: lambda e, k: ev.DiscreteLaplace(
         scale=e.scale, sensitivity=e.sensitivity * k, neighbors=e.neighbors
     ),
@@ -278,7 +291,7 @@ def group_delta(epsilon: float, delta: float, size: int) -> float:
     Vadhan 2017; rounded up."""
     if delta == 0:
         return 0.0
-    # Beyond that the sum is above any delta's inverse.
+    # With more terms the sum is above e^800, the inverse of any delta that is a float.
     terms = size if epsilon == 0 else min(size, 1 + int(800 / epsilon))
     total = math.fsum(math.exp(min(i * epsilon, 700.0)) for i in range(terms)) * delta * (1 + 1e-12)
     return min(1.0, total) if terms == size else 1.0
@@ -300,9 +313,10 @@ def _pure_group(e: Any, size: int) -> Event:
 
 
 def _approximate_group(e: ev.ApproximateDP, size: int) -> Event:
-    group_total = group_delta(_round.up(e.epsilon), e.delta, size)
-    total = _require.exact(_round.up(e.epsilon), "epsilon") * size
-    return ev.ApproximateDP(epsilon=total, delta=group_total, neighbors=e.neighbors)
+    """Return the approximate DP of a group: epsilon times its size, and `group_delta`."""
+    delta = group_delta(_round.up(e.epsilon), e.delta, size)
+    epsilon = _require.exact(_round.up(e.epsilon), "epsilon") * size
+    return ev.ApproximateDP(epsilon=epsilon, delta=delta, neighbors=e.neighbors)
 
 
 _STEPS: dict[type[Event], Callable[[Any], _Step]] = {
@@ -311,8 +325,8 @@ _STEPS: dict[type[Event], Callable[[Any], _Step]] = {
     ce.Thresholded: _own_delta(lambda e: e.event),
     ce.NoisyMax: _noisy_max,
     ce.SparseVector: _sparse_vector,
-    ce.GNMax: lambda e: _same(e.equivalent),
-    se.CorrelatedGaussian: lambda e: _same(e.equivalent),
+    ce.GNMax: lambda e: _equal_price(e.equivalent),
+    se.CorrelatedGaussian: lambda e: _equal_price(e.equivalent),
     se.RandomAllocation: _allocation,
     se.TruncatedPoisson: _split_truncated,
     se.SampledWithoutReplacement: _without_replacement,

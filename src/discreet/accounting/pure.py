@@ -14,10 +14,10 @@ from .events import Event
 
 
 def amplified(epsilon: float, rate: Any) -> float:
-    """Return ln(1 + rate (e^epsilon - 1)), rounded up; exact at rate 0 and 1.
+    """Return ln(1 + rate (e^epsilon - 1)), rounded up: amplification by sampling; exact at rate 0 and 1.
 
-    Guarantee: the pure epsilon of an epsilon-DP mechanism on a sample that holds a given unit with chance
-               `rate`.
+    Guarantee: the pure epsilon of an epsilon-DP mechanism on a sample that holds a given unit with
+               probability `rate`.
     Proof:     Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 8 (Poisson, add/remove) and 9 (without
                replacement, replace).
     """
@@ -26,6 +26,7 @@ def amplified(epsilon: float, rate: Any) -> float:
         return 0.0
     if q >= 1 or math.isinf(epsilon):
         return epsilon
+    # Without e^epsilon, which is no float from 709 on.
     if epsilon > 50:
         result = epsilon + math.log(q) + math.log1p((1 - q) / q * math.exp(-epsilon))
     else:
@@ -34,31 +35,37 @@ def amplified(epsilon: float, rate: Any) -> float:
 
 
 def _of_laplace(e: Any) -> float:
+    """Return sensitivity over scale."""
     return math.inf if e.noise_multiplier == 0 else _round.up(1 / _require.exact(e.noise_multiplier, "noise"))
 
 
 def _of_sampled(e: Any) -> float:
-    total = epsilon_of(e.event)
-    return amplified(total, _round.up(e.rate)) if total is not None else math.inf
+    """Return the amplified epsilon of the event on the sample."""
+    inner_epsilon = epsilon_of(e.event)
+    return amplified(inner_epsilon, _round.up(e.rate)) if inner_epsilon is not None else math.inf
 
 
 def _of_group(e: ev.Group) -> float:
     """Return size times epsilon: group privacy."""
-    total = epsilon_of(e.event)
+    inner_epsilon = epsilon_of(e.event)
     return (
         math.inf
-        if total is None or math.isinf(total)
-        else _round.up(_require.exact(total, "epsilon") * e.size)
+        if inner_epsilon is None or math.isinf(inner_epsilon)
+        else _round.up(_require.exact(inner_epsilon, "epsilon") * e.size)
     )
 
 
 def _of_selected(e: ce.RepeatAndSelect) -> float:
     """Return (2 + shape) epsilon: Papernot & Steinke 2022, arXiv:2110.03620, Theorem 2 at both orders
     infinite; Poisson trials have none."""
-    total = epsilon_of(e.event)
-    if total is None or not isinstance(e.trials, ce.NegativeBinomialTrials) or math.isinf(total):
+    inner_epsilon = epsilon_of(e.event)
+    if (
+        inner_epsilon is None
+        or not isinstance(e.trials, ce.NegativeBinomialTrials)
+        or math.isinf(inner_epsilon)
+    ):
         return math.inf
-    return _round.up(_require.exact(total, "epsilon") * (2 + _require.exact(e.trials.shape, "shape")))
+    return _round.up(_require.exact(inner_epsilon, "epsilon") * (2 + _require.exact(e.trials.shape, "shape")))
 
 
 _RULES: dict[type[Event], Callable[[Any], float]] = {

@@ -69,31 +69,31 @@ def of_form(form: Normal, delta: float, *, classic: bool = False) -> AtOrder:
     moment = of_parts(form.parts)
     convert = rdp_to_epsilon_classic if classic else rdp_to_epsilon
 
-    def rdp_in_room(room: float) -> AtOrder:
-        best = _search(lambda order: convert(order, moment(order) / (order - 1), room))
+    def best_conversion(remaining_delta: float) -> AtOrder:
+        best = _search(lambda order: convert(order, moment(order) / (order - 1), remaining_delta))
         exact = _pure(form)
         return AtOrder(exact, math.inf) if exact <= best.value else best
 
-    from .solve import with_room
+    from .solve import least_epsilon
 
     orders: list[float] = [math.inf]
 
-    def price(room: float) -> float:
-        best = rdp_in_room(room)
+    def price(remaining_delta: float) -> float:
+        best = best_conversion(remaining_delta)
         orders.append(best.order)
         return best.value
 
-    return AtOrder(with_room(form, delta, price, _pure(form)), orders[-1])
+    return AtOrder(least_epsilon(form, delta, price, _pure(form)), orders[-1])
 
 
 def delta(event: Event, epsilon: float) -> float:
     """Return the least delta at an epsilon, over all orders."""
     form = normal(event)
     if _pure(form) <= epsilon:
-        return form.grown(0.0, epsilon)
+        return form.total_delta(0.0, epsilon)
     moment = of_parts(form.parts)
     least = _search(lambda order: rdp_to_delta(order, moment(order) / (order - 1), epsilon)).value
-    return form.grown(least, epsilon)
+    return form.total_delta(least, epsilon)
 
 
 def _pure(form: Normal) -> float:

@@ -113,11 +113,11 @@ def zcdp_epsilon(event: Event, delta: float) -> float:
     rho, own = zcdp(event)
     if math.isinf(rho) or rho == 0:
         return rho if own <= delta else math.inf
-    left = Normal({}, own, 0.0, event.neighbors).room(delta, 0.0)
+    left = Normal({}, own, 0.0, event.neighbors).remaining_delta(delta, 0.0)
     return zcdp_to_epsilon(rho, left) if left > 0 else math.inf
 
 
 def zcdp_delta(event: Event, epsilon: float) -> float:
     """Return the delta at an epsilon, by the same conversion."""
     rho, own = zcdp(event)
-    return Normal({}, own, 0.0, event.neighbors).grown(zcdp_to_delta(rho, epsilon), epsilon)
+    return Normal({}, own, 0.0, event.neighbors).total_delta(zcdp_to_delta(rho, epsilon), epsilon)

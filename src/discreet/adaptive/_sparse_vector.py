@@ -129,11 +129,11 @@ class SparseVectorRounds:
         The noise on each side counts: P(|X| >= m) = 2 P(X >= m) for discrete Laplace noise, m >= 1.
         """
         thresholds = self.max_positives if self.redraws else 1
-        rho = certified.quantile(self.threshold, failure / (4 * thresholds)) - 1
-        return rho + certified.quantile(self.query, failure / (4 * comparisons)) - 1
+        rho = certified.laplace_quantile(self.threshold, failure / (4 * thresholds)) - 1
+        return rho + certified.laplace_quantile(self.query, failure / (4 * comparisons)) - 1
 
     def spread(self, failure: Fraction, numbers: int) -> int:
         """Return a such that none of `numbers` released values is further than a from the truth, outside a
         chance of `failure`."""
         assert self.value is not None
-        return certified.quantile(self.value, failure / (2 * numbers)) - 1
+        return certified.laplace_quantile(self.value, failure / (2 * numbers)) - 1

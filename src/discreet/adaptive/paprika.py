@@ -316,5 +316,5 @@ def _threshold(
         return critical(values, masses, TwoLaplaces(first=first, second=second), level)
     # about where what is lost to both is least
     share = first / (first + second)
-    lowest = certified.quantile(scales[0], Fraction(share * alpha * (1 - alpha) / rejections)) - 1
+    lowest = certified.laplace_quantile(scales[0], Fraction(share * alpha * (1 - alpha) / rejections)) - 1
     return critical(values, masses, OneLaplace(scale=second), level * (1 - share)) + lowest

@@ -1,4 +1,4 @@
-"""Pictures of discovery: false findings and power against epsilon, and what an alarm costs in false alarms
+"""Plots of discovery: false findings and power against epsilon, and what an alarm costs in false alarms
 and in delay.
 
 Every function saves one PNG and returns its path. Needs matplotlib (`discreet[plots]`).
@@ -14,7 +14,7 @@ from .demo.stage import ACCENT, INK
 from .plots import GRAY, label_ends, load_pyplot, plain_ticks, save_figure, style_axes
 
 ALARM, CALM = "#c0392b", "#3c8d53"
-# false alarms, delay
+# points of (chance of a false alarm, median delay)
 Curve = Sequence[tuple[float, float]]
 
 
@@ -25,8 +25,8 @@ def power(path: Path, trials: Mapping[float, TrialShares], target: float) -> Pat
     style_axes(axes, "What is found, and how much of it is false", "epsilon", "share")
     xs = sorted(trials)
     lines = []
-    for label, color, pick in (("signals found", CALM, "power"), ("false among findings", ALARM, "rate")):
-        means, widths = zip(*(getattr(trials[epsilon], pick) for epsilon in xs), strict=True)
+    for label, color, measure in (("signals found", CALM, "power"), ("false among findings", ALARM, "rate")):
+        means, widths = zip(*(getattr(trials[epsilon], measure) for epsilon in xs), strict=True)
         axes.errorbar(xs, means, yerr=widths, color=color, linewidth=2, capsize=3)
         lines.append((label, color, xs, list(means)))
     axes.axhline(target, color=GRAY, linewidth=1, linestyle=":")

@@ -245,14 +245,15 @@ def abadi(*, path: Path) -> Path:
 def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
     """Draw the Rényi divergence over the order, the epsilon each order would give, and the best of them."""
     form = normal(event)
-    room = form.room(delta, 0.0)
+    remaining_delta = form.remaining_delta(delta, 0.0)
     best = rdp.best(event, delta)
     middle = best.order if math.isfinite(best.order) else 32.0
     excess = [(middle - 1) * 10 ** (k / 16) for k in range(-20, 21)]
     orders = [1 + x for x in excess]
     divergence = rdp.curve(form.event, orders)
     total = [
-        rdp_to_epsilon(a, r, room) if room > 0 else math.inf for a, r in zip(orders, divergence, strict=True)
+        rdp_to_epsilon(a, r, remaining_delta) if remaining_delta > 0 else math.inf
+        for a, r in zip(orders, divergence, strict=True)
     ]
     finite = [(a, r, t) for a, r, t in zip(orders, divergence, total, strict=True) if math.isfinite(r)]
     x, lower, upper = (list(column) for column in zip(*finite, strict=True))

@@ -1,4 +1,5 @@
-"""What a session over HTTP reads: public facts, budgets, its part of the ledger, releases and copies."""
+"""The read-only half of a session over HTTP: public facts, budgets, its part of the ledger, releases,
+copies."""
 
 from __future__ import annotations
 
@@ -18,14 +19,14 @@ if TYPE_CHECKING:
     from ..synthetic import SyntheticCopy
     from ..tables import Memory
 
-# what a server sent, as objects: said to be the server's fault where it cannot be made out
+# Decoders of a server's reply; where one fails, the error says that the server is at fault.
 described_of, value_of = reads_reply(_registry.from_json), reads_reply(values.decode)
 number_of = reads_reply(float)
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteReader(NearestNames):
-    """One dataset on a server, as the token's holder sees it: what costs nothing and changes nothing."""
+    """Reads one dataset on a server as the token's holder sees it: what costs nothing and changes nothing."""
 
     server: Server
     name: str
@@ -70,13 +71,13 @@ class RemoteReader(NearestNames):
 
     @property
     def ledger(self) -> list[dict[str, Any]]:
-        """The entries that the token's holder may see."""
+        """The last 1000 entries that the token's holder may see."""
         entries: list[dict[str, Any]] = self.call("GET", "/ledger?last=1000")["entries"]
         return entries
 
     @property
     def analyst(self) -> str:
-        """Who asks: whose token it is."""
+        """The name of the token's holder."""
         return str(self.server.call("GET", "/me")["name"])
 
     def dummy(self, rows: int = 100, seed: int = 0) -> Memory:
@@ -87,9 +88,9 @@ class RemoteReader(NearestNames):
         return dummy(self.public, rows, seed)
 
     def copies(self) -> list[dict[str, Any]]:
-        """List the synthetic copies of the token's holder."""
-        listed: list[dict[str, Any]] = self.call("GET", "/copies?last=1000")["copies"]
-        return listed
+        """Return the last 1000 synthetic copies of the token's holder."""
+        copies: list[dict[str, Any]] = self.call("GET", "/copies?last=1000")["copies"]
+        return copies
 
     def copy(self, number: int, rows: int | None = None, *, seed: int | None = None) -> SyntheticCopy:
         """Return a synthetic copy that was made before; the same rows as on the server unless told
@@ -98,9 +99,9 @@ class RemoteReader(NearestNames):
         return copy_of(facts, rows, int(number) if seed is None else seed)
 
     def releases(self) -> list[dict[str, Any]]:
-        """Return the stored releases of the token's holder."""
-        listed: list[dict[str, Any]] = self.call("GET", "/releases?last=1000")["releases"]
-        return listed
+        """Return the last 1000 stored releases of the token's holder."""
+        releases: list[dict[str, Any]] = self.call("GET", "/releases?last=1000")["releases"]
+        return releases
 
     def release(self, number: int) -> Any:
         """Return the value of a stored release."""

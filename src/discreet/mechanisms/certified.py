@@ -1,5 +1,5 @@
-"""Exponentials, logarithms and tails with a proved direction: what thresholds, odds and failure probabilities
-are computed with.
+"""Certified bounds: exponentials, logarithms and discrete Laplace tails whose rounding has a proved
+direction. Thresholds, odds of randomized response and failure probabilities are computed with them.
 
 Everything is integer arithmetic on enclosures, so a claim such as "the noise exceeds T with probability at
 most delta" is a comparison of rationals and not a matter of floating point.
@@ -15,7 +15,7 @@ from .. import _require
 
 # Bits of the certified bounds: their ratio is below 1 + 2**-100.
 _BITS = 128
-# exp of more than this is never needed: tails beyond it are bounded by exp(-20000)
+# The largest exponent: the least positive float is exp(-745), so that tails further out are not asked for.
 _LARGEST = 20_000
 
 
@@ -69,44 +69,46 @@ def log_above(x: Fraction) -> float:
     return candidate
 
 
-def tail(scale: Fraction, m: int) -> Fraction:
+def laplace_tail(scale: Fraction, m: int) -> Fraction:
     """Return an upper bound of P(X >= m) for discrete Laplace noise X and m >= 1, right to a factor 1 +
     2**-98 down to exp(-20000).
 
     Proof: with q = exp(-1/scale) the probability is q**m / (1 + q), the geometric sum of (1-q)/(1+q) q**x
            over x >= m.
     """
-    return 1 / (exp_bounds(min(m / scale, Fraction(_LARGEST)))[0] * (1 + _shrink(scale)))
+    return 1 / (exp_bounds(min(m / scale, Fraction(_LARGEST)))[0] * (1 + _ratio_below(scale)))
 
 
 @lru_cache(maxsize=1024)
-def quantile(scale: Fraction, probability: Fraction) -> int:
-    """Return the smallest m >= 1 for which `tail(scale, m)` certifies P(X >= m) <= probability.
+def laplace_quantile(scale: Fraction, probability: Fraction) -> int:
+    """Return the smallest m >= 1 for which `laplace_tail(scale, m)` certifies P(X >= m) <= probability.
 
-    >>> quantile(Fraction(1), Fraction(1, 10**6))
+    >>> laplace_quantile(Fraction(1), Fraction(1, 10**6))
     14
     """
-    if tail(scale, 1) <= probability:
+    if laplace_tail(scale, 1) <= probability:
         return 1
-    if not probability > tail(scale, math.ceil(scale * _LARGEST)):
+    if not probability > laplace_tail(scale, math.ceil(scale * _LARGEST)):
         raise _require.fail("a probability", float(probability), f"above exp(-{_LARGEST})")
-    guess = scale * Fraction(_log(1 / probability) - math.log1p(float(_shrink(scale))))
+    guess = scale * Fraction(_log(1 / probability) - math.log1p(float(_ratio_below(scale))))
     slack = guess / 10**9
     low, high = max(1, int(guess - slack) - 2), max(2, int(guess + slack) + 3)
-    while tail(scale, high) > probability:
+    while laplace_tail(scale, high) > probability:
         high *= 2
-    while tail(scale, low) <= probability:
+    while laplace_tail(scale, low) <= probability:
         low //= 2
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if tail(scale, middle) <= probability else (middle, high)
+        low, high = (low, middle) if laplace_tail(scale, middle) <= probability else (middle, high)
     return high
 
 
-def _shrink(scale: Fraction) -> Fraction:
-    """Return a lower bound of exp(-1/scale)."""
+def _ratio_below(scale: Fraction) -> Fraction:
+    """Return a lower bound of exp(-1/scale), the ratio of one discrete Laplace probability to the one
+    before."""
     return 1 / exp_bounds(1 / scale)[1] if 1 / scale <= _LARGEST else Fraction(0)
 
 
 def _log(x: Fraction) -> float:
+    """Return ln(x), also where x or 1/x is no float; a first guess that certified bounds correct."""
     return math.log(x.numerator) - math.log(x.denominator) if max(x, 1 / x) > 2**500 else math.log(x)

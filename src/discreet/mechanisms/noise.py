@@ -156,7 +156,7 @@ class IntegerLaplace:
 
         Proof: P(|X| > t) = 2 p^(t+1) / (1 + p) with p = exp(-1 / scale), and the draws are independent.
         """
-        return noise_tails.laplace_error(self.scale, noise_tails.share(confidence, entries))
+        return noise_tails.laplace_error(self.scale, noise_tails.failure_per_draw(confidence, entries))
 
     def __call__(self, values: Any, /, *, entropy: Entropy) -> Integers:
         exact = integers(values)
@@ -254,7 +254,7 @@ class IntegerGaussian:
     def error(self, confidence: float = 0.95, *, entries: int = 1) -> int:
         """Return a t such that all of `entries` draws stay within t with probability `confidence`; see
         `noise_tails.gaussian_tail`."""
-        return noise_tails.gaussian_error(self.variance, noise_tails.share(confidence, entries))
+        return noise_tails.gaussian_error(self.variance, noise_tails.failure_per_draw(confidence, entries))
 
     def __call__(self, values: Any, /, *, entropy: Entropy) -> Integers:
         exact = integers(values)

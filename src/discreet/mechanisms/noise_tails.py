@@ -1,4 +1,9 @@
-"""How large discrete noise gets: exact variances, and tails that err upwards."""
+"""Variances and tail bounds of discrete noise, which err upwards; and square roots rounded in a stated
+direction.
+
+Variances and tails decide the errors that are reported. `sqrt_down` and `sqrt_up` carry privacy where a
+mechanism takes its noise or its epsilon from them: their directions must stay.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +16,16 @@ import numpy as np
 
 from .. import _require
 
-# working precision of mpmath; what leaves is an integer or a float
+# Decimal digits of mpmath: far more than a float has, as what is returned is an integer or a float.
 _DIGITS = 50
-# up to this sigma the discrete Gaussian is summed term by term
+# Up to this sigma the discrete Gaussian is summed term by term; beyond, the bound by the normal tail is
+# close.
 _SUMMED = 64
 
 
-def share(confidence: float, entries: int) -> mpmath.mpf:
+def failure_per_draw(confidence: float, entries: int) -> mpmath.mpf:
     """Return the failure probability of each of `entries` independent draws, so that all hold with
-    probability `confidence`."""
+    probability `confidence` (the Šidák correction)."""
     _require.open_probability(confidence=confidence)
     _require.integer(entries=entries, at_least=1)
     with mpmath.workdps(_DIGITS):
@@ -51,7 +57,7 @@ def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
            of l is taken.
     """
     s = float(scale)
-    budget = math.log(2 / failure)
+    log_failure = math.log(2 / failure)
     best = math.inf
     # from 0.95 / scale down by 5% each: whatever the number of terms, one is close to the best
     for i in range(1, 600):
@@ -59,8 +65,8 @@ def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
         # sinh(x / 2) / sinh(1 / 2s)
         ratio = math.exp((x - 1 / s) / 2) * math.expm1(-x) / math.expm1(-1 / s)
         # ln E exp(x X), rewritten without cancellation
-        growth = -math.log1p(-(ratio**2))
-        best = min(best, (terms * growth + budget) / x)
+        log_mgf = -math.log1p(-(ratio**2))
+        best = min(best, (terms * log_mgf + log_failure) / x)
     return math.ceil(best * (1 + 1e-9))
 
 

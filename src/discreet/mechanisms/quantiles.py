@@ -32,12 +32,12 @@ from .choosers import ExponentialMechanism
 from .protocols import Release, check_source, release
 from .statistics import require_rows
 
-# denominator of a quantile: costs are ranks times this, and must stay in 64 bits
-_FINEST = 10**6
+# The largest denominator of a quantile: costs are ranks times this, and must stay in 64 bits.
+_MOST_DENOMINATOR = 10**6
 
 
 class _Runs(NamedTuple):
-    """Holds intervals of grid points with the same ranks: first point, number of points, rows below, at, and
+    """Holds runs of grid points with the same ranks: first point, number of points, rows below, at, and
     above each of them."""
 
     first: NDArray[Any]
@@ -61,7 +61,7 @@ class Quantile:
     Guarantee: a choice of bounded range epsilon (so epsilon-DP). With probability `confidence` the distance
                is at most `error` ranks; some grid point has distance 0.
     Proof:     the exponential mechanism (`choosers.ExponentialMechanism`) over all grid points, drawn
-               exactly: first a stretch of equal score with its number of points as weight, then a point of
+               exactly: first a run of equal score with its number of points as weight, then a point of
                it, uniformly (Smith 2011, on a grid). Distance = max(0, (1-q) B - q (E + A), q A - (1-q) (B +
                E)). A row that appears or goes moves each term, hence the maximum, by at most max(q, 1-q). One
                that is replaced moves B and B + E by at most 1 at fixed n; or it is missing before or after,
@@ -204,9 +204,11 @@ class ApproximateQuantiles:
         require_rows(self.public)
         exact = as_quantiles(self.qs)
         # costs of a part are in units of up to 1 / common
-        if (common := math.lcm(*(q.denominator for q in exact))) > _FINEST:
+        if (common := math.lcm(*(q.denominator for q in exact))) > _MOST_DENOMINATOR:
             raise _require.fail(
-                "qs", self.qs, f"fractions with a common denominator of at most {_FINEST}, not {common}"
+                "qs",
+                self.qs,
+                f"fractions with a common denominator of at most {_MOST_DENOMINATOR}, not {common}",
             )
         object.__setattr__(self, "qs", exact)
         object.__setattr__(self, "step", as_step(self.step))
@@ -242,10 +244,10 @@ class ApproximateQuantiles:
             if not qs:
                 return
             middle, left, right = split(qs)
-            here = inherited + _rank_error(self._choice(middle), high - low + 1, middle, each)
-            yield from walk(left, here + 1)
-            yield _round.up(here)
-            yield from walk(right, here + 1)
+            rank_error = inherited + _rank_error(self._choice(middle), high - low + 1, middle, each)
+            yield from walk(left, rank_error + 1)
+            yield _round.up(rank_error)
+            yield from walk(right, rank_error + 1)
 
         return tuple(walk(self._exact(), 0.0))
 
@@ -315,8 +317,8 @@ def as_quantile(q: Any, name: str) -> Fraction:
     """Return a rational in [0, 1]; a float is read as it is written."""
     _require.probability(**{name: q})
     exact = Fraction(repr(float(q))) if isinstance(q, float) else _require.exact(q, name)
-    if exact.denominator > _FINEST:
-        raise _require.fail(name, q, f"a fraction with a denominator of at most {_FINEST}")
+    if exact.denominator > _MOST_DENOMINATOR:
+        raise _require.fail(name, q, f"a fraction with a denominator of at most {_MOST_DENOMINATOR}")
     return exact
 
 
@@ -330,7 +332,7 @@ def as_quantiles(qs: Any) -> tuple[Fraction, ...]:
 
 
 def quantile_costs(runs: _Runs, q: Fraction) -> NDArray[Any]:
-    """Return the distance of q n from [B, B + E] for each interval, times the denominator of q."""
+    """Return the distance of q n from [B, B + E] for each run, times the denominator of q."""
     a, b = q.numerator, q.denominator
     over = (b - a) * runs.below - a * (runs.equal + runs.above)
     under = a * runs.above - (b - a) * (runs.below + runs.equal)
@@ -340,9 +342,9 @@ def quantile_costs(runs: _Runs, q: Fraction) -> NDArray[Any]:
 def _chooser(public: Public, column: str, q: Fraction, epsilon: Real) -> ExponentialMechanism:
     """Return the exponential mechanism for the quantile q, with the sensitivity of its score."""
     a, b = q.numerator, q.denominator
-    move = b if swaps(public, column) else max(a, b - a)
+    sensitivity = b if swaps(public, column) else max(a, b - a)
     return ExponentialMechanism(
-        epsilon=epsilon, sensitivity=move, monotone=q in (0, 1), neighbors=public.neighbors
+        epsilon=epsilon, sensitivity=sensitivity, monotone=q in (0, 1), neighbors=public.neighbors
     )
 
 
@@ -354,12 +356,14 @@ def swaps(public: Public, column: str) -> bool:
 
 
 def grid_of(mechanism: Any) -> arrow_columns.ColumnGrid:
+    """Return the public grid of a mechanism's column."""
     return arrow_columns.ColumnGrid(
         mechanism.public.bounds(mechanism.column), Fraction(mechanism.step), mechanism.column
     )
 
 
 def _points(grid: arrow_columns.ColumnGrid) -> int:
+    """Return the number of grid points."""
     return grid.high - grid.low + 1
 
 
@@ -368,13 +372,13 @@ def indices(source: Source, column: str, grid: arrow_columns.ColumnGrid) -> NDAr
     nullable = source.public.bounds(column).nullable
     parts = [np.empty(0, np.int64)]
     for array in arrow_columns.each(source, column):
-        here, on_grid = arrow_columns.present(array), grid(arrow_columns.numbers(array, column))
-        parts.append(on_grid[here] if nullable else np.where(here, on_grid, grid.low))
+        is_present, on_grid = arrow_columns.present(array), grid(arrow_columns.numbers(array, column))
+        parts.append(on_grid[is_present] if nullable else np.where(is_present, on_grid, grid.low))
     return np.concatenate(parts)
 
 
 def _runs(rows: NDArray[np.int64], low: int, high: int) -> _Runs:
-    """Return the intervals before the first value, at it, between it and the next, ...: 2 d + 1 for d
+    """Return the runs before the first value, at it, between it and the next, ...: 2 d + 1 for d
     distinct values, empty ones left out."""
     values, counts = np.unique(rows, return_counts=True)
     first, points, equal = (np.empty(2 * len(values) + 1, np.int64) for _ in range(3))
@@ -398,6 +402,7 @@ def _rank_error(chooser: ExponentialMechanism, points: int, q: Fraction, confide
 
 
 def number(value: Fraction) -> int | float:
+    """Return an integer where the value is one, a float otherwise."""
     return int(value) if value.denominator == 1 else float(value)
 
 

@@ -1,5 +1,5 @@
-"""Randomized response: everyone reports a category by a public lottery, so that no single report can be held
-against anyone.
+"""Randomized response: everyone reports a category drawn from a public channel given their true one (a
+lottery), so that no single report can be held against anyone.
 
 Reports reveal how many people reported, so the relations here are `replace` and `zero_out` (the number of
 units is public); under `add_remove` it is refused. The lotteries themselves are in `lotteries`.
@@ -32,9 +32,9 @@ from .statistics import require_rows
 @described("mechanisms.Reports")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reports:
-    """What is published: how often each report was given, and what follows about the true counts.
+    """Holds what is published: how often each report was given, and what follows about the true counts.
 
-    All from the reports alone.
+    All of it is computed from the reports alone.
     """
 
     categories: tuple[str | int | None, ...]
@@ -101,11 +101,13 @@ class RandomizedResponse:
 
     @property
     def labels(self) -> tuple[str | int | None, ...]:
+        """The categories, with None last where missing values are one."""
         declared = self.public.categories(self.column).values
         return (*declared, None) if self.missing else declared
 
     @property
     def design(self) -> Kary | Channel:
+        """The lottery in use: the given one, or the best for epsilon."""
         if self.lottery is not None:
             return self.lottery
         if self.epsilon is None:
@@ -134,14 +136,14 @@ class RandomizedResponse:
             counts += np.bincount(
                 design.respond(self._fill(truths, entropy), entropy), minlength=design.reports
             )
-        listed = [int(c) for c in counts]
+        report_counts = [int(c) for c in counts]
         reports = Reports(
             categories=self.labels,
-            counts=tuple(listed),
-            estimates=tuple(float(x) for x in design.estimate(listed)),
-            standard_errors=tuple(math.sqrt(float(v)) for v in design.variance(listed)),
+            counts=tuple(report_counts),
+            estimates=tuple(float(x) for x in design.estimate(report_counts)),
+            standard_errors=tuple(math.sqrt(float(v)) for v in design.variance(report_counts)),
         )
-        people = max(sum(listed), 1)
+        people = max(sum(report_counts), 1)
         return release(
             reports,
             event=self.event,

@@ -158,7 +158,7 @@ class SampleAndAggregate:
         noise, step = self._noise, arrow_columns.as_step(self.step)
         if not isinstance(noise, Fraction):
             return float(noise.error(self._grid.high - self._grid.low, confidence) * step)
-        reached = certified.quantile(noise, (1 - _require.exact(confidence, "confidence")) / 2) - 1
+        reached = certified.laplace_quantile(noise, (1 - _require.exact(confidence, "confidence")) / 2) - 1
         return _require.float_or_inf(reached * step / self.parts)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -292,7 +292,7 @@ class SubsampleAggregateStable:
                 f"probability up to {float(self.overload):.3g}, of delta={float(self.delta):g}. "
                 f"Nothing was read. Take more (`enough_subsamples`)."
             )
-        return certified.quantile(self._scale, left)
+        return certified.laplace_quantile(self._scale, left)
 
     @property
     def _scale(self) -> Fraction:
@@ -306,7 +306,7 @@ class SubsampleAggregateStable:
         """Return a lead, in subsamples: if the commonest answer leads by so many, and no unit is in too many,
         it is released with `confidence`."""
         _require.open_probability(confidence=confidence)
-        slack = certified.quantile(self._scale, 1 - _require.exact(confidence, "confidence")) - 1
+        slack = certified.laplace_quantile(self._scale, 1 - _require.exact(confidence, "confidence")) - 1
         return 2 * self.max_load + self.reach + slack
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:

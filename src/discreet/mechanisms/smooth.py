@@ -133,7 +133,7 @@ class SmoothNoise:
         half = (1 - _require.exact(confidence, "confidence")) / 2
         worst = Fraction(float(width) * (1 + 1e-12)) + 1
         if self.delta is not None:
-            return min(width, certified.quantile(2 * worst / self.epsilon, half) - 1)
+            return min(width, certified.laplace_quantile(2 * worst / self.epsilon, half) - 1)
         scale = worst / (certified.exp_bounds(self.epsilon / (2 * (self.power + 1)))[0] - 1)
         return min(
             width, _last(lambda y: math.prod((scale + i) / (y + scale + i) for i in range(self.power)) > half)

@@ -186,7 +186,7 @@ class DistanceToInstability:
     @property
     def reach(self) -> int:
         """The noisy distance that passes: noise alone gets there with probability at most delta."""
-        return certified.quantile(self._scale, _require.exact(self.delta, "delta"))
+        return certified.laplace_quantile(self._scale, _require.exact(self.delta, "delta"))
 
     @property
     def _scale(self) -> Fraction:
@@ -257,7 +257,7 @@ class ProposeTestRelease:
 
     @property
     def reach(self) -> int:
-        return certified.quantile(self.scales[0], _require.exact(self.delta, "delta"))
+        return certified.laplace_quantile(self.scales[0], _require.exact(self.delta, "delta"))
 
     @property
     def event(self) -> Event:
@@ -313,4 +313,4 @@ def check_budget(epsilon: Any, delta: Any) -> None:
 def _slack(scale: Fraction, confidence: float, sides: int = 1) -> int:
     """Return the largest noise, on one side or both, that occurs with probability `confidence`."""
     _require.open_probability(confidence=confidence)
-    return certified.quantile(scale, (1 - _require.exact(confidence, "confidence")) / sides) - 1
+    return certified.laplace_quantile(scale, (1 - _require.exact(confidence, "confidence")) / sides) - 1

@@ -110,8 +110,8 @@ class StableSparseVector:
         _require.open_probability(confidence=confidence)
         half = (1 - _require.exact(confidence, "confidence")) / 2
         threshold_scale, query_scale = self.scales
-        rho = certified.quantile(threshold_scale, half) - 1
-        nu = certified.quantile(query_scale, half / self.questions) - 1
+        rho = certified.laplace_quantile(threshold_scale, half) - 1
+        nu = certified.laplace_quantile(query_scale, half / self.questions) - 1
         return self.threshold + rho + nu
 
     def start(self, source: Source, *, entropy: Entropy) -> State:

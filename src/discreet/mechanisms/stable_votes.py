@@ -86,13 +86,13 @@ class StableVotes:
     @property
     def reach(self) -> int:
         """The noisy distance that passes: noise alone gets there with probability at most `failure`."""
-        return certified.quantile(
+        return certified.laplace_quantile(
             _require.exact(self.scale, "scale"), _require.exact(self.failure, "failure")
         )
 
     def lead(self, confidence: float, classes: int) -> int:
         """Return the lead in votes at which a question is answered, exactly, with this probability."""
-        slack = certified.quantile(
+        slack = certified.laplace_quantile(
             _require.exact(self.scale, "scale"), 1 - _require.exact(confidence, "confidence")
         )
         return 2 * (self.reach + slack)

@@ -235,8 +235,8 @@ class Thresholds:
         half = (1 - _require.exact(confidence, "confidence")) / 2
         threshold_scale, query_scale, _ = self.scales
         # P(|X| >= m) = 2 P(X >= m); what is not reached is m
-        rho = certified.quantile(threshold_scale, half / (2 * thresholds)) - 1
-        nu = certified.quantile(query_scale, half / (2 * comparisons)) - 1
+        rho = certified.laplace_quantile(threshold_scale, half / (2 * thresholds)) - 1
+        nu = certified.laplace_quantile(query_scale, half / (2 * comparisons)) - 1
         return rho + nu
 
     def _error_of(self, answer: ThresholdAnswer) -> Callable[[float], int]:
@@ -245,7 +245,7 @@ class Thresholds:
         if answer.value is not None and numeric_scale is not None:
             scale = numeric_scale
             return lambda confidence: (
-                certified.quantile(scale, (1 - _require.exact(confidence, "confidence")) / 2) - 1
+                certified.laplace_quantile(scale, (1 - _require.exact(confidence, "confidence")) / 2) - 1
             )
         return lambda confidence: self._accuracy(confidence, 1, 1)
 

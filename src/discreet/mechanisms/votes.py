@@ -117,7 +117,7 @@ class LNMax:
     def lead(self, confidence: float, classes: int) -> int:
         """Return the lead in votes that is kept with this probability: no noise is larger than half of it."""
         tail = (1 - _require.exact(confidence, "confidence")) / (2 * classes)
-        return 2 * certified.quantile(_require.exact(self.scale, "scale"), tail) + 1
+        return 2 * certified.laplace_quantile(_require.exact(self.scale, "scale"), tail) + 1
 
     def start(self, entropy: Entropy) -> State:
         return {"asked": 0, "answered": 0}

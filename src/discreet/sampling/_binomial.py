@@ -1,4 +1,8 @@
-"""Exact binomial draws: certified tables of the law for blocks of trials, added up."""
+"""Exact binomial draws: trials are split into blocks, each drawn from a certified table of its distribution,
+and added up.
+
+The rounding in `_weights` is what makes the draws exact; sizes of blocks and chunks change the speed alone.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +17,13 @@ from .. import _require
 from ._entropy import Entropy, draws
 from ._table import Law, Table, Weights
 
-# trials per table: of the smaller, some ten thousand outcomes matter
+# Trials per table: with the smaller, a table has some ten thousand outcomes of more than negligible weight;
+# the larger is for more trials than it has itself, so that fewer blocks are drawn.
 _BLOCKS = (1 << 20, 1 << 26)
-# Trials at most: their blocks are drawn one after the other.
-_MOST = 1 << 40
-# in units of the last bit asked for
+# The blocks of more trials than this would take too long: they are drawn one after the other.
+_MOST_TRIALS = 1 << 40
+# Outcomes of less weight are not listed one by one but bounded together, in units of the last bit of a
+# weight.
 _NEGLIGIBLE = 1 << 8
 # Outcomes drawn at once: few calls, within the caches.
 _CHUNK = 1 << 13
@@ -39,21 +45,21 @@ def binomial(trials: int, p: Any, n: int, entropy: Entropy) -> npt.NDArray[np.in
     exact = _require.exact(p, "p")
     _require.probability(p=exact)
     trials, n = int(trials), draws(n, entropy)
-    if trials > _MOST:
-        raise _require.fail("trials", trials, f"at most {_MOST}")
+    if trials > _MOST_TRIALS:
+        raise _require.fail("trials", trials, f"at most {_MOST_TRIALS}")
     if exact in (0, 1) or trials == 0:
         return np.full(n, trials * int(exact), np.int64)
-    usual = _BLOCKS[trials > _BLOCKS[1]]
-    blocks, rest = divmod(trials, usual)
-    out = np.zeros(n, np.int64)
-    for block, repeats in ((usual, blocks), (rest, 1 if rest else 0)):
+    block_size = _BLOCKS[trials > _BLOCKS[1]]
+    blocks, rest = divmod(trials, block_size)
+    successes = np.zeros(n, np.int64)
+    for block_trials, repeats in ((block_size, blocks), (rest, 1 if rest else 0)):
         for _ in range(repeats):
-            _block(block, exact).add_to(out, entropy)
-    return out
+            _block(block_trials, exact).add_to(successes, entropy)
+    return successes
 
 
 class _Block:
-    """The law of the successes in one block, by inversion in the order mode, mode + 1, mode - 1, ..."""
+    """Draws the successes in one block by inversion, in the order mode, mode + 1, mode - 1, ..."""
 
     def __init__(self, trials: int, p: Fraction) -> None:
         mode = int((trials + 1) * p)
@@ -63,24 +69,27 @@ class _Block:
         self.paired = min(upper, lower)
         self.side = 1 if upper > lower else -1
 
-    def _value(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-        size = (index + 1) >> 1
-        value = np.where(index & 1 == 1, size, -size)
+    def _outcome(self, index: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return the number of successes that stands at an index of the table."""
+        distance = (index + 1) >> 1
+        offset = np.where(index & 1 == 1, distance, -distance)
         beyond = index > 2 * self.paired
-        return self.mode + np.where(beyond, self.side * (index - self.paired), value)
+        return self.mode + np.where(beyond, self.side * (index - self.paired), offset)
 
-    def add_to(self, out: npt.NDArray[np.int64], entropy: Entropy) -> None:
-        for start in range(0, len(out), _CHUNK):
-            part = out[start : start + _CHUNK]
+    def add_to(self, successes: npt.NDArray[np.int64], entropy: Entropy) -> None:
+        """Add one draw to each number of successes, in place."""
+        for start in range(0, len(successes), _CHUNK):
+            part = successes[start : start + _CHUNK]
             words = entropy.words(len(part))
-            part += self._value(self.table.resolve(words, entropy))
+            part += self._outcome(self.table.resolve(words, entropy))
 
 
 _block = lru_cache(maxsize=16)(_Block)
 
 
 def _weights(trials: int, p: Fraction, mode: int) -> Law:
-    """Return weights relative to the mode's, alternating above and below it, then the longer side alone.
+    """Return the weights of all outcomes relative to the mode's, alternating above and below it, then the
+    longer side alone.
 
     Proof: f(k+1) / f(k) = (trials - k) p / ((k + 1) (1 - p)), a rational at most 1 from the mode upwards, and
            likewise downwards; products are rounded outwards. As no weight exceeds the one before, what a side
@@ -94,8 +103,8 @@ def _weights(trials: int, p: Fraction, mode: int) -> Law:
         listed: list[tuple[int, int]] = []
         k = mode
         while k != (trials if up else 0):
-            over, under = ((trials - k) * a, (k + 1) * b) if up else (k * b, (trials - k + 1) * a)
-            low, high = low * over // under, -(-high * over // under)
+            numerator, denominator = ((trials - k) * a, (k + 1) * b) if up else (k * b, (trials - k + 1) * a)
+            low, high = low * numerator // denominator, -(-high * numerator // denominator)
             k += 1 if up else -1
             remaining = (trials - k) if up else k
             if high < _NEGLIGIBLE:

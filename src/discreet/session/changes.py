@@ -1,6 +1,7 @@
 """The warning that a file was written again while its declared version is the same.
 
-From public facts alone: when the file was written, and when the ledger was charged last, for which version.
+It is told from public facts alone: when the file was written, and when the ledger was charged last, for which
+version.
 """
 
 from __future__ import annotations

@@ -362,8 +362,8 @@ class LinkedRun:
         """Return how far any of the released counts may be off the true one."""
         tables = [*self.state.parents.tables, *self.state.children.tables]
         entries = sum(len(table.values) for table in tables)
-        share = noise_tails.share(confidence, max(1, entries))
-        return max((noise_tails.gaussian_error(v, share) for v in {t.variance for t in tables}), default=0)
+        failure = noise_tails.failure_per_draw(confidence, max(1, entries))
+        return max((noise_tails.gaussian_error(v, failure) for v in {t.variance for t in tables}), default=0)
 
 
 def count_linked_cells(

@@ -1,4 +1,4 @@
-"""Independent columns, and MST: a maximum spanning tree of tables by two columns."""
+"""Two methods of synthesis: independent columns, and MST, a maximum spanning tree of two-way marginals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .junction import Clique
 from .model import Floats
 from .synthesizer import GRID, MeasuredTable, State, Synthesizer
 
-# A code is rare if its noisy count is below so many standard deviations: the paper's 3.
+# A code is rare if its noisy count is below this many standard deviations of its noise: the paper's 3.
 _RARE_DEVIATIONS = 3
 
 
@@ -129,6 +129,7 @@ class MST(Synthesizer):
             components = [components[a] if c == components[b] else c for c in components]
 
     def _score(self, state: State, cells: OccurringCells, pair: Clique) -> int:
+        """Return the l1 distance of a pair's counts from those of independent columns."""
         shares = [_released_shares(state, a, cells.sizes[a]) for a in pair]
         total = estimate_total([table.noisy(cells.sizes) for table in state.tables])
         return self.distance(cells.table(pair), total * np.multiply.outer(*shares))
@@ -144,6 +145,7 @@ class MST(Synthesizer):
 
 
 def all_pairs(count: int) -> list[Clique]:
+    """Return all pairs of columns."""
     return list(itertools.combinations(range(count), 2))
 
 

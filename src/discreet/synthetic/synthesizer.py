@@ -38,8 +38,9 @@ from .estimation import NoisyTable
 from .junction import Clique
 from .orders import refuse_contradictions
 
-# Expected counts of a model are rounded to so many parts of a row before they are compared with counts:
-# scores are whole numbers, and so exact.
+# Expected counts of a model are rounded to sixteenths of a row before they are compared with counts: scores
+# are whole numbers, and so exact. It scales scores and their sensitivity alike, so a finer grid costs no
+# privacy.
 GRID = 16
 # The range in which rho is calibrated: enough for every epsilon and delta that are let in.
 RHO_BRACKET = (1e-30, 1e15)
@@ -109,16 +110,18 @@ class State:
     cache: dict[str, Any] = field(default_factory=dict)
 
     def dump(self) -> bytes:
+        """Return the state as JSON: what a checkpoint holds."""
         tables = [[t.clique, t.values, str(t.variance)] for t in self.tables]
         body = {"tables": tables, "groups": self.groups, "choices": self.choices, "facts": self.facts}
         return json.dumps(body).encode()
 
     @classmethod
     def load(cls, raw: bytes) -> State:
+        """Return the state that `dump` wrote."""
         body = json.loads(raw)
         tables = [
-            MeasuredTable(clique=tuple(c), values=tuple(v), variance=Fraction(s))
-            for c, v, s in body["tables"]
+            MeasuredTable(clique=tuple(clique), values=tuple(counts), variance=Fraction(variance))
+            for clique, counts, variance in body["tables"]
         ]
         groups, choices = ([tuple(item) for item in body[name]] for name in ("groups", "choices"))
         return cls(tables, groups, choices, body["facts"])
@@ -135,7 +138,7 @@ class Synthesizer(ABC):
     """
 
     method: ClassVar[str]
-    # The error of the release is that of its counts.
+    # The error of the release is stated in counts: a model has no error in a unit of its own.
     scored: ClassVar[bool] = True
     public: Public
     domain: Domain
@@ -156,11 +159,11 @@ class Synthesizer(ABC):
         if self.epsilon is not None:
             _require.positive(epsilon=self.epsilon)
         self.domain.codings(self.public)
-        facts = tuple(Constraint.parse(c) for c in _require.listed(constraints=self.constraints))
-        for constraint in facts:
+        constraints = tuple(Constraint.parse(c) for c in _require.listed(constraints=self.constraints))
+        for constraint in constraints:
             constraint.check(self.public, self.domain)
-        refuse_contradictions(self.public, self.domain, facts)
-        object.__setattr__(self, "constraints", facts)
+        refuse_contradictions(self.public, self.domain, constraints)
+        object.__setattr__(self, "constraints", constraints)
         self._check_options()
 
     def _check_options(self) -> None:  # noqa: B027
@@ -188,11 +191,13 @@ class Synthesizer(ABC):
 
     @property
     def asked(self) -> tuple[Real, float] | None:
+        """The epsilon and delta that `for_privacy` was called with; None where rho was given."""
         return None if self.epsilon is None else (self.epsilon, self.delta)
 
     @property
     @abstractmethod
     def event(self) -> Event:
+        """What a whole run is charged, whatever it releases on the way."""
         raise NotImplementedError
 
     @property
@@ -203,6 +208,7 @@ class Synthesizer(ABC):
 
     @property
     def period(self) -> int:
+        """The number of steps between two points at which a run can be cut and resumed."""
         return 1
 
     @abstractmethod
@@ -216,11 +222,12 @@ class Synthesizer(ABC):
 
     @property
     def count_sensitivity(self) -> Sensitivity:
-        """How far one unit changes a table of counts."""
+        """The sensitivity of a table of counts: how far one unit changes it."""
         return count_sensitivity(self.public, self.rows_per_unit)
 
     @property
     def exact_rho(self) -> Fraction:
+        """The rho as a fraction, without rounding."""
         return _require.exact(self.rho, "rho")
 
     def noise(self, rho: Fraction) -> IntegerGaussian:
@@ -255,10 +262,12 @@ class Synthesizer(ABC):
         return int(np.abs(counts * GRID - rounded).sum())
 
     def start(self, source: Source, *, entropy: Entropy) -> SynthesisRun:
+        """Return a run at its first step."""
         check_source(self.public, source)
         return SynthesisRun(self, source, State(facts={"of": self._fingerprint()}), 0, entropy)
 
     def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> SynthesisRun:
+        """Return a run from a checkpoint; steps that were begun after it was written are forfeit."""
         check_source(self.public, source)
         state = State.load(raw)
         if state.facts.get("of") != self._fingerprint():
@@ -287,6 +296,7 @@ class Synthesizer(ABC):
         return run.release()
 
     def fitted(self, state: State) -> Fitted:
+        """Return what a finished run releases."""
         return Fitted(
             public=self.public,
             domain=self.domain,
@@ -319,6 +329,7 @@ class SynthesisRun:
         return None
 
     def step(self) -> None:
+        """Take the next step."""
         if self._cells is None:
             rows = self.method.rows_per_unit
             self._cells = count_domain_cells(self.source, self.method.domain, rows, self.entropy)
@@ -327,9 +338,11 @@ class SynthesisRun:
         self.state.facts["steps"] = self.taken
 
     def dump(self) -> bytes:
+        """Return the checkpoint."""
         return self.state.dump()
 
     def release(self) -> Release:
+        """Return what was released, with its event and its error."""
         return release(
             self.method.fitted(self.state),
             event=self.method.event,
@@ -341,8 +354,8 @@ class SynthesisRun:
     def _error(self, confidence: float) -> int:
         """Return how far any of the released counts may be off the true one: a function of what was
         released."""
-        entries = sum(len(table.values) for table in self.state.tables)
-        if not entries:
+        counts = sum(len(table.values) for table in self.state.tables)
+        if not counts:
             return 0
-        share = noise_tails.share(confidence, entries)
-        return max(noise_tails.gaussian_error(v, share) for v in {t.variance for t in self.state.tables})
+        failure = noise_tails.failure_per_draw(confidence, counts)
+        return max(noise_tails.gaussian_error(v, failure) for v in {t.variance for t in self.state.tables})

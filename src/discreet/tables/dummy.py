@@ -1,5 +1,5 @@
-"""A fake table with the right columns, to write queries against: made from the public schema alone, so it
-tells nobody anything."""
+"""Dummy tables: made-up rows with the right columns, to write queries against. They are drawn from the public
+schema alone, and so reveal nothing about the data."""
 
 from __future__ import annotations
 
@@ -28,33 +28,34 @@ def dummy(public: Public, rows: int = 100, seed: int = 0) -> Memory:
     _require.integer(seed=seed, at_least=0)
     if rows > _MOST_ROWS:
         raise _require.fail("rows", rows, f"at most {_MOST_ROWS:,}")
-    random = np.random.default_rng(seed)
-    columns = {name: _column(fact, rows, random) for name, fact in public.schema}
+    rng = np.random.default_rng(seed)
+    columns = {name: _column(fact, rows, rng) for name, fact in public.schema}
     unit = public.unit.column
     if unit is not None and unit not in columns:
-        columns[unit] = pa.array(random.integers(0, max(1, rows // 3), rows))
+        # About three rows per unit, so that queries by unit have something to group.
+        columns[unit] = pa.array(rng.integers(0, max(1, rows // 3), rows))
     facts = Public(**{**_fields(public), "size": None, "tables": ()})
     return Memory(pa.table(columns), facts)
 
 
 def _fields(public: Public) -> dict[str, Any]:
+    """Return the public facts that a dummy table shares: not the size of the data, nor its other tables."""
     return {name: getattr(public, name) for name in ("schema", "unit", "neighbors", "table", "version")}
 
 
-def _column(fact: Fact, rows: int, random: np.random.Generator) -> pa.Array:
+def _column(fact: Fact, rows: int, rng: np.random.Generator) -> pa.Array:
     if isinstance(fact, Categories):
-        return pa.array([fact.values[i] for i in random.integers(0, len(fact.values), rows)])
+        return pa.array([fact.values[i] for i in rng.integers(0, len(fact.values), rows)])
     if isinstance(fact, Bounds):
         integral = isinstance(fact.lower, int) and isinstance(fact.upper, int)
         if integral and max(abs(int(fact.lower)), abs(int(fact.upper))) < 1 << 62:
-            return pa.array(random.integers(int(fact.lower), int(fact.upper), rows, endpoint=True))
-        return pa.array(float(fact.lower) + (float(fact.upper) - float(fact.lower)) * random.random(rows))
+            return pa.array(rng.integers(int(fact.lower), int(fact.upper), rows, endpoint=True))
+        return pa.array(float(fact.lower) + (float(fact.upper) - float(fact.lower)) * rng.random(rows))
     if isinstance(fact, Boolean):
-        return pa.array(random.random(rows) < 0.5)
+        return pa.array(rng.random(rows) < 0.5)
     if isinstance(fact, Dates):
         first = date.fromisoformat(fact.lower)
         span = (date.fromisoformat(fact.upper) - first).days
-        return pa.array(
-            [first + timedelta(days=int(d)) for d in random.integers(0, span, rows, endpoint=True)]
-        )
-    return pa.array([f"text {i}" for i in random.integers(0, max(1, rows // 5), rows)])
+        return pa.array([first + timedelta(days=int(d)) for d in rng.integers(0, span, rows, endpoint=True)])
+    # Each text occurs about five times, so that grouping by it has something to group.
+    return pa.array([f"text {i}" for i in rng.integers(0, max(1, rows // 5), rows)])

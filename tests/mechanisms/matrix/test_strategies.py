@@ -54,12 +54,12 @@ def test_no_feasible_strategy_is_below_the_proved_bound(seed: int) -> None:
     found = optimal.gaussian(W.T @ W, gap=1e-6)
     assert np.diag(found.X).max() <= 1 + 1e-9
     assert found.bound <= found.error <= found.bound * (1 + 1e-5)
-    assert optimal.trace_ratio(W.T @ W, found.X) == pytest.approx(found.error, rel=1e-6)
+    assert optimal.least_squares_error(W.T @ W, found.X) == pytest.approx(found.error, rel=1e-6)
     assert optimal.svd_bound(W.T @ W) <= found.bound * (1 + 1e-9)
     for _ in range(50):
         A = rng.normal(size=(8, 7))
         X = A.T @ A / (A**2).sum(axis=0).max()
-        assert optimal.trace_ratio(W.T @ W, X) >= found.bound * (1 - 1e-9)
+        assert optimal.least_squares_error(W.T @ W, X) >= found.bound * (1 - 1e-9)
 
 
 def test_the_gradient_of_p_identity_is_that_of_its_error() -> None:
@@ -68,7 +68,7 @@ def test_the_gradient_of_p_identity_is_that_of_its_error() -> None:
     error, gradient = optimal._p_identity_error(theta.ravel(), gram=gram, p=2)
     A = np.concatenate([np.eye(6), theta])
     A = A / A.sum(axis=0)
-    assert error == pytest.approx(optimal.trace_ratio(gram, A.T @ A))
+    assert error == pytest.approx(optimal.least_squares_error(gram, A.T @ A))
     for i in range(theta.size):
         step = np.zeros(theta.size)
         step[i] = 1e-6
@@ -90,7 +90,7 @@ def test_residuals_reach_the_svd_bound_exactly(sizes: tuple[int, ...], ways: int
     strategy = matrix.Residuals(marginals=workload)
     assert strategy.error() == pytest.approx(optimal.svd_bound(workload.gram()), rel=1e-9)
     assert matrix.sensitivity(strategy) == pytest.approx(1)
-    assert optimal.trace_ratio(workload.gram(), strategy.gram()) == pytest.approx(strategy.error())
+    assert optimal.least_squares_error(workload.gram(), strategy.gram()) == pytest.approx(strategy.error())
 
 
 def test_weights_shift_the_error_to_what_counts_less() -> None:
@@ -103,7 +103,7 @@ def test_residuals_of_prefix_sums_know_their_error() -> None:
     workload = matrix.marginals([6, 3], [(0,), (0, 1)], bases={0: matrix.prefix(6)})
     strategy = matrix.Residuals(marginals=workload)
     assert matrix.sensitivity(strategy) <= 1 + 1e-9
-    dense = matrix.sensitivity(strategy) ** 2 * optimal.trace_ratio(workload.gram(), strategy.gram())
+    dense = matrix.sensitivity(strategy) ** 2 * optimal.least_squares_error(workload.gram(), strategy.gram())
     assert dense <= strategy.error() * (1 + 1e-6)
     assert strategy.error() < 1.2 * optimal.gaussian(workload.gram()).error
 
@@ -112,7 +112,9 @@ def test_measured_marginals_know_their_error() -> None:
     workload = matrix.marginals([2, 3, 4], [(0, 1), (1, 2), (2,)])
     strategy = matrix.MeasuredMarginals(marginals=workload)
     assert sum(strategy.weights().values()) == pytest.approx(1, abs=1e-3)
-    dense = matrix.sensitivity(strategy, "l1") ** 2 * optimal.trace_ratio(workload.gram(), strategy.gram())
+    dense = matrix.sensitivity(strategy, "l1") ** 2 * optimal.least_squares_error(
+        workload.gram(), strategy.gram()
+    )
     assert dense == pytest.approx(strategy.error(), rel=2e-3)
     equal = strategy.error_with(dict.fromkeys(workload.sets, 1 / 3))
     assert strategy.error() <= equal
@@ -124,7 +126,7 @@ def test_products_have_the_product_of_errors_and_unions_their_sum() -> None:
         matrix.product(one, two), matrix.product(matrix.total(5), matrix.identity(3)), weights=(1, 2)
     )
     strategy = matrix.product(matrix.Optimal(workload=one), matrix.Hierarchical(n=3))
-    dense = matrix.sensitivity(strategy) ** 2 * optimal.trace_ratio(union.gram(), strategy.gram())
+    dense = matrix.sensitivity(strategy) ** 2 * optimal.least_squares_error(union.gram(), strategy.gram())
     assert error_of(union, strategy, "l2") == pytest.approx(dense, rel=1e-9)
     best = matrix.optimize(union)
     assert best.bound <= best.rmse <= dict(best.candidates)["identity"]

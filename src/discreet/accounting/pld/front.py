@@ -13,7 +13,7 @@ from .. import events as ev
 from .. import pure, rdp
 from ..events import Event
 from ..normal import Normal, normal
-from ..solve import with_room
+from ..solve import least_epsilon
 from . import rules, solve
 from .pairs import closed_form
 from .pairs.attained import attained
@@ -51,7 +51,9 @@ def _epsilon(event: Event, delta: float, solved: list[Solved] | None) -> float:
         return 0.0
     if delta == 0 or rules.without_noise(form):
         return exact if delta == 0 and form.delta == 0 == form.distance else math.inf
-    return with_room(form, float(delta), lambda room: _above(form, room, solved), exact)
+    return least_epsilon(
+        form, float(delta), lambda remaining_delta: _above(form, remaining_delta, solved), exact
+    )
 
 
 def bounds(event: Event, delta: float) -> tuple[float, float]:
@@ -84,7 +86,7 @@ def delta(event: Event, epsilon: float) -> float:
         return 1.0
     if _pure(form) <= epsilon and form.delta == 0 == form.distance:
         return 0.0
-    return form.grown(_delta_above(form, float(epsilon)), float(epsilon))
+    return form.total_delta(_delta_above(form, float(epsilon)), float(epsilon))
 
 
 def delta_bounds(event: Event, epsilon: float) -> tuple[float, float]:

@@ -22,7 +22,7 @@ from .. import choice_events as ce
 from .. import events as ev
 from .. import sampled_events as se
 from ..events import Event
-from ..normal import Normal, normal, shows_all
+from ..normal import Normal, is_noiseless, normal
 from ..refusal import refuse
 from .lattice.joint import joint
 from .pairs import choices as choices_module
@@ -313,7 +313,7 @@ def only_renyi(parts: dict[Event, int]) -> bool:
 
 def without_noise(form: Normal) -> bool:
     """Return whether something was released without any noise."""
-    return any(map(shows_all, form.parts))
+    return any(map(is_noiseless, form.parts))
 
 
 def compositions(

@@ -126,7 +126,9 @@ class _Signs:
         size = self.public.declared_size("this test") if declared else _MOST_ROWS
         scale = self._scale(self.row_sensitivity(size) if declared else self._bound(sizes))
         noisy = signs + draw(scale, entropy)
-        slack = certified.quantile(self.sizes_noise.scale, Fraction(FAILURE_PROBABILITY) / len(sizes)) - 1
+        slack = (
+            certified.laplace_quantile(self.sizes_noise.scale, Fraction(FAILURE_PROBABILITY) / len(sizes)) - 1
+        )
         upper_sizes = [min(size, value + slack) for value in sizes]
         pvalue = self.judge(noisy, upper_sizes, float(scale), entropy) if min(upper_sizes) >= _FEWEST else 1.0
         result = TestResult(
@@ -144,7 +146,7 @@ class _Signs:
         """Return how far the sum of this many noises may lie below zero, outside a chance of `delta`."""
         assert self.delta is not None
         if sizes == 1:
-            return certified.quantile(self.sizes_noise.scale, Fraction(self.delta)) - 1
+            return certified.laplace_quantile(self.sizes_noise.scale, Fraction(self.delta)) - 1
         return laplace_sum_error(self.sizes_noise.scale, sizes, self.delta)
 
 

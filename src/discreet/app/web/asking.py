@@ -1,4 +1,5 @@
-"""Verbs of a worker that ask: previews, questions, described mechanisms, live answerers, models."""
+"""Request handlers of a worker that answer: previews, questions, described mechanisms, live answerers,
+models."""
 
 from __future__ import annotations
 

@@ -1,5 +1,9 @@
-"""Verbs of a worker about the books: ledgers, releases, spending, budgets; and the steward's drafts and new
-datasets."""
+"""Request handlers of a worker for ledgers, releases, spending and budgets, and for the steward's drafts and
+new datasets.
+
+What an analyst may see of others, and when, is decided here (`_analyst_line`, `visible_releases`); the rest
+lays out entries of the ledger as JSON.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +26,7 @@ from .sessions import Desk, Request, Result, numbers
 
 
 def ledger(desk: Desk, request: Request) -> Result:
-    """Entries of the ledger: all for steward and auditor, an analyst's own charges for an analyst."""
+    """Return entries of the ledger: all of them to steward and auditor, to an analyst their own charges."""
     options = request["options"]
     last = options["last"]
     if request["role"] == "analyst":
@@ -68,17 +72,17 @@ def spending(desk: Desk, request: Request) -> Result:
     """Return what was charged when, and by whom: each charge alone, in the budget's unit."""
     session = desk.session(request["dataset"], STEWARD)
     delta = session.budget.delta
-    points = []
+    charges = []
     for entry in session.ledger.entries(kind=books.SPENDING):
         event = entry.body.get("event")
-        alone = None if event is None else _epsilon_alone(_registry.from_json(event), delta)
-        points.append({"time": entry.time, "analyst": entry.body.get("analyst"), "epsilon": alone})
-    people = []
+        epsilon = None if event is None else _epsilon_alone(_registry.from_json(event), delta)
+        charges.append({"time": entry.time, "analyst": entry.body.get("analyst"), "epsilon": epsilon})
+    accounts = []
     for owned in books.owners(session.ledger):
         account = owned.all()[0]
         limit, unit = float(account.rule.total), account.rule.unit
-        people.append({"of": account.of, "used": account.used, "limit": limit, "unit": unit})
-    return {"charges": points, "accounts": people}
+        accounts.append({"of": account.of, "used": account.used, "limit": limit, "unit": unit})
+    return {"charges": charges, "accounts": accounts}
 
 
 def _epsilon_alone(event: Any, delta: float) -> float | None:
@@ -86,9 +90,9 @@ def _epsilon_alone(event: Any, delta: float) -> float | None:
     finite."""
     from ... import accounting as acc
 
-    for candidate in (0.0, delta):
+    for candidate_delta in (0.0, delta):
         try:
-            epsilon = acc.epsilon(event, delta=candidate)
+            epsilon = acc.epsilon(event, delta=candidate_delta)
         except Unsupported:
             continue
         if math.isfinite(epsilon):
@@ -97,8 +101,11 @@ def _epsilon_alone(event: Any, delta: float) -> float | None:
 
 
 def visible_releases(desk: Desk, request: Request) -> list[tuple[int, Any, Any]]:
-    """Return the stored releases that the caller may see, each with its number and its charge: an analyst's
-    own and those served to them, once their time has come; all for the steward.
+    """Return the stored releases that the caller may see, each with its number and its charge: to an analyst
+    their own and those served to them; all to the steward.
+
+    An analyst's own release is shown once its charge is older than the horizon, so that the moment at which
+    it appears does not tell how long its query took.
 
     They are in the order of their numbers, which is that of the charges: the order of the releases would say
     which of two questions took longer.
@@ -110,12 +117,12 @@ def visible_releases(desk: Desk, request: Request) -> list[tuple[int, Any, Any]]
 
 
 def _iterate_visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, Any]]:
-    """Yield the number, the release and the charge of every release whose time has come and that the caller
-    may see."""
+    """Yield the number, the release and the charge of every release past the horizon that the caller may
+    see."""
     session = desk.session(request["dataset"], request["analyst"])
-    analyst, mine = request["analyst"], request["role"] == "analyst"
+    analyst, is_analyst = request["analyst"], request["role"] == "analyst"
     horizon = datetime.fromtimestamp(request["options"]["horizon"], UTC)
-    shown_as = desk.numbers(request["dataset"], analyst)
+    own_numbers = desk.numbers(request["dataset"], analyst)
     charges: dict[int, Any] = {}
     stored: dict[int, Any] = {}
     served: dict[int, Any] = {}
@@ -130,18 +137,18 @@ def _iterate_visible(desk: Desk, request: Request) -> Iterator[tuple[int, Any, A
         charge = charges[entry.body["charge"]]
         is_own = entry.body["analyst"] == analyst
         early = is_own and datetime.fromisoformat(charge.time) > horizon
-        if not mine:
+        if not is_analyst:
             yield number, entry, charge
         elif is_own and not early:
-            yield shown_as.shown(charge.seq), entry, charge
+            yield own_numbers.shown(charge.seq), entry, charge
         elif not is_own and number in served:
-            own_charge = served[number]
-            value = _with_text(entry.body["value"], own_charge.body.get("text") or "")
-            body = {"analyst": analyst, "text": own_charge.body.get("text")}
+            served_entry = served[number]
+            value = _with_text(entry.body["value"], served_entry.body.get("text") or "")
+            body = {"analyst": analyst, "text": served_entry.body.get("text")}
             yield (
-                shown_as.shown(own_charge.seq),
+                own_numbers.shown(served_entry.seq),
                 replace(entry, body=entry.body | {"analyst": analyst, "value": value}),
-                replace(charge, time=own_charge.time, body=charge.body | body),
+                replace(charge, time=served_entry.time, body=charge.body | body),
             )
 
 
@@ -157,7 +164,7 @@ def _with_text(value: Any, text: str) -> Any:
 
 
 def releases(desk: Desk, request: Request) -> Result:
-    """Stored releases: an analyst's own, once their time has come; all for the steward."""
+    """Return stored releases: to an analyst their own, once they are past the horizon; all to the steward."""
     number, last = request["options"].get("number"), request["options"]["last"]
     delta = desk.session(request["dataset"], request["analyst"]).budget.delta
     if number is None:
@@ -170,6 +177,7 @@ def releases(desk: Desk, request: Request) -> Result:
 
 
 def _release_line(number: int, entry: Any, charge: Any, delta: float, *, with_value: bool) -> Result:
+    """Return a release as JSON, with its value and event where asked."""
     line = {
         "number": number,
         "analyst": entry.body["analyst"],
@@ -186,33 +194,33 @@ def _kind(value: Any) -> str:
     items = value.get("tuple") if isinstance(value, dict) else None
     item = items[0] if isinstance(items, list) and len(items) == 1 else value
     tag = item.get("type") if isinstance(item, dict) else None
-    # by its tag: the room of synthetic copies is loaded where one is made or drawn
+    # By its tag: the package of synthetic copies is only imported where one is made or drawn.
     return {_registry.tag_of(Answer): "table", "synthetic.Fitted": "copy"}.get(str(tag), "value")
 
 
-def policy_mark(facts: Result) -> str:
-    """Return what tells a policy from another: a form that was made for one changes no other."""
+def policy_fingerprint(facts: Result) -> str:
+    """Return a hash of a policy: a form that was made for one policy changes no other."""
     return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def policy(desk: Desk, request: Request) -> Result:
-    """Return the budgets in force; with a new policy, that from now on."""
+    """Return the budgets in force, after changing them where the request holds a new policy."""
     curator = desk.session(request["dataset"], STEWARD).curator
     options = request["options"]
     if options.get("policy") is not None:
         facts = options["policy"]
-        if options.get("was") not in (None, policy_mark(requests.policy_json(curator.policy))):
+        if options.get("was") not in (None, policy_fingerprint(requests.policy_json(curator.policy))):
             raise InvalidInput(
                 "the budgets were changed by somebody else since you loaded the page. Nothing was changed. "
                 "Load it again, and look at what is there now."
             )
         per = curator.policy.budget.per
-        budget_ = Budget(**numbers(facts["budget"]), per=per)
+        total_budget = Budget(**numbers(facts["budget"]), per=per)
         analysts = tuple(
             (name, None if budget is None else Budget(**numbers(budget)))
             for name, budget in facts["analysts"].items()
         )
-        changed = Policy(budget=budget_, analysts=analysts)
+        changed = Policy(budget=total_budget, analysts=analysts)
         if changed != curator.policy:
             curator.change_policy(changed, large_delta=bool(options.get("large_delta", False)))
     return requests.policy_json(curator.policy)

@@ -1,5 +1,5 @@
-"""Verbs of a worker about synthetic copies: made as a job, for a price; listed, downloaded and asked for
-nothing more, because everything after the release is post-processing."""
+"""Request handlers of a worker for synthetic copies: made as a job, for a price; listed, downloaded and asked
+for nothing more, because everything after the release is post-processing."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ from starlette.datastructures import UploadFile
 from ..._errors import DiscreetError, InvalidInput
 from . import bodies, charts, steward_api
 from .auth import desk_of, granted, store_of
-from .bookkeeping import policy_mark
+from .bookkeeping import policy_fingerprint
 from .errors import HTTPError
 from .formats import now
 from .rendering import form_of, page_person, render
@@ -49,8 +49,8 @@ async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
     names = {who for who, _ in store_of(request).people()}
     strangers = [who for who in policy["analysts"] if who not in names] if person.role is Role.STEWARD else []
     return render(
-        request, "books.html", lines=lines, was=policy_mark(policy), strangers=strangers, person=person,
-        name=name, accounts=spending["accounts"],
+        request, "books.html", lines=lines, was=policy_fingerprint(policy), strangers=strangers,
+        person=person, name=name, accounts=spending["accounts"],
         policy=policy, chart=Markup(chart), days=_days(spending["charges"]),
         entries=ledger["entries"][::-1], anchor=ledger["anchor"],
     )  # fmt: skip

@@ -1,5 +1,5 @@
-"""Verbs of a worker about streams and about feeding: started for one price, given new rows, read at any
-time."""
+"""Request handlers of a worker for streams and their feeding: started for one price, given new rows, read at
+any time."""
 
 from __future__ import annotations
 

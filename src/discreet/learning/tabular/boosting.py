@@ -25,10 +25,10 @@ from .bins import bin_codes, bin_counts, numeric_features
 from .learner import CELLS, TableLearner
 from .model import (
     class_array,
-    class_numbers,
+    class_indices,
     columns_only,
     in_target_unit,
-    squared_error_share,
+    quarter_squared_error,
     target_classes,
 )
 from .rows import Design, Rows
@@ -91,25 +91,25 @@ class AdditiveModel:
             names = [False, None, True] if isinstance(fact, Boolean) else [*fact.values, None]
         return list(zip(names, values, strict=True))
 
-    def mistakes(self, x: Any, targets: Array) -> Array:
+    def losses(self, x: Any, targets: Array) -> Array:
         scores = self._scores(x)
         if not self.classes:
-            return squared_error_share(scores, targets)
-        return np.asarray(class_numbers(scores) != targets, dtype=np.float64)
+            return quarter_squared_error(scores, targets)
+        return np.asarray(class_indices(scores) != targets, dtype=np.float64)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class, or the number in the target's own unit, of each row."""
         scores = self.scores(X)
         if self.classes:
-            return np.asarray(class_array(self.classes)[class_numbers(scores)])
+            return np.asarray(class_array(self.classes)[class_indices(scores)])
         return in_target_unit(scores, self.design, self.public)
 
     def probabilities(self, X: Any) -> Array:
         scores = self.scores(X)
         if scores.ndim == 1:
             return np.stack([expit(-scores), expit(scores)], axis=1)
-        each_against_rest = np.maximum(expit(scores), np.finfo(float).tiny)
-        return np.asarray(each_against_rest / each_against_rest.sum(axis=1, keepdims=True))
+        one_vs_rest = np.maximum(expit(scores), np.finfo(float).tiny)
+        return np.asarray(one_vs_rest / one_vs_rest.sum(axis=1, keepdims=True))
 
 
 @described("learning.AdditiveBoosting")

@@ -29,7 +29,7 @@ from ...sampling import Entropy
 from ...tables import Memory
 from .choice import linear_mechanism
 from .losses import HuberHinge, Logistic, Loss, Softmax
-from .model import LinearModel, class_array, class_numbers
+from .model import LinearModel, class_array, class_indices
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
@@ -198,7 +198,7 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> npt.NDArray[Any]:
         inputs = self._inputs(X)
         scores = self.model_.scores(inputs)
-        return self.classes_[class_numbers(scores)]
+        return self.classes_[class_indices(scores)]
 
 
 class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]

@@ -1,4 +1,4 @@
-"""Naive Bayes, k-means, trees, boosting and covariances in scikit-learn's manner.
+"""Estimators with scikit-learn's interface: naive Bayes, k-means, trees, boosting and covariances.
 
     people.fit(GaussianNB(epsilon=1), target="income")
     people.fit(KMeans(8, epsilon=1), features=["age", "hours"])
@@ -33,7 +33,7 @@ from .trees import PrivateTree
 class _LearnerEstimator(TableEstimator):
     """Shares what estimators need whose mechanism is a `TableLearner`."""
 
-    _kind: type[TableLearner]
+    _mechanism_type: type[TableLearner]
     # Whether the mechanism is pure epsilon-DP and has no use for a delta.
     _pure = False
 
@@ -49,7 +49,7 @@ class _LearnerEstimator(TableEstimator):
         design = Design(
             features=names, target=None if self.unsupervised else target, intercept=False, clip="never"
         )
-        return self._kind(
+        return self._mechanism_type(
             public=public,
             design=design,
             epsilon=self.epsilon,
@@ -69,7 +69,7 @@ class GaussianNB(Classifier, _LearnerEstimator):
     Guarantee: `event_`. Proof: `NaiveBayes`.
     """
 
-    _kind = NaiveBayes
+    _mechanism_type = NaiveBayes
 
     def __init__(
         self,
@@ -86,13 +86,13 @@ class GaussianNB(Classifier, _LearnerEstimator):
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float64]:
         inputs = self._inputs(X)
-        joint = self.model_.scores(inputs)
-        return joint[:, 1] - joint[:, 0] if joint.shape[1] == 2 else joint  # type: ignore[no-any-return]
+        log_joint = self.model_.scores(inputs)
+        return log_joint[:, 1] - log_joint[:, 0] if log_joint.shape[1] == 2 else log_joint  # type: ignore[no-any-return]
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         inputs = self._inputs(X)
-        joint = self.model_.scores(inputs)
-        return self.classes_[joint.argmax(axis=1)]  # type: ignore[no-any-return]
+        log_joint = self.model_.scores(inputs)
+        return self.classes_[log_joint.argmax(axis=1)]  # type: ignore[no-any-return]
 
 
 class DecisionTreeClassifier(Classifier, _LearnerEstimator):
@@ -104,7 +104,7 @@ class DecisionTreeClassifier(Classifier, _LearnerEstimator):
     Guarantee: `event_`. Proof: `PrivateTree`.
     """
 
-    _kind, _pure = PrivateTree, True
+    _mechanism_type, _pure = PrivateTree, True
 
     def __init__(
         self,
@@ -135,7 +135,7 @@ class DecisionTreeRegressor(Regressor, _LearnerEstimator):
     Guarantee: `event_`. Proof: `PrivateRegressionTree`.
     """
 
-    _kind, _pure = PrivateRegressionTree, True
+    _mechanism_type, _pure = PrivateRegressionTree, True
 
     def __init__(
         self,
@@ -161,7 +161,7 @@ class DecisionTreeRegressor(Regressor, _LearnerEstimator):
 class _BoostingEstimator(_LearnerEstimator):
     """Shares the fields of additive boosting of classes and of numbers."""
 
-    _kind = AdditiveBoosting
+    _mechanism_type = AdditiveBoosting
     model_: AdditiveModel
 
     def _mechanism_fields(self) -> dict[str, Any]:
@@ -240,7 +240,7 @@ class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _L
     Guarantee: `event_`. Proof: `Lloyd`.
     """
 
-    _kind, unsupervised = Lloyd, True
+    _mechanism_type, unsupervised = Lloyd, True
     model_: Clusters
 
     def __init__(

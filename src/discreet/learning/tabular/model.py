@@ -1,5 +1,8 @@
 """Linear models as they are released: weights on a grid, and the public facts of their columns. They are
 saved as JSON (`cards`).
+
+All here is post-processing, but for one bound: `losses` is within [0, 1] per row, which is the sensitivity
+that a private choice among models rests on (`selection`).
 """
 
 from __future__ import annotations
@@ -26,7 +29,7 @@ class LinearModel:
     """Predicts from declared columns by one vector of weights, or one for each of several classes.
 
     `public` holds the schema of the model's columns and nothing else. `classes` is empty for a regression.
-    `joint`: scores are those of a softmax, not each of a class against the rest.
+    `joint`: the model is multinomial (softmax), not one binary model per class against the rest.
     """
 
     design: Design
@@ -50,21 +53,24 @@ class LinearModel:
         result: Array = self.design.encode(X, self.public) @ np.array(self.weights).T
         return result[:, 0] if len(self.weights) == 1 else result
 
-    def mistakes(self, x: Array, targets: Array) -> Array:
-        """Return the loss of rows as `design` reads them: 1 for a wrong class; of numbers a quarter of the
-        squared error, within [0, 1]."""
+    def losses(self, x: Array, targets: Array) -> Array:
+        """Return the loss of each row of coordinates, within [0, 1]: 1 for a wrong class, a quarter of the
+        squared error for a number.
+
+        Guarantee: one row changes the sum of losses by at most 1.
+        """
         scores: Array = x @ np.array(self.weights).T
         scores = scores[:, 0] if len(self.weights) == 1 else scores
         if not self.classes:
-            return squared_error_share(scores, targets)
-        return np.asarray(class_numbers(scores) != targets, dtype=np.float64)
+            return quarter_squared_error(scores, targets)
+        return np.asarray(class_indices(scores) != targets, dtype=np.float64)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the class, or the number in the target's own unit, of each row."""
         scores = self.scores(X)
         if not self.classes:
             return in_target_unit(scores, self.design, self.public)
-        return np.asarray(class_array(self.classes)[class_numbers(scores)])
+        return np.asarray(class_array(self.classes)[class_indices(scores)])
 
     def probabilities(self, X: Any) -> Array:
         """Return the probability of each class: the logistic function of scores, normalized where there are
@@ -74,25 +80,26 @@ class LinearModel:
             return np.stack([expit(-scores), expit(scores)], axis=1)
         if self.joint:
             return np.asarray(softmax(scores, axis=1))
-        each_against_rest = np.maximum(expit(scores), np.finfo(float).tiny)
-        result: Array = each_against_rest / each_against_rest.sum(axis=1, keepdims=True)
+        one_vs_rest = np.maximum(expit(scores), np.finfo(float).tiny)
+        result: Array = one_vs_rest / one_vs_rest.sum(axis=1, keepdims=True)
         return result
 
 
-def class_numbers(scores: Array) -> npt.NDArray[np.int64]:
-    """Return the number of the class that scores predict: one score per row, or one per class."""
+def class_indices(scores: Array) -> npt.NDArray[np.int64]:
+    """Return the index of the predicted class of each row, from one score per row or one per class."""
     return np.asarray((scores > 0).astype(np.int64) if scores.ndim == 1 else scores.argmax(axis=1))
 
 
 def in_target_unit(scores: Array, design: Design, public: Public) -> Array:
-    """Return predictions of [-1, 1] in the unit of the target, within its declared bounds."""
+    """Return predictions, made on the scale [-1, 1], in the unit of the target and within its declared
+    bounds."""
     assert design.target is not None
     bounds = public.bounds(design.target)
     low, high = float(bounds.lower), float(bounds.upper)
     return np.clip((scores + 1) / 2 * (high - low) + low, low, high)
 
 
-def squared_error_share(scores: Array, targets: Array) -> Array:
+def quarter_squared_error(scores: Array, targets: Array) -> Array:
     """Return a quarter of the squared error of scores that are clipped to [-1, 1]: within [0, 1]."""
     return np.asarray((np.clip(scores, -1, 1) - targets) ** 2 / 4)
 

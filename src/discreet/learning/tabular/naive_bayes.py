@@ -78,7 +78,7 @@ class NaiveBayesModel:
             result[:, number] -= distances.sum(axis=1) / 2
         return np.asarray(result)
 
-    def mistakes(self, x: Any, targets: Array) -> Array:
+    def losses(self, x: Any, targets: Array) -> Array:
         return np.asarray(self._joint(x).argmax(axis=1) != targets, dtype=np.float64)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:

@@ -16,7 +16,7 @@ from ..._registry import described
 from ...mechanisms.noise import IntegerLaplace
 from ...sampling import Entropy
 from .learner import CELLS
-from .model import columns_only, in_target_unit, squared_error_share, target_classes
+from .model import columns_only, in_target_unit, quarter_squared_error, target_classes
 from .rows import Design, Rows
 from .trees import GreedyTree, leaf_of
 
@@ -56,9 +56,9 @@ class RegressionTreeModel:
     def _values(self, x: Any) -> Array:
         return np.array(self.leaves)[leaf_of(x, self.design, self.public, self.parts, self.splits)]
 
-    def mistakes(self, x: Any, targets: Array) -> Array:
+    def losses(self, x: Any, targets: Array) -> Array:
         """Return a quarter of the squared error of rows as `design` reads them, within [0, 1]."""
-        return squared_error_share(self._values(x), targets)
+        return quarter_squared_error(self._values(x), targets)
 
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """Return the number in the target's own unit."""

@@ -304,7 +304,7 @@ class RandomTrials(RepeatedTrials):
         is_held_out = np.asarray(sampling.bernoulli(self.holdout, len(x), entropy), dtype=bool)
         candidate = self.draw_candidate(entropy)
         model = self.candidates[candidate].fit_rows(x[~is_held_out], y[~is_held_out], entropy)
-        score_cells = int(np.rint((1 - model.mistakes(x[is_held_out], y[is_held_out])) * CELLS).sum())
+        score_cells = int(np.rint((1 - model.losses(x[is_held_out], y[is_held_out])) * CELLS).sum())
         return int(self.noise(np.array([score_cells]), entropy=entropy)[0]), candidate, model
 
     def untrained_model(self, entropy: Entropy) -> Any:

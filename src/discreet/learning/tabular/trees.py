@@ -26,7 +26,7 @@ from .rows import Design, Rows
 
 Array = npt.NDArray[np.float64]
 CRITERIA = ("gini", "max")
-# Qualities of splits are whole numbers of this part of 1.
+# Qualities of splits are rounded to whole multiples of 1/1024, so that the exponential mechanism is exact.
 _CELLS = 1 << 10
 
 
@@ -36,7 +36,7 @@ class TreeModel:
     """Predicts classes by a full binary tree: split i sends a row to node 2i + 1 (left) or 2i + 2; leaves
     hold class probabilities.
 
-    A split is (feature, bin): of a number, rows in bins up to this one go left; of a category or truth value,
+    A split is (feature, bin): of a number, rows in bins up to this one go left; of a category or boolean,
     rows in this bin.
     """
 
@@ -70,7 +70,7 @@ class TreeModel:
         probabilities = self.probabilities(X)
         return probabilities[:, 1] - 0.5 if len(self.classes) == 2 else probabilities
 
-    def mistakes(self, x: Any, targets: Array) -> Array:
+    def losses(self, x: Any, targets: Array) -> Array:
         probabilities = np.array(self.leaves)[self._leaf(x)]
         return np.asarray(probabilities.argmax(axis=1) != targets, dtype=np.float64)
 
@@ -106,9 +106,9 @@ class GreedyTree(TableLearner):
     Proof:     the nodes of a level share out the rows, so that one row is in one node of a level and in one
                leaf (parallel composition); the tree above was released before. The quality of every split of
                a node falls by between 0 and `_range` with a row (subclasses prove it). With rounding to whole
-               cells all qualities of a node move by between -1 and `_range` CELLS + 1 cells: the range of the
-               logarithms of probability ratios is at most rate x (`_range` CELLS + 2), which is epsilon of
-               the level (bounded range, Durfee & Rogers 2019, arXiv:1905.04273). A replaced row is one
+               cells all qualities of a node move by between -1 and `_range` _CELLS + 1 cells: the range of
+               the logarithms of probability ratios is at most rate x (`_range` _CELLS + 2), which is epsilon
+               of the level (bounded range, Durfee & Rogers 2019, arXiv:1905.04273). A replaced row is one
                removed and one added, each for half of a level's epsilon.
     """
 
@@ -152,8 +152,8 @@ class GreedyTree(TableLearner):
     @property
     def event(self) -> Event:
         neighbors = self.public.neighbors
-        kind = ExponentialMechanism if neighbors is ADD_REMOVE else PureDP
-        level = kind(epsilon=self.level_epsilon, neighbors=neighbors)
+        event_type = ExponentialMechanism if neighbors is ADD_REMOVE else PureDP
+        level = event_type(epsilon=self.level_epsilon, neighbors=neighbors)
         return compose([level.repeated(self.depth), self.noise.event])
 
     @property
@@ -245,14 +245,15 @@ class PrivateTree(GreedyTree, Classifying):
         noisy: Any = self.noise(exact, entropy=entropy)
         return TreeModel(
             design=self.design, public=columns_only(self.public, self.design), classes=self.classes,
-            parts=self.parts, splits=splits, leaves=self._chances(noisy.reshape(count, k)),
+            parts=self.parts, splits=splits, leaves=self._class_probabilities(noisy.reshape(count, k)),
         )  # fmt: skip
 
-    def _chances(self, counts: Any) -> tuple[tuple[float, ...], ...]:
+    def _class_probabilities(self, counts: Any) -> tuple[tuple[float, ...], ...]:
         """Return class probabilities, shrunk towards those of all rows where a leaf has few rows for its
         noise."""
         total = np.maximum(counts.sum(axis=0).astype(np.float64), 1.0)
-        # Never zero, as the noise of a very large epsilon is: an empty leaf has the chances of all rows.
+        # Never zero, as the noise of a very large epsilon is: an empty leaf has the class probabilities of
+        # all rows.
         prior_weight = max(self.noise.standard_deviation, 1e-9)
         result = np.maximum(counts.astype(np.float64), 0.0) + prior_weight * total / total.sum()
         return tuple(tuple(row) for row in (result / result.sum(axis=1, keepdims=True)).tolist())

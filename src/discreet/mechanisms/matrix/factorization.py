@@ -129,7 +129,7 @@ def error_of(workload: Workload, strategy: Workload, norm: Norm) -> float:
             [error_of(f, s, norm) for f, s in zip(p.factors, strategy.factors, strict=True)] for _, p in parts
         ]
         return sum(w**2 * math.prod(errors) for (w, _), errors in zip(parts, pairs, strict=True))
-    return sensitivity(strategy, norm) ** 2 * optimal.trace_ratio(
+    return sensitivity(strategy, norm) ** 2 * optimal.least_squares_error(
         workload.gram(), unweighted(strategy).gram()
     )
 

@@ -191,7 +191,7 @@ class DenseGrid(Grid):
 
     def error(self, workload: Workload) -> float:
         """Return the weighted error; infinite where the strategy does not determine the answers."""
-        return optimal.trace_ratio(workload.gram(), self._gram)
+        return optimal.least_squares_error(workload.gram(), self._gram)
 
 
 def _inverse(X: Floats) -> Floats:

@@ -65,7 +65,7 @@ def axis_of(base: Workload, centered: bool = False) -> Axis:
     X = optimal.gaussian(center @ G @ center).X
     values, vectors = linalg.eigh(center @ X @ center)
     R = np.sqrt(np.clip(values, 0, None))[1:, None] * vectors.T[1:]
-    inside = optimal.trace_ratio(center @ G @ center, R.T @ R)
+    inside = optimal.least_squares_error(center @ G @ center, R.T @ R)
     return Axis(R, inside, outside, float((R**2).sum(axis=0).max()), False)
 
 

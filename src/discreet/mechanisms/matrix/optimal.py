@@ -1,5 +1,6 @@
-"""The numerics of optimal strategies: fixed-point iteration for Gaussian noise, p-identity matrices for
-Laplace noise.
+"""Optimizers of strategies for matrix mechanisms: fixed-point iteration for Gaussian noise, p-identity
+matrices for Laplace noise. They decide the error alone: privacy rests on the sensitivity, which callers
+compute.
 
 Both look at a workload through its Gram matrix G = Wᵀ W alone. The error of a strategy A with X = Aᵀ A, whose
 columns have norm at most 1, is trace(G X⁻¹) in units of the noise variance.
@@ -23,7 +24,7 @@ FLOOR = 1e-10
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Optimum:
-    """A feasible X, the error it reaches, and a proved lower bound on what any X reaches."""
+    """Holds a feasible X, the error it reaches, and a proved lower bound on what any X reaches."""
 
     X: Floats
     error: float
@@ -47,14 +48,14 @@ def gaussian(gram: Floats, *, gap: float = 1e-4, rounds: int = 200) -> Optimum:
     values, vectors = linalg.eigh(G, driver="evd")
     v = np.einsum("ij,j,ij->i", vectors, np.sqrt(np.clip(values, 0, None)), vectors)
     best, bound, X = np.inf, 0.0, np.eye(n)
-    for count in range(rounds):
+    for iteration in range(rounds):
         root = np.sqrt(v)
         values, vectors = linalg.eigh(root[:, None] * G * root, driver="evd", check_finite=False)
         singular = np.sqrt(np.clip(values, np.finfo(float).tiny, None))
         diagonal = np.einsum("ij,j,ij->i", vectors, singular, vectors, optimize=True)
-        before, bound = bound, max(bound, float(singular.sum() ** 2 / v.sum()))
+        previous_bound, bound = bound, max(bound, float(singular.sum() ** 2 / v.sum()))
         # The primal value costs as much again: it is looked at when the dual has nearly settled.
-        if bound - before <= gap * bound or count % 10 == 9:
+        if bound - previous_bound <= gap * bound or iteration % 10 == 9:
             scaled = vectors * np.sqrt(diagonal)[:, None]
             error = float((np.einsum("ij,ij->j", scaled, G @ scaled) / singular).sum())
             if error < best:
@@ -113,8 +114,8 @@ def _p_identity_error(flat: Floats, *, gram: Floats, p: int) -> tuple[float, Flo
 
 
 def svd_bound(gram: Floats) -> float:
-    """Return the least error of any strategy with columns of l2 norm (so also of l1 norm) at most 1: (sum of
-    singular values of W)² / cells.
+    """Return a lower bound on the error of any strategy with columns of l2 norm (so also of l1 norm) at most
+    1: (sum of singular values of W)² / cells.
 
     Proof: Li & Miklau 2013, ICDT; it is `gaussian`'s dual at equal v.
     """
@@ -124,19 +125,21 @@ def svd_bound(gram: Floats) -> float:
     return float(np.sqrt(values).sum() ** 2 / len(gram))
 
 
-def trace_ratio(gram: Floats, X: Floats) -> float:
-    """Return trace(G X⁺), the error of least squares; infinite where the strategy does not see what the
-    workload asks."""
+def least_squares_error(gram: Floats, X: Floats) -> float:
+    """Return trace(G X⁺), the total squared error of least squares for unit noise; infinite where the
+    strategy does not measure what the workload asks."""
     try:
         lower = linalg.cholesky(X, lower=True)
         diagonal = np.diag(lower)
+        # A condition number of X below about 1e12: the triangular solve keeps a few digits.
         if diagonal.min() > 1e-6 * diagonal.max():
             return float(np.trace(linalg.cho_solve((lower, True), gram)))
     except linalg.LinAlgError:
         pass
     values, vectors = linalg.eigh(X)
-    seen = values > 1e-10 * max(values.max(), 1e-300)
-    inside = np.einsum("ij,ij->j", vectors, gram @ vectors)
-    if inside[~seen].sum() > 1e-8 * max(np.trace(gram), 1e-300):
+    # Below, eigenvalues are rounding errors of zero: directions that the strategy does not measure.
+    measured = values > 1e-10 * max(values.max(), 1e-300)
+    weights = np.einsum("ij,ij->j", vectors, gram @ vectors)
+    if weights[~measured].sum() > 1e-8 * max(np.trace(gram), 1e-300):
         return float("inf")
-    return float((inside[seen] / values[seen]).sum())
+    return float((weights[measured] / values[measured]).sum())

@@ -228,7 +228,9 @@ class WeightedTree(Strategy):
         def error(logs: Floats) -> float:
             weights = np.exp(logs)
             X = sum(w**2 * gram for w, gram in zip(weights, grams, strict=True))
-            return math.pow(float(np.sum(weights**power)), 2 / power) * optimal.trace_ratio(G, np.asarray(X))
+            return math.pow(float(np.sum(weights**power)), 2 / power) * optimal.least_squares_error(
+                G, np.asarray(X)
+            )
 
         logs = np.zeros(len(levels))
         for _ in range(3):

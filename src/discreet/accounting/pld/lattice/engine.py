@@ -18,7 +18,7 @@ from ..pairs import cells
 from ..pairs.arrays import Array, Index, U
 from ..pairs.cells import DominatingPair, Nodes
 from . import fourier, planning
-from .fourier import Difference, Gaining, LatticeMasses, Sum
+from .fourier import Difference, LatticeMasses, LatticePairMasses, Sum
 from .planning import Cumulants, LatticePlan
 
 
@@ -180,7 +180,7 @@ def tests(parts: Sequence[RepeatedPair], plan: LatticePlan, tail: float) -> Test
     for part in parts:
         knots = _knots(part, plan, tail)
         merged = cells.lower(part.pair, _losses(knots, plan), part.offset)
-        built.append(Gaining(knots, merged.p, merged.gain, part.times))
+        built.append(LatticePairMasses(knots, merged.p, merged.gain, part.times))
     ps = [LatticeMasses(part.indices, part.mass, part.times) for part in built]
     plan = _centered(ps, plan)
     window = _window(plan)

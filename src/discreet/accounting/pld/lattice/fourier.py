@@ -1,5 +1,6 @@
-"""The law of a sum of many independent losses on a lattice, by Fourier transform, with a bound on every
-error.
+"""The distribution (law) of a sum of many independent privacy losses on a lattice, by Fourier transform, with
+a bound on every error. What adds to an `error`, a `slack` or `dropped` carries the guarantee; which
+coefficients are computed and in which precision is a matter of speed.
 
 Each mass is first re-weighted by exp(theta * loss) and normalised, so that the losses that matter for a tiny
 delta are the likely ones and double precision resolves them (delta = 1e-15 is as easy as 1e-5). The transform
@@ -18,14 +19,16 @@ from scipy import fft
 
 from ..pairs.arrays import Array, Index, U
 
-# log of a Fourier coefficient that is bounded instead of computed
+# The log of a Fourier coefficient below which it is bounded instead of computed: e^-80 is far below the
+# rounding of a double.
 _NEGLIGIBLE = -80.0
-# roundings: a butterfly is a complex product and a sum; the bound is componentwise against the 1-norm
-_PER_LEVEL = 8
+# Roundings of a transform per level: a butterfly is a complex product and a sum; the bound is componentwise
+# against the 1-norm.
+_ROUNDINGS_PER_LEVEL = 8
 
 
 class LatticeMasses(NamedTuple):
-    """Masses at integer multiples of the mesh, convolved `times` times with itself."""
+    """Holds masses at integer multiples of the mesh, which are convolved `times` times with themselves."""
 
     indices: Index
     mass: Array
@@ -33,8 +36,8 @@ class LatticeMasses(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """The tilted law of the sum at index start, start+1, ..., cyclic; each entry is within `error` of the
-    truth.
+    """Holds the tilted law of the sum at index start, start+1, ..., cyclic; each entry is within `error` of
+    the truth.
 
     The untilted mass is exp(log_scale - theta * loss) times it; log_scale is within `log_error`.
     """
@@ -46,8 +49,9 @@ class Sum(NamedTuple):
     log_error: float
 
 
-class Gaining(NamedTuple):
-    """A part whose masses are known under both laws: Q-mass e^(mesh * indices) is mass - gain."""
+class LatticePairMasses(NamedTuple):
+    """Holds masses under both distributions of a pair: `mass` under P, and `gain`, which is `mass` minus
+    e^(mesh * index) times the mass under Q."""
 
     indices: Index
     mass: Array
@@ -56,7 +60,7 @@ class Gaining(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Of a sum: the tilted law under P, and P minus (re-weighted) Q, each entry within its error; see
+    """Holds the tilted law of a sum under P, and P minus (re-weighted) Q, each entry within its error; see
     `Sum`."""
 
     p: Sum
@@ -65,6 +69,8 @@ class Difference(NamedTuple):
 
 
 class TiltedMasses(NamedTuple):
+    """Holds re-weighted and normalised masses, with the log of what they were divided by."""
+
     indices: Index
     mass: npt.NDArray[np.floating[Any]]
     mode: int
@@ -72,6 +78,7 @@ class TiltedMasses(NamedTuple):
     log_error: float
     # mass away from the mode
     residual: float
+    # a bound on the sum of the errors of masses away from the mode, and of the one that balances them
     input_error: float
 
 
@@ -82,13 +89,14 @@ def unit(precise: bool) -> float:
 
 
 def tilt(part: LatticeMasses, rate: float, precise: bool = False) -> TiltedMasses:
-    """Re-weight by exp(rate * position), normalise, and bound what rounding did."""
+    """Return masses re-weighted by exp(rate * index) and normalised, with bounds on what rounding did."""
     u = unit(precise)
     keep = part.mass > 0
     index, mass = part.indices[keep], part.mass[keep].astype(np.longdouble if precise else np.float64)
     exponent = rate * index.astype(mass.dtype)
     if exponent.size == 0:
         raise FloatingPointError("no mass is left that a float could hold")
+    # e^600 is well within the range of floats; beyond, logarithms are taken.
     if np.max(np.abs(exponent)) < 600:
         weight = mass * np.exp(exponent)
         shift = 0.0
@@ -109,8 +117,8 @@ def tilt(part: LatticeMasses, rate: float, precise: bool = False) -> TiltedMasse
 
 
 def _symbol(t: TiltedMasses, size: int, active: Index | None, unit: float) -> tuple[npt.NDArray[Any], float]:
-    """Return the Fourier transform of the tilted law minus a unit mass at its mode, and a bound on each
-    entry's error."""
+    """Return the Fourier transform (the symbol of the convolution) of the tilted law minus a unit mass at its
+    mode, and a bound on each entry's error."""
     position = np.mod(t.indices - t.indices[t.mode], size)
     mass = t.mass.copy()
     mass[t.mode] = 0.0
@@ -121,9 +129,9 @@ def _symbol(t: TiltedMasses, size: int, active: Index | None, unit: float) -> tu
         np.add.at(row, position, mass)
         z = fft.rfft(row)
         z = z if active is None else z[active]
-        return z, t.input_error + _PER_LEVEL * unit * (math.log2(size) + 2) * one_norm
-    turn = mass.dtype.type(-2) * np.arccos(mass.dtype.type(-1)) / size
-    angle = np.mod(np.multiply.outer(active, position), size).astype(mass.dtype) * turn
+        return z, t.input_error + _ROUNDINGS_PER_LEVEL * unit * (math.log2(size) + 2) * one_norm
+    radians = mass.dtype.type(-2) * np.arccos(mass.dtype.type(-1)) / size
+    angle = np.mod(np.multiply.outer(active, position), size).astype(mass.dtype) * radians
     z = np.cos(angle) @ mass + 1j * (np.sin(angle) @ mass)
     return z, t.input_error + unit * (2 * len(mass) + 32) * one_norm
 
@@ -141,19 +149,21 @@ def log_symbol(
 
 
 class _Spectrum:
-    """The transform of a product of laws, kept in logarithms and only where it is not negligible."""
+    """Accumulates the transform of a convolution of laws, in logarithms and only where it is not
+    negligible."""
 
     def __init__(self, size: int, precise: bool) -> None:
         self.size, self.precise, self.unit = size, precise, unit(precise)
         self.active: Index | None = None
-        kind = np.longdouble if precise else np.float64
+        dtype = np.longdouble if precise else np.float64
         half = size // 2 + 1
-        self.log: npt.NDArray[Any] = np.zeros(half, kind)
-        self.angle: npt.NDArray[Any] = np.zeros(half, kind)
+        self.log: npt.NDArray[Any] = np.zeros(half, dtype)
+        self.angle: npt.NDArray[Any] = np.zeros(half, dtype)
         self.slack: Array = np.zeros(half)
         self.dropped = 0.0
 
     def multiply(self, t: TiltedMasses, times: int) -> None:
+        """Convolve with a law `times` times, and drop the coefficients that become negligible."""
         symbol, error = _symbol(t, self.size, self.active, self.unit)
         log, angle, slack = log_symbol(symbol, error, self.unit)
         self.log, self.angle = self.log + times * log, self.angle + times * angle
@@ -166,19 +176,19 @@ class _Spectrum:
 
     def invert(self) -> tuple[Array, float]:
         """Return the law, and a bound on the error of each entry."""
-        coefficient, atom = _less_an_atom(self.log, self.angle, len(self.log) == self.size // 2 + 1)
+        coefficient, atom = _without_atom(self.log, self.angle, len(self.log) == self.size // 2 + 1)
         absolute, magnitude = np.abs(coefficient).astype(np.float64), np.exp(self.log).astype(np.float64)
         slack = np.expm1(np.minimum(self.slack, 600.0))
-        wrong = 2 * float(magnitude @ slack + 8 * self.unit * absolute.sum()) + self.dropped
+        error = 2 * float(magnitude @ slack + 8 * self.unit * absolute.sum()) + self.dropped
         spectrum = np.zeros(self.size // 2 + 1, dtype=coefficient.dtype)
         spectrum[self.active] = coefficient
         law = fft.irfft(spectrum, self.size).astype(np.float64)
         law[0] += atom
-        rounding = _PER_LEVEL * self.unit * (math.log2(self.size) + 2) * 2 * float(absolute.sum())
-        return law, (wrong + rounding) / self.size * (1 + 1e-9) + 1e-300
+        rounding = _ROUNDINGS_PER_LEVEL * self.unit * (math.log2(self.size) + 2) * 2 * float(absolute.sum())
+        return law, (error + rounding) / self.size * (1 + 1e-9) + 1e-300
 
 
-def _less_an_atom(
+def _without_atom(
     log: npt.NDArray[Any], angle: npt.NDArray[Any], complete: bool
 ) -> tuple[npt.NDArray[Any], float]:
     """Return exp(log + i angle), or that minus one if it is smaller: a unit mass at the mode, put back after
@@ -191,8 +201,8 @@ def _less_an_atom(
     return coefficient, 0.0
 
 
-def _off(log: Array, slack: Array) -> Array:
-    """Return e^(log + slack) - e^log: how far a number of that size may be off."""
+def _absolute_error(log: Array, slack: Array) -> Array:
+    """Return e^(log + slack) - e^log: how far a number of that size may be from the truth."""
     inside = np.minimum(slack, 600.0)
     return np.asarray(
         np.where(slack > 30, np.exp(np.minimum(log + slack, 600.0)), np.exp(log) * np.expm1(inside))
@@ -200,37 +210,42 @@ def _off(log: Array, slack: Array) -> Array:
 
 
 class _Powers:
-    """phi^n of a product of laws under P, and the log of (phi - g)^n / phi^n, at every frequency, with bounds
-    on their errors."""
+    """Accumulates phi^n of a convolution of laws under P, and the log of (phi - g)^n / phi^n, at every
+    frequency, with bounds on their errors."""
 
     def __init__(self, size: int, precise: bool) -> None:
         self.size, self.unit = size, unit(precise)
-        half, real = size // 2 + 1, np.longdouble if precise else np.float64
-        self.log: npt.NDArray[Any] = np.zeros(half, real)
-        self.angle: npt.NDArray[Any] = np.zeros(half, real)
-        self.apart: npt.NDArray[Any] = np.zeros(half, np.clongdouble if precise else np.complex128)
-        self.slack, self.apart_error, self.rest_error = np.zeros(half), np.zeros(half), np.zeros(half)
+        half, dtype = size // 2 + 1, np.longdouble if precise else np.float64
+        self.log: npt.NDArray[Any] = np.zeros(half, dtype)
+        self.angle: npt.NDArray[Any] = np.zeros(half, dtype)
+        self.log_ratio: npt.NDArray[Any] = np.zeros(half, np.clongdouble if precise else np.complex128)
+        self.slack, self.log_ratio_error, self.rest_error = np.zeros(half), np.zeros(half), np.zeros(half)
         self.near = np.ones(half, bool)
 
-    def multiply(self, t: TiltedMasses, gain: npt.NDArray[Any], worst: float, n: int) -> None:
-        """Return `gain` at the places of t, relative to the same total; `worst` bounds its relative error."""
+    def multiply(self, t: TiltedMasses, gain: npt.NDArray[Any], relative_error: float, n: int) -> None:
+        """Convolve with a pair n times: `gain` is given at the indices of t, relative to the same total, and
+        `relative_error` bounds its relative error."""
         u = self.unit
         row = np.zeros(self.size, dtype=gain.dtype)
         np.add.at(row, np.mod(t.indices - t.indices[t.mode], self.size), gain)
         g, (z, error) = fft.rfft(row), _symbol(t, self.size, None, u)
-        wrong_g = (_PER_LEVEL * u * (math.log2(self.size) + 2) + worst) * float(np.abs(gain).sum()) + 1e-300
+        error_g = (_ROUNDINGS_PER_LEVEL * u * (math.log2(self.size) + 2) + relative_error) * float(
+            np.abs(gain).sum()
+        ) + 1e-300
         log, angle, slack = log_symbol(z, error, u)
         phi = np.exp(log) * np.exp(1j * angle)
         rest = phi - g
         rest = np.where(np.abs(rest) > 1e-100, rest, 1e-100)
         near = np.abs(g) < 0.5 * np.abs(phi)
         ratio = np.divide(g, phi, out=np.zeros_like(phi), where=near)
-        self.apart = self.apart + n * np.where(near, np.log1p(-ratio), np.log(rest) - (log + 1j * angle))
-        wrong = wrong_g + np.minimum(np.abs(ratio) + ~near, 1.0) * (error + 16 * u * np.abs(phi))
-        self.apart_error += (n * np.log1p(wrong / np.abs(rest))).astype(np.float64)
+        self.log_ratio = self.log_ratio + n * np.where(
+            near, np.log1p(-ratio), np.log(rest) - (log + 1j * angle)
+        )
+        shared_error = error_g + np.minimum(np.abs(ratio) + ~near, 1.0) * (error + 16 * u * np.abs(phi))
+        self.log_ratio_error += (n * np.log1p(shared_error / np.abs(rest))).astype(np.float64)
         # the error of phi - g by itself, where phi^n is no common factor
-        alone = wrong_g + error + 16 * u * np.abs(phi)
-        self.rest_error += (n * np.log1p(alone / np.abs(rest))).astype(np.float64)
+        separate_error = error_g + error + 16 * u * np.abs(phi)
+        self.rest_error += (n * np.log1p(separate_error / np.abs(rest))).astype(np.float64)
         self.near &= near
         self.log, self.angle = self.log + n * log, self.angle + n * angle
         self.slack += n * slack + 4 * u * n * (np.abs(log) + np.abs(angle)).astype(np.float64)
@@ -238,35 +253,45 @@ class _Powers:
     def invert(self) -> tuple[Array, float, Array, float]:
         """Return the law under P and the difference, each with a bound on the error of its entries."""
         u, p = self.unit, np.exp(self.log) * np.exp(1j * self.angle)
-        q = np.exp(self.log + self.apart.real) * np.exp(1j * (self.angle + self.apart.imag))
-        near = self.near & (np.abs(self.apart) < 50)
-        gain = np.where(near, -p * np.expm1(np.where(near, self.apart, 0)), p - q)
+        q = np.exp(self.log + self.log_ratio.real) * np.exp(1j * (self.angle + self.log_ratio.imag))
+        near = self.near & (np.abs(self.log_ratio) < 50)
+        gain = np.where(near, -p * np.expm1(np.where(near, self.log_ratio, 0)), p - q)
         size_p, size_q, size = (np.abs(x).astype(np.float64) for x in (p, q, gain))
-        log_p, apart = self.log.astype(np.float64), np.abs(self.apart).astype(np.float64)
-        log_q = log_p + self.apart.real.astype(np.float64)
-        off_p, off_q, moved = (
-            _off(log_p, self.slack),
-            _off(log_q, self.rest_error),
-            _off(log_q, self.apart_error),
+        log_p, size_ratio = self.log.astype(np.float64), np.abs(self.log_ratio).astype(np.float64)
+        log_q = log_p + self.log_ratio.real.astype(np.float64)
+        error_p, error_q, error_ratio = (
+            _absolute_error(log_p, self.slack),
+            _absolute_error(log_q, self.rest_error),
+            _absolute_error(log_q, self.log_ratio_error),
         )
         slack = np.expm1(np.minimum(self.slack, 600.0))
-        shared = size * (slack + 8 * u) + moved + 16 * u * size_q * apart
+        shared_error = size * (slack + 8 * u) + error_ratio + 16 * u * size_q * size_ratio
         angle = np.abs(self.angle).astype(np.float64)
-        own = off_p + off_q + 16 * u * (size_p + size_q * (1 + apart + np.abs(log_p) + angle))
-        wrong = np.where(near, shared, own)
-        rest, atom = _less_an_atom(self.log, self.angle, True)
-        law, error = self._back(rest, off_p + 8 * u * np.abs(rest).astype(np.float64))
+        separate_error = (
+            error_p + error_q + 16 * u * (size_p + size_q * (1 + size_ratio + np.abs(log_p) + angle))
+        )
+        gain_errors = np.where(near, shared_error, separate_error)
+        rest, atom = _without_atom(self.log, self.angle, True)
+        law, error = self._inverse_transform(rest, error_p + 8 * u * np.abs(rest).astype(np.float64))
         law[0] += atom
-        return law, error, *self._back(gain, wrong)
+        return law, error, *self._inverse_transform(gain, gain_errors)
 
-    def _back(self, spectrum: npt.NDArray[Any], wrong: Array) -> tuple[Array, float]:
+    def _inverse_transform(self, spectrum: npt.NDArray[Any], errors: Array) -> tuple[Array, float]:
+        """Return the inverse transform, and a bound on the error of each entry."""
         law = fft.irfft(spectrum, self.size).astype(np.float64)
-        rounding = _PER_LEVEL * self.unit * (math.log2(self.size) + 2) * 2 * float(np.abs(spectrum).sum())
-        return law, (2 * float(wrong.sum()) + rounding) / self.size * (1 + 1e-9) + 1e-300
+        rounding = (
+            _ROUNDINGS_PER_LEVEL * self.unit * (math.log2(self.size) + 2) * 2 * float(np.abs(spectrum).sum())
+        )
+        return law, (2 * float(errors.sum()) + rounding) / self.size * (1 + 1e-9) + 1e-300
 
 
 def difference(
-    parts: Sequence[Gaining], theta: float, mesh: float, size: int, start: int, precise: bool = False
+    parts: Sequence[LatticePairMasses],
+    theta: float,
+    mesh: float,
+    size: int,
+    start: int,
+    precise: bool = False,
 ) -> Difference:
     """Return the law of the sum under P, and P - e^loss Q of it.
 
@@ -279,16 +304,16 @@ def difference(
     for part in parts:
         t = tilt(LatticeMasses(part.indices, part.mass, part.times), theta * mesh, precise)
         kept = part.mass > 0
-        steepest = theta * mesh * float(np.abs(t.indices).max())
-        worst = unit(precise) * (2500 + 8 * steepest) + 2 * t.log_error
-        powers.multiply(t, t.mass * (part.gain[kept] / part.mass[kept]), worst, part.times)
+        largest_exponent = theta * mesh * float(np.abs(t.indices).max())
+        relative_error = unit(precise) * (2500 + 8 * largest_exponent) + 2 * t.log_error
+        powers.multiply(t, t.mass * (part.gain[kept] / part.mass[kept]), relative_error, part.times)
         origin += part.times * int(t.indices[t.mode])
         log_scale.append(part.times * t.log_total)
         log_error += part.times * t.log_error + 2 * U * abs(part.times * t.log_total)
     law, error, gain, gain_error = powers.invert()
-    turn = (origin - start) % size
-    total = Sum(start, np.roll(law, turn), error, math.fsum(log_scale), log_error)
-    return Difference(total, np.roll(gain, turn), gain_error)
+    shift = (origin - start) % size
+    total = Sum(start, np.roll(law, shift), error, math.fsum(log_scale), log_error)
+    return Difference(total, np.roll(gain, shift), gain_error)
 
 
 def compose(

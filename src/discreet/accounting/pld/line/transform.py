@@ -39,19 +39,19 @@ def _legendre() -> tuple[Real, Real]:
     """Return nodes and weights on [-1, 1], polished by Newton's method in the widest floating-point type."""
     x: Real = np.polynomial.legendre.leggauss(_NODES)[0].astype(np.longdouble)
     for _ in range(3):
-        before, here = np.ones_like(x), x.copy()
+        previous, current = np.ones_like(x), x.copy()
         for n in range(2, _NODES + 1):
-            before, here = here, ((2 * n - 1) * x * here - (n - 1) * before) / n
-        slope = _NODES * (x * here - before) / (x * x - 1)
-        x = x - here / slope
+            previous, current = current, ((2 * n - 1) * x * current - (n - 1) * previous) / n
+        slope = _NODES * (x * current - previous) / (x * x - 1)
+        x = x - current / slope
     return x, 2 / ((1 - x * x) * slope * slope)
 
 
 def log_ratio(pair: SampledGaussian, t: Real) -> Real:
     """Return log r(t), r = 1-q + q e^(mu t - mu²/2): the likelihood ratio of the mixture at noise t = x /
     sigma, in the precision of t."""
-    kind = t.dtype.type
-    mu, q = kind(1) / kind(pair.sigma), kind(pair.rate)
+    scalar = t.dtype.type
+    mu, q = scalar(1) / scalar(pair.sigma), scalar(pair.rate)
     tilt = mu * t - mu * mu / 2
     if pair.rate == 1:
         return tilt
@@ -72,7 +72,7 @@ def power(pair: SampledGaussian, theta: float) -> float:
 
 
 class Panels(NamedTuple):
-    """Intervals of the noise, and the log of a bound on their quadrature errors together."""
+    """Holds intervals of the noise, and the log of a bound on their quadrature errors together."""
 
     left: Array
     right: Array
@@ -91,12 +91,12 @@ def _log_sup(pair: SampledGaussian, left: Array, right: Array, p: float, u: floa
     reach, y = half * ((rho + 1 / rho) / 2), half * ((rho - 1 / rho) / 2)
     low, high = center - reach, center + reach
     nearest = np.where((low < 0) & (high > 0), 0.0, np.minimum(np.abs(low), np.abs(high)))
-    size = (
+    log_size = (
         log_ratio(pair, high) if p > 0 else log_ratio(pair, low) + np.log(np.maximum(np.cos(mu * y / 2), 0.1))
     )
     weight = q * np.exp(np.minimum(mu * high - mu * mu / 2, 600.0))
-    turn = np.arctan2(weight * np.sin(mu * y), (1 - q) + weight * np.cos(mu * y))
-    log = (y * y - nearest * nearest) / 2 + p * size + u * turn
+    argument = np.arctan2(weight * np.sin(mu * y), (1 - q) + weight * np.cos(mu * y))
+    log = (y * y - nearest * nearest) / 2 + p * log_size + u * argument
     return np.where(mu * y <= math.pi / 2, log, np.inf)
 
 
@@ -115,29 +115,32 @@ def _log_error(pair: SampledGaussian, left: Array, right: Array, p: float, u: fl
     return np.asarray(np.min(errors, axis=0) + np.log((right - left) / 2) + math.log(64 / 15) + 1e-9)
 
 
-def split(pair: SampledGaussian, edges: Array, theta: float, u: float, log_goal: float) -> Panels | None:
-    """Halve panels until the log error of each is below the goal up to frequency u; None if that takes too
+def split(pair: SampledGaussian, edges: Array, theta: float, u: float, log_target: float) -> Panels | None:
+    """Halve panels until the log error of each is below the target up to frequency u; None if that takes too
     many."""
     left, right, p = edges[:-1], edges[1:], power(pair, theta)
     log = _log_error(pair, left, right, p, u)
     for _ in range(_ROUNDS):
-        poor = log > log_goal
-        if not poor.any():
+        inaccurate = log > log_target
+        if not inaccurate.any():
             order = np.argsort(left)
-            total = math.log(float(np.exp(log - log_goal).sum())) + log_goal + 1e-9
+            total = math.log(float(np.exp(log - log_target).sum())) + log_target + 1e-9
             return Panels(left[order], right[order], total)
-        middle = (left[poor] + right[poor]) / 2
-        new = np.concatenate((left[poor], middle)), np.concatenate((middle, right[poor]))
-        left, right = np.concatenate((left[~poor], new[0])), np.concatenate((right[~poor], new[1]))
-        log = np.concatenate((log[~poor], _log_error(pair, *new, p, u)))
+        middle = (left[inaccurate] + right[inaccurate]) / 2
+        new = np.concatenate((left[inaccurate], middle)), np.concatenate((middle, right[inaccurate]))
+        left, right = (
+            np.concatenate((left[~inaccurate], new[0])),
+            np.concatenate((right[~inaccurate], new[1])),
+        )
+        log = np.concatenate((log[~inaccurate], _log_error(pair, *new, p, u)))
         if len(left) * _NODES > _MOST_NODES:
             return None
     return None
 
 
 class QuadratureWeights(NamedTuple):
-    """The tilted law of one step as quadrature nodes: losses less an offset, weights that add up to one, and
-    bounds on their errors."""
+    """Holds the tilted law of one step as quadrature nodes: losses less an offset, weights that add up to
+    one, and bounds on their errors."""
 
     loss: Real
     weight: Real
@@ -156,12 +159,13 @@ class QuadratureWeights(NamedTuple):
 def weights(
     pair: SampledGaussian, panels: Panels, theta: float, offset: float, precise: bool = False
 ) -> QuadratureWeights:
-    kind: Any = np.longdouble if precise else np.float64
-    x, w = (column.astype(kind) for column in _legendre())
-    left, right = panels.left.astype(kind), panels.right.astype(kind)
+    """Return the tilted law of one step at the nodes of the panels, with bounds on all errors."""
+    dtype: Any = np.longdouble if precise else np.float64
+    x, w = (column.astype(dtype) for column in _legendre())
+    left, right = panels.left.astype(dtype), panels.right.astype(dtype)
     half = (right - left) / 2
     t, w = (((left + right) / 2)[:, None] + half[:, None] * x).ravel(), (half[:, None] * w).ravel()
-    ratio, p = log_ratio(pair, t), kind(1) + kind(theta) if pair.removing else -kind(theta)
+    ratio, p = log_ratio(pair, t), dtype(1) + dtype(theta) if pair.removing else -dtype(theta)
     log = p * ratio - t * t / 2
     peak = log.max()
     mass = w * np.exp(log - peak)
@@ -169,12 +173,14 @@ def weights(
     relative, absolute = _errors(pair, t, ratio, float(p), log - peak, unit(precise))
     weight = mass / total
     spread = float(weight @ relative) * (1 + 1e-9) + unit(precise) * (8 if not precise else 8 + len(mass))
-    log_total = float(np.log(kind(total)) + peak) - 0.5 * math.log(2 * math.pi)
-    missed = math.exp(min(panels.log_error - 0.5 * math.log(2 * math.pi) - log_total, 0.0)) * (1 + 1e-6)
-    moved = (ratio if pair.removing else -ratio) - kind(offset)
-    absolute = absolute + 2 * unit(precise) * (np.abs(moved).astype(np.float64) + abs(offset))
-    log_error = spread + 4 * U * (1 + abs(log_total) + abs(float(peak))) + 2 * missed
-    return QuadratureWeights(moved, weight, log_total, log_error, relative + spread, absolute, 2 * missed)
+    log_total = float(np.log(dtype(total)) + peak) - 0.5 * math.log(2 * math.pi)
+    quadrature = math.exp(min(panels.log_error - 0.5 * math.log(2 * math.pi) - log_total, 0.0)) * (1 + 1e-6)
+    shifted_loss = (ratio if pair.removing else -ratio) - dtype(offset)
+    absolute = absolute + 2 * unit(precise) * (np.abs(shifted_loss).astype(np.float64) + abs(offset))
+    log_error = spread + 4 * U * (1 + abs(log_total) + abs(float(peak))) + 2 * quadrature
+    return QuadratureWeights(
+        shifted_loss, weight, log_total, log_error, relative + spread, absolute, 2 * quadrature
+    )
 
 
 def _errors(
@@ -186,9 +192,9 @@ def _errors(
     t, ratio = t.astype(np.float64), ratio.astype(np.float64)
     tilt = mu * t - mu * mu / 2
     share = np.exp(np.minimum(tilt + math.log(pair.rate) - ratio, 0.0)) * (1 + 1e-9)
-    wrong = u * (8 * share * (np.abs(tilt) + mu * np.abs(t) + mu * mu + 2) + 4 * np.abs(ratio))
+    ratio_error = u * (8 * share * (np.abs(tilt) + mu * np.abs(t) + mu * mu + 2) + 4 * np.abs(ratio))
     depth = np.abs(log).astype(np.float64) + np.abs(p * ratio)
-    return np.asarray(u * (24 + 8 * t * t + 3 * depth) + abs(p) * wrong), np.asarray(wrong)
+    return np.asarray(u * (24 + 8 * t * t + 3 * depth) + abs(p) * ratio_error), np.asarray(ratio_error)
 
 
 def symbol(law: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDArray[Any], Array]:
@@ -197,18 +203,18 @@ def symbol(law: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDAr
     value, terms = _product(law, spacing, count)
     u = spacing * np.arange(count)
     weight, size = law.weight.astype(np.float64), np.abs(law.loss).astype(np.float64)
-    moved = np.minimum(2.0, u * float(weight @ size))
-    first = np.minimum(2 * float(weight @ law.relative), u * float(weight @ (law.relative * size)))
-    second = u * float(weight @ (law.absolute + 4 * unit(precise) * size))
+    mean_change = np.minimum(2.0, u * float(weight @ size))
+    weight_error = np.minimum(2 * float(weight @ law.relative), u * float(weight @ (law.relative * size)))
+    loss_error = u * float(weight @ (law.absolute + 4 * unit(precise) * size))
     # Each sum has terms of at most 4 min(2, u |L|), real and imaginary.
-    rounding = 6 * unit(precise) * (terms + 16) * moved
-    return value, (first + second + rounding + law.quadrature) * (1 + 1e-9) + 1e-300
+    rounding = 6 * unit(precise) * (terms + 16) * mean_change
+    return value, (weight_error + loss_error + rounding + law.quadrature) * (1 + 1e-9) + 1e-300
 
 
 def _product(law: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDArray[Any], float]:
     """Compute as a matrix product: e^(i(a+b)) - 1 = (e^ia - 1)(e^ib - 1) + (e^ia - 1) + (e^ib - 1).
 
-    Also the longest chain of additions.
+    Return it with the length of the longest chain of additions.
     """
     block = math.isqrt(count - 1) + 1
     rows = -(-count // block)
@@ -217,8 +223,8 @@ def _product(law: QuadratureWeights, spacing: float, count: int) -> tuple[npt.ND
     chunk = max(_CHUNK, math.isqrt(len(law.loss)))
     for start in range(0, len(law.loss), chunk):
         part, weight = law.loss[start : start + chunk], law.weight[start : start + chunk]
-        fine = _turned(np.multiply.outer(step * np.arange(block), part))
-        coarse = _turned(np.multiply.outer(step * block * np.arange(rows), part)) * weight
+        fine = _exp_minus_one(np.multiply.outer(step * np.arange(block), part))
+        coarse = _exp_minus_one(np.multiply.outer(step * block * np.arange(rows), part)) * weight
         # einsum, not a library's product: that would start threads for matrices of this size
         value += (
             np.einsum("ck,bk->cb", coarse, fine) + coarse.sum(axis=1)[:, None] + (fine * weight).sum(axis=1)
@@ -226,7 +232,7 @@ def _product(law: QuadratureWeights, spacing: float, count: int) -> tuple[npt.ND
     return value.ravel()[:count], chunk + len(law.loss) / chunk
 
 
-def _turned(angle: Real) -> npt.NDArray[Any]:
+def _exp_minus_one(angle: Real) -> npt.NDArray[Any]:
     """Return e^(i angle) - 1."""
     half = np.sin(angle / 2)
     return np.asarray(-2 * half * half + 1j * np.sin(angle))

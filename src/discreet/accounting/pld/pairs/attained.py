@@ -35,7 +35,7 @@ from .laws import Atoms
 class Seen(Event):
     """Laws of something seen, with and without the unit (even places: removing; odd ones: adding).
 
-    Never leaves this room.
+    Never leaves this package.
     """
 
     pairs: tuple[DominatingPair, ...]
