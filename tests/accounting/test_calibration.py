@@ -13,7 +13,7 @@ import pytest
 
 from discreet import accounting as acc
 from discreet._errors import InvalidInput
-from discreet.accounting import conversion, gdp
+from discreet.accounting import conversion, gdp, pld
 
 
 def sgd(noise: float = 4.0, rate: float = 0.01, steps: int = 100) -> acc.Event:
@@ -142,3 +142,18 @@ def test_nonsense_is_refused(bad: dict[str, Any]) -> None:
         acc.epsilon(acc.PureDP(epsilon=1), **bad)
     with pytest.raises(InvalidInput, match="event"):
         acc.epsilon(1.0, delta=1e-6)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("alpha", [1e-308, 1e-305, 1e-300])
+def test_tradeoff_claims_nothing_from_a_line_beyond_the_range_of_floats(alpha: float) -> None:
+    """e^epsilon was taken at 700 for larger epsilons: too little where the false positives are that rare."""
+    event = acc.compose([acc.Gaussian(noise_multiplier=0.02), acc.Laplace(noise_multiplier=1e9)])
+    by_lines = acc.tradeoff(event, alpha=alpha, accountant="rdp")
+    assert 0 <= by_lines <= gdp.tradeoff(50.0, alpha)
+
+
+def test_the_pld_by_itself_claims_nothing_where_its_grid_overflows() -> None:
+    event = acc.Gaussian(noise_multiplier=0.02).sampled(rate=0.5)
+    # at rate 1/2 the pair is told apart with probability 1/2 at least
+    assert pld.delta(event, 650.0) >= 0.5 * (1 - 1e-9)
+    assert acc.delta(event, epsilon=650.0) >= 0.5 * (1 - 1e-9)

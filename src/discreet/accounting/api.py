@@ -277,7 +277,9 @@ def _best_line(profile: Callable[[float], float], alpha: float) -> float:
     def height(log_delta: float) -> float:
         d = math.exp(log_delta)
         x = profile(d)
-        return max(1 - d - math.exp(min(x, 700.0)) * alpha, math.exp(-x) * (1 - d - alpha))
+        # Beyond, e^x is near the largest float or above it, and this line claims nothing.
+        steep = 1 - d - math.exp(x) * alpha if x <= 700 else 0.0
+        return max(steep, math.exp(-x) * (1 - d - alpha))
 
     seen: list[float] = []
     for look in _LOOKS:

@@ -7,6 +7,8 @@ import math
 from collections.abc import Callable
 from fractions import Fraction
 
+import numpy as np
+
 from ... import _require, _round
 from ..._errors import DiscreetError
 from .. import events as ev
@@ -86,7 +88,13 @@ def delta(event: Event, epsilon: float) -> float:
         return 1.0
     if _pure(form) <= epsilon and form.delta == 0 == form.distance:
         return 0.0
-    return form.total_delta(_delta_above(form, float(epsilon)), float(epsilon))
+    try:
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            above = _delta_above(form, float(epsilon))
+    except ArithmeticError:
+        # A grid that leaves the range of floats holds numbers that are none: nothing is claimed from it.
+        above = 1.0
+    return form.total_delta(above, float(epsilon))
 
 
 def delta_bounds(event: Event, epsilon: float) -> tuple[float, float]:
