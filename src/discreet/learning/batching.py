@@ -92,7 +92,7 @@ def leaves_of(arguments: Any) -> list[Any]:
 
 
 @dataclass
-class Survey:
+class ShapeSurvey:
     """Notes what the calls of one forward pass look like."""
 
     forms: dict[Call, Form] = field(default_factory=dict)
@@ -114,7 +114,7 @@ def _form(leaf: Any) -> Any:
     return leaf if isinstance(leaf, int | float | str | bool) else type(leaf)
 
 
-def layouts(first: Survey, second: Survey) -> dict[Call, Layout]:
+def layouts(first: ShapeSurvey, second: ShapeSurvey) -> dict[Call, Layout]:
     """Return the decision for every call that was made at both batch sizes.
 
     Guarantee: an axis is a number only if that dimension was as long as the batch at both sizes, and no other
@@ -172,7 +172,7 @@ def _axis(first: Any, second: Any) -> Axis:
     )
 
 
-def few(inputs: Any, size: int) -> Any:
+def first_examples(inputs: Any, size: int) -> Any:
     """Return `size` of the batch's examples, repeated where there are fewer."""
     return tree_map(lambda t: t[torch.arange(size) % len(t)] if isinstance(t, Tensor) else t, inputs)
 
@@ -192,7 +192,7 @@ class DynamicShapes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 @contextmanager
-def undisturbed() -> Iterator[None]:
+def forked_generator() -> Iterator[None]:
     """Fork torch's random generator, so that what runs in this context leaves it as it was."""
     with torch.random.fork_rng(devices=[]), torch.enable_grad():
         yield

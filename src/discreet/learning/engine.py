@@ -33,10 +33,10 @@ from .batching import (
     Folded,
     Layout,
     NotBatchFirst,
-    Survey,
-    few,
+    ShapeSurvey,
+    first_examples,
+    forked_generator,
     layouts,
-    undisturbed,
 )
 from .clipping import Clipping, PerLayer, as_clipping, factors
 from .fast import stack_of
@@ -215,7 +215,7 @@ class ClippingEngine:
         shapes = tuple(t.shape[1:] if isinstance(t, Tensor) else type(t) for t in tree_leaves(inputs))
         key = self.model.training, shapes
         if key not in self._layouts:
-            with undisturbed():
+            with forked_generator():
                 decisions = self._survey_layouts(inputs)
                 if plan.SHARED in self.routes.values() and not self._can_share(inputs):
                     self._isolate_shared()
@@ -237,7 +237,7 @@ class ClippingEngine:
         if any(isinstance(axis, Folded) for layout in decisions.values() for axis in layout.inputs):
             watch = DynamicShapes()  # type: ignore[no-untyped-call]
             with watch:
-                self._rehearse(inputs, SIZES[0], Survey())
+                self._rehearse(inputs, SIZES[0], ShapeSurvey())
             if watch.seen:
                 raise NotBatchFirst(
                     "a layer is given rows of all examples in one dimension, and the model picks rows by "
@@ -248,7 +248,7 @@ class ClippingEngine:
         """Return what follows the batch in each call, by two forward passes."""
         surveys = []
         for size in SIZES:
-            survey = Survey()
+            survey = ShapeSurvey()
             surveys.append(survey)
             self._rehearse(inputs, size, survey)
         self.recorder.layouts = layouts(*surveys)
@@ -261,7 +261,7 @@ class ClippingEngine:
             for size in SIZES:
                 seed = int(torch.randint(0, 1 << 30, ()))
                 results = []
-                for survey in (None, Survey()):
+                for survey in (None, ShapeSurvey()):
                     torch.default_generator.manual_seed(seed)
                     results.append(self._rehearse(inputs, size, survey))
                 pairs = zip(*map(tree_leaves, results), strict=True)
@@ -281,13 +281,13 @@ class ClippingEngine:
         attachment.detach(self.model)
         return self.model
 
-    def _rehearse(self, inputs: tuple[Any, ...], size: int, survey: Survey | None = None) -> Any:
+    def _rehearse(self, inputs: tuple[Any, ...], size: int, survey: ShapeSurvey | None = None) -> Any:
         """Run the model on a few examples; nothing of it is kept but the result, and what the survey
         notes."""
         recorder = self.recorder
         recorder.batch, recorder.active, recorder.survey = size, True, survey
         try:
-            return self.model(*few(inputs, size))
+            return self.model(*first_examples(inputs, size))
         finally:
             recorder.active, recorder.survey = False, None
             recorder.edges, recorder.notes, recorder.calls, recorder.axes = [], [], {}, {}

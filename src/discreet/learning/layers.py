@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
 
-from .batching import CONSTANT, Axis, Call, Layout, NotBatchFirst, Survey
+from .batching import CONSTANT, Axis, Call, Layout, NotBatchFirst, ShapeSurvey
 from .bounds import single
 from .taps import Lookup, Rows, Tap, Target, product, summed_over_positions
 
@@ -34,7 +34,7 @@ class Recorder:
     inside: bool = False  # within a module that runs example by example: its parts leave no taps of their own
     # Which dimensions of each call's tensors are the batch; `survey` is set while that is being found out.
     layouts: dict[Call, Layout] = field(default_factory=dict)
-    survey: Survey | None = None
+    survey: ShapeSurvey | None = None
     layout: Layout | None = None  # of the call that is being made
     axes: dict[int, Axis] = field(default_factory=dict)  # the same, by id of its tensors
     whole: nn.Module | None = None  # the model, where all of it runs example by example

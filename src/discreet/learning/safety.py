@@ -26,7 +26,7 @@ from .._errors import DiscreetError, InvalidInput, NotPrivate
 from . import heap
 from .engine import ClippingEngine
 from .single_examples import (
-    FEWER,
+    SMALL_BATCH,
     STATE,
     TOLERANCE,
     Measured,
@@ -63,7 +63,7 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | Non
                 engine.train(mode)
                 # Of a large model not all of them, as two batches are held side by side.
                 count = run_together(engine, len(tree_leaves(targets)[0]), batch)
-                for size in (count, FEWER):
+                for size in (count, SMALL_BATCH):
                     _others(engine, *pick((inputs, targets), torch.arange(size)))
             _same_state(engine, buffers, prints)
         except DiscreetError:

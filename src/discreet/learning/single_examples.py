@@ -1,4 +1,4 @@
-"""Gradients of examples in a batch, held against those of the same examples alone by torch itself.
+"""Gradients of examples in a batch, compared with those of the same examples alone by torch itself.
 
 Gradients are compared as sums with random weights, drawn anew each time: sums are equal if all summands are,
 and with probability one only then. So no example's gradient is built by itself, which would cost a backward
@@ -23,20 +23,25 @@ from . import heap, plan
 from .engine import ClippingEngine, Gradients
 from .taps import Tap, Target
 
-FEWER = 3  # the second batch size: code may do one thing at one size, and another at another
-TOLERANCE = 1e-4  # of the size of the largest gradient: float32 alone and in a batch may sum in another order
+# The second batch size: code may do one thing at one size, and another at another.
+SMALL_BATCH = 3
+# Of the size of the largest gradient: float32 alone and in a batch may sum in another order.
+TOLERANCE = 1e-4
 # The same where the model computes in half precision inside: eight bits, and a few layers of it.
 HALF_TOLERANCE = 2.0**-4
-TRIES, NUDGE = 3, 2.0**-10
+# How often gradients are compared before they count as different, and by how much, relative to themselves,
+# weights are perturbed in between (not tuned).
+TRIES, PERTURBATION = 3, 2.0**-10
 # The largest batch that is compared, so that a start stays short (a choice, not measured). Code that mixes
 # only beyond it is taken on trust (docs/promise.md).
 LARGEST = 512
-PIECE = 1 << 20  # entries that are compared at a time: four megabytes, where a model may have gigabytes
-# of a squared length that is added up once more, from numbers that were rounded when they were added
+# Entries that are compared at a time: four megabytes, where a model may have gigabytes.
+PIECE = 1 << 20
+# Of a squared length that is added up once more, from numbers that were rounded when they were added.
 ROUNDING = 1e-5
-# A larger batch, with an even number of examples, at which they are held against themselves alone: nothing is
-# squeezed, nothing cut in odd parts.
-MORE = 12
+# A larger batch, with an even number of examples, that is compared with single examples: no dimension of it
+# is squeezed, and it is not cut in odd parts.
+LARGER_BATCH = 12
 STATE = (
     "the model gives the same made-up examples another loss the second time, with the same random numbers: "
     "its forward pass keeps something (an attribute, a counter), by which earlier examples would reach the "
@@ -58,11 +63,11 @@ class Measured:
         for tap in self.gradients.taps:
             for target in _targets_of(tap):
                 taps.setdefault(id(target.parameter), []).append(tap)
-        ready: dict[int, Tensor] = {}
+        sums: dict[int, Tensor] = {}
         for p in self.engine.parameters.values():
-            if id(p) not in ready:
-                ready |= self._sums(p, taps, weights)
-            yield ready.pop(id(p)).detach()
+            if id(p) not in sums:
+                sums |= self._sums(p, taps, weights)
+            yield sums.pop(id(p)).detach()
 
     def _sums(self, parameter: Tensor, taps: dict[int, list[Tap]], weights: Tensor) -> dict[int, Tensor]:
         """Return the sums of this parameter and of those whose taps look after it, too: a bias beside its
@@ -118,7 +123,8 @@ class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return out
 
 
-def _halves(engine: ClippingEngine, inputs: Any) -> bool:
+def _uses_half_precision(engine: ClippingEngine, inputs: Any) -> bool:
+    """Return whether the model computes in half precision somewhere inside."""
     watch = _Watch()  # type: ignore[no-untyped-call]
     with watch, torch.no_grad():
         engine.model(*(inputs if isinstance(inputs, tuple) else (inputs,)))
@@ -126,8 +132,8 @@ def _halves(engine: ClippingEngine, inputs: Any) -> bool:
 
 
 def check_alone(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> None:
-    """In a batch and alone, by the engine and by torch itself, an example must have one and the same
-    gradient.
+    """Refuse a model in which an example's gradient in a batch, by the engine, is not that of the example
+    alone, by torch itself.
 
     Sums are taken in another order for a batch, and where a ReLU's input is zero up to rounding that makes
     the difference between on and off: once in a hundred times for a small transformer. With weights a little
@@ -141,7 +147,7 @@ def check_alone(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | 
             with torch.no_grad():
                 for p in engine.model.parameters():
                     if p.dtype.is_floating_point:
-                        p.mul_(1 + NUDGE * torch.randn_like(p))
+                        p.mul_(1 + PERTURBATION * torch.randn_like(p))
             if not differs(engine, inputs, targets, batch):
                 return
         raise _difference(engine, inputs, targets, batch)
@@ -231,7 +237,7 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
             truth.add(_loss(engine, *one), float(weights[i]))
             if i == 0 and _sums_differ(engine, measure(engine, *one), truth, weights[:1], scale, inputs):
                 return True
-            if i + 1 == min(FEWER, count):
+            if i + 1 == min(SMALL_BATCH, count):
                 fewer = measure(engine, *pick((inputs, targets), torch.arange(i + 1)))
                 if _sums_differ(engine, fewer, truth, weights[: i + 1], scale, inputs):
                     return True
@@ -256,13 +262,13 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
 def run_together(engine: ClippingEngine, count: int, batch: int | None = None) -> int:
     """Return how many of so many made-up examples are run together: all of them, but of a large model no more
     than training runs, and four at least."""
-    return min(count, max(FEWER + 1, engine.part_size(max(count, batch or 1))))
+    return min(count, max(SMALL_BATCH + 1, engine.part_size(max(count, batch or 1))))
 
 
 def _larger_sizes(engine: ClippingEngine, count: int, batch: int | None) -> list[int]:
-    """Return the batch sizes above `count` at which gradients are compared: MORE at least, and the expected
-    batch's; of a batch that would be run in parts, the size of these."""
-    sizes = {engine.part_size(max(MORE, count + 1)), engine.part_size(batch or 1)}
+    """Return the batch sizes above `count` at which gradients are compared: LARGER_BATCH at least, and the
+    expected batch's; of a batch that would be run in parts, the size of these."""
+    sizes = {engine.part_size(max(LARGER_BATCH, count + 1)), engine.part_size(batch or 1)}
     return sorted(size for size in sizes if count < size <= LARGEST)
 
 
@@ -340,7 +346,7 @@ def _sums_differ(
     bound = scale * max(1, size / count)
     if worst > TOLERANCE * bound and (
         # Not looked into before: watching loads torch's compiler, a hundred megabytes.
-        worst > HALF_TOLERANCE * bound or not _halves(engine, inputs)
+        worst > HALF_TOLERANCE * bound or not _uses_half_precision(engine, inputs)
     ):
         return True
     _check_lengths(measured, measured.gradients.squares, truth)
