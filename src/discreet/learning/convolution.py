@@ -21,7 +21,8 @@ from .bounds import ghost_bound, single, squares
 from .layers import Recorder, targets
 from .taps import ENTRIES_AT_MOST, PAIR_COST, Rows, Tap, Target, _zeroed
 
-_BUFFER = 1 << 18  # numbers: a megabyte
+# Numbers: a megabyte.
+_BUFFER = 1 << 18
 # As `taps.ENTRY_COST`; patches must be cut either way, so that building costs less, until the result is so
 # large that the C library gives its memory back each time and every page is fresh (measured).
 ENTRY_COST, FRESH_COST = 16, 96
@@ -29,7 +30,8 @@ ENTRY_COST, FRESH_COST = 16, 96
 # 0.85 ns by a profile of resnet18 on one thread, and 0.5 by estimate, where a multiplication takes 0.026.
 # With them its layers of 64 channels are built, those of 128 and more are not; measure anew where that errs.
 PATCH_COST, SHIFT_COST = 32, 20
-FRESH_FROM = 1 << 23  # entries: 32 megabytes
+# Entries: 32 megabytes.
+FRESH_FROM = 1 << 23
 # A weight of so many entries whose examples have fewer patches than it has rows (512 x 512 x 3 x 3 over 2 x 2
 # places, say): torch's weight gradient would cost more by its fresh memory than by what is computed. Patches
 # are multiplied right into the sum, in a quarter of the time (measured).

@@ -46,7 +46,8 @@ from .merging import merged
 from .precision import full_precision
 from .taps import Tap, entries
 
-ENTRIES = 16 << 20  # floats that the taps of one part of a batch may hold: 64 megabytes (measured)
+# Floats that the taps of one part of a batch may hold: 64 megabytes (measured).
+ENTRIES = 16 << 20
 # Examples in a part, however much they hold. A BERT-base holds some 60 MB for each (measured in the probe):
 # with 8 its steps would be near 1.3 times plain torch's memory. The cost of smaller parts was not measured.
 FEWEST = 4
@@ -56,7 +57,8 @@ SLACK = 0.25
 
 TapsAndLosses = tuple[
     list[Tap], Tensor | None, Tensor
-]  # taps, the squares of all of them together where that is known, losses
+    # Taps, the squares of all of them together where that is known, losses.
+]
 
 
 @dataclass
@@ -267,7 +269,8 @@ class ClippingEngine:
                 pairs = zip(*map(tree_leaves, results), strict=True)
                 if not all(_same(one, other) for one, other in pairs):
                     return False
-        except Exception:  # whatever it was, example by example it is either gone, or seen again
+        # Whatever it was, example by example it is either gone, or seen again.
+        except Exception:
             return False
         return True
 

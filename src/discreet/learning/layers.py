@@ -30,15 +30,21 @@ class Recorder:
 
     batch: int = 0
     active: bool = False
-    fast: bool = True  # whether layers may be run by hand (`learning.fast`)
-    inside: bool = False  # within a module that runs example by example: its parts leave no taps of their own
+    # Whether layers may be run by hand (`learning.fast`).
+    fast: bool = True
+    # Within a module that runs example by example: its parts leave no taps of their own.
+    inside: bool = False
     # Which dimensions of each call's tensors are the batch; `survey` is set while that is being found out.
     layouts: dict[Call, Layout] = field(default_factory=dict)
     survey: ShapeSurvey | None = None
-    layout: Layout | None = None  # of the call that is being made
-    axes: dict[int, Axis] = field(default_factory=dict)  # the same, by id of its tensors
-    whole: nn.Module | None = None  # the model, where all of it runs example by example
-    looped: set[int] = field(default_factory=set)  # ids of modules that vmap could not run
+    # Of the call that is being made.
+    layout: Layout | None = None
+    # The same, by id of its tensors.
+    axes: dict[int, Axis] = field(default_factory=dict)
+    # The model, where all of it runs example by example.
+    whole: nn.Module | None = None
+    # Ids of modules that vmap could not run.
+    looped: set[int] = field(default_factory=set)
     calls: dict[str, int] = field(default_factory=dict)
     edges: list[Any] = field(default_factory=list)
     notes: list[tuple[list[tuple[torch.Size, torch.dtype]], Taps]] = field(default_factory=list)
@@ -62,7 +68,8 @@ class Recorder:
             self.notes.append(([(out.shape, out.dtype) for out in outputs], taps))
             self.edges.extend(
                 map(get_gradient_edge, outputs)
-            )  # now: the tensor may be changed in place later
+                # Now: the tensor may be changed in place later.
+            )
 
     def taps(self, result: Tensor, gradient: Tensor | None = None) -> list[Tap]:
         """Return one backward pass, only as far as the noted outputs: no gradient of a weight is computed on
@@ -238,7 +245,8 @@ def layer_norm(layer: nn.LayerNorm, recorder: Recorder, input: Tensor) -> Tensor
         out = F.layer_norm(input, shape, layer.weight, layer.bias, layer.eps)
         return _scaled_last(layer, recorder, input, out, lambda x: F.layer_norm(x, shape, eps=layer.eps))
     out, mean, scale = torch.native_layer_norm(input, shape, layer.weight, layer.bias, layer.eps)
-    mean, scale = mean.detach(), scale.detach()  # computed already: to normalize again is two cheap passes
+    # Computed already: to normalize again is two cheap passes.
+    mean, scale = mean.detach(), scale.detach()
     return _scaled_last(layer, recorder, input, out, lambda x: torch.sub(x, mean).mul_(scale))
 
 
@@ -272,7 +280,8 @@ def _shifted(
 ) -> list[Tap]:
     taps: list[Tap] = []
     if weight is not None:
-        x = g * x if x is g or x.dtype != g.dtype else x.mul_(g)  # made for this: it may be overwritten
+        # Made for this: it may be overwritten.
+        x = g * x if x is g or x.dtype != g.dtype else x.mul_(g)
         taps.append(Rows(weight, x.sum(between) if between else x))
     if bias is not None:
         taps.append(Rows(bias, g.sum(between) if between else g))

@@ -42,7 +42,8 @@ from .single_examples import (
 )
 
 BATCH = 5
-DRAWS = 4  # forward passes that must agree before a model is taken for one without chance in it
+# Forward passes that must agree before a model is taken for one without chance in it.
+DRAWS = 4
 
 
 def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | None = None) -> None:
@@ -68,7 +69,8 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | Non
             _same_state(engine, buffers, prints)
         except DiscreetError:
             raise
-        except Exception as error:  # made-up data: the message speaks of no person
+        # Made-up data: the message speaks of no person.
+        except Exception as error:
             hint = " A dict of inputs is ONE argument of the model: unpack it in forward()." * isinstance(
                 inputs, dict
             )

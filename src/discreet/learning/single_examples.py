@@ -417,7 +417,8 @@ def _plain(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
     parts = list(torch.autograd.grad(_loss(engine, inputs, targets), parameters, allow_unused=True))
     whole = engine.buffer()
     for piece in torch.split(whole, [p.numel() for p in parameters]):
-        part = parts.pop(0)  # let go of as soon as it is copied
+        # Let go of as soon as it is copied.
+        part = parts.pop(0)
         if part is not None:
             piece.copy_(part.to_dense().flatten())
     return whole

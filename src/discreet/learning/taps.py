@@ -24,9 +24,12 @@ from .bounds import BLOCK, TINY, UNIT, _lengthened, ghost_bound, gram, growth, o
 ENTRY_COST = 16
 # and each pair of positions, beside its two inner products: they are multiplied and added up in float64
 PAIR_COST = 100
-ENTRIES_AT_MOST = 1 << 26  # no more than a quarter of a gigabyte of built gradients for one weight
-HOT = 1 << 18  # entries that are still in a core's own cache when they have been built (measured)
-PAIRS_UP_TO = 128  # tokens of a text are compared in pairs up to this length, and sorted beyond
+# No more than a quarter of a gigabyte of built gradients for one weight.
+ENTRIES_AT_MOST = 1 << 26
+# Entries that are still in a core's own cache when they have been built (measured).
+HOT = 1 << 18
+# Tokens of a text are compared in pairs up to this length, and sorted beyond.
+PAIRS_UP_TO = 128
 
 Key = tuple[int, tuple[int, int]]
 
@@ -135,7 +138,8 @@ class Outer(Tap):
     x: Tensor  # [B, k]
     g: Tensor  # [B, p]
     bias: Target | None = None
-    precomputed: npt.NDArray[np.float64] | None = None  # what `square` returns, where it was computed already
+    # What `square` returns, where it was computed already.
+    precomputed: npt.NDArray[np.float64] | None = None
 
     def square(self) -> Tensor:
         """Return `outer_bound` of the two sides."""
@@ -168,7 +172,8 @@ class Pieces(Tap):
 
     target: Target
     rows: list[Tensor] = field(default_factory=list)  # [a few, p k] each
-    norms: list[Tensor] = field(default_factory=list)  # of their blocks
+    # Of their blocks.
+    norms: list[Tensor] = field(default_factory=list)
 
     def take(self, x: Tensor, g: Tensor) -> Pieces:
         """Return the next examples: x [B, T, k] and g [B, T, p]."""

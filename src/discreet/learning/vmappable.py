@@ -51,7 +51,8 @@ def by_example(
                     return vmapped(*args)
             except (NotBatchFirst, DiscreetError):
                 raise
-            except Exception:  # whatever it was, in a loop it is either gone, or seen again
+            # Whatever it was, in a loop it is either gone, or seen again.
+            except Exception:
                 looped.add(key)
         return _one_by_one(function, dims, args)
 
