@@ -235,3 +235,17 @@ def test_two_links_to_one_file_are_a_file_named_twice(tmp_path):
     (tmp_path / "b.parquet").symlink_to(tmp_path / "a.parquet")
     with pytest.raises(InvalidInput, match="named twice"):
         tables.connect(f"{tmp_path}/*.parquet", facts())
+
+
+def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
+    (tmp_path / "people.csv").write_text("a\n1\n")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match="the name of the file is empty"):
+        dp.open(
+            "", schema={"a": dp.Bounds(0, 1)}, unit=dp.rows(), budget=dp.Budget(epsilon=1), ledger=":memory:"
+        )
+    opened = dp.open(
+        ".", schema={"a": dp.Bounds(0, 1)}, table="people", unit=dp.rows(),
+        budget=dp.Budget(epsilon=1), ledger=":memory:",
+    )  # fmt: skip
+    assert opened.public.table == "people"

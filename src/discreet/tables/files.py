@@ -75,6 +75,9 @@ def several(data: Any) -> Files | None:
         return _check_files([Path(part) for part in data], "the list", list(data))
     if not isinstance(data, str | Path) or "://" in str(data) or "::" in str(data):
         return None
+    if data == "":
+        # To the system it is the current folder, which nobody meant.
+        raise InvalidInput("the name of the file is empty. Nothing was opened.")
     path = Path(data)
     if path.is_dir():
         try:
