@@ -68,17 +68,17 @@ class PrivateBenjaminiHochberg:
     itself.
 
     Guarantee: epsilon-DP, or (epsilon, delta)-DP.
-    Proof:     one person moves every evidence by at most `grid_sensitivity`, computed from the public laws
-               over their whole range. Peeling is `TopK`, `candidates` choices of bounded range 2 e0 for as
-               many pieces of discrete Laplace noise that are e0-DP. Without delta these add up to epsilon.
-               With it, that split or another, whichever leaves less noise: both are e0²/2-zCDP (Cesar &
-               Rogers 2021, arXiv:2004.07223, for bounded range), and `zcdp_epsilon` makes 2 `candidates` of
-               these (epsilon, delta)-DP.
+    Proof:     one person moves every evidence by at most `grid_sensitivity`, computed from the public
+               distributions over their whole range. Peeling is `TopK`, `candidates` choices of bounded range
+               2 e0 for as many pieces of discrete Laplace noise that are e0-DP. Without delta these add up to
+               epsilon. With it, that split or another, whichever leaves less noise: both are e0²/2-zCDP
+               (Cesar & Rogers 2021, arXiv:2004.07223, for bounded range), and `zcdp_epsilon` makes 2
+               `candidates` of these (epsilon, delta)-DP.
     Assumes:   the statistics' sensitivities are right.
 
     False discoveries: FDR <= alpha with `strict`, and at most alpha (1 + ln(1/alpha)) without, if the
-               statistics of true nulls follow their laws (or show less) independently of each other. They may
-               depend on those of false nulls.
+               statistics of true nulls follow their distributions (or show less) independently of each other.
+               They may depend on those of false nulls.
     Proof:     give every hypothesis fresh noise, released or not, and its p-value q. Rejected are R of them,
                all with q <= a R / m. If V of these are true nulls, the V-th smallest null q is at most a R /
                m, so V / R is at most the maximum over j of a j / (m q0(j)), and at most 1. By Simes'
@@ -226,7 +226,8 @@ def strict_level(alpha: float) -> float:
 
 @lru_cache(maxsize=256)
 def _table(null: NullLaw, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int, Masses]:
-    """Return the evidence at each value of the law, the smallest of these values, and their probabilities."""
+    """Return the evidence at each value of the distribution, the smallest of these values, and their
+    probabilities."""
     values, masses = under_null(null, sign)
     if floor is not None:
         return np.floor(-log_pvalues(masses, math.log(floor)) * GRID).astype(np.int64), int(values[0]), masses

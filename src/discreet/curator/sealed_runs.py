@@ -4,8 +4,8 @@ the best of them.
 The ledger must not tell the number. So a run takes as many *rounds* as the public cap, each with one version
 of one sealed blob of one public size; a round after the last step does nothing but seal the state again. No
 counter of steps is written, no progress is shown. A round that was lost in a crash is run again from the
-sealed state before it, and not forfeited: forfeiting would change the law of the number of steps, which the
-price is computed for; and nobody has seen what was lost.
+sealed state before it, and not forfeited: forfeiting would change the distribution of the number of steps,
+which the price is computed for; and nobody has seen what was lost.
 """
 
 from __future__ import annotations

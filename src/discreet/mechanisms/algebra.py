@@ -133,10 +133,10 @@ class Parallel:
                together. Parts with one and the same event have that event (twice, under replace); pure ones
                of different price the largest epsilon (the sum of the two largest); others are refused.
     Proof:     a row belongs to at most one category. Adding or removing it, or blanking it, changes one part,
-               into a neighbor of itself; the other parts' releases have the same law and are independent of
-               it (McSherry 2009, parallel composition). Replacing a row by one of another category blanks it
-               in one part and fills a blank in another: each sees a replace-neighbor, so the two compose;
-               within one category only one part changes.
+               into a neighbor of itself; the other parts' releases have the same distribution and are
+               independent of it (McSherry 2009, parallel composition). Replacing a row by one of another
+               category blanks it in one part and fills a blank in another: each sees a replace-neighbor, so
+               the two compose; within one category only one part changes.
     """
 
     public: Public

@@ -100,9 +100,9 @@ class ExponentialMechanism(_Chooser):
     """Chooses candidate i with probability proportional to exp(rate * score i): the exponential mechanism.
 
     Guarantee: epsilon-DP, and of bounded range epsilon, if no score moves by more than `sensitivity` (and,
-               with `monotone`, all move the same way). The law is exact. A choice falls short of the best
-               score by c or more with probability at most y / (1 + y), y = (k - 1) exp(-rate c); hence by 1 /
-               rate (ln k + t) or more with at most exp(-t).
+               with `monotone`, all move the same way). The distribution is exact. A choice falls short of the
+               best score by c or more with probability at most y / (1 + y), y = (k - 1) exp(-rate c); hence
+               by 1 / rate (ln k + t) or more with at most exp(-t).
     Proof:     McSherry & Talwar 2007; Dwork & Roth 2014, Theorems 3.10 and 3.11; bounded range: Durfee &
                Rogers 2019, arXiv:1905.04273. ln P'(i)/P(i) = rate (s'_i - s_i) + a constant, and s' - s spans
                2 sensitivity, or 1 if monotone. Shortfall: the best weighs 1, the k - 1 others at most
@@ -140,8 +140,9 @@ class PermuteAndFlip(_Chooser):
                so it is charged as pure DP. Falls short by c or more with probability at most (k - 1)
                exp(-rate c) / 2.
     Proof:     McKenna & Sheldon 2020, arXiv:2010.12603. Drawn as the arg-max of scores with exponential
-               noise, the same law (Ding et al. 2021, arXiv:2105.07260). Shortfall: E' - E > x has probability
-               exp(-x) / 2 for two exponentials; one of k - 1 candidates must beat the best that way.
+               noise, the same distribution (Ding et al. 2021, arXiv:2105.07260). Shortfall: E' - E > x has
+               probability exp(-x) / 2 for two exponentials; one of k - 1 candidates must beat the best that
+               way.
     """
 
     def pick(self, scores: Integers, entropy: Entropy) -> int:
@@ -157,8 +158,8 @@ class ReportNoisyMax(_Chooser):
     """Chooses the candidate whose score is largest after independent noise of scale 1 / rate, drawn for each:
     report noisy max.
 
-    `noise` is "laplace", "exponential" (the law of permute-and-flip) or "gumbel" (that of the exponential
-    mechanism).
+    `noise` is "laplace", "exponential" (the distribution of permute-and-flip) or "gumbel" (that of the
+    exponential mechanism).
 
     Guarantee: epsilon-DP; with Gumbel noise of bounded range epsilon. With Laplace noise it falls short by c
                or more with probability at most (k - 1) (2 + x) exp(-x) / 4, x = rate c.
@@ -253,7 +254,8 @@ class TopK(_Chooser):
     """Chooses the best `k`, in order: k exponential mechanisms of price epsilon / k, each without those
     already taken ("peeling").
 
-    With `one_shot` Gumbel noise is drawn once and the k largest are taken: the same law, k times faster.
+    With `one_shot` Gumbel noise is drawn once and the k largest are taken: the same distribution, k times
+    faster.
 
     Guarantee: k composed choices of bounded range epsilon / k, so epsilon-DP. For each j the j-th choice
                falls short of the j-th best score by c or more, for some j, with probability at most k y / (1

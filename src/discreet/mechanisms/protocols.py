@@ -184,7 +184,7 @@ class Run(Protocol):
 @runtime_checkable
 class Stepped(Protocol):
     """Runs in steps, and can be cut after each `period` of them: fresh randomness from there on gives a run
-    of the same law."""
+    of the same distribution."""
 
     @property
     def public(self) -> Public: ...

@@ -185,11 +185,12 @@ class ApproximateQuantiles:
                grid point and jitter.
     Proof:     Kaplan, Schnapp & Stemmer 2022, arXiv:2110.05429, Algorithm 1. Given the jitter, and given the
                answers so far, a level runs one choice on each of disjoint parts, and a row is in one of them;
-               the laws on the other parts are the same for both neighbors. Sizes of parts are never used, so
-               every part counts as add_remove; a row that is replaced may leave one part and enter another,
-               two moves, and each choice gets half. Jitter is drawn for each row by itself, so averaging over
-               it raises no divergence between neighbors. Error: a split that is off by g ranks moves the
-               targets on both sides by at most g, so along a path the errors add; a row at the split adds 1.
+               the distributions on the other parts are the same for both neighbors. Sizes of parts are never
+               used, so every part counts as add_remove; a row that is replaced may leave one part and enter
+               another, two moves, and each choice gets half. Jitter is drawn for each row by itself, so
+               averaging over it raises no divergence between neighbors. Error: a split that is off by g ranks
+               moves the targets on both sides by at most g, so along a path the errors add; a row at the
+               split adds 1.
     """
 
     scored: ClassVar[bool] = True

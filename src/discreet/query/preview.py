@@ -146,7 +146,7 @@ def words(
         )
     lines.append(_grouping(plan, allocation, other))
     for m, noise in zip(recipes.measures, allocation.noises, strict=True):
-        law = "Laplace" if isinstance(noise, IntegerLaplace) else "Gaussian"
+        distribution = "Laplace" if isinstance(noise, IntegerLaplace) else "Gaussian"
         what = {"rows": "rows", "present": "values", "units": "units", "distinct": "different values"}.get(
             m.kind
         )
@@ -157,7 +157,7 @@ def words(
         )
         deviation = noise.standard_deviation * float(m.resolution)
         lines.append(
-            f"Measures {name} in each group, with {law} noise of standard deviation {deviation:.4g}."
+            f"Measures {name} in each group, with {distribution} noise of standard deviation {deviation:.4g}."
         )
     lines += [_choosing(c, chooser) for c, chooser in zip(recipes.choices, allocation.choosers, strict=True)]
     return tuple(lines)

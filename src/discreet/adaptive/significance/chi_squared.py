@@ -2,7 +2,7 @@
 other?
 
 After Gaboardi, Lim, Rogers & Vadhan 2016 (arXiv:1602.03090): the classical chi-squared table is wrong for
-noisy counts, so the law under the null is simulated with the noise in it.
+noisy counts, so the distribution under the null is simulated with the noise in it.
 """
 
 from __future__ import annotations

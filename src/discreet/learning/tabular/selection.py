@@ -25,7 +25,7 @@ from ...tables import Source
 from .erm import LinearERM
 from .learner import TableLearner
 from .rows import Loaded
-from .trial_laws import Law, cap_of, number_of_trials
+from .trial_distributions import TrialDistribution, cap_of, number_of_trials
 
 # A row's score is a whole number of this part of 1: exact sums, and a sensitivity that is exact too.
 CELLS = 1 << 10
@@ -70,7 +70,8 @@ class TrialRun:
         return bool(self.state["left"] <= 0)
 
     def step(self) -> None:
-        """Run one trial; in the last round all that are left, so that the law of their number is exact."""
+        """Run one trial; in the last round all that are left, so that the distribution of their number is
+        exact."""
         self.state["rounds"] += 1
         is_last_round = self.state["rounds"] >= self.search.length
         for _ in range(self.state["left"] if is_last_round else 1):
@@ -107,7 +108,7 @@ class RepeatedTrials(ABC):
 
     public: Public
     candidates: tuple[Any, ...]
-    trials: Law
+    trials: TrialDistribution
     holdout: Fraction = Fraction(1, 5)
     delta: float = 0.0
 
@@ -117,7 +118,7 @@ class RepeatedTrials(ABC):
         _require.non_empty(candidates=self.candidates)
         _require.open_probability(holdout=self.holdout)
         _require.probability(delta=self.delta)
-        if not isinstance(self.trials, Law):
+        if not isinstance(self.trials, TrialDistribution):
             raise _require.fail(
                 "trials", self.trials, "accounting.logarithmic(...), geometric(...) or PoissonTrials(...)"
             )
@@ -222,7 +223,8 @@ class RandomTrials(RepeatedTrials):
     In a run every unit is held out with probability `holdout`, by a fresh coin of its own; the rest trains.
     One of `candidates` is drawn uniformly, trained for its price, and the scores of held-out rows are added
     up with noise: discrete Laplace for `score_epsilon` where candidates are pure, discrete Gaussian for
-    `score_rho` where they are not. The number of runs has the law `trials`; through a curator it is sealed.
+    `score_rho` where they are not. The number of runs has the distribution `trials`; through a curator it is
+    sealed.
 
     Guarantee: `event`: RepeatAndSelect of one run, which is pure DP for the larger of the candidates' epsilon
                and `score_epsilon`, or zCDP for the larger of the candidates' rho and `score_rho`.
