@@ -117,8 +117,10 @@ def tilt(part: LatticeMasses, rate: float, precise: bool = False) -> TiltedMasse
     return TiltedMasses(index, weight, mode, math.log(total) + shift, log_error, residual, input_error)
 
 
-def _symbol(t: TiltedMasses, size: int, active: Index | None, unit: float) -> tuple[npt.NDArray[Any], float]:
-    """Return the Fourier transform (the symbol of the convolution) of the tilted distribution minus a unit
+def _transform_minus_one(
+    t: TiltedMasses, size: int, active: Index | None, unit: float
+) -> tuple[npt.NDArray[Any], float]:
+    """Return the Fourier transform (the characteristic function) of the tilted distribution minus a unit
     mass at its mode, and a bound on each entry's error."""
     position = np.mod(t.indices - t.indices[t.mode], size)
     mass = t.mass.copy()
@@ -137,7 +139,7 @@ def _symbol(t: TiltedMasses, size: int, active: Index | None, unit: float) -> tu
     return z, t.input_error + unit * (2 * len(mass) + 32) * one_norm
 
 
-def log_symbol(
+def log_one_plus(
     z: npt.NDArray[Any], error: float | Array, unit: float
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Array]:
     """Return log|1+z|, arg(1+z), and a bound on the log of (|1+z| + error) / |1+z|."""
@@ -165,8 +167,8 @@ class _Spectrum:
 
     def multiply(self, t: TiltedMasses, times: int) -> None:
         """Convolve with a distribution `times` times, and drop the coefficients that become negligible."""
-        symbol, error = _symbol(t, self.size, self.active, self.unit)
-        log, angle, slack = log_symbol(symbol, error, self.unit)
+        z, error = _transform_minus_one(t, self.size, self.active, self.unit)
+        log, angle, slack = log_one_plus(z, error, self.unit)
         self.log, self.angle = self.log + times * log, self.angle + times * angle
         rounding = (4 * self.unit * times) * (np.abs(log) + np.abs(angle)).astype(np.float64)
         self.slack = self.slack + times * slack + rounding
@@ -229,11 +231,11 @@ class _Powers:
         u = self.unit
         row = np.zeros(self.size, dtype=gain.dtype)
         np.add.at(row, np.mod(t.indices - t.indices[t.mode], self.size), gain)
-        g, (z, error) = fft.rfft(row), _symbol(t, self.size, None, u)
+        g, (z, error) = fft.rfft(row), _transform_minus_one(t, self.size, None, u)
         error_g = (_ROUNDINGS_PER_LEVEL * u * (math.log2(self.size) + 2) + relative_error) * float(
             np.abs(gain).sum()
         ) + 1e-300
-        log, angle, slack = log_symbol(z, error, u)
+        log, angle, slack = log_one_plus(z, error, u)
         phi = np.exp(log) * np.exp(1j * angle)
         rest = phi - g
         rest = np.where(np.abs(rest) > 1e-100, rest, 1e-100)

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..lattice.fourier import log_symbol, unit
+from ..lattice.fourier import log_one_plus, unit
 from ..pairs.arrays import Array, U
 from . import transform
 from .fading import GROWTH, fading
@@ -282,13 +282,13 @@ def powers(
     )
     for step, tilted, odds in zip(steps, tilted_steps, total.odds, strict=True):
         n = step.times
-        z, error = transform.symbol(tilted.core, spacing, count)
-        size, turn, wrong = log_symbol(z, error, u)
+        z, error = transform.phi_minus_one(tilted.core, spacing, count)
+        size, turn, wrong = log_one_plus(z, error, u)
         log, angle = log + n * size, angle + n * turn
         a += n * wrong + 4 * u * n * (np.abs(size) + np.abs(turn)).astype(np.float64)
         if tilted.far is not None:
             size, turn, larger, wrong = _jumping(
-                1 + z, *transform.symbol(tilted.far, spacing, count), odds, u
+                1 + z, *transform.phi_minus_one(tilted.far, spacing, count), odds, u
             )
             log_ratio, angle_ratio, largest, b = (
                 log_ratio + n * size,
@@ -321,7 +321,7 @@ def _jumping(
     j, size = odds[0] * (1 + far), np.abs(core).astype(np.float64)
     j_size = np.abs(j).astype(np.float64)
     error = (odds[0] * far_error + j_size * odds[1]) * (1 + odds[1]) + 64 * u * (odds[0] + j_size) + 1e-300
-    log_ratio, angle_ratio, _ = log_symbol(j / core, 0.0, u)
+    log_ratio, angle_ratio, _ = log_one_plus(j / core, 0.0, u)
     moved = np.log1p(error / (size + j_size)) + 16 * u * (np.abs(log_ratio) + np.abs(angle_ratio)).astype(
         np.float64
     )

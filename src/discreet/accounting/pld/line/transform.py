@@ -197,8 +197,9 @@ def _errors(
     return np.asarray(u * (24 + 8 * t * t + 3 * depth) + abs(p) * ratio_error), np.asarray(ratio_error)
 
 
-def symbol(rule: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDArray[Any], Array]:
-    """Return phi(j * spacing) - 1 for j = 0..count-1, and a bound on the error of each."""
+def phi_minus_one(rule: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDArray[Any], Array]:
+    """Return the characteristic function less one, phi(j * spacing) - 1 for j = 0..count-1, and a bound on
+    the error of each."""
     precise = rule.weight.dtype != np.float64
     value, terms = _product(rule, spacing, count)
     u = spacing * np.arange(count)
