@@ -34,9 +34,9 @@ from .._public import REPLACE, Public
 from .._registry import described
 from .._require import Real
 from ..mechanisms import arrow_columns
-from ..mechanisms.choosers import PermuteAndFlip, ReportNoisyMax
 from ..mechanisms.protocols import Integers, Release, Sensitivity, release, require_columns
 from ..mechanisms.selection import Select, moves_one_way
+from ..mechanisms.selectors import PermuteAndFlip, ReportNoisyMax
 from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
@@ -413,7 +413,7 @@ def offline(
     errs less at the same price.
 
     Guarantee: epsilon-DP.
-    Proof:     that of `mechanisms.Select` with either chooser, for the sensitivity of the scores.
+    Proof:     that of `mechanisms.Select` with either selector, for the sensitivity of the scores.
     """
     if (change is None) == (margin is None):
         raise InvalidInput(
@@ -431,11 +431,11 @@ def offline(
         public=public,
         scores=scores,
         candidates=candidates,
-        chooser=chooser(scores, public, epsilon, paper=paper),
+        chooser=score_selector(scores, public, epsilon, paper=paper),
     )
 
 
-def chooser(
+def score_selector(
     scores: LikelihoodScores | RankScores, public: Public, epsilon: Real, *, paper: bool
 ) -> PermuteAndFlip | ReportNoisyMax:
     """Return what picks one of these scores: the paper's noisy maximum with Laplace noise, or

@@ -29,9 +29,9 @@ from .._public import Public
 from .._registry import described
 from .._require import Real
 from ..accounting import Event, compose
-from ..mechanisms.choosers import TopK
 from ..mechanisms.noise import IntegerLaplace
 from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.selectors import TopK
 from ..mechanisms.sparse_vector import zcdp_epsilon
 from ..mechanisms.stability import check_budget
 from ..mechanisms.statistics import require_rows
@@ -145,7 +145,7 @@ class PrivateBenjaminiHochberg:
         )
 
     @property
-    def chooser(self) -> TopK:
+    def selector(self) -> TopK:
         total = 2 * self.part_epsilon * self.candidates
         return TopK(
             epsilon=total,
@@ -162,7 +162,7 @@ class PrivateBenjaminiHochberg:
 
     @property
     def event(self) -> Event:
-        return compose([self.chooser.event, self.noise.event.repeated(self.candidates)])
+        return compose([self.selector.event, self.noise.event.repeated(self.candidates)])
 
     def error(self, confidence: float = 0.95) -> int:
         """Return how far noise puts the worst evidence that is released, in steps of 1/1024."""
@@ -173,7 +173,7 @@ class PrivateBenjaminiHochberg:
         evidence = np.array(
             [self._evidence(hypothesis, source) for hypothesis in self.hypotheses], dtype=np.int64
         )
-        peeled = self.chooser.pick(evidence, entropy)
+        peeled = self.selector.pick(evidence, entropy)
         noisy = [int(v) for v in self.noise(evidence[peeled], entropy=entropy)]
         pvalues = [self._pvalue(self.hypotheses[i], value) for i, value in zip(peeled, noisy, strict=True)]
         order = np.argsort(pvalues, kind="stable")

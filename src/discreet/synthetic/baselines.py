@@ -59,7 +59,7 @@ class MWEM(Synthesizer):
 
     @property
     def _choice(self) -> ExponentialMechanism:
-        return self.chooser(self._round_price / 2, GRID * int(self.count_sensitivity.l1 or 0))
+        return self.exponential_mechanism(self._round_price / 2, GRID * int(self.count_sensitivity.l1 or 0))
 
     @property
     def _noise_of_pairs(self) -> IntegerGaussian:

@@ -88,7 +88,7 @@ class MST(Synthesizer):
 
     @property
     def _choice(self) -> ExponentialMechanism:
-        return self.chooser(
+        return self.exponential_mechanism(
             self.exact_rho * self.split[1] / self._edges, GRID * int(self.count_sensitivity.l1 or 0)
         )
 

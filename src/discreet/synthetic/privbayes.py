@@ -91,7 +91,9 @@ class PrivBayes(Synthesizer):
     @property
     def _choice(self) -> ExponentialMechanism:
         sensitivity = 3 * GRID * int(self.count_sensitivity.l1 or 0) + 1
-        return self.chooser(self._network_rho * self.split / max(1, self._columns - 1), sensitivity)
+        return self.exponential_mechanism(
+            self._network_rho * self.split / max(1, self._columns - 1), sensitivity
+        )
 
     @property
     def _noise(self) -> IntegerGaussian:

@@ -236,7 +236,7 @@ class Synthesizer(ABC):
             rho, sensitivity=self.count_sensitivity, neighbors=self.public.neighbors
         )
 
-    def chooser(self, rho: Fraction, sensitivity: int) -> ExponentialMechanism:
+    def exponential_mechanism(self, rho: Fraction, sensitivity: int) -> ExponentialMechanism:
         """Return the exponential mechanism that costs rho: bounded range epsilon is epsilon^2 / 8 zCDP."""
         epsilon = noise_tails.sqrt_down(8 * rho)
         return ExponentialMechanism(epsilon=epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors)

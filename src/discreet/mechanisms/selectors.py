@@ -1,4 +1,4 @@
-"""Choosers: the index of a good score out of a bare vector of integers.
+"""Selectors: selection mechanisms that return the index of a good score out of a bare vector of integers.
 
 Building blocks of `selection`, as noise is of sums.
 
@@ -42,7 +42,7 @@ class WithGap(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Chooser:
+class _Selector:
     """Chooses by integer scores; `epsilon` is the pure price of one choice when no score moves by more than
     `sensitivity`."""
 
@@ -96,7 +96,7 @@ class _Chooser:
 
 @described("mechanisms.ExponentialMechanism")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExponentialMechanism(_Chooser):
+class ExponentialMechanism(_Selector):
     """Chooses candidate i with probability proportional to exp(rate * score i): the exponential mechanism.
 
     Guarantee: epsilon-DP, and of bounded range epsilon, if no score moves by more than `sensitivity` (and,
@@ -131,7 +131,7 @@ class ExponentialMechanism(_Chooser):
 
 @described("mechanisms.PermuteAndFlip")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PermuteAndFlip(_Chooser):
+class PermuteAndFlip(_Selector):
     """Goes through candidates in random order, and takes each with probability exp(rate * (its score - the
     best)), until one is taken: permute-and-flip.
 
@@ -154,7 +154,7 @@ class PermuteAndFlip(_Chooser):
 
 @described("mechanisms.ReportNoisyMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportNoisyMax(_Chooser):
+class ReportNoisyMax(_Selector):
     """Chooses the candidate whose score is largest after independent noise of scale 1 / rate, drawn for each:
     report noisy max.
 
@@ -173,7 +173,7 @@ class ReportNoisyMax(_Chooser):
     noise: str = "laplace"
 
     def __post_init__(self) -> None:
-        _Chooser.__post_init__(self)
+        _Selector.__post_init__(self)
         _require.one_of(("laplace", "exponential", "gumbel"), noise=self.noise)
 
     @property
@@ -199,7 +199,7 @@ class ReportNoisyMax(_Chooser):
 
 @described("mechanisms.NoisyTopWithGap")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoisyTopWithGap(_Chooser):
+class NoisyTopWithGap(_Selector):
     """Chooses the `k` candidates that are largest after discrete Laplace noise of scale k / rate, in order,
     each with its free gap.
 
@@ -223,7 +223,7 @@ class NoisyTopWithGap(_Chooser):
     k: int = 1
 
     def __post_init__(self) -> None:
-        _Chooser.__post_init__(self)
+        _Selector.__post_init__(self)
         _require.integer(k=self.k, at_least=1)
 
     @property
@@ -250,7 +250,7 @@ class NoisyTopWithGap(_Chooser):
 
 @described("mechanisms.TopK")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopK(_Chooser):
+class TopK(_Selector):
     """Chooses the best `k`, in order: k exponential mechanisms of price epsilon / k, each without those
     already taken ("peeling").
 
@@ -269,7 +269,7 @@ class TopK(_Chooser):
     one_shot: bool = True
 
     def __post_init__(self) -> None:
-        _Chooser.__post_init__(self)
+        _Selector.__post_init__(self)
         _require.integer(k=self.k, at_least=1)
 
     @property
@@ -302,7 +302,7 @@ class TopK(_Chooser):
         return self.k * y / (1 + y)
 
 
-Chooser = ExponentialMechanism | PermuteAndFlip | ReportNoisyMax | NoisyTopWithGap | TopK
+Selector = ExponentialMechanism | PermuteAndFlip | ReportNoisyMax | NoisyTopWithGap | TopK
 
 
 def ranked_with_gaps(noisy: Integers, k: int) -> WithGap:
