@@ -346,7 +346,7 @@ class Changepoint(Select):
                change. On the grid a ratio is off by at most half a step, which is in M.
     """
 
-    scored: ClassVar[bool] = False
+    error_in_scores: ClassVar[bool] = False
 
     def error(self, confidence: float = 0.95) -> int:
         """Return how far off the answer may be, in times (the unit of the time column, such as days), where

@@ -185,7 +185,7 @@ class PrivateBenjaminiHochberg:
             pvalues=tuple(pvalues),
             rejected=tuple(sorted(peeled[int(i)] for i in rejected)),
         )
-        return release(discoveries, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(discoveries, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _table(self, hypothesis: Hypothesis) -> tuple[NDArray[np.int64], int, Masses]:
         return _table(hypothesis.null, hypothesis.sign, self.floor if self.score == "log p" else None)

@@ -55,7 +55,7 @@ class JointQuantiles:
                1. Error: `ExponentialMechanism` over C(points + m - 1, m) sequences. Sampler: `_Tables`.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     column: str
     qs: tuple[Real, ...]
@@ -108,7 +108,7 @@ class JointQuantiles:
         up_to = np.cumsum(np.bincount(rows - grid.low, minlength=grid.high - grid.low + 1)).tolist()
         positions = draw_jointly(up_to, unit, widths, self._exponential_mechanism().rate, entropy)
         value = tuple(number((grid.low + position) * grid.step) for position in positions)
-        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
 
 def draw_jointly(

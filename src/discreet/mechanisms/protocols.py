@@ -242,13 +242,13 @@ class Release(_require.NearestNames):
     """What a mechanism let out: the value, what it cost, and how far off it may be.
 
     `event` is `NonPrivate` if the entropy was seeded: such a value is for tests and simulations only. With
-    `scored` the error is in scores or ranks, not in the value's own unit.
+    `error_in_scores` the error is in scores or ranks, not in the value's own unit.
     """
 
     value: Any
     event: Event
     private: bool = True
-    scored: bool = False
+    error_in_scores: bool = False
     _error: Callable[[float], Any] | None = field(default=None, repr=False, compare=False)
 
     def error(self, confidence: float = 0.95) -> Any:
@@ -262,7 +262,7 @@ class Release(_require.NearestNames):
     def interval(self, confidence: float = 0.95) -> tuple[Any, Any]:
         """Return (value - error, value + error); refused where the value is not numbers that the error is
         about."""
-        if self.scored:
+        if self.error_in_scores:
             raise InvalidInput(
                 "the error of this release is in scores or ranks, so it gives no interval around the "
                 "value. Use `error`."
@@ -286,9 +286,9 @@ def error_of(mechanism: Mechanism, confidence: float) -> Any:
     return bound(confidence)
 
 
-def is_scored(mechanism: Mechanism) -> bool:
+def has_error_in_scores(mechanism: Mechanism) -> bool:
     """Return whether the error of a mechanism is in scores, ranks or people, not in the unit of its value."""
-    return bool(getattr(mechanism, "scored", False))
+    return bool(getattr(mechanism, "error_in_scores", False))
 
 
 @_require.check_options
@@ -298,11 +298,13 @@ def release(
     event: Event,
     entropy: Entropy,
     error: Callable[[float], Any] | None = None,
-    scored: bool = False,
+    error_in_scores: bool = False,
 ) -> Release:
     """Return the release of `value`, marked as not private if its randomness was seeded."""
     paid = event if entropy.private else NonPrivate(neighbors=event.neighbors)
-    return Release(value=value, event=paid, private=entropy.private, scored=scored, _error=error)
+    return Release(
+        value=value, event=paid, private=entropy.private, error_in_scores=error_in_scores, _error=error
+    )
 
 
 def rehearse(mechanism: Any, source: AnySource) -> None:

@@ -69,7 +69,7 @@ class Quantile:
                the same way at all points. Everything is multiplied by the denominator of q.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     column: str
     q: Real
@@ -103,7 +103,11 @@ class Quantile:
         runs = _runs(indices(source, self.column, grid), grid.low, grid.high)
         position = _draw(runs, quantile_costs(runs, Fraction(self.q)), selector.rate, entropy)
         return release(
-            number(position * grid.step), event=self.event, entropy=entropy, error=self.error, scored=True
+            number(position * grid.step),
+            event=self.event,
+            entropy=entropy,
+            error=self.error,
+            error_in_scores=True,
         )
 
 
@@ -128,7 +132,7 @@ class MinMax:
                two ends are put in order, which is free.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     column: str
     epsilon: Real
@@ -172,7 +176,7 @@ class MinMax:
         value = Bounds(
             number(low * grid.step), number(high * grid.step), self.public.bounds(self.column).nullable
         )
-        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
 
 @described("mechanisms.ApproximateQuantiles")
@@ -197,7 +201,7 @@ class ApproximateQuantiles:
                split adds 1.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     column: str
     qs: tuple[Real, ...]
@@ -265,7 +269,7 @@ class ApproximateQuantiles:
         )
         quantiles = self._recurse(np.sort(jittered), self._exact(), *self._ends(), entropy)
         value = tuple(number((quantile >> self.jitter_bits) * grid.step) for quantile in quantiles)
-        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _recurse(
         self, rows: NDArray[Any], qs: Sequence[Fraction], low: int, high: int, entropy: Entropy

@@ -186,7 +186,7 @@ class Select:
                trusted code.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     scores: Statistic
     candidates: tuple[Any, ...]
@@ -249,7 +249,7 @@ class Select:
                 f"Nothing was drawn or released."
             )
         value = self.chooser.named(self.chooser.pick(scores, entropy), self.candidates)
-        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
 
 def moves_one_way(statistic: Statistic, public: Public) -> bool:

@@ -150,7 +150,7 @@ class LinkedSynthesis:
     """
 
     method: ClassVar[str] = "linked"
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     child: str
     parents: Synthesizer
@@ -356,7 +356,9 @@ class LinkedRun:
             parents=self.method.parents.fitted(self.state.parents),
             children=self.method.children.fitted(self.state.children),
         )
-        return release(fitted, event=self.method.event, entropy=self.entropy, error=self._error, scored=True)
+        return release(
+            fitted, event=self.method.event, entropy=self.entropy, error=self._error, error_in_scores=True
+        )
 
     def _error(self, confidence: float) -> int:
         """Return how far any of the released counts may be off the true one."""

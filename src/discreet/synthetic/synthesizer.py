@@ -139,7 +139,7 @@ class Synthesizer(ABC):
 
     method: ClassVar[str]
     # The error of the release is stated in counts: a model has no error in a unit of its own.
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     domain: Domain
     rho: Real
@@ -348,7 +348,7 @@ class SynthesisRun:
             event=self.method.event,
             entropy=self.entropy,
             error=self._error,
-            scored=True,
+            error_in_scores=True,
         )
 
     def _error(self, confidence: float) -> int:

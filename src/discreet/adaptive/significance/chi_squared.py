@@ -123,7 +123,7 @@ class _FromCounts:
         result = TestResult(
             statistic=statistic, pvalue=shared.at_most_one(pvalue, FAILURE_PROBABILITY), people=people
         )
-        return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(result, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def judge(
         self, counts: Floats, people: tuple[int, int], scale: float, random: np.random.Generator

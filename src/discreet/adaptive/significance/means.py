@@ -227,7 +227,7 @@ class TwoSampleMeanTest:
             pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY),
             people=round(float(noisy[0].sum())),
         )
-        return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(result, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _pvalue(self, measured: _Measured, random: np.random.Generator) -> float:
         """Return the p-value by simulation of differences that are not cut off at the range: at its ends

@@ -172,8 +172,8 @@ class ProportionTest:
             if self.trials is not None
             else self._without_trials(counts, entropy)
         )
-        # `scored`: the error is that of the noisy counts, not of the p-value.
-        return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
+        # `error_in_scores`: the error is that of the noisy counts, not of the p-value.
+        return release(result, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _with_trials(self, counts: Integers, entropy: Entropy) -> TestResult:
         assert self.trials is not None

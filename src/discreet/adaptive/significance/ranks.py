@@ -140,7 +140,7 @@ class _Signs:
         def error(confidence: float) -> int:
             return IntegerLaplace(scale=scale, sensitivity=1).error(confidence)
 
-        return release(result, event=self.event, entropy=entropy, error=error, scored=True)
+        return release(result, event=self.event, entropy=entropy, error=error, error_in_scores=True)
 
     def _tail(self, sizes: int) -> int:
         """Return how far the sum of this many noises may lie below zero, outside a chance of `delta`."""

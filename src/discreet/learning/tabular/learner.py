@@ -98,7 +98,7 @@ class TableLearner(ABC):
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         value = self.fit_rows(*self.design.read(source, entropy), entropy)
-        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
 
 class Classifying(TableLearner):

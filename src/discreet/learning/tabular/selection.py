@@ -96,7 +96,11 @@ class TrialRun:
             score=score / CELLS / self.search.held_out,
         )
         return release(
-            value, event=self.search.event, entropy=self.entropy, error=self.search.error, scored=True
+            value,
+            event=self.search.event,
+            entropy=self.entropy,
+            error=self.search.error,
+            error_in_scores=True,
         )
 
 
