@@ -73,7 +73,7 @@ def run(
         state = _state(curator, mechanism, charge, moment)
         if moment is not None:
             _take_all(curator, mechanism, charge, state, moment)
-        while (taken := curator.vault.version(charge.seq, NAME)) < mechanism.length:
+        while (steps_taken := curator.vault.version(charge.seq, NAME)) < mechanism.length:
             begun = time.monotonic()
             with _guard(curator, charge):
                 if not state.done:
@@ -82,7 +82,7 @@ def run(
                 raw = _dump(mechanism, state)
             time.sleep(max(0.0, begun + pace - time.monotonic()))
             curator.vault.put(charge.seq, NAME, raw, size=mechanism.blob_size)
-            assert curator.vault.version(charge.seq, NAME) == taken + 1
+            assert curator.vault.version(charge.seq, NAME) == steps_taken + 1
         return _load_release(curator, charge, state)
 
 
@@ -153,9 +153,9 @@ def _state(curator: Curator, mechanism: SecretlyStepped, charge: Entry, moment: 
             raw = _dump(mechanism, state)
         curator.vault.put(charge.seq, NAME, raw, size=mechanism.blob_size)
         return state
-    raw, taken = curator.vault.get(charge.seq, NAME), curator.vault.version(charge.seq, NAME)
+    raw, steps_taken = curator.vault.get(charge.seq, NAME), curator.vault.version(charge.seq, NAME)
     with _guard(curator, charge, moment), computing(curator.ledger):
-        return mechanism.restore(curator.source, raw, taken, entropy=curator._entropy)
+        return mechanism.restore(curator.source, raw, steps_taken, entropy=curator._entropy)
 
 
 def _load_release(curator: Curator, charge: Entry, state: SecretRun) -> Release:

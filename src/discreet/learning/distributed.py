@@ -169,5 +169,5 @@ class _WorkerSummands:
             self._distributed._communicate(lambda: dist.barrier(group=group))
         except ReleaseFailed:
             vector.zero_()
-            self._run.taken = self._run._trainer.schedule.steps
+            self._run.steps_taken = self._run._trainer.schedule.steps
             raise

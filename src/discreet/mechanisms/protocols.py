@@ -162,9 +162,9 @@ class Randomizer(Protocol):
 
 
 class Run(Protocol):
-    """A `Stepped` mechanism on its way: `taken` steps of it are done or lost."""
+    """A `Stepped` mechanism on its way: `steps_taken` steps of it are done or lost."""
 
-    taken: int
+    steps_taken: int
 
     @property
     def progress(self) -> Any:
@@ -200,7 +200,7 @@ class Stepped(Protocol):
 
     def start(self, source: Source, *, entropy: Entropy) -> Run: ...
 
-    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> Run: ...
+    def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> Run: ...
 
 
 class SecretRun(Run, Protocol):
@@ -216,8 +216,8 @@ class SecretlyStepped(Protocol):
     must stay hidden.
 
     `length` is the public cap of the number, `blob_size` the public size that `dump` fits whatever the number
-    is. `taken` of `restore` counts the rounds of the curator, of which those after the last step do nothing.
-    `release` is a function of the state that was dumped.
+    is. `steps_taken` of `restore` counts the rounds of the curator, of which those after the last step do
+    nothing. `release` is a function of the state that was dumped.
     """
 
     @property
@@ -234,7 +234,7 @@ class SecretlyStepped(Protocol):
 
     def start(self, source: Source, *, entropy: Entropy) -> SecretRun: ...
 
-    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> SecretRun: ...
+    def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> SecretRun: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

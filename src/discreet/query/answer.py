@@ -286,9 +286,9 @@ def shown_cell(value: Value, error: float | None) -> str:
     return f"{value:,.{digits}f} ± {error:,.{digits}f}"
 
 
-def _free(name: str, taken: Sequence[str]) -> str:
+def _free(name: str, names: Sequence[str]) -> str:
     """Return a name that no column has."""
-    return name if name not in taken else _free(f"{name}_", taken)
+    return name if name not in names else _free(f"{name}_", names)
 
 
 def _array(values: list[Any]) -> Any:

@@ -92,8 +92,8 @@ class AIM(Synthesizer):
         """What all one-way marginals cost together."""
         return _ONE_WAY_SHARE * self.exact_rho
 
-    def advance(self, state: State, cells: OccurringCells, taken: int, entropy: Entropy) -> None:
-        if taken == 0:
+    def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
+        if step == 0:
             for column, price in enumerate(self._prices_of_columns()):
                 self.measure(state, cells, (column,), self.noise(price), entropy)
             self._spend(state, self._one_way_price)

@@ -113,11 +113,11 @@ class PrivBayes(Synthesizer):
     def length(self) -> int:
         return 3
 
-    def advance(self, state: State, cells: OccurringCells, taken: int, entropy: Entropy) -> None:
-        if taken == 0:
+    def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
+        if step == 0:
             if self._noise_of_total is not None:
                 self.measure(state, cells, (), self._noise_of_total, entropy)
-        elif taken == 1:
+        elif step == 1:
             self._choose_network(state, cells, entropy)
         else:
             # A crash may have taken the choices: then columns stand alone.

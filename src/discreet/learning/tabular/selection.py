@@ -54,7 +54,7 @@ class Selected:
 class TrialRun:
     """Runs a search: how many trials are left, and the best one so far. All of it is secret."""
 
-    taken, progress = 0, None
+    steps_taken, progress = 0, None
 
     def __init__(self, search: RepeatedTrials, data: Any, state: dict[str, Any], entropy: Entropy) -> None:
         self.search, self.data, self.state, self.entropy = search, data, state, entropy
@@ -200,7 +200,7 @@ class RepeatedTrials(ABC):
         state = {"left": number_of_trials(self.trials, entropy), "rounds": 0, "best": None}
         return TrialRun(self, self.load_data(source), state, entropy)
 
-    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> TrialRun:
+    def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> TrialRun:
         return TrialRun(self, self.load_data(source), json.loads(raw), entropy)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
