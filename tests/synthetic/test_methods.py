@@ -363,7 +363,9 @@ def test_aim_measures_what_depends_on_each_other_and_comes_near_to_it(seed: int)
 
 @pytest.mark.parametrize("cells", [1, 2, 3, 400])
 @pytest.mark.parametrize("expected", [0.3, 5e17, 2.0**63, -1e25, 1e300, math.inf, -math.inf, math.nan])
-def test_one_row_moves_a_distance_by_one_however_far_off_a_noisy_model_is(cells: int, expected: float) -> None:
+def test_one_row_moves_a_distance_by_one_however_far_off_a_noisy_model_is(
+    cells: int, expected: float
+) -> None:
     """A model of a budget of 1e-40 expects counts beyond 64 bits. (Of an odd number of such cells, the distance
     wrapped around: one row moved it by 2^64.)"""
     counts = np.zeros(cells, np.int64)

@@ -42,8 +42,8 @@ from .orders import refuse_contradictions
 # are whole numbers, and so exact. It scales scores and their sensitivity alike, so a finer grid costs no
 # privacy.
 GRID = 16
-# The largest distance, in parts of a row, that scores are made of. Times the weights of AIM, 2^14 for triples of
-# 100 columns, it stays within 64 bits; of fewer than 2^43 rows only a model that is all noise comes near it.
+# The largest distance, in parts of a row, that scores are made of. Times the weights of AIM, 2^14 for triples
+# of 100 columns, it stays within 64 bits; of fewer than 2^43 rows only a model that is all noise comes near.
 _MAX_DISTANCE = 1 << 48
 # The range in which rho is calibrated: enough for every epsilon and delta that are let in.
 RHO_BRACKET = (1e-30, 1e15)
