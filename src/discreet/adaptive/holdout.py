@@ -352,7 +352,7 @@ class Thresholdout:
                 "how far off the answers may be depends on how many there are: declare questions=..."
             )
         # 1: the training mean is rounded
-        agreed = self._threshold_steps + self.rounds.slack(failure / 2, self.questions) + 1
+        agreed = self._threshold_steps + self.rounds.noise_bound(failure / 2, self.questions) + 1
         spread = self.rounds.spread(failure / 2, min(self.budget, self.questions))
         return _round.up(max(agreed, spread) * self._grid / self.size)
 

@@ -230,7 +230,7 @@ class MultiplicativeWeights:
     def _threshold_rows(self) -> int:
         """Return the threshold: alpha n, and the noise that `failure` allows, in rows."""
         target = _require.exact(self.alpha, "alpha") * self.size
-        return math.ceil(target) + self.rounds.slack(self._share, self.questions)
+        return math.ceil(target) + self.rounds.noise_bound(self._share, self.questions)
 
     @property
     def converges(self) -> bool:
@@ -338,7 +338,7 @@ class MultiplicativeWeights:
         return self._sample_error(1 - _require.exact(confidence, "confidence")) * self.size
 
     def _sample_error(self, failure: Fraction) -> float:
-        synthetic = self._threshold_rows + self.rounds.slack(failure / 2, self.questions) + 1
+        synthetic = self._threshold_rows + self.rounds.noise_bound(failure / 2, self.questions) + 1
         bought = self.rounds.spread(failure / 2, min(self.max_updates, self.questions))
         return _round.up(Fraction(max(synthetic, bought), self.size))
 

@@ -313,9 +313,9 @@ def to_decimal(a: Domain, width: Domain, scale: Domain) -> Domain:
 def to_float(a: Domain) -> Domain:
     """Return the domain of CAST to FLOAT: the nearest number of 24 bits."""
     b = to_number(a)
-    slack = max(abs(b.low), abs(b.high)) * 2.0**-23
+    rounding = max(abs(b.low), abs(b.high)) * 2.0**-23
     exact = b.integral and max(abs(b.low), abs(b.high)) <= 1 << 24
-    return replace(b, integer=False) if exact else number(b.low - slack, b.high + slack)
+    return replace(b, integer=False) if exact else number(b.low - rounding, b.high + rounding)
 
 
 def truncate_number(a: Domain, digits: Domain | None = None) -> Domain:

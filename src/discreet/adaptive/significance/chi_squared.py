@@ -110,11 +110,11 @@ class _FromCounts:
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         counts = self.noise(self.statistic(source), entropy=entropy).astype(np.float64)
-        people, slack = (
+        people, total_error = (
             int(counts.sum()),
             laplace_sum_error(self.noise.scale, len(counts), FAILURE_PROBABILITY),
         )
-        least, largest = max(0, people - slack), people + slack
+        least, largest = max(0, people - total_error), people + total_error
         statistic, pvalue = 0.0, 1.0
         if 0 < largest <= _MOST_PEOPLE:
             statistic, pvalue = self.judge(

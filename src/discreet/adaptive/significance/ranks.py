@@ -126,10 +126,10 @@ class _Signs:
         size = self.public.declared_size("this test") if declared else _MOST_ROWS
         scale = self._scale(self.row_sensitivity(size) if declared else self._bound(sizes))
         noisy = signs + draw(scale, entropy)
-        slack = (
+        size_error = (
             certified.laplace_quantile(self.sizes_noise.scale, Fraction(FAILURE_PROBABILITY) / len(sizes)) - 1
         )
-        upper_sizes = [min(size, value + slack) for value in sizes]
+        upper_sizes = [min(size, value + size_error) for value in sizes]
         pvalue = self.judge(noisy, upper_sizes, float(scale), entropy) if min(upper_sizes) >= _FEWEST else 1.0
         result = TestResult(
             statistic=float(noisy),

@@ -207,11 +207,11 @@ def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tup
     exp(-alias)."""
     base = k(theta)[0]
 
-    def slack(s: float) -> float:
+    def above_target(s: float) -> float:
         value, mean, _ = k(theta + sign * s)
         return value - base - sign * s * mean + alias
 
-    s = _root(slack, math.sqrt(2 * alias) / sd, 10 * math.sqrt(alias) / sd, 0.5)
+    s = _root(above_target, math.sqrt(2 * alias) / sd, 10 * math.sqrt(alias) / sd, 0.5)
     return s, sign * (k(theta + sign * s)[0] - base + alias) / s
 
 
