@@ -35,10 +35,10 @@ from .generalization import Bound, best
 Floats = npt.NDArray[np.float64]
 # Cells of the synthetic distribution, which is held in memory: 2**22 floats are 32 MB. No measurement on
 # record.
-MOST_CELLS = 1 << 22
+MAX_CELLS = 1 << 22
 EXACT, TEXTBOOK = "exact", "hardt-rothblum"
 # The most updates, each of which is in the stored state. No measurement on record.
-_MOST_UPDATES = 10**6
+_MAX_UPDATES = 10**6
 
 
 @described("adaptive.Where")
@@ -162,10 +162,10 @@ class MultiplicativeWeights:
         _require.probability(delta=self.delta)
         if self.updates is not None:
             _require.integer(updates=self.updates, at_least=1)
-        if self.cells > MOST_CELLS or self.max_updates > _MOST_UPDATES:
+        if self.cells > MAX_CELLS or self.max_updates > _MAX_UPDATES:
             raise InvalidInput(
-                f"the domain has {self.cells} cells and {self.max_updates} updates; at most {MOST_CELLS} "
-                f"and {_MOST_UPDATES} are handled."
+                f"the domain has {self.cells} cells and {self.max_updates} updates; at most {MAX_CELLS} "
+                f"and {_MAX_UPDATES} are handled."
             )
         self._threshold_rows  # noqa: B018 - the price, the noise and the declared size are checked
 

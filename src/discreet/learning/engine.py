@@ -122,7 +122,7 @@ class ClippingEngine:
             )
         self.layers = _layers(self.parameters)
         self._layouts: dict[tuple[bool, Any], dict[Call, Layout]] = {}
-        self.recorder.whole = model if isolate else None
+        self.recorder.isolated_model = model if isolate else None
         closed = isinstance(self.loss, CrossEntropy) and not isolate and by_hand
         self._stack = stack_of(model, self.routes) if closed else None
         # what the taps of one example hold, with what is built of them: known after the first batch, the

@@ -227,8 +227,8 @@ def _fingerprints(model: nn.Module) -> dict[str, int]:
     is as large as the model."""
     prints = {}
     for name, p in model.named_parameters():
-        whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[min(8, p.element_size())]
-        prints[name] = int(p.detach().reshape(-1).view(whole).sum(dtype=torch.int64))
+        integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[min(8, p.element_size())]
+        prints[name] = int(p.detach().reshape(-1).view(integer).sum(dtype=torch.int64))
     return prints
 
 

@@ -182,8 +182,8 @@ class Pieces(Tap):
         for some_g, some_x in zip(torch.split(g.transpose(1, 2), every), torch.split(x, every), strict=True):
             rows = torch.bmm(some_g, some_x).flatten(1)
             self.rows.append(rows)
-            whole = rows if size % BLOCK else rows.view(len(rows), -1, BLOCK)
-            self.norms.append(squares(whole) if size % BLOCK else torch.linalg.vector_norm(whole, dim=-1))
+            blocks = rows if size % BLOCK else rows.view(len(rows), -1, BLOCK)
+            self.norms.append(squares(blocks) if size % BLOCK else torch.linalg.vector_norm(blocks, dim=-1))
         return self
 
     def square(self) -> Tensor:

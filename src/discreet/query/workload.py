@@ -49,7 +49,7 @@ from .spelling import hinted
 from .workload_plan import WorkloadPlan, plan_workload
 
 # Queries of one workload, each of which is planned.
-MOST_QUERIES = 1000
+MAX_QUERIES = 1000
 # What answering the counts of one statement together must save of the mean squared error (5%) before it is
 # done unasked. Not tuned.
 GAIN = 0.95
@@ -114,9 +114,9 @@ class WorkloadQuery:
     def __post_init__(self) -> None:
         queries = _require.listed(queries=self.queries)
         _require.non_empty(queries=queries)
-        if len(queries) > MOST_QUERIES:
+        if len(queries) > MAX_QUERIES:
             raise QueryError(
-                f"these are {len(queries)} queries, more than {MOST_QUERIES}. Nothing was read or charged."
+                f"these are {len(queries)} queries, more than {MAX_QUERIES}. Nothing was read or charged."
             )
         object.__setattr__(self, "queries", queries)
         if self.rows is not None:

@@ -212,14 +212,14 @@ class Stream(Entropy):
 
 
 # more fit no memory
-_MOST_DRAWS = 1 << 40
+_MAX_DRAWS = 1 << 40
 
 
 def draws(n: int, entropy: Entropy) -> int:
     """Return the number of draws, after checking that it and the stream are usable; nothing is drawn
     before."""
     _require.integer(n=n, at_least=0)
-    if n > _MOST_DRAWS:
+    if n > _MAX_DRAWS:
         raise _require.fail("the number of draws", n, "at most 2**40")
     stream(entropy)
     return int(n)

@@ -28,7 +28,7 @@ from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
 # The most steps of the range: squares stay below 2**60.
-_MOST_STEPS = 1 << 30
+_MAX_STEPS = 1 << 30
 # The shares of epsilon for counts, sums and squares. No measurement on record: the choice changes power, not
 # validity.
 _EPSILON_SHARES = (2, 3, 3)
@@ -159,8 +159,8 @@ class TwoSampleMeanTest:
         _require.one_of(shared.SIDES, alternative=self.alternative)
         shared.check_runs(self.runs)
         grid = arrow_columns.ColumnGrid(self.public.bounds(self.column), as_step(self.step), self.column)
-        if not 1 <= grid.high - grid.low <= _MOST_STEPS:
-            raise _require.fail("step", self.step, f"one of which the bounds are 1 to {_MOST_STEPS} apart")
+        if not 1 <= grid.high - grid.low <= _MAX_STEPS:
+            raise _require.fail("step", self.step, f"one of which the bounds are 1 to {_MAX_STEPS} apart")
 
     @property
     def statistics(self) -> tuple[GroupSums, GroupSums, GroupSums]:

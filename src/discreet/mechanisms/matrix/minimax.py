@@ -24,7 +24,7 @@ Floats = NDArray[np.float64]
 
 # Steps for which an optimum is searched: a round takes the singular values of a matrix of so many rows, about
 # three seconds for 2,048 (measured).
-MOST_STEPS = 2048
+MAX_STEPS = 2048
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,8 +47,8 @@ def optimal_prefix(steps: int, minimize: str = "max", gap: float = 1e-3) -> Tria
     a relative `gap` that is proved by the dual."""
     _require.integer(steps=steps, at_least=1)
     _require.one_of(("max", "rms"), minimize=minimize)
-    if steps > MOST_STEPS:
-        raise _require.fail("steps", steps, f"at most {MOST_STEPS} for an optimal strategy; see matrix.blt")
+    if steps > MAX_STEPS:
+        raise _require.fail("steps", steps, f"at most {MAX_STEPS} for an optimal strategy; see matrix.blt")
     if minimize == "max":
         return _gamma(np.tril(np.ones((steps, steps))), gap)
     best = optimal.gaussian(prefix(steps).gram(), gap=2 * gap)
