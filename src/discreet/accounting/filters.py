@@ -25,8 +25,8 @@ from .conversion import rdp_to_epsilon
 from .events import ApproximateDP, Event
 from .lanes import Capped, Exact, Item, Spent, capped_prices, event_of, lane_prices, on_grid, split
 
-# By which the total may exceed a budget, relatively: decimals are not exact in binary. Not tuned: 2^13
-# times the rounding of one float, which is all there is, since sums are exact.
+# By which the total may exceed a budget, relatively: decimals are not exact in binary. No
+# measurement on record: it is 2^13 times the rounding of one float.
 ROUNDING_ALLOWANCE = Fraction(1, 2**40)
 # parts of epsilon; see default_orders
 _PARTS = (0.15, 0.3, 0.5)

@@ -57,8 +57,8 @@ GAIN = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadPreview:
-    """What answering together costs and how good it will be; `alone` is the mean squared error of the same
-    asked one by one at the same total."""
+    """Says what answering together costs and how good it will be; `alone` is the mean squared error of the
+    same asked one by one at the same total."""
 
     answers: tuple[tuple[str, ...], ...]
     event: Event
@@ -91,7 +91,7 @@ class WorkloadPreview:
 @described("query.WorkloadQuery")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadQuery:
-    """Counting queries at one price.
+    """Answers counting queries at one price.
 
     `rows`: how many rows of one unit count in all of them together, by default what is declared.
 
@@ -158,8 +158,8 @@ class WorkloadQuery:
 
     @property
     def key(self) -> str:
-        """Stable text of what is asked at which price: equal for equal questions, for the store of released
-        answers."""
+        """Return a stable text of what is asked at which price: equal for equal questions, for the store of
+        released answers."""
         workload = self._plan
         plans = [
             [workload.compilation.plans[number].key for number in numbers]
