@@ -37,7 +37,7 @@ _TOLERANCE = 2.0**-20
 _PER_ROW = 2.0**-37
 # How many times the declared number of rows a table may have such that rounding leaves room for a
 # certificate.
-_MOST_TIMES = 2
+_MAX_TIMES = 2
 # Below this, noise in cells of the grid would not fit 64 bits.
 LEAST_EPSILON = 1e-6
 # The largest l1 penalty, over the largest gradient of one row: a larger one leaves no weight in any table of
@@ -301,13 +301,13 @@ class LinearERM(ABC):
     def tolerance_at(self, strength: float) -> float:
         """Return the tolerance for this lambda, such that rounding leaves room for a certificate.
 
-        Guarantee: at the minimizer of any table of at most `_MOST_TIMES` the declared number of rows,
+        Guarantee: at the minimizer of any table of at most `_MAX_TIMES` the declared number of rows,
                    rounding (`Problem.rounding`) takes no more of it than is left beside the solver's 2^-20.
         Proof:     the minimizer w of J + <b, .> has no larger an objective than 0, and losses are not
                    negative: lambda |w|² / 2 <= |b| |w| + the losses at 0, which bounds |w|. What rounding
                    adds grows with |w|.
         """
-        facts, rows = self.facts, _MOST_TIMES * self.facts.size
+        facts, rows = self.facts, _MAX_TIMES * self.facts.size
         noise, least = self._longest_noise, facts.least_tolerance
         length = (noise + math.sqrt(noise**2 + 2 * strength * rows * self._loss_at_zero) + least) / strength
         heaviest = max(self.class_weights, default=1.0)
