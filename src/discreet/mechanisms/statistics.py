@@ -22,7 +22,7 @@ from .._registry import described
 from ..tables import Source
 from . import arrow_columns
 from .arrow_columns import as_step, check_edges, integers, require_public
-from .protocols import Integers, Sensitivity, Statistic
+from .protocols import Integers, Sensitivity, Statistic, require_columns
 
 
 def row_contribution(neighbors: Neighbors, low: int, high: int, *, nullable: bool) -> int:
@@ -127,6 +127,10 @@ class CountNonNull(_OneRow):
     """
 
     column: str
+
+    def rehearse(self, source: Source) -> None:
+        """Refuse a column that is not there: none need be declared."""
+        require_columns(source, self.column)
 
     def sensitivity(self, public: Public) -> Sensitivity:
         require_rows(public)
