@@ -161,4 +161,4 @@ def test_a_compiled_model_with_a_parameter_of_its_own_trains() -> None:
     run = trainer(model, performance=Performance(compiled=True)).start(data(), entropy=SeededEntropy(1))
     while not run.done:
         run.step()
-    assert run.taken == 2
+    assert run.steps_taken == 2

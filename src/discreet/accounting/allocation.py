@@ -183,7 +183,7 @@ class _Side:
         tilted = grid.weights * np.exp(np.minimum(tilt * y, 600.0))
         total = float(tilted.sum())
         folded = np.bincount(np.arange(len(tilted)) % size, tilted / total, minlength=size)
-        law = np.roll(np.fft.irfft(np.fft.rfft(folded) ** steps, size), -(window.first % size))
+        tilted_mass = np.roll(np.fft.irfft(np.fft.rfft(folded) ** steps, size), -(window.first % size))
         # sums count from the first cell kept
         base, sums = (
             grid.mesh * window.first,
@@ -191,7 +191,7 @@ class _Side:
         )
         exponent = np.clip(steps * math.log(total) - tilt * (base + sums), -700.0, _STEEP)
         scale = np.exp(exponent) * (1 + 8 * _U * (steps * math.log2(len(y)) + float(np.abs(exponent).max())))
-        mass = np.maximum(law, 0.0) * scale
+        mass = np.maximum(tilted_mass, 0.0) * scale
         order = slice(None, None, -1) if sign > 0 else slice(None)
 
         # sums over all cells on the side that counts, from the far end inwards
@@ -202,7 +202,7 @@ class _Side:
 
         self._mass, self._moment = heaped(mass), heaped(mass * sums)
         self._norm, self._norms = np.sqrt(heaped(scale**2)), np.sqrt(heaped((scale * sums) ** 2))
-        norms = steps * math.sqrt(float(np.sum(folded**2))) + math.sqrt(float(np.sum(law**2)))
+        norms = steps * math.sqrt(float(np.sum(folded**2))) + math.sqrt(float(np.sum(tilted_mass**2)))
         self._error = 16 * _U * math.log2(size) * norms
         self._mesh, self._base, self._sign, self._exponent = grid.mesh, base, sign, exponent
         self._lost = window.above if sign > 0 else window.below

@@ -335,12 +335,12 @@ def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
     """
     low, weights = 0, np.ones(1)
     for k, n in steps:
-        first, law = _binomial(n, k * mesh)
-        convolved = np.zeros(len(weights) + 2 * k * (len(law) - 1))
+        first, binomial_weights = _binomial(n, k * mesh)
+        convolved = np.zeros(len(weights) + 2 * k * (len(binomial_weights) - 1))
         if len(weights) == 1:
-            convolved[:: 2 * k] = law * weights
+            convolved[:: 2 * k] = binomial_weights * weights
         else:
-            for i, weight in enumerate(law):
+            for i, weight in enumerate(binomial_weights):
                 convolved[2 * k * i : 2 * k * i + len(weights)] += weight * weights
         low, weights = low + k * (2 * first - n), convolved
     return mesh * (low + np.arange(len(weights), dtype=np.float64)), weights * (1 + 1e-9)

@@ -265,8 +265,9 @@ def _sampled_poisson(e: ev.PoissonSampled) -> Moment:
     return sampled.poisson(rate, moments(inner), mirrored=mirrored)
 
 
-# A relabeling of outputs (x -> s - x for noise that moves by s) swaps the two laws of a pair that dominates
-# each of these, whatever was asked before; so does relabeling every output of a composition of such pairs.
+# A relabeling of outputs (x -> s - x for noise that moves by s) swaps the two distributions of a pair that
+# dominates each of these, whatever was asked before; so does relabeling every output of a composition of such
+# pairs.
 _MIRRORED = {
     ev.Gaussian,
     ev.Laplace,
@@ -275,8 +276,8 @@ _MIRRORED = {
     ev.PureDP,
     ev.DiscreteGaussian,
 }
-# No one pair dominates this one: its own two laws are swapped by x -> s - x, entry by entry. In a composition
-# s may depend on other answers, which the relabeling changes.
+# No one pair dominates this one: its own two distributions are swapped by x -> s - x, entry by entry. In a
+# composition s may depend on other answers, which the relabeling changes.
 _MIRRORED_ALONE = {ev.VectorDiscreteGaussian}
 
 

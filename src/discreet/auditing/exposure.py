@@ -57,10 +57,10 @@ def exposure(surprise: float, others: Any) -> Exposure:
 
 def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Exposure:
     """Estimate the exposure from a random sample of the candidates, where there are too many to list: a skew
-    normal law is fitted to their surprises.
+    normal distribution is fitted to their surprises.
 
-    An estimate, no bound: Carlini et al. 2019, arXiv:1802.08232, section 4.3: minus log2 of the law's mass at
-    or below the secret's surprise, here at most log2 of the number of candidates.
+    An estimate, no bound: Carlini et al. 2019, arXiv:1802.08232, section 4.3: minus log2 of the
+    distribution's mass at or below the secret's surprise, here at most log2 of the number of candidates.
     """
     sampled_surprises = _check_surprises(surprise, sample)
     _require.integer(candidates=candidates, at_least=len(sampled_surprises))
@@ -70,7 +70,7 @@ def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Expo
         or np.ptp(sampled_surprises) == 0
     ):
         raise InvalidInput(
-            "to fit a law, twenty finite surprises at least are needed, and not all of them alike. "
+            "to fit a distribution, twenty finite surprises at least are needed, and not all of them alike. "
             "With few candidates use `exposure`."
         )
     shape, location, scale = stats.skewnorm.fit(sampled_surprises)

@@ -19,8 +19,8 @@ from .. import _require
 from .._errors import InvalidInput
 from ..accounting.conversion import gaussian_epsilon
 
-# Added outwards to limits: scipy's quantiles of the beta law are right to about 1e-12, relatively, so a
-# thousand times that is safe and does not show.
+# Added outwards to limits: scipy's quantiles of the beta distribution are right to about 1e-12, relatively,
+# so a thousand times that is safe and does not show.
 _SLACK = 1e-9
 
 

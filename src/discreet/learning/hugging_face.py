@@ -278,9 +278,11 @@ def _model_inputs(model: nn.Module, dataset: Any) -> tuple[str, ...]:
             "Nothing was read or trained."
         )
     inner: Any = getattr(model, "get_base_model", lambda: model)()
-    taken = inspect.signature(inner.forward).parameters
+    parameters = inspect.signature(inner.forward).parameters
     columns = getattr(dataset, "column_names", None) or (list(dataset[0]) if len(dataset) else [])
-    return tuple(name for name in INPUTS if name in taken and (name in columns or name != "token_type_ids"))
+    return tuple(
+        name for name in INPUTS if name in parameters and (name in columns or name != "token_type_ids")
+    )
 
 
 def _optimizer(args: Any) -> Adam:

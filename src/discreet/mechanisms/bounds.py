@@ -44,7 +44,7 @@ class HistogramBounds:
                1, one with 2 t + 1 rows reaches it.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     column: str
     epsilon: Real
@@ -93,7 +93,7 @@ class HistogramBounds:
             by its noisy count."""
             return hidden * (threshold - 1 + self._noise().error(confidence, entries=len(counts)))
 
-        return release(value, event=self.event, entropy=entropy, error=error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=error, error_in_scores=True)
 
 
 @described("mechanisms.BinarySearchBounds")
@@ -111,7 +111,7 @@ class BinarySearchBounds:
                stays within t, the edge found passed at >= -t and the one before failed at < t.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     column: str
     epsilon: Real
@@ -171,7 +171,7 @@ class BinarySearchBounds:
         # `high` is never the lowest edge
         low -= low == high
         value = Bounds(float(edges[low]), float(edges[high]))
-        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _search(self, covered: NDArray[Any], total: int, entropy: Entropy) -> int:
         """Return the first edge, but the lowest, at which the noisy comparison passes; `covered` counts the

@@ -173,7 +173,7 @@ class DistanceToInstability:
     Assumes:   `function` is what `Stable` says.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     function: Stable
     epsilon: Real

@@ -70,7 +70,7 @@ class Query:
     unit contributes. `other`: groups that are not shown are added up in one row.
 
     Guarantee: the event is what a run costs, for the neighbors of `public`.
-    Proof:     each measure's sensitivity (`Measure.sensitivity`), the noise's own theorem, `_chooser` and
+    Proof:     each measure's sensitivity (`Measure.sensitivity`), the noise's own theorem, `_selector` and
                `partition.chances` for choices and groups, and adaptive composition: later parts look only at
                the data and at earlier, released results.
     Assumes:   the engine computes the SQL as DuckDB documents it.
@@ -293,8 +293,8 @@ class Query:
             exact = _select_groups(exact, is_shown, self.other)
         pairs = zip(self._allocation.noises, exact.measures, strict=True)
         measures = [noise(values, entropy=entropy) for noise, values in pairs]
-        trios = zip(self._recipes.choices, self._allocation.choosers, exact.scores, strict=True)
-        choices = [pick(choice, chooser, counts, entropy, check) for choice, chooser, counts in trios]
+        trios = zip(self._recipes.choices, self._allocation.selectors, exact.scores, strict=True)
+        choices = [pick(choice, selector, counts, entropy, check) for choice, selector, counts in trios]
         check()
         return self._answer(exact.keys, measures, choices, entropy.private)
 

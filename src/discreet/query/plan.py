@@ -181,7 +181,7 @@ class _Planner:
                 raise refuse(
                     item, "* stands for rows, which never leave", "Name aggregates, such as COUNT(*)."
                 )
-            if name.lower() in (taken.lower() for taken, _ in self.outputs):
+            if name.lower() in (earlier.lower() for earlier, _ in self.outputs):
                 raise refuse(item, f"two columns are called {name!r}", "Give one another name with AS.")
             self.outputs.append((name, self._output(inner)))
         having = self.select.args.get("having")

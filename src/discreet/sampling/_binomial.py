@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from .. import _require
 from ._entropy import Entropy, draws
-from ._table import Law, Table, Weights
+from ._table import Table, WeightIntervals, Weights
 
 # Trials per table: with the smaller, a table has some ten thousand outcomes of more than negligible weight;
 # the larger is for more trials than it has itself, so that fewer blocks are drawn.
@@ -32,7 +32,7 @@ _CHUNK = 1 << 13
 def binomial(trials: int, p: Any, n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
     """Draw `n` times the number of successes in `trials` independent trials of probability exactly `p`.
 
-    Guarantee: independent, with exactly the law Binomial(trials, p), for every rational p in [0, 1].
+    Guarantee: independent, with exactly the distribution Binomial(trials, p), for every rational p in [0, 1].
     Proof:     a sum of independent binomials with the same p over blocks of trials; each block by a certified
                table.
     Assumes:   `entropy` yields independent uniform bits.
@@ -87,7 +87,7 @@ class _Block:
 _block = lru_cache(maxsize=16)(_Block)
 
 
-def _weights(trials: int, p: Fraction, mode: int) -> Law:
+def _weights(trials: int, p: Fraction, mode: int) -> WeightIntervals:
     """Return the weights of all outcomes relative to the mode's, alternating above and below it, then the
     longer side alone.
 
@@ -112,7 +112,7 @@ def _weights(trials: int, p: Fraction, mode: int) -> Law:
             listed.append((low, high))
         return listed, 0, True
 
-    def law(bits: int) -> Weights:
+    def weights(bits: int) -> Weights:
         upper, tail_up, done_up = side(bits, True)
         lower, tail_down, done_down = side(bits, False)
         unit = 1 << bits
@@ -129,4 +129,4 @@ def _weights(trials: int, p: Fraction, mode: int) -> Law:
             [w[0] for w in order], [w[1] for w in order], tail_up + tail_down, done_up and done_down
         )
 
-    return law
+    return weights

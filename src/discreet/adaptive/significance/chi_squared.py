@@ -2,7 +2,7 @@
 other?
 
 After Gaboardi, Lim, Rogers & Vadhan 2016 (arXiv:1602.03090): the classical chi-squared table is wrong for
-noisy counts, so the law under the null is simulated with the noise in it.
+noisy counts, so the distribution under the null is simulated with the noise in it.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ class _FromCounts:
         result = TestResult(
             statistic=statistic, pvalue=shared.at_most_one(pvalue, FAILURE_PROBABILITY), people=people
         )
-        return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(result, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def judge(
         self, counts: Floats, people: tuple[int, int], scale: float, random: np.random.Generator

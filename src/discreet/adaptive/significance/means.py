@@ -131,13 +131,14 @@ class TwoSampleMeanTest:
                : 3 : 3.
     Proof:     `GroupSums`; all else is computed from noisy numbers.
 
-    p-values:  asymptotically valid, whatever the laws of the values in each group are: the difference is
-               simulated `runs` times with Student's law for the means, and with the noise on sums and counts.
-               On the safe side: as few rows, as large variances and a common mean as far out as the noise
-               allows, outside a chance of `FAILURE_PROBABILITY`, which is added; variances as if five more
-               rows of each group were at the end of the range, because a rare value that no row happened to
-               have would be missing in both the mean and the variance; 1 where a group may have fewer than 30
-               rows, for which Student's law needs values that are nearly normal.
+    p-values:  asymptotically valid, whatever the distributions of the values in each group are: the
+               difference is simulated `runs` times with Student's distribution for the means, and with the
+               noise on sums and counts. On the safe side: as few rows, as large variances and a common mean
+               as far out as the noise allows, outside a chance of `FAILURE_PROBABILITY`, which is added;
+               variances as if five more rows of each group were at the end of the range, because a rare value
+               that no row happened to have would be missing in both the mean and the variance; 1 where a
+               group may have fewer than 30 rows, for which Student's distribution needs values that are
+               nearly normal.
     """
 
     public: Public
@@ -226,11 +227,11 @@ class TwoSampleMeanTest:
             pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY),
             people=round(float(noisy[0].sum())),
         )
-        return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(result, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _pvalue(self, measured: _Measured, random: np.random.Generator) -> float:
         """Return the p-value by simulation of differences that are not cut off at the range: at its ends
-        Student's law would lose one of its halves."""
+        Student's distribution would lose one of its halves."""
         fewest = np.floor(measured.counts - measured.slack[0])
         if fewest.min() < _FEWEST:
             return 1.0

@@ -140,7 +140,7 @@ class _Signs:
         def error(confidence: float) -> int:
             return IntegerLaplace(scale=scale, sensitivity=1).error(confidence)
 
-        return release(result, event=self.event, entropy=entropy, error=error, scored=True)
+        return release(result, event=self.event, entropy=entropy, error=error, error_in_scores=True)
 
     def _tail(self, sizes: int) -> int:
         """Return how far the sum of this many noises may lie below zero, outside a chance of `delta`."""
@@ -211,8 +211,8 @@ class MannWhitneyTest(_Grouped):
                is half as much: the size of the larger group, as in the code of Couch et al.
 
     p-values:  asymptotically valid, distribution-free: under the null the statistic has mean 0 and variance
-               n1 n2 (n1 + n2 + 1) / 3, less with ties. The normal law with a continuity correction, plus the
-               noise; sizes as large as their noise allows; 1 where these are below 8.
+               n1 n2 (n1 + n2 + 1) / 3, less with ties. The normal distribution with a continuity correction,
+               plus the noise; sizes as large as their noise allows; 1 where these are below 8.
     """
 
     alternative: str = "two-sided"
@@ -295,8 +295,9 @@ class CorrelationTest(_Signs):
     Proof:     a row is in one pair with each other one.
 
     p-values:  asymptotically valid, distribution-free: under independence the statistic has mean 0 and
-               variance n (n - 1) (2 n + 5) / 18, less with ties (Kendall 1938). The normal law with a
-               continuity correction, plus the noise; n as large as its noise allows; 1 where that is below 8.
+               variance n (n - 1) (2 n + 5) / 18, less with ties (Kendall 1938). The normal distribution with
+               a continuity correction, plus the noise; n as large as its noise allows; 1 where that is below
+               8.
     """
 
     first: str

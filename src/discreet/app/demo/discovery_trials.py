@@ -101,8 +101,8 @@ def online(
 
 
 def alarms(watch: ChangeWatch, *, change_at: int | None, runs: int, seed: int) -> Floats:
-    """Return the time of the alarm in each run, infinite where none is raised: one row at each time, the law
-    changes at `change_at`."""
+    """Return the time of the alarm in each run, infinite where none is raised: one row at each time, the
+    distribution changes at `change_at`."""
     source, rounds = np.random.default_rng(seed), watch.rounds
     times = np.arange(1, watch.times + 1)
     changed = times >= (np.inf if change_at is None else change_at)

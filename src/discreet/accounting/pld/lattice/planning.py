@@ -85,8 +85,8 @@ class Cumulants:
         self.log_goal: float | None = None
 
     def center(self, t: float) -> list[float]:
-        """Return a typical loss of each part when the sum is near the mean of the law tilted by t: the one
-        that contributes most."""
+        """Return a typical loss of each part when the sum is near the mean of the distribution tilted by t:
+        the one that contributes most."""
         tilts = _around(t)
         others = np.zeros(len(self._loss))
         for at_zero, tilt in zip(self.logs(tilts) - tilts * self(t)[1], tilts, strict=True):
@@ -139,8 +139,8 @@ class Cumulants:
         return total
 
     def log_delta(self, t: float) -> float:
-        """Return log delta at the epsilon that is the mean of the law tilted by t: normal approximation under
-        the tilt."""
+        """Return log delta at the epsilon that is the mean of the distribution tilted by t: normal
+        approximation under the tilt."""
         k, k1, k2 = self(t)
         sd = math.sqrt(max(k2, 1e-300))
         a = t * sd
@@ -192,8 +192,8 @@ def tilt_for_delta(k: Cumulants, delta: float) -> float:
 
 
 def tilt_for_epsilon(k: Cumulants, epsilon: float) -> float:
-    """Return the tilt that centers the law at epsilon, or half a deviation above its mean: with hardly any
-    tilt what wraps around would not fade."""
+    """Return the tilt that centers the distribution at epsilon, or half a deviation above its mean: with
+    hardly any tilt what wraps around would not fade."""
     _, mean, spread = k(0.0)
     sd = math.sqrt(max(spread, 1e-300))
     target = max(epsilon, mean + 0.5 * sd)
@@ -203,7 +203,7 @@ def tilt_for_epsilon(k: Cumulants, epsilon: float) -> float:
 
 
 def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tuple[float, float]:
-    """Return an exponent s and the loss beyond which Chernoff's bound with it, on the tilted law, is
+    """Return an exponent s and the loss beyond which Chernoff's bound with it, on the tilted distribution, is
     exp(-alias)."""
     base = k(theta)[0]
 
@@ -218,8 +218,8 @@ def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tup
 def plan(
     k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0, factor: float = 1.0
 ) -> LatticePlan:
-    """Return the window and the mesh for the epsilon that is the mean of the law tilted by theta, computed
-    under a tilt of factor * theta.
+    """Return the window and the mesh for the epsilon that is the mean of the distribution tilted by theta,
+    computed under a tilt of factor * theta.
 
     `alias` is -log of the mass, relative to delta, that may be misplaced.
     """
@@ -227,7 +227,7 @@ def plan(
     sd = math.sqrt(max(spread, 1e-300))
     t = factor * theta
     log_delta = k.log_delta(theta) if k.log_goal is None else k.log_goal
-    # log of delta in units of the tilted law
+    # log of delta in units of the tilted distribution
     lost = log_delta - (k(t)[0] - t * epsilon)
     alias = alias + max(0.0, -lost - 3.0)
     up, high = _edge(k, t, 1, sd, alias)
@@ -262,7 +262,7 @@ def plan(
 
 def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0) -> LatticePlan:
     """Return the plan with the smallest window: where rare steps with huge loss would dominate the tilted
-    law, a weaker tilt needs a much smaller one."""
+    distribution, a weaker tilt needs a much smaller one."""
     first = best = plan(k, theta, mesh, alias)
     rare = k(theta)[2] > _RARE * k(0.7 * theta)[2]
     if best.points < 2**15 and not rare:
@@ -282,7 +282,8 @@ def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: floa
 
 
 def _blurred(k: Cumulants, plan: LatticePlan, epsilon: float) -> bool:
-    """Return whether rounding would show: its share of P(loss >= epsilon), in units of the tilted law."""
+    """Return whether rounding would show: its share of P(loss >= epsilon), in units of the tilted
+    distribution."""
     if k.log_goal is None:
         return False
     tail = k.log_goal - (k(plan.theta)[0] - plan.theta * epsilon) + math.log1p(plan.theta)
@@ -345,9 +346,9 @@ def graded_indices(nodes: Nodes, plan: LatticePlan) -> Index:
     (tail mass)^(-1/3).
 
     A loss l of one step contributes its mass times the delta of all others at epsilon - l. For many small
-    steps that is the tilted law; for rare huge ones it keeps the many small losses that a tilt forgets. With
-    _COARSE the tail mass at which widening starts, about 6 * _COARSE is added to the variance the mesh adds
-    anyway.
+    steps that is the tilted distribution; for rare huge ones it keeps the many small losses that a tilt
+    forgets. With _COARSE the tail mass at which widening starts, about 6 * _COARSE is added to the variance
+    the mesh adds anyway.
     """
     mesh, theta = plan.mesh, plan.theta
     first, last = math.floor(nodes.loss[0] / mesh), math.ceil(nodes.loss[-1] / mesh)
