@@ -4,8 +4,8 @@
 its price before any data is read, and gives a `Release`. An `Interactive` pays its whole price at the start
 and answers until it halts. A `Stepped` pays its whole price at the start as well, and runs in steps that can
 be interrupted. Any of them, and any part of one, may have a method `rehearse(source)`, which tries on made-up
-data what could fail for other reasons than the data: the curator calls it before the charge. They read columns
-of a `tables.Source`; those that train on tensors read an `ExampleSource`.
+data what could fail for other reasons than the data: the curator calls it before the charge. They read
+columns of a `tables.Source`; those that train on tensors read an `ExampleSource`.
 """
 
 from __future__ import annotations
@@ -95,6 +95,12 @@ class Statistic(Protocol):
     def sensitivity(self, public: Public) -> Sensitivity: ...
 
     def __call__(self, source: Source) -> Integers: ...
+
+
+def is_statistic(candidate: Any) -> bool:
+    """Return whether something is a statistic: noise and selectors have a `sensitivity` too, which is a
+    number and not a function of public facts."""
+    return isinstance(candidate, Statistic) and callable(candidate.sensitivity)
 
 
 @runtime_checkable
