@@ -200,7 +200,8 @@ class PostProcessed:
             )
         width = before()
         added = self.function.added_error
-        return width if added == 0 else np.add(width, float(added))
+        # The error of a table is one for each of its columns, and the function leaves the table as it is.
+        return width if added == 0 or not _is_numeric(width) else np.add(width, float(added))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source, examples=True)

@@ -207,7 +207,8 @@ class SampleAndAggregate:
 @described("mechanisms.SubsampleAggregateStable")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubsampleAggregateStable:
-    """Releases the answer most subsamples agree on, exactly, if the majority is clear; else None (M_samp).
+    """Releases the answer most subsamples agree on, exactly, if the majority is clear; else None: subsample
+    and aggregate (M_samp).
 
     Each of n_T = `subsamples` subsamples keeps every unit with probability g = `rate`. By default g = epsilon
     / (32 ln(1/delta)) and n_T = ln(n/delta) / g^2 with the declared size n, the constants of the lectures:

@@ -362,8 +362,8 @@ class SparseVector(Thresholds):
 @described("mechanisms.AboveThreshold")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AboveThreshold:
-    """Runs the textbook's AboveThreshold: halts at the first positive; noise 2D/epsilon on the threshold and
-    4D/epsilon on each value.
+    """Runs the textbook's AboveThreshold (AboveNoisyThreshold): halts at the first positive; noise 2D/epsilon
+    on the threshold and 4D/epsilon on each value.
 
     Guarantee: epsilon-DP.
     Proof:     `SparseVector` with one positive and equal shares; Dwork & Roth 2014, Theorem 3.23. (Its
