@@ -5,9 +5,10 @@
 
 CIFAR-10 takes what is best on CIFAR-100 with its twenty coarse classes (no image of one is in the other);
 MNIST and Fashion-MNIST take what is best on average over the sets of grey images that they are not: each
-other, Kuzushiji-MNIST, and CIFAR-100 in grey. FOLDER has cifar100.npz (x_train of shape (n, 3, 32, 32),
-y_train with coarse classes), kmnist.npz and cifar100_gray.npz ((n, 28, 28), the middle of the images), in a
-random order, beside mnist.npz and fashion_mnist.npz. Only training images are read, and none of the target.
+other, Kuzushiji-MNIST, and CIFAR-100 in grey; the patches are those that CIFAR-100 chose. FOLDER has
+cifar100.npz (x_train of shape (n, 3, 32, 32), y_train with coarse classes), kmnist.npz and cifar100_gray.npz
+((n, 28, 28), the middle of the images), in a random order, beside mnist.npz and fashion_mnist.npz. Only
+training images are read, and none of the target.
 
 The search goes through COORDINATES once, in their order, from START, and moves where the mean accuracy on
 images kept aside is higher. Ten thousand images (or five sixths, if there are fewer) stand for all of the
@@ -36,19 +37,25 @@ EPSILON = 3.0
 LEARN, MEASURE = 10_000, 4_000
 FILTERS = 256
 START = Settings(filters=0)
-# one after the other: each line has the alternatives that are tried
-COORDINATES: list[list[dict[str, Any]]] = [
-    [{"filters": FILTERS, "beside": weight} for weight in (0.0, 0.5, 1.0)],
+# One after the other: each line has the alternatives that are tried.
+KINDS: list[dict[str, Any]] = [{"filters": FILTERS, "beside": weight} for weight in (0.0, 0.5, 1.0)]
+PATCHES: list[list[dict[str, Any]]] = [
     [{"threshold": 0.25}, {"threshold": 1.0}],
     [{"per_part": False}],
     [{"grid": 2}, {"grid": 4}],
     [{"size": 5}, {"size": 8}],
     [{"beside": 0.25}, {"beside": 0.7}],
+]
+STEPS: list[list[dict[str, Any]]] = [
     [{"share": 0.0}, {"share": 0.2}],
     [{"clip": 0.03}, {"clip": 0.3}],
     [{"rate": 10.0}, {"rate": 40.0}],
-    [{"steps": 200}, {"steps": 450}],
 ]
+COORDINATES = {
+    "cifar10_jpeg": [KINDS, *PATCHES, *STEPS],
+    "mnist": [KINDS, *STEPS],
+    "fashion_mnist": [KINDS, *STEPS],
+}
 TARGETS = {
     "mnist": ["fashion_mnist", "kmnist", "cifar100_gray"],
     "fashion_mnist": ["mnist", "kmnist", "cifar100_gray"],
@@ -107,9 +114,9 @@ class Choice:
 def search(choice: Choice, target: str) -> Settings:
     """Return the settings for a target, one coordinate after the other."""
     best, best_score = START, measured(choice, target, START)
-    for alternatives in COORDINATES:
+    for alternatives in COORDINATES[target]:
         # what has no patches has none of their settings, and what has no scattering rows no weight of theirs
-        if not best.filters and not {"filters", "share", "clip", "rate", "steps"} & set(alternatives[0]):
+        if not best.filters and not {"filters", "share", "clip", "rate"} & set(alternatives[0]):
             continue
         if not best.beside and set(alternatives[0]) == {"beside"}:
             continue

@@ -112,8 +112,8 @@ def test_a_search_is_not_gone_on_with_other_functions() -> None:
     def optimizer(rate: float) -> Any:
         return lambda parameters: torch.optim.SGD(parameters, lr=rate)
 
-    assert checkpoints.is_known(trainer(nn.Linear(4, 2)))
-    assert not checkpoints.is_known(trainer(nn.Linear(4, 2), optimizer=optimizer(0.1)))
+    assert checkpoints.is_identifiable(trainer(nn.Linear(4, 2)))
+    assert not checkpoints.is_identifiable(trainer(nn.Linear(4, 2), optimizer=optimizer(0.1)))
 
 
 def test_all_nans_are_one_unit_as_in_sql() -> None:

@@ -163,7 +163,9 @@ class ChangeWatch:
             raise InvalidInput(
                 "how far off the alarms may be depends on how many windows there are: declare questions=..."
             )
-        return Fraction(self.rounds.slack(1 - _require.exact(confidence, "confidence"), self.questions), GRID)
+        return Fraction(
+            self.rounds.noise_bound(1 - _require.exact(confidence, "confidence"), self.questions), GRID
+        )
 
 
 def _steps(threshold: Real) -> int:

@@ -45,7 +45,7 @@ from ..tables import Source
 # measurement on record.
 GRID = 256
 # The most times of a series, each of which has a score in memory. No measurement on record.
-_MOST_TIMES = 1_000_000
+_MAX_TIMES = 1_000_000
 
 
 @runtime_checkable
@@ -186,8 +186,8 @@ class _Series:
 
     def __post_init__(self) -> None:
         _require.integer(times=self.times, at_least=2)
-        if self.times > _MOST_TIMES:
-            raise _require.fail("times", self.times, f"at most {_MOST_TIMES}")
+        if self.times > _MAX_TIMES:
+            raise _require.fail("times", self.times, f"at most {_MAX_TIMES}")
         for column in (self.column, self.time):
             if not isinstance(column, str):
                 raise _require.fail("column", column, "the name of a column")

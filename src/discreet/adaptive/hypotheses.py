@@ -28,7 +28,7 @@ from ..mechanisms.statistics import length_of
 Masses = NDArray[np.float64]
 # The most entries of a distribution, which is held in memory as probabilities: 80 MB. No measurement on
 # record.
-_MOST_ENTRIES = 10_000_000
+_MAX_ENTRIES = 10_000_000
 
 
 @runtime_checkable
@@ -89,9 +89,9 @@ class TruncatedExponential:
 
 
 def _check_size(entries: int) -> None:
-    if entries > _MOST_ENTRIES:
+    if entries > _MAX_ENTRIES:
         raise InvalidInput(
-            f"the distribution has about {entries} values; at most {_MOST_ENTRIES} can be written out. "
+            f"the distribution has about {entries} values; at most {_MAX_ENTRIES} can be written out. "
             f"Choose a larger step."
         )
 

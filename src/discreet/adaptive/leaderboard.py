@@ -156,7 +156,7 @@ class _Board:
             raise InvalidInput(
                 "how far off the scores may be depends on how many there are: declare submissions=..."
             )
-        missed = self._margin + self.rounds.slack(failure / 2, self.submissions)
+        missed = self._margin + self.rounds.noise_bound(failure / 2, self.submissions)
         shown = 0 if self.rounds.value is None else self.rounds.spread(failure / 2, self.improvements)
         return _round.up(Fraction(max(missed, shown), self.size))
 

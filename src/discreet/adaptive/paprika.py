@@ -286,7 +286,7 @@ class Paprika:
             raise InvalidInput(
                 "how far off the decisions may be depends on how many there are: declare questions=..."
             )
-        return self.rounds.slack(1 - _require.exact(confidence, "confidence"), self.questions)
+        return self.rounds.noise_bound(1 - _require.exact(confidence, "confidence"), self.questions)
 
 
 @lru_cache(maxsize=256)

@@ -138,7 +138,7 @@ def identity(trainer: Trainer, *, weights: bool = False) -> dict[str, Any]:
     }
 
 
-def is_known(trainer: Trainer) -> bool:
+def is_identifiable(trainer: Trainer) -> bool:
     """Return whether `identity` tells this trainer from others: Python's text of a function defined inside
     another does not say what it does."""
     texts = [_text(getattr(trainer, name)) for name in _SETTINGS]

@@ -115,8 +115,8 @@ class PaddedTexts:
 
     def _label(self, item: Mapping[str, Any], ids: Tensor, mask: Tensor) -> Tensor:
         if self.task == "language_modeling":
-            given_labels = item.get(self.label)
-            labels = ids.masked_fill(mask == 0, IGNORED) if given_labels is None else _tokens(given_labels)
+            item_labels = item.get(self.label)
+            labels = ids.masked_fill(mask == 0, IGNORED) if item_labels is None else _tokens(item_labels)
             return self._fit(labels, IGNORED)
         kind = torch.float32 if self.task == "regression" else torch.long
         return torch.as_tensor(item[self.label]).to(kind).reshape(())

@@ -75,7 +75,7 @@ class TrainerTrials(RepeatedTrials):
         """Return what identifies a search when it is resumed: all of every candidate, and the weights that
         its runs begin with; None, and so not resumed, where a candidate has a function of its own.
         """
-        if not all(map(checkpoints.is_known, self.candidates)):
+        if not all(map(checkpoints.is_identifiable, self.candidates)):
             return None
         facts = [checkpoints.identity(candidate, weights=True) for candidate in self.candidates]
         return [repr((self.public, self.trials, self.holdout, self.delta, self.score_rho)), facts]

@@ -27,7 +27,7 @@ from .protocols import Release, check_source, release, require_numbers
 from .statistics import require_rows
 
 # Levels of a logarithmic grid: more than floats have powers of two on either side.
-_MOST_LEVELS = 1000
+_MAX_LEVELS = 1000
 
 
 @described("mechanisms.HistogramBounds")
@@ -210,7 +210,7 @@ def _check(mechanism: Any) -> None:
     _require.positive(epsilon=mechanism.epsilon, smallest=mechanism.smallest)
     _require.integer(levels=mechanism.levels, at_least=0)
     if (
-        mechanism.levels > _MOST_LEVELS
+        mechanism.levels > _MAX_LEVELS
         or not 1e-300 < _require.float_or_inf(mechanism.smallest) * 2.0**mechanism.levels < 1e300
     ):
         raise _require.fail(

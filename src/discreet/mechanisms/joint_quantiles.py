@@ -30,9 +30,9 @@ from .selectors import ExponentialMechanism
 from .statistics import require_rows
 
 # Points of the grid: the time grows with their square.
-_MOST_POINTS = 512
+_MAX_POINTS = 512
 # points squared times quantiles stays below 64 of these: seconds, not hours
-_MOST_SEQUENCE = 10**6
+_MAX_SEQUENCE = 10**6
 # Bits by which intervals and uniforms are lengthened where they do not decide yet.
 _BITS = 96
 
@@ -69,9 +69,9 @@ class JointQuantiles:
         object.__setattr__(self, "step", as_step(self.step))
         grid = grid_of(self)
         points = grid.high - grid.low + 1
-        if points > _MOST_POINTS or points**2 * len(exact) > 64 * _MOST_SEQUENCE:
+        if points > _MAX_POINTS or points**2 * len(exact) > 64 * _MAX_SEQUENCE:
             raise _require.fail(
-                "step", self.step, f"such that the grid has at most {_MOST_POINTS} points (it has {points})"
+                "step", self.step, f"such that the grid has at most {_MAX_POINTS} points (it has {points})"
             )
         self._exponential_mechanism()
 

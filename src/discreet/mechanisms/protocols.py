@@ -342,10 +342,12 @@ def require_columns(source: AnySource, *names: str) -> None:
 
     The names of columns are public. A source that does not tell them is taken as it is.
     """
-    known = _column_kinds(source)
-    unknown = [name for name in names if known is not None and name not in known]
-    if known is not None and unknown:
-        near = _require.did_you_mean(unknown[0], known)
+    column_names = getattr(source, "column_names", None)
+    if column_names is None:
+        column_names = _column_kinds(source)
+    unknown = [name for name in names if column_names is not None and name not in column_names]
+    if column_names is not None and unknown:
+        near = _require.did_you_mean(unknown[0], column_names)
         raise InvalidInput(f"the table has no column {unknown[0]!r}.{near} Nothing was read or charged.")
 
 

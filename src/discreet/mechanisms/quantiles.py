@@ -33,7 +33,7 @@ from .selectors import ExponentialMechanism
 from .statistics import require_rows
 
 # The largest denominator of a quantile: costs are ranks times this, and must stay in 64 bits.
-_MOST_DENOMINATOR = 10**6
+_MAX_DENOMINATOR = 10**6
 
 
 class _Runs(NamedTuple):
@@ -213,11 +213,11 @@ class ApproximateQuantiles:
         require_rows(self.public)
         exact = as_quantiles(self.qs)
         # costs of a part are in units of up to 1 / common
-        if (common := math.lcm(*(q.denominator for q in exact))) > _MOST_DENOMINATOR:
+        if (common := math.lcm(*(q.denominator for q in exact))) > _MAX_DENOMINATOR:
             raise _require.fail(
                 "qs",
                 self.qs,
-                f"fractions with a common denominator of at most {_MOST_DENOMINATOR}, not {common}",
+                f"fractions with a common denominator of at most {_MAX_DENOMINATOR}, not {common}",
             )
         object.__setattr__(self, "qs", exact)
         object.__setattr__(self, "step", as_step(self.step))
@@ -327,8 +327,8 @@ def as_quantile(q: Any, name: str) -> Fraction:
     """Return a rational in [0, 1]; a float is read as it is written."""
     _require.probability(**{name: q})
     exact = Fraction(repr(float(q))) if isinstance(q, float) else _require.exact(q, name)
-    if exact.denominator > _MOST_DENOMINATOR:
-        raise _require.fail(name, q, f"a fraction with a denominator of at most {_MOST_DENOMINATOR}")
+    if exact.denominator > _MAX_DENOMINATOR:
+        raise _require.fail(name, q, f"a fraction with a denominator of at most {_MAX_DENOMINATOR}")
     return exact
 
 

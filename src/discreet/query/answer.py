@@ -227,16 +227,16 @@ class Answer(_require.NearestNames):
         return answer
 
     def text(
-        self, confidence: float = 0.95, most: int = 40, rest: str = "answer.rows or answer.to_pandas()"
+        self, confidence: float = 0.95, max_rows: int = 40, rest: str = "answer.rows or answer.to_pandas()"
     ) -> str:
         """Return a plain table for the terminal: values rounded to what their error allows, with the error
         beside them.
 
-        Of more than `most` rows, it says where the rest is: `rest`.
+        Of more than `max_rows` rows, it says where the rest is: `rest`.
         """
         errors = self.error(confidence)
         cells = [[visible(name) for name in self.columns]]
-        for r, row in enumerate(self.rows[:most]):
+        for r, row in enumerate(self.rows[:max_rows]):
             cells.append(
                 [
                     visible(shown_cell(v, errors[n][r] if n in errors else None))
@@ -251,8 +251,8 @@ class Answer(_require.NearestNames):
             for line in cells
         ]
         lines.insert(1, "  ".join("-" * w for w in widths))
-        if len(self.rows) > most:
-            lines.append(f"... {len(self.rows) - most:,} more rows: {rest}")
+        if len(self.rows) > max_rows:
+            lines.append(f"... {len(self.rows) - max_rows:,} more rows: {rest}")
         unknown = "no ±: see below" if self.notes else "no ±"
         if self.rows and all(value is None for row in self.rows for value in row):
             unknown = "-: no value, as where too few rows count beside the noise"

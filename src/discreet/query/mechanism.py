@@ -50,7 +50,7 @@ from .release import direct, key_columns, rows_of, table
 
 # Groups times candidates of all choices of one query, a few seconds' work; where the groups are public it is
 # known before the charge.
-MOST_CANDIDATES = 1 << 27
+MAX_CANDIDATES = 1 << 27
 OTHER = "other"
 
 
@@ -147,10 +147,10 @@ class Query:
         """Check how many candidates a choice has: it looks at every one in every group, and their number is
         public and limited."""
         groups, widths = self._plan.groups or 1, [choice.width for choice in self._recipes.choices]
-        if groups * sum(widths) > MOST_CANDIDATES:
+        if groups * sum(widths) > MAX_CANDIDATES:
             raise QueryError(
                 f"choosing among {sum(widths):,} candidates in each of {groups:,} groups is more "
-                f"than {MOST_CANDIDATES:,} in all. Nothing was "
+                f"than {MAX_CANDIDATES:,} in all. Nothing was "
                 f"read or charged. Ask for fewer groups, or for values on a coarser grid: "
                 f"MEDIAN(ROUND(x)), MEDIAN(ROUND(x, -1))."
             )

@@ -24,7 +24,7 @@ from .measures import Bounding, Choice, Recipes
 from .plan import Plan
 
 # What is divided of the price, so that float totals, which round up, stay within what was asked.
-SLACK = 1 - Fraction(1, 1 << 48)
+DIVISIBLE_SHARE = 1 - Fraction(1, 1 << 48)
 
 Noise = IntegerLaplace | IntegerGaussian
 Selector = ExponentialMechanism | TopK
@@ -198,7 +198,7 @@ def _by_epsilon(shape: PricedShape, target: PriceTarget, *, gaussian: bool) -> A
     """Divide epsilon among the parts by weight, with Laplace or Gaussian noise for the measures."""
     assert target.epsilon is not None
     total, count = sum(shape.weights), len(shape.sensitivities)
-    room = 1 if len(shape.weights) == 1 else SLACK
+    room = 1 if len(shape.weights) == 1 else DIVISIBLE_SHARE
     shares = [Fraction(_round.down(target.epsilon * room * w / total)) for w in shape.weights]
     delta = target.delta if shape.known_keys or not gaussian else target.delta / 2
     if gaussian:

@@ -21,7 +21,7 @@ from ._table import Table, WeightIntervals, Weights
 # the larger is for more trials than it has itself, so that fewer blocks are drawn.
 _BLOCKS = (1 << 20, 1 << 26)
 # The blocks of more trials than this would take too long: they are drawn one after the other.
-_MOST_TRIALS = 1 << 40
+_MAX_TRIALS = 1 << 40
 # Outcomes of less weight are not listed one by one but bounded together, in units of the last bit of a
 # weight.
 _NEGLIGIBLE = 1 << 8
@@ -45,8 +45,8 @@ def binomial(trials: int, p: Any, n: int, entropy: Entropy) -> npt.NDArray[np.in
     exact = _require.exact(p, "p")
     _require.probability(p=exact)
     trials, n = int(trials), draws(n, entropy)
-    if trials > _MOST_TRIALS:
-        raise _require.fail("trials", trials, f"at most {_MOST_TRIALS}")
+    if trials > _MAX_TRIALS:
+        raise _require.fail("trials", trials, f"at most {_MAX_TRIALS}")
     if exact in (0, 1) or trials == 0:
         return np.full(n, trials * int(exact), np.int64)
     block_size = _BLOCKS[trials > _BLOCKS[1]]

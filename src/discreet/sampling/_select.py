@@ -108,9 +108,9 @@ def top_k_gumbel_rows(
     words = stream(entropy).words(rows * width).reshape(rows, width)
     low, high = _GUMBEL.floats(words, _FLOAT_ERROR)
     offsets = gaps.astype(np.float64) * min(_require.float_or_inf(exact_rate), 1e280)
-    slack = np.abs(offsets) * _FLOAT_ERROR
-    low += offsets - slack
-    high += offsets + slack
+    rounding = np.abs(offsets) * _FLOAT_ERROR
+    low += offsets - rounding
+    high += offsets + rounding
     order, clear = _by_intervals(low, high, k)
     for row in np.flatnonzero(~clear).tolist():
         order[row] = _decide(
@@ -269,9 +269,9 @@ def _largest(
         return np.empty(0, np.int64)
     words = stream(entropy).words(len(offsets))
     low, high = noise.floats(words, error)
-    slack = np.abs(offsets) * error
-    low += offsets - slack
-    high += offsets + slack
+    rounding = np.abs(offsets) * error
+    low += offsets - rounding
+    high += offsets + rounding
     return np.array(_decide(low, high, words, exact_rate, exact_scores, k, noise, entropy), dtype=np.int64)
 
 

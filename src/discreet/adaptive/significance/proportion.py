@@ -193,8 +193,8 @@ class ProportionTest:
     def _without_trials(self, counts: Integers, entropy: Entropy) -> TestResult:
         yes, no = (int(v) for v in self.noise(counts, entropy=entropy))
         chance, scale = float(self.chance), float(self.noise.scale)
-        slack = laplace_sum_error(self.noise.scale, 2, FAILURE_PROBABILITY)
-        low, high = max(0, yes + no - slack), yes + no + slack
+        total_error = laplace_sum_error(self.noise.scale, 2, FAILURE_PROBABILITY)
+        low, high = max(0, yes + no - total_error), yes + no + total_error
         share, rows = yes / max(1, yes + no), yes + no
         if high <= 0 or high > _MAX_TRIALS:
             return TestResult(statistic=share, pvalue=1.0, people=rows)

@@ -41,7 +41,7 @@ from .result import FAILURE_PROBABILITY, Floats, TestResult
 # validity.
 _SIZES_SHARE = Fraction(1, 6)
 # Rows of a table: sums of signs over pairs stay within 64 bits.
-_MOST_ROWS = 10**9
+_MAX_ROWS = 10**9
 # rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value
 # is 1
 _FEWEST = 8
@@ -81,8 +81,8 @@ class _Signs:
                 raise _require.fail(
                     "delta", self.delta, f"None: under {self.public.neighbors} none is needed"
                 )
-            if self.public.declared_size("this test") > _MOST_ROWS:
-                raise _require.fail("size", self.public.size, f"at most {_MOST_ROWS}")
+            if self.public.declared_size("this test") > _MAX_ROWS:
+                raise _require.fail("size", self.public.size, f"at most {_MAX_ROWS}")
 
     @property
     def sizes_noise(self) -> IntegerLaplace:
@@ -123,13 +123,13 @@ class _Signs:
         exact, signs = self.exact(source)
         sizes = [int(v) for v in self.sizes_noise(np.array(exact, dtype=np.int64), entropy=entropy)]
         declared = self.public.neighbors is not ADD_REMOVE
-        size = self.public.declared_size("this test") if declared else _MOST_ROWS
+        size = self.public.declared_size("this test") if declared else _MAX_ROWS
         scale = self._scale(self.row_sensitivity(size) if declared else self._bound(sizes))
         noisy = signs + draw(scale, entropy)
-        slack = (
+        size_error = (
             certified.laplace_quantile(self.sizes_noise.scale, Fraction(FAILURE_PROBABILITY) / len(sizes)) - 1
         )
-        upper_sizes = [min(size, value + slack) for value in sizes]
+        upper_sizes = [min(size, value + size_error) for value in sizes]
         pvalue = self.judge(noisy, upper_sizes, float(scale), entropy) if min(upper_sizes) >= _FEWEST else 1.0
         result = TestResult(
             statistic=float(noisy),

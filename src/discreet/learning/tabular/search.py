@@ -30,9 +30,9 @@ from .trial_distributions import TrialDistribution, gamma_of
 # The shape of the negative binomial distribution of the number of trials; None is Poisson.
 TRIAL_SHAPES = {"logarithmic": 0, "geometric": 1, "poisson": None}
 # Each candidate is a mechanism with a price of its own, which takes some milliseconds.
-_MOST_CANDIDATES = 10_000
+_MAX_CANDIDATES = 10_000
 # A run takes several times as many rounds, each a fit.
-_MOST_TRIALS = 1_000_000
+_MAX_TRIALS = 1_000_000
 
 
 def trial_distribution(name: str, mean: float) -> TrialDistribution:
@@ -101,9 +101,9 @@ class PrivateSearch(TableEstimator):
                 f"{_require.did_you_mean(str(unknown[0]), list(self.estimator.get_params()))} Nothing was "
                 f"charged."
             )
-        if (combinations := math.prod(map(len, lists))) > _MOST_CANDIDATES:
+        if (combinations := math.prod(map(len, lists))) > _MAX_CANDIDATES:
             raise InvalidInput(
-                f"space has {combinations:,} combinations, more than {_MOST_CANDIDATES:,}. Nothing was "
+                f"space has {combinations:,} combinations, more than {_MAX_CANDIDATES:,}. Nothing was "
                 f"charged. A search tries few of them: give shorter lists."
             )
         settings = [dict(zip(self.space, values, strict=True)) for values in itertools.product(*lists)]
@@ -128,9 +128,9 @@ class PrivateSearch(TableEstimator):
         _require.one_of(tuple(TRIAL_SHAPES), law=self.law)
         _require.open_probability(holdout=self.holdout)
         _require.finite(trials=self.trials)
-        if not 1 < self.trials <= _MOST_TRIALS:
+        if not 1 < self.trials <= _MAX_TRIALS:
             raise _require.fail(
-                "trials", self.trials, f"above 1, and at most {_MOST_TRIALS:,}: the mean number of runs"
+                "trials", self.trials, f"above 1, and at most {_MAX_TRIALS:,}: the mean number of runs"
             )
         trials = trial_distribution(self.law, float(self.trials))
         total_delta = self._delta_or(delta)

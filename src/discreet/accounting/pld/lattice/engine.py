@@ -208,10 +208,10 @@ def _read_lower(
     offset = h * np.arange(length)
     weight = np.exp(-theta * offset)
     scale = total.p.log_scale - theta * h * first
-    slack = total.p.log_error + 8 * U * (
+    log_error = total.p.log_error + 8 * U * (
         window.size + abs(total.p.log_scale) + theta * h * abs(first) + theta * offset[-1] + 8
     )
-    beyond = wrapped.tilted * weight + wrapped.absolute * math.exp(min(slack - scale, 700.0))
+    beyond = wrapped.tilted * weight + wrapped.absolute * math.exp(min(log_error - scale, 700.0))
     tail = np.cumsum((np.maximum(mass - total.p.error, 0.0) * weight)[::-1])[::-1]
     shifted = np.append(tail[1:], 0.0) * np.exp(-offset)
     spread = (np.cumsum(shifted[::-1])[::-1] * -math.expm1(-h)) * np.exp(offset)
@@ -223,10 +223,10 @@ def _read_lower(
         discounted((gain - total.gain_error) * weight),
         discounted((np.abs(gain) + total.gain_error) * weight),
     )
-    better = spread * (1 - slack - 1e-11) + gained - (slack + 1e-11) * size - 2 * beyond
+    better = spread * (1 - log_error - 1e-11) + gained - (log_error + 1e-11) * size - 2 * beyond
     # Q = P - D
     either = total.p.error + total.gain_error
-    wrong = 2 * beyond + (slack + 1e-11) * (
+    wrong = 2 * beyond + (log_error + 1e-11) * (
         size + discounted((np.maximum(mass, 0.0) + total.p.error) * weight)
     )
     held, kept = (discounted((mass - gain + sign * either) * weight) + sign * wrong for sign in (1, -1))

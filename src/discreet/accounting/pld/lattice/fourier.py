@@ -1,5 +1,5 @@
 """The distribution of a sum of many independent privacy losses on a lattice, by Fourier transform, with
-a bound on every error. What adds to an `error`, a `slack` or `dropped` carries the guarantee; which
+a bound on every error. What adds to an `error`, a `log_error` or `dropped` carries the guarantee; which
 coefficients are computed and in which precision is a matter of speed.
 
 Each mass is first re-weighted by exp(theta * loss) and normalised, so that the losses that matter for a tiny
@@ -147,8 +147,8 @@ def log_one_plus(
     size = np.maximum(np.hypot(1 + a, b), 1e-100)
     square = 2 * a + (a * a + b * b)
     log = np.where(size > 0.5, 0.5 * np.log1p(np.maximum(square, -0.9)), np.log(size))
-    slack = np.log1p((error + 16 * unit * (np.abs(a) + np.abs(b))) / size)
-    return log, np.arctan2(b, 1 + a), slack.astype(np.float64)
+    log_error = np.log1p((error + 16 * unit * (np.abs(a) + np.abs(b))) / size)
+    return log, np.arctan2(b, 1 + a), log_error.astype(np.float64)
 
 
 class _Spectrum:
@@ -162,27 +162,27 @@ class _Spectrum:
         half = size // 2 + 1
         self.log: npt.NDArray[Any] = np.zeros(half, dtype)
         self.angle: npt.NDArray[Any] = np.zeros(half, dtype)
-        self.slack: Array = np.zeros(half)
+        self.log_error: Array = np.zeros(half)
         self.dropped = 0.0
 
     def multiply(self, t: TiltedMasses, times: int) -> None:
         """Convolve with a distribution `times` times, and drop the coefficients that become negligible."""
         z, error = _transform_minus_one(t, self.size, self.active, self.unit)
-        log, angle, slack = log_one_plus(z, error, self.unit)
+        log, angle, log_error = log_one_plus(z, error, self.unit)
         self.log, self.angle = self.log + times * log, self.angle + times * angle
         rounding = (4 * self.unit * times) * (np.abs(log) + np.abs(angle)).astype(np.float64)
-        self.slack = self.slack + times * slack + rounding
-        keep = self.log + self.slack > _NEGLIGIBLE
-        self.dropped += 2 * float(np.exp((self.log + self.slack)[~keep]).sum())
+        self.log_error = self.log_error + times * log_error + rounding
+        keep = self.log + self.log_error > _NEGLIGIBLE
+        self.dropped += 2 * float(np.exp((self.log + self.log_error)[~keep]).sum())
         self.active = np.flatnonzero(keep) if self.active is None else self.active[keep]
-        self.log, self.angle, self.slack = self.log[keep], self.angle[keep], self.slack[keep]
+        self.log, self.angle, self.log_error = self.log[keep], self.angle[keep], self.log_error[keep]
 
     def invert(self) -> tuple[Array, float]:
         """Return the distribution, and a bound on the error of each entry."""
         coefficient, atom = _without_atom(self.log, self.angle, len(self.log) == self.size // 2 + 1)
         absolute, magnitude = np.abs(coefficient).astype(np.float64), np.exp(self.log).astype(np.float64)
-        slack = np.expm1(np.minimum(self.slack, 600.0))
-        error = 2 * float(magnitude @ slack + 8 * self.unit * absolute.sum()) + self.dropped
+        relative_error = np.expm1(np.minimum(self.log_error, 600.0))
+        error = 2 * float(magnitude @ relative_error + 8 * self.unit * absolute.sum()) + self.dropped
         spectrum = np.zeros(self.size // 2 + 1, dtype=coefficient.dtype)
         spectrum[self.active] = coefficient
         mass = fft.irfft(spectrum, self.size).astype(np.float64)
@@ -204,11 +204,11 @@ def _without_atom(
     return coefficient, 0.0
 
 
-def _absolute_error(log: Array, slack: Array) -> Array:
-    """Return e^(log + slack) - e^log: how far a number of that size may be from the truth."""
-    inside = np.minimum(slack, 600.0)
+def _absolute_error(log: Array, log_error: Array) -> Array:
+    """Return e^(log + log_error) - e^log: how far a number of that size may be from the truth."""
+    inside = np.minimum(log_error, 600.0)
     return np.asarray(
-        np.where(slack > 30, np.exp(np.minimum(log + slack, 600.0)), np.exp(log) * np.expm1(inside))
+        np.where(log_error > 30, np.exp(np.minimum(log + log_error, 600.0)), np.exp(log) * np.expm1(inside))
     )
 
 
@@ -222,7 +222,7 @@ class _Powers:
         self.log: npt.NDArray[Any] = np.zeros(half, dtype)
         self.angle: npt.NDArray[Any] = np.zeros(half, dtype)
         self.log_ratio: npt.NDArray[Any] = np.zeros(half, np.clongdouble if precise else np.complex128)
-        self.slack, self.log_ratio_error, self.rest_error = np.zeros(half), np.zeros(half), np.zeros(half)
+        self.log_error, self.log_ratio_error, self.rest_error = np.zeros(half), np.zeros(half), np.zeros(half)
         self.near = np.ones(half, bool)
 
     def multiply(self, t: TiltedMasses, gain: npt.NDArray[Any], relative_error: float, n: int) -> None:
@@ -235,7 +235,7 @@ class _Powers:
         error_g = (_ROUNDINGS_PER_LEVEL * u * (math.log2(self.size) + 2) + relative_error) * float(
             np.abs(gain).sum()
         ) + 1e-300
-        log, angle, slack = log_one_plus(z, error, u)
+        log, angle, log_error = log_one_plus(z, error, u)
         phi = np.exp(log) * np.exp(1j * angle)
         rest = phi - g
         rest = np.where(np.abs(rest) > 1e-100, rest, 1e-100)
@@ -251,7 +251,7 @@ class _Powers:
         self.rest_error += (n * np.log1p(separate_error / np.abs(rest))).astype(np.float64)
         self.near &= near
         self.log, self.angle = self.log + n * log, self.angle + n * angle
-        self.slack += n * slack + 4 * u * n * (np.abs(log) + np.abs(angle)).astype(np.float64)
+        self.log_error += n * log_error + 4 * u * n * (np.abs(log) + np.abs(angle)).astype(np.float64)
 
     def invert(self) -> tuple[Array, float, Array, float]:
         """Return the distribution under P and the difference, each with a bound on the error of its
@@ -264,12 +264,12 @@ class _Powers:
         log_p, size_ratio = self.log.astype(np.float64), np.abs(self.log_ratio).astype(np.float64)
         log_q = log_p + self.log_ratio.real.astype(np.float64)
         error_p, error_q, error_ratio = (
-            _absolute_error(log_p, self.slack),
+            _absolute_error(log_p, self.log_error),
             _absolute_error(log_q, self.rest_error),
             _absolute_error(log_q, self.log_ratio_error),
         )
-        slack = np.expm1(np.minimum(self.slack, 600.0))
-        shared_error = size * (slack + 8 * u) + error_ratio + 16 * u * size_q * size_ratio
+        relative_error = np.expm1(np.minimum(self.log_error, 600.0))
+        shared_error = size * (relative_error + 8 * u) + error_ratio + 16 * u * size_q * size_ratio
         angle = np.abs(self.angle).astype(np.float64)
         separate_error = (
             error_p + error_q + 16 * u * (size_p + size_q * (1 + size_ratio + np.abs(log_p) + angle))

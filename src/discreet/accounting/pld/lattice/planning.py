@@ -20,7 +20,7 @@ from ..pairs.cells import Nodes
 # relative error of epsilon that the mesh may cause
 INFLATION = 6e-5
 # Lattice points at most, which bounds time and memory; the mesh is widened to it.
-_MOST = 2**22
+_MAX_POINTS = 2**22
 # The tail mass at which cells begin to widen; see `graded`.
 _COARSE = 0.01
 # lattice points that are all used as knots
@@ -32,7 +32,7 @@ _RARE = 3.0
 # The share of P(loss >= epsilon) that rounding may have before the widest floating-point type is used.
 _BLURRED = math.log(3e-6)
 # Lattice points at most in the widest floating-point type, which is slower.
-_MOST_PRECISE = 2**21
+_MAX_PRECISE_POINTS = 2**21
 # relative rounding error of delta above which the widest floating-point type is used
 _PRECISE = math.log(3e-5)
 
@@ -207,11 +207,11 @@ def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tup
     exp(-alias)."""
     base = k(theta)[0]
 
-    def slack(s: float) -> float:
+    def above_target(s: float) -> float:
         value, mean, _ = k(theta + sign * s)
         return value - base - sign * s * mean + alias
 
-    s = _root(slack, math.sqrt(2 * alias) / sd, 10 * math.sqrt(alias) / sd, 0.5)
+    s = _root(above_target, math.sqrt(2 * alias) / sd, 10 * math.sqrt(alias) / sd, 0.5)
     return s, sign * (k(theta + sign * s)[0] - base + alias) / s
 
 
@@ -245,7 +245,7 @@ def plan(
     tail = lost + math.log1p(theta)
     precise = math.log(k.steps * 4e-14) - tail > _PRECISE
     if precise and mesh is None:
-        step = short_mantissa(max(step, (high - low) / _MOST_PRECISE))
+        step = short_mantissa(max(step, (high - low) / _MAX_PRECISE_POINTS))
     return LatticePlan(
         t,
         epsilon,
@@ -256,7 +256,7 @@ def plan(
         high,
         up,
         down,
-        precise and high - low < 2 * _MOST_PRECISE * step,
+        precise and high - low < 2 * _MAX_PRECISE_POINTS * step,
     )
 
 
@@ -300,7 +300,7 @@ def _mesh(k: Cumulants, theta: float, scale: float, width: float) -> float:
     mesh = math.sqrt(6 * target / k.steps)
     while mesh < 0.01 * width and k.spreading(theta, 2 * mesh) < target:
         mesh *= 2
-    return short_mantissa(max(mesh, width / _MOST))
+    return short_mantissa(max(mesh, width / _MAX_POINTS))
 
 
 def short_mantissa(mesh: float) -> float:
@@ -320,7 +320,7 @@ def first_plan(k: Cumulants, theta: float, factor: float) -> LatticePlan:
 
 def with_mesh(plan: LatticePlan, factor: float) -> LatticePlan:
     """Return the plan with the same window and a wider or finer mesh: still a bound."""
-    return plan._replace(mesh=short_mantissa(max(plan.mesh * factor, (plan.high - plan.low) / _MOST)))
+    return plan._replace(mesh=short_mantissa(max(plan.mesh * factor, (plan.high - plan.low) / _MAX_POINTS)))
 
 
 def _around(theta: float) -> Array:
@@ -364,7 +364,7 @@ def graded_indices(nodes: Nodes, plan: LatticePlan) -> Index:
     width = np.minimum(width * mesh, widest)
     steps = np.diff(nodes.loss) * 0.5 * (1 / width[1:] + 1 / width[:-1])
     position = np.concatenate(([0.0], np.cumsum(steps)))
-    position *= min(1.0, _MOST / 2 / position[-1])
+    position *= min(1.0, _MAX_POINTS / 2 / position[-1])
     loss = np.interp(np.arange(math.floor(position[-1]) + 1.0), position, nodes.loss)
     index = np.concatenate(([first - 1, first, -1, 0, 1], np.rint(loss / mesh), [last, last + 1])).astype(
         np.int64

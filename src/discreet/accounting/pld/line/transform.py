@@ -31,7 +31,7 @@ _ROUNDS = 24
 # Frequencies that are computed by one matrix product.
 _CHUNK = 64
 # Nodes beyond which the lattice is expected to be quicker, and the line is given up.
-_MOST_NODES = 50_000
+_MAX_NODES = 50_000
 
 
 @cache
@@ -133,7 +133,7 @@ def split(pair: SampledGaussian, edges: Array, theta: float, u: float, log_targe
             np.concatenate((right[~inaccurate], new[1])),
         )
         log = np.concatenate((log[~inaccurate], _log_error(pair, *new, p, u)))
-        if len(left) * _NODES > _MOST_NODES:
+        if len(left) * _NODES > _MAX_NODES:
             return None
     return None
 
