@@ -1,5 +1,5 @@
-"""Tests of order, not of values: does one group tend to lie above another, do several differ, do two columns
-rise together?
+"""Rank tests, of order instead of values: does one group tend to lie above another (Mann-Whitney), do several
+differ (Kruskal-Wallis), do two columns rise together (Kendall)?
 
 After Couch, Kazan, Shi, Bray & Groce 2019 (arXiv:1903.09364). All three statistics are sums of signs over
 pairs of rows: one row moves them by as much as there are others to compare it with. Where the number of rows
@@ -42,8 +42,8 @@ from .result import FAILURE_PROBABILITY, Floats, TestResult
 _SIZES_SHARE = Fraction(1, 6)
 # Rows of a table: sums of signs over pairs stay within 64 bits.
 _MAX_ROWS = 10**9
-# rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value
-# is 1
+# Rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value
+# is 1. No measurement on record.
 _FEWEST = 8
 
 
@@ -142,12 +142,12 @@ class _Signs:
 
         return release(result, event=self.event, entropy=entropy, error=error, error_in_scores=True)
 
-    def _tail(self, sizes: int) -> int:
-        """Return how far the sum of this many noises may lie below zero, outside a chance of `delta`."""
+    def _tail(self, count: int) -> int:
+        """Return how far the sum of `count` noises may lie below zero, outside a chance of `delta`."""
         assert self.delta is not None
-        if sizes == 1:
+        if count == 1:
             return certified.laplace_quantile(self.sizes_noise.scale, Fraction(self.delta)) - 1
-        return laplace_sum_error(self.sizes_noise.scale, sizes, self.delta)
+        return laplace_sum_error(self.sizes_noise.scale, count, self.delta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
