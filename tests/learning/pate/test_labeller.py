@@ -461,3 +461,10 @@ def test_no_more_processes_are_started_than_there_are_teachers(monkeypatch: pyte
     monkeypatch.setattr(ensemble, "_train_apart", apart)
     ensemble.train(Counting(), [(X[:5], Y[:5])] * 3, 2, 4000, [1, 2, 3], workers=10**6)
     assert started == [3]
+
+
+def test_more_questions_than_noise_is_found_for_are_refused(tmp_path: Path) -> None:
+    people = opened(tmp_path)
+    with pytest.raises(dp.InvalidInput, match="queries must be at most 10,000,000"):
+        people.teach(LogisticRegression(), epsilon=8, **TERMS | {"queries": 10**9})
+    assert people.spent == 0
