@@ -276,7 +276,7 @@ class BudgetedDataset:
         **facts: Any,
     ) -> Entry:
         """Charge an event to the dataset and to the analyst, or refuse it, in one transaction."""
-        limits.own_script()
+        limits.check_script()
         if not isinstance(event, Event):
             raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
         if any(isinstance(leaf, NonPrivate) for leaf in events.leaves(event)):
@@ -285,7 +285,7 @@ class BudgetedDataset:
                 "or released."
             )
         price = event.to_json()
-        limits.description(price)
+        limits.check_description(price)
         body: dict[str, Any] = {"event": price, "analyst": analyst}
         body |= {name: value for name, value in facts.items() if value}
         # Read and verified once: nobody else can write while this transaction is open.

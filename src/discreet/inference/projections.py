@@ -132,8 +132,8 @@ def _onto_totals(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
     excess, room = np.add.reduceat(chosen_y, first) - totals, np.add.reduceat(chosen_v, first)
     _room_left(excess, room, totals)
     level = np.divide(excess, room, out=np.full_like(excess, np.inf), where=room > 0)
-    taken = np.multiply(level[family], v, out=np.zeros_like(v), where=~fixed)
-    return np.asarray(np.where(fixed, y, np.maximum(0.0, y - taken)))
+    reduction = np.multiply(level[family], v, out=np.zeros_like(v), where=~fixed)
+    return np.asarray(np.where(fixed, y, np.maximum(0.0, y - reduction)))
 
 
 def _room_left(excess: Floats, room: Floats, totals: Floats) -> None:
