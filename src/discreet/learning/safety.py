@@ -41,6 +41,8 @@ from .single_examples import (
     run_together,
 )
 
+# Made-up examples of a batch: three are changed, one after the other, and the rest are watched. No
+# measurement on record.
 BATCH = 5
 # Forward passes that must agree before a model is taken for one without chance in it.
 DRAWS = 4
@@ -65,8 +67,8 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | Non
                 # Of a large model not all of them, as two batches are held side by side.
                 count = run_together(engine, len(tree_leaves(targets)[0]), batch)
                 for size in (count, SMALL_BATCH):
-                    _others(engine, *pick((inputs, targets), torch.arange(size)))
-            _same_state(engine, buffers, prints)
+                    _check_others_unmoved(engine, *pick((inputs, targets), torch.arange(size)))
+            _check_state_unchanged(engine, buffers, prints)
         except DiscreetError:
             raise
         # Made-up data: the message speaks of no person.
@@ -122,16 +124,16 @@ def rows_of(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
 
 @contextmanager
 def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[None]:
-    """The mode in which gradients are compared: training, as the model will be run, with nothing dropped out;
-    evaluation if that is still random."""
+    """Set the mode in which gradients are compared: training, as the model will be run, with nothing dropped
+    out; evaluation if that is still random."""
     engine.train()
     drops = [m for m in engine.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
-    within = [m for m in engine.model.modules() if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
-    rates = [m.dropout for m in within]
+    with_dropout = [m for m in engine.model.modules() if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
+    rates = [m.dropout for m in with_dropout]
     try:
         for drop in drops:
             drop.training = False
-        for layer in within:
+        for layer in with_dropout:
             layer.dropout = 0.0
         # Of all examples, and more than twice: a function's dropout hits a short example rarely.
         first, *others = (losses_of(engine, inputs, targets).nan_to_num() for _ in range(DRAWS))
@@ -139,23 +141,21 @@ def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[N
             engine.train(False)
         yield
     finally:
-        for layer, rate in zip(within, rates, strict=True):
+        for layer, rate in zip(with_dropout, rates, strict=True):
             layer.dropout = rate
 
 
-def _others(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
-    """Change one example in every way; no other's gradient or loss may move.
-
-    The same random numbers each time.
-    """
+def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
+    """Change one example in every way, with the same random numbers each time; no other's gradient or loss
+    may move."""
     seed = int(torch.randint(0, 1 << 30, ()))
     before = _seeded(engine, seed, inputs, targets)
     losses = before.gradients.losses
-    for place, change in ((2, _others_value), (0, _huge), (1, _nan)):
-        rest = [i for i in range(len(losses)) if i != place]
+    for position, change in ((2, _complement), (0, _huge), (1, _nan)):
+        rest = [i for i in range(len(losses)) if i != position]
         weights = random_weights(len(losses), engine.dtype)
-        weights[place] = 0
-        changed = _changed(inputs, place, change), _changed(targets, place, _others_value)
+        weights[position] = 0
+        changed = _changed(inputs, position, change), _changed(targets, position, _complement)
         after = _seeded(engine, seed, *changed)
         if is_far(after.gradients.losses[rest], losses[rest], losses.abs().max()) or _moved(
             before, after, weights
@@ -192,8 +192,8 @@ def _seeded(engine: ClippingEngine, seed: int, inputs: Any, targets: Any) -> Mea
     return measure(engine, inputs, targets)
 
 
-def _changed(data: Any, place: int, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return the same batch with another example in one place.
+def _changed(data: Any, position: int, change: Callable[[Tensor], Tensor]) -> Any:
+    """Return the same batch with another example in one position.
 
     Whole numbers are taken from a neighbor: they must stay valid.
     """
@@ -201,16 +201,16 @@ def _changed(data: Any, place: int, change: Callable[[Tensor], Tensor]) -> Any:
     def one(tensor: Tensor) -> Tensor:
         out = tensor.clone()
         if tensor.dtype.is_floating_point:
-            out[place] = change(out[place])
+            out[position] = change(out[position])
         else:
-            differing = [i for i in range(len(out)) if not torch.equal(out[i], out[place])]
-            out[place] = tensor[differing[0]] if differing else tensor[place]
+            differing = [i for i in range(len(out)) if not torch.equal(out[i], out[position])]
+            out[position] = tensor[differing[0]] if differing else tensor[position]
         return out
 
     return tree_map(one, data)
 
 
-def _others_value(x: Tensor) -> Tensor:
+def _complement(x: Tensor) -> Tensor:
     return 1 - x
 
 
@@ -227,8 +227,8 @@ def _fingerprints(model: nn.Module) -> dict[str, int]:
     is as large as the model."""
     prints = {}
     for name, p in model.named_parameters():
-        whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[min(8, p.element_size())]
-        prints[name] = int(p.detach().reshape(-1).view(whole).sum(dtype=torch.int64))
+        integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[min(8, p.element_size())]
+        prints[name] = int(p.detach().reshape(-1).view(integer).sum(dtype=torch.int64))
     return prints
 
 
@@ -244,8 +244,9 @@ def _equal(one: Tensor | None, other: Tensor | None) -> bool:
     return one is not None and other is not None and torch.equal(one, other)
 
 
-def _same_state(engine: ClippingEngine, buffers: dict[str, Any], prints: dict[str, int]) -> None:
-    """Running averages and the like are learned from private examples without noise."""
+def _check_state_unchanged(engine: ClippingEngine, buffers: dict[str, Any], prints: dict[str, int]) -> None:
+    """Refuse a model whose forward pass changes its buffers or parameters: running averages and the like are
+    learned from private examples without noise."""
     after = dict(engine.model.named_buffers())
     moved = [name for name in {**buffers, **after} if not _equal(buffers.get(name), after.get(name))]
     if moved:
