@@ -120,6 +120,7 @@ class ClippingEngine:
                 f"{sorted(map(str, kinds))}. Keep them in float32 and "
                 f"use torch.autocast inside the model for half precision. Nothing was read or trained."
             )
+        plan.check_hooks(self.parameters)
         self.layers = _layers(self.parameters)
         self._layouts: dict[tuple[bool, Any], dict[Call, Layout]] = {}
         self.recorder.whole = model if isolate else None

@@ -15,7 +15,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
@@ -25,6 +25,7 @@ from torch.utils._pytree import tree_leaves, tree_map
 from .._errors import DiscreetError, InvalidInput, NotPrivate, Unsupported
 from . import heap
 from .engine import ClippingEngine
+from .random_numbers import Medians
 from .single_examples import (
     SMALL_BATCH,
     STATE,
@@ -44,12 +45,20 @@ from .single_examples import (
 BATCH = 5
 # Forward passes that must agree before a model is taken for one without chance in it.
 DRAWS = 4
-REENTRANT = (
-    "the model uses reentrant gradient checkpoints, which run a backward pass of their own: gradients of "
-    "examples cannot be told apart in it. No data was read. Give torch.utils.checkpoint.checkpoint "
-    "use_reentrant=False; a model of transformers, "
-    'model.gradient_checkpointing_enable({"use_reentrant": False}).'
-)
+# What torch says where the reason is another one than the values of made-up examples.
+_KNOWN_ERRORS = {
+    "use_reentrant": Unsupported(
+        "the model uses reentrant gradient checkpoints, which run a backward pass of their own: gradients of "
+        "examples cannot be told apart in it. No data was read. Give torch.utils.checkpoint.checkpoint "
+        "use_reentrant=False; a model of transformers, "
+        'model.gradient_checkpointing_enable({"use_reentrant": False}).'
+    ),
+    "escaped from inside a function being vmapped": NotPrivate(STATE),
+    "Expected more than 1 value per channel when training": NotPrivate(
+        "the model normalizes examples by each other (torch's batch_norm, as a function), so that one person "
+        "would move everybody's gradient. No data was read. Use F.group_norm or F.layer_norm instead."
+    ),
+}
 
 
 def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | None = None) -> None:
@@ -77,8 +86,9 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | Non
             raise
         # Made-up data: the message speaks of no person.
         except Exception as error:
-            if "use_reentrant" in str(error):
-                raise Unsupported(REENTRANT) from error
+            for text, refusal in _KNOWN_ERRORS.items():
+                if text in str(error):
+                    raise refusal from error
             hint = " A dict of inputs is ONE argument of the model: unpack it in forward()." * isinstance(
                 inputs, dict
             )
@@ -130,8 +140,8 @@ def rows_of(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
 
 @contextmanager
 def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[None]:
-    """The mode in which gradients are compared: training, as the model will be run, with nothing dropped out;
-    evaluation if that is still random."""
+    """The mode in which gradients are compared: training, as the model will be run, with nothing dropped out
+    and random numbers replaced by their medians; evaluation if that is still random."""
     engine.train()
     drops = [m for m in engine.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
     within = [m for m in engine.model.modules() if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
@@ -141,18 +151,31 @@ def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[N
             drop.training = False
         for layer in within:
             layer.dropout = 0.0
-        state = torch.default_generator.get_state()
-        # Of all examples, and more than twice: a function's dropout hits a short example rarely.
-        first, *others = (losses_of(engine, inputs, targets).nan_to_num() for _ in range(DRAWS))
-        # Random numbers need not move a loss: a branch that is dropped may be scaled by a millionth, as
-        # ConvNeXt's are. Gradients show it. So it counts whether any were drawn.
-        draws = not torch.equal(state, torch.default_generator.get_state())
-        if draws or not all(torch.equal(first, other) for other in others):
-            engine.train(False)
-        yield
+        if not _is_random(engine, inputs, targets):
+            yield
+            return
+        with ExitStack() as stack:
+            stack.enter_context(Medians())
+            if _is_random(engine, inputs, targets):
+                stack.close()
+                engine.train(False)
+            yield
     finally:
         for layer, rate in zip(within, rates, strict=True):
             layer.dropout = rate
+
+
+def _is_random(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
+    """Return whether there is chance in the losses, or in how they are computed.
+
+    Random numbers need not move a loss: a branch that is dropped may be scaled by a millionth, as ConvNeXt's
+    are. Gradients show it. So it counts whether any were drawn.
+    """
+    state = torch.default_generator.get_state()
+    # Of all examples, and more than twice: a function's dropout hits a short example rarely.
+    first, *others = (losses_of(engine, inputs, targets).nan_to_num() for _ in range(DRAWS))
+    is_drawn = not torch.equal(state, torch.default_generator.get_state())
+    return is_drawn or not all(torch.equal(first, other) for other in others)
 
 
 def _others(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
@@ -163,7 +186,11 @@ def _others(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
     seed = int(torch.randint(0, 1 << 30, ()))
     before = _seeded(engine, seed, inputs, targets)
     losses = before.gradients.losses
-    for place, change in ((2, _others_value), (0, _huge), (1, _nan)):
+    changes = [(2, _others_value), (0, _huge), (1, _nan)]
+    if len(losses) <= SMALL_BATCH and any(t.dtype.is_floating_point for t in tree_leaves(inputs)):
+        # Code that looks for such values need not be asked at two sizes.
+        changes += [(1, _extreme), (2, torch.zeros_like)]
+    for place, change in changes:
         rest = [i for i in range(len(losses)) if i != place]
         weights = random_weights(len(losses), engine.dtype)
         weights[place] = 0
@@ -232,6 +259,12 @@ def _huge(x: Tensor) -> Tensor:
 
 def _nan(x: Tensor) -> Tensor:
     return torch.full_like(x, float("nan"))
+
+
+def _extreme(x: Tensor) -> Tensor:
+    """Return values that code may look for, and then treat the whole batch in another way."""
+    values = torch.tensor([-math.inf, -1e9, -1.0, 0.0, 1e9, math.inf], dtype=x.dtype)
+    return values[torch.arange(x.numel()) % len(values)].view(x.shape)
 
 
 def _fingerprints(model: nn.Module) -> dict[str, int]:

@@ -45,7 +45,8 @@ LARGER_BATCH = 12
 STATE = (
     "the model gives the same made-up examples another loss the second time, with the same random numbers: "
     "its forward pass keeps something (an attribute, a counter), by which earlier examples would reach the "
-    "gradients of later ones. No data was read. Let the result depend on inputs and weights alone."
+    "gradients of later ones, or draws random numbers elsewhere than from torch. No data was read. Let the "
+    "result depend on inputs, weights and torch's random numbers alone."
 )
 
 
@@ -174,11 +175,12 @@ def _difference(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | 
     whole = _plain(engine, inputs, targets)
     total = torch.stack([_plain(engine, *single) for single in singles]).sum(0)
     scale = total.abs().max().clamp(min=1e-12)
-    mixes = is_far(whole, total, scale, len(singles) * TOLERANCE)
+    tolerance = HALF_TOLERANCE if _uses_half_precision(engine, inputs) else TOLERANCE
+    mixes = is_far(whole, total, scale, len(singles) * tolerance)
     for size in (count, *_larger_sizes(engine, count, batch)):
         positions = torch.arange(size) % count
         together = losses_of(engine, *pick((inputs, targets), positions))
-        mixes |= is_far(together, alone[positions], alone.abs().max().clamp(min=1e-12))
+        mixes |= is_far(together, alone[positions], alone.abs().max().clamp(min=1e-12), tolerance)
     if mixes:
         way_out = (
             ""
