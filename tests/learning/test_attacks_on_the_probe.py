@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from discreet import DiscreetError, NotPrivate, Unsupported
-from discreet.learning import ClippingEngine
+from discreet import DiscreetError, InvalidInput, NotPrivate, Public, Unsupported
+from discreet.learning import ClippingEngine, Trainer
 from discreet.learning.random_numbers import Medians
 from discreet.learning.safety import probe
 
@@ -156,3 +156,35 @@ def test_the_function_batch_norm_and_half_precision_are_told_as_such() -> None:
     with pytest.raises(DiscreetError, match="outside its layer") as caught:
         probe_of(Calls(outside))
     assert "mixes examples" not in str(caught.value)
+
+
+@pytest.mark.parametrize("run", [lambda m, x: m.out(x).log() - 9, lambda m, x: m.out(x[:, :2])])
+def test_made_up_examples_of_ones_own_are_not_recommended_to_whoever_gave_them(run: Any) -> None:
+    """One has a loss that is not finite, the other fails."""
+    model, examples = Calls(run), (torch.rand(5, D), torch.rand(5, D))
+    with pytest.raises(InvalidInput, match=r"give your own with synthetic="):
+        probe(ClippingEngine(model, loss), *examples)
+    with pytest.raises(InvalidInput, match=r"those of synthetic=: give values") as caught:
+        Trainer(
+            model, loss, public=Public(size=9), noise_multiplier=1.0, batch=3, steps=1, synthetic=examples
+        )
+    assert "give your own" not in str(caught.value)
+
+
+class KeepsNumbers(nn.Module):
+    """Runs in a loop with `isolate`, as vmap has no values, and keeps one for the next example."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer, self.largest = nn.Linear(D, D), 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.largest = max(self.largest, float(x.max())) if bool((x == x).all()) else self.largest
+        return self.layer(x / max(1.0, self.largest))
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+def test_a_number_that_is_kept_is_found_and_nobody_is_told_to_do_what_was_done(isolate: bool) -> None:
+    with pytest.raises(NotPrivate) as caught:
+        probe_of(KeepsNumbers(), isolate=isolate)
+    assert not (isolate and "isolate=True" in str(caught.value))

@@ -27,6 +27,8 @@ from . import heap
 from .engine import ClippingEngine
 from .random_numbers import Medians
 from .single_examples import (
+    MADE_UP_EXAMPLES,
+    OWN_EXAMPLES,
     SMALL_BATCH,
     STATE,
     TOLERANCE,
@@ -61,11 +63,14 @@ _KNOWN_ERRORS = {
 }
 
 
-def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | None = None) -> None:
+def probe(
+    engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | None = None, own: bool = False
+) -> None:
     """Raise NotPrivate if the model or the loss mixes examples, as far as made-up examples can show it.
 
     `inputs` and `targets` are made-up batches of five or more (see `made_up`); the model is left as it was.
-    `batch` is the size that training expects: gradients are compared at the size of its parts, too.
+    `batch` is the size that training expects: gradients are compared at the size of its parts, too. `own`
+    says that the examples are the steward's, given with `synthetic=`.
     """
     buffers = {name: copy.deepcopy(buffer) for name, buffer in engine.model.named_buffers()}
     prints = _fingerprints(engine.model)
@@ -73,7 +78,7 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | Non
     with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=False), engine.attached():
         try:
             with _repeatable(engine, inputs, targets):
-                check_alone(engine, inputs, targets, batch)
+                check_alone(engine, inputs, targets, batch, own=own)
             heap.give_back()
             for mode in (False, True):
                 engine.train(mode)
@@ -92,10 +97,10 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | Non
             hint = " A dict of inputs is ONE argument of the model: unpack it in forward()." * isinstance(
                 inputs, dict
             )
+            way_out = OWN_EXAMPLES if own else MADE_UP_EXAMPLES
             raise InvalidInput(
                 f"the model or the loss failed on made-up examples: {type(error).__name__}: "
-                f"{error}.{hint} If those are not valid for this model, "
-                f"give your own with synthetic=(inputs, targets). No data was read."
+                f"{error}.{hint} {way_out} No data was read."
             ) from error
         finally:
             for module, mode in modes:
@@ -206,7 +211,7 @@ def _others(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
                 "or the loss mixes examples, and "
                 "one person would move everybody's gradient. No data was read. Replace batch normalization "
                 "(learning.without_batch_norm), averages over the batch, and losses normalized over "
-                "the batch; or use isolate=True."
+                "the batch" + ("." if engine.isolate else "; or use isolate=True.")
             )
         # As large as a step: what is left of it is given back, so that the next one does not come on top.
         del after

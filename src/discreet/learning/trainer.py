@@ -156,7 +156,7 @@ class Trainer:
             self.clip.split(self.noise_multiplier, schedule.divisor)
         settings.check_optimizer(self, list(engine.parameters.values()))
         if self.synthetic is not None:
-            probe(engine, *self.synthetic, batch=self._rows_together())
+            probe(engine, *self.synthetic, batch=self._rows_together(), own=True)
 
     @property
     def grid(self) -> Grid | None:
