@@ -32,7 +32,7 @@ except ImportError:
 
 # Our batches are Poisson, so that a step varies; fewer turns where they take more than so many seconds.
 TURNS, FEWEST, ENOUGH = 25, 9, 60.0
-# Where a step takes seconds (GPT-2's takes two) nine turns of eight processes would be ten minutes, and an hour
+# Where a step takes seconds (GPT-2 takes two) nine turns of eight processes would be ten minutes, and an hour
 # on a machine with other work: medians of three steps by three processes have to do.
 FEWEST_OF_LONG, TOO_LONG = 3, 180.0
 PROCESSES = {"plain": 3, "ours": 3}

@@ -25,6 +25,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -60,15 +61,19 @@ class Settings(NamedTuple):
     filters: int = 0
     # the weight of scattering rows beside patch rows, which have 1; 0: none
     beside: float = 0.0
+    # of patch rows: pixels of a patch's side, threshold, parts of an image's side, parts of equal length
+    size: int = 6
+    threshold: float = 0.6
+    grid: int = 3
+    per_part: bool = True
 
 
-# Those for MNIST were chosen on Fashion-MNIST's training images, and the other way round. CIFAR-10 has those
-# of Fashion-MNIST; its features (patch rows, their threshold, scattering rows beside them and their weight)
-# were chosen on its training images.
+# Chosen by `benchmarks.vision_choice` on public images that are not the set's own (docs/vision.md), with 256
+# filters; CIFAR-10 has as many as memory and time allow.
 SETTINGS = {
-    "mnist": Settings(),
-    "fashion_mnist": Settings(filters=256, beside=1.0),
-    "cifar10_jpeg": Settings(filters=1024, beside=0.484),
+    "mnist": Settings(filters=256, beside=0.5, per_part=False, rate=10.0),
+    "fashion_mnist": Settings(filters=256, beside=0.5, per_part=False, rate=10.0),
+    "cifar10_jpeg": Settings(filters=1024, beside=0.25, per_part=False),
 }
 
 
@@ -80,6 +85,9 @@ class Data(NamedTuple):
     x_test: Any
     y_test: Any
     directions: Any
+    classes: int = 10
+    # the number of images for which noise is drawn; None: as many as there are to learn from
+    people: int | None = None
 
 
 def say(name: str, text: str, ok: bool | None = None) -> bool:
@@ -111,17 +119,22 @@ def maker(name: str, settings: Settings) -> Any:
         return ScatteringRows(shape)
     # photographs look either way; digits and clothes do not
     mirror = shape[0] == 3
-    patches = PatchRows(shape, filters=settings.filters, mirror=mirror, per_part=True)
+    patches = PatchRows(
+        shape, filters=settings.filters, size=settings.size, threshold=settings.threshold,
+        grid=settings.grid, mirror=mirror, per_part=settings.per_part,
+    )  # fmt: skip
     if not settings.beside:
         return patches
     return JoinedRows([patches, ScatteringRows(shape, mirror=mirror)], weights=(1.0, settings.beside))
 
 
-def rows(folder: Path, cache: Path, name: str, part: str, make: Any) -> Any:
+def rows(folder: Path, cache: Path, name: str, part: str, make: Any, settings: Settings) -> Any:
     """Return the features of a part, computed once for each kind."""
     if hasattr(make, "kinds"):
-        return make.joined([rows(folder, cache, name, part, kind) for kind in make.kinds])
-    kind = f"{type(make).__name__}-{make.size}{'-parts' if getattr(make, 'per_part', False) else ''}"
+        return make.joined([rows(folder, cache, name, part, kind, settings) for kind in make.kinds])
+    kind = f"{type(make).__name__}-{make.size}"
+    if hasattr(make, "per_part"):
+        kind += f"-{settings.size}-{settings.threshold:g}{'-parts' if make.per_part else ''}"
     path = cache / f"discreet-{kind}-{name}-{part}.npy"
     if not path.exists():
         start = time.process_time()
@@ -139,23 +152,25 @@ def mapped(function: Callable[[Any], Any], rows: Any) -> Any:
     return out
 
 
-def prepared(name: str, folder: Path, cache: Path, *, validate: bool) -> Data:
+def prepared(
+    name: str, folder: Path, cache: Path, *, validate: bool, settings: Settings | None = None
+) -> Data:
     """Return the data of a set. Where settings are compared the test part is not read."""
     from discreet.learning.features import Directions, ProceduralClasses
 
-    settings = SETTINGS[name]
+    settings = SETTINGS[name] if settings is None else settings
     make = maker(name, settings)
     generator = torch.Generator().manual_seed(7)
     images, _ = ProceduralClasses(shape=SHAPES[name]).images(PROCEDURAL, generator)
     directions = Directions.fit(make.features(images), count=settings.directions)
     with np.load(folder / f"{name}.npz") as arrays:
         labels = {part: torch.from_numpy(arrays[f"y_{part}"].astype(np.int64)) for part in ("train", "test")}
-    train = rows(folder, cache, name, "train", make)
+    train = rows(folder, cache, name, "train", make, settings)
     if validate:
         cut = len(train) * 5 // 6
         y = labels["train"]
         return Data(train[:cut], y[:cut], train[cut:], y[cut:], directions)
-    test = rows(folder, cache, name, "test", make)
+    test = rows(folder, cache, name, "test", make, settings)
     return Data(train, labels["train"], test, labels["test"], directions)
 
 
@@ -171,10 +186,13 @@ def whitened(data: Data, epsilon: float, settings: Settings) -> tuple[Callable[[
     public = Public(table="images", size=len(data.x))
     whole = acc.calibrate(lambda s: acc.Gaussian(noise_multiplier=s), epsilon=epsilon, delta=DELTA)
     rho = round(settings.share / (2 * whole**2), 6)
-    mechanism = PrivateWhitening(public=public, width=len(data.directions.matrix), rho=rho)
+    priced = PrivateWhitening(public=public, width=len(data.directions.matrix), rho=rho)
+    # where fewer images than `people` stand for all of them, noise is smaller in the same proportion
+    scale = (data.people or len(data.x)) / len(data.x)
+    mechanism = replace(priced, rho=rho * scale**2)
     private = learning.Examples(mapped(data.directions, data.x), data.y, public)
     paid = mechanism(private, entropy=Entropy()).value
-    return data.directions.whitened(paid), [mechanism.event]
+    return data.directions.whitened(paid), [priced.event]
 
 
 def trained(data: Data, epsilon: float, settings: Settings, seed: int, head: Any = None) -> tuple[Any, float]:
@@ -185,7 +203,9 @@ def trained(data: Data, epsilon: float, settings: Settings, seed: int, head: Any
 
     public = Public(table="images", size=len(data.x))
     whiten, events = whitened(data, epsilon, settings)
-    rate = Fraction(settings.batch, len(data.x))
+    people = data.people or len(data.x)
+    batch = settings.batch * len(data.x) // people
+    rate = Fraction(batch, len(data.x))
     noise = acc.calibrate(
         lambda s: acc.compose(
             [*events, acc.Gaussian(noise_multiplier=s).sampled(rate=rate).repeated(settings.steps)]
@@ -193,10 +213,10 @@ def trained(data: Data, epsilon: float, settings: Settings, seed: int, head: Any
         epsilon=epsilon, delta=DELTA,
     )  # fmt: skip
     torch.manual_seed(seed)
-    model = zeros(data.x.shape[1]) if head is None else head(data.x.shape[1])
+    model = zeros(data.x.shape[1], data.classes) if head is None else head(data.x.shape[1])
     trainer = learning.Trainer(
-        model, torch.nn.CrossEntropyLoss(), public=public, noise_multiplier=noise, clip=settings.clip,
-        rate=rate, batch=settings.batch, steps=settings.steps, average=0.97,
+        model, torch.nn.CrossEntropyLoss(), public=public, noise_multiplier=noise * len(data.x) / people,
+        clip=settings.clip, rate=rate, batch=batch, steps=settings.steps, average=0.97,
         # parts of a batch below 32 MB: the memory of larger ones is given back and taken anew each time
         microbatch=min(512, (1 << 23) // data.x.shape[1]),
         # the rate is that of gradients of length 1, of which the clip is the unit
@@ -212,9 +232,9 @@ def trained(data: Data, epsilon: float, settings: Settings, seed: int, head: Any
     return classify, spent
 
 
-def zeros(width: int) -> Any:
+def zeros(width: int, classes: int = 10) -> Any:
     """Return a linear model that starts at zero, without a bias: rows have length 1, and no mean."""
-    model = torch.nn.Linear(width, 10, bias=False)
+    model = torch.nn.Linear(width, classes, bias=False)
     torch.nn.init.zeros_(model.weight)
     return model
 

@@ -85,7 +85,7 @@ print(
 )
 for name, (bits, _) in found.items():
     said = "whoever lists the codes reads it off" if bits.extracted else f"rank {bits.rank:,} of 10,000"
-    print(f"{name}: exposure {bits.bits:.1f} of {bits.most:.1f} bits; {said}")
+    print(f"{name}: exposure {bits.bits:.1f} of {bits.max_bits:.1f} bits; {said}")
 
 if len(sys.argv) > 1:
     from matplotlib import pyplot

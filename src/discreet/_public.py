@@ -24,7 +24,7 @@ _LARGEST = 2**1022
 # from here on whole numbers that differ are one float
 _EXACT = 2**53
 # More units than there are people, devices and events in any table: one over it is a float above zero.
-_MOST_UNITS = 10**18
+_MAX_UNITS = 10**18
 
 
 class Neighbors(StrEnum):
@@ -262,8 +262,8 @@ class Public:
             raise InvalidInput(f"two tables have one name: {names}.")
         if self.size is not None:
             _require.integer(size=self.size, at_least=1)
-            if self.size > _MOST_UNITS:
-                raise _require.fail("size", self.size, f"at most {_MOST_UNITS:,}")
+            if self.size > _MAX_UNITS:
+                raise _require.fail("size", self.size, f"at most {_MAX_UNITS:,}")
 
     def fact(self, column: str) -> Fact:
         """Return what is declared of a column."""

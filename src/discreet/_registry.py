@@ -67,8 +67,8 @@ ROOMS: dict[str, tuple[str, ...]] = {
 
 # Public limits on what a description may hold: who sends one could otherwise stop the process after it was
 # charged. Prices nest a few levels, floats have 324 digits at most as fractions.
-DEEPEST, MOST_DIGITS = 64, 1000
-_BITS = int(MOST_DIGITS * 3.33)
+DEEPEST, MAX_DIGITS = 64, 1000
+_BITS = int(MAX_DIGITS * 3.33)
 
 
 def described(tag: str) -> Callable[[type[T]], type[T]]:
@@ -183,7 +183,7 @@ def class_of(tag: Any) -> type | None:
     return _CLASSES.get(name)
 
 
-def known() -> dict[str, type]:
+def registered() -> dict[str, type]:
     """Return all registered classes by tag, former tags included; a copy."""
     former = {old: _CLASSES[new] for old, new in ALIASES.items() if new in _CLASSES}
     return _CLASSES | former
@@ -224,7 +224,7 @@ def _from_json(data: Any) -> Any:
     if isinstance(data, list):
         return tuple(_from_json(item) for item in data)
     if isinstance(data, int) and data.bit_length() > _BITS:
-        raise DescriptionError(f"a number has at most {MOST_DIGITS} digits. Nothing was computed or charged.")
+        raise DescriptionError(f"a number has at most {MAX_DIGITS} digits. Nothing was computed or charged.")
     if not isinstance(data, dict):
         return data
     if data.keys() == {"fraction"}:
@@ -250,8 +250,8 @@ def _depth(data: Any) -> int:
 
 
 def _fraction(text: Any) -> Fraction:
-    if isinstance(text, str) and max(map(len, text.split("/"))) > MOST_DIGITS:
-        raise DescriptionError(f"a number has at most {MOST_DIGITS} digits. Nothing was computed or charged.")
+    if isinstance(text, str) and max(map(len, text.split("/"))) > MAX_DIGITS:
+        raise DescriptionError(f"a number has at most {MAX_DIGITS} digits. Nothing was computed or charged.")
     try:
         numerator, denominator = text.split("/")
         return Fraction(int(numerator), int(denominator))

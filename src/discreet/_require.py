@@ -222,7 +222,9 @@ def no_attribute(
     """Return the error for a name that `owner` does not have, with the nearest of those that it has, or what
     it is called here (`synonyms`)."""
     # Python itself asks for many names that begin with an underscore: no search for those
-    public = [] if name.startswith("_") else [known for known in names if not known.startswith("_")]
+    public = (
+        [] if name.startswith("_") else [candidate for candidate in names if not candidate.startswith("_")]
+    )
     hint = (synonyms or {}).get(name)
     near = f" Did you mean {hint!r}?" if hint is not None else did_you_mean(name, public)
     return UnknownAttribute(f"{owner} has no attribute {name!r}.{near}")

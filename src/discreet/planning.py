@@ -61,7 +61,7 @@ class Question:
         assert isinstance(query, Query)
         pairs = zip(query._allocation.noises, query._shape().sensitivities, strict=True)
         squares = [(noise.standard_deviation / max(1, s.linf)) ** 2 for noise, s in pairs]
-        return math.sqrt(sum(squares) / len(squares)) if squares and not query._allocation.choosers else None
+        return math.sqrt(sum(squares) / len(squares)) if squares and not query._allocation.selectors else None
 
     def least(self, session: Any, within: float) -> float:
         """Return the least epsilon that promises an error."""

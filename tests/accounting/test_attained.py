@@ -12,7 +12,7 @@ import pytest
 from discreet import accounting as acc
 from discreet.accounting import allocation, pld, shuffling
 from discreet.accounting.examples import EXAMPLES
-from discreet.accounting.pld.pairs import attained, choices, laws, single
+from discreet.accounting.pld.pairs import attained, basic_pairs, choices, single
 from discreet.accounting.rdp_sampled import poisson
 
 
@@ -63,7 +63,7 @@ def test_blocks_of_choices_lie_between_fixed_odds_and_the_largest_curve(epsilon,
         reached = max(fixed(epsilon, times, s, x) for s in np.linspace(0.5, 0.95, 10))
         claimed = single.delta(pair, float(x))[1] + infinite
         loose = pld.solve.Solver(
-            pld.solve.Composition(((laws.bounded_range(epsilon), times),)), 1e-6
+            pld.solve.Composition(((basic_pairs.bounded_range(epsilon), times),)), 1e-6
         ).delta_above(x)
         assert reached <= claimed <= loose * (1 + 1e-6)
         assert claimed < loose / 1.2 or claimed < 3 * reached

@@ -18,7 +18,7 @@ from discreet import accounting as acc
 from discreet._errors import InvalidInput, Unsupported, WrongRelation
 from discreet.accounting import pld
 from discreet.accounting.pld import rules
-from discreet.accounting.pld.pairs import cells, laws, sampled
+from discreet.accounting.pld.pairs import basic_pairs, cells, sampled
 
 GOLDEN = tomllib.loads((Path(__file__).parent / "golden_pld.toml").read_text())["case"]
 MAKE = {
@@ -245,7 +245,7 @@ def test_delta_and_epsilon_are_inverse(event, times, epsilon):
 def test_the_other_direction_is_computed_too():
     """Adding a unit costs more than removing one for some sampled mechanisms at some delta; the worse one is
     reported."""
-    pairs = rules.law(acc.Gaussian(noise_multiplier=1.0).sampled(0.1), 1e-20).upper
+    pairs = rules.pairs_of(acc.Gaussian(noise_multiplier=1.0).sampled(0.1), 1e-20).upper
     assert [pair.removing for pair in pairs] == [True, False]
     event = acc.PureDP(epsilon=2.0).sampled(0.2)
     worst = pld.epsilon(event, 1e-9)
@@ -283,7 +283,7 @@ def test_a_missing_direction_is_caught(monkeypatch):
 def test_dropping_the_tail_is_caught(monkeypatch):
     """Mutant: what lies above the last knot is forgotten instead of counted as infinite."""
     right = cells.upper
-    pair = laws.laplace(1.0)
+    pair = basic_pairs.laplace(1.0)
     knots = np.arange(-12, 5) * 0.1
     assert right(pair, knots).infinite > 0.5
     assert math.isclose(right(pair, knots).mass.sum() + right(pair, knots).infinite, 1.0, rel_tol=1e-12)

@@ -49,7 +49,7 @@ def test_the_transform_is_within_its_error_of_mpmath(rate, sigma, removing, thet
     step = Cut((pair, 100, 0.0), 1e-10)
     law = step.core(theta, u, precise)
     assert law is not None
-    value, error = transform.symbol(law, u / 7, 8)
+    value, error = transform.phi_minus_one(law, u / 7, 8)
     reach = float(step.edges[0]), float(step.edges[-1])
     with mp.workdps(24):
         base = exact_moment(rate, sigma, removing, complex(theta, 0), reach)

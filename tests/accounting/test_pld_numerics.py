@@ -13,7 +13,7 @@ from scipy import fft, special
 from discreet.accounting.pld import rules
 from discreet.accounting.pld.lattice import fourier, planning
 from discreet.accounting.pld.lattice.fourier import LatticeMasses
-from discreet.accounting.pld.pairs import arrays, cells, closed_form, laws, profile, sampled
+from discreet.accounting.pld.pairs import arrays, basic_pairs, cells, closed_form, profile, sampled
 
 
 def test_normal_tail_is_as_accurate_as_assumed():
@@ -59,7 +59,7 @@ def test_composition_equals_exact_convolution():
         for precise in (False, True):
             found = fourier.compose([LatticeMasses(place, mass, 7)], theta, 1.0, 64, -14, precise)
             weight = exact * np.exp(theta * np.arange(-14, 36) - found.log_scale)
-            assert np.max(np.abs(found.law[:50] - weight)) <= found.error + 1e-15
+            assert np.max(np.abs(found.mass[:50] - weight)) <= found.error + 1e-15
             assert found.error < 1e-12
 
 
@@ -72,19 +72,19 @@ def test_composition_keeps_its_error_small_for_many_steps():
     with mp.workdps(30):
         for k in (0, 2000, 10_000):
             exact = mp.binomial(n, (n + k) // 2) / mp.mpf(2) ** n
-            assert abs(mp.mpf(float(found.law[2**15 + k])) - exact) <= found.error
+            assert abs(mp.mpf(float(found.mass[2**15 + k])) - exact) <= found.error
 
 
 PAIRS = {
     "sampled-remove": sampled.SampledGaussian(1.1, 0.01, True),
     "sampled-add": sampled.SampledGaussian(1.1, 0.01, False),
     "gaussian": sampled.SampledGaussian(0.7, 1.0),
-    "laplace": laws.laplace(0.8),
-    "bounded-range": laws.bounded_range(0.8),
+    "laplace": basic_pairs.laplace(0.8),
+    "bounded-range": basic_pairs.bounded_range(0.8),
     "response": rules.randomized_response(0.8, 4),
-    "mixed-remove": laws.PoissonSampledPair(laws.laplace(0.8), 0.1, True),
-    "mixed-add": laws.PoissonSampledPair(laws.laplace(0.8), 0.1, False),
-    "fixed-size": laws.FixedSizeSampledPair(sampled.SampledGaussian(0.9, 1.0), 0.2),
+    "mixed-remove": basic_pairs.PoissonSampledPair(basic_pairs.laplace(0.8), 0.1, True),
+    "mixed-add": basic_pairs.PoissonSampledPair(basic_pairs.laplace(0.8), 0.1, False),
+    "fixed-size": basic_pairs.FixedSizeSampledPair(sampled.SampledGaussian(0.9, 1.0), 0.2),
     "discrete-gaussian": rules.discrete_gaussian(rules.Fraction(4), 1),
 }
 
@@ -127,7 +127,7 @@ def test_sampled_gaussian_meets_its_exact_curve_at_the_knots():
 def test_sampling_any_pair_agrees_with_the_gaussian_formula():
     direct, general = (
         PAIRS["sampled-remove"],
-        laws.PoissonSampledPair(sampled.SampledGaussian(1.1, 1.0), 0.01, True),
+        basic_pairs.PoissonSampledPair(sampled.SampledGaussian(1.1, 1.0), 0.01, True),
     )
     knots = np.arange(-30, 300) * 0.01
     assert np.allclose(
@@ -148,7 +148,7 @@ def test_fixed_size_sampling_has_the_amplified_curve():
 def test_bounded_range_is_the_largest_two_point_curve():
     epsilon = 1.3
     knots = np.arange(-1400, 1401) * 1e-3
-    law = cells.upper(laws.bounded_range(epsilon), knots)
+    law = cells.upper(basic_pairs.bounded_range(epsilon), knots)
     for x in (-0.5, 0.0, 0.4, 1.0):
         t = np.linspace(max(x, 0.0), epsilon, 4001)
         worst = np.max((math.exp(epsilon) - np.exp(t)) * -np.expm1(x - t)) / math.expm1(epsilon)

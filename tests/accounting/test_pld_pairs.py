@@ -12,7 +12,7 @@ from discreet import accounting as acc
 from discreet.accounting import allocation, pld, shuffling
 from discreet.accounting.pld.lattice.joint import joint
 from discreet.accounting.pld.pairs import attained, closed_form, single
-from discreet.accounting.pld.pairs.laws import laplace
+from discreet.accounting.pld.pairs.basic_pairs import laplace
 from discreet.accounting.pld.pairs.sampled import SampledGaussian
 
 

@@ -105,7 +105,7 @@ def test_goodness_of_fit_with_rare_cells(shares: tuple[float, ...], n: int, epsi
 
 def test_one_size_alone_fails_the_sweep(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fault that was mended: the null simulated at the largest possible number of people only."""
-    monkeypatch.setattr(chi_squared, "_MOST_DRAWS", 0)
+    monkeypatch.setattr(chi_squared, "_MAX_DRAWS", 0)
     monkeypatch.setattr(chi_squared, "_EXPECTED", 0.0)
     with pytest.raises(AssertionError):
         assert_valid(fit_rates(10, 1000, RARE[0][0]), 300)

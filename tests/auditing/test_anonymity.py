@@ -237,7 +237,7 @@ def test_a_few_vague_ratings_find_a_person_in_the_long_tail_and_not_in_what_priv
 def test_popular_ratings_alone_do_not_stand_out():
     ratings = linkage.made_up_ratings(1500, 800, seed=1)
     counts = np.asarray((ratings.stars > 0).sum(axis=0)).ravel()
-    vague = linkage.Known(np.argsort(-counts)[:2], np.array([4, 4]), np.array([1e6, 1e6]))
+    vague = linkage.SideKnowledge(np.argsort(-counts)[:2], np.array([4, 4]), np.array([1e6, 1e6]))
     assert linkage.link(ratings, vague).user is None
 
 

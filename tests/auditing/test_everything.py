@@ -83,7 +83,7 @@ BASES = {
 def is_randomizer(cls: type) -> bool:
     """Whether a class runs on the client: it responds with an `entropy` given by name, and estimates.
 
-    (Lotteries act on arrays, inside others.)
+    (Designs of randomized response act on arrays, inside others.)
     """
     names = set(dir(cls)) | set(getattr(cls, "__dataclass_fields__", {}))
     if not {"epsilon", "respond", "estimate"} <= names:

@@ -31,7 +31,7 @@ def test_a_planted_secret_is_memorized_without_privacy_and_gone_with_it(tmp_path
     story = told("secret_in_text.py", monkeypatch, str(tmp_path / "secret.png"))
     (plain, _), (private, _) = story["found"].values()
     assert plain.extracted
-    assert plain.bits == pytest.approx(plain.most)
+    assert plain.bits == pytest.approx(plain.max_bits)
     assert private.bits < 10
     assert story["losses"][1] < 2  # and it has learned to write: 3.6 is guessing
     assert (tmp_path / "secret.png").stat().st_size > 10_000

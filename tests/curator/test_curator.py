@@ -388,10 +388,10 @@ def test_a_stored_release_has_the_value_type_and_error_it_had_when_it_was_made(t
         first, spent = keeper.ask(mechanism), keeper.used
         again = keeper.ask(mechanism)
         assert keeper.used == spent
-        assert (again.value, type(again.value), again.scored) == (
+        assert (again.value, type(again.value), again.error_in_scores) == (
             first.value,
             type(first.value),
-            first.scored,
+            first.error_in_scores,
         )
         assert (again._error is None) == (first._error is None)
         if first._error is not None:

@@ -29,7 +29,7 @@ class Trials:
     def __init__(self, mechanism, state, entropy):
         self.mechanism, self.state, self.entropy = mechanism, state, entropy
 
-    taken = 0
+    steps_taken = 0
     progress = None
 
     @property
@@ -79,7 +79,7 @@ class Search:
     def start(self, source, *, entropy):
         return Trials(self, {"trials": self.trials, "scores": []}, entropy)
 
-    def restore(self, source, raw, taken, *, entropy):
+    def restore(self, source, raw, steps_taken, *, entropy):
         return Trials(self, json.loads(raw), entropy)
 
 

@@ -118,7 +118,7 @@ def test_what_does_not_fit_is_refused_without_its_size(curator):
 
 
 def test_the_number_of_blobs_is_limited(curator, monkeypatch):
-    monkeypatch.setattr(vault, "MOST", 2)
+    monkeypatch.setattr(vault, "MAX_BLOBS", 2)
     curator.vault.put(CHARGE, "a", b"")
     curator.vault.put(CHARGE, "b", b"")
     curator.vault.put(CHARGE, "b", b"1")

@@ -12,7 +12,7 @@ from scipy.stats import norm
 import discreet as dp
 from discreet import accounting as acc
 from discreet.explaining import Risk
-from discreet.explaining.risk import SLACK
+from discreet.explaining.risk import EXTRA_EPSILON
 
 
 def loss_above(sigma: float, level: float) -> float:
@@ -33,7 +33,7 @@ def test_that_the_odds_stay_below_e_to_the_epsilon_except_with_delta_is_false() 
     epsilon = acc.epsilon(acc.Gaussian(noise_multiplier=sigma), delta=delta)
     assert loss_above(sigma, epsilon) > delta
     risk = Risk(acc.Gaussian(noise_multiplier=sigma), delta)
-    assert math.log(risk.odds_factor) == pytest.approx(epsilon + SLACK)
+    assert math.log(risk.odds_factor) == pytest.approx(epsilon + EXTRA_EPSILON)
 
 
 @given(st.floats(0.01, 5), st.floats(0.001, 0.999))

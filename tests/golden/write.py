@@ -256,7 +256,7 @@ def every_tag() -> list[str]:
     for module in pkgutil.walk_packages(dp.__path__, "discreet."):
         if not module.name.startswith("discreet.app"):
             importlib.import_module(module.name)
-    return sorted(_registry.known())
+    return sorted(_registry.registered())
 
 
 def main(folder: Path) -> None:

@@ -72,7 +72,7 @@ CLAIMS = [
     ("has the verbs of a local session", "tests/web/test_client.py::test_a_preview_and_an_answer_are_those_of_a_local_session"),
     ("a survey whose answers are randomized on the device", "tests/web/test_survey.py::test_the_true_answer_never_leaves_the_page"),
     ("2.3817, a certified upper bound", "tests/app/test_cli_accounting.py::test_epsilon_is_never_below_the_truth_and_within_1e_4"),
-    ("the law of what is drawn is the stated one", "tests/sampling/test_noise.py::test_discrete_laplace_has_its_law"),
+    ("the distribution of what is drawn is the stated one", "tests/sampling/test_noise.py::test_discrete_laplace_has_its_law"),
     ("noise as fast as numpy's floats", "benchmarks/sampling.py"),
     ("private before they leave a device (also in the browser)", "tests/local/test_javascript.py::test_javascript_reports_from_its_own_randomness_estimate_the_truth"),
     ("the tests with the newest of every dependency but torch", "Makefile"),

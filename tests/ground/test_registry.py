@@ -19,7 +19,7 @@ from discreet import (
     _registry,
 )
 from discreet import accounting as acc
-from discreet._registry import described, from_json, known, to_json
+from discreet._registry import described, from_json, registered, to_json
 
 numbers = st.one_of(
     st.integers(min_value=1, max_value=10**30),
@@ -88,7 +88,7 @@ def test_classes_of_other_packages_cannot_enter():
 
     with pytest.raises(DescriptionError, match="closed"):
         described("accounting.Stranger")(Stranger)
-    assert Stranger not in known().values()
+    assert Stranger not in registered().values()
 
 
 def test_callables_have_no_description():
@@ -110,7 +110,7 @@ def test_a_class_may_be_renamed_and_a_tag_may_get_a_new_name(monkeypatch):
         acc.PureDP.__name__, acc.PureDP.__module__ = name, module
     monkeypatch.setitem(_registry.ALIASES, "accounting.Epsilon", "accounting.PureDP")
     assert from_json({"type": "accounting.Epsilon", "epsilon": 1}) == acc.PureDP(epsilon=1)
-    assert known()["accounting.Epsilon"] is acc.PureDP
+    assert registered()["accounting.Epsilon"] is acc.PureDP
 
 
 def test_a_tag_belongs_to_one_class_and_a_former_tag_to_none(monkeypatch):
@@ -124,4 +124,4 @@ def test_a_tag_belongs_to_one_class_and_a_former_tag_to_none(monkeypatch):
     monkeypatch.setitem(_registry.ALIASES, "accounting.Epsilon", "accounting.PureDP")
     with pytest.raises(DescriptionError, match="another class's"):
         described("accounting.Epsilon")(Other)
-    assert known()["accounting.PureDP"] is acc.PureDP
+    assert registered()["accounting.PureDP"] is acc.PureDP

@@ -112,8 +112,8 @@ def test_a_search_is_not_gone_on_with_other_functions() -> None:
     def optimizer(rate: float) -> Any:
         return lambda parameters: torch.optim.SGD(parameters, lr=rate)
 
-    assert checkpoints.is_known(trainer(nn.Linear(4, 2)))
-    assert not checkpoints.is_known(trainer(nn.Linear(4, 2), optimizer=optimizer(0.1)))
+    assert checkpoints.is_identifiable(trainer(nn.Linear(4, 2)))
+    assert not checkpoints.is_identifiable(trainer(nn.Linear(4, 2), optimizer=optimizer(0.1)))
 
 
 def test_all_nans_are_one_unit_as_in_sql() -> None:
@@ -161,4 +161,4 @@ def test_a_compiled_model_with_a_parameter_of_its_own_trains() -> None:
     run = trainer(model, performance=Performance(compiled=True)).start(data(), entropy=SeededEntropy(1))
     while not run.done:
         run.step()
-    assert run.taken == 2
+    assert run.steps_taken == 2

@@ -90,9 +90,12 @@ def test_a_run_in_segments_is_the_run_in_one_piece(tmp_path: Path) -> None:
         batches, noise = run._batches, run._summands._noise
         for _ in range(STEPS):
             run.step()
-            taken, run = run.taken, made.restore(examples(), run.dump(), run.taken, entropy=entropy)
+            taken, run = (
+                run.steps_taken,
+                made.restore(examples(), run.dump(), run.steps_taken, entropy=entropy),
+            )
             run._batches, run._summands._noise = batches, noise  # the same stream goes on
-            assert run.taken == taken
+            assert run.steps_taken == taken
         torch.testing.assert_close(weights(run.model), weights(whole), rtol=0, atol=0)
     assert session.spent == 0
 
@@ -341,7 +344,7 @@ def logged(path: Path) -> None:
 
     def accumulate(self: Run, members: Any) -> None:
         with (path / "steps").open("a") as file:
-            file.write(f"{self.taken} {self._values.numpy().tobytes().hex()}\n")
+            file.write(f"{self.steps_taken} {self._values.numpy().tobytes().hex()}\n")
         real(self, members)
 
     Run._accumulate = accumulate  # type: ignore[method-assign]

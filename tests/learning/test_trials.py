@@ -14,7 +14,7 @@ import discreet as dp
 from discreet import Bounds, Budget, Categories, InvalidInput, Public
 from discreet import accounting as acc
 from discreet.learning import SGD, DPClassifier, LogisticRegression, PrivateSearch
-from discreet.learning.tabular.trial_laws import cap_of, gamma_of, mean_of, number_of_trials
+from discreet.learning.tabular.trial_distributions import cap_of, gamma_of, mean_of, number_of_trials
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 

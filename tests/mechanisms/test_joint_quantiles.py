@@ -37,7 +37,7 @@ def misfit(rows, answers, qs):
 
 def law(rows, mechanism, top, rate=None):
     unit = mechanism._widths()[0]
-    rate = mechanism._chooser().rate * unit if rate is None else rate
+    rate = mechanism._exponential_mechanism().rate * unit if rate is None else rate
     terms = {}
     for answers in itertools.combinations_with_replacement(range(top + 1), len(mechanism.qs)):
         x = rate * misfit(rows, answers, mechanism.qs)
@@ -83,15 +83,17 @@ def test_half_the_sensitivity_would_be_refuted():
     """Two answers in a wide gap hold the weight; a row beyond the gap draws them, and repels those that miss
     it."""
     mechanism = build(qs=(Fraction(1, 2),))
-    double = 2 * mechanism._chooser().rate * mechanism._widths()[0]
+    double = 2 * mechanism._exponential_mechanism().rate * mechanism._widths()[0]
     one, two = (law(rows, mechanism, 400, double) for rows in ([1, 1], [1, 1, 400]))
     assert max(abs(mp.log(one[a] / two[a])) for a in one) > 1.5
 
 
 def test_sensitivities_are_those_of_the_paper():
     deciles = tuple(Fraction(i, 10) for i in range(1, 10))
-    assert Fraction(build(qs=deciles)._chooser().sensitivity, 10) == Fraction(9, 5)  # 2 (1 - 1/10)
-    assert Fraction(build(REPLACE, qs=deciles)._chooser().sensitivity, 10) == 2
+    assert Fraction(build(qs=deciles)._exponential_mechanism().sensitivity, 10) == Fraction(
+        9, 5
+    )  # 2 (1 - 1/10)
+    assert Fraction(build(REPLACE, qs=deciles)._exponential_mechanism().sensitivity, 10) == 2
 
 
 def test_the_misfit_stays_within_the_error_and_ranks_within_half_of_it():

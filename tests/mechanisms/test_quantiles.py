@@ -82,7 +82,7 @@ def many_law(rows, qs, rates, low, high):
 def rank_rate(mechanism):
     """What one rank of distance costs in the exponent."""
     q = Fraction(mechanism.q)
-    return mechanism._chooser().rate * q.denominator
+    return mechanism._exponential_mechanism().rate * q.denominator
 
 
 def worst_ratio(one, other):
@@ -183,8 +183,16 @@ def test_missing_values_count_for_nothing_or_for_the_lower_bound():
 
 def test_a_blank_that_counts_as_the_lower_bound_is_priced_as_a_replacement():
     public = Public(schema={"v": Bounds(0, 5, nullable=False)}, neighbors=ZERO_OUT)
-    assert Quantile(public=public, column="v", q=0.5, epsilon=1, step=1)._chooser().sensitivity == 2
-    assert Quantile(public=facts(ZERO_OUT), column="v", q=0.5, epsilon=1, step=1)._chooser().sensitivity == 1
+    assert (
+        Quantile(public=public, column="v", q=0.5, epsilon=1, step=1)._exponential_mechanism().sensitivity
+        == 2
+    )
+    assert (
+        Quantile(public=facts(ZERO_OUT), column="v", q=0.5, epsilon=1, step=1)
+        ._exponential_mechanism()
+        .sensitivity
+        == 1
+    )
 
 
 @pytest.mark.parametrize("q", [0.1, 0.5, 1])
@@ -345,7 +353,7 @@ def end_law(rows, outside, rate, upper):
 )
 @settings(max_examples=40, deadline=None)
 def test_each_end_is_half_epsilon_dp_under_replace_and_so_under_all(rows, old, new, upper):
-    rate = MinMax(public=facts(), column="v", epsilon=2, step=1, outside=1)._chooser().rate
+    rate = MinMax(public=facts(), column="v", epsilon=2, step=1, outside=1)._exponential_mechanism().rate
     assert rate == Fraction(1, 2)
     ends = [end_law(r, 1, rate, upper) for r in ([*rows, old], [*rows, new], rows)]
     assert max(worst_ratio(a, b) for a, b in itertools.combinations(ends, 2)) <= 1 + 1e-12

@@ -22,8 +22,8 @@ from discreet.mechanisms import (
     Channel,
     Kary,
     RandomizedResponse,
-    grid_lottery,
-    optimal_lottery,
+    grid_response_design,
+    optimal_response_design,
     two_coins,
     yes_fraction_variance,
 )
@@ -52,7 +52,7 @@ def as_design(kary: Kary) -> Channel:
 
 @pytest.mark.parametrize("epsilon", [1e-9, 0.1, 1.0, F(1, 3), 7.25, 80])
 def test_odds_never_exceed_exp_epsilon_and_miss_it_by_less_than_1e_15(epsilon: float) -> None:
-    odds = optimal_lottery(4, epsilon).ratio
+    odds = optimal_response_design(4, epsilon).ratio
     with mpmath.workdps(80):
         exact = mpmath.exp(mpmath.mpf(F(epsilon).numerator) / F(epsilon).denominator)
         got = mpmath.mpf(odds.numerator) / odds.denominator
@@ -69,11 +69,14 @@ def test_the_two_coins_of_the_lectures_cost_ln_3() -> None:
 
 def test_the_grid_of_locations_of_the_lectures() -> None:
     assert Kary(categories=100, odds=3).truth_probability == F(3, 102)
-    assert abs(float(grid_lottery(10, math.log(3)).truth_probability) - 3 / 102) < 1e-15
+    assert abs(float(grid_response_design(10, math.log(3)).truth_probability) - 3 / 102) < 1e-15
 
 
 def test_the_optimal_p_for_two_categories_is_the_logistic_function() -> None:
-    assert abs(float(optimal_lottery(2, 0.7).truth_probability) - math.exp(0.7) / (1 + math.exp(0.7))) < 1e-15
+    assert (
+        abs(float(optimal_response_design(2, 0.7).truth_probability) - math.exp(0.7) / (1 + math.exp(0.7)))
+        < 1e-15
+    )
 
 
 def test_no_design_with_the_same_epsilon_is_right_more_often() -> None:
@@ -90,7 +93,7 @@ def test_no_design_with_the_same_epsilon_is_right_more_often() -> None:
     best = optimize.linprog(
         -np.eye(k).ravel() / k, rows, np.zeros(len(rows)), equal, np.ones(k), bounds=(0, 1)
     )
-    assert abs(-best.fun - float(optimal_lottery(3, 1).truth_probability)) < 1e-9
+    assert abs(-best.fun - float(optimal_response_design(3, 1).truth_probability)) < 1e-9
 
 
 @given(k=st.integers(2, 5), odds=st.fractions(F(11, 10), 50, max_denominator=20), data=st.data())
@@ -235,9 +238,9 @@ def test_units_of_many_rows_are_refused() -> None:
         lambda: Kary(categories=2, odds=1),
         lambda: Kary(categories=2, odds=math.nan),
         lambda: Kary(categories=2, odds=math.inf),
-        lambda: optimal_lottery(2, 0),
-        lambda: optimal_lottery(2, math.inf),
-        lambda: optimal_lottery(2, 1e9),
+        lambda: optimal_response_design(2, 0),
+        lambda: optimal_response_design(2, math.inf),
+        lambda: optimal_response_design(2, 1e9),
         lambda: two_coins(truth=1),
         lambda: Channel(rows=((0.9, 0.2), (0.1, 0.8))),
         lambda: Channel(rows=((F(1), F(0)), (F(1, 2), F(1, 2)))),

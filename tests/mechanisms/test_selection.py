@@ -17,7 +17,6 @@ from discreet._public import ADD_REMOVE, REPLACE, Bounds, Categories, Public
 from discreet._registry import from_json, to_json
 from discreet.accounting import ExponentialMechanism as BoundedRange
 from discreet.accounting import NonPrivate, PureDP
-from discreet.mechanisms.choosers import _difference_tail, ranked_with_gaps
 from discreet.mechanisms.protocols import Sensitivity
 from discreet.mechanisms.selection import (
     CellCounts,
@@ -30,6 +29,7 @@ from discreet.mechanisms.selection import (
     Select,
     TopK,
 )
+from discreet.mechanisms.selectors import _difference_tail, ranked_with_gaps
 from discreet.mechanisms.statistics import CountsBelow, Histogram, Trusted
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.sampling._softmax import _by_floats, _by_integers, weighted_softmax

@@ -130,17 +130,20 @@ def assert_within(query: Query, a: Exact, b: Exact) -> None:
         assert moved.sum() <= claim.l1
         assert (moved**2).sum() <= claim.l2_squared
     choices = zip(
-        query._recipes.choices, query._allocation.choosers, pairs[len(query._recipes.measures) :], strict=True
+        query._recipes.choices,
+        query._allocation.selectors,
+        pairs[len(query._recipes.measures) :],
+        strict=True,
     )
-    for choice, chooser, (x, y) in choices:
+    for choice, selector, (x, y) in choices:
         if choice.kind == "quantile":
             x, y = scores(x, choice.parameter), scores(y, choice.parameter)
         moved = np.abs((x - y).astype(float))
-        assert moved.max(initial=0) <= chooser.sensitivity
+        assert moved.max(initial=0) <= selector.sensitivity
         assert (moved.sum(axis=1) > 0).sum() <= query._bounding.groups * (
             1 if query.public.neighbors == "add_remove" else 2
         )
-        if chooser.monotone:
+        if selector.monotone:
             assert (x >= y).all() or (x <= y).all()
     if a.units is not None:
         x, y = (

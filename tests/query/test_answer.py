@@ -79,7 +79,7 @@ def test_an_answer_shows_errors_price_and_plan():
     assert "±" in text
     assert "epsilon 2" in text
     assert any("4 groups" in line for line in ANSWER.plan)
-    assert "more rows" in ANSWER.text(most=2)
+    assert "more rows" in ANSWER.text(max_rows=2)
     bars = ANSWER.bars("v")
     assert bars["labels"] == [f"{h}, {m}" for h, m in zip(ANSWER["health"], ANSWER["m"], strict=True)]
     assert len(bars["errors"]) == 4

@@ -93,7 +93,7 @@ def test_vectors_are_clipped_before_they_are_added_whatever_they_hold() -> None:
         sums = PrivateSums(3, 4, 0.5, strategy="item", **price)  # type: ignore[arg-type]
         for hostile in ([1e300, -1e300, 0], [np.nan, 1, 1], [np.inf, 0, 0], [0.5, 0, 0], [1e-320, 0, 0]):
             seen: list[Any] = []
-            sums.taken = 0
+            sums.steps_taken = 0
             whole = sums._part.encode
             sums._part.encode = lambda s, x, t, w=whole, seen=seen: (seen.append(x), w(s, x, t))[1]  # type: ignore[method-assign]
             sums.add(hostile, entropy=SeededEntropy(1))

@@ -167,7 +167,7 @@ def test_options_that_are_no_methods_own_are_refused(tmp_path: Path) -> None:
             "rho",
             "epsilon",
             "method",
-            "scored",
+            "error_in_scores",
             "columns",
             "child",
             "x",

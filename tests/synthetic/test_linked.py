@@ -257,7 +257,7 @@ def test_lost_steps_are_counted_in_the_table_that_they_belong_to(
     method = build_method("aim", Fraction(1, 10))
     source = engine(*clinic_tables(60))
     run = method.start(source, entropy=SeededEntropy(1))
-    run.state.steps = run.taken = done
+    run.state.steps = run.steps_taken = done
     raw = run.dump()
     lost: dict[str, int] = {}
     monkeypatch.setattr(

@@ -141,7 +141,7 @@ def test_a_run_that_is_cut_after_every_step_ends_as_it_should(method: Any) -> No
         )
         for _ in range(min(7, mechanism.length - taken)):
             run.step()
-        raw, taken = run.dump(), run.taken
+        raw, taken = run.dump(), run.steps_taken
     assert run.progress["step"] == mechanism.length
     tables = run.release().value.tables
     assert {a for t in tables for a in t.clique} == {0, 1, 2, 3}
@@ -162,7 +162,7 @@ def test_steps_of_aim_that_a_crash_took_are_counted_at_the_most_they_can_have_co
     for _ in range(lost):
         run.step()
     again = mechanism.restore(source, raw, 3 + lost, entropy=SeededEntropy(2))
-    while again.taken < mechanism.length:
+    while again.steps_taken < mechanism.length:
         again.step()
     assert spy.rho <= rho
 
@@ -175,7 +175,7 @@ def test_a_run_whose_first_steps_a_crash_took_still_ends_in_a_copy(name: str, lo
     source = correlated(50)
     raw = mechanism.start(source, entropy=SeededEntropy(1)).dump()
     run = mechanism.restore(source, raw, min(lost, mechanism.length), entropy=SeededEntropy(2))
-    while run.taken < mechanism.length:
+    while run.steps_taken < mechanism.length:
         run.step()
     fitted = run.release().value
     copy = SyntheticCopy.of(fitted, mechanism.event, rows=30, seed=1)

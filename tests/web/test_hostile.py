@@ -90,7 +90,7 @@ def test_no_mechanism_that_can_be_sent_names_its_own_price():
     """A price is computed from what a mechanism does: none takes its event as an argument."""
     kinds = (Mechanism, Interactive, Stepped)
     sent = {}
-    for tag, cls in _registry.known().items():
+    for tag, cls in _registry.registered().items():
         if dataclasses.is_dataclass(cls) and any(_is(cls, kind) for kind in kinds):
             sent[tag] = {field.name for field in dataclasses.fields(cls) if field.init}
     assert len(sent) > 10

@@ -27,7 +27,7 @@ _Array = np.ndarray[Any, np.dtype[np.float64]]
 _U = 2.0**-53
 # Cells of a grid, and of its transforms, up to which a pass is computed exactly; beyond it memory and time
 # grow with them, and the Rényi bound is used.
-_MOST = 1 << 20
+_MAX_CELLS = 1 << 20
 # Exponents are clipped here: e^300 times a probability stays far from the largest float.
 _STEEP = 300.0
 
@@ -56,7 +56,7 @@ def _grid(noise: float, tail: float) -> _WeightGrid | None:
     # z beyond which the pair (with the unit) has mass `tail`
     far = mu - NormalDist().inv_cdf(max(tail, 1e-300))
     cells = math.ceil(math.exp(min(mu * far - mu * mu / 2, 600.0)) / mesh)
-    if cells > _MOST // 2:
+    if cells > _MAX_CELLS // 2:
         return None
     z = np.log(mesh * np.arange(1, cells + 1)) / mu + mu / 2
     # mass of each cell under N(0, 1), and of N(mu, 1): the mean of Y there
@@ -94,7 +94,7 @@ class AllocationCurve:
         if grid is None or window is None:
             raise Unsupported(
                 f"random allocation over {steps} steps with noise multiplier {noise:g} would need a "
-                f"grid of more than {_MOST} "
+                f"grid of more than {_MAX_CELLS} "
                 f"cells. Use accountant='rdp', which has a bound for it."
             )
         self._steps, self._beyond = int(steps), grid.beyond
@@ -153,7 +153,7 @@ def _window(grid: _WeightGrid, steps: int, tail: float) -> _Window | None:
     for reach in (0.0, 0.5, 1.0, 1.5, 2.0, 3.0):
         high = steps * mean + reach * float(y[-1]) + 12 * deviation
         size = 1 << max(10, math.ceil(math.log2(high / grid.mesh - first + 2)))
-        if size > _MOST:
+        if size > _MAX_CELLS:
             return None
         above = _above(grid, steps, grid.mesh * (first + size - 1))
         if above <= tail * steps:
@@ -183,7 +183,7 @@ class _Side:
         tilted = grid.weights * np.exp(np.minimum(tilt * y, 600.0))
         total = float(tilted.sum())
         folded = np.bincount(np.arange(len(tilted)) % size, tilted / total, minlength=size)
-        law = np.roll(np.fft.irfft(np.fft.rfft(folded) ** steps, size), -(window.first % size))
+        tilted_mass = np.roll(np.fft.irfft(np.fft.rfft(folded) ** steps, size), -(window.first % size))
         # sums count from the first cell kept
         base, sums = (
             grid.mesh * window.first,
@@ -191,7 +191,7 @@ class _Side:
         )
         exponent = np.clip(steps * math.log(total) - tilt * (base + sums), -700.0, _STEEP)
         scale = np.exp(exponent) * (1 + 8 * _U * (steps * math.log2(len(y)) + float(np.abs(exponent).max())))
-        mass = np.maximum(law, 0.0) * scale
+        mass = np.maximum(tilted_mass, 0.0) * scale
         order = slice(None, None, -1) if sign > 0 else slice(None)
 
         # sums over all cells on the side that counts, from the far end inwards
@@ -202,7 +202,7 @@ class _Side:
 
         self._mass, self._moment = heaped(mass), heaped(mass * sums)
         self._norm, self._norms = np.sqrt(heaped(scale**2)), np.sqrt(heaped((scale * sums) ** 2))
-        norms = steps * math.sqrt(float(np.sum(folded**2))) + math.sqrt(float(np.sum(law**2)))
+        norms = steps * math.sqrt(float(np.sum(folded**2))) + math.sqrt(float(np.sum(tilted_mass**2)))
         self._error = 16 * _U * math.log2(size) * norms
         self._mesh, self._base, self._sign, self._exponent = grid.mesh, base, sign, exponent
         self._lost = window.above if sign > 0 else window.below

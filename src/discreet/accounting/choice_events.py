@@ -106,7 +106,7 @@ class RDPPoint(Event):
 
 
 class Trials:
-    """Base of the laws of the number of trials."""
+    """Is the base of the distributions of the number of trials."""
 
     __slots__ = ()
 
@@ -149,8 +149,8 @@ def geometric(gamma: Real) -> NegativeBinomialTrials:
 
 @_require.check_options
 def logarithmic(gamma: Real) -> NegativeBinomialTrials:
-    """Return a number of trials with the logarithmic series law: cheaper than the geometric for the same
-    mean."""
+    """Return a number of trials with the logarithmic series distribution: cheaper than the geometric for the
+    same mean."""
     return NegativeBinomialTrials(shape=0, gamma=gamma)
 
 

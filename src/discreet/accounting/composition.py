@@ -2,8 +2,8 @@
 
 These accountants see of each event only one point of its privacy curve: it is (epsilon_i, delta_i)-DP. The
 delta that was asked for is divided: own failures first, then a share for every event that has no pure
-epsilon, and the rest is the slack of the composition theorem. `totals.basic` adds up fixed pairs; here the
-pairs are chosen to fit a delta.
+epsilon, and the rest is the delta that the composition theorem itself adds. `totals.basic` adds up fixed
+pairs; here the pairs are chosen to fit a delta.
 """
 
 from __future__ import annotations
@@ -221,7 +221,7 @@ def _with_shares(event: Event, delta: float, compose: Callable[[Pairs, float], f
 
 def dwork_roth(epsilon: float, times: int, delta: float) -> float:
     """Return sqrt(2 k ln(1/delta)) eps + k eps (e^eps - 1): the advanced composition that textbooks state,
-    with the slack delta.
+    which adds `delta` to those of the steps.
 
     Proof: Dwork, Rothblum & Vadhan 2010; Dwork & Roth 2014, Theorem 3.20. Lectures often drop the second
            term.
@@ -335,12 +335,12 @@ def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
     """
     low, weights = 0, np.ones(1)
     for k, n in steps:
-        first, law = _binomial(n, k * mesh)
-        convolved = np.zeros(len(weights) + 2 * k * (len(law) - 1))
+        first, binomial_weights = _binomial(n, k * mesh)
+        convolved = np.zeros(len(weights) + 2 * k * (len(binomial_weights) - 1))
         if len(weights) == 1:
-            convolved[:: 2 * k] = law * weights
+            convolved[:: 2 * k] = binomial_weights * weights
         else:
-            for i, weight in enumerate(law):
+            for i, weight in enumerate(binomial_weights):
                 convolved[2 * k * i : 2 * k * i + len(weights)] += weight * weights
         low, weights = low + k * (2 * first - n), convolved
     return mesh * (low + np.arange(len(weights), dtype=np.float64)), weights * (1 + 1e-9)

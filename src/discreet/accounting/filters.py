@@ -25,7 +25,9 @@ from .conversion import rdp_to_epsilon
 from .events import ApproximateDP, Event
 from .lanes import Capped, Exact, Item, Spent, capped_prices, event_of, lane_prices, on_grid, split
 
-SLACK = Fraction(1, 2**40)
+# By which the total may exceed a budget, relatively: decimals are not exact in binary. No
+# measurement on record: it is 2^13 times the rounding of one float.
+ROUNDING_ALLOWANCE = Fraction(1, 2**40)
 # parts of epsilon; see default_orders
 _PARTS = (0.15, 0.3, 0.5)
 
@@ -234,7 +236,8 @@ class Filter(BudgetFilter):
 
     `own_delta` (default: half) is the share of delta kept for events that can fail by themselves. The rest is
     split evenly over `orders`, which are fixed here and now: the default is chosen from epsilon and delta
-    alone. `slack` is there because ten times 0.1 is more than 1 in binary.
+    alone. `slack` is a relative allowance for rounding, because ten times 0.1 is more than 1 in binary; it
+    keeps the name under which ledgers store it.
 
     >>> from .events import PureDP
     >>> budget = Filter(epsilon=3, delta=1e-6)
@@ -247,7 +250,7 @@ class Filter(BudgetFilter):
     delta: float = 0.0
     own_delta: float | None = None
     orders: tuple[float, ...] | None = None
-    slack: Fraction = SLACK
+    slack: Fraction = ROUNDING_ALLOWANCE
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:

@@ -94,10 +94,10 @@ class Capped:
     """An event read as a release of pure epsilon `epsilon` that fails with probability `delta`, beside its
     own deltas.
 
-    Guarantee: for every pair of neighbors the laws of the bare event are (1 - delta) M_1 + delta M_2 and (1 -
-               delta) M_1' + delta M_2', where (M_1, M_1') has a log-ratio of at most `epsilon` and, at every
-               order and in both directions, a Rényi divergence of at most that of the bare event and of at
-               most that of randomized response at `epsilon`.
+    Guarantee: for every pair of neighbors the distributions of the bare event are (1 - delta) M_1 + delta M_2
+               and (1 - delta) M_1' + delta M_2', where (M_1, M_1') has a log-ratio of at most `epsilon` and,
+               at every order and in both directions, a Rényi divergence of at most that of the bare event and
+               of at most that of randomized response at `epsilon`.
     Proof:     docs/filters.md, "Capped prices".
     Assumes:   the bare event is (epsilon, delta)-DP, which `holds` certifies; filters charge nothing that it
                does not hold for.

@@ -15,7 +15,7 @@ from .._registry import described
 from .._require import Real
 from .conversion import gaussian_delta
 from .events import Event, Gaussian, leaves
-from .filters import SLACK, BudgetFilter
+from .filters import ROUNDING_ALLOWANCE, BudgetFilter
 from .lanes import Item, Spent, event_of, on_grid, split
 from .refusal import refuse
 from .totals import zcdp
@@ -28,7 +28,7 @@ class ZCDPFilter(BudgetFilter):
     `delta`.
 
     Guarantee: all releases together are delta (1 + slack)-approximately rho (1 + slack)-zCDP, however they
-               were chosen.
+               were chosen; `slack` is the allowance for rounding of `Filter`.
     Proof:     docs/filters.md, Theorem 2: the Rényi filter (Feldman & Zrnic 2021, arXiv:2008.11193, Theorem
                3.1) at every order at once, because one sum bounds all orders; with own deltas Whitehouse et
                al. 2023, arXiv:2203.05481.
@@ -40,7 +40,7 @@ class ZCDPFilter(BudgetFilter):
 
     rho: Real
     delta: float = 0.0
-    slack: Fraction = SLACK
+    slack: Fraction = ROUNDING_ALLOWANCE
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
@@ -97,7 +97,7 @@ class GaussianFilter(BudgetFilter):
     """
 
     mu: Real
-    slack: Fraction = SLACK
+    slack: Fraction = ROUNDING_ALLOWANCE
     neighbors: Neighbors = ADD_REMOVE
 
     def __post_init__(self) -> None:
@@ -163,7 +163,7 @@ def gaussian_filter(*, epsilon: Real, delta: float, neighbors: Neighbors = ADD_R
     """
     _require.price(epsilon=epsilon)
     _require.open_probability(delta=_require.float_or_inf(delta))
-    # the margin of 1e-12 on mu covers the filter's slack: sqrt(1 + 2^-40) is less
+    # the margin of 1e-12 on mu covers the filter's rounding allowance: sqrt(1 + 2^-40) is less
     limit = float(epsilon)
     low, high = 0.0, 1.0
     while gaussian_delta(high * (1 + 1e-12), limit) <= delta:

@@ -265,9 +265,9 @@ def _sampled_poisson(e: ev.PoissonSampled) -> Moment:
     return sampled.poisson(rate, moments(inner), mirrored=mirrored)
 
 
-# Some relabeling of outputs swaps the two laws (x -> s - x, entry by entry, for noise that moves by s); so
-# does relabeling every output of a composition of such. Which s is worst need not be known: the relabeling is
-# there for each.
+# Some relabeling of outputs swaps the two distributions (x -> s - x, entry by entry, for noise that moves by
+# s); so does relabeling every output of a composition of such. Which s is worst need not be known: the
+# relabeling is there for each.
 _MIRRORED = {
     ev.Gaussian,
     ev.Laplace,

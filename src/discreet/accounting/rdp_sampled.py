@@ -131,7 +131,7 @@ def _gaussian_series(order: float, rate: float, noise: float) -> float:
         ratio = j / (i + 1)
         sign = math.copysign(sign, sign * ratio)
         log_binomial += math.log(abs(ratio))
-    total = math.fsum(s * math.exp(x - top) * (1 + s * slack) for x, s, slack in terms)
+    total = math.fsum(s * math.exp(x - top) * (1 + s * error) for x, s, error in terms)
     total += math.exp(terms[-1][0] - top)
     return top + math.log(total) + 4 * _EPS * (1 + abs(top)) if total > 0 else math.inf
 
@@ -312,8 +312,8 @@ def allocation_moments(limit: int, steps: int, mu2: float) -> _Array:
         if left:
             power = _log_convolve(power, power)
     sizes = _table()[: limit + 1] + np.maximum.accumulate(np.abs(log_base))
-    slack = _EPS * (16 * sizes + 8 * k) * max(1, 2 * steps.bit_length())
-    return np.maximum(0.0, result + _table()[: limit + 1] + slack)
+    rounding_error = _EPS * (16 * sizes + 8 * k) * max(1, 2 * steps.bit_length())
+    return np.maximum(0.0, result + _table()[: limit + 1] + rounding_error)
 
 
 def _log_convolve(a: _Array, b: _Array) -> _Array:

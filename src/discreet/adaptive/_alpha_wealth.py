@@ -19,7 +19,7 @@ from .spending import Javanmard, Levels, Spending
 
 _JAVANMARD = Javanmard()
 # Wealth that no level can use up; more is let go, which the theorem allows
-_MOST_WEALTH = 1e6
+_MAX_WEALTH = 1e6
 
 
 @described("adaptive.Lord3")
@@ -134,7 +134,7 @@ class GeneralizedAlphaInvesting(FDRProcedure):
             levels[index] = level
             if value <= level:
                 rejected[index] = True
-                wealth = min(_MOST_WEALTH, wealth * (keep + pay) + alpha)
+                wealth = min(_MAX_WEALTH, wealth * (keep + pay) + alpha)
             else:
                 wealth *= keep
         return Decisions(levels, rejected)
@@ -145,7 +145,7 @@ class GeneralizedAlphaInvesting(FDRProcedure):
 
     def after(self, stream: _WealthStream, level: float, rejected: bool) -> float:
         cost = stream.wealth * self.fraction
-        return min(_MOST_WEALTH, stream.wealth - cost + (cost / self.power + self.alpha) * rejected)
+        return min(_MAX_WEALTH, stream.wealth - cost + (cost / self.power + self.alpha) * rejected)
 
 
 @dataclass

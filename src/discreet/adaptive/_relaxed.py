@@ -83,22 +83,22 @@ def decide(
             earned.close()
             continue
         end = min(len(values), index + BLOCK)
-        taken = (
+        steps_before = (
             np.arange(end - index + 1)
             if steps is None
             else np.concatenate([[0], np.cumsum(steps[index:end])])
         )
-        inside = int(np.searchsorted(taken[:-1], earned.end - used))
-        positions = used + taken[:inside]
+        inside = int(np.searchsorted(steps_before[:-1], earned.end - used))
+        positions = used + steps_before[:inside]
         thresholds = finish(earned.sums[positions])
         levels[index : index + inside] = thresholds
         hits = values[index : index + inside] <= thresholds
         first = int(hits.argmax())
         if not hits[first]:
-            index, used = index + inside, used + int(taken[inside])
+            index, used = index + inside, used + int(steps_before[inside])
             continue
         rejected[index + first] = True
-        used += int(taken[first] if steps is None else taken[first + 1])
+        used += int(steps_before[first] if steps is None else steps_before[first + 1])
         index += first + 1
         while used >= earned.end:
             earned.close()

@@ -122,7 +122,7 @@ class SparseVectorRounds:
         }
         return after, above[:start], answers
 
-    def slack(self, failure: Fraction, comparisons: int) -> int:
+    def noise_bound(self, failure: Fraction, comparisons: int) -> int:
         """Return a such that no noise on a threshold and on a comparison together reach beyond a, outside a
         chance of `failure`; half for each kind.
 

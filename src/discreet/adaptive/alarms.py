@@ -22,13 +22,13 @@ from .._registry import described
 from .._require import Real
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import arrow_columns
-from ..mechanisms.choosers import PermuteAndFlip, ReportNoisyMax
 from ..mechanisms.protocols import Release, check_source, release, require_columns
 from ..mechanisms.selection import moves_one_way
+from ..mechanisms.selectors import PermuteAndFlip, ReportNoisyMax
 from ..sampling import Entropy
 from ..tables import Source
 from ._sparse_vector import SparseVectorRounds
-from .changepoints import GRID, Change, LikelihoodScores, chooser, on_grid
+from .changepoints import GRID, Change, LikelihoodScores, on_grid, score_selector
 
 State = dict[str, Any]
 
@@ -57,8 +57,8 @@ class ChangeWatch:
     Proof:     half of epsilon for the comparisons: `_sparse_vector.SparseVectorRounds` with one positive. One
                row moves the best score of a window, a maximum of sums, by at most the sensitivity of
                `LikelihoodScores`, and under add_remove and zero_out in all windows the same way. Half for the
-               estimate: `chooser` over the scores of one window, whose ends are public. In sequence they add
-               up.
+               estimate: `score_selector` over the scores of one window, whose ends are public. In sequence
+               they add up.
     Assumes:   the state stays secret and is used once.
     """
 
@@ -125,7 +125,7 @@ class ChangeWatch:
     def picker(self) -> PermuteAndFlip | ReportNoisyMax:
         """Return the offline step, for the other half."""
         half = _require.exact(self.epsilon, "epsilon") / 2
-        return chooser(self.scores, self.public, half, paper=self.paper)
+        return score_selector(self.scores, self.public, half, paper=self.paper)
 
     def start(self, source: Source, *, entropy: Entropy) -> State:
         """Draw the noisy threshold. No data is read."""
@@ -163,7 +163,9 @@ class ChangeWatch:
             raise InvalidInput(
                 "how far off the alarms may be depends on how many windows there are: declare questions=..."
             )
-        return Fraction(self.rounds.slack(1 - _require.exact(confidence, "confidence"), self.questions), GRID)
+        return Fraction(
+            self.rounds.noise_bound(1 - _require.exact(confidence, "confidence"), self.questions), GRID
+        )
 
 
 def _steps(threshold: Real) -> int:

@@ -4,16 +4,16 @@
 A row has a time, a whole number from 1 to a public `times`, and a value. A `Change` says how values are
 distributed before and after, and gives each row a score, its log-likelihood ratio, bounded and on a grid.
 Summed from time k on, the scores say how well "it changed at k" explains the series (Cummings, Krehbiel, Mei,
-Tuo & Zhang 2018, arXiv:1808.10056). Where nothing is known of the laws, ranks before k are compared with
-ranks after it instead (Cummings, Krehbiel, Lut & Zhang 2020, arXiv:1910.01327).
+Tuo & Zhang 2018, arXiv:1808.10056). Where nothing is known of the distributions, ranks before k are compared
+with ranks after it instead (Cummings, Krehbiel, Lut & Zhang 2020, arXiv:1910.01327).
 
     change = BernoulliChange(before=0.2, after=0.8)
     mechanism = offline(public=..., column="hot", time="day", times=200, change=change, epsilon=1)
 
 The paper's noise is in proportion to the *range* of the log-likelihood ratio. Here a row comes or goes
 (add_remove), so its largest absolute value is enough: half of that where it is symmetric. Unbounded ratios
-are clipped: the paper's other way, noise for what the two laws make likely, protects only people whose data
-follow these laws.
+are clipped: the paper's other way, noise for what the two distributions make likely, protects only people
+whose data follow these distributions.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from .._public import REPLACE, Public
 from .._registry import described
 from .._require import Real
 from ..mechanisms import arrow_columns
-from ..mechanisms.choosers import PermuteAndFlip, ReportNoisyMax
 from ..mechanisms.protocols import Integers, Release, Sensitivity, release, require_columns
 from ..mechanisms.selection import Select, moves_one_way
+from ..mechanisms.selectors import PermuteAndFlip, ReportNoisyMax
 from ..mechanisms.statistics import require_rows, row_contribution
 from ..sampling import Entropy
 from ..tables import Source
@@ -45,7 +45,7 @@ from ..tables import Source
 # measurement on record.
 GRID = 256
 # The most times of a series, each of which has a score in memory. No measurement on record.
-_MOST_TIMES = 1_000_000
+_MAX_TIMES = 1_000_000
 
 
 @runtime_checkable
@@ -186,8 +186,8 @@ class _Series:
 
     def __post_init__(self) -> None:
         _require.integer(times=self.times, at_least=2)
-        if self.times > _MOST_TIMES:
-            raise _require.fail("times", self.times, f"at most {_MOST_TIMES}")
+        if self.times > _MAX_TIMES:
+            raise _require.fail("times", self.times, f"at most {_MAX_TIMES}")
         for column in (self.column, self.time):
             if not isinstance(column, str):
                 raise _require.fail("column", column, "the name of a column")
@@ -268,7 +268,7 @@ class LikelihoodScores(_Series):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankScores(_Series):
     """Scores each time k from `margin` to times - margin by how far values after k lie above, or below, those
-    up to k. No law is assumed.
+    up to k. No distribution is assumed.
 
     The score is |sum of sign(x_j - x_i)| over i <= k < j, divided by k (times - k): the Mann-Whitney
     statistic, two-sided. Of several rows at one time the smallest value is taken; times without a row compare
@@ -336,8 +336,8 @@ class Changepoint(Select):
     score units.
 
     Guarantee: that of `Select`. `error(confidence)` is how many times the answer may be off, if the series
-               follows the laws of `change`, with one row or more at each time, independent of each other. By
-               ranks no law is assumed, and it is the whole range.
+               follows the distributions of `change`, with one row or more at each time, independent of each
+               other. By ranks no distribution is assumed, and it is the whole range.
     Proof:     with probability 1 - b/2 the chosen score is at most e below the best, hence below that of the
                true time. A time m later has a score lower by a sum S_m of at least m ratios after the change.
                For t > 0 with M = E[exp(-t ratio)] < 1, exp(-t S_m) is a supermartingale from m = a on, and by
@@ -346,11 +346,11 @@ class Changepoint(Select):
                change. On the grid a ratio is off by at most half a step, which is in M.
     """
 
-    scored: ClassVar[bool] = False
+    error_in_scores: ClassVar[bool] = False
 
     def error(self, confidence: float = 0.95) -> int:
         """Return how far off the answer may be, in times (the unit of the time column, such as days), where
-        the series follows the declared laws."""
+        the series follows the declared distributions."""
         _require.open_probability(confidence=confidence)
         longest = int(self.candidates[-1] - self.candidates[0])
         change = getattr(self.scores, "change", None)
@@ -413,10 +413,12 @@ def offline(
     errs less at the same price.
 
     Guarantee: epsilon-DP.
-    Proof:     that of `mechanisms.Select` with either chooser, for the sensitivity of the scores.
+    Proof:     that of `mechanisms.Select` with either selector, for the sensitivity of the scores.
     """
     if (change is None) == (margin is None):
-        raise InvalidInput("give change= (known laws) or margin= (ranks), one of them. Nothing was read.")
+        raise InvalidInput(
+            "give change= (known distributions) or margin= (ranks), one of them. Nothing was read."
+        )
     scores: LikelihoodScores | RankScores
     if change is not None:
         scores = LikelihoodScores(column=column, time=time, times=times, change=change)
@@ -429,11 +431,11 @@ def offline(
         public=public,
         scores=scores,
         candidates=candidates,
-        chooser=chooser(scores, public, epsilon, paper=paper),
+        chooser=score_selector(scores, public, epsilon, paper=paper),
     )
 
 
-def chooser(
+def score_selector(
     scores: LikelihoodScores | RankScores, public: Public, epsilon: Real, *, paper: bool
 ) -> PermuteAndFlip | ReportNoisyMax:
     """Return what picks one of these scores: the paper's noisy maximum with Laplace noise, or

@@ -54,10 +54,11 @@ def posterior(*, epsilon: float, delta: float, sample_error: SampleError, failur
     Guarantee: with probability 1 - failure, all answers are within the radius of the population's values.
     Proof:     Jung, Ligett, Neel, Roth, Sharifi-Malvajerdi & Shenfeld 2020 (arXiv:1909.03577): for all c, d >
                0 the radius sample_error(beta) + c + (e^epsilon - 1) + 2d fails with chance beta / c + delta /
-               d. In short: given the transcript, an answer is near its query's mean over the conditional law
-               of the sample (Markov: beta / c); and by privacy, E[q(x_i) 1(B)] <= e^epsilon E[q(x') 1(B)] +
-               delta for a fresh x' and any set B of transcripts, so that mean exceeds the population's by
-               more than e^epsilon - 1 + 2d with chance at most delta / 2d, and falls below it likewise.
+               d. In short: given the transcript, an answer is near its query's mean over the conditional
+               distribution of the sample (Markov: beta / c); and by privacy, E[q(x_i) 1(B)] <= e^epsilon
+               E[q(x') 1(B)] + delta for a fresh x' and any set B of transcripts, so that mean exceeds the
+               population's by more than e^epsilon - 1 + 2d with chance at most delta / 2d, and falls below it
+               likewise.
     Assumes:   answers lie in [0, 1]. c, d and beta are chosen from a grid: each choice is valid.
     """
     _check(failure, epsilon=epsilon)

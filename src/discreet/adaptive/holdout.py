@@ -33,7 +33,7 @@ from ._sparse_vector import SparseVectorRounds, State
 from .generalization import Bound, best
 
 # The largest budget of findings of overfitting. No measurement on record.
-_MOST_BUDGET = 10**9
+_MAX_BUDGET = 10**9
 
 
 @described("adaptive.Check")
@@ -129,8 +129,8 @@ class Thresholdout:
         arrow_columns.require_public(self.public)
         _require.positive(threshold=self.threshold, sigma=self.sigma)
         _require.integer(budget=self.budget, at_least=1)
-        if self.budget > _MOST_BUDGET:
-            raise _require.fail("budget", self.budget, f"at most {_MOST_BUDGET}")
+        if self.budget > _MAX_BUDGET:
+            raise _require.fail("budget", self.budget, f"at most {_MAX_BUDGET}")
         _require.ordered(lower=self.lower, upper=self.upper)
         object.__setattr__(self, "step", arrow_columns.as_step(self.step))
         if self.questions is not None:
@@ -352,7 +352,7 @@ class Thresholdout:
                 "how far off the answers may be depends on how many there are: declare questions=..."
             )
         # 1: the training mean is rounded
-        agreed = self._threshold_steps + self.rounds.slack(failure / 2, self.questions) + 1
+        agreed = self._threshold_steps + self.rounds.noise_bound(failure / 2, self.questions) + 1
         spread = self.rounds.spread(failure / 2, min(self.budget, self.questions))
         return _round.up(max(agreed, spread) * self._grid / self.size)
 

@@ -1,8 +1,9 @@
-"""Hypotheses about one number of a table: an exact integer statistic, and its law under the null hypothesis.
+"""Hypotheses about one number of a table: an exact integer statistic, and its distribution under the null
+hypothesis.
 
-The law is public: it follows from a number of people that the steward declares and from the null hypothesis
-alone. A private test compares a noisy statistic with a threshold that only chance `level` would pass under
-that law, noise included.
+The distribution is public: it follows from a number of people that the steward declares and from the null
+hypothesis alone. A private test compares a noisy statistic with a threshold that only chance `level` would
+pass under that distribution, noise included.
 """
 
 from __future__ import annotations
@@ -25,8 +26,9 @@ from ..mechanisms.protocols import Statistic
 from ..mechanisms.statistics import length_of
 
 Masses = NDArray[np.float64]
-# The most entries of a law, which is held in memory as probabilities: 80 MB. No measurement on record.
-_MOST_ENTRIES = 10_000_000
+# The most entries of a distribution, which is held in memory as probabilities: 80 MB. No measurement on
+# record.
+_MAX_ENTRIES = 10_000_000
 
 
 @runtime_checkable
@@ -87,10 +89,10 @@ class TruncatedExponential:
 
 
 def _check_size(entries: int) -> None:
-    if entries > _MOST_ENTRIES:
+    if entries > _MAX_ENTRIES:
         raise InvalidInput(
-            f"the law has about {entries} values; at most {_MOST_ENTRIES} can be written out. Choose a "
-            f"larger step."
+            f"the distribution has about {entries} values; at most {_MAX_ENTRIES} can be written out. "
+            f"Choose a larger step."
         )
 
 
@@ -106,7 +108,7 @@ def _binomial(trials: int, chance: float) -> Masses:
 
 @lru_cache(maxsize=16)
 def _exponential(trials: int, rate: float, bound: float, step: float) -> Masses:
-    """Return the law of one person's rounded value, and by its transform that of the sum."""
+    """Return the distribution of one person's rounded value, and by its transform that of the sum."""
     top = round(bound / step)
     edges = (np.arange(top) + 0.5) * step
     trial_masses = np.diff(np.concatenate([[0.0], -np.expm1(-rate * edges), [1.0]]))
@@ -132,7 +134,9 @@ class Hypothesis:
                 f"a hypothesis is about a statistic, as Component(...), not {type(self.statistic).__name__}."
             )
         if not isinstance(self.null, NullLaw):
-            raise InvalidInput(f"null must be a law, such as Binomial(...), got {type(self.null).__name__}.")
+            raise InvalidInput(
+                f"null must be a distribution, such as Binomial(...), got {type(self.null).__name__}."
+            )
         _require.one_of(("greater", "less"), alternative=self.alternative)
 
     def check(self, public: Public, sensitivity: int) -> None:
@@ -239,7 +243,7 @@ def critical(values: NDArray[np.int64], masses: Masses, noise: ComparisonNoise, 
         return float(weights @ noise.survival(c - points))
 
     bottom, width = int(points[0]) - 1, 1
-    # only where noise is wider than the law
+    # only where noise is wider than the distribution
     while chance(bottom) <= allowed:
         bottom, width = bottom - width, 2 * width
     top, width = int(points[-1]) + 1, 1

@@ -156,7 +156,7 @@ class _Board:
             raise InvalidInput(
                 "how far off the scores may be depends on how many there are: declare submissions=..."
             )
-        missed = self._margin + self.rounds.slack(failure / 2, self.submissions)
+        missed = self._margin + self.rounds.noise_bound(failure / 2, self.submissions)
         shown = 0 if self.rounds.value is None else self.rounds.spread(failure / 2, self.improvements)
         return _round.up(Fraction(max(missed, shown), self.size))
 
@@ -198,8 +198,8 @@ class ShakyLadder(_Board):
                the bar, best - step, is a function of what was shown, a row moves the number of wrong
                predictions by at most 1, `SparseVectorRounds` for bars that move. Under add_remove and
                zero_out all submissions move the same way, which halves the noise of the comparison.
-               `tests/adaptive/test_constants.py` has the law of all that is shown on two rows, by every value
-               of the noise.
+               `tests/adaptive/test_constants.py` has the distribution of all that is shown on two rows, by
+               every value of the noise.
     Assumes:   predictions are made without looking at the labels, except through the board. For `within`: the
                rows are independent draws from one population, and the declared size is their number.
     """

@@ -35,10 +35,10 @@ from .generalization import Bound, best
 Floats = npt.NDArray[np.float64]
 # Cells of the synthetic distribution, which is held in memory: 2**22 floats are 32 MB. No measurement on
 # record.
-MOST_CELLS = 1 << 22
+MAX_CELLS = 1 << 22
 EXACT, TEXTBOOK = "exact", "hardt-rothblum"
 # The most updates, each of which is in the stored state. No measurement on record.
-_MOST_UPDATES = 10**6
+_MAX_UPDATES = 10**6
 
 
 @described("adaptive.Where")
@@ -162,10 +162,10 @@ class MultiplicativeWeights:
         _require.probability(delta=self.delta)
         if self.updates is not None:
             _require.integer(updates=self.updates, at_least=1)
-        if self.cells > MOST_CELLS or self.max_updates > _MOST_UPDATES:
+        if self.cells > MAX_CELLS or self.max_updates > _MAX_UPDATES:
             raise InvalidInput(
-                f"the domain has {self.cells} cells and {self.max_updates} updates; at most {MOST_CELLS} "
-                f"and {_MOST_UPDATES} are handled."
+                f"the domain has {self.cells} cells and {self.max_updates} updates; at most {MAX_CELLS} "
+                f"and {_MAX_UPDATES} are handled."
             )
         self._threshold_rows  # noqa: B018 - the price, the noise and the declared size are checked
 
@@ -230,7 +230,7 @@ class MultiplicativeWeights:
     def _threshold_rows(self) -> int:
         """Return the threshold: alpha n, and the noise that `failure` allows, in rows."""
         target = _require.exact(self.alpha, "alpha") * self.size
-        return math.ceil(target) + self.rounds.slack(self._share, self.questions)
+        return math.ceil(target) + self.rounds.noise_bound(self._share, self.questions)
 
     @property
     def converges(self) -> bool:
@@ -338,7 +338,7 @@ class MultiplicativeWeights:
         return self._sample_error(1 - _require.exact(confidence, "confidence")) * self.size
 
     def _sample_error(self, failure: Fraction) -> float:
-        synthetic = self._threshold_rows + self.rounds.slack(failure / 2, self.questions) + 1
+        synthetic = self._threshold_rows + self.rounds.noise_bound(failure / 2, self.questions) + 1
         bought = self.rounds.spread(failure / 2, min(self.max_updates, self.questions))
         return _round.up(Fraction(max(synthetic, bought), self.size))
 

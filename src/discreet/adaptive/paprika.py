@@ -12,9 +12,9 @@ github.com/wanrongz/PAPRIKA):
   `tests/adaptive/test_paprika.py` has the table on which that breaks any epsilon. So SAFFRON and ADDIS are
   refused here, and `AlphaInvesting`, whose candidates are the rejected, is the default.
 * The threshold is the value that a true null passes with probability at most the level, *noise included*,
-  computed from the law of the statistic and of the noise. The paper lowers the level by a fixed amount
-  instead, A = s eta c ln(2 / 3m) / epsilon with m = min(delta, 1 - ((1 - delta) / e^epsilon)^(1/k)) for k
-  tests, and a factor s from 0.5 to 2.
+  computed from the distribution of the statistic and of the noise. The paper lowers the level by a fixed
+  amount instead, A = s eta c ln(2 / 3m) / epsilon with m = min(delta, 1 - ((1 - delta) / e^epsilon)^(1/k))
+  for k tests, and a factor s from 0.5 to 2.
 * The noisy threshold is drawn once for all tests, which leaves more of epsilon to each (`redraw`); the paper
   draws it anew.
 * The evidence may be the statistic itself (`score="statistic"`), which one person moves by the same amount
@@ -88,15 +88,15 @@ class Paprika:
     Guarantee: epsilon-DP, or (epsilon, delta)-DP; at most `rejections` are rejected. With `redraw` the event
                says more: so many rounds, each e0-DP.
     Proof:     a sparse vector (`_sparse_vector.SparseVectorRounds`), of one positive for a round, whose
-               thresholds are functions of the level and of the null law, both public once earlier decisions
-               are. One person moves the evidence by at most `grid_sensitivity`: the sensitivity itself, or,
-               for log p on a grid, `eta` (checked for each question over the law's complete range). Rounds
-               are in sequence: PureDP adds up, or `round_epsilon`. Nothing here rests on the paper's own
-               theorem.
+               thresholds are functions of the level and of the null distribution, both public once earlier
+               decisions are. One person moves the evidence by at most `grid_sensitivity`: the sensitivity
+               itself, or, for log p on a grid, `eta` (checked for each question over the distribution's
+               complete range). Rounds are in sequence: PureDP adds up, or `round_epsilon`. Nothing here rests
+               on the paper's own theorem.
     Assumes:   the statistics' sensitivities are right; the state stays secret and is used once.
 
-    False discoveries: mFDR <= alpha of the procedure, if statistics of true nulls follow their law
-    independently of the tests before.
+    False discoveries: mFDR <= alpha of the procedure, if statistics of true nulls follow their null
+    distribution independently of the tests before.
     Proof:     docs/adaptive.md ("False discoveries") in full. With `redraw`: within a round all tests share
                the noise Z on the threshold. Given Z, a true null is rejected with a probability that falls in
                Z; that earlier tests of the round were not rejected makes large Z likelier (their likelihood
@@ -195,7 +195,7 @@ class Paprika:
         """Return the shares of the budget for the threshold and the tests: 1 : 1 in the paper, nearly that in
         a monotone round, else the sparse vector's own.
         """
-        # equal scales would need a law of their own
+        # equal scales would need a distribution of their own
         nearly = (499, 501) if self.monotone and self.redraws else None
         vector = SparseVector(
             public=self.public,
@@ -286,12 +286,12 @@ class Paprika:
             raise InvalidInput(
                 "how far off the decisions may be depends on how many there are: declare questions=..."
             )
-        return self.rounds.slack(1 - _require.exact(confidence, "confidence"), self.questions)
+        return self.rounds.noise_bound(1 - _require.exact(confidence, "confidence"), self.questions)
 
 
 @lru_cache(maxsize=256)
 def _scores(null: NullLaw, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int]:
-    """Return the evidence at each value of the law, and the smallest of these values."""
+    """Return the evidence at each value of the distribution, and the smallest of these values."""
     values, masses = under_null(null, sign)
     if floor is None:
         return values, int(values[0])

@@ -29,9 +29,9 @@ from .._public import Public
 from .._registry import described
 from .._require import Real
 from ..accounting import Event, compose
-from ..mechanisms.choosers import TopK
 from ..mechanisms.noise import IntegerLaplace
 from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.selectors import TopK
 from ..mechanisms.sparse_vector import zcdp_epsilon
 from ..mechanisms.stability import check_budget
 from ..mechanisms.statistics import require_rows
@@ -68,17 +68,17 @@ class PrivateBenjaminiHochberg:
     itself.
 
     Guarantee: epsilon-DP, or (epsilon, delta)-DP.
-    Proof:     one person moves every evidence by at most `grid_sensitivity`, computed from the public laws
-               over their whole range. Peeling is `TopK`, `candidates` choices of bounded range 2 e0 for as
-               many pieces of discrete Laplace noise that are e0-DP. Without delta these add up to epsilon.
-               With it, that split or another, whichever leaves less noise: both are e0²/2-zCDP (Cesar &
-               Rogers 2021, arXiv:2004.07223, for bounded range), and `zcdp_epsilon` makes 2 `candidates` of
-               these (epsilon, delta)-DP.
+    Proof:     one person moves every evidence by at most `grid_sensitivity`, computed from the public
+               distributions over their whole range. Peeling is `TopK`, `candidates` choices of bounded range
+               2 e0 for as many pieces of discrete Laplace noise that are e0-DP. Without delta these add up to
+               epsilon. With it, that split or another, whichever leaves less noise: both are e0²/2-zCDP
+               (Cesar & Rogers 2021, arXiv:2004.07223, for bounded range), and `zcdp_epsilon` makes 2
+               `candidates` of these (epsilon, delta)-DP.
     Assumes:   the statistics' sensitivities are right.
 
     False discoveries: FDR <= alpha with `strict`, and at most alpha (1 + ln(1/alpha)) without, if the
-               statistics of true nulls follow their laws (or show less) independently of each other. They may
-               depend on those of false nulls.
+               statistics of true nulls follow their distributions (or show less) independently of each other.
+               They may depend on those of false nulls.
     Proof:     give every hypothesis fresh noise, released or not, and its p-value q. Rejected are R of them,
                all with q <= a R / m. If V of these are true nulls, the V-th smallest null q is at most a R /
                m, so V / R is at most the maximum over j of a j / (m q0(j)), and at most 1. By Simes'
@@ -145,7 +145,7 @@ class PrivateBenjaminiHochberg:
         )
 
     @property
-    def chooser(self) -> TopK:
+    def selector(self) -> TopK:
         total = 2 * self.part_epsilon * self.candidates
         return TopK(
             epsilon=total,
@@ -162,7 +162,7 @@ class PrivateBenjaminiHochberg:
 
     @property
     def event(self) -> Event:
-        return compose([self.chooser.event, self.noise.event.repeated(self.candidates)])
+        return compose([self.selector.event, self.noise.event.repeated(self.candidates)])
 
     def error(self, confidence: float = 0.95) -> int:
         """Return how far noise puts the worst evidence that is released, in steps of 1/1024."""
@@ -173,7 +173,7 @@ class PrivateBenjaminiHochberg:
         evidence = np.array(
             [self._evidence(hypothesis, source) for hypothesis in self.hypotheses], dtype=np.int64
         )
-        peeled = self.chooser.pick(evidence, entropy)
+        peeled = self.selector.pick(evidence, entropy)
         noisy = [int(v) for v in self.noise(evidence[peeled], entropy=entropy)]
         pvalues = [self._pvalue(self.hypotheses[i], value) for i, value in zip(peeled, noisy, strict=True)]
         order = np.argsort(pvalues, kind="stable")
@@ -185,7 +185,7 @@ class PrivateBenjaminiHochberg:
             pvalues=tuple(pvalues),
             rejected=tuple(sorted(peeled[int(i)] for i in rejected)),
         )
-        return release(discoveries, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(discoveries, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _table(self, hypothesis: Hypothesis) -> tuple[NDArray[np.int64], int, Masses]:
         return _table(hypothesis.null, hypothesis.sign, self.floor if self.score == "log p" else None)
@@ -226,7 +226,8 @@ def strict_level(alpha: float) -> float:
 
 @lru_cache(maxsize=256)
 def _table(null: NullLaw, sign: int, floor: float | None) -> tuple[NDArray[np.int64], int, Masses]:
-    """Return the evidence at each value of the law, the smallest of these values, and their probabilities."""
+    """Return the evidence at each value of the distribution, the smallest of these values, and their
+    probabilities."""
     values, masses = under_null(null, sign)
     if floor is not None:
         return np.floor(-log_pvalues(masses, math.log(floor)) * GRID).astype(np.int64), int(values[0]), masses

@@ -22,7 +22,7 @@ from ..tables import Source
 
 Bits = npt.NDArray[np.int64]
 # The most characters of a submission's name, which is stored in the ledger. No measurement on record.
-_MOST_CHARACTERS = 100
+_MAX_CHARACTERS = 100
 
 
 @described("adaptive.Submission")
@@ -42,10 +42,10 @@ class Submission:
     def __post_init__(self) -> None:
         if (
             not isinstance(self.name, str)
-            or not 0 < len(self.name) <= _MOST_CHARACTERS
+            or not 0 < len(self.name) <= _MAX_CHARACTERS
             or not self.name.isprintable()
         ):
-            raise _require.fail("name", self.name, f"a printable text of 1 to {_MOST_CHARACTERS} characters")
+            raise _require.fail("name", self.name, f"a printable text of 1 to {_MAX_CHARACTERS} characters")
         _require.integer(rows=self.rows, at_least=0)
         if not isinstance(self.digest, str):
             raise _require.fail("digest", self.digest, "a text")

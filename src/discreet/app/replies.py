@@ -66,7 +66,10 @@ def release_of(facts: Mapping[str, Any]) -> Release:
     error = values.recalled(facts["errors"])
     event = _registry.from_json(facts["event"])
     return Release(
-        value=values.decode(facts["value"]), event=event, scored=bool(facts.get("scored")), _error=error
+        value=values.decode(facts["value"]),
+        event=event,
+        error_in_scores=bool(facts.get("scored")),
+        _error=error,
     )
 
 

@@ -25,11 +25,11 @@ from .outputs import floats
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exposure:
-    """Holds the exposed `bits` of a secret, of at most `most`; `rank` among all candidates, 1 for the least
-    surprising."""
+    """Holds the exposed `bits` of a secret, of at most `max_bits`; `rank` among all candidates, 1 for the
+    least surprising."""
 
     bits: float
-    most: float
+    max_bits: float
     rank: float
 
     @property
@@ -50,17 +50,17 @@ def exposure(surprise: float, others: Any) -> Exposure:
     rank = 1 + int((other_surprises <= surprise).sum())
     return Exposure(
         bits=math.log2(len(other_surprises) + 1) - math.log2(rank),
-        most=math.log2(len(other_surprises) + 1),
+        max_bits=math.log2(len(other_surprises) + 1),
         rank=rank,
     )
 
 
 def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Exposure:
     """Estimate the exposure from a random sample of the candidates, where there are too many to list: a skew
-    normal law is fitted to their surprises.
+    normal distribution is fitted to their surprises.
 
-    An estimate, no bound: Carlini et al. 2019, arXiv:1802.08232, section 4.3: minus log2 of the law's mass at
-    or below the secret's surprise, here at most log2 of the number of candidates.
+    An estimate, no bound: Carlini et al. 2019, arXiv:1802.08232, section 4.3: minus log2 of the
+    distribution's mass at or below the secret's surprise, here at most log2 of the number of candidates.
     """
     sampled_surprises = _check_surprises(surprise, sample)
     _require.integer(candidates=candidates, at_least=len(sampled_surprises))
@@ -70,13 +70,13 @@ def estimated_exposure(surprise: float, sample: Any, *, candidates: int) -> Expo
         or np.ptp(sampled_surprises) == 0
     ):
         raise InvalidInput(
-            "to fit a law, twenty finite surprises at least are needed, and not all of them alike. "
+            "to fit a distribution, twenty finite surprises at least are needed, and not all of them alike. "
             "With few candidates use `exposure`."
         )
     shape, location, scale = stats.skewnorm.fit(sampled_surprises)
-    most_bits = math.log2(candidates)
-    bits = min(most_bits, -float(stats.skewnorm.logcdf(surprise, shape, location, scale)) / math.log(2))
-    return Exposure(bits=bits, most=most_bits, rank=2 ** (most_bits - bits))
+    max_bits = math.log2(candidates)
+    bits = min(max_bits, -float(stats.skewnorm.logcdf(surprise, shape, location, scale)) / math.log(2))
+    return Exposure(bits=bits, max_bits=max_bits, rank=2 ** (max_bits - bits))
 
 
 def _check_surprises(surprise: float, others: Any) -> Any:

@@ -33,12 +33,16 @@ class Ratings:
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class SideKnowledge:
     """Holds the auxiliary information of an attacker about a target: items, stars, days, each roughly."""
 
     items: Any
     stars: Any
     days: Any
+
+
+# The former name, which `__all__` promised.
+Known = SideKnowledge
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +86,7 @@ def made_up_ratings(
 
 def side_knowledge(
     ratings: Ratings, user: int, *, items: int = 8, day_error: int = 14, seed: int = 0
-) -> Known:
+) -> SideKnowledge:
     """Return auxiliary information that a friend of `user` may have: `items` of their ratings, off by up to
     one star, dated to within `day_error` days.
     """
@@ -98,12 +102,12 @@ def side_knowledge(
     chosen = rng.choice(row.indices, min(items, row.nnz), replace=False)
     stars = np.asarray(ratings.stars[user, chosen].todense()).ravel() + rng.integers(-1, 2, len(chosen))
     days = np.asarray(ratings.days[user, chosen].todense()).ravel()
-    return Known(chosen, stars, days + rng.integers(-day_error, day_error + 1, len(chosen)))
+    return SideKnowledge(chosen, stars, days + rng.integers(-day_error, day_error + 1, len(chosen)))
 
 
 def link(
     ratings: Ratings,
-    known: Known,
+    known: SideKnowledge,
     *,
     stars_scale: float = 1.5,
     days_scale: float = 30.0,

@@ -135,11 +135,11 @@ def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: 
     """Return the log-likelihood ratios of the likelihood-ratio attack (LiRA): for each example, how much
     likelier the target's confidences are if it was in.
 
-    `target` has the target model's confidences, scaled as those of the shadows. For each example a normal law
-    is fitted to the models with it and to those without it (`online`), or to the latter alone, with a
-    one-sided test (offline: the attacker need not know the examples when the shadow models are trained).
-    `fixed_variance` pools the variance of all examples: better with few models (below 64 or so). Several
-    queries count as independent.
+    `target` has the target model's confidences, scaled as those of the shadows. For each example a normal
+    distribution is fitted to the models with it and to those without it (`online`), or to the latter alone,
+    with a one-sided test (offline: the attacker need not know the examples when the shadow models are
+    trained). `fixed_variance` pools the variance of all examples: better with few models (below 64 or so).
+    Several queries count as independent.
 
     Proof: Carlini et al. 2022, arXiv:2112.03570, Algorithm 1 and section IV-C; offline, section IV-D: 1 - P[Z
            > target].
@@ -167,8 +167,8 @@ def _fit_normal(shadows: Shadows, members: bool, fixed: bool) -> tuple[Floats, F
     count = used.sum(axis=0)
     if (count < (1 if fixed else 2)).any():
         raise InvalidInput(
-            "some example was in (or out of) too few shadow models to fit a normal law: train more of them, "
-            "or use `halves`. Two per side are needed, one with fixed_variance=True."
+            "some example was in (or out of) too few shadow models to fit a normal distribution: train more "
+            "of them, or use `halves`. Two per side are needed, one with fixed_variance=True."
         )
     mean = np.where(used, shadows.scores, 0.0).sum(axis=0) / count
     squares = np.where(used, (shadows.scores - mean) ** 2, 0.0)

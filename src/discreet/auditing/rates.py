@@ -19,9 +19,9 @@ from .. import _require
 from .._errors import InvalidInput
 from ..accounting.conversion import gaussian_epsilon
 
-# Added outwards to limits: scipy's quantiles of the beta law are right to about 1e-12, relatively, so a
-# thousand times that is safe and does not show.
-_SLACK = 1e-9
+# Added outwards to limits: scipy's quantiles of the beta distribution are right to about 1e-12, relatively,
+# so a thousand times that is safe and does not show.
+_ROUNDING = 1e-9
 
 
 def lower_limit(hits: Any, trials: Any, level: float) -> Any:
@@ -33,7 +33,7 @@ def lower_limit(hits: Any, trials: Any, level: float) -> Any:
                >= hits] = level.
     """
     hits, trials = np.asarray(hits, float), np.asarray(trials, float)
-    bound = stats.beta.ppf(level, np.maximum(hits, 1), trials - hits + 1) * (1 - _SLACK)
+    bound = stats.beta.ppf(level, np.maximum(hits, 1), trials - hits + 1) * (1 - _ROUNDING)
     return np.where(hits > 0, bound, 0.0)
 
 
@@ -41,7 +41,7 @@ def upper_limit(hits: Any, trials: Any, level: float) -> Any:
     """Return the upper Clopper-Pearson limit, as `lower_limit`."""
     hits, trials = np.asarray(hits, float), np.asarray(trials, float)
     bound = stats.beta.isf(level, hits + 1, np.maximum(trials - hits, 1))
-    bound = np.nextafter(bound + _SLACK * np.minimum(bound, 1 - bound), 1.0)
+    bound = np.nextafter(bound + _ROUNDING * np.minimum(bound, 1 - bound), 1.0)
     return np.where(hits < trials, bound, 1.0)
 
 
@@ -114,7 +114,7 @@ class Guesses:
         low, high = self.limits(confidence)
         if low <= 0 or high >= 1:
             return 0.0
-        return max(0.0, float(special.ndtri(low) - special.ndtri(high)) * (1 - _SLACK))
+        return max(0.0, float(special.ndtri(low) - special.ndtri(high)) * (1 - _ROUNDING))
 
     def gaussian_epsilon(self, *, delta: float, confidence: float = 0.95) -> float:
         """Return the epsilon of the Gaussian that `mu` allows: a lower bound *if* what ran is exactly
@@ -125,7 +125,7 @@ class Guesses:
         """
         _require.open_probability(delta=delta)
         mu = self.mu(confidence=confidence)
-        return gaussian_epsilon(mu, float(delta)) * (1 - _SLACK) if mu > 0 else 0.0
+        return gaussian_epsilon(mu, float(delta)) * (1 - _ROUNDING) if mu > 0 else 0.0
 
     def below(self, tradeoff: Any, *, confidence: float = 0.95) -> bool:
         """Return whether, with probability `confidence`, the attack beats a claimed trade-off curve (FPR ->

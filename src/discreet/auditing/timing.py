@@ -56,9 +56,9 @@ def timing(
 
     Guarantee: for independent draws whose values are independent of the times, p_value <= a with probability
                at most a, on any machine.
-    Proof:     given all times, the values of the second half are independent and of one law, so every way to
-               spread the right answers over them is as likely as another: how many fall on slow draws is
-               hypergeometric. Load and drift are in the times, which are given.
+    Proof:     given all times, the values of the second half are independent and of one distribution, so
+               every way to spread the right answers over them is as likely as another: how many fall on slow
+               draws is hypergeometric. Load and drift are in the times, which are given.
     """
     _require.integer(draws=draws, at_least=20)
     values, times = np.empty(draws), np.empty(draws)
@@ -155,8 +155,8 @@ def clock(
     random order, and try to guess.
 
     The threshold is chosen on the first half of the runs and judged on the other, by exact limits of Clopper
-    and Pearson: for jobs whose times have the same law, `advantage` is above 0 with probability at most 1 -
-    confidence.
+    and Pearson: for jobs whose times have the same distribution, `advantage` is above 0 with probability at
+    most 1 - confidence.
     """
     _require.integer(runs=runs, at_least=20)
     _require.open_probability(confidence=confidence)

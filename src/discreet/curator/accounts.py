@@ -27,10 +27,10 @@ from .ledger import Entry, Ledger, Writer, canonical
 from .policy import Budget
 
 KIND = "account"
-PERIOD, WHOLE, TOTAL = "period", "whole", "total"
-# (PERIOD, its name), (WHOLE, "") or (TOTAL, "")
+PERIOD, UNDIVIDED, TOTAL = "period", "whole", "total"
+# (PERIOD, its name), (UNDIVIDED, "") or (TOTAL, "")
 Name = tuple[str, str]
-_WHOLE, _TOTAL = (WHOLE, ""), (TOTAL, "")
+_UNDIVIDED, _TOTAL = (UNDIVIDED, ""), (TOTAL, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Accounts:
             rule, spent, _ = charges.spent_by(self.ledger, self.rule, self.owner)
             return [Account(whose, rule, spent)]
         prefix = "" if self.owner is None else f"{whose}, "
-        undivided = self._load_state(_WHOLE)
+        undivided = self._load_state(_UNDIVIDED)
         accounts = [
             Account(f"{prefix}period {p}", self.rule, undivided.plus(self._load_state((PERIOD, p))))
             for p in periods or self._charged_periods()
@@ -150,7 +150,7 @@ class Accounts:
             return
         counted = self._replay_totals()
         nothing = NoOp(neighbors=self.public.neighbors)
-        undivided = counted.get(_WHOLE, self.rule.start())
+        undivided = counted.get(_UNDIVIDED, self.rule.start())
         for (kind, name), spent in {(PERIOD, ""): self.rule.start(), **counted}.items():
             if kind == TOTAL:
                 self._rule(_TOTAL).charge(spent, nothing)
@@ -174,7 +174,7 @@ class Accounts:
             same = self._replay() == charges.spent_by(self.ledger, self.rule, self.owner)[:2]
             return [] if same else [f"the running total{whose} is not what the charges add up to"]
         replayed = self._replay_totals()
-        names = {*replayed, *((PERIOD, name) for name in self._charged_periods()), _WHOLE}
+        names = {*replayed, *((PERIOD, name) for name in self._charged_periods()), _UNDIVIDED}
         wrong = sorted(n for n in names if replayed.get(n, self._rule(n).start()) != self._load_state(n))
         return [
             f"the running total{whose} of {' '.join(n).strip()} is not what the charges add up to"
@@ -237,7 +237,7 @@ class Accounts:
         if per is None:
             return {}
         price = self.rule.price(self._capped_price(self._seen_by_one(event, periods), body))
-        prices: dict[Name, Spent] = {(PERIOD, p): price for p in periods} or {_WHOLE: price}
+        prices: dict[Name, Spent] = {(PERIOD, p): price for p in periods} or {_UNDIVIDED: price}
         if per.limit is not None:
             total = charges.priced(event, body, charges.cap_name(self.owner, total=True))
             prices[_TOTAL] = self._rule(_TOTAL).price(total)

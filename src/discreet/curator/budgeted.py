@@ -284,7 +284,7 @@ class BudgetedDataset:
                 "or released."
             )
         price = event.to_json()
-        limits.description(price)
+        limits.check_description(price)
         body: dict[str, Any] = {"event": price, "analyst": analyst}
         body |= {name: value for name, value in facts.items() if value}
         # Read and verified once: nobody else can write while this transaction is open.

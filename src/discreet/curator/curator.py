@@ -243,7 +243,7 @@ class Curator(BudgetedDataset):
             value = mechanism.restated(value)
         error = error_of_value(value, mechanism) if errors is None else values.recalled(errors)
         return Release(
-            value=value, event=mechanism.event, scored=bool(stored.body.get("scored")), _error=error
+            value=value, event=mechanism.event, error_in_scores=bool(stored.body.get("scored")), _error=error
         )
 
     def _run(self, mechanism: Mechanism, charge: Entry, key: str | None) -> Release:
@@ -254,7 +254,8 @@ class Curator(BudgetedDataset):
             raise self._record_failure(charge) from (error if charge.body["analyst"] == STEWARD else None)
         body = {"charge": charge.seq, "analyst": charge.body["analyst"]}
         try:
-            body |= {"value": values.encode(release.value), "scored": release.scored}
+            # "scored" is the stored name of `error_in_scores`
+            body |= {"value": values.encode(release.value), "scored": release.error_in_scores}
         except DescriptionError:
             # a trained model, say: it cannot be stored, so it is never served again
             key = None

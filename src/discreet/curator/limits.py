@@ -13,22 +13,24 @@ from .entries import canonical
 
 # Entries of a statistic: ten million 64-bit integers and their noise fit any machine, a thousand million do
 # not.
-LONGEST = 10_000_000
-# Characters of a description in the ledger, and of the text that an analyst wrote.
-WORDIEST = 1_000_000
+MAX_ENTRIES = 10_000_000
+# Characters of a description in the ledger, and of the text that an analyst wrote; and parts of a
+# mechanism that are looked at, which has no more of them than characters. No
+# measurement on record.
+MAX_CHARACTERS = 1_000_000
 
 
 def check(mechanism: Any, described: Any, text: str | None = None) -> None:
     """Refuse a mechanism that is too long, too deep, or has too many digits."""
-    if text is not None and len(text) > WORDIEST:
+    if text is not None and len(text) > MAX_CHARACTERS:
         raise InvalidInput(
-            f"a question has at most {WORDIEST:,} characters, got {len(text):,}. Nothing was charged."
+            f"a question has at most {MAX_CHARACTERS:,} characters, got {len(text):,}. Nothing was charged."
         )
-    description(described)
-    lengths(mechanism, mechanism.public)
+    check_description(described)
+    check_lengths(mechanism, mechanism.public)
 
 
-def description(described: Any) -> None:
+def check_description(described: Any) -> None:
     """Refuse a description that could not be read again."""
     if described is None:
         return
@@ -39,22 +41,22 @@ def description(described: Any) -> None:
         if isinstance(error, DiscreetError) and not isinstance(error, DescriptionError):
             raise
         raise InvalidInput(f"this cannot be described in the ledger: {error} Nothing was charged.") from None
-    if size > WORDIEST:
+    if size > MAX_CHARACTERS:
         raise InvalidInput(
-            f"a description has at most {WORDIEST:,} characters, got {size:,}. Nothing was charged."
+            f"a description has at most {MAX_CHARACTERS:,} characters, got {size:,}. Nothing was charged."
         )
 
 
-def lengths(thing: Any, public: Public) -> None:
+def check_lengths(thing: Any, public: Public) -> None:
     """Refuse statistics, at whatever depth of a mechanism or a question, with more entries than anybody can
     hold."""
     things, seen = [thing], 0
-    while things and seen < WORDIEST:
+    while things and seen < MAX_CHARACTERS:
         part, seen = things.pop(), seen + 1
         length = _length(part, public)
-        if length is not None and length > LONGEST:
+        if length is not None and length > MAX_ENTRIES:
             raise InvalidInput(
-                f"{type(part).__name__} has {length:,} entries; at most {LONGEST:,} can be asked for "
+                f"{type(part).__name__} has {length:,} entries; at most {MAX_ENTRIES:,} can be asked for "
                 f"at once. Nothing was charged or read."
             )
         if dataclasses.is_dataclass(part) and not isinstance(part, type | Public):

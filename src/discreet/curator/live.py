@@ -141,7 +141,7 @@ class InteractiveHandle(_require.NearestNames):
     def _answer_in_turn(self, question: Any) -> Release | None:
         """Get a ticket for a question, wait for its turn, and answer it."""
         self._same_price(self.ledger.entry(self.number))
-        limits.lengths(question, self.source.public)
+        limits.check_lengths(question, self.source.public)
         now = self.ledger.look(self._turn)
         self._check(now, question)
         with Asker(self.ledger.path) as asker:

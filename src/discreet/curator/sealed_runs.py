@@ -4,8 +4,8 @@ the best of them.
 The ledger must not tell the number. So a run takes as many *rounds* as the public cap, each with one version
 of one sealed blob of one public size; a round after the last step does nothing but seal the state again. No
 counter of steps is written, no progress is shown. A round that was lost in a crash is run again from the
-sealed state before it, and not forfeited: forfeiting would change the law of the number of steps, which the
-price is computed for; and nobody has seen what was lost.
+sealed state before it, and not forfeited: forfeiting would change the distribution of the number of steps,
+which the price is computed for; and nobody has seen what was lost.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def run(
         state = _state(curator, mechanism, charge, moment)
         if moment is not None:
             _take_all(curator, mechanism, charge, state, moment)
-        while (taken := curator.vault.version(charge.seq, NAME)) < mechanism.length:
+        while (steps_taken := curator.vault.version(charge.seq, NAME)) < mechanism.length:
             begun = time.monotonic()
             with _guard(curator, charge):
                 if not state.done:
@@ -82,7 +82,7 @@ def run(
                 raw = _dump(mechanism, state)
             time.sleep(max(0.0, begun + pace - time.monotonic()))
             curator.vault.put(charge.seq, NAME, raw, size=mechanism.blob_size)
-            assert curator.vault.version(charge.seq, NAME) == taken + 1
+            assert curator.vault.version(charge.seq, NAME) == steps_taken + 1
         return _load_release(curator, charge, state)
 
 
@@ -153,9 +153,9 @@ def _state(curator: Curator, mechanism: SecretlyStepped, charge: Entry, moment: 
             raw = _dump(mechanism, state)
         curator.vault.put(charge.seq, NAME, raw, size=mechanism.blob_size)
         return state
-    raw, taken = curator.vault.get(charge.seq, NAME), curator.vault.version(charge.seq, NAME)
+    raw, steps_taken = curator.vault.get(charge.seq, NAME), curator.vault.version(charge.seq, NAME)
     with _guard(curator, charge, moment), computing(curator.ledger):
-        return mechanism.restore(curator.source, raw, taken, entropy=curator._entropy)
+        return mechanism.restore(curator.source, raw, steps_taken, entropy=curator._entropy)
 
 
 def _load_release(curator: Curator, charge: Entry, state: SecretRun) -> Release:

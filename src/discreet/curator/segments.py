@@ -150,10 +150,10 @@ def resume(
             f"Nothing was trained."
         )
     work = ChargedRun(curator, mechanism, charge, path)
-    taken, head = work.accept(header)
+    steps_taken, head = work.accept(header)
     size = header["every"] if every is None else every
     _require_multiple(size, mechanism.period)
-    part = work.guarded(lambda: mechanism.restore(curator.source, raw, taken, entropy=curator._entropy))
+    part = work.guarded(lambda: mechanism.restore(curator.source, raw, steps_taken, entropy=curator._entropy))
     return work.go_on(part, head, size, progress)
 
 
@@ -238,12 +238,12 @@ class ChargedRun:
 
     def go_on(self, part: Run, head: Entry, every: int, progress: Watch | None) -> Release:
         length = int(self.charge.body["steps"])
-        while part.taken < length:
-            last = min(part.taken + every, length)
+        while part.steps_taken < length:
+            last = min(part.steps_taken + every, length)
             head = self.claim(head, last)
             try:
                 with part:
-                    while part.taken < last:
+                    while part.steps_taken < last:
                         part.step()
                         if progress is not None:
                             _tell(progress, part.progress)

@@ -32,7 +32,7 @@ BLOB = "blob"
 # Bytes of a blob: sealed in one piece, so that it fits the memory of any machine that can make it.
 LARGEST = 1 << 30
 # Names of blobs of one charge.
-MOST = 1000
+MAX_BLOBS = 1000
 # Bytes of the length in front of a padded blob.
 _LENGTH = 8
 
@@ -62,8 +62,8 @@ class Staged:
         names = (
             (topic for topic in writer.topics(BLOB) if topic.startswith(f"{charge}:")) if last is None else ()
         )
-        if sum(1 for _ in names) >= MOST:
-            raise InvalidInput(f"a charge has at most {MOST} blobs. Nothing was stored.")
+        if sum(1 for _ in names) >= MAX_BLOBS:
+            raise InvalidInput(f"a charge has at most {MAX_BLOBS} blobs. Nothing was stored.")
         return writer.append(BLOB, self.body, topic=_topic(charge, name))
 
 

@@ -10,7 +10,7 @@ import math
 from html import escape
 
 from .explanation import Explanation, Section
-from .risk import SLACK, Risk
+from .risk import EXTRA_EPSILON, Risk
 from .words import DISCLAIMERS, number, out_of, price
 
 _STYLE = """
@@ -66,7 +66,7 @@ def label(explanation: Explanation) -> str:
             ),
         ]
         if risk.odds_fail:
-            why = f"at most {number(risk.odds_fail)} (delta / (1 - e^-{SLACK}))"
+            why = f"at most {number(risk.odds_fail)} (delta / (1 - e^-{EXTRA_EPSILON}))"
             rows.append(("Chance that the odds move further", why))
     else:
         rows.append(("Protection", "none is promised"))

@@ -19,8 +19,8 @@ from ..accounting.normal import normal
 # How far above e^epsilon the odds are bounded, where delta is not 0 (t in the proof of `odds_factor`): at 0.1
 # the bound fails with a probability of at most 10.5 delta, and odds are 10.5% larger. No measurement on
 # record: a larger one fails less often and promises less.
-SLACK = 0.1
-_FAILURE_FACTOR = 1 / (1 - math.exp(-SLACK))
+EXTRA_EPSILON = 0.1
+_FAILURE_FACTOR = 1 / (1 - math.exp(-EXTRA_EPSILON))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class Risk:
                    arXiv:0803.3946, have the same argument with other constants.)
         Assumes:   the neighbor relation of the event says what the two tables differ in.
         """
-        least = min(self.pure, self.epsilon + (SLACK if self.delta > 0 else 0.0))
+        least = min(self.pure, self.epsilon + (EXTRA_EPSILON if self.delta > 0 else 0.0))
         if self.odds_fail >= 1:
             return math.inf
         return _exp(least)
@@ -80,7 +80,7 @@ class Risk:
     @property
     def odds_fail(self) -> float:
         """Return the chance that the odds move further than `odds_factor`."""
-        if self.delta == 0 or self.pure <= self.epsilon + SLACK:
+        if self.delta == 0 or self.pure <= self.epsilon + EXTRA_EPSILON:
             return 0.0
         return min(1.0, self.delta * _FAILURE_FACTOR)
 

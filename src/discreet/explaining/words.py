@@ -16,7 +16,7 @@ import re
 from .._public import ADD_REMOVE, REPLACE, Unit
 from .._text import visible
 from .deployments import beside
-from .risk import SLACK, Risk, changed
+from .risk import EXTRA_EPSILON, Risk, changed
 
 AUDIENCES = ("public", "policy", "engineer")
 
@@ -163,7 +163,8 @@ def odds(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
     ]
     if audience == "engineer" and risk.delta > 0 and risk.odds_fail:
         lines.append(
-            f"The factor is e^(epsilon + {SLACK}), and its chance to fail delta / (1 - e^-{SLACK}): "
+            f"The factor is e^(epsilon + {EXTRA_EPSILON}), and its chance to fail "
+            f"delta / (1 - e^-{EXTRA_EPSILON}): "
             "(epsilon, delta) alone does not keep the odds below e^epsilon with probability 1 - delta."
         )
     if audience == "engineer" and risk.neighbors is ADD_REMOVE:
@@ -257,7 +258,7 @@ def _odds_note(risk: Risk) -> str:
         return ""
     return (
         f" (That is e^epsilon, a bound on chances. The odds above are bounded by a little more, "
-        f"{number(risk.odds_factor)}, because delta is not 0: e^(epsilon + {SLACK}).)"
+        f"{number(risk.odds_factor)}, because delta is not 0: e^(epsilon + {EXTRA_EPSILON}).)"
     )
 
 

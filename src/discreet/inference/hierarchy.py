@@ -55,12 +55,12 @@ def hierarchy(tree: Tree, values: Any, variances: Any) -> Estimate:
             variances, measured_query, out=np.zeros_like(variances), where=np.isfinite(variances)
         )
         product, _ = _downwards(tree, _upwards(tree, weighted, variances))
-        return tree.given_order(product)
+        return tree.caller_order(product)
 
     return Estimate(
-        values=tree.given_order(estimates),
+        values=tree.caller_order(estimates),
         _covariance_product=covariance_product,
-        _variances=tree.given_order(estimate_variances),
+        _variances=tree.caller_order(estimate_variances),
     )
 
 
@@ -99,7 +99,7 @@ def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) 
                 np.float64
             )
         x[family.children] = shares
-    return tree.given_order(x.astype(np.int64) if integers else x)
+    return tree.caller_order(x.astype(np.int64) if integers else x)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

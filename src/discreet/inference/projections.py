@@ -19,7 +19,7 @@ from . import _check
 from ._check import NOTHING_COMPUTED, Floats, Ints
 from .least_squares import RELATIVE_TOLERANCE, least_squares
 
-# iterations of Newton's method; ten are usual
+# Iterations of Newton's method, of which ten are usual; beyond these it has failed. No measurement on record.
 _ROUNDS = 500
 
 
@@ -122,7 +122,7 @@ def _onto_totals(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = np.where(fixed, np.inf, y / v)
     order = np.lexsort((-ratio, family))
-    sum_y, sum_v = _running(y[order], first, size), _running(v[order], first, size)
+    sum_y, sum_v = _running_sums(y[order], first, size), _running_sums(v[order], first, size)
     with np.errstate(divide="ignore", invalid="ignore"):
         level = (sum_y - totals[family]) / sum_v
     active = fixed[order] | (ratio[order] > level)
@@ -130,18 +130,18 @@ def _onto_totals(y: Floats, v: Floats, first: Ints, totals: Floats) -> Floats:
     active[first] = True
     chosen_y, chosen_v = np.where(active, y[order], 0.0), np.where(active, v[order], 0.0)
     excess, room = np.add.reduceat(chosen_y, first) - totals, np.add.reduceat(chosen_v, first)
-    _room_left(excess, room, totals)
+    _check_fixed_values_fit(excess, room, totals)
     level = np.divide(excess, room, out=np.full_like(excess, np.inf), where=room > 0)
-    taken = np.multiply(level[family], v, out=np.zeros_like(v), where=~fixed)
-    return np.asarray(np.where(fixed, y, np.maximum(0.0, y - taken)))
+    reduction = np.multiply(level[family], v, out=np.zeros_like(v), where=~fixed)
+    return np.asarray(np.where(fixed, y, np.maximum(0.0, y - reduction)))
 
 
-def _room_left(excess: Floats, room: Floats, totals: Floats) -> None:
+def _check_fixed_values_fit(excess: Floats, room: Floats, totals: Floats) -> None:
     if (np.abs(excess[room == 0]) > RELATIVE_TOLERANCE * (1 + totals[room == 0])).any():
         raise InvalidInput(f"the values known exactly do not fit into their total. {NOTHING_COMPUTED}")
 
 
-def _running(values: Floats, first: Ints, size: Ints) -> Floats:
+def _running_sums(values: Floats, first: Ints, size: Ints) -> Floats:
     """Return running sums that start again in each family."""
     total = np.cumsum(values)
     before = np.concatenate([[0.0], total])[first]
@@ -158,24 +158,24 @@ def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
     """
     free = v > 0
     root = np.sqrt(v[free])
-    B, right = C[:, free] * root, d - C[:, ~free] @ y[~free]
+    B, right_side = C[:, free] * root, d - C[:, ~free] @ y[~free]
     length = np.linalg.norm(B, axis=1)
     length = np.where(length > 0, length, 1.0)
-    B, right, start = B / length[:, None], right / length, y[free] / root
-    scale = np.abs(right) + np.abs(B) @ np.abs(start)
+    B, right_side, start = B / length[:, None], right_side / length, y[free] / root
+    scale = np.abs(right_side) + np.abs(B) @ np.abs(start)
     scale = np.where(scale > 0, scale, 1.0)
-    multiplier, best = np.zeros(len(right)), np.inf
+    multiplier, best = np.zeros(len(right_side)), np.inf
     for _ in range(_ROUNDS):
         u = np.maximum(start + B.T @ multiplier, 0.0)
-        gap = B @ u - right
+        gap = B @ u - right_side
         worst = float((np.abs(gap) / scale).max(initial=0.0))
         # exact, or as exact as rounding allows
         if worst <= 1e-14 or best <= worst <= 1e-11:
             break
         best = worst
         active = B[:, u > 0]
-        step = -np.linalg.solve(active @ active.T + 1e-10 * np.eye(len(right)), gap)
-        multiplier = multiplier + _length(multiplier, step, start, B, right) * step
+        step = -np.linalg.solve(active @ active.T + 1e-10 * np.eye(len(right_side)), gap)
+        multiplier = multiplier + _step_length(multiplier, step, start, B, right_side) * step
     if (np.abs(gap) > 1e-9 * scale).any():
         raise _infeasible(C, d, y, v)
     x = y.copy()
@@ -183,14 +183,14 @@ def _dual_newton(y: Floats, v: Floats, C: Any, d: Floats) -> Floats:
     return x
 
 
-def _length(point: Floats, step: Floats, start: Floats, B: Floats, right: Floats) -> float:
+def _step_length(point: Floats, step: Floats, start: Floats, B: Floats, right_side: Floats) -> float:
     """Return how far to follow a step: all of it if that more than halves the gap, else to where the dual's
     slope has nearly vanished.
 
     The slope along a line is increasing and piecewise linear, so bisection finds where it vanishes.
     """
-    t, s, r = start + B.T @ point, B.T @ step, float(right @ step)
-    before, after = (B @ np.maximum(t + length * s, 0.0) - right for length in (0.0, 1.0))
+    t, s, r = start + B.T @ point, B.T @ step, float(right_side @ step)
+    before, after = (B @ np.maximum(t + length * s, 0.0) - right_side for length in (0.0, 1.0))
     if np.linalg.norm(after) <= 0.5 * np.linalg.norm(before):
         return 1.0
 

@@ -104,7 +104,7 @@ def round_tree(tree: Tree, values: Any) -> Ints:
     out[tree.level(0)] = np.floor(x[tree.level(0)] + 0.5).astype(np.int64)
     for family in tree.families():
         out[family.children] = _largest_remainders(x[family.children], family.first, out[family.parents])
-    return tree.given_order(out)
+    return tree.caller_order(out)
 
 
 def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:

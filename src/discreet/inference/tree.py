@@ -125,7 +125,7 @@ class Tree:
         of = np.repeat(np.arange(len(inner)), sizes)
         return Families(parents=inner + level.start, children=self.level(depth + 1), first=first, of=of)
 
-    def given_order(self, by_depth: NDArray[Any]) -> NDArray[Any]:
+    def caller_order(self, by_depth: NDArray[Any]) -> NDArray[Any]:
         """Return values in the caller's order from the order of depth."""
         out = np.empty_like(by_depth)
         out[self.order] = by_depth
@@ -140,7 +140,7 @@ class Tree:
         for depth in reversed(range(self.depth - 1)):
             family = self.family(depth)
             x[family.parents] = np.add.reduceat(x[family.children], family.first)
-        return self.given_order(x)
+        return self.caller_order(x)
 
     def require_sums(self, values: Floats) -> None:
         """Refuse values that do not add up along the tree."""

@@ -159,7 +159,7 @@ def _check_form(recorder: Recorder, name: str, args: Any, kwargs: Any) -> None:
 
     Without a decision a size that equals the batch's would decide, which may be a coincidence.
     """
-    if recorder.whole is not None:
+    if recorder.isolated_model is not None:
         return
     leaves = leaves_of((args, kwargs))
     if recorder.layout is None or not recorder.layout.fits(leaves):

@@ -99,9 +99,9 @@ def dump(run: Run) -> bytes:
     return files.dump(tensors, {"run": json.dumps(facts)})
 
 
-def restore(trainer: Trainer, source: AnySource, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
-    """Return a run that goes on from a checkpoint, as if `taken` steps were taken (those of a crashed segment
-    are lost, and count). Noise is fresh."""
+def restore(trainer: Trainer, source: AnySource, raw: bytes, steps_taken: int, *, entropy: Entropy) -> Run:
+    """Return a run that goes on from a checkpoint, as if `steps_taken` steps were taken (those of a crashed
+    segment are lost, and count). Noise is fresh."""
     tensors, texts = files.load(raw)
     facts = json.loads(texts["run"])
     run = trainer.start(source, entropy=entropy)
@@ -119,7 +119,7 @@ def restore(trainer: Trainer, source: AnySource, raw: bytes, taken: int, *, entr
     run._update.restore(files.unpack(facts["optimizer"], tensors))
     if _adaptive_clip(run) is not None:
         run._summands.rule = Flat(clip=float(facts["clip"]))
-    run.taken = taken
+    run.steps_taken = steps_taken
     return run
 
 
@@ -138,7 +138,7 @@ def identity(trainer: Trainer, *, weights: bool = False) -> dict[str, Any]:
     }
 
 
-def is_known(trainer: Trainer) -> bool:
+def is_identifiable(trainer: Trainer) -> bool:
     """Return whether `identity` tells this trainer from others: Python's text of a function defined inside
     another does not say what it does."""
     texts = [_text(getattr(trainer, name)) for name in _SETTINGS]

@@ -19,7 +19,7 @@ from torch.nn import functional as F
 from .batching import NotBatchFirst
 from .bounds import ghost_bound, single, squares
 from .layers import Recorder, targets
-from .taps import ENTRIES_AT_MOST, PAIR_COST, Rows, Tap, Target, _zeroed
+from .taps import MAX_ENTRIES, PAIR_COST, Rows, Tap, Target, _zeroed
 
 # Numbers: a megabyte.
 _BUFFER = 1 << 18
@@ -82,7 +82,7 @@ class Convolved(Tap):
         """Return whether to cut patches and build [B, k, p] gradients, or to compare positions in pairs; by
         what each costs beyond the weight's own gradient, in multiplications per example."""
         entries = self.k * self.p
-        if len(self.g) * entries > ENTRIES_AT_MOST:
+        if len(self.g) * entries > MAX_ENTRIES:
             return bool(len(self.g) * entries < self.pixels**2)
         cost = ENTRY_COST if len(self.g) * entries <= FRESH_FROM else FRESH_COST
         kernel, channels = math.prod(self.layer.kernel_size), self.x.shape[1]

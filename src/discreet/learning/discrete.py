@@ -2,8 +2,8 @@
 discrete Gaussian.
 
 Closes what floats leave open (docs/learning.md): the sum of integers does not depend on the order, noise has
-exactly the law that is priced, and the bound on what one example moves is checked in integers before it
-counts. Gradients must be built one by one for it, which is slower.
+exactly the distribution that is priced, and the bound on what one example moves is checked in integers before
+it counts. Gradients must be built one by one for it, which is slower.
 """
 
 from __future__ import annotations

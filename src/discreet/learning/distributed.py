@@ -5,9 +5,9 @@ people, and all make the same steps.
     model = learning.across_workers(trainer)(shard, entropy=Entropy()).value
 
 Every worker tosses the coins of its own examples, clips their gradients and adds its share of the noise; the
-sums are added up over all workers, and each makes the same move. The law of the noisy sum, and so the price,
-is that of one process with all the examples. If a worker dies, the sum of a step does not come about: it is
-thrown away everywhere, and the run is over.
+sums are added up over all workers, and each makes the same move. The distribution of the noisy sum, and so
+the price, is that of one process with all the examples. If a worker dies, the sum of a step does not come
+about: it is thrown away everywhere, and the run is over.
 """
 
 from __future__ import annotations
@@ -169,5 +169,5 @@ class _WorkerSummands:
             self._distributed._communicate(lambda: dist.barrier(group=group))
         except ReleaseFailed:
             vector.zero_()
-            self._run.taken = self._run._trainer.schedule.steps
+            self._run.steps_taken = self._run._trainer.schedule.steps
             raise

@@ -53,7 +53,7 @@ ENTRIES = 16 << 20
 FEWEST = 4
 # Of a part, which the others take over rather than run one more: a ViT-tiny's batch of 16 in parts of 8 takes
 # 0.93 times as long as in parts of 6, 6 and 4 (measured).
-SLACK = 0.25
+PART_OVERFLOW = 0.25
 
 TapsAndLosses = tuple[
     list[Tap], Tensor | None, Tensor
@@ -123,7 +123,7 @@ class ClippingEngine:
         plan.check_hooks(self.parameters)
         self.layers = _layers(self.parameters)
         self._layouts: dict[tuple[bool, Any], dict[Call, Layout]] = {}
-        self.recorder.whole = model if isolate else None
+        self.recorder.isolated_model = model if isolate else None
         closed = isinstance(self.loss, CrossEntropy) and not isolate and by_hand
         self._stack = stack_of(model, self.routes) if closed else None
         # what the taps of one example hold, with what is built of them: known after the first batch, the
@@ -376,7 +376,7 @@ class ClippingEngine:
         """Return how many examples of a batch are run together: parts are of one size, up to the last."""
         if self.sizes:
             return next((size for size in self.sizes if size >= batch), self.sizes[-1])
-        return -(-batch // max(1, math.ceil(batch / self._examples_per_part() - SLACK)))
+        return -(-batch // max(1, math.ceil(batch / self._examples_per_part() - PART_OVERFLOW)))
 
     def _examples_per_part(self) -> float:
         """Return how many examples are worked on together, about.

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 # Clients whose updates are held at once: each is a vector as long as the model. It sets memory alone.
+# No measurement on record.
 CLIENTS_AT_ONCE = 8
 
 

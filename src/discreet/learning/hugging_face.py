@@ -115,8 +115,8 @@ class PaddedTexts:
 
     def _label(self, item: Mapping[str, Any], ids: Tensor, mask: Tensor) -> Tensor:
         if self.task == "language_modeling":
-            given_labels = item.get(self.label)
-            labels = ids.masked_fill(mask == 0, IGNORED) if given_labels is None else _tokens(given_labels)
+            item_labels = item.get(self.label)
+            labels = ids.masked_fill(mask == 0, IGNORED) if item_labels is None else _tokens(item_labels)
             return self._fit(labels, IGNORED)
         kind = torch.float32 if self.task == "regression" else torch.long
         return torch.as_tensor(item[self.label]).to(kind).reshape(())
@@ -278,9 +278,11 @@ def _model_inputs(model: nn.Module, dataset: Any) -> tuple[str, ...]:
             "Nothing was read or trained."
         )
     inner: Any = getattr(model, "get_base_model", lambda: model)()
-    taken = inspect.signature(inner.forward).parameters
+    parameters = inspect.signature(inner.forward).parameters
     columns = getattr(dataset, "column_names", None) or (list(dataset[0]) if len(dataset) else [])
-    return tuple(name for name in INPUTS if name in taken and (name in columns or name != "token_type_ids"))
+    return tuple(
+        name for name in INPUTS if name in parameters and (name in columns or name != "token_type_ids")
+    )
 
 
 def _optimizer(args: Any) -> Adam:

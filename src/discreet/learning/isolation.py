@@ -135,7 +135,7 @@ def _dims(
     batch is.
     """
     kind = type(module).__name__
-    if recorder.whole is module:
+    if recorder.isolated_model is module:
         return [0 if isinstance(x, Tensor) else None for x in flat], None
     layout = recorder.layout
     if layout is None:

@@ -1,8 +1,8 @@
 """The layers that book-keeping knows: how each runs, and which taps it leaves behind.
 
-Only the exact classes in `KNOWN` are handled this way, and only with the options that `refusal` lets pass. A
-rule is the layer's forward pass, which notes what it needs and an `Edge` to the output; after the backward
-pass the note is turned into taps.
+Only the exact classes in `TAPPED_LAYERS` are handled this way, and only with the options that `refusal` lets
+pass. A rule is the layer's forward pass, which notes what it needs and an `Edge` to the output; after the
+backward pass the note is turned into taps.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Recorder:
     # The same, by id of its tensors.
     axes: dict[int, Axis] = field(default_factory=dict)
     # The model, where all of it runs example by example.
-    whole: nn.Module | None = None
+    isolated_model: nn.Module | None = None
     # Ids of modules that vmap could not run.
     looped: set[int] = field(default_factory=set)
     calls: dict[str, int] = field(default_factory=dict)

@@ -43,8 +43,8 @@ def fill_gaussian(vector: Tensor, deviation: float, entropy: Entropy) -> Tensor:
                are zero another 52: the tail goes on to 10.8 deviations, where generators with 24 bits end at
                5.8. Of angles there are 2**32. No entry is exactly zero.
     Proof:     Box & Muller 1958, for the transform; the bits are those of the stream.
-    Assumes:   `entropy` yields independent uniform bits. Floats are not reals: the law is that of a Gaussian
-               up to this rounding.
+    Assumes:   `entropy` yields independent uniform bits. Floats are not reals: the distribution is that of a
+               Gaussian up to this rounding.
     """
     _require.non_negative(deviation=deviation)
     _fill_all(vector, deviation, entropy)

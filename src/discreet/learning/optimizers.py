@@ -177,8 +177,8 @@ def foreign(
             f"the function optimizer= gave a {type(inner).__name__}, and must give a torch.optim.Optimizer "
             "for the parameters it is given. Nothing was read or trained."
         )
-    given_ids = {id(p) for p in parameters}
-    if any(id(p) not in given_ids for group in inner.param_groups for p in group["params"]):
+    parameter_ids = {id(p) for p in parameters}
+    if any(id(p) not in parameter_ids for group in inner.param_groups for p in group["params"]):
         raise InvalidInput(
             "the function optimizer= builds an optimizer for other parameters than those it is given; the "
             "trainer trains a copy of the model. Nothing was read or trained. Write lambda parameters: "

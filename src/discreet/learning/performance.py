@@ -52,14 +52,14 @@ class Performance:
 
     def updated(self, **options: object) -> Performance:
         """Return the same with options that were given in the trainer's own keywords; None is not given."""
-        given_options = {name: value for name, value in options.items() if value is not None}
-        twice = [name for name in given_options if getattr(self, name) != getattr(Performance(), name)]
+        set_options = {name: value for name, value in options.items() if value is not None}
+        twice = [name for name in set_options if getattr(self, name) != getattr(Performance(), name)]
         if twice:
             raise InvalidInput(
                 f"{twice[0]}= was given to the trainer and in performance=. Nothing was read or "
                 f"trained. Give it once."
             )
-        return replace(self, **given_options) if given_options else self  # type: ignore[arg-type]
+        return replace(self, **set_options) if set_options else self  # type: ignore[arg-type]
 
 
 def padded_sizes(expected: float, rate: float, microbatch: int | None = None) -> tuple[int, ...]:

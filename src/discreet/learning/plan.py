@@ -1,8 +1,8 @@
 """Which route each part of a model takes: tapped, isolated, or refused.
 
-The classes in `KNOWN` are tapped: their per-example gradients are computed from what goes in and what comes
-back. Any other module that holds parameters of its own runs under `torch.func.vmap`, each example by itself,
-where examples cannot meet. Layers that mix examples by design are refused, with the way out.
+The classes in `TAPPED_LAYERS` are tapped: their per-example gradients are computed from what goes in and what
+comes back. Any other module that holds parameters of its own runs under `torch.func.vmap`, each example by
+itself, where examples cannot meet. Layers that mix examples by design are refused, with the way out.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .batch_norm import BATCH_NORMS, is_constant
 from .convolution import convolution
 from .recurrent import cell, recurrent
 
-KNOWN: dict[type, Callable[..., Any]] = {
+TAPPED_LAYERS: dict[type, Callable[..., Any]] = {
     nn.Linear: layers.linear,
     nn.Embedding: layers.embedding,
     nn.EmbeddingBag: layers.embedding_bag,
@@ -66,7 +66,7 @@ def rule_of(module: nn.Module) -> Callable[..., Any] | None:
     pytorch_utils = sys.modules.get("transformers.pytorch_utils")
     if pytorch_utils is not None and type(module) is getattr(pytorch_utils, "Conv1D", None):
         return layers.transposed_linear
-    return KNOWN.get(type(module))
+    return TAPPED_LAYERS.get(type(module))
 
 
 def refusal(module: nn.Module) -> str | None:

@@ -44,6 +44,8 @@ from .single_examples import (
     run_together,
 )
 
+# Made-up examples of a batch: three are changed, one after the other, and the rest are watched. No
+# measurement on record.
 BATCH = 5
 # Forward passes that must agree before a model is taken for one without chance in it.
 DRAWS = 4
@@ -85,8 +87,8 @@ def probe(
                 # Of a large model not all of them, as two batches are held side by side.
                 count = run_together(engine, len(tree_leaves(targets)[0]), batch)
                 for size in (count, SMALL_BATCH):
-                    _others(engine, *pick((inputs, targets), torch.arange(size)))
-            _same_state(engine, buffers, prints)
+                    _check_others_unmoved(engine, *pick((inputs, targets), torch.arange(size)))
+            _check_state_unchanged(engine, buffers, prints)
         except DiscreetError:
             raise
         # Made-up data: the message speaks of no person.
@@ -145,16 +147,16 @@ def rows_of(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
 
 @contextmanager
 def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[None]:
-    """The mode in which gradients are compared: training, as the model will be run, with nothing dropped out
-    and random numbers replaced by their medians; evaluation if that is still random."""
+    """Set the mode in which gradients are compared: training, as the model will be run, with nothing dropped
+    out and random numbers replaced by their medians; evaluation if that is still random."""
     engine.train()
     drops = [m for m in engine.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
-    within = [m for m in engine.model.modules() if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
-    rates = [m.dropout for m in within]
+    with_dropout = [m for m in engine.model.modules() if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
+    rates = [m.dropout for m in with_dropout]
     try:
         for drop in drops:
             drop.training = False
-        for layer in within:
+        for layer in with_dropout:
             layer.dropout = 0.0
         if not _is_random(engine, inputs, targets):
             yield
@@ -166,7 +168,7 @@ def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[N
                 engine.train(False)
             yield
     finally:
-        for layer, rate in zip(within, rates, strict=True):
+        for layer, rate in zip(with_dropout, rates, strict=True):
             layer.dropout = rate
 
 
@@ -183,23 +185,21 @@ def _is_random(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
     return is_drawn or not all(torch.equal(first, other) for other in others)
 
 
-def _others(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
-    """Change one example in every way; no other's gradient or loss may move.
-
-    The same random numbers each time.
-    """
+def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
+    """Change one example in every way, with the same random numbers each time; no other's gradient or loss
+    may move."""
     seed = int(torch.randint(0, 1 << 30, ()))
     before = _seeded(engine, seed, inputs, targets)
     losses = before.gradients.losses
-    changes = [(2, _others_value), (0, _huge), (1, _nan)]
+    changes = [(2, _complement), (0, _huge), (1, _nan)]
     if len(losses) <= SMALL_BATCH and any(t.dtype.is_floating_point for t in tree_leaves(inputs)):
         # Code that looks for such values need not be asked at two sizes.
         changes += [(1, _extreme), (2, torch.zeros_like)]
-    for place, change in changes:
-        rest = [i for i in range(len(losses)) if i != place]
+    for position, change in changes:
+        rest = [i for i in range(len(losses)) if i != position]
         weights = random_weights(len(losses), engine.dtype)
-        weights[place] = 0
-        changed = _changed(inputs, place, change), _changed(targets, place, _others_value)
+        weights[position] = 0
+        changed = _changed(inputs, position, change), _changed(targets, position, _complement)
         after = _seeded(engine, seed, *changed)
         if is_far(after.gradients.losses[rest], losses[rest], losses.abs().max()) or _moved(
             before, after, weights
@@ -236,8 +236,8 @@ def _seeded(engine: ClippingEngine, seed: int, inputs: Any, targets: Any) -> Mea
     return measure(engine, inputs, targets)
 
 
-def _changed(data: Any, place: int, change: Callable[[Tensor], Tensor]) -> Any:
-    """Return the same batch with another example in one place.
+def _changed(data: Any, position: int, change: Callable[[Tensor], Tensor]) -> Any:
+    """Return the same batch with another example in one position.
 
     Whole numbers are taken from a neighbor: they must stay valid.
     """
@@ -245,16 +245,16 @@ def _changed(data: Any, place: int, change: Callable[[Tensor], Tensor]) -> Any:
     def one(tensor: Tensor) -> Tensor:
         out = tensor.clone()
         if tensor.dtype.is_floating_point:
-            out[place] = change(out[place])
+            out[position] = change(out[position])
         else:
-            differing = [i for i in range(len(out)) if not torch.equal(out[i], out[place])]
-            out[place] = tensor[differing[0]] if differing else tensor[place]
+            differing = [i for i in range(len(out)) if not torch.equal(out[i], out[position])]
+            out[position] = tensor[differing[0]] if differing else tensor[position]
         return out
 
     return tree_map(one, data)
 
 
-def _others_value(x: Tensor) -> Tensor:
+def _complement(x: Tensor) -> Tensor:
     return 1 - x
 
 
@@ -277,8 +277,8 @@ def _fingerprints(model: nn.Module) -> dict[str, int]:
     is as large as the model."""
     prints = {}
     for name, p in model.named_parameters():
-        whole = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[min(8, p.element_size())]
-        prints[name] = int(p.detach().reshape(-1).view(whole).sum(dtype=torch.int64))
+        integer = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[min(8, p.element_size())]
+        prints[name] = int(p.detach().reshape(-1).view(integer).sum(dtype=torch.int64))
     return prints
 
 
@@ -294,8 +294,9 @@ def _equal(one: Tensor | None, other: Tensor | None) -> bool:
     return one is not None and other is not None and torch.equal(one, other)
 
 
-def _same_state(engine: ClippingEngine, buffers: dict[str, Any], prints: dict[str, int]) -> None:
-    """Running averages and the like are learned from private examples without noise."""
+def _check_state_unchanged(engine: ClippingEngine, buffers: dict[str, Any], prints: dict[str, int]) -> None:
+    """Refuse a model whose forward pass changes its buffers or parameters: running averages and the like are
+    learned from private examples without noise."""
     after = dict(engine.model.named_buffers())
     moved = [name for name in {**buffers, **after} if not _equal(buffers.get(name), after.get(name))]
     if moved:

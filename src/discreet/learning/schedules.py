@@ -316,8 +316,8 @@ def _deal_into_bins(bins: int, size: int, entropy: Entropy) -> Iterator[Indices]
     """Yield the members of each bin: everybody is in one of them, uniformly and independently.
 
     Draws are made by position, and positions move when somebody leaves. That is no leak: draws which are
-    independent and alike have one joint law for the same people in any order, so the others' bins can be
-    taken to be the same with and without that person.
+    independent and alike have one joint distribution for the same people in any order, so the others' bins
+    can be taken to be the same with and without that person.
     """
     bin_of = np.asarray(sampling.uniform_below(bins, size, entropy), dtype=np.int64)
     order = np.argsort(bin_of, kind="stable")

@@ -181,11 +181,11 @@ def _difference(
         )
     if keeps_state(engine, inputs, targets):
         return NotPrivate(STATE)
-    whole = _plain(engine, inputs, targets)
+    batch_gradient = _plain(engine, inputs, targets)
     total = torch.stack([_plain(engine, *single) for single in singles]).sum(0)
     scale = total.abs().max().clamp(min=1e-12)
     tolerance = HALF_TOLERANCE if _uses_half_precision(engine, inputs) else TOLERANCE
-    mixes = is_far(whole, total, scale, len(singles) * tolerance)
+    mixes = is_far(batch_gradient, total, scale, len(singles) * tolerance)
     for size in (count, *_larger_sizes(engine, count, batch)):
         positions = torch.arange(size) % count
         together = losses_of(engine, *pick((inputs, targets), positions))
@@ -256,11 +256,11 @@ def differs(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None
                 del fewer
     # Measured again, not kept: beside the truth, which is as large as the model, there is room for one batch.
     heap.give_back()
-    whole = measure(engine, inputs, targets)
-    if _sums_differ(engine, whole, truth, weights, scale, inputs):
+    measured_batch = measure(engine, inputs, targets)
+    if _sums_differ(engine, measured_batch, truth, weights, scale, inputs):
         return True
-    _check_lengths(whole, total, truth)
-    del whole
+    _check_lengths(measured_batch, total, truth)
+    del measured_batch
     for size in _larger_sizes(engine, count, batch):
         # What a smaller batch left in pieces is no room for a larger one: together they would be the peak.
         heap.give_back()
@@ -431,13 +431,13 @@ def _loss(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
 def _plain(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
     parameters = list(engine.parameters.values())
     parts = list(torch.autograd.grad(_loss(engine, inputs, targets), parameters, allow_unused=True))
-    whole = engine.buffer()
-    for piece in torch.split(whole, [p.numel() for p in parameters]):
+    gradient = engine.buffer()
+    for piece in torch.split(gradient, [p.numel() for p in parameters]):
         # Let go of as soon as it is copied.
         part = parts.pop(0)
         if part is not None:
             piece.copy_(part.to_dense().flatten())
-    return whole
+    return gradient
 
 
 def is_far(one: Tensor, other: Tensor, scale: Tensor, tolerance: float = TOLERANCE) -> bool:

@@ -25,18 +25,19 @@ ENTRY_COST = 16
 # and each pair of positions, beside its two inner products: they are multiplied and added up in float64
 PAIR_COST = 100
 # No more than a quarter of a gigabyte of built gradients for one weight.
-ENTRIES_AT_MOST = 1 << 26
+MAX_ENTRIES = 1 << 26
 # Entries that are still in a core's own cache when they have been built (measured).
-HOT = 1 << 18
-# Tokens of a text are compared in pairs up to this length, and sorted beyond.
-PAIRS_UP_TO = 128
+CACHED_ENTRIES = 1 << 18
+# Tokens of a text are compared in pairs up to this length, and sorted beyond: pairs cost its square. No
+# measurement on record.
+MAX_PAIRED_TOKENS = 128
 
 Key = tuple[int, tuple[int, int]]
 
 
 @dataclass(frozen=True)
 class Target:
-    """Where a tap's sum goes: a parameter, or some rows of one."""
+    """Says where a tap's sum goes: to a parameter, or to some rows of one."""
 
     parameter: torch.nn.Parameter
     rows: tuple[int, int] | None = None
@@ -60,7 +61,7 @@ class Target:
 def build_is_cheaper(batch: int, positions: int, k: int, p: int, cost: int = ENTRY_COST) -> bool:
     """Return whether to build [B, p, k] gradients, which need no further contraction, or to compare T
     positions with each other."""
-    return batch * k * p <= ENTRIES_AT_MOST and positions * positions * (k + p + PAIR_COST) > cost * k * p
+    return batch * k * p <= MAX_ENTRIES and positions * positions * (k + p + PAIR_COST) > cost * k * p
 
 
 def worth_building(batch: int, positions: int, k: int, p: int) -> bool:
@@ -72,18 +73,19 @@ def worth_building(batch: int, positions: int, k: int, p: int) -> bool:
 
 
 class Tap:
-    """Base: the gradient of one target, for every example of the batch."""
+    """Is the base class: the gradient of one target, for every example of the batch."""
 
     target: Target
     # of a layer whose bias has the gradient that comes in, and is looked after by the same tap
     bias: Target | None = None
 
     def square(self) -> Tensor:
-        """[B], float64: at least the squared norm of each example's gradient."""
+        """Return [B] in float64: an upper bound on the squared norm of each example's gradient."""
         raise NotImplementedError
 
     def built(self) -> Tensor:
-        """The per-example gradients themselves, [B, ...]: for weights that several unlike taps share."""
+        """Return the per-example gradients themselves, [B, ...]: for weights that several unlike taps
+        share."""
         raise NotImplementedError
 
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
@@ -109,7 +111,7 @@ def _zeroed(tensor: Tensor, keep: Tensor) -> Tensor:
 
 @dataclass
 class Rows(Tap):
-    """Per-example gradients that are there already, [B, ...]: of biases, of scales, of modules that ran
+    """Holds per-example gradients that are there already, [B, ...]: of biases, of scales, of modules that ran
     example by example."""
 
     target: Target
@@ -131,8 +133,8 @@ class Rows(Tap):
 
 @dataclass
 class Outer(Tap):
-    """y = W x at one place of each example: the gradient is an outer product, as long as its two sides
-    multiplied."""
+    """Taps y = W x at one position of each example: the gradient is an outer product, as long as its two
+    sides multiplied."""
 
     target: Target
     x: Tensor  # [B, k]
@@ -165,25 +167,26 @@ class Outer(Tap):
 
 @dataclass
 class Pieces(Tap):
-    """The gradients of y_t = W x_t, built a few examples at a time and measured while they are in the cache.
+    """Holds the gradients of y_t = W x_t, built a few examples at a time and measured while they are in the
+    cache.
 
     Small pieces of memory also leave no gaps.
     """
 
     target: Target
     rows: list[Tensor] = field(default_factory=list)  # [a few, p k] each
-    # Of their blocks.
+    # The norms of their blocks.
     norms: list[Tensor] = field(default_factory=list)
 
     def take(self, x: Tensor, g: Tensor) -> Pieces:
-        """Return the next examples: x [B, T, k] and g [B, T, p]."""
+        """Add the next examples, x [B, T, k] and g [B, T, p], and return itself."""
         size = x.shape[2] * g.shape[2]
-        every = max(1, HOT * torch.get_num_threads() // size)
+        every = max(1, CACHED_ENTRIES * torch.get_num_threads() // size)
         for some_g, some_x in zip(torch.split(g.transpose(1, 2), every), torch.split(x, every), strict=True):
             rows = torch.bmm(some_g, some_x).flatten(1)
             self.rows.append(rows)
-            whole = rows if size % BLOCK else rows.view(len(rows), -1, BLOCK)
-            self.norms.append(squares(whole) if size % BLOCK else torch.linalg.vector_norm(whole, dim=-1))
+            blocks = rows if size % BLOCK else rows.view(len(rows), -1, BLOCK)
+            self.norms.append(squares(blocks) if size % BLOCK else torch.linalg.vector_norm(blocks, dim=-1))
         return self
 
     def square(self) -> Tensor:
@@ -209,7 +212,8 @@ class Pieces(Tap):
 
 @dataclass
 class Product(Tap):
-    """y_t = W x_t + b at T positions of each example: gradients are sums over t, of g_t x_tᵀ and of g_t."""
+    """Taps y_t = W x_t + b at T positions of each example: gradients are sums over t, of g_t x_tᵀ and of
+    g_t."""
 
     target: Target
     x: Tensor  # [B, T, k]
@@ -282,7 +286,8 @@ def summed_over_positions(target: Target, g: Tensor) -> Rows:
 
 @dataclass
 class Lookup(Tap):
-    """Rows of a table: the gradient of row v is the sum of g_t over the positions t that asked for v."""
+    """Taps rows of a table (an embedding): the gradient of row v is the sum of g_t over the positions t that
+    asked for v."""
 
     target: Target
     ids: Tensor  # [B, T]
@@ -291,7 +296,7 @@ class Lookup(Tap):
     def square(self) -> Tensor:
         if self.ids.shape[1] == 1:
             return squares(self.g[:, 0])
-        return self._pairs() if self.ids.shape[1] <= PAIRS_UP_TO else self._sorted()
+        return self._pairs() if self.ids.shape[1] <= MAX_PAIRED_TOKENS else self._sorted()
 
     def _pairs(self) -> Tensor:
         """Return the sum of g_t . g_s over positions that asked for the same row, and what rounding may have
@@ -301,21 +306,21 @@ class Lookup(Tap):
         return self._widened(gram.sum((1, 2), dtype=torch.float64))
 
     def _sorted(self) -> Tensor:
-        """Sums of equal rows first, in float64, then their squares."""
+        """Return the same, with equal rows added up first, in float64, and then squared."""
         batch, _, d = self.g.shape
         size = self.target.parameter.shape[0]
-        unique, place = torch.unique(self.ids + size * torch.arange(batch).unsqueeze(1), return_inverse=True)
+        unique, group = torch.unique(self.ids + size * torch.arange(batch).unsqueeze(1), return_inverse=True)
         sums = torch.zeros(len(unique), d, dtype=torch.float64).index_add_(
-            0, place.flatten(), self.g.reshape(-1, d).double()
+            0, group.flatten(), self.g.reshape(-1, d).double()
         )
         return self._widened(
             torch.zeros(batch, dtype=torch.float64).index_add_(0, unique // size, squares(sums))
         )
 
     def _widened(self, total: Tensor) -> Tensor:
-        _, places, d = self.g.shape
+        _, positions, d = self.g.shape
         parts = squares(self.g).sqrt_().sum(1)
-        total = total.add_(parts.square(), alpha=2 * growth(d)).add_(2 * d * places**2 * TINY)
+        total = total.add_(parts.square(), alpha=2 * growth(d)).add_(2 * d * positions**2 * TINY)
         return total.clamp_(min=0).sqrt_().add_(parts, alpha=4 * UNIT).square_()
 
     def built(self) -> Tensor:
@@ -333,7 +338,7 @@ class Lookup(Tap):
 
 @dataclass
 class Tied(Tap):
-    """A table that is also a matrix: the embedding of a language model that is its output layer too."""
+    """Taps a table that is also a matrix: the embedding of a language model that is its output layer too."""
 
     lookup: Lookup
     product: Product
@@ -342,17 +347,19 @@ class Tied(Tap):
         self.target = self.lookup.target
 
     def square(self) -> Tensor:
-        """|a + b|² = |a|² + |b|² + 2 a.b, with a.b the sum over t, s of (g_t . x_s) h_s[id_t]; rounding
-        widens it."""
+        """Return |a + b|² = |a|² + |b|² + 2 a.b, with a.b the sum over t, s of (g_t . x_s) h_s[id_t];
+        rounding widens it."""
         ids, g, x, h = self.lookup.ids, self.lookup.g, self.product.x, self.product.g
-        one, two = self.lookup.square(), self.product.square()
+        lookup_square, product_square = self.lookup.square(), self.product.square()
         chosen = h.gather(2, ids.unsqueeze(1).expand(-1, h.shape[1], -1))  # [B, S, T]
-        meet = torch.bmm(x, g.transpose(1, 2)).mul_(chosen).sum((1, 2), dtype=torch.float64)
-        across = squares(h).sqrt_()
-        lengths = squares(g).sqrt_().sum(1) * squares(x).sqrt_().mul_(across).sum(1)
+        inner_products = torch.bmm(x, g.transpose(1, 2)).mul_(chosen).sum((1, 2), dtype=torch.float64)
+        h_lengths = squares(h).sqrt_()
+        lengths = squares(g).sqrt_().sum(1) * squares(x).sqrt_().mul_(h_lengths).sum(1)
         # An inner product of d numbers may lose d TINY, times |h_s|; its product with h_s[id_t] one more.
-        lost = 4 * TINY * ids.shape[1] * (g.shape[2] * across.sum(1) + h.shape[1])
-        return (one + two + 2 * meet + 4 * growth(g.shape[2]) * lengths + lost).clamp_(min=0)
+        lost = 4 * TINY * ids.shape[1] * (g.shape[2] * h_lengths.sum(1) + h.shape[1])
+        return (
+            lookup_square + product_square + 2 * inner_products + 4 * growth(g.shape[2]) * lengths + lost
+        ).clamp_(min=0)
 
     def built(self) -> Tensor:
         return self.lookup.built() + self.product.built()

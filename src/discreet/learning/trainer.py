@@ -289,12 +289,12 @@ class Trainer:
         """Return what identifies a run when it is resumed; any other trainer is refused."""
         return checkpoints.identity(self)
 
-    def restore(self, source: AnySource, raw: bytes, taken: int, *, entropy: Entropy) -> Run:
+    def restore(self, source: AnySource, raw: bytes, steps_taken: int, *, entropy: Entropy) -> Run:
         """Return a run that goes on from the bytes of a checkpoint.
 
         For `Session.resume`: alone, it would run steps that nobody paid for.
         """
-        return checkpoints.restore(self, source, raw, taken, entropy=entropy)
+        return checkpoints.restore(self, source, raw, steps_taken, entropy=entropy)
 
 
 class Run:
@@ -306,7 +306,7 @@ class Run:
     def __init__(self, trainer: Trainer, examples: ExampleSource, entropy: Entropy) -> None:
         self._trainer, self._examples, self._entropy = trainer, examples, entropy
         self._coins = entropy.aside("coins of the model")
-        self.taken = 0
+        self.steps_taken = 0
         self._working_model = copied(trainer.model)
         # What one step leaves in the model's buffers must not reach the next.
         self._buffers = KeptBuffers(self._working_model)
@@ -333,7 +333,7 @@ class Run:
 
     @property
     def done(self) -> bool:
-        return self.taken >= self._trainer.schedule.steps
+        return self.steps_taken >= self._trainer.schedule.steps
 
     @property
     def deviation(self) -> float:
@@ -357,7 +357,7 @@ class Run:
         if not self._engine.is_attached:
             with self:
                 return self.step()
-        self.taken += 1
+        self.steps_taken += 1
         self._summands.noise(self._gradient)
         self._accumulate(next(self._batches))
         self._summands.close(self._gradient)
@@ -366,11 +366,13 @@ class Run:
 
     def _descend(self) -> None:
         """Move the weights by the noisy sum: nothing here depends on the data but through it."""
-        factor = float(self._trainer.learning_rate(self.taken - 1)) if self._trainer.learning_rate else 1.0
+        factor = (
+            float(self._trainer.learning_rate(self.steps_taken - 1)) if self._trainer.learning_rate else 1.0
+        )
         with torch.no_grad():
             self._update(self._values, self._gradient, factor)
             if self._averaged is not None:
-                decay = min(self._trainer.average or 0.0, self.taken / (self.taken + 9))
+                decay = min(self._trainer.average or 0.0, self.steps_taken / (self.steps_taken + 9))
                 self._averaged.lerp_(self._values, 1 - decay)
 
     def _accumulate(self, members: Indices) -> None:
@@ -382,7 +384,7 @@ class Run:
             self._buffers.restore()
         except Exception:
             # Its text could quote a value: an index out of range, say.
-            self.taken = self._trainer.schedule.steps
+            self.steps_taken = self._trainer.schedule.steps
             raise ReleaseFailed(
                 "the model or the loss failed on private examples; what it said is withheld, as it may "
                 "speak of the data. The price of the run is spent, and the run is over. Try the model on "
@@ -392,7 +394,7 @@ class Run:
     @property
     def progress(self) -> Glimpse:
         """Return what may be shown now."""
-        return Glimpse(self.taken, self._trainer.schedule.steps, self)
+        return Glimpse(self.steps_taken, self._trainer.schedule.steps, self)
 
     def dump(self) -> bytes:
         """Return a checkpoint of the run between two steps: no noise, no seed, no data."""

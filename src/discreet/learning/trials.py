@@ -27,7 +27,7 @@ from ..sampling import Entropy
 from . import checkpoints, files
 from .data import Examples, examples_of
 from .tabular.selection import CELLS, RepeatedTrials
-from .tabular.trial_laws import Law
+from .tabular.trial_distributions import TrialDistribution
 from .trainer import Trainer
 
 # The share of a run's rho (of the Gaussian at the same epsilon) that pays for its score; the rest trains.
@@ -75,7 +75,7 @@ class TrainerTrials(RepeatedTrials):
         """Return what identifies a search when it is resumed: all of every candidate, and the weights that
         its runs begin with; None, and so not resumed, where a candidate has a function of its own.
         """
-        if not all(map(checkpoints.is_known, self.candidates)):
+        if not all(map(checkpoints.is_identifiable, self.candidates)):
             return None
         facts = [checkpoints.identity(candidate, weights=True) for candidate in self.candidates]
         return [repr((self.public, self.trials, self.holdout, self.delta, self.score_rho)), facts]
@@ -141,7 +141,7 @@ class TrainerTrials(RepeatedTrials):
 def trainer_trials(
     search: Any,
     delta: float,
-    trials: Law,
+    trials: TrialDistribution,
     settings: list[dict[str, Any]],
     *,
     public: Public,
@@ -180,7 +180,7 @@ def trainer_trials(
     )
 
 
-def _rho(trials: Law, epsilon: float, delta: float, neighbors: Any) -> float:
+def _rho(trials: TrialDistribution, epsilon: float, delta: float, neighbors: Any) -> float:
     from .tabular.search import run_rho
 
     return run_rho(trials, epsilon, delta, neighbors)

@@ -51,7 +51,7 @@ def by_example(
                     return vmapped(*args)
             except (NotBatchFirst, DiscreetError):
                 raise
-            # Whatever it was, in a loop it is either gone, or seen again.
+            # Whatever vmap failed on either does not occur in a loop, or is raised again by it.
             except Exception:
                 looped.add(key)
         return _one_by_one(function, dims, args)
@@ -86,7 +86,8 @@ def _one_by_one(function: Callable[..., Any], dims: tuple[int | None, ...], args
 
 
 def _examples(batch: Any, dim: int) -> list[Any]:
-    """Return the examples of a batch; of a copy of a parameter, too: one gradient is made of theirs."""
+    """Return the examples of a batch, one by one; copies of a parameter for each example are split as
+    well."""
     leaves, spec = tree_flatten(batch)
     return [
         tree_unflatten(list(own), spec) for own in zip(*(leaf.unbind(dim) for leaf in leaves), strict=True)
@@ -98,12 +99,12 @@ class _Lookups(TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is F.embedding:
-            return self._functional(*args, **(kwargs or {}))
+            return self._functional_embedding(*args, **(kwargs or {}))
         if func is torch.embedding:
-            return self._of_torch(*args, **(kwargs or {}))
+            return self._torch_embedding(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
-    def _functional(
+    def _functional_embedding(
         self,
         input: Tensor,
         weight: Tensor,
@@ -114,9 +115,13 @@ class _Lookups(TorchFunctionMode):
         sparse: bool = False,
     ) -> Tensor:
         rows = F.embedding(input, weight, None, max_norm, norm_type, scale_grad_by_freq)
-        return rows if padding_idx is None else self._without(rows, input, padding_idx % weight.shape[0])
+        return (
+            rows
+            if padding_idx is None
+            else self._without_padding_gradient(rows, input, padding_idx % weight.shape[0])
+        )
 
-    def _of_torch(
+    def _torch_embedding(
         self,
         weight: Tensor,
         indices: Tensor,
@@ -125,10 +130,10 @@ class _Lookups(TorchFunctionMode):
         sparse: bool = False,
     ) -> Tensor:
         rows = torch.embedding(weight, indices, -1, scale_grad_by_freq)
-        return rows if padding_idx < 0 else self._without(rows, indices, padding_idx)
+        return rows if padding_idx < 0 else self._without_padding_gradient(rows, indices, padding_idx)
 
     @staticmethod
-    def _without(rows: Tensor, ids: Tensor, padding: int) -> Tensor:
+    def _without_padding_gradient(rows: Tensor, ids: Tensor, padding: int) -> Tensor:
         return torch.where((ids == padding).unsqueeze(-1), rows.detach(), rows)
 
 
@@ -183,7 +188,8 @@ def form_of(module: nn.Module) -> Callable[..., Any]:
 
 @contextmanager
 def vmappable(module: nn.Module) -> Iterator[None]:
-    """Put such forms on a module's parts, and take torch's fast path of attention away, within this context.
+    """Put the forms that vmap can run on a module's parts, and take torch's fast path of attention away,
+    within this context.
 
     That path is for evaluation only: its modules are set to training mode, with a dropout of 0.
     """

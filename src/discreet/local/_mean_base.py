@@ -24,7 +24,7 @@ from ._draws import Codes
 ROUNDING = 1 << 32
 # The most steps of the grid: a value is rounded to one in 65,536 of its range. The odds of Duchi's bit at
 # the least epsilon, 1e-9, are then still uneven (2**34 + 17 to 2**34). No measurement on record.
-_MOST_STEPS = 1 << 16
+_MAX_STEPS = 1 << 16
 
 
 class MeanRandomizer(LocalRandomizer):
@@ -40,8 +40,8 @@ class MeanRandomizer(LocalRandomizer):
     def _check(self) -> None:
         _require.ordered(low=self.low, high=self.high)
         _require.integer(steps=self.steps, at_least=1)
-        if self.steps > _MOST_STEPS:
-            raise _require.fail("steps", self.steps, f"at most {_MOST_STEPS}")
+        if self.steps > _MAX_STEPS:
+            raise _require.fail("steps", self.steps, f"at most {_MAX_STEPS}")
         if _draws.positive_epsilon(self.epsilon) < Fraction(1, 10**9):
             raise _require.fail("epsilon", self.epsilon, "at least 1e-9")
         require_span(self.low, self.high)

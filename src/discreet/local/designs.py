@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from .. import _require
 from .._registry import described
 from ..accounting import Event
-from ..mechanisms.lotteries import Channel
 from ..mechanisms.protocols import Release
+from ..mechanisms.response_designs import Channel
 from ..sampling import Entropy
 from . import _draws
 from ._base import Floats, LocalRandomizer, check_range, codes_below, released, spec

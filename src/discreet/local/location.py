@@ -26,7 +26,7 @@ from ._base import Floats, LocalRandomizer, check_range, codes_below, released, 
 from ._draws import Codes
 
 # The exact ratio looks at every place for every report: at most 160,000 weights. No measurement on record.
-_MOST_PLACES = 400
+_MAX_PLACES = 400
 # Bits of the largest weight: a report that is rarer gets weight 1, which is its share rounded up. Rows of at
 # most 400 weights stay below the 2**52 of `_draws.LIMIT`.
 _WEIGHT_BITS = 36
@@ -59,9 +59,9 @@ class DistanceResponse(LocalRandomizer):
     def __post_init__(self) -> None:
         _draws.positive_epsilon(self.epsilon)
         rows = [_require.listed(place=place) for place in _require.listed(places=self.places)]
-        if not 2 <= len(rows) <= _MOST_PLACES or len({len(row) for row in rows}) != 1 or not rows[0]:
+        if not 2 <= len(rows) <= _MAX_PLACES or len({len(row) for row in rows}) != 1 or not rows[0]:
             raise InvalidInput(
-                f"places must be 2 to {_MOST_PLACES} points with as many coordinates each, got {len(rows)}. "
+                f"places must be 2 to {_MAX_PLACES} points with as many coordinates each, got {len(rows)}. "
                 "Nothing was drawn. Use a coarser grid."
             )
         for row in rows:

@@ -47,8 +47,8 @@ class PrivUnit(LocalRandomizer):
                whatever the vector; a / b <= exp(epsilon). Floating point decides *which* directions are near,
                and no ratio depends on that. Bhowmick et al. 2018, arXiv:1812.00984 (spherical caps); Shah et
                al. 2022, arXiv:2111.00092 (a list of random candidates instead of the sphere). Unbiased: the
-               law of the directions is invariant under rotations, so the mean report is a multiple c of the
-               vector; c is an integral over order statistics (`scale`).
+               distribution of the directions is invariant under rotations, so the mean report is a multiple c
+               of the vector; c is an integral over order statistics (`scale`).
     Assumes:   `entropy` yields independent uniform bits.
     """
 

@@ -7,7 +7,6 @@ from .calibration import analytic_gaussian, classical_gaussian, discrete_gaussia
 from .grid import GridGaussian, GridLaplace
 from .input_perturbation import InputPerturbation
 from .joint_quantiles import JointQuantiles
-from .lotteries import Channel, Kary, grid_lottery, optimal_lottery, two_coins, yes_fraction_variance
 from .moments import Mean, MeanWithFoundBounds, Variance, with_bounds
 from .noise import IntegerGaussian, IntegerLaplace, Noise
 from .postprocess import Clamp, Fold, PostProcessed, Round, Truncate
@@ -26,6 +25,16 @@ from .protocols import (
 )
 from .quantiles import ApproximateQuantiles, Median, MinMax, Quantile
 from .randomized_response import RandomizedResponse, Reports
+from .response_designs import (
+    Channel,
+    Kary,
+    grid_lottery,
+    grid_response_design,
+    optimal_lottery,
+    optimal_response_design,
+    two_coins,
+    yes_fraction_variance,
+)
 from .sample_aggregate import (
     PartMean,
     PartMode,
@@ -157,12 +166,14 @@ __all__ = [
     "enough_subsamples",
     "gaussian",
     "grid_lottery",
+    "grid_response_design",
     "implied_sensitivity",
     "laplace",
     "noisy_count",
     "noisy_histogram",
     "noisy_sum",
     "optimal_lottery",
+    "optimal_response_design",
     "part_public",
     "release",
     "two_coins",

@@ -26,7 +26,7 @@ from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
 from .postprocess import require_mechanism
-from .protocols import Mechanism, Release, check_source, error_of, is_scored, release
+from .protocols import Mechanism, Release, check_source, error_of, has_error_in_scores, release
 from .statistics import require_rows
 
 
@@ -110,13 +110,19 @@ class GroupPrivate:
         return error_of(self.mechanism, confidence)
 
     @property
-    def scored(self) -> bool:
-        return is_scored(self.mechanism)
+    def error_in_scores(self) -> bool:
+        return has_error_in_scores(self.mechanism)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source, examples=True)
         inner = self.mechanism(source, entropy=entropy)
-        return release(inner.value, event=self.event, entropy=entropy, error=inner.error, scored=inner.scored)
+        return release(
+            inner.value,
+            event=self.event,
+            entropy=entropy,
+            error=inner.error,
+            error_in_scores=inner.error_in_scores,
+        )
 
 
 @described("mechanisms.Parallel")
@@ -133,10 +139,10 @@ class Parallel:
                together. Parts with one and the same event have that event (twice, under replace); pure ones
                of different price the largest epsilon (the sum of the two largest); others are refused.
     Proof:     a row belongs to at most one category. Adding or removing it, or blanking it, changes one part,
-               into a neighbor of itself; the other parts' releases have the same law and are independent of
-               it (McSherry 2009, parallel composition). Replacing a row by one of another category blanks it
-               in one part and fills a blank in another: each sees a replace-neighbor, so the two compose;
-               within one category only one part changes.
+               into a neighbor of itself; the other parts' releases have the same distribution and are
+               independent of it (McSherry 2009, parallel composition). Replacing a row by one of another
+               category blanks it in one part and fills a blank in another: each sees a replace-neighbor, so
+               the two compose; within one category only one part changes.
     """
 
     public: Public

@@ -27,7 +27,7 @@ from .protocols import Release, check_source, release
 from .statistics import require_rows
 
 # Levels of a logarithmic grid: more than floats have powers of two on either side.
-_MOST_LEVELS = 1000
+_MAX_LEVELS = 1000
 
 
 @described("mechanisms.HistogramBounds")
@@ -44,7 +44,7 @@ class HistogramBounds:
                1, one with 2 t + 1 rows reaches it.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     column: str
     epsilon: Real
@@ -89,7 +89,7 @@ class HistogramBounds:
             by its noisy count."""
             return hidden * (threshold - 1 + self._noise().error(confidence, entries=len(counts)))
 
-        return release(value, event=self.event, entropy=entropy, error=error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=error, error_in_scores=True)
 
 
 @described("mechanisms.BinarySearchBounds")
@@ -107,7 +107,7 @@ class BinarySearchBounds:
                stays within t, the edge found passed at >= -t and the one before failed at < t.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     column: str
     epsilon: Real
@@ -163,7 +163,7 @@ class BinarySearchBounds:
         # `high` is never the lowest edge
         low -= low == high
         value = Bounds(float(edges[low]), float(edges[high]))
-        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _search(self, covered: NDArray[Any], total: int, entropy: Entropy) -> int:
         """Return the first edge, but the lowest, at which the noisy comparison passes; `covered` counts the
@@ -202,7 +202,7 @@ def _check(mechanism: Any) -> None:
     _require.positive(epsilon=mechanism.epsilon, smallest=mechanism.smallest)
     _require.integer(levels=mechanism.levels, at_least=0)
     if (
-        mechanism.levels > _MOST_LEVELS
+        mechanism.levels > _MAX_LEVELS
         or not 1e-300 < _require.float_or_inf(mechanism.smallest) * 2.0**mechanism.levels < 1e300
     ):
         raise _require.fail(

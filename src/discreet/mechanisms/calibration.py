@@ -222,8 +222,8 @@ def _summed_delta(v: Fraction, d: int, y0: Fraction) -> float:
 
 
 def _normaliser(sigma: float) -> float:
-    """Return the sum of exp(-k² / 2 sigma²) over all integers, to a few ulps; for wide laws the integral, a
-    lower bound."""
+    """Return the sum of exp(-k² / 2 sigma²) over all integers, to a few ulps; for wide distributions the
+    integral, a lower bound."""
     if sigma > 50:
         return sigma * math.sqrt(2 * math.pi)
     k = np.arange(1, int(40 * sigma) + 40, dtype=np.float64)

@@ -91,8 +91,8 @@ def laplace_quantile(scale: Fraction, probability: Fraction) -> int:
     if not probability > laplace_tail(scale, math.ceil(scale * _LARGEST)):
         raise _require.fail("a probability", float(probability), f"above exp(-{_LARGEST})")
     guess = scale * Fraction(_log(1 / probability) - math.log1p(float(_ratio_below(scale))))
-    slack = guess / 10**9
-    low, high = max(1, int(guess - slack) - 2), max(2, int(guess + slack) + 3)
+    margin = guess / 10**9
+    low, high = max(1, int(guess - margin) - 2), max(2, int(guess + margin) + 3)
     while laplace_tail(scale, high) > probability:
         high *= 2
     while laplace_tail(scale, low) <= probability:

@@ -40,9 +40,9 @@ class InputPerturbation:
     Guarantee: each row's noisy value is released (here: only their sum) with event
                `DiscreteLaplace(scale, r)`, r the range of one row's value in steps; the table as a whole has
                the same event.
-    Proof:     neighbors differ in one row, and only that row's noisy value has another law: one application
-               of the Laplace mechanism. Adding the noisy values up is post-processing. Exactly `size` draws
-               are made, one for each unit.
+    Proof:     neighbors differ in one row, and only that row's noisy value has another distribution: one
+               application of the Laplace mechanism. Adding the noisy values up is post-processing. Exactly
+               `size` draws are made, one for each unit.
     Assumes:   the number of rows is public: refused under add_remove, where one row more means one draw more,
                and the sum over an empty table would be exact.
     """

@@ -24,15 +24,15 @@ from ..accounting import Event
 from ..sampling import Entropy, decide, exp_neg
 from ..tables import Source
 from .arrow_columns import as_step
-from .choosers import ExponentialMechanism
 from .protocols import Release, check_source, release
 from .quantiles import as_quantiles, grid_of, indices, number, swaps
+from .selectors import ExponentialMechanism
 from .statistics import require_rows
 
 # Points of the grid: the time grows with their square.
-_MOST_POINTS = 512
+_MAX_POINTS = 512
 # points squared times quantiles stays below 64 of these: seconds, not hours
-_MOST_SEQUENCE = 10**6
+_MAX_SEQUENCE = 10**6
 # Bits by which intervals and uniforms are lengthened where they do not decide yet.
 _BITS = 96
 
@@ -55,7 +55,7 @@ class JointQuantiles:
                1. Error: `ExponentialMechanism` over C(points + m - 1, m) sequences. Sampler: `_Tables`.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     column: str
     qs: tuple[Real, ...]
@@ -69,11 +69,11 @@ class JointQuantiles:
         object.__setattr__(self, "step", as_step(self.step))
         grid = grid_of(self)
         points = grid.high - grid.low + 1
-        if points > _MOST_POINTS or points**2 * len(exact) > 64 * _MOST_SEQUENCE:
+        if points > _MAX_POINTS or points**2 * len(exact) > 64 * _MAX_SEQUENCE:
             raise _require.fail(
-                "step", self.step, f"such that the grid has at most {_MOST_POINTS} points (it has {points})"
+                "step", self.step, f"such that the grid has at most {_MAX_POINTS} points (it has {points})"
             )
-        self._chooser()
+        self._exponential_mechanism()
 
     def _widths(self) -> tuple[int, list[int]]:
         """Return the common denominator of the quantiles, and their differences in units of it."""
@@ -81,7 +81,7 @@ class JointQuantiles:
         unit = math.lcm(*(q.denominator for q in exact))
         return unit, [int((b - a) * unit) for a, b in pairwise(exact)]
 
-    def _chooser(self) -> ExponentialMechanism:
+    def _exponential_mechanism(self) -> ExponentialMechanism:
         """Return the exponential mechanism, with the sensitivity of the score."""
         unit, widths = self._widths()
         sensitivity = 2 * unit if swaps(self.public, self.column) else 2 * (unit - min(widths))
@@ -91,22 +91,24 @@ class JointQuantiles:
 
     @property
     def event(self) -> Event:
-        return self._chooser().event
+        return self._exponential_mechanism().event
 
     def error(self, confidence: float = 0.95) -> float:
         """Return how many rows of misfit the answer has at most above the smallest possible."""
         grid, m = grid_of(self), len(self.qs)
         sequences = math.comb(grid.high - grid.low + m, m)
-        return _round.up(Fraction(self._chooser().error(sequences, confidence), self._widths()[0]))
+        return _round.up(
+            Fraction(self._exponential_mechanism().error(sequences, confidence), self._widths()[0])
+        )
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         grid, (unit, widths) = grid_of(self), self._widths()
         rows = indices(source, self.column, grid)
         up_to = np.cumsum(np.bincount(rows - grid.low, minlength=grid.high - grid.low + 1)).tolist()
-        positions = draw_jointly(up_to, unit, widths, self._chooser().rate, entropy)
+        positions = draw_jointly(up_to, unit, widths, self._exponential_mechanism().rate, entropy)
         value = tuple(number((grid.low + position) * grid.step) for position in positions)
-        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
 
 def draw_jointly(

@@ -34,7 +34,7 @@ from .statistics import require_rows, row_contribution
 
 _LARGEST = Fraction(sys.float_info.max)
 # squares stay below 2**60
-_MOST_CELLS = 1 << 30
+_MAX_CELLS = 1 << 30
 Span = tuple[Fraction, Fraction]
 
 
@@ -349,7 +349,7 @@ def _checked_shares(shares: Sequence[int], entries: int) -> tuple[int, ...]:
 
 def _checked_cells(cells: int) -> int:
     """Return the number of steps of the range; refuse one that sums could not hold."""
-    if not 1 <= cells <= _MOST_CELLS:
+    if not 1 <= cells <= _MAX_CELLS:
         raise InvalidInput(
             f"the range is {cells} steps wide; this needs 1 to 2**30. Nothing was computed or "
             f"released. Choose another step."

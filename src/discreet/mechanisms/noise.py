@@ -3,8 +3,8 @@
 Reals go through `grid`.
 
 What is added is an exact integer draw, one for every entry, so what leaves carries nothing in its last
-digits. The price is that of the discrete law itself: the continuous one would undercharge. Choose by a target
-(`for_epsilon`, `for_rho`, `for_privacy`) or give the scale yourself.
+digits. The price is that of the discrete distribution itself: the continuous one would undercharge. Choose by
+a target (`for_epsilon`, `for_rho`, `for_privacy`) or give the scale yourself.
 
 >>> from discreet.sampling import SeededEntropy
 >>> noise = IntegerLaplace.for_epsilon(1, sensitivity=2)
@@ -213,7 +213,7 @@ class IntegerGaussian:
         neighbors: Neighbors = ADD_REMOVE,
     ) -> IntegerGaussian:
         """Return noise that is (epsilon, delta)-DP with the least variance that `calibration` can prove, from
-        the discrete law itself."""
+        the discrete distribution itself."""
         s = as_sensitivity(sensitivity)
         _require_sensitive(s.l2_squared)
         variance = calibration.discrete_gaussian(

@@ -88,16 +88,16 @@ def gaussian_error(variance: Fraction, failure: mpmath.mpf) -> int:
 def gaussian_tail(variance: Fraction, t: int) -> float:
     """Return an upper bound of P(|X| > t) for the discrete Gaussian with parameter sigma² = variance.
 
-    Proof: narrow laws are summed, with room for rounding. For wide ones let f(x) = exp(-x² / 2 sigma²) and m
-           = t + 1. By Poisson summation the normaliser is at least the integral sigma sqrt(2 pi). Beyond
-           sigma f is convex, so f(k) is at most its mean over [k - 1/2, k + 1/2], which gives P(|X| >= m) <=
-           2 Q((m - 1/2) / sigma) once m - 1/2 >= sigma, Q the normal tail. Below that f still decreases: f(k)
-           is at most its mean over [k - 1, k].
+    Proof: narrow distributions are summed, with room for rounding. For wide ones let f(x) = exp(-x² / 2
+           sigma²) and m = t + 1. By Poisson summation the normaliser is at least the integral sigma sqrt(2
+           pi). Beyond sigma f is convex, so f(k) is at most its mean over [k - 1/2, k + 1/2], which gives
+           P(|X| >= m) <= 2 Q((m - 1/2) / sigma) once m - 1/2 >= sigma, Q the normal tail. Below that f still
+           decreases: f(k) is at most its mean over [k - 1, k].
     """
     if t < 0:
         return 1.0
     if variance <= _SUMMED**2:
-        # a wider law has the larger tail
+        # a wider distribution has the larger tail
         return _summed_tail(max(float(variance), 1e-300), t)
     with mpmath.workdps(_DIGITS):
         sigma, m = mpmath.sqrt(_mpf(variance)), t + 1

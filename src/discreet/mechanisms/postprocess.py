@@ -25,7 +25,7 @@ from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
 from .arrow_columns import as_step, nearest
-from .protocols import Mechanism, Release, check_source, error_of, is_scored, release
+from .protocols import Mechanism, Release, check_source, error_of, has_error_in_scores, release
 
 
 class PostFunction:
@@ -164,17 +164,17 @@ class PostProcessed:
     def error(self, confidence: float = 0.95) -> Any:
         """Return the error before, plus what the function adds; for clamping and folding if the truth lies
         inside."""
-        return self._widen_error(lambda: error_of(self.mechanism, confidence), self.scored)
+        return self._widen_error(lambda: error_of(self.mechanism, confidence), self.error_in_scores)
 
     @property
-    def scored(self) -> bool:
-        return is_scored(self.mechanism)
+    def error_in_scores(self) -> bool:
+        return has_error_in_scores(self.mechanism)
 
-    def _widen_error(self, before: Callable[[], Any], scored: bool) -> Any:
+    def _widen_error(self, before: Callable[[], Any], error_in_scores: bool) -> Any:
         """Return the error after a known function; refuse where nothing is known of it."""
         if not isinstance(self.function, PostFunction):
             raise InvalidInput("nothing is known about the error of a value changed by a Python function.")
-        if scored:
+        if error_in_scores:
             raise InvalidInput(
                 "the error before was in scores, ranks or people, and nothing is known of it once "
                 "the value was changed."
@@ -190,8 +190,10 @@ class PostProcessed:
             self.function(before.value),
             event=self.event,
             entropy=entropy,
-            error=lambda confidence: self._widen_error(lambda: before.error(confidence), before.scored),
-            scored=before.scored,
+            error=lambda confidence: self._widen_error(
+                lambda: before.error(confidence), before.error_in_scores
+            ),
+            error_in_scores=before.error_in_scores,
         )
 
 

@@ -162,9 +162,9 @@ class Randomizer(Protocol):
 
 
 class Run(Protocol):
-    """A `Stepped` mechanism on its way: `taken` steps of it are done or lost."""
+    """A `Stepped` mechanism on its way: `steps_taken` steps of it are done or lost."""
 
-    taken: int
+    steps_taken: int
 
     @property
     def progress(self) -> Any:
@@ -184,7 +184,7 @@ class Run(Protocol):
 @runtime_checkable
 class Stepped(Protocol):
     """Runs in steps, and can be cut after each `period` of them: fresh randomness from there on gives a run
-    of the same law."""
+    of the same distribution."""
 
     @property
     def public(self) -> Public: ...
@@ -200,7 +200,7 @@ class Stepped(Protocol):
 
     def start(self, source: Source, *, entropy: Entropy) -> Run: ...
 
-    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> Run: ...
+    def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> Run: ...
 
 
 class SecretRun(Run, Protocol):
@@ -216,8 +216,8 @@ class SecretlyStepped(Protocol):
     must stay hidden.
 
     `length` is the public cap of the number, `blob_size` the public size that `dump` fits whatever the number
-    is. `taken` of `restore` counts the rounds of the curator, of which those after the last step do nothing.
-    `release` is a function of the state that was dumped.
+    is. `steps_taken` of `restore` counts the rounds of the curator, of which those after the last step do
+    nothing. `release` is a function of the state that was dumped.
     """
 
     @property
@@ -234,7 +234,7 @@ class SecretlyStepped(Protocol):
 
     def start(self, source: Source, *, entropy: Entropy) -> SecretRun: ...
 
-    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> SecretRun: ...
+    def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> SecretRun: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,13 +242,13 @@ class Release(_require.NearestNames):
     """What a mechanism let out: the value, what it cost, and how far off it may be.
 
     `event` is `NonPrivate` if the entropy was seeded: such a value is for tests and simulations only. With
-    `scored` the error is in scores or ranks, not in the value's own unit.
+    `error_in_scores` the error is in scores or ranks, not in the value's own unit.
     """
 
     value: Any
     event: Event
     private: bool = True
-    scored: bool = False
+    error_in_scores: bool = False
     _error: Callable[[float], Any] | None = field(default=None, repr=False, compare=False)
 
     def error(self, confidence: float = 0.95) -> Any:
@@ -262,7 +262,7 @@ class Release(_require.NearestNames):
     def interval(self, confidence: float = 0.95) -> tuple[Any, Any]:
         """Return (value - error, value + error); refused where the value is not numbers that the error is
         about."""
-        if self.scored:
+        if self.error_in_scores:
             raise InvalidInput(
                 "the error of this release is in scores or ranks, so it gives no interval around the "
                 "value. Use `error`."
@@ -286,9 +286,9 @@ def error_of(mechanism: Mechanism, confidence: float) -> Any:
     return bound(confidence)
 
 
-def is_scored(mechanism: Mechanism) -> bool:
+def has_error_in_scores(mechanism: Mechanism) -> bool:
     """Return whether the error of a mechanism is in scores, ranks or people, not in the unit of its value."""
-    return bool(getattr(mechanism, "scored", False))
+    return bool(getattr(mechanism, "error_in_scores", False))
 
 
 @_require.check_options
@@ -298,11 +298,13 @@ def release(
     event: Event,
     entropy: Entropy,
     error: Callable[[float], Any] | None = None,
-    scored: bool = False,
+    error_in_scores: bool = False,
 ) -> Release:
     """Return the release of `value`, marked as not private if its randomness was seeded."""
     paid = event if entropy.private else NonPrivate(neighbors=event.neighbors)
-    return Release(value=value, event=paid, private=entropy.private, scored=scored, _error=error)
+    return Release(
+        value=value, event=paid, private=entropy.private, error_in_scores=error_in_scores, _error=error
+    )
 
 
 def rehearse(mechanism: Any, source: AnySource) -> None:
@@ -321,12 +323,12 @@ def require_columns(source: AnySource, *names: str) -> None:
 
     The names of columns are public. A source that does not tell them is taken as it is.
     """
-    known = getattr(source, "column_names", None)
-    if known is None and hasattr(source, "kinds"):
-        known = list(source.kinds.get(source.public.table, names))
-    unknown = [name for name in names if known is not None and name not in known]
-    if known is not None and unknown:
-        near = _require.did_you_mean(unknown[0], known)
+    column_names = getattr(source, "column_names", None)
+    if column_names is None and hasattr(source, "kinds"):
+        column_names = list(source.kinds.get(source.public.table, names))
+    unknown = [name for name in names if column_names is not None and name not in column_names]
+    if column_names is not None and unknown:
+        near = _require.did_you_mean(unknown[0], column_names)
         raise InvalidInput(f"the table has no column {unknown[0]!r}.{near} Nothing was read or charged.")
 
 

@@ -28,12 +28,12 @@ from ..sampling import Entropy, weighted_softmax
 from ..tables import Source
 from . import arrow_columns
 from .arrow_columns import as_step
-from .choosers import ExponentialMechanism
 from .protocols import Release, check_source, release
+from .selectors import ExponentialMechanism
 from .statistics import require_rows
 
 # The largest denominator of a quantile: costs are ranks times this, and must stay in 64 bits.
-_MOST_DENOMINATOR = 10**6
+_MAX_DENOMINATOR = 10**6
 
 
 class _Runs(NamedTuple):
@@ -60,7 +60,7 @@ class Quantile:
 
     Guarantee: a choice of bounded range epsilon (so epsilon-DP). With probability `confidence` the distance
                is at most `error` ranks; some grid point has distance 0.
-    Proof:     the exponential mechanism (`choosers.ExponentialMechanism`) over all grid points, drawn
+    Proof:     the exponential mechanism (`selectors.ExponentialMechanism`) over all grid points, drawn
                exactly: first a run of equal score with its number of points as weight, then a point of
                it, uniformly (Smith 2011, on a grid). Distance = max(0, (1-q) B - q (E + A), q A - (1-q) (B +
                E)). A row that appears or goes moves each term, hence the maximum, by at most max(q, 1-q). One
@@ -69,7 +69,7 @@ class Quantile:
                the same way at all points. Everything is multiplied by the denominator of q.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     column: str
     q: Real
@@ -81,27 +81,33 @@ class Quantile:
         object.__setattr__(self, "q", as_quantile(self.q, "q"))
         object.__setattr__(self, "step", as_step(self.step))
         grid_of(self)
-        self._chooser()
+        self._exponential_mechanism()
 
-    def _chooser(self) -> ExponentialMechanism:
-        return _chooser(self.public, self.column, Fraction(self.q), self.epsilon)
+    def _exponential_mechanism(self) -> ExponentialMechanism:
+        return _exponential_mechanism(self.public, self.column, Fraction(self.q), self.epsilon)
 
     @property
     def event(self) -> Event:
-        return self._chooser().event
+        return self._exponential_mechanism().event
 
     def error(self, confidence: float = 0.95) -> float:
         """Return how many ranks lie at most between the answer and a true quantile, with probability
         `confidence`."""
-        return _rank_error(self._chooser(), _points(grid_of(self)), Fraction(self.q), confidence)
+        return _rank_error(
+            self._exponential_mechanism(), _points(grid_of(self)), Fraction(self.q), confidence
+        )
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        grid, chooser = grid_of(self), self._chooser()
+        grid, selector = grid_of(self), self._exponential_mechanism()
         runs = _runs(indices(source, self.column, grid), grid.low, grid.high)
-        position = _draw(runs, quantile_costs(runs, Fraction(self.q)), chooser.rate, entropy)
+        position = _draw(runs, quantile_costs(runs, Fraction(self.q)), selector.rate, entropy)
         return release(
-            number(position * grid.step), event=self.event, entropy=entropy, error=self.error, scored=True
+            number(position * grid.step),
+            event=self.event,
+            entropy=entropy,
+            error=self.error,
+            error_in_scores=True,
         )
 
 
@@ -126,7 +132,7 @@ class MinMax:
                two ends are put in order, which is free.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     column: str
     epsilon: Real
@@ -138,25 +144,27 @@ class MinMax:
         object.__setattr__(self, "step", as_step(self.step))
         grid = grid_of(self)
         if self.outside is None:
-            object.__setattr__(self, "outside", max(1, self._chooser().error(_points(grid), 0.99)))
+            object.__setattr__(
+                self, "outside", max(1, self._exponential_mechanism().error(_points(grid), 0.99))
+            )
         _require.integer(outside=self.outside, at_least=0)
 
-    def _chooser(self) -> ExponentialMechanism:
+    def _exponential_mechanism(self) -> ExponentialMechanism:
         half = _require.exact(self.epsilon, "epsilon") / 2
         return ExponentialMechanism(epsilon=half, neighbors=self.public.neighbors)
 
     @property
     def event(self) -> Event:
-        return self._chooser().event.repeated(2)
+        return self._exponential_mechanism().event.repeated(2)
 
     def error(self, confidence: float = 0.95) -> int:
         """Return how far the number of rows outside an end may be from `outside`, for both ends at once."""
         _require.open_probability(confidence=confidence)
-        return self._chooser().error(_points(grid_of(self)), (1 + confidence) / 2)
+        return self._exponential_mechanism().error(_points(grid_of(self)), (1 + confidence) / 2)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
-        grid, rate = grid_of(self), self._chooser().rate
+        grid, rate = grid_of(self), self._exponential_mechanism().rate
         # beyond the number of rows a rank orders the points as any other there
         target = min(int(self.outside or 0), 1 << 60)
         runs = _runs(indices(source, self.column, grid), grid.low, grid.high)
@@ -168,7 +176,7 @@ class MinMax:
         value = Bounds(
             number(low * grid.step), number(high * grid.step), self.public.bounds(self.column).nullable
         )
-        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
 
 @described("mechanisms.ApproximateQuantiles")
@@ -185,14 +193,15 @@ class ApproximateQuantiles:
                grid point and jitter.
     Proof:     Kaplan, Schnapp & Stemmer 2022, arXiv:2110.05429, Algorithm 1. Given the jitter, and given the
                answers so far, a level runs one choice on each of disjoint parts, and a row is in one of them;
-               the laws on the other parts are the same for both neighbors. Sizes of parts are never used, so
-               every part counts as add_remove; a row that is replaced may leave one part and enter another,
-               two moves, and each choice gets half. Jitter is drawn for each row by itself, so averaging over
-               it raises no divergence between neighbors. Error: a split that is off by g ranks moves the
-               targets on both sides by at most g, so along a path the errors add; a row at the split adds 1.
+               the distributions on the other parts are the same for both neighbors. Sizes of parts are never
+               used, so every part counts as add_remove; a row that is replaced may leave one part and enter
+               another, two moves, and each choice gets half. Jitter is drawn for each row by itself, so
+               averaging over it raises no divergence between neighbors. Error: a split that is off by g ranks
+               moves the targets on both sides by at most g, so along a path the errors add; a row at the
+               split adds 1.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     column: str
     qs: tuple[Real, ...]
@@ -204,11 +213,11 @@ class ApproximateQuantiles:
         require_rows(self.public)
         exact = as_quantiles(self.qs)
         # costs of a part are in units of up to 1 / common
-        if (common := math.lcm(*(q.denominator for q in exact))) > _MOST_DENOMINATOR:
+        if (common := math.lcm(*(q.denominator for q in exact))) > _MAX_DENOMINATOR:
             raise _require.fail(
                 "qs",
                 self.qs,
-                f"fractions with a common denominator of at most {_MOST_DENOMINATOR}, not {common}",
+                f"fractions with a common denominator of at most {_MAX_DENOMINATOR}, not {common}",
             )
         object.__setattr__(self, "qs", exact)
         object.__setattr__(self, "step", as_step(self.step))
@@ -260,7 +269,7 @@ class ApproximateQuantiles:
         )
         quantiles = self._recurse(np.sort(jittered), self._exact(), *self._ends(), entropy)
         value = tuple(number((quantile >> self.jitter_bits) * grid.step) for quantile in quantiles)
-        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _recurse(
         self, rows: NDArray[Any], qs: Sequence[Fraction], low: int, high: int, entropy: Entropy
@@ -289,7 +298,8 @@ class ApproximateQuantiles:
         return [*before, position, *after]
 
     def _choice(self, q: Fraction) -> ExponentialMechanism:
-        """Return the chooser of one part. Rows come and go in it; two of them if a row may be replaced."""
+        """Return the exponential mechanism of one part. Rows come and go in it; two of them if a row may be
+        replaced."""
         moves = 2 if swaps(self.public, self.column) else 1
         each = _require.exact(self.epsilon, "epsilon") / (self.levels * moves)
         return ExponentialMechanism(epsilon=each, sensitivity=max(q.numerator, q.denominator - q.numerator))
@@ -317,8 +327,8 @@ def as_quantile(q: Any, name: str) -> Fraction:
     """Return a rational in [0, 1]; a float is read as it is written."""
     _require.probability(**{name: q})
     exact = Fraction(repr(float(q))) if isinstance(q, float) else _require.exact(q, name)
-    if exact.denominator > _MOST_DENOMINATOR:
-        raise _require.fail(name, q, f"a fraction with a denominator of at most {_MOST_DENOMINATOR}")
+    if exact.denominator > _MAX_DENOMINATOR:
+        raise _require.fail(name, q, f"a fraction with a denominator of at most {_MAX_DENOMINATOR}")
     return exact
 
 
@@ -339,7 +349,7 @@ def quantile_costs(runs: _Runs, q: Fraction) -> NDArray[Any]:
     return np.asarray(np.maximum(np.maximum(over, under), 0))
 
 
-def _chooser(public: Public, column: str, q: Fraction, epsilon: Real) -> ExponentialMechanism:
+def _exponential_mechanism(public: Public, column: str, q: Fraction, epsilon: Real) -> ExponentialMechanism:
     """Return the exponential mechanism for the quantile q, with the sensitivity of its score."""
     a, b = q.numerator, q.denominator
     sensitivity = b if swaps(public, column) else max(a, b - a)
@@ -397,8 +407,8 @@ def _draw(runs: _Runs, costs: NDArray[Any], rate: Fraction, entropy: Entropy) ->
     return int(runs.first[run]) + int(sampling.uniform_below(int(runs.points[run]), 1, entropy)[0])
 
 
-def _rank_error(chooser: ExponentialMechanism, points: int, q: Fraction, confidence: float) -> float:
-    return _round.up(Fraction(chooser.error(points, confidence), q.denominator))
+def _rank_error(selector: ExponentialMechanism, points: int, q: Fraction, confidence: float) -> float:
+    return _round.up(Fraction(selector.error(points, confidence), q.denominator))
 
 
 def number(value: Fraction) -> int | float:

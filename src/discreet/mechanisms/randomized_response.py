@@ -1,8 +1,8 @@
 """Randomized response: everyone reports a category drawn from a public channel given their true one (a
-lottery), so that no single report can be held against anyone.
+randomized-response design), so that no single report can be held against anyone.
 
 Reports reveal how many people reported, so the relations here are `replace` and `zero_out` (the number of
-units is public); under `add_remove` it is refused. The lotteries themselves are in `lotteries`.
+units is public); under `add_remove` it is refused. The designs themselves are in `response_designs`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from ..accounting import RandomizedResponse as RandomizedResponseEvent
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
-from .lotteries import Channel, Codes, Kary, optimal_lottery
 from .protocols import Release, check_source, release
+from .response_designs import Channel, Codes, Kary, optimal_response_design
 from .statistics import require_rows
 
 
@@ -54,12 +54,13 @@ class Reports:
 @described("mechanisms.RandomizedResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RandomizedResponse:
-    """Passes everyone's value of `column` through a lottery; releases the counts of reports and unbiased
-    estimates.
+    """Passes everyone's value of `column` through a randomized-response design; releases the counts of
+    reports and unbiased estimates.
 
-    Give `epsilon` for the best lottery over the declared categories, or a `lottery` of your own. With
-    `missing`, "none of them" is one more category (the last). Without it, someone without a declared value
-    reports as if theirs were drawn uniformly, which adds 1/k of the number of such people to every estimate.
+    Give `epsilon` for the best design over the declared categories, or a design of your own as `lottery`, the
+    name under which ledgers store it. With `missing`, "none of them" is one more category (the last). Without
+    it, someone without a declared value reports as if theirs were drawn uniformly, which adds 1/k of the
+    number of such people to every estimate.
 
     Guarantee: epsilon-DP under replace and zero_out, and locally so: each report by itself is.
     Proof:     all reports are independent, and neighbors differ in the truth of one. Rows of the design
@@ -88,14 +89,14 @@ class RandomizedResponse:
         require_rows(self.public)
         if (self.epsilon is None) == (self.lottery is None):
             raise InvalidInput(
-                f"give either epsilon or a lottery, got epsilon={self.epsilon!r} and "
+                f"give either epsilon or a design of your own, got epsilon={self.epsilon!r} and "
                 f"lottery={self.lottery!r}. Nothing was drawn."
             )
         if self.lottery is not None and not isinstance(self.lottery, Kary | Channel):
             raise _require.fail("lottery", self.lottery, "a Kary or a Channel")
         if self.design.truths != len(self.labels):
             raise InvalidInput(
-                f"the lottery is for {self.design.truths} categories and column {self.column!r} has "
+                f"the design is for {self.design.truths} categories and column {self.column!r} has "
                 f"{len(self.labels)}. Nothing was drawn."
             )
 
@@ -107,12 +108,12 @@ class RandomizedResponse:
 
     @property
     def design(self) -> Kary | Channel:
-        """The lottery in use: the given one, or the best for epsilon."""
+        """The design in use: the one that was passed, or the best for epsilon."""
         if self.lottery is not None:
             return self.lottery
         if self.epsilon is None:
-            raise InvalidInput("give either epsilon or a lottery.")
-        return optimal_lottery(len(self.labels), self.epsilon)
+            raise InvalidInput("give either epsilon or a design of your own (lottery=...).")
+        return optimal_response_design(len(self.labels), self.epsilon)
 
     @property
     def event(self) -> Event:

@@ -306,8 +306,10 @@ class SubsampleAggregateStable:
         """Return a lead, in subsamples: if the commonest answer leads by so many, and no unit is in too many,
         it is released with `confidence`."""
         _require.open_probability(confidence=confidence)
-        slack = certified.laplace_quantile(self._scale, 1 - _require.exact(confidence, "confidence")) - 1
-        return 2 * self.max_load + self.reach + slack
+        noise_bound = (
+            certified.laplace_quantile(self._scale, 1 - _require.exact(confidence, "confidence")) - 1
+        )
+        return 2 * self.max_load + self.reach + noise_bound
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)

@@ -1,6 +1,6 @@
 """Choosing the best of a public list: more likely the better its score, and never sure.
 
-`Select` is the mechanism: a statistic gives every candidate an integer score, a chooser takes one (or some).
+`Select` is the mechanism: a statistic gives every candidate an integer score, a selector takes one (or some).
 Scores are those of any statistic: a histogram (the most common category), cells of a map by count or by
 distance (`CellCounts`, `CellDistances`), or the steward's own function (`Trusted`, and `RealScores` for real
 numbers).
@@ -26,17 +26,17 @@ from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
-from .choosers import (
-    Chooser,
+from .protocols import Integers, Release, Sensitivity, Statistic, check_source, release
+from .selectors import (
     ExponentialMechanism,
     NoisyTopWithGap,
     PermuteAndFlip,
     ReportNoisyMax,
+    Selector,
     TopK,
     WithGap,
     as_scores,
 )
-from .protocols import Integers, Release, Sensitivity, Statistic, check_source, release
 from .statistics import CountsBelow, Histogram, Trusted, require_rows
 
 
@@ -177,16 +177,20 @@ class CellDistances(_Cells):
 class Select:
     """Chooses one of public `candidates` (or several) by the `scores` that a statistic gives them.
 
-    Guarantee: as the chooser's, whose `sensitivity` must cover the statistic's, for the relation of `public`.
-    Proof:     the chooser's. That scores are monotone is believed of statistics that prove it, and of trusted
-               code.
+    `chooser` is the selector that picks: the exponential mechanism, permute-and-flip, report noisy max. (It
+    is stored in ledgers under this name.)
+
+    Guarantee: as the selector's, whose `sensitivity` must cover the statistic's, for the relation of
+               `public`.
+    Proof:     the selector's. That scores are monotone is believed of statistics that prove it, and of
+               trusted code.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     scores: Statistic
     candidates: tuple[Any, ...]
-    chooser: Chooser
+    chooser: Selector
 
     def __post_init__(self) -> None:
         arrow_columns.require_public(self.public)
@@ -198,8 +202,12 @@ class Select:
             raise _require.fail(
                 "scores", type(self.scores).__name__, "a statistic, such as Histogram(column=...)"
             )
-        if not isinstance(self.chooser, Chooser):
-            raise _require.fail("chooser", self.chooser, "one of the choosers of this module")
+        if not isinstance(self.chooser, Selector):
+            raise _require.fail(
+                "chooser",
+                self.chooser,
+                "one of the selectors of this module, such as ExponentialMechanism(...)",
+            )
         require_relation(
             self.public.neighbors, self.chooser.neighbors, what=f"this {type(self.chooser).__name__}"
         )
@@ -207,7 +215,7 @@ class Select:
         needed = self.scores.sensitivity(self.public).linf
         if needed > self.chooser.sensitivity:
             raise InvalidInput(
-                f"the scores move by up to {needed} under {self.public.neighbors}, and the chooser "
+                f"the scores move by up to {needed} under {self.public.neighbors}, and the selector "
                 f"is priced for "
                 f"{self.chooser.sensitivity}. Nothing was computed or released. Give it sensitivity={needed}."
             )
@@ -241,7 +249,7 @@ class Select:
                 f"Nothing was drawn or released."
             )
         value = self.chooser.named(self.chooser.pick(scores, entropy), self.candidates)
-        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
 
 def moves_one_way(statistic: Statistic, public: Public) -> bool:

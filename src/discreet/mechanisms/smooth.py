@@ -34,16 +34,16 @@ def polynomial_noise(scale: Fraction, power: int, entropy: Entropy) -> int:
     """Return an integer x with probability proportional to 1 / ((|x|+b)(|x|+b+1)...(|x|+b+m)), b the scale
     and m the power.
 
-    Guarantee: exactly this law. Its tail falls like |x|**-m. Adding it at scale b costs a shift by D at most
-               (m+1) ln(1 + D/b), and a change of scale to b' at most m |ln(b/b')|.
-    Proof:     Law: sum_{y>=Y} 1 / ((y+b)...(y+b+m)) telescopes to 1 / (m (Y+b)...(Y+b+m-1)), so the one-sided
-               law has the rational tail P(Y >= y) = prod_{i<m} (b+i) / (y+b+i), inverted exactly with as many
-               bits of a uniform number as it takes; a sign is drawn, and -0 is drawn again. Shift: each of
-               the m+1 factors changes by at most (b+D)/b. Scale: the probabilities are g(b) /
-               ((|x|+b)...(|x|+b+m)) with g(b) = m b(b+1)...(b+m) / (2b+m). For b' > b the ratio of b's to
-               b''s is largest at x = 0, where it is (2b'+m)/(2b+m) <= b'/b. For b' < b it is below g(b)/g(b')
-               = prod_{i<=m} (b+i)/(b'+i) (b'+m/2)/(b+m/2); the last factor cancels the one of i = ceil(m/2),
-               and each other is at most b/b'.
+    Guarantee: exactly this distribution. Its tail falls like |x|**-m. Adding it at scale b costs a shift by D
+               at most (m+1) ln(1 + D/b), and a change of scale to b' at most m |ln(b/b')|.
+    Proof:     Distribution: sum_{y>=Y} 1 / ((y+b)...(y+b+m)) telescopes to 1 / (m (Y+b)...(Y+b+m-1)), so the
+               one-sided distribution has the rational tail P(Y >= y) = prod_{i<m} (b+i) / (y+b+i), inverted
+               exactly with as many bits of a uniform number as it takes; a sign is drawn, and -0 is drawn
+               again. Shift: each of the m+1 factors changes by at most (b+D)/b. Scale: the probabilities are
+               g(b) / ((|x|+b)...(|x|+b+m)) with g(b) = m b(b+1)...(b+m) / (2b+m). For b' > b the ratio of b's
+               to b''s is largest at x = 0, where it is (2b'+m)/(2b+m) <= b'/b. For b' < b it is below
+               g(b)/g(b') = prod_{i<=m} (b+i)/(b'+i) (b'+m/2)/(b+m/2); the last factor cancels the one of i =
+               ceil(m/2), and each other is at most b/b'.
     Assumes:   `entropy` yields independent uniform bits.
     """
     while True:
@@ -127,7 +127,7 @@ class SmoothNoise:
         clamped to the width of the grid.
 
         The smooth sensitivity is at most the width. P(|X| >= y) <= 2 P(Y >= y) for the two-sided and
-        one-sided laws.
+        one-sided distributions.
         """
         _require.open_probability(confidence=confidence)
         half = (1 - _require.exact(confidence, "confidence")) / 2

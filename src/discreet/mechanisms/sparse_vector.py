@@ -26,7 +26,7 @@ from . import certified
 from .stability import check_budget
 from .threshold import SparseVector, Thresholds, check_positives
 
-# Rounds up to which optimal composition is computed: its law has 40 sqrt(rounds) cells.
+# Rounds up to which optimal composition is computed: its distribution has 40 sqrt(rounds) cells.
 _MANY = 10**6
 # By how much optimal composition must raise e0 for the event to leave the simple split.
 _GAIN = Fraction(1001, 1000)

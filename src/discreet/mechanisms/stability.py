@@ -173,7 +173,7 @@ class DistanceToInstability:
     Assumes:   `function` is what `Stable` says.
     """
 
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     function: Stable
     epsilon: Real
@@ -203,7 +203,7 @@ class DistanceToInstability:
         Proof: the noise is below -t with probability q^(t+1) / (1+q). In the lectures: (ln(1/delta) +
                ln(1/beta)) / epsilon.
         """
-        return self.reach + _slack(self._scale, confidence)
+        return self.reach + _noise_bound(self._scale, confidence)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -265,7 +265,7 @@ class ProposeTestRelease:
 
     def error(self, confidence: float = 0.95) -> int | float:
         """Return how far off a released value may be."""
-        return in_unit(_slack(self.scales[1], confidence, sides=2), _step(self.function))
+        return in_unit(_noise_bound(self.scales[1], confidence, sides=2), _step(self.function))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -310,7 +310,7 @@ def check_budget(epsilon: Any, delta: Any) -> None:
     _require.open_probability(delta=delta)
 
 
-def _slack(scale: Fraction, confidence: float, sides: int = 1) -> int:
+def _noise_bound(scale: Fraction, confidence: float, sides: int = 1) -> int:
     """Return the largest noise, on one side or both, that occurs with probability `confidence`."""
     _require.open_probability(confidence=confidence)
     return certified.laplace_quantile(scale, (1 - _require.exact(confidence, "confidence")) / sides) - 1

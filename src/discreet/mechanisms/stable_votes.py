@@ -92,10 +92,10 @@ class StableVotes:
 
     def lead(self, confidence: float, classes: int) -> int:
         """Return the lead in votes at which a question is answered, exactly, with this probability."""
-        slack = certified.laplace_quantile(
+        noise_bound = certified.laplace_quantile(
             _require.exact(self.scale, "scale"), 1 - _require.exact(confidence, "confidence")
         )
-        return 2 * (self.reach + slack)
+        return 2 * (self.reach + noise_bound)
 
     def event(self, neighbors: Neighbors = ADD_REMOVE) -> Event:
         noise = DiscreteLaplace(scale=self.scale, sensitivity=1, neighbors=neighbors)

@@ -116,7 +116,7 @@ class SanitizedCost:
 
     def check(self, aggregator: Any) -> None:
         """Refuse an aggregator whose data-dependent cost is not known here."""
-        check_known(aggregator)
+        check_cost_known(aggregator)
         variances = [aggregator.variance, getattr(aggregator, "check_variance", math.inf)]
         if min(variances) < _LEAST_VARIANCE:
             raise _require.fail(
@@ -150,7 +150,7 @@ class SanitizedCost:
         return float(aggregator.queries * each + answers * self.order / float(aggregator.variance))
 
 
-def check_known(aggregator: Any) -> None:
+def check_cost_known(aggregator: Any) -> None:
     """Refuse an aggregator without a data-dependent cost."""
     if not isinstance(aggregator, GNMax | ConfidentGNMax | InteractiveGNMax):
         raise InvalidInput(

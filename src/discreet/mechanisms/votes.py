@@ -2,9 +2,9 @@
 
 Each question is a vector of counts: how many teachers vote for each class. One unit is in the part of one
 teacher, and so moves one vote: one count falls by 1, another rises by 1. All noise is integer and exact, and
-its price is that of the discrete law. The whole price of `queries` questions is known, and paid, before the
-first. Whatever an aggregator tells is a function of noisy counts that were priced as a whole, so the noisy
-count of the winner, which says how far teachers agree, is free.
+its price is that of the discrete distribution. The whole price of `queries` questions is known, and paid,
+before the first. Whatever an aggregator tells is a function of noisy counts that were priced as a whole, so
+the noisy count of the winner, which says how far teachers agree, is free.
 
 LNMax: Papernot et al. 2017, arXiv:1610.05755. GNMax, Confident- and Interactive-GNMax: Papernot et al. 2018,
 arXiv:1802.08908. The labellers that release exact answers of stable questions are in `stable_votes`.

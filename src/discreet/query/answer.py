@@ -35,10 +35,10 @@ class Answer(_require.NearestNames):
     `noises`: for columns that are one noisy number each, the noise and the amount of one step of it: their
     intervals are exact. `means`, `ranges`: for columns of averages, and of deviations and expressions, what
     their intervals are made of, which hold at every size. Intervals of columns with neither (numbers made
-    consistent) come from the deviation and the `law` of the noise that they combine: normal approximations,
-    or for "laplace" the wider of the normal and the Laplace interval, which no combination of Laplace noises
-    that was tried leaves more often (tests/query/test_workload.py). `notes`: what the errors leave out, in
-    words.
+    consistent) come from the deviation and `law`, the distribution of the noise that they combine: normal
+    approximations, or for "laplace" the wider of the normal and the Laplace interval, which no combination of
+    Laplace noises that was tried leaves more often (tests/query/test_workload.py). `notes`: what the errors
+    leave out, in words.
     """
 
     columns: tuple[str, ...]
@@ -227,16 +227,16 @@ class Answer(_require.NearestNames):
         return answer
 
     def text(
-        self, confidence: float = 0.95, most: int = 40, rest: str = "answer.rows or answer.to_pandas()"
+        self, confidence: float = 0.95, max_rows: int = 40, rest: str = "answer.rows or answer.to_pandas()"
     ) -> str:
         """Return a plain table for the terminal: values rounded to what their error allows, with the error
         beside them.
 
-        Of more than `most` rows, it says where the rest is: `rest`.
+        Of more than `max_rows` rows, it says where the rest is: `rest`.
         """
         errors = self.error(confidence)
         cells = [[visible(name) for name in self.columns]]
-        for r, row in enumerate(self.rows[:most]):
+        for r, row in enumerate(self.rows[:max_rows]):
             cells.append(
                 [
                     visible(shown_cell(v, errors[n][r] if n in errors else None))
@@ -251,8 +251,8 @@ class Answer(_require.NearestNames):
             for line in cells
         ]
         lines.insert(1, "  ".join("-" * w for w in widths))
-        if len(self.rows) > most:
-            lines.append(f"... {len(self.rows) - most:,} more rows: {rest}")
+        if len(self.rows) > max_rows:
+            lines.append(f"... {len(self.rows) - max_rows:,} more rows: {rest}")
         unknown = "no ±: see below" if self.notes else "no ±"
         if self.rows and all(value is None for row in self.rows for value in row):
             unknown = "-: no value, as where too few rows count beside the noise"
@@ -286,9 +286,9 @@ def shown_cell(value: Value, error: float | None) -> str:
     return f"{value:,.{digits}f} ± {error:,.{digits}f}"
 
 
-def _free(name: str, taken: Sequence[str]) -> str:
+def _free(name: str, names: Sequence[str]) -> str:
     """Return a name that no column has."""
-    return name if name not in taken else _free(f"{name}_", taken)
+    return name if name not in names else _free(f"{name}_", names)
 
 
 def _array(values: list[Any]) -> Any:
@@ -305,9 +305,10 @@ def _pad(cell: str, width: int, right: bool) -> str:
     return cell.rjust(width) if right else cell.ljust(width)
 
 
-def combined_width(confidence: float, law: str) -> float:
-    """Return how many deviations a combination of noises of one law stays within, with this confidence."""
+def combined_width(confidence: float, distribution: str) -> float:
+    """Return how many deviations a combination of noises of one distribution stays within, with this
+    confidence."""
     from statistics import NormalDist
 
     normal = NormalDist().inv_cdf((1 + confidence) / 2)
-    return max(normal, -math.log1p(-confidence) / math.sqrt(2)) if law == "laplace" else normal
+    return max(normal, -math.log1p(-confidence) / math.sqrt(2)) if distribution == "laplace" else normal

@@ -12,7 +12,7 @@ from .mechanism import Query
 
 # Prices between which the least epsilon for an accuracy is searched: nobody should pay more, and less buys no
 # answer.
-MOST_EPSILON = 1000.0
+MAX_EPSILON = 1000.0
 # The least epsilon that is tried.
 LEAST_EPSILON = 1e-9
 
@@ -53,9 +53,9 @@ def ask(
     high = 1.0
     while not good(query_at(high)):
         high *= 2
-        if high > MOST_EPSILON:
+        if high > MAX_EPSILON:
             raise InvalidInput(
-                f"no epsilon up to {MOST_EPSILON:g} promises an error within {float(within):g}. Nothing was "
+                f"no epsilon up to {MAX_EPSILON:g} promises an error within {float(within):g}. Nothing was "
                 f"read or charged. "
                 f"Ask for fewer numbers, tighter bounds, or less accuracy."
             )

@@ -26,9 +26,9 @@ from .sources import Filtered, From, source_key
 
 # Combinations of classes, and values of a column, that are written out: beyond them queries are refused as a
 # workload, and asked one by one.
-MOST_RAW = 1 << 16
+MAX_RAW = 1 << 16
 # Values of a column that are gone through one by one.
-MOST_MEMBERS = 4096
+MAX_MEMBERS = 4096
 # The classes of a condition, in the three-valued logic of SQL.
 TRUE, FALSE, MISSING = 1, 0, 2
 
@@ -255,7 +255,7 @@ def _points(column: Column, marks: list[Mark]) -> list[Any] | None:
         mark.expression != column and mark.values for mark in marks
     ):
         return None
-    members = domain.members(MOST_MEMBERS)
+    members = domain.members(MAX_MEMBERS)
     if domain.kind is Kind.TEXT and all(_is_equality(m.expression, column) for m in marks):
         # Texts that nobody named are a class of their own: equal to none of the declared, nor to any literal.
         literals = [n.content for m in marks for n in walk(m.expression) if isinstance(n, Literal)]
@@ -341,7 +341,7 @@ def explicit(compilation: CompiledCounts) -> ExplicitCells:
     sizes = [len(combinations) for _, combinations in compilation.groups]
     raw = math.prod(sizes)
     rows = sum(len(public_keys(compilation.plans[f.plan])) for f in compilation.families)
-    if raw > MOST_RAW or raw * rows > 1 << 24:
+    if raw > MAX_RAW or raw * rows > 1 << 24:
         raise _refuse(
             f"they tell {raw:,} classes of rows apart in {rows:,} numbers",
             "Ask fewer together, or groups without conditions.",

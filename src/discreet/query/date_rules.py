@@ -14,7 +14,7 @@ from .rules import Rule, any_null
 from .text_rules import LONGEST_REPLACEMENT, fixed_text
 
 # Days between the declared bounds of a date whose months or texts are listed: about 1,100 years. Not tuned.
-MOST_DAYS = 400_000
+MAX_DAYS = 400_000
 
 
 def days_between(a: Domain, b: Domain) -> Domain:
@@ -67,7 +67,7 @@ def _listed_days(a: Domain, what: str) -> tuple[date, ...]:
     """Return every day that a date can be, by its values or its bounds."""
     if a.values is not None:
         return a.values
-    if not a.bounded or a.high - a.low > MOST_DAYS:
+    if not a.bounded or a.high - a.low > MAX_DAYS:
         raise Refusal(f"{what} needs a date with declared bounds")
     return tuple(date.fromordinal(day) for day in range(int(a.low), int(a.high) + 1))
 

@@ -16,7 +16,7 @@ from .parse import parse
 from .plan import Plan
 
 # Groupings of one statement: CUBE over ten columns. Each is a query of its own.
-MOST_SETS = 1 << 10
+MAX_SETS = 1 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +107,7 @@ def _sets(clause: Node) -> list[list[Node]]:
     if isinstance(clause, exp.Rollup):
         chosen = [tuple(parts[:k]) for k in range(len(parts), -1, -1)]
     else:
-        if 1 << len(parts) > MOST_SETS:
+        if 1 << len(parts) > MAX_SETS:
             raise refuse(
                 clause,
                 f"CUBE of {len(parts)} keys asks for {1 << len(parts):,} groupings",

@@ -67,10 +67,10 @@ def counts_sql(
     query = query.with_("running", as_=running)
     # Of a combination: as many rows as are left of `max_rows` after those before it, which are t - r.
     left = binary(exp.Sub, integer_literal(max_rows), binary(exp.Sub, name("t"), name("r")))
-    taken = semantics.Greatest(
+    kept_rows = semantics.Greatest(
         expressions=[semantics.Least(expressions=[name("r"), left]), integer_literal(0)]
     )
-    total = convert(semantics.WideSum(this=taken), "bigint")
+    total = convert(semantics.WideSum(this=kept_rows), "bigint")
     query = query.select(*(c.copy() for c in codes), aliased(total, "n")).from_("running")
     return dialect.write(_group_by(query, codes))
 

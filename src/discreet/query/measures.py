@@ -28,7 +28,7 @@ FINEST = -1000
 # aggregates of two numbers
 PAIRED = ("covar_pop", "covar_samp", "corr")
 # rows, and groups, that one unit may contribute; the engine keeps lists of this length
-MOST_ROWS = 100_000
+MAX_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,9 +272,9 @@ def bounding_of(plan: Plan, unit_rows: int | None, unit_groups: int | None) -> B
             "or count people with COUNT(DISTINCT ...)."
         )
     rows = 1 if unit_rows is None else unit_rows
-    if max(rows, unit_groups or 1) > MOST_ROWS:
+    if max(rows, unit_groups or 1) > MAX_ROWS:
         raise InvalidInput(
-            f"rows and groups must be at most {MOST_ROWS}, got {rows} and {unit_groups}. Nothing was "
+            f"rows and groups must be at most {MAX_ROWS}, got {rows} and {unit_groups}. Nothing was "
             f"read or charged."
         )
     if not plan.keys:

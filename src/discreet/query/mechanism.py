@@ -50,7 +50,7 @@ from .release import direct, key_columns, rows_of, table
 
 # Groups times candidates of all choices of one query, a few seconds' work; where the groups are public it is
 # known before the charge.
-MOST_CANDIDATES = 1 << 27
+MAX_CANDIDATES = 1 << 27
 OTHER = "other"
 
 
@@ -70,7 +70,7 @@ class Query:
     unit contributes. `other`: groups that are not shown are added up in one row.
 
     Guarantee: the event is what a run costs, for the neighbors of `public`.
-    Proof:     each measure's sensitivity (`Measure.sensitivity`), the noise's own theorem, `_chooser` and
+    Proof:     each measure's sensitivity (`Measure.sensitivity`), the noise's own theorem, `_selector` and
                `partition.chances` for choices and groups, and adaptive composition: later parts look only at
                the data and at earlier, released results.
     Assumes:   the engine computes the SQL as DuckDB documents it.
@@ -147,10 +147,10 @@ class Query:
         """Check how many candidates a choice has: it looks at every one in every group, and their number is
         public and limited."""
         groups, widths = self._plan.groups or 1, [choice.width for choice in self._recipes.choices]
-        if groups * sum(widths) > MOST_CANDIDATES:
+        if groups * sum(widths) > MAX_CANDIDATES:
             raise QueryError(
                 f"choosing among {sum(widths):,} candidates in each of {groups:,} groups is more "
-                f"than {MOST_CANDIDATES:,} in all. Nothing was "
+                f"than {MAX_CANDIDATES:,} in all. Nothing was "
                 f"read or charged. Ask for fewer groups, or for values on a coarser grid: "
                 f"MEDIAN(ROUND(x)), MEDIAN(ROUND(x, -1))."
             )
@@ -293,8 +293,8 @@ class Query:
             exact = _select_groups(exact, is_shown, self.other)
         pairs = zip(self._allocation.noises, exact.measures, strict=True)
         measures = [noise(values, entropy=entropy) for noise, values in pairs]
-        trios = zip(self._recipes.choices, self._allocation.choosers, exact.scores, strict=True)
-        choices = [pick(choice, chooser, counts, entropy, check) for choice, chooser, counts in trios]
+        trios = zip(self._recipes.choices, self._allocation.selectors, exact.scores, strict=True)
+        choices = [pick(choice, selector, counts, entropy, check) for choice, selector, counts in trios]
         check()
         return self._answer(exact.keys, measures, choices, entropy.private)
 

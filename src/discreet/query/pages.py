@@ -18,7 +18,7 @@ _CELL = 'style="text-align:{};padding:2px 10px"'
 # paler than the text around it, whether the page is light or dark
 _DIM = 'style="opacity:.7;font-size:90%"'
 # Rows that a notebook shows.
-_MOST = 60
+_MAX_ROWS = 60
 
 
 def answer_html(answer: Answer, confidence: float = 0.95) -> str:
@@ -26,7 +26,7 @@ def answer_html(answer: Answer, confidence: float = 0.95) -> str:
     errors leave out."""
     errors = answer.error(confidence)
     rows = []
-    for r, row in enumerate(answer.rows[:_MOST]):
+    for r, row in enumerate(answer.rows[:_MAX_ROWS]):
         pairs = zip(answer.columns, row, strict=True)
         rows.append([shown_cell(v, errors[n][r] if n in errors else None) for n, v in pairs])
     numeric = [name in errors for name in answer.columns]
@@ -34,8 +34,8 @@ def answer_html(answer: Answer, confidence: float = 0.95) -> str:
         f"{confidence:.0%} of errors are within ±; {answer.price}" if errors else answer.price,
         *answer.notes,
     ]
-    if len(answer.rows) > _MOST:
-        foot.insert(0, f"... {len(answer.rows) - _MOST:,} more rows: answer.rows or answer.to_pandas()")
+    if len(answer.rows) > _MAX_ROWS:
+        foot.insert(0, f"... {len(answer.rows) - _MAX_ROWS:,} more rows: answer.rows or answer.to_pandas()")
     return _table(answer.columns, rows, numeric) + _lines(foot)
 
 

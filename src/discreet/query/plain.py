@@ -17,7 +17,7 @@ _ENGINE = re.compile(r"(duckdb|pg|sqlite|pragma|information_schema|__)", re.IGNO
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 # Functions of values alone: none tells of the server, its settings, files, clock or users.
-_KNOWN = """
+_FUNCTION_NAMES = """
 Abs Acos Acosh And AnyValue ApproxDistinct ApproxQuantile Array ArrayAgg ArrayConcat ArrayContains ArraySize
 Asin Asinh Atan Atan2 Atanh Avg BitwiseAndAgg BitwiseOrAgg BitwiseXorAgg Case Cast Cbrt Ceil Chr Coalesce
 Concat ConcatWs Contains Corr Cos Cosh Cot Count CountIf CovarPop CovarSamp CumeDist DPipe Date DateAdd
@@ -30,7 +30,7 @@ Right Round RowNumber SafeDivide Second Sign Sin Sinh Skewness SplitPart Sqrt St
 StddevSamp StrPosition StrToDate StrToTime Substring Sum Tan Tanh TimestampTrunc ToDays Trim Trunc TryCast
 TsOrDsToDate Upper Variance VariancePop Week WeekOfYear WithinGroup Xor Year
 """
-_FUNCTIONS = frozenset(_KNOWN.split())
+_FUNCTIONS = frozenset(_FUNCTION_NAMES.split())
 # Bare words that an engine takes for functions where no column is called so.
 _WORDS = ("user", "current_user", "session_user", "current_role", "current_catalog", "current_schema",
           "current_date", "current_time", "current_timestamp", "localtime", "localtimestamp")  # fmt: skip

@@ -29,9 +29,9 @@ from .sources import From, Relation, source_key
 from .spelling import hinted
 
 # Public groups that are written out (each is in the answer, empty or not), and aggregates of one query.
-MOST_GROUPS = 1 << 20
+MAX_GROUPS = 1 << 20
 # Aggregates of one query: each gets a share of the price.
-MOST_AGGREGATES = 100
+MAX_AGGREGATES = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,17 +181,17 @@ class _Planner:
                 raise refuse(
                     item, "* stands for rows, which never leave", "Name aggregates, such as COUNT(*)."
                 )
-            if name.lower() in (taken.lower() for taken, _ in self.outputs):
+            if name.lower() in (earlier.lower() for earlier, _ in self.outputs):
                 raise refuse(item, f"two columns are called {name!r}", "Give one another name with AS.")
             self.outputs.append((name, self._output(inner)))
         having = self.select.args.get("having")
         condition = None if having is None else self._condition(having.this)
         order = tuple(self._order())
         limit, offset = (self._row_limit(clause) for clause in ("limit", "offset"))
-        if len(self.aggregates) > MOST_AGGREGATES:
+        if len(self.aggregates) > MAX_AGGREGATES:
             raise refuse(
                 self.select,
-                f"more than {MOST_AGGREGATES} aggregates are asked for",
+                f"more than {MAX_AGGREGATES} aggregates are asked for",
                 "Ask in several queries.",
             )
         if not self.aggregates:
@@ -244,7 +244,7 @@ class _Planner:
             bound = make("exactly whole", bound)
         elif bound.domain.kind is Kind.NUMBER and not bound.domain.finite:
             bound = make("finite", bound)
-        values = bound.domain.members(MOST_GROUPS)
+        values = bound.domain.members(MAX_GROUPS)
         if values is None and bound.domain.kind is not Kind.TEXT and not _countable(bound.domain):
             raise refuse(
                 node,

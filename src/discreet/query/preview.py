@@ -15,7 +15,7 @@ from .measures import Bounding, Choice, Recipes
 from .nodes import Call, Expr, Output, walk
 from .partition import units_always_shown
 from .plan import Plan
-from .price import Allocation, Chooser
+from .price import Allocation, Selector
 from .release import direct
 
 # the confidence of what is said in words
@@ -146,7 +146,7 @@ def words(
         )
     lines.append(_grouping(plan, allocation, other))
     for m, noise in zip(recipes.measures, allocation.noises, strict=True):
-        law = "Laplace" if isinstance(noise, IntegerLaplace) else "Gaussian"
+        distribution = "Laplace" if isinstance(noise, IntegerLaplace) else "Gaussian"
         what = {"rows": "rows", "present": "values", "units": "units", "distinct": "different values"}.get(
             m.kind
         )
@@ -157,9 +157,11 @@ def words(
         )
         deviation = noise.standard_deviation * float(m.resolution)
         lines.append(
-            f"Measures {name} in each group, with {law} noise of standard deviation {deviation:.4g}."
+            f"Measures {name} in each group, with {distribution} noise of standard deviation {deviation:.4g}."
         )
-    lines += [_choosing(c, chooser) for c, chooser in zip(recipes.choices, allocation.choosers, strict=True)]
+    lines += [
+        _choosing(c, selector) for c, selector in zip(recipes.choices, allocation.selectors, strict=True)
+    ]
     return tuple(lines)
 
 
@@ -185,10 +187,10 @@ def notes(
         lines.append("rows whose GROUP BY value is missing or not declared are in no group")
     if any(m.kind in ("sum", "square") for m in recipes.measures) or recipes.choices:
         lines.append("numbers beyond their declared bounds count as the bound")
-    for choice, chooser in zip(recipes.choices, allocation.choosers, strict=True):
+    for choice, selector in zip(recipes.choices, allocation.selectors, strict=True):
         names = [name for name, e in plan.outputs if choice in _choices_in(e, recipes)]
         if names:
-            lines.append(f"{', '.join(names)}: {_off(public, plan, choice, chooser)}")
+            lines.append(f"{', '.join(names)}: {_off(public, plan, choice, selector)}")
     return tuple(dict.fromkeys(lines))
 
 
@@ -203,9 +205,9 @@ def not_whole(plan: Plan) -> list[str]:
     ]
 
 
-def _off(public: Public, plan: Plan, choice: Choice, chooser: Chooser) -> str:
+def _off(public: Public, plan: Plan, choice: Choice, selector: Selector) -> str:
     """Return how far off a chosen value is, in the only unit that is known: rows."""
-    shortfall = chooser.error(choice.width, PROMISED)
+    shortfall = selector.error(choice.width, PROMISED)
     if choice.kind != "quantile":
         what = "the largest" if choice.kind == "mode" else "that of its place"
         rows = shortfall
@@ -232,7 +234,7 @@ def hints(recipes: Recipes) -> tuple[str, ...]:
     return ()
 
 
-def _choosing(choice: Choice, chooser: Chooser) -> str:
+def _choosing(choice: Choice, selector: Selector) -> str:
     """Return how a value is chosen, and how far off the choice may be: its error is in ranks or counts, not
     in the value's own unit.
 
@@ -242,9 +244,9 @@ def _choosing(choice: Choice, chooser: Chooser) -> str:
     size = choice.points if choice.kind == "quantile" else len(choice.values)
     by = (
         f"from {_many(size, 'candidate')} by the exponential mechanism, epsilon "
-        f"{float(chooser.epsilon):.4g} a group"
+        f"{float(selector.epsilon):.4g} a group"
     )
-    shortfall = chooser.error(size, PROMISED)
+    shortfall = selector.error(size, PROMISED)
     if choice.kind == "quantile":
         rank = _many(math.ceil(Fraction(shortfall, choice.parameter.denominator)), "row")
         return (

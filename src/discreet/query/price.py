@@ -17,17 +17,17 @@ from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors
 from ..accounting import ApproximateDP, Event, compose
 from ..accounting.conversion import zcdp_to_epsilon
-from ..mechanisms.choosers import ExponentialMechanism, TopK
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ..mechanisms.protocols import Sensitivity
+from ..mechanisms.selectors import ExponentialMechanism, TopK
 from .measures import Bounding, Choice, Recipes
 from .plan import Plan
 
 # What is divided of the price, so that float totals, which round up, stay within what was asked.
-SLACK = 1 - Fraction(1, 1 << 48)
+DIVISIBLE_SHARE = 1 - Fraction(1, 1 << 48)
 
 Noise = IntegerLaplace | IntegerGaussian
-Chooser = ExponentialMechanism | TopK
+Selector = ExponentialMechanism | TopK
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,11 +42,11 @@ class PriceTarget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """Holds the noise of each measure, the chooser of each choice (for one group), and the selection of
+    """Holds the noise of each measure, the selector of each choice (for one group), and the selection of
     groups, with their events."""
 
     noises: tuple[Noise, ...]
-    choosers: tuple[Chooser, ...]
+    selectors: tuple[Selector, ...]
     # epsilon and delta of the decision about one group
     selection: tuple[Fraction, Fraction] | None
     event: Event
@@ -198,7 +198,7 @@ def _by_epsilon(shape: PricedShape, target: PriceTarget, *, gaussian: bool) -> A
     """Divide epsilon among the parts by weight, with Laplace or Gaussian noise for the measures."""
     assert target.epsilon is not None
     total, count = sum(shape.weights), len(shape.sensitivities)
-    room = 1 if len(shape.weights) == 1 else SLACK
+    room = 1 if len(shape.weights) == 1 else DIVISIBLE_SHARE
     shares = [Fraction(_round.down(target.epsilon * room * w / total)) for w in shape.weights]
     delta = target.delta if shape.known_keys or not gaussian else target.delta / 2
     if gaussian:
@@ -206,15 +206,15 @@ def _by_epsilon(shape: PricedShape, target: PriceTarget, *, gaussian: bool) -> A
     else:
         pairs = zip(shares, shape.sensitivities, strict=False)
         noises = [IntegerLaplace.for_epsilon(e, sensitivity=s, neighbors=shape.neighbors) for e, s in pairs]
-    choosers = [
-        _chooser(shape, c, Fraction(_round.down(e / shape.changed_groups)))
+    selectors = [
+        _selector(shape, c, Fraction(_round.down(e / shape.changed_groups)))
         for c, e in zip(shape.choices, shares[count:], strict=False)
     ]
     selection = None
     if not shape.known_keys:
         each = Fraction(_round.down(shares[-1] / shape.changed_groups))
         selection = (each, Fraction(_round.down(Fraction(delta) / shape.changed_groups)))
-    return _allocation(shape, noises, choosers, selection)
+    return _allocation(shape, noises, selectors, selection)
 
 
 def _gaussians(shape: PricedShape, epsilon: Fraction, delta: float) -> list[Any]:
@@ -262,17 +262,17 @@ def _by_rho(shape: PricedShape, rho: Fraction) -> Allocation:
     noises: list[Noise] = [
         IntegerGaussian.for_rho(r, sensitivity=s, neighbors=shape.neighbors) for r, s in pairs
     ]
-    choosers = []
+    selectors = []
     for choice, share in zip(shape.choices, shares[count:], strict=False):
         # bounded range epsilon is epsilon²/8-zCDP (Cesar & Rogers 2021, Lemma 3.4); k picks of epsilon/k
         # each: epsilon²/8k
         picks = int(choice.parameter) if choice.kind == "top" else 1
         epsilon = Fraction(math.sqrt(8 * picks * share / shape.changed_groups) * (1 - 1e-12))
-        choosers.append(_chooser(shape, choice, epsilon))
-    return _allocation(shape, noises, choosers, None)
+        selectors.append(_selector(shape, choice, epsilon))
+    return _allocation(shape, noises, selectors, None)
 
 
-def _chooser(shape: PricedShape, choice: Choice, epsilon: Fraction) -> Chooser:
+def _selector(shape: PricedShape, choice: Choice, epsilon: Fraction) -> Selector:
     """Return the mechanism that chooses in one group, where one unit adds, takes or swaps at most `rows`
     rows.
 
@@ -295,18 +295,18 @@ def _chooser(shape: PricedShape, choice: Choice, epsilon: Fraction) -> Chooser:
 def _allocation(
     shape: PricedShape,
     noises: list[Any],
-    choosers: list[Chooser],
+    selectors: list[Selector],
     selection: tuple[Fraction, Fraction] | None,
 ) -> Allocation:
     """Return the parts with the event that composes theirs."""
-    events = [n.event for n in noises] + [c.event.repeated(shape.changed_groups) for c in choosers]
+    events = [n.event for n in noises] + [c.event.repeated(shape.changed_groups) for c in selectors]
     if selection is not None:
         selection_event = ApproximateDP(
             epsilon=selection[0], delta=float(selection[1]), neighbors=shape.neighbors
         )
         events.append(selection_event.repeated(shape.changed_groups))
     return Allocation(
-        noises=tuple(noises), choosers=tuple(choosers), selection=selection, event=compose(events)
+        noises=tuple(noises), selectors=tuple(selectors), selection=selection, event=compose(events)
     )
 
 

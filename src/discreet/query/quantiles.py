@@ -12,7 +12,7 @@ import numpy as np
 from ..sampling import Entropy
 from .counts import SparseCounts
 from .measures import Choice
-from .price import Chooser
+from .price import Selector
 
 # scores below it are computed in 64 bits
 _SAFE = 1 << 62
@@ -37,7 +37,7 @@ def scores(counts: Any, q: Fraction) -> Any:
 
 
 def pick(
-    choice: Choice, chooser: Chooser, counts: SparseCounts, entropy: Entropy, check: Callable[[], None]
+    choice: Choice, selector: Selector, counts: SparseCounts, entropy: Entropy, check: Callable[[], None]
 ) -> Any:
     """Return one private choice for every group, many groups at a time; `check` is called in between, and may
     stop it.
@@ -51,10 +51,10 @@ def pick(
         ranked = _rank_scores(choice, counts.dense(start, start + counts.rows_at_once))
         if ranked.dtype == object:
             picked.append(
-                np.array([np.atleast_1d(chooser.pick(row, entropy)) for row in ranked], dtype=np.int64)
+                np.array([np.atleast_1d(selector.pick(row, entropy)) for row in ranked], dtype=np.int64)
             )
         else:
-            picked.append(chooser.pick_rows(ranked, entropy))
+            picked.append(selector.pick_rows(ranked, entropy))
     return _name_choices(choice, _stack_choices(choice, picked))
 
 

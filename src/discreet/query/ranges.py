@@ -26,7 +26,7 @@ Noise = IntegerLaplace | IntegerGaussian
 Formula = tuple[Any, ...]
 _COUNTS = ("rows", "present", "units", "distinct")
 # far more than the roundings of an expression add up to
-_SLACK = 1e-12
+_ROUNDING = 1e-12
 
 
 @described("query.Range")
@@ -61,8 +61,8 @@ class Range:
             return None
         if enclosure.kind is not Kind.NUMBER or not enclosure.bounded:
             return None
-        slack = _SLACK * max(abs(enclosure.low), abs(enclosure.high))
-        return enclosure.low - slack, enclosure.high + slack
+        rounding = _ROUNDING * max(abs(enclosure.low), abs(enclosure.high))
+        return enclosure.low - rounding, enclosure.high + rounding
 
 
 def range_of(

@@ -25,7 +25,7 @@ from .sources import Filtered, Joined, Projected, Relation, Scan, columns_of
 from .subqueries import Marks, conjuncts, holds_query, resolves
 
 # Tables and sub-queries of one statement: it bounds the time of planning and of the join.
-MOST_TABLES = 16
+MAX_TABLES = 16
 # the columns of each table, by its alias
 Tables = dict[str, dict[str, Expr]]
 
@@ -105,8 +105,8 @@ class Relations:
     def _item(self, item: Node, ctes: dict[str, CommonTable]) -> tuple[str, Relation]:
         """Bind one item of FROM: a table, a common table expression, or a sub-query."""
         self.count += 1
-        if self.count > MOST_TABLES:
-            raise refuse(item, f"more than {MOST_TABLES} tables are read")
+        if self.count > MAX_TABLES:
+            raise refuse(item, f"more than {MAX_TABLES} tables are read")
         if isinstance(item, exp.Subquery):
             if not isinstance(item.this, exp.Select) or item.args.get("joins"):
                 raise refuse(

@@ -18,7 +18,7 @@ from .errors import Refusal
 Rule = Callable[..., Domain]
 # Values that a domain of whole numbers lists one by one, as groups can be formed of them; beyond, only its
 # bounds are kept. Not tuned.
-_MOST_LISTED = 4096
+_MAX_LISTED = 4096
 # The largest exponent of POWER. Not tuned: a range beyond `domain.HUGE` counts as unbounded anyway.
 _LARGEST_EXPONENT = 8
 # The ends of what EXP is evaluated at: below e^-745 a double is zero; e^340 = 1e147 is the last below
@@ -59,8 +59,8 @@ def _listed_results(a: Domain, b: Domain, op: Callable[[float, float], float]) -
     10, 20, ..."""
     if not (a.integral and b.integral):
         return None
-    left, right = a.members(_MOST_LISTED), b.members(_MOST_LISTED)
-    if left is None or right is None or len(left) * len(right) > _MOST_LISTED:
+    left, right = a.members(_MAX_LISTED), b.members(_MAX_LISTED)
+    if left is None or right is None or len(left) * len(right) > _MAX_LISTED:
         return None
     return tuple(sorted({op(x, y) for x in left for y in right}))
 
@@ -313,9 +313,9 @@ def to_decimal(a: Domain, width: Domain, scale: Domain) -> Domain:
 def to_float(a: Domain) -> Domain:
     """Return the domain of CAST to FLOAT: the nearest number of 24 bits."""
     b = to_number(a)
-    slack = max(abs(b.low), abs(b.high)) * 2.0**-23
+    rounding = max(abs(b.low), abs(b.high)) * 2.0**-23
     exact = b.integral and max(abs(b.low), abs(b.high)) <= 1 << 24
-    return replace(b, integer=False) if exact else number(b.low - slack, b.high + slack)
+    return replace(b, integer=False) if exact else number(b.low - rounding, b.high + rounding)
 
 
 def truncate_number(a: Domain, digits: Domain | None = None) -> Domain:
@@ -353,6 +353,6 @@ def _multiples(a: Domain, rounded: Domain, unit: int) -> Domain:
     """Return the domain of rounding to tens, hundreds, ...: only multiples of these, as a list where they are
     few."""
     first, last = int(round_half_away(a.low / unit)), int(round_half_away(a.high / unit))
-    listed = last - first < _MOST_LISTED
+    listed = last - first < _MAX_LISTED
     values = tuple(k * unit for k in range(first, last + 1)) if listed else None
     return replace(rounded, low=float(first * unit), high=float(last * unit), values=values)

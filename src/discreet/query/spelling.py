@@ -19,21 +19,21 @@ def hinted(refusal: QueryError, text: object, public: Public) -> QueryError:
     """Return the refusal with a hint about how a declared name, or a decimal, is written; or as it is."""
     if not isinstance(text, str) or len(text) > LONGEST:
         return refusal
-    name = _find_unquoted(text, [n for n, _ in _declared_names(public)])
+    name = _find_unquoted(text, [n for n, _ in _declared_columns(public)])
     if name is not None:
-        return _with(
+        return _with_hint(
             refusal,
             f"Names of columns go in double quotes, where they are not one plain word: {quoted(name)}.",
         )
-    name = _keyword(refusal, text, [n for n, _ in _declared_names(public)])
+    name = _keyword(refusal, text, [n for n, _ in _declared_columns(public)])
     if name is not None:
-        return _with(
+        return _with_hint(
             refusal,
             f"If {name} is the column, put it in double quotes, as SQL has that word: {quoted(name)}.",
         )
     comma = _decimal_comma(refusal, text)
     if comma is not None:
-        return _with(refusal, f"Decimals have a point: {comma[1]}.{comma[2]}.")
+        return _with_hint(refusal, f"Decimals have a point: {comma[1]}.{comma[2]}.")
     return refusal
 
 
@@ -42,7 +42,7 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""') + '"'
 
 
-def _declared_names(public: Public) -> Iterable[tuple[str, object]]:
+def _declared_columns(public: Public) -> Iterable[tuple[str, object]]:
     yield from public.schema
     for related in public.tables:
         yield from related.schema
@@ -68,15 +68,15 @@ def _find_unquoted(text: str, names: list[str]) -> str | None:
 def _keyword(refusal: QueryError, text: str, names: list[str]) -> str | None:
     """Return the declared name that is also a word of SQL, such as Alter, Order or Group, at which the text
     could not be parsed."""
-    place = _place(refusal, text)
-    if place is None or "cannot be parsed" not in str(refusal):
+    offset = _offset(refusal, text)
+    if offset is None or "cannot be parsed" not in str(refusal):
         return None
     by_lower = {name.lower(): name for name in names}
-    word = next((m[0] for m in re.finditer(r"[^\W\d]\w*", text) if m.start() <= place < m.end()), "")
+    word = next((m[0] for m in re.finditer(r"[^\W\d]\w*", text) if m.start() <= offset < m.end()), "")
     return by_lower.get(word.lower())
 
 
-def _place(refusal: QueryError, text: str) -> int | None:
+def _offset(refusal: QueryError, text: str) -> int | None:
     if refusal.line is None or refusal.column is None:
         return None
     lines = text.split("\n")
@@ -85,11 +85,11 @@ def _place(refusal: QueryError, text: str) -> int | None:
 
 def _decimal_comma(refusal: QueryError, text: str) -> re.Match[str] | None:
     """Return the number with a comma at which the text could not be parsed."""
-    start = _place(refusal, text)
+    start = _offset(refusal, text)
     if start is None:
         return None
     return next((m for m in _COMMA.finditer(text) if m.start() <= start <= m.end()), None)
 
 
-def _with(refusal: QueryError, hint: str) -> QueryError:
+def _with_hint(refusal: QueryError, hint: str) -> QueryError:
     return QueryError(f"{refusal} {hint}", line=refusal.line, column=refusal.column)

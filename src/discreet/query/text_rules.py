@@ -16,7 +16,7 @@ LONGEST = 10_000
 # characters of what REPLACE puts in: a text of LONGEST characters grows to a megabyte at most
 LONGEST_REPLACEMENT = 100
 # Texts that || of declared categories lists; beyond, the result is any text. Not tuned.
-_MOST_TEXTS = 10_000
+_MAX_TEXTS = 10_000
 
 
 def like(a: Domain, pattern: Domain) -> Domain:
@@ -91,7 +91,7 @@ def concat(*args: Domain) -> Domain:
         arg.need(Kind.TEXT, "||")
     total: tuple[str, ...] | None = ("",)
     for arg in args:
-        if total is None or arg.values is None or len(total) * len(arg.values) > _MOST_TEXTS:
+        if total is None or arg.values is None or len(total) * len(arg.values) > _MAX_TEXTS:
             total = None
         else:
             total = tuple(dict.fromkeys((a + b)[:LONGEST] for a in total for b in arg.values))

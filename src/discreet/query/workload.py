@@ -49,7 +49,7 @@ from .spelling import hinted
 from .workload_plan import WorkloadPlan, plan_workload
 
 # Queries of one workload, each of which is planned.
-MOST_QUERIES = 1000
+MAX_QUERIES = 1000
 # What answering the counts of one statement together must save of the mean squared error (5%) before it is
 # done unasked. Not tuned.
 GAIN = 0.95
@@ -57,8 +57,8 @@ GAIN = 0.95
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadPreview:
-    """What answering together costs and how good it will be; `alone` is the mean squared error of the same
-    asked one by one at the same total."""
+    """Says what answering together costs and how good it will be; `alone` is the mean squared error of the
+    same asked one by one at the same total."""
 
     answers: tuple[tuple[str, ...], ...]
     event: Event
@@ -91,7 +91,7 @@ class WorkloadPreview:
 @described("query.WorkloadQuery")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadQuery:
-    """Counting queries at one price.
+    """Answers counting queries at one price.
 
     `rows`: how many rows of one unit count in all of them together, by default what is declared.
 
@@ -114,9 +114,9 @@ class WorkloadQuery:
     def __post_init__(self) -> None:
         queries = _require.listed(queries=self.queries)
         _require.non_empty(queries=queries)
-        if len(queries) > MOST_QUERIES:
+        if len(queries) > MAX_QUERIES:
             raise QueryError(
-                f"these are {len(queries)} queries, more than {MOST_QUERIES}. Nothing was read or charged."
+                f"these are {len(queries)} queries, more than {MAX_QUERIES}. Nothing was read or charged."
             )
         object.__setattr__(self, "queries", queries)
         if self.rows is not None:
@@ -158,8 +158,8 @@ class WorkloadQuery:
 
     @property
     def key(self) -> str:
-        """Stable text of what is asked at which price: equal for equal questions, for the store of released
-        answers."""
+        """Return a stable text of what is asked at which price: equal for equal questions, for the store of
+        released answers."""
         workload = self._plan
         plans = [
             [workload.compilation.plans[number].key for number in numbers]

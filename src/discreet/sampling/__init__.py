@@ -1,4 +1,4 @@
-"""Exact samplers: the law of what is drawn is the stated one, with no rounding hidden in it.
+"""Exact samplers: the distribution of what is drawn is the stated one, with no rounding hidden in it.
 
 Every sampler takes the number of draws and a stream of random bits (`Entropy`), and returns a numpy array.
 Parameters are rationals; a float is taken at its binary value. See docs/sampling.md for how exact and fast go

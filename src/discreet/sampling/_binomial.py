@@ -15,13 +15,13 @@ import numpy.typing as npt
 
 from .. import _require
 from ._entropy import Entropy, draws
-from ._table import Law, Table, Weights
+from ._table import Table, WeightIntervals, Weights
 
 # Trials per table: with the smaller, a table has some ten thousand outcomes of more than negligible weight;
 # the larger is for more trials than it has itself, so that fewer blocks are drawn.
 _BLOCKS = (1 << 20, 1 << 26)
 # The blocks of more trials than this would take too long: they are drawn one after the other.
-_MOST_TRIALS = 1 << 40
+_MAX_TRIALS = 1 << 40
 # Outcomes of less weight are not listed one by one but bounded together, in units of the last bit of a
 # weight.
 _NEGLIGIBLE = 1 << 8
@@ -32,7 +32,7 @@ _CHUNK = 1 << 13
 def binomial(trials: int, p: Any, n: int, entropy: Entropy) -> npt.NDArray[np.int64]:
     """Draw `n` times the number of successes in `trials` independent trials of probability exactly `p`.
 
-    Guarantee: independent, with exactly the law Binomial(trials, p), for every rational p in [0, 1].
+    Guarantee: independent, with exactly the distribution Binomial(trials, p), for every rational p in [0, 1].
     Proof:     a sum of independent binomials with the same p over blocks of trials; each block by a certified
                table.
     Assumes:   `entropy` yields independent uniform bits.
@@ -45,8 +45,8 @@ def binomial(trials: int, p: Any, n: int, entropy: Entropy) -> npt.NDArray[np.in
     exact = _require.exact(p, "p")
     _require.probability(p=exact)
     trials, n = int(trials), draws(n, entropy)
-    if trials > _MOST_TRIALS:
-        raise _require.fail("trials", trials, f"at most {_MOST_TRIALS}")
+    if trials > _MAX_TRIALS:
+        raise _require.fail("trials", trials, f"at most {_MAX_TRIALS}")
     if exact in (0, 1) or trials == 0:
         return np.full(n, trials * int(exact), np.int64)
     block_size = _BLOCKS[trials > _BLOCKS[1]]
@@ -87,7 +87,7 @@ class _Block:
 _block = lru_cache(maxsize=16)(_Block)
 
 
-def _weights(trials: int, p: Fraction, mode: int) -> Law:
+def _weights(trials: int, p: Fraction, mode: int) -> WeightIntervals:
     """Return the weights of all outcomes relative to the mode's, alternating above and below it, then the
     longer side alone.
 
@@ -112,7 +112,7 @@ def _weights(trials: int, p: Fraction, mode: int) -> Law:
             listed.append((low, high))
         return listed, 0, True
 
-    def law(bits: int) -> Weights:
+    def weights(bits: int) -> Weights:
         upper, tail_up, done_up = side(bits, True)
         lower, tail_down, done_down = side(bits, False)
         unit = 1 << bits
@@ -129,4 +129,4 @@ def _weights(trials: int, p: Fraction, mode: int) -> Law:
             [w[0] for w in order], [w[1] for w in order], tail_up + tail_down, done_up and done_down
         )
 
-    return law
+    return weights

@@ -27,7 +27,7 @@ _ZEROS = memoryview(bytes(_BLOCK))
 # bytes under one key; far below where AES-CTR is distinguishable from uniform
 _REKEY_AFTER = 1 << 32
 # update_into wants room for one more AES block
-_SLACK = 15
+_CIPHER_MARGIN = 15
 
 
 class Entropy:
@@ -102,7 +102,7 @@ class Entropy:
 
     def _take(self, size: int) -> npt.NDArray[np.uint8]:
         """Return at least `size` fresh bytes at the front of a new array."""
-        out = np.empty(size + _SLACK, np.uint8)
+        out = np.empty(size + _CIPHER_MARGIN, np.uint8)
         self._pour(memoryview(out.data), size)
         return out
 
@@ -115,7 +115,7 @@ class Entropy:
                 self._forked()
             for start in range(0, size, _BLOCK):
                 length = min(_BLOCK, size - start)
-                direct = max(0, min(length, len(room) - _SLACK - start))
+                direct = max(0, min(length, len(room) - _CIPHER_MARGIN - start))
                 if direct:
                     self._stream.update_into(_ZEROS[:direct], room[start:])
                 if direct < length:
@@ -212,14 +212,14 @@ class Stream(Entropy):
 
 
 # more fit no memory
-_MOST_DRAWS = 1 << 40
+_MAX_DRAWS = 1 << 40
 
 
 def draws(n: int, entropy: Entropy) -> int:
     """Return the number of draws, after checking that it and the stream are usable; nothing is drawn
     before."""
     _require.integer(n=n, at_least=0)
-    if n > _MOST_DRAWS:
+    if n > _MAX_DRAWS:
         raise _require.fail("the number of draws", n, "at most 2**40")
     stream(entropy)
     return int(n)

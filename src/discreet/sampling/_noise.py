@@ -1,10 +1,10 @@
 """Integer noise with weights exp(-a k² - b k): geometric, discrete Laplace and discrete Gaussian, by one
 engine.
 
-Narrow laws are inverted with a table of all their values. Wide laws are cut into cells of 2**shift integers:
-the cell comes from a table, the place in the cell is uniform, and a last coin, nearly always heads, makes up
-for the slope of the weights inside the cell. No logarithm is taken, and a float only settles coins that are
-far from the edge.
+Narrow distributions are inverted with a table of all their values. Wide distributions are cut into cells of
+2**shift integers: the cell comes from a table, the place in the cell is uniform, and a last coin, nearly
+always heads, makes up for the slope of the weights inside the cell. No logarithm is taken, and a float only
+settles coins that are far from the edge.
 
 Values in the tails are more often left open by the first look at the table. So that the time of a call does
 not tell how many there were, a fixed number of draws takes the second look, whether they need it or not
@@ -26,7 +26,7 @@ from .. import _require
 from . import _bounds, _single
 from ._bernoulli import exp_coins
 from ._entropy import Entropy, draws
-from ._table import Law, Table, Weights
+from ._table import Table, WeightIntervals, Weights
 
 Integers = npt.NDArray[Any]
 
@@ -54,7 +54,7 @@ def geometric(x: Any, n: int, entropy: Entropy) -> Integers:
     """Draw `n` times the number of failures before a success of probability 1 - exp(-x): P(G >= k) = exp(-k
     x).
 
-    Guarantee: independent, with exactly this law, for every rational x > 0.
+    Guarantee: independent, with exactly this distribution, for every rational x > 0.
     Proof:     P(G = k) is proportional to exp(-k x); see `_Wide` and `_Narrow`.
     Assumes:   `entropy` yields independent uniform bits.
 
@@ -69,8 +69,8 @@ def geometric(x: Any, n: int, entropy: Entropy) -> Integers:
 def discrete_laplace(scale: Any, n: int, entropy: Entropy) -> Integers:
     """Draw `n` integers with P(X = k) proportional to exp(-|k| / scale).
 
-    Guarantee: independent, with exactly this law, for every rational scale > 0 (a float is taken at its
-               binary value).
+    Guarantee: independent, with exactly this distribution, for every rational scale > 0 (a float is taken at
+               its binary value).
     Proof:     see `_Wide` (scale >= 32) and `_Narrow`.
     Assumes:   `entropy` yields independent uniform bits.
 
@@ -93,8 +93,9 @@ def discrete_gaussian(
 
     Give `sigma`, or `sigma_squared` where the variance parameter is rational and its root is not.
 
-    Guarantee: independent, with exactly this law (Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4,
-               Definition 1), for every rational sigma² > 0 (a float is taken at its binary value).
+    Guarantee: independent, with exactly this distribution (Canonne, Kamath & Steinke 2020,
+               arXiv:2004.00010v4, Definition 1), for every rational sigma² > 0 (a float is taken at its
+               binary value).
     Proof:     see `_Wide` (sigma >= 128) and `_Narrow`.
     Assumes:   `entropy` yields independent uniform bits.
 
@@ -162,7 +163,7 @@ def _singly(shape: _Shape, n: int, entropy: Entropy) -> Integers:
     return np.array([value - lift for value in lifted], dtype=object)
 
 
-def _weights_at(shape: _Shape, step: int, mirrored: bool) -> Law:
+def _weights_at(shape: _Shape, step: int, mirrored: bool) -> WeightIntervals:
     """Return the weights at k = 0, step, 2 step, ...; each k > 0 twice in a row if `mirrored`.
 
     Proof: f(j+1) = f(j) r(j) and r(j+1) = r(j) c with r(0) = exp(-(square step² + linear step)), c = exp(-2
@@ -172,7 +173,7 @@ def _weights_at(shape: _Shape, step: int, mirrored: bool) -> Law:
     first = shape.cost(step)
     curve = 2 * shape.square * step * step
 
-    def law(bits: int) -> Weights:
+    def weights(bits: int) -> Weights:
         unit = 1 << bits
         ratio_low, ratio_high = _bounds.exp_neg(first, bits)
         curve_low, curve_high = _bounds.exp_neg(curve, bits)
@@ -188,7 +189,7 @@ def _weights_at(shape: _Shape, step: int, mirrored: bool) -> Law:
             low += [f_low] * copies
             high += [f_high] * copies
 
-    return law
+    return weights
 
 
 def _second_look(undecided: npt.NDArray[np.bool_], chance: float) -> npt.NDArray[np.int64]:
@@ -251,7 +252,7 @@ class _Wide:
     Proof: with M = 2**shift, propose h >= 0 with weight f(hM), an offset L uniform below M and a fair sign
            bit s, and accept with probability f(hM + L + s) / f(hM) <= 1. Then k = hM + L runs over 0, 1, 2,
            ... and (k, s) is accepted with weight f(k + s). Return k if s = 0 and -1 - k if s = 1: value v
-           has weight f(|v|), each value exactly once. Unsigned laws always have s = 0.
+           has weight f(|v|), each value exactly once. Unsigned distributions always have s = 0.
     """
 
     def __init__(self, shape: _Shape) -> None:

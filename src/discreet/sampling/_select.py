@@ -49,7 +49,7 @@ def argmax_gumbel(scores: Any, rate: Any, entropy: Entropy) -> int:
 def argmax_exponential(scores: Any, rate: Any, entropy: Entropy) -> int:
     """Return the index of the largest rate * scores[i] + E_i, with independent standard exponential E_i.
 
-    Guarantee: exactly this law (that of permute-and-flip: Ding et al. 2021, arXiv:2105.07260v3).
+    Guarantee: exactly this distribution (that of permute-and-flip: Ding et al. 2021, arXiv:2105.07260v3).
     Proof:     the noisy scores are compared exactly (`_largest`).
     Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the
                tests).
@@ -60,7 +60,7 @@ def argmax_exponential(scores: Any, rate: Any, entropy: Entropy) -> int:
 def argmax_laplace(scores: Any, rate: Any, entropy: Entropy) -> int:
     """Return the index of the largest rate * scores[i] + L_i, with independent standard Laplace L_i.
 
-    Guarantee: exactly this law.
+    Guarantee: exactly this distribution.
     Proof:     the noisy scores are compared exactly (`_largest`).
     Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the
                tests).
@@ -72,7 +72,8 @@ def top_k_gumbel(scores: Any, rate: Any, k: int, entropy: Entropy) -> npt.NDArra
     """Return the indices of the `k` largest rate * scores[i] + G_i, largest first, with independent standard
     Gumbel G_i.
 
-    Guarantee: exactly the law of drawing k times without replacement with weights exp(rate scores[i]).
+    Guarantee: exactly the distribution of drawing k times without replacement with weights exp(rate
+               scores[i]).
     Proof:     one-shot Gumbel is peeling (Durfee & Rogers 2019, arXiv:1905.04273); the noisy scores are
                compared exactly (`_largest`).
     Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the
@@ -87,7 +88,7 @@ def top_k_gumbel_rows(
     """Return, for every row of a matrix of scores, what `top_k_gumbel` returns; all noise is drawn and
     compared at once.
 
-    Guarantee: exactly the law of `top_k_gumbel` for each row, independent between rows.
+    Guarantee: exactly the distribution of `top_k_gumbel` for each row, independent between rows.
     Proof:     where the float intervals of the first k and of all after them do not overlap they decide the
                order; each other row is decided as a vector is (`_decide`), with the bits that were drawn.
     Assumes:   as `top_k_gumbel`; scores of one row differ by less than 2**62.
@@ -107,9 +108,9 @@ def top_k_gumbel_rows(
     words = stream(entropy).words(rows * width).reshape(rows, width)
     low, high = _GUMBEL.floats(words, _FLOAT_ERROR)
     offsets = gaps.astype(np.float64) * min(_require.float_or_inf(exact_rate), 1e280)
-    slack = np.abs(offsets) * _FLOAT_ERROR
-    low += offsets - slack
-    high += offsets + slack
+    rounding = np.abs(offsets) * _FLOAT_ERROR
+    low += offsets - rounding
+    high += offsets + rounding
     order, clear = _by_intervals(low, high, k)
     for row in np.flatnonzero(~clear).tolist():
         order[row] = _decide(
@@ -268,9 +269,9 @@ def _largest(
         return np.empty(0, np.int64)
     words = stream(entropy).words(len(offsets))
     low, high = noise.floats(words, error)
-    slack = np.abs(offsets) * error
-    low += offsets - slack
-    high += offsets + slack
+    rounding = np.abs(offsets) * error
+    low += offsets - rounding
+    high += offsets + rounding
     return np.array(_decide(low, high, words, exact_rate, exact_scores, k, noise, entropy), dtype=np.int64)
 
 

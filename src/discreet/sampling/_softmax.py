@@ -24,7 +24,8 @@ _UNDERFLOW = 700.0
 def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction, entropy: Entropy) -> int:
     """Return an index, i with probability proportional to weights[i] * exp(-rate * costs[i]).
 
-    Guarantee: exactly this law, for integer costs, positive integer weights and a rational rate >= 0.
+    Guarantee: exactly this distribution, for integer costs, positive integer weights and a rational rate >=
+               0.
     Proof:     the index is where U * total falls in the cumulated terms, for one uniform U. With 53 bits of U
                and float sums the answer is taken only if it lies further from both ends of its stretch than
                all float errors together; otherwise more bits of the same U are drawn and certified integer
@@ -73,12 +74,12 @@ def _by_floats(gaps: NDArray[Any], weights: NDArray[Any], rate: float, prefix: i
     terms = np.where(x <= _UNDERFLOW, weights * np.exp(-np.minimum(x, _UNDERFLOW)), 0.0)
     ends = np.cumsum(terms, dtype=np.longdouble)
     total, last_place = ends[-1], np.finfo(np.longdouble).eps
-    slack = total * (_TERM_ERROR + 2 * len(ends) * last_place) + weights.sum() * 1e-300
+    rounding = total * (_TERM_ERROR + 2 * len(ends) * last_place) + weights.sum() * 1e-300
     low, high = total * (prefix * 2.0**-53), total * ((prefix + 1) * 2.0**-53)
     index = min(int(np.searchsorted(ends, low, side="right")), len(ends) - 1)
-    if index > 0 and low - ends[index - 1] <= 4 * slack:
+    if index > 0 and low - ends[index - 1] <= 4 * rounding:
         return None
-    if index < len(ends) - 1 and ends[index] - high <= 4 * slack:
+    if index < len(ends) - 1 and ends[index] - high <= 4 * rounding:
         return None
     return index
 

@@ -1,8 +1,8 @@
-"""Exact inversion of a discrete law with a table of certified thresholds.
+"""Exact inversion of a discrete distribution with a table of certified thresholds.
 
-Outcome i is chosen when F(i-1) <= U < F(i), F the cumulative law in some order of the outcomes. The table
-holds floor(2**64 * F(i)), certified by interval arithmetic. Sixteen bits of U decide most draws by one
-look-up (the guide); sixty-four decide all but a 2**-50 fraction; the rest recompute the law with more digits
+Outcome i is chosen when F(i-1) <= U < F(i), F the cumulative distribution in some order of the outcomes. The
+table holds floor(2**64 * F(i)), certified by interval arithmetic. Sixteen bits of U decide most draws by one
+look-up (the guide); sixty-four decide all but a 2**-50 fraction; the rest recompute it with more digits
 until it is decided.
 """
 
@@ -32,24 +32,25 @@ class Weights(NamedTuple):
     ends: bool
 
 
-# more bits: narrower intervals, smaller tail
-Law = Callable[[int], Weights]
+# Gives the weights to this number of bits: more of them make narrower intervals and a smaller tail.
+WeightIntervals = Callable[[int], Weights]
 
 
 class Table:
-    """Chooses outcome numbers 0, 1, 2, ... with probabilities proportional to the weights of `law`.
+    """Chooses outcome numbers 0, 1, 2, ... with probabilities proportional to the weights of
+    `weight_intervals`.
 
-    Guarantee: the outcome number has exactly the normalised law, for every finite or infinite list of
-               weights.
+    Guarantee: the outcome number has exactly the normalised distribution, for every finite or infinite list
+               of weights.
     Proof:     inversion: the number is how many F(i) are at most U. With U in [p, p + 1) / 2**bits and
                certified low <= floor(2**bits * F(i)) <= high: p < low means U < F(i), p > high means U >=
                F(i). Between, 64 more bits of U are drawn and all is compared again.
-    Assumes:   `law` returns true intervals; `entropy` yields independent uniform bits.
+    Assumes:   `weight_intervals` returns true intervals; `entropy` yields independent uniform bits.
     """
 
-    def __init__(self, law: Law) -> None:
-        self._law = law
-        lows, highs = _thresholds(law, 64)
+    def __init__(self, weight_intervals: WeightIntervals) -> None:
+        self._weight_intervals = weight_intervals
+        lows, highs = _thresholds(weight_intervals, 64)
         self.lows, self.highs = np.array(lows, dtype=np.uint64), np.array(highs, dtype=np.uint64)
         steps = [1 << k for k in reversed(range(len(lows).bit_length()))]
         filled = np.array(lows + [_LAST] * (sum(steps) - len(lows)), dtype=np.uint64)
@@ -85,13 +86,13 @@ class Table:
         while True:
             prefix = prefix << 64 | entropy.integer(64)
             bits += 64
-            lows, highs = _thresholds(self._law, bits)
+            lows, highs = _thresholds(self._weight_intervals, bits)
             upper, lower = bisect_right(lows, prefix), bisect_left(highs, prefix)
             if upper == lower:
                 return upper
 
 
-def _thresholds(law: Law, bits: int) -> tuple[list[int], list[int]]:
+def _thresholds(weight_intervals: WeightIntervals, bits: int) -> tuple[list[int], list[int]]:
     """Return (lows, highs) around floor(2**bits * F(i)) for the listed outcomes, no more than one apart.
 
     Proof: F(i) lies in [S_low / Z_high, S_high / Z_low], which narrows as more digits are asked for. F(i) < 1
@@ -101,7 +102,7 @@ def _thresholds(law: Law, bits: int) -> tuple[list[int], list[int]]:
     """
     guard, ones = 64, (1 << bits) - 1
     while True:
-        weights = law(bits + guard)
+        weights = weight_intervals(bits + guard)
         z_low, z_high = sum(weights.low), sum(weights.high) + weights.tail
         lows = [(s << bits) // z_high for s in accumulate(weights.low)]
         highs = [min((s << bits) // z_low, ones) for s in accumulate(weights.high)]

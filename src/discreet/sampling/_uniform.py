@@ -75,8 +75,8 @@ def subset(size: int, k: int, entropy: Entropy) -> npt.NDArray[np.int64]:
 
     Guarantee: each of the C(size, k) subsets has the same probability.
     Proof:     numbers are drawn until k are distinct, never more at once than are missing. Renaming the
-               numbers leaves the law of this process unchanged, so it is uniform. For k > size / 2 the
-               complement is drawn.
+               numbers leaves the distribution of this process unchanged, so it is uniform. For k > size / 2
+               the complement is drawn.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> from discreet.sampling import SeededEntropy
@@ -104,7 +104,7 @@ def categorical(weights: Sequence[int] | Integers, n: int, entropy: Entropy) -> 
     """Draw `n` independent indices, i with probability weights[i] / sum(weights), for integer weights of any
     size.
 
-    Guarantee: exactly this law; an index of weight 0 never occurs.
+    Guarantee: exactly this distribution; an index of weight 0 never occurs.
     Proof:     a uniform integer below the sum falls in i's interval of the cumulated weights, which holds
                weights[i].
     Assumes:   `entropy` yields independent uniform bits.

@@ -51,7 +51,7 @@ class OpenMechanisms(SessionBase):
         With a delta the threshold is drawn anew after each, which is cheaper for many. `number` goes on with
         one that was started before.
         """
-        terms: dict[str, Any] = {
+        options: dict[str, Any] = {
             "public": self.public,
             "threshold": threshold,
             "epsilon": epsilon,
@@ -63,7 +63,7 @@ class OpenMechanisms(SessionBase):
             "sensitivity": sensitivity,
             "split": split,
         }
-        vector = SparseVector(**terms) if delta == 0 else RedrawnSparseVector(**terms, delta=delta)
+        vector = SparseVector(**options) if delta == 0 else RedrawnSparseVector(**options, delta=delta)
         return Watch(
             self.start(vector)
             if number is None

@@ -105,8 +105,8 @@ class Stream(_require.NearestNames):
     def _next_name(self) -> str:
         """Return the name of the next tick, by the first number from its own on that was not released (one
         that a process died with is fed again)."""
-        taken = {e.body.get("table") for e in self._states()}
-        return next(name for n in itertools.count(self.steps + 1) if (name := f"tick {n}") not in taken)
+        used_names = {e.body.get("table") for e in self._states()}
+        return next(name for n in itertools.count(self.steps + 1) if (name := f"tick {n}") not in used_names)
 
     def _was_fed(self, tick: str) -> bool:
         return self.session.ledger.last(FED, f"{self.number}:{tick}") is not None

@@ -85,7 +85,7 @@ def _aggregator(
         aggregator = build_aggregator(aggregator, vote_epsilon, delta, options["queries"], teachers, **own)
     if sanitize is None:
         return aggregator, None
-    vote_cost.check_known(aggregator)
+    vote_cost.check_cost_known(aggregator)
     order = options["order"]
     if order is None:
         order = vote_cost.best_order(aggregator, teachers, classes, delta)

@@ -13,7 +13,7 @@ from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import Statistic
 from . import factors
 from .counter import ContinualCounter
-from .counter_checks import MOST_STEPS
+from .counter_checks import MAX_STEPS
 from .records import ticks_of
 
 # Steps up to which the optimal strategy and the full square root are candidates: their states have as many
@@ -50,12 +50,12 @@ def counter(
         horizon = ticks_of(public, clock)
     if horizon is not None:
         _require.integer(horizon=horizon, at_least=1)
-        if horizon > MOST_STEPS:
-            raise _require.fail("horizon", horizon, f"at most {MOST_STEPS:,}")
+        if horizon > MAX_STEPS:
+            raise _require.fail("horizon", horizon, f"at most {MAX_STEPS:,}")
     if options.get("restart") is not None:
         _require.integer(restart=options["restart"], at_least=1)
-        if options["restart"] > MOST_STEPS:
-            raise _require.fail("restart", options["restart"], f"at most {MOST_STEPS:,}")
+        if options["restart"] > MAX_STEPS:
+            raise _require.fail("restart", options["restart"], f"at most {MAX_STEPS:,}")
     steps = options.get("restart") or horizon
     names = _candidates(strategy, steps, rho is not None or delta > 0)
     facts = {"public": public, "statistic": statistic, "horizon": horizon, "clock": clock, **options}

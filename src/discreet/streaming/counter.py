@@ -46,9 +46,9 @@ State = dict[str, Any]
 
 # The default number of units that a record has room for: 24 MB, rewritten at every step.
 CAPACITY = 1_000_000
-# Ticks that may fail, whatever the horizon, and one more for each so many ticks of it, up to `MOST_FAILURES`:
+# Ticks that may fail, whatever the horizon, and one more for each so many ticks of it, up to `MAX_FAILURES`:
 # a tick in a hundred is what machines lose over years. More is no accident, and each may tell a bit.
-FAILURES, TICKS_PER_FAILURE, MOST_FAILURES = 10, 100, 100
+FAILURES, TICKS_PER_FAILURE, MAX_FAILURES = 10, 100, 100
 
 
 @described("streaming.Advance")
@@ -148,8 +148,8 @@ class ContinualCounter:
         That a tick failed after its rows were read is not covered by the price, so it may not happen at every
         tick. One whose process was killed and that is fed again under its name has not failed."""
         if self.horizon is None:
-            return MOST_FAILURES
-        return min(MOST_FAILURES, FAILURES + self.horizon // TICKS_PER_FAILURE)
+            return MAX_FAILURES
+        return min(MAX_FAILURES, FAILURES + self.horizon // TICKS_PER_FAILURE)
 
     @property
     def sensitivity(self) -> Sensitivity:

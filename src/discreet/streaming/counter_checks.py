@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from .counter import ContinualCounter
 
 # The most steps of a horizon: their variances are computed beforehand, in a few seconds.
-MOST_STEPS = 1 << 22
+MAX_STEPS = 1 << 22
 
 
 def check_options(counter: ContinualCounter) -> None:
@@ -55,8 +55,8 @@ def _check_price(counter: ContinualCounter) -> None:
 
 def check_shape(counter: ContinualCounter) -> None:
     """Refuse blocks, windows and decays for which there is no theorem or no known error."""
-    if counter.horizon is not None and counter.horizon > MOST_STEPS:
-        raise _require.fail("horizon", counter.horizon, f"at most {MOST_STEPS:,}")
+    if counter.horizon is not None and counter.horizon > MAX_STEPS:
+        raise _require.fail("horizon", counter.horizon, f"at most {MAX_STEPS:,}")
     if counter.clock is not None:
         ticks = ticks_of(counter.public, counter.clock)
         if counter.horizon is None or counter.horizon > ticks:

@@ -328,17 +328,17 @@ class BufferedEncoder(Encoder):
         from ..mechanisms.matrix.triangular import toeplitz_square
 
         coefficients = self.diagonals()
-        slack = 1 + 1e-9
-        length = math.sqrt(toeplitz_square(coefficients, separation, times)) * slack
+        rounding = 1 + 1e-9
+        length = math.sqrt(toeplitz_square(coefficients, separation, times)) * rounding
         touched = step.l0 * times * self.steps
         l2 = self.scale * length * math.sqrt(int(step.l2_squared or 0)) + self.drift * math.sqrt(touched)
         l1 = self.scale * times * float(coefficients.sum()) * int(step.l1 or 0) + self.drift * touched
-        entry = math.ceil((self.scale * times * step.linf + self.drift) * slack)
+        entry = math.ceil((self.scale * times * step.linf + self.drift) * rounding)
         return Sensitivity(
             linf=entry,
             l0=max(1, touched),
-            l1=math.ceil(l1 * slack),
-            l2_squared=math.ceil((l2 * slack) ** 2),
+            l1=math.ceil(l1 * rounding),
+            l2_squared=math.ceil((l2 * rounding) ** 2),
         )
 
     def variances(self) -> Floats:

@@ -32,9 +32,9 @@ MINIMIZES = {
 }
 NAMES = (*MINIMIZES, "blt", "optimal")
 # Steps up to which a full Toeplitz strategy is kept: its state has as many vectors.
-MOST_COEFFICIENTS = 1 << 14
+MAX_COEFFICIENTS = 1 << 14
 # Steps up to which comparisons include the optimal strategy, whose computation takes seconds.
-MOST_OPTIMAL = 512
+MAX_OPTIMAL = 512
 
 
 class _MaxAndRms(NamedTuple):
@@ -110,10 +110,10 @@ def named(
     if name == "optimal":
         return minimax.optimal_prefix(steps, minimize).strategy
     width = steps if name == "square_root" else (max(1, math.isqrt(steps)) if bands is None else bands)
-    if min(width, steps) > MOST_COEFFICIENTS:
+    if min(width, steps) > MAX_COEFFICIENTS:
         raise InvalidInput(
             f"a strategy with {width:,} coefficients would keep as many vectors; at most "
-            f"{MOST_COEFFICIENTS:,}. Nothing was computed. Take strategy='blt', or fewer bands."
+            f"{MAX_COEFFICIENTS:,}. Nothing was computed. Take strategy='blt', or fewer bands."
         )
     return square_root(steps, width)
 

@@ -249,7 +249,7 @@ class OnlineLearner:
             event=self.event,
             entropy=entropy,
             error=lambda confidence: self.error(confidence, step),
-            scored=True,
+            error_in_scores=True,
         )
 
 

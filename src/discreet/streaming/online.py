@@ -62,7 +62,7 @@ class PrivateSums:
     strategy: str = "honaker"
     neighbors: Neighbors = ADD_REMOVE
     noise: Noise = field(init=False)
-    taken: int = field(init=False, default=0)
+    steps_taken: int = field(init=False, default=0)
     _part: Encoder = field(init=False)
     _state: Any = field(init=False)
     _norm: str = field(init=False, default="l2")
@@ -99,7 +99,7 @@ class PrivateSums:
 
     def add(self, vector: Any, *, entropy: Entropy) -> Floats:
         """Clip, add, and return the noisy sum so far."""
-        if self.taken >= self.steps:
+        if self.steps_taken >= self.steps:
             raise Halted(f"all {self.steps:,} steps are taken. Nothing was added or released.")
         array = np.asarray(vector, dtype=np.float64)
         if array.shape != (self.dimension,):
@@ -114,10 +114,10 @@ class PrivateSums:
         # A little less than the bound, for the rounding of lengths in floats.
         unit = direction / length * (min(self.bound, peak * length) / self.bound * (1 - 2.0**-30))
         integers = np.trunc(unit * GRID).astype(np.int64)
-        self.taken += 1
-        self._state, rows = self._part.encode(self._state, integers, self.taken)
+        self.steps_taken += 1
+        self._state, rows = self._part.encode(self._state, integers, self.steps_taken)
         noisy = [self.noise(row, entropy=entropy) for row in rows]
-        self._state, total = self._part.decode(self._state, noisy, self.taken)
+        self._state, total = self._part.decode(self._state, noisy, self.steps_taken)
         return total * (self.bound / GRID)
 
 
@@ -149,7 +149,7 @@ class FollowTheApproximateLeader:
         """Take the gradient of this round's loss at the decision, and decide for the next round."""
         self._total = self._total + self.decision
         noisy = self.sums.add(gradient(self.decision), entropy=entropy)
-        t = self.sums.taken
+        t = self.sums.steps_taken
         self.decision = follow_leader(self.space, self._total, noisy, self.convexity, t)
         return self.decision
 

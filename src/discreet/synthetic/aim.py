@@ -92,8 +92,8 @@ class AIM(Synthesizer):
         """What all one-way marginals cost together."""
         return _ONE_WAY_SHARE * self.exact_rho
 
-    def advance(self, state: State, cells: OccurringCells, taken: int, entropy: Entropy) -> None:
-        if taken == 0:
+    def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
+        if step == 0:
             for column, price in enumerate(self._prices_of_columns()):
                 self.measure(state, cells, (column,), self.noise(price), entropy)
             self._spend(state, self._one_way_price)
@@ -156,8 +156,8 @@ class AIM(Synthesizer):
         scores = [self._score(cells, model, clique, noise) for clique in candidates]
         max_weight = max(self._weight(clique) for clique in candidates)
         sensitivity = max_weight * GRID * int(self.count_sensitivity.l1 or 0)
-        chooser = self.chooser((1 - _MEASUREMENT_SHARE) * price, sensitivity)
-        clique = candidates[chooser.pick(np.array(scores, dtype=np.int64), entropy)]
+        selector = self.exponential_mechanism((1 - _MEASUREMENT_SHARE) * price, sensitivity)
+        clique = candidates[selector.pick(np.array(scores, dtype=np.int64), entropy)]
         before = model.project(clique)
         self.measure(state, cells, clique, noise, entropy)
         state.choices.append(clique)

@@ -59,7 +59,7 @@ class MWEM(Synthesizer):
 
     @property
     def _choice(self) -> ExponentialMechanism:
-        return self.chooser(self._round_price / 2, GRID * int(self.count_sensitivity.l1 or 0))
+        return self.exponential_mechanism(self._round_price / 2, GRID * int(self.count_sensitivity.l1 or 0))
 
     @property
     def _noise_of_pairs(self) -> IntegerGaussian:
@@ -75,8 +75,8 @@ class MWEM(Synthesizer):
     def length(self) -> int:
         return 1 + self.rounds
 
-    def advance(self, state: State, cells: OccurringCells, taken: int, entropy: Entropy) -> None:
-        if taken == 0:
+    def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
+        if step == 0:
             for column in range(len(cells.sizes)):
                 self.measure(state, cells, (column,), self._noise_of_columns, entropy)
             return

@@ -150,7 +150,7 @@ class LinkedSynthesis:
     """
 
     method: ClassVar[str] = "linked"
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     child: str
     parents: Synthesizer
@@ -269,7 +269,7 @@ class LinkedSynthesis:
         check_source(self.public, source)
         return LinkedRun(self, source, LinkedState(of=self._fingerprint()), 0, entropy)
 
-    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> LinkedRun:
+    def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> LinkedRun:
         check_source(self.public, source)
         state = LinkedState.load(raw)
         if state.of != self._fingerprint():
@@ -278,16 +278,16 @@ class LinkedSynthesis:
                 "was started with."
             )
         first = self.parents.length
-        self.parents.forfeit(state.parents, min(taken, first) - min(state.steps, first))
-        self.children.forfeit(state.children, max(taken - first, 0) - max(state.steps - first, 0))
-        return LinkedRun(self, source, state, taken, entropy)
+        self.parents.forfeit(state.parents, min(steps_taken, first) - min(state.steps, first))
+        self.children.forfeit(state.children, max(steps_taken - first, 0) - max(state.steps - first, 0))
+        return LinkedRun(self, source, state, steps_taken, entropy)
 
     def _fingerprint(self) -> str:
         return hashlib.sha256(json.dumps(to_json(self), sort_keys=True).encode()).hexdigest()
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         run = self.start(source, entropy=entropy)
-        while run.taken < self.length:
+        while run.steps_taken < self.length:
             run.step()
         return run.release()
 
@@ -316,16 +316,22 @@ class LinkedRun:
     """Runs a synthesis of two tables step by step: first the parents' steps, then the children's."""
 
     def __init__(
-        self, method: LinkedSynthesis, source: Source, state: LinkedState, taken: int, entropy: Entropy
+        self, method: LinkedSynthesis, source: Source, state: LinkedState, steps_taken: int, entropy: Entropy
     ) -> None:
-        self.method, self.source, self.state, self.taken, self.entropy = method, source, state, taken, entropy
+        self.method, self.source, self.state, self.steps_taken, self.entropy = (
+            method,
+            source,
+            state,
+            steps_taken,
+            entropy,
+        )
         self._cells: tuple[OccurringCells, OccurringCells] | None = None
 
     @property
     def progress(self) -> dict[str, int]:
         """Public facts: steps taken, steps in all, and tables released so far."""
         tables = len(self.state.parents.tables) + len(self.state.children.tables)
-        return {"step": self.taken, "steps": self.method.length, "tables": tables}
+        return {"step": self.steps_taken, "steps": self.method.length, "tables": tables}
 
     def __enter__(self) -> Self:
         return self
@@ -337,14 +343,14 @@ class LinkedRun:
         if self._cells is None:
             self._cells = count_linked_cells(self.method, self.source, self.entropy)
         first = self.method.parents.length
-        if self.taken < first:
-            self.method.parents.advance(self.state.parents, self._cells[0], self.taken, self.entropy)
+        if self.steps_taken < first:
+            self.method.parents.advance(self.state.parents, self._cells[0], self.steps_taken, self.entropy)
         else:
             self.method.children.advance(
-                self.state.children, self._cells[1], self.taken - first, self.entropy
+                self.state.children, self._cells[1], self.steps_taken - first, self.entropy
             )
-        self.taken += 1
-        self.state.steps = self.taken
+        self.steps_taken += 1
+        self.state.steps = self.steps_taken
 
     def dump(self) -> bytes:
         return self.state.dump()
@@ -356,7 +362,9 @@ class LinkedRun:
             parents=self.method.parents.fitted(self.state.parents),
             children=self.method.children.fitted(self.state.children),
         )
-        return release(fitted, event=self.method.event, entropy=self.entropy, error=self._error, scored=True)
+        return release(
+            fitted, event=self.method.event, entropy=self.entropy, error=self._error, error_in_scores=True
+        )
 
     def _error(self, confidence: float) -> int:
         """Return how far any of the released counts may be off the true one."""

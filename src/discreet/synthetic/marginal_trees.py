@@ -47,7 +47,7 @@ class Independent(Synthesizer):
     def length(self) -> int:
         return 1
 
-    def advance(self, state: State, cells: OccurringCells, taken: int, entropy: Entropy) -> None:
+    def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
         for column in range(len(self.domain.columns)):
             self.measure(state, cells, (column,), self._noise, entropy)
 
@@ -88,7 +88,7 @@ class MST(Synthesizer):
 
     @property
     def _choice(self) -> ExponentialMechanism:
-        return self.chooser(
+        return self.exponential_mechanism(
             self.exact_rho * self.split[1] / self._edges, GRID * int(self.count_sensitivity.l1 or 0)
         )
 
@@ -108,11 +108,11 @@ class MST(Synthesizer):
     def length(self) -> int:
         return 3 if self._edges else 1
 
-    def advance(self, state: State, cells: OccurringCells, taken: int, entropy: Entropy) -> None:
-        if taken == 0:
+    def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
+        if step == 0:
             for column in range(len(self.domain.columns)):
                 self.measure(state, cells, (column,), self._noise_of_columns, entropy)
-        elif taken == 1:
+        elif step == 1:
             self._select_tree(state, cells, entropy)
         else:
             self._measure_pairs(state, cells, entropy)

@@ -39,7 +39,7 @@ def method_class(name: str, domain: Domain, options: Mapping[str, Any]) -> type[
         columns = len(domain.columns)
         name = "independent" if columns == 1 else "aim" if columns <= _MAX_AIM_COLUMNS else "mst"
     cls = METHODS[name]
-    reserved = {"public", "domain", "rho", "epsilon", "delta", "method", "scored"}
+    reserved = {"public", "domain", "rho", "epsilon", "delta", "method", "error_in_scores"}
     allowed = set(getattr(cls, "__dataclass_fields__", {})) - reserved
     own = sorted(allowed - {"rows_per_unit", "constraints"})
     for option in options:

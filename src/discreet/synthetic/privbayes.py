@@ -91,7 +91,9 @@ class PrivBayes(Synthesizer):
     @property
     def _choice(self) -> ExponentialMechanism:
         sensitivity = 3 * GRID * int(self.count_sensitivity.l1 or 0) + 1
-        return self.chooser(self._network_rho * self.split / max(1, self._columns - 1), sensitivity)
+        return self.exponential_mechanism(
+            self._network_rho * self.split / max(1, self._columns - 1), sensitivity
+        )
 
     @property
     def _noise(self) -> IntegerGaussian:
@@ -111,11 +113,11 @@ class PrivBayes(Synthesizer):
     def length(self) -> int:
         return 3
 
-    def advance(self, state: State, cells: OccurringCells, taken: int, entropy: Entropy) -> None:
-        if taken == 0:
+    def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
+        if step == 0:
             if self._noise_of_total is not None:
                 self.measure(state, cells, (), self._noise_of_total, entropy)
-        elif taken == 1:
+        elif step == 1:
             self._choose_network(state, cells, entropy)
         else:
             # A crash may have taken the choices: then columns stand alone.

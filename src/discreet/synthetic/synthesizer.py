@@ -139,7 +139,7 @@ class Synthesizer(ABC):
 
     method: ClassVar[str]
     # The error of the release is stated in counts: a model has no error in a unit of its own.
-    scored: ClassVar[bool] = True
+    error_in_scores: ClassVar[bool] = True
     public: Public
     domain: Domain
     rho: Real
@@ -212,8 +212,8 @@ class Synthesizer(ABC):
         return 1
 
     @abstractmethod
-    def advance(self, state: State, cells: OccurringCells, taken: int, entropy: Entropy) -> None:
-        """Take step number `taken` (from 0 on)."""
+    def advance(self, state: State, cells: OccurringCells, step: int, entropy: Entropy) -> None:
+        """Take this `step`, numbered from 0 on."""
         raise NotImplementedError
 
     @property
@@ -236,7 +236,7 @@ class Synthesizer(ABC):
             rho, sensitivity=self.count_sensitivity, neighbors=self.public.neighbors
         )
 
-    def chooser(self, rho: Fraction, sensitivity: int) -> ExponentialMechanism:
+    def exponential_mechanism(self, rho: Fraction, sensitivity: int) -> ExponentialMechanism:
         """Return the exponential mechanism that costs rho: bounded range epsilon is epsilon^2 / 8 zCDP."""
         epsilon = noise_tails.sqrt_down(8 * rho)
         return ExponentialMechanism(epsilon=epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors)
@@ -266,7 +266,7 @@ class Synthesizer(ABC):
         check_source(self.public, source)
         return SynthesisRun(self, source, State(facts={"of": self._fingerprint()}), 0, entropy)
 
-    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> SynthesisRun:
+    def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> SynthesisRun:
         """Return a run from a checkpoint; steps that were begun after it was written are forfeit."""
         check_source(self.public, source)
         state = State.load(raw)
@@ -275,8 +275,8 @@ class Synthesizer(ABC):
                 "the checkpoint is of a synthesis with other options. Nothing was run. Give those that it "
                 "was started with."
             )
-        self.forfeit(state, taken - int(state.facts.get("steps", 0)))
-        return SynthesisRun(self, source, state, taken, entropy)
+        self.forfeit(state, steps_taken - int(state.facts.get("steps", 0)))
+        return SynthesisRun(self, source, state, steps_taken, entropy)
 
     def _fingerprint(self) -> str:
         """Return a hash of the method and its options, all public."""
@@ -291,7 +291,7 @@ class Synthesizer(ABC):
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         run = self.start(source, entropy=entropy)
-        while run.taken < self.length:
+        while run.steps_taken < self.length:
             run.step()
         return run.release()
 
@@ -312,15 +312,21 @@ class SynthesisRun:
     """Runs a synthesis step by step. The cells are counted once, when the first step needs them."""
 
     def __init__(
-        self, method: Synthesizer, source: Source, state: State, taken: int, entropy: Entropy
+        self, method: Synthesizer, source: Source, state: State, steps_taken: int, entropy: Entropy
     ) -> None:
-        self.method, self.source, self.state, self.taken, self.entropy = method, source, state, taken, entropy
+        self.method, self.source, self.state, self.steps_taken, self.entropy = (
+            method,
+            source,
+            state,
+            steps_taken,
+            entropy,
+        )
         self._cells: OccurringCells | None = None
 
     @property
     def progress(self) -> dict[str, int]:
         """Public facts: steps taken, steps in all, and tables released so far."""
-        return {"step": self.taken, "steps": self.method.length, "tables": len(self.state.tables)}
+        return {"step": self.steps_taken, "steps": self.method.length, "tables": len(self.state.tables)}
 
     def __enter__(self) -> Self:
         return self
@@ -333,9 +339,9 @@ class SynthesisRun:
         if self._cells is None:
             rows = self.method.rows_per_unit
             self._cells = count_domain_cells(self.source, self.method.domain, rows, self.entropy)
-        self.method.advance(self.state, self._cells, self.taken, self.entropy)
-        self.taken += 1
-        self.state.facts["steps"] = self.taken
+        self.method.advance(self.state, self._cells, self.steps_taken, self.entropy)
+        self.steps_taken += 1
+        self.state.facts["steps"] = self.steps_taken
 
     def dump(self) -> bytes:
         """Return the checkpoint."""
@@ -348,7 +354,7 @@ class SynthesisRun:
             event=self.method.event,
             entropy=self.entropy,
             error=self._error,
-            scored=True,
+            error_in_scores=True,
         )
 
     def _error(self, confidence: float) -> int:

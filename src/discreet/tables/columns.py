@@ -47,7 +47,7 @@ _WAY_OUT = {
     "date": "Declare Dates(first, last), or convert it to a number.",
 }
 _DUCKDB = {"BOOLEAN": "boolean", "DATE": "date", "VARCHAR": "text", "UUID": "text"}
-_WHOLE = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
+_INTEGER_TYPES = ("TINYINT", "SMALLINT", "INTEGER", "BIGINT", "UTINYINT", "USMALLINT", "UINTEGER")
 _NUMBERS = ("HUGEINT", "UBIGINT", "UHUGEINT", "FLOAT", "DOUBLE", "DECIMAL", "BIGNUM")
 _NESTED = ("STRUCT", "MAP", "UNION", "VARIANT", "GEOMETRY")
 _TIMES = ("TIME", "INTERVAL")
@@ -63,7 +63,7 @@ def kind_of(type_: str) -> str:
         return "date"
     if type_.startswith(_TIMES):
         return "time"
-    if type_.startswith(_WHOLE):
+    if type_.startswith(_INTEGER_TYPES):
         return "integer"
     if type_.startswith(_NUMBERS):
         return "number"

@@ -31,7 +31,7 @@ from .semantics import NODES, SmallestRanks
 
 
 class Unwritten(Unsupported):
-    """A query holds something that the dialect of its engine does not write."""
+    """Says that a query holds something that the dialect of its engine does not write."""
 
 
 _TWO = frozenset({"this", "expression"})
@@ -152,10 +152,10 @@ def _quoted(name: str) -> exp.Column:
 
 
 class _Closed:
-    """What a generator of SQL is given on top: it writes the closed set, and refuses all else."""
+    """Makes a generator of SQL write the closed set, and refuse all else."""
 
     writers: Mapping[type[exp.Expression], Writer] = {}
-    called = ""
+    dialect_name = ""
 
     def sql(self, expression: Any, key: str | None = None, comment: bool = True) -> str:
         if key is None and isinstance(expression, exp.Expr):
@@ -164,15 +164,15 @@ class _Closed:
             if writer is not None:
                 if not _is_complete(expression):
                     raise _unwritten_error(
-                        self.called, f"{cls.__name__} with parts that it lacks or does not know"
+                        self.dialect_name, f"{cls.__name__} with parts that it lacks or does not know"
                     )
                 return writer(self, expression)  # type: ignore[arg-type]
             allowed = PLAIN.get(cls)
             if allowed is None:
-                raise _unwritten_error(self.called, cls.__name__)
+                raise _unwritten_error(self.dialect_name, cls.__name__)
             for name, value in expression.args.items():
                 if name not in allowed and value:
-                    raise _unwritten_error(self.called, f"{cls.__name__} with {name}")
+                    raise _unwritten_error(self.dialect_name, f"{cls.__name__} with {name}")
         text: str = super().sql(expression, key, comment)  # type: ignore[misc]
         return text
 
@@ -197,18 +197,17 @@ def _unwritten_error(dialect: str, what: str) -> Unwritten:
 
 @dataclass(frozen=True)
 class Dialect:
-    """How one engine writes the closed set: `base` generates its standard SQL, `writers` has an entry for
-    every node.
+    """Says how one engine writes the closed set: `base` generates its standard SQL, `writers` has an entry
+    for every node.
 
     A node without an entry is an error when it is written, never passed through; `missing` says which these
-    are. `numbers_rows`: whether each row has a number (`tables.engine.ROW`) by which those that a join makes
-    of it are told to be one's.
+    are. `numbers_rows`: whether each row has a number (`tables.engine.ROW`) by which rows that a join repeats
+    are recognized as one.
     """
 
     name: str
     base: type[Generator]
     writers: Mapping[type[exp.Expression], Writer] = field(repr=False, compare=False)
-    # Whether each row has a number in one reading (`engine.ROW`), so that a row that a join repeats is told.
     numbers_rows: bool = True
 
     @property
@@ -217,7 +216,9 @@ class Dialect:
 
     @cached_property
     def _generator(self) -> type[Generator]:
-        return type("Closed", (_Closed, self.base), {"writers": dict(self.writers), "called": self.name})
+        return type(
+            "Closed", (_Closed, self.base), {"writers": dict(self.writers), "dialect_name": self.name}
+        )
 
     def write(self, tree: exp.Expr) -> str:
         """Return the tree as this engine's SQL. The tree is used up: nobody else may hold parts of it."""

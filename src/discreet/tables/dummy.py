@@ -14,7 +14,7 @@ from .._public import Boolean, Bounds, Categories, Dates, Fact, Public
 from .source import Memory
 
 # Made-up rows are to try queries on: more would only fill the memory.
-_MOST_ROWS = 10**8
+_MAX_ROWS = 10**8
 
 
 def dummy(public: Public, rows: int = 100, seed: int = 0) -> Memory:
@@ -26,8 +26,8 @@ def dummy(public: Public, rows: int = 100, seed: int = 0) -> Memory:
     """
     _require.integer(rows=rows, at_least=1)
     _require.integer(seed=seed, at_least=0)
-    if rows > _MOST_ROWS:
-        raise _require.fail("rows", rows, f"at most {_MOST_ROWS:,}")
+    if rows > _MAX_ROWS:
+        raise _require.fail("rows", rows, f"at most {_MAX_ROWS:,}")
     rng = np.random.default_rng(seed)
     columns = {name: _column(fact, rows, rng) for name, fact in public.schema}
     unit = public.unit.column

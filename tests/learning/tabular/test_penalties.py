@@ -153,7 +153,7 @@ def law_of_the_minimizer(mechanism: Any, rows: list[Any], edges: Any) -> Any:
     be 0, and in the cells above; b falls with it, and moves while it is 0."""
     source = Memory({"a": [r[0] for r in rows], "y": [r[1] for r in rows]}, mechanism.public)
     (smooth,) = mechanism._problems(*mechanism.design.read(source, SeededEntropy(1)))
-    law, scale = mechanism.law
+    law, scale = mechanism.noise_distribution
 
     def chance_below(b: float) -> float:
         if law == "gaussian":
@@ -198,7 +198,7 @@ def test_the_objectives_loss_with_an_l1_penalty_is_at_most_what_is_claimed(loss:
         assert mechanism._objective_epsilon * 0.4 < ratio <= mechanism._objective_epsilon
         assert divergence(mutant, factor)[0] > mechanism._objective_epsilon
     else:
-        assert mechanism.law[0] == "gaussian"
+        assert mechanism.noise_distribution[0] == "gaussian"
         assert 0 <= stick <= delta
         assert divergence(mutant, factor)[1] > delta
 

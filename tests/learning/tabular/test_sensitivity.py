@@ -110,7 +110,7 @@ def densities(mechanism: Any, rows: list[Any], grid: np.ndarray) -> np.ndarray:
     """The density of the exact minimizer of the perturbed objective, in one dimension: p(b(t)) J''(t)."""
     x, y = mechanism.design.read(source(rows, mechanism.public), SeededEntropy(1))
     (problem,) = mechanism._problems(x, y)
-    law, scale = mechanism.law
+    law, scale = mechanism.noise_distribution
     result = []
     for t in grid.tolist():
         gradient, scores = problem.gradient(np.array([t]))
@@ -151,7 +151,7 @@ def test_the_gaussian_objectives_delta_is_at_most_what_is_claimed() -> None:
     mechanism = tabular.ObjectivePerturbation(
         public=facts(), design=ONE, epsilon=1.0, delta=0.25, regularization=2.0
     )
-    assert mechanism.law[0] == "gaussian"
+    assert mechanism.noise_distribution[0] == "gaussian"
     grid = np.linspace(-12, 12, 2001)
     rest = [(0.0, 0.0, "c0")]
     p, q = (densities(mechanism, rows, grid) for rows in ([*rest, (1.0, 0.0, "c1")], rest))

@@ -124,7 +124,7 @@ def test_a_softmax_needs_less_than_one_model_for_each_class() -> None:
     assert joint.score(X, y) > 0.4
     apart = LogisticRegression(multi_class="ovr", **facts).fit(X, y)
     assert not apart.model_.joint
-    assert apart.mechanism_.law[1] > joint.mechanism_.law[1]
+    assert apart.mechanism_.noise_distribution[1] > joint.mechanism_.noise_distribution[1]
     weighted = learner(class_weights=(1, 1, 1, 5))
     assert weighted.facts.determinant(1.0) > learner().facts.determinant(1.0)
     x, targets = np.zeros((0, 3), dtype=np.float32), np.zeros(0)

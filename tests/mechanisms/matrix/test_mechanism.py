@@ -201,7 +201,7 @@ def test_projection_theorem_in_the_norm_of_the_noise() -> None:
         assert after <= before + 1e-6
         better += after < before
         assert (answer.non_negative() >= 0).all()
-        whole = answer.whole()
+        whole = answer.integral()
         assert (whole == np.rint(whole)).all()
         assert (whole >= 0).all()
     assert better > 50

@@ -118,7 +118,7 @@ def reason(event: Event) -> str | None:
     """Return why an event cannot be bounded here; None if it can."""
     try:
         for part in rules.merged(normal(event)):
-            rules.law(part, 1e-20)
+            rules.pairs_of(part, 1e-20)
     except DiscreetError as refused:
         return str(refused)
     return None

@@ -1,4 +1,4 @@
-"""Which pair of laws dominates which event: one row per type of event, with its theorem.
+"""Which pair of distributions dominates which event: one row per type of event, with its theorem.
 
 What has no row is refused by name.
 
@@ -28,9 +28,9 @@ from .lattice.joint import joint
 from .pairs import choices as choices_module
 from .pairs import profile, single
 from .pairs.attained import Seen, two_candidates
+from .pairs.basic_pairs import Atoms, FixedSizeSampledPair, PoissonSampledPair, bounded_range, laplace
 from .pairs.cells import DominatingPair
 from .pairs.discrete import discrete_gaussian, discrete_laplace, randomized_response
-from .pairs.laws import Atoms, FixedSizeSampledPair, PoissonSampledPair, bounded_range, laplace
 from .pairs.sampled import SampledGaussian
 from .solve import Composition
 
@@ -91,7 +91,7 @@ def _zcdp(event: Event, tail: float) -> EventPairs:
 
 
 def _renyi(event: Event, tail: float) -> EventPairs:
-    """Return the law from the Rényi bound at many orders."""
+    """Return the pair that the Rényi bound at many orders implies."""
     atoms, infinite = profile.renyi_atoms(rdp_rules.of_parts({event: 1}), tail)
     return EventPairs((atoms,), None, infinite)
 
@@ -124,7 +124,7 @@ def _clones(local: float, reports: int) -> tuple[Atoms, float]:
 
 
 def _exponential(event: Event, tail: float) -> EventPairs:
-    """Return the law of the exponential mechanism; from below, of choices between two candidates, at several
+    """Return the pair of the exponential mechanism; from below, of choices between two candidates, at several
     odds."""
     epsilon = _round.up(event.epsilon)  # type: ignore[attr-defined]
     two = tuple(two_candidates(epsilon, share) for share in (0.5, 0.75, 0.95))
@@ -147,7 +147,7 @@ def _gaussian(event: Event, tail: float) -> EventPairs:
 
 
 def _inner(event: Event, accountant_event: Event, tail: float) -> EventPairs:
-    """Return the law of what is sampled: a single part, or a composition as one pair."""
+    """Return the pairs of what is sampled: a single part, or a composition as one pair."""
     form = normal(event)
     parts = merged(form)
     if form.delta or form.distance or not parts:
@@ -157,20 +157,22 @@ def _inner(event: Event, accountant_event: Event, tail: float) -> EventPairs:
             "what can fail with a probability of its own has no pair that could be sampled",
         )
     if sum(parts.values()) == 1:
-        return law(next(iter(parts)), tail)
-    laws = [(law(part, tail / n), n) for part, n in parts.items()]
-    infinite = math.fsum(n * component.infinite for component, n in laws)
+        return pairs_of(next(iter(parts)), tail)
+    components = [(pairs_of(part, tail / n), n) for part, n in parts.items()]
+    infinite = math.fsum(n * component.infinite for component, n in components)
     upper, lower = [], []
-    for i in range(max(len(component.upper) for component, _ in laws)):
-        above = [(component.upper[min(i, len(component.upper) - 1)], n) for component, n in laws]
+    for i in range(max(len(component.upper) for component, _ in components)):
+        above = [(component.upper[min(i, len(component.upper) - 1)], n) for component, n in components]
         below = [
             (component.lower[min(i, len(component.lower) - 1)], n)
-            for component, n in laws
+            for component, n in components
             if component.lower is not None
         ]
-        both = joint(above, below if len(below) == len(laws) else None, tail)
+        both = joint(above, below if len(below) == len(components) else None, tail)
         upper.append(both.upper)
-        infinite = max(infinite, math.fsum(n * component.infinite for component, n in laws) + both.infinite)
+        infinite = max(
+            infinite, math.fsum(n * component.infinite for component, n in components) + both.infinite
+        )
         lower += [both.lower] if both.lower is not None else []
     return EventPairs(tuple(upper), tuple(lower) or None, infinite * (1 + 1e-12))
 
@@ -199,8 +201,8 @@ def _poisson_sampled(pairs: tuple[DominatingPair, ...], rate: float, removing: b
 
 
 def _fixed_size(event: Event, tail: float) -> EventPairs:
-    """Return the law of sampling without replacement; from below, of the mechanism that shows whether the one
-    unit in question was drawn with one of its two values, and else the other law."""
+    """Return the pair of sampling without replacement; from below, of the mechanism that shows whether the
+    one unit in question was drawn with one of its two values, and else follows the other distribution."""
     assert isinstance(event, se.SampledWithoutReplacement)
     inner = _inner(event.event, event, tail)
     rate = _round.up(event.rate)
@@ -220,7 +222,7 @@ def _fixed_size(event: Event, tail: float) -> EventPairs:
 class Rule(NamedTuple):
     """How the pairs of one type of event are built, and the theorem that says they dominate."""
 
-    law: Callable[[Event, float], EventPairs]
+    pairs_of: Callable[[Event, float], EventPairs]
     theorem: str
 
 
@@ -256,14 +258,14 @@ RULES: dict[type[Event], Rule] = {
 }
 
 
-def law(event: Event, tail: float) -> EventPairs:
+def pairs_of(event: Event, tail: float) -> EventPairs:
     """Return the dominating pairs of one leaf; `tail` is the P-mass that may be given up as infinite."""
     if isinstance(event, Seen):
         return EventPairs(event.pairs, event.pairs)
     rule = RULES.get(type(event))
     if rule is None:
         raise refuse(event, "pld", "no dominating pair is known for it")
-    return rule.law(event, tail)
+    return rule.pairs_of(event, tail)
 
 
 def merged(form: Normal) -> dict[Event, int]:
@@ -325,17 +327,17 @@ def compositions(
     """
     steps = sum(parts.values())
     many = _heaviest(parts) if choices and not below else None
-    laws = [(law(part, tail / steps), times) for part, times in parts.items() if part != many]
+    components = [(pairs_of(part, tail / steps), times) for part, times in parts.items() if part != many]
     if many is not None:
-        laws += _by_the_block(many, parts[many])
+        components += _by_the_block(many, parts[many])
     if below:
-        lower_laws = [(component.lower, n) for component, n in laws if component.lower is not None]
-        ways = max((len(pairs) for pairs, _ in lower_laws), default=0)
-        return [Composition(tuple((_nth(pairs, i), n) for pairs, n in lower_laws)) for i in range(ways)]
-    infinite = math.fsum(times * component.infinite for component, times in laws) * (1 + 1e-12)
+        lower_pairs = [(component.lower, n) for component, n in components if component.lower is not None]
+        ways = max((len(pairs) for pairs, _ in lower_pairs), default=0)
+        return [Composition(tuple((_nth(pairs, i), n) for pairs, n in lower_pairs)) for i in range(ways)]
+    infinite = math.fsum(times * component.infinite for component, times in components) * (1 + 1e-12)
     return [
-        Composition(tuple((_nth(component.upper, i), n) for component, n in laws), infinite)
-        for i in range(max(len(component.upper) for component, _ in laws))
+        Composition(tuple((_nth(component.upper, i), n) for component, n in components), infinite)
+        for i in range(max(len(component.upper) for component, _ in components))
     ]
 
 

@@ -216,7 +216,7 @@ class Solver:
         """Return a certified upper bound on delta."""
         plan = self._near(epsilon)
         plan = plan if self.mesh else planning.with_mesh(plan, _FINER)
-        # Below the center of the law the tilt does not reach: the window must.
+        # Below the center of the distribution the tilt does not reach: the window must.
         least = epsilon - self.offset - 2 * plan.mesh
         plan = plan._replace(first=min(plan.first, least), low=min(plan.low, least))
         curve = engine.curve(self.parts, planning.with_contributions(plan, self.k, self.seen), self.tail)

@@ -2,7 +2,7 @@
 other?
 
 After Gaboardi, Lim, Rogers & Vadhan 2016 (arXiv:1602.03090): the classical chi-squared table is wrong for
-noisy counts, so the law under the null is simulated with the noise in it.
+noisy counts, so the distribution under the null is simulated with the noise in it.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
 # Cells of a table of counts; each is simulated in every run.
-_MOST_CELLS = 10_000
+_MAX_CELLS = 10_000
 # People up to which counts are simulated: numpy draws multinomials of 64-bit integers.
-_MOST_PEOPLE = 10**12
+_MAX_PEOPLE = 10**12
 # the expected count of every cell, below which the simulation with estimated shares is not to be trusted
 _EXPECTED = 5.0
 # Counts drawn for one p-value, at 0.5 us each (measured on a busy machine), so 5 s; above, not all numbers of
 # people are gone through.
-_MOST_DRAWS = 10**7
+_MAX_DRAWS = 10**7
 
 
 @described("adaptive.CrossCounts")
@@ -110,20 +110,20 @@ class _FromCounts:
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         counts = self.noise(self.statistic(source), entropy=entropy).astype(np.float64)
-        people, slack = (
+        people, total_error = (
             int(counts.sum()),
             laplace_sum_error(self.noise.scale, len(counts), FAILURE_PROBABILITY),
         )
-        least, largest = max(0, people - slack), people + slack
+        least, largest = max(0, people - total_error), people + total_error
         statistic, pvalue = 0.0, 1.0
-        if 0 < largest <= _MOST_PEOPLE:
+        if 0 < largest <= _MAX_PEOPLE:
             statistic, pvalue = self.judge(
                 counts, (least, largest), float(self.noise.scale), shared.random_source(entropy)
             )
         result = TestResult(
             statistic=statistic, pvalue=shared.at_most_one(pvalue, FAILURE_PROBABILITY), people=people
         )
-        return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(result, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def judge(
         self, counts: Floats, people: tuple[int, int], scale: float, random: np.random.Generator
@@ -170,7 +170,7 @@ class GoodnessOfFitTest(_FromCounts):
         for share in self.shares:
             _require.positive(share=share)
         cells = self.statistic.length(self.public)
-        if len(self.shares) != cells or cells < 2 or cells > _MOST_CELLS:
+        if len(self.shares) != cells or cells < 2 or cells > _MAX_CELLS:
             raise InvalidInput(
                 f"column {self.column!r} has {cells} declared categories, and there are {len(self.shares)} "
                 "shares. Nothing was read."
@@ -192,7 +192,7 @@ class GoodnessOfFitTest(_FromCounts):
         stride = max(1, int(scale / 4))
         statistic = float(_pearson_of_shares(counts, shares, upper, scale))
         tried = range(lower, upper + stride, stride)
-        if len(tried) * self.runs * len(shares) > _MOST_DRAWS:
+        if len(tried) * self.runs * len(shares) > _MAX_DRAWS:
             if lower * shares.min() < _EXPECTED:
                 return statistic, 1.0
             tried = range(upper, upper + 1)
@@ -249,9 +249,9 @@ class IndependenceTest(_FromCounts):
         shared.check_epsilon(self.public, self.epsilon)
         shared.check_runs(self.runs)
         rows, columns = self.statistic.shape(self.public)
-        if min(rows, columns) < 2 or rows * columns > _MOST_CELLS:
+        if min(rows, columns) < 2 or rows * columns > _MAX_CELLS:
             raise InvalidInput(
-                f"a table of {rows} by {columns} is too small, or has more than {_MOST_CELLS} cells. "
+                f"a table of {rows} by {columns} is too small, or has more than {_MAX_CELLS} cells. "
                 f"Nothing was read."
             )
 

@@ -28,7 +28,7 @@ from . import result as shared
 from .result import FAILURE_PROBABILITY, Floats, TestResult
 
 # The most steps of the range: squares stay below 2**60.
-_MOST_STEPS = 1 << 30
+_MAX_STEPS = 1 << 30
 # The shares of epsilon for counts, sums and squares. No measurement on record: the choice changes power, not
 # validity.
 _EPSILON_SHARES = (2, 3, 3)
@@ -113,7 +113,7 @@ class _Measured(NamedTuple):
     counts: Floats
     sums: Floats
     squares: Floats
-    slack: tuple[int, int, int]
+    noise_errors: tuple[int, int, int]
     # the largest distance from the middle
     half: int
 
@@ -131,13 +131,14 @@ class TwoSampleMeanTest:
                : 3 : 3.
     Proof:     `GroupSums`; all else is computed from noisy numbers.
 
-    p-values:  asymptotically valid, whatever the laws of the values in each group are: the difference is
-               simulated `runs` times with Student's law for the means, and with the noise on sums and counts.
-               On the safe side: as few rows, as large variances and a common mean as far out as the noise
-               allows, outside a chance of `FAILURE_PROBABILITY`, which is added; variances as if five more
-               rows of each group were at the end of the range, because a rare value that no row happened to
-               have would be missing in both the mean and the variance; 1 where a group may have fewer than 30
-               rows, for which Student's law needs values that are nearly normal.
+    p-values:  asymptotically valid, whatever the distributions of the values in each group are: the
+               difference is simulated `runs` times with Student's distribution for the means, and with the
+               noise on sums and counts. On the safe side: as few rows, as large variances and a common mean
+               as far out as the noise allows, outside a chance of `FAILURE_PROBABILITY`, which is added;
+               variances as if five more rows of each group were at the end of the range, because a rare value
+               that no row happened to have would be missing in both the mean and the variance; 1 where a
+               group may have fewer than 30 rows, for which Student's distribution needs values that are
+               nearly normal.
     """
 
     public: Public
@@ -158,8 +159,8 @@ class TwoSampleMeanTest:
         _require.one_of(shared.SIDES, alternative=self.alternative)
         shared.check_runs(self.runs)
         grid = arrow_columns.ColumnGrid(self.public.bounds(self.column), as_step(self.step), self.column)
-        if not 1 <= grid.high - grid.low <= _MOST_STEPS:
-            raise _require.fail("step", self.step, f"one of which the bounds are 1 to {_MOST_STEPS} apart")
+        if not 1 <= grid.high - grid.low <= _MAX_STEPS:
+            raise _require.fail("step", self.step, f"one of which the bounds are 1 to {_MAX_STEPS} apart")
 
     @property
     def statistics(self) -> tuple[GroupSums, GroupSums, GroupSums]:
@@ -210,13 +211,13 @@ class TwoSampleMeanTest:
             np.array([float(v) for v in noise(statistic(source), entropy=entropy)])
             for statistic, noise in zip(statistics, noises, strict=True)
         ]
-        slack = [noise.error(1 - FAILURE_PROBABILITY / 3, entries=2) for noise in noises]
+        noise_errors = [noise.error(1 - FAILURE_PROBABILITY / 3, entries=2) for noise in noises]
         low, high = statistics[1].range(self.public)
         measured = _Measured(
             counts=noisy[0],
             sums=noisy[1],
             squares=noisy[2],
-            slack=(slack[0], slack[1], slack[2]),
+            noise_errors=(noise_errors[0], noise_errors[1], noise_errors[2]),
             half=max(high, -low),
         )
         statistic = float(_difference(measured.sums, measured.counts, measured.half))
@@ -226,16 +227,17 @@ class TwoSampleMeanTest:
             pvalue=shared.at_most_one(pvalue, 2 * FAILURE_PROBABILITY),
             people=round(float(noisy[0].sum())),
         )
-        return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(result, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _pvalue(self, measured: _Measured, random: np.random.Generator) -> float:
         """Return the p-value by simulation of differences that are not cut off at the range: at its ends
-        Student's law would lose one of its halves."""
-        fewest = np.floor(measured.counts - measured.slack[0])
+        Student's distribution would lose one of its halves."""
+        fewest = np.floor(measured.counts - measured.noise_errors[0])
         if fewest.min() < _FEWEST:
             return 1.0
         common = (
-            abs(measured.sums.sum()) / measured.counts.sum() + (2 * measured.slack[1]) / measured.counts.sum()
+            abs(measured.sums.sum()) / measured.counts.sum()
+            + (2 * measured.noise_errors[1]) / measured.counts.sum()
         )
         common = min(float(common), float(measured.half)) * (1 if measured.sums.sum() >= 0 else -1)
         spread = np.sqrt(_variances(measured, fewest))
@@ -257,10 +259,12 @@ class TwoSampleMeanTest:
 def _variances(measured: _Measured, fewest: Floats) -> Floats:
     """Return the largest variance in each group that the noise allows, with a few unseen rows at the far end;
     never more than the range allows."""
-    center = np.maximum(0, np.abs(measured.sums) - measured.slack[1]) / (measured.counts + measured.slack[0])
+    center = np.maximum(0, np.abs(measured.sums) - measured.noise_errors[1]) / (
+        measured.counts + measured.noise_errors[0]
+    )
     unseen = _UNSEEN * (measured.half + center) ** 2
     squares = np.minimum(
-        (measured.squares + measured.slack[2] + unseen) / fewest, measured.half**2 + center**2
+        (measured.squares + measured.noise_errors[2] + unseen) / fewest, measured.half**2 + center**2
     )
     variances: Floats = np.clip(squares - center**2, 0.25, measured.half**2)
     return variances

@@ -1,9 +1,9 @@
 """Tests a proportion privately; with a public number of trials, one-sided, it is uniformly most powerful.
 
 After Awan & Slavkovic 2018 (arXiv:1805.09236): a count with Tulap noise, which is discrete Laplace noise plus
-a uniform one on (-1/2, 1/2), has a continuous law under the null, and its tail is the p-value: exact at every
-sample size with a public number of trials, and on the safe side without. Here the uniform part is on a grid
-of 2**-32.
+a uniform one on (-1/2, 1/2), has a continuous distribution under the null, and its tail is the p-value: exact
+at every sample size with a public number of trials, and on the safe side without. Here the uniform part is on
+a grid of 2**-32.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from .result import FAILURE_PROBABILITY, Floats, TestResult
 
 # Steps of the uniform part: p-values are exact up to 2**-32.
 _UNIFORM_STEPS = 1 << 32
-# The most rows of a test: the law of their count is evaluated around its mean. No measurement on record.
+# The most rows of a test: the distribution of their count is evaluated around its mean. No measurement on
+# record.
 _MAX_TRIALS = 10**9
 
 
@@ -171,8 +172,8 @@ class ProportionTest:
             if self.trials is not None
             else self._without_trials(counts, entropy)
         )
-        # `scored`: the error is that of the noisy counts, not of the p-value.
-        return release(result, event=self.event, entropy=entropy, error=self.error, scored=True)
+        # `error_in_scores`: the error is that of the noisy counts, not of the p-value.
+        return release(result, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def _with_trials(self, counts: Integers, entropy: Entropy) -> TestResult:
         assert self.trials is not None
@@ -192,8 +193,8 @@ class ProportionTest:
     def _without_trials(self, counts: Integers, entropy: Entropy) -> TestResult:
         yes, no = (int(v) for v in self.noise(counts, entropy=entropy))
         chance, scale = float(self.chance), float(self.noise.scale)
-        slack = laplace_sum_error(self.noise.scale, 2, FAILURE_PROBABILITY)
-        low, high = max(0, yes + no - slack), yes + no + slack
+        total_error = laplace_sum_error(self.noise.scale, 2, FAILURE_PROBABILITY)
+        low, high = max(0, yes + no - total_error), yes + no + total_error
         share, rows = yes / max(1, yes + no), yes + no
         if high <= 0 or high > _MAX_TRIALS:
             return TestResult(statistic=share, pvalue=1.0, people=rows)

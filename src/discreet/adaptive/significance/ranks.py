@@ -1,5 +1,5 @@
-"""Tests of order, not of values: does one group tend to lie above another, do several differ, do two columns
-rise together?
+"""Rank tests, of order instead of values: does one group tend to lie above another (Mann-Whitney), do several
+differ (Kruskal-Wallis), do two columns rise together (Kendall)?
 
 After Couch, Kazan, Shi, Bray & Groce 2019 (arXiv:1903.09364). All three statistics are sums of signs over
 pairs of rows: one row moves them by as much as there are others to compare it with. Where the number of rows
@@ -41,9 +41,9 @@ from .result import FAILURE_PROBABILITY, Floats, TestResult
 # validity.
 _SIZES_SHARE = Fraction(1, 6)
 # Rows of a table: sums of signs over pairs stay within 64 bits.
-_MOST_ROWS = 10**9
-# rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value
-# is 1
+_MAX_ROWS = 10**9
+# Rows in a group: fewer have rank sums that are too far from normal (one row's is uniform), and the p-value
+# is 1. No measurement on record.
 _FEWEST = 8
 
 
@@ -81,8 +81,8 @@ class _Signs:
                 raise _require.fail(
                     "delta", self.delta, f"None: under {self.public.neighbors} none is needed"
                 )
-            if self.public.declared_size("this test") > _MOST_ROWS:
-                raise _require.fail("size", self.public.size, f"at most {_MOST_ROWS}")
+            if self.public.declared_size("this test") > _MAX_ROWS:
+                raise _require.fail("size", self.public.size, f"at most {_MAX_ROWS}")
 
     @property
     def sizes_noise(self) -> IntegerLaplace:
@@ -123,13 +123,13 @@ class _Signs:
         exact, signs = self.exact(source)
         sizes = [int(v) for v in self.sizes_noise(np.array(exact, dtype=np.int64), entropy=entropy)]
         declared = self.public.neighbors is not ADD_REMOVE
-        size = self.public.declared_size("this test") if declared else _MOST_ROWS
+        size = self.public.declared_size("this test") if declared else _MAX_ROWS
         scale = self._scale(self.row_sensitivity(size) if declared else self._bound(sizes))
         noisy = signs + draw(scale, entropy)
-        slack = (
+        size_error = (
             certified.laplace_quantile(self.sizes_noise.scale, Fraction(FAILURE_PROBABILITY) / len(sizes)) - 1
         )
-        upper_sizes = [min(size, value + slack) for value in sizes]
+        upper_sizes = [min(size, value + size_error) for value in sizes]
         pvalue = self.judge(noisy, upper_sizes, float(scale), entropy) if min(upper_sizes) >= _FEWEST else 1.0
         result = TestResult(
             statistic=float(noisy),
@@ -140,14 +140,14 @@ class _Signs:
         def error(confidence: float) -> int:
             return IntegerLaplace(scale=scale, sensitivity=1).error(confidence)
 
-        return release(result, event=self.event, entropy=entropy, error=error, scored=True)
+        return release(result, event=self.event, entropy=entropy, error=error, error_in_scores=True)
 
-    def _tail(self, sizes: int) -> int:
-        """Return how far the sum of this many noises may lie below zero, outside a chance of `delta`."""
+    def _tail(self, count: int) -> int:
+        """Return how far the sum of `count` noises may lie below zero, outside a chance of `delta`."""
         assert self.delta is not None
-        if sizes == 1:
+        if count == 1:
             return certified.laplace_quantile(self.sizes_noise.scale, Fraction(self.delta)) - 1
-        return laplace_sum_error(self.sizes_noise.scale, sizes, self.delta)
+        return laplace_sum_error(self.sizes_noise.scale, count, self.delta)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,8 +211,8 @@ class MannWhitneyTest(_Grouped):
                is half as much: the size of the larger group, as in the code of Couch et al.
 
     p-values:  asymptotically valid, distribution-free: under the null the statistic has mean 0 and variance
-               n1 n2 (n1 + n2 + 1) / 3, less with ties. The normal law with a continuity correction, plus the
-               noise; sizes as large as their noise allows; 1 where these are below 8.
+               n1 n2 (n1 + n2 + 1) / 3, less with ties. The normal distribution with a continuity correction,
+               plus the noise; sizes as large as their noise allows; 1 where these are below 8.
     """
 
     alternative: str = "two-sided"
@@ -295,8 +295,9 @@ class CorrelationTest(_Signs):
     Proof:     a row is in one pair with each other one.
 
     p-values:  asymptotically valid, distribution-free: under independence the statistic has mean 0 and
-               variance n (n - 1) (2 n + 5) / 18, less with ties (Kendall 1938). The normal law with a
-               continuity correction, plus the noise; n as large as its noise allows; 1 where that is below 8.
+               variance n (n - 1) (2 n + 5) / 18, less with ties (Kendall 1938). The normal distribution with
+               a continuity correction, plus the noise; n as large as its noise allows; 1 where that is below
+               8.
     """
 
     first: str

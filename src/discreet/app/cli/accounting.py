@@ -45,7 +45,7 @@ EVENT = Annotated[
     str | None, typer.Option(help="A JSON description of an event: a file, or - for standard input.")
 ]
 DELTA = Annotated[
-    float, typer.Option(help="The slack beside epsilon; far below one over the number of people.")
+    float, typer.Option(help="The additive delta beside epsilon; far below one over the number of people.")
 ]
 COMPARE = Annotated[bool, typer.Option("--compare", help="Every accountant's epsilon, side by side.")]
 PLOT = Annotated[

@@ -20,7 +20,7 @@ FILE = typer.Argument(
     ..., help="A TOML file: data, epsilon, and a [[work]] for each question or model.", show_default=False
 )
 RUN = typer.Option(False, "--run", help="Do what is planned. Each piece is charged before it is answered.")
-_TOP = {"data", "epsilon", "together", "work"}
+_PLAN_KEYS = {"data", "epsilon", "together", "work"}
 
 
 def plan(
@@ -39,7 +39,7 @@ def plan(
         data = str(file.parent / data)
     session = requests.open_session(data, schema=schema, ledger=ledger, analyst=analyst)
     budget_plan = session.plan(
-        [_work(entry) for entry in settings["work"]],
+        [_work_with_model(entry) for entry in settings["work"]],
         epsilon=settings["epsilon"],
         together=settings.get("together", True),
     )
@@ -62,9 +62,9 @@ def _read_plan(file: Path) -> dict[str, Any]:
         settings = tomllib.loads(file.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise InvalidInput(f"{str(file)!r} is not TOML: {error}. Nothing was charged.") from None
-    if unknown := sorted(set(settings) - _TOP):
+    if unknown := sorted(set(settings) - _PLAN_KEYS):
         raise InvalidInput(
-            f"a plan has no {unknown[0]!r}; it has {', '.join(sorted(_TOP))}. Nothing was charged."
+            f"a plan has no {unknown[0]!r}; it has {', '.join(sorted(_PLAN_KEYS))}. Nothing was charged."
         )
     work = settings.get("work")
     if (
@@ -80,7 +80,7 @@ def _read_plan(file: Path) -> dict[str, Any]:
     return settings
 
 
-def _work(entry: dict[str, Any]) -> dict[str, Any]:
+def _work_with_model(entry: dict[str, Any]) -> dict[str, Any]:
     """Return a piece of work with its model, which the file names by its estimator."""
     if "model" not in entry:
         return entry

@@ -244,9 +244,9 @@ def factors(
 ) -> None:
     """Compare strategies: the error of sums over so many steps, largest and root mean square."""
     from ...streaming import NAMES, error_factors
-    from ...streaming.factors import MOST_OPTIMAL
+    from ...streaming.factors import MAX_OPTIMAL
 
-    names = [name for name in NAMES if name != "optimal" or steps <= MOST_OPTIMAL]
+    names = [name for name in NAMES if name != "optimal" or steps <= MAX_OPTIMAL]
     values = {name: error_factors(name, steps) for name in names}
     if as_json:
         print(json.dumps({name: {"max": v.max, "rms": v.rms} for name, v in values.items()}))

@@ -17,7 +17,7 @@ from .stage import ACCENT, INK, PALE, Stage
 TITLE = "Looks anonymous: one value for all, two releases, two counts, a few films"
 
 # what a neighbor knows
-KNOWN = ("age", "sex", "site", "education")
+QUASI_IDENTIFIERS = ("age", "sex", "site", "education")
 SIZES = (2, 5, 10, 20)
 PEOPLE, EPSILON, FILMS = 200, 1, (2, 4, 6, 8)
 ALARM = "#c0392b"
@@ -26,8 +26,8 @@ ALARM = "#c0392b"
 def run(stage: Stage) -> None:
     """Tell homogeneity and background knowledge, composition of two releases, differencing, linkage; and draw
     one picture of all four."""
-    table = pa.Table.from_batches(rand_hie(year=1).batches(["person", *KNOWN, "health"]))
-    blurred = {k: auditing.mondrian(table, KNOWN, k) for k in SIZES}
+    table = pa.Table.from_batches(rand_hie(year=1).batches(["person", *QUASI_IDENTIFIERS, "health"]))
+    blurred = {k: auditing.mondrian(table, QUASI_IDENTIFIERS, k) for k in SIZES}
     classes = _classes(stage, blurred)
     together = _two_releases(stage, table)
     counts = _two_counts(stage, np.array(table["health"].to_pylist()[:PEOPLE], dtype=object))
@@ -40,8 +40,10 @@ def _classes(stage: Stage, blurred: dict[int, Any]) -> list[tuple[int, float, fl
     excellent health."""
     lines = []
     for k, table in blurred.items():
-        alone = auditing.homogeneity(table, KNOWN, "health").share
-        more = auditing.background_knowledge(table, KNOWN, "health", ruled_out=["excellent"]).share
+        alone = auditing.homogeneity(table, QUASI_IDENTIFIERS, "health").share
+        more = auditing.background_knowledge(
+            table, QUASI_IDENTIFIERS, "health", ruled_out=["excellent"]
+        ).share
         lines.append((k, alone, more))
     stage.say(
         "Ages, sites and schooling are blurred until everybody shares theirs with k - 1 others "
@@ -58,17 +60,20 @@ def _classes(stage: Stage, blurred: dict[int, Any]) -> list[tuple[int, float, fl
 def _two_releases(stage: Stage, table: pa.Table) -> list[tuple[str, float]]:
     """Let two hospitals publish about the same people, each 5-anonymous, blurred in different columns
     first."""
-    first, second = auditing.mondrian(table, KNOWN[:2], 5), auditing.mondrian(table, KNOWN[2:] + KNOWN[:1], 5)
+    first, second = (
+        auditing.mondrian(table, QUASI_IDENTIFIERS[:2], 5),
+        auditing.mondrian(table, QUASI_IDENTIFIERS[2:] + QUASI_IDENTIFIERS[:1], 5),
+    )
     alone = [
-        auditing.homogeneity(first, KNOWN[:2], "health").share,
-        auditing.homogeneity(second, KNOWN[2:] + KNOWN[:1], "health").share,
+        auditing.homogeneity(first, QUASI_IDENTIFIERS[:2], "health").share,
+        auditing.homogeneity(second, QUASI_IDENTIFIERS[2:] + QUASI_IDENTIFIERS[:1], "health").share,
     ]
     both = auditing.intersection(
         first,
         second,
         person="person",
-        first_class=KNOWN[:2],
-        second_class=KNOWN[2:] + KNOWN[:1],
+        first_class=QUASI_IDENTIFIERS[:2],
+        second_class=QUASI_IDENTIFIERS[2:] + QUASI_IDENTIFIERS[:1],
         sensitive="health",
     )
     shares = [("first alone", alone[0]), ("second alone", alone[1]), ("both", both.share)]

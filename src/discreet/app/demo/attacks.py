@@ -18,13 +18,13 @@ TITLE = "What leaks without it: attacks, and what resists them"
 
 PEOPLE, EPSILON = 150, 1
 # what a neighbor knows
-KNOWN = ("age", "sex", "site", "education")
+QUASI_IDENTIFIERS = ("age", "sex", "site", "education")
 ALARM = "#c0392b"
 
 
 def run(stage: Stage) -> None:
     """Tell uniqueness, reconstruction from exact, rounded and private counts, and the last bits of noise."""
-    table = pa.Table.from_batches(rand_hie(year=1).batches([*KNOWN, "health"]))
+    table = pa.Table.from_batches(rand_hie(year=1).batches([*QUASI_IDENTIFIERS, "health"]))
     _uniqueness(stage, table)
     secret = np.isin(np.array(table["health"].to_pylist()[:PEOPLE], dtype=object), ["fair", "poor"])
     reconstructions = {
@@ -36,9 +36,9 @@ def run(stage: Stage) -> None:
 
 
 def _uniqueness(stage: Stage, table: pa.Table) -> None:
-    before = auditing.risk(table, KNOWN)
-    after = auditing.mondrian(table, KNOWN, 5)
-    same = auditing.homogeneity(after, KNOWN, "health")
+    before = auditing.risk(table, QUASI_IDENTIFIERS)
+    after = auditing.mondrian(table, QUASI_IDENTIFIERS, 5)
+    same = auditing.homogeneity(after, QUASI_IDENTIFIERS, "health")
     stage.say(
         f"No names are in the table. But of {before.rows:,} people, {before.unique:.0%} are the only "
         f"ones of their exact age, sex, site and "
@@ -76,7 +76,11 @@ def _reconstruction(stage: Stage, secret: Any, reconstructions: dict[str, auditi
     )
     blind = max(secret.mean(), 1 - secret.mean())
     rows = [
-        [name, f"{reconstruction.accuracy(secret):.0%}", f"{_ill_found(reconstruction, secret):.0%}"]
+        [
+            name,
+            f"{reconstruction.accuracy(secret):.0%}",
+            f"{_share_of_ill_identified(reconstruction, secret):.0%}",
+        ]
         for name, reconstruction in reconstructions.items()
     ]
     stage.table(
@@ -86,7 +90,7 @@ def _reconstruction(stage: Stage, secret: Any, reconstructions: dict[str, auditi
     stage.say("")
 
 
-def _ill_found(reconstruction: auditing.Reconstruction, secret: Any) -> float:
+def _share_of_ill_identified(reconstruction: auditing.Reconstruction, secret: Any) -> float:
     return float(reconstruction.bits[secret].mean())
 
 

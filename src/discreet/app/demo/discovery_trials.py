@@ -32,7 +32,7 @@ SIGNALS = (3, 11, 24, 37, 50, 63, 77, 90)
 
 
 @dataclass(frozen=True, slots=True)
-class _Given:
+class _SimulatedStatistic:
     """A number that the simulation drew, in place of a statistic of a table: like a count, a person can only
     add to it."""
 
@@ -49,10 +49,10 @@ class _Given:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TrialShares:
-    """In each run the share of false findings among all, and the share of the signals that were found."""
+    """Holds for each run the share of false findings among all, and the share of the signals detected."""
 
     false: Floats
-    found: Floats
+    detected: Floats
 
     def interval(self, values: Floats) -> tuple[float, float]:
         """Return the mean and half the width of its 95% interval."""
@@ -64,7 +64,7 @@ class TrialShares:
 
     @property
     def power(self) -> tuple[float, float]:
-        return self.interval(self.found)
+        return self.interval(self.detected)
 
 
 def online(
@@ -88,7 +88,9 @@ def online(
         state = mechanism.start(empty, entropy=entropy)
         for index, value in enumerate(values):
             hypothesis = Hypothesis(
-                statistic=_Given(int(value), mechanism.sensitivity), null=null, alternative=alternative
+                statistic=_SimulatedStatistic(int(value), mechanism.sensitivity),
+                null=null,
+                alternative=alternative,
             )
             try:
                 state, answer = mechanism.answer(state, empty, hypothesis, entropy=entropy)
@@ -101,8 +103,8 @@ def online(
 
 
 def alarms(watch: ChangeWatch, *, change_at: int | None, runs: int, seed: int) -> Floats:
-    """Return the time of the alarm in each run, infinite where none is raised: one row at each time, the law
-    changes at `change_at`."""
+    """Return the time of the alarm in each run, infinite where none is raised: one row at each time, the
+    distribution changes at `change_at`."""
     source, rounds = np.random.default_rng(seed), watch.rounds
     times = np.arange(1, watch.times + 1)
     changed = times >= (np.inf if change_at is None else change_at)

@@ -6,9 +6,9 @@ training part and on the holdout alike, classifies by the vote of the best k, an
 that is. Without a signal the truth is one half. A plain holdout, used for choosing and for judging, says much
 more.
 
-Exact in law without the n d numbers: attributes are normal, so the n d table enters through its column means,
-and the votes of a block of attributes given these means are one normal number per row, shifted so that they
-have the right mean.
+Exact in distribution without the n d numbers: attributes are normal, so the n d table enters through its
+column means, and the votes of a block of attributes given these means are one normal number per row, shifted
+so that they have the right mean.
 """
 
 from __future__ import annotations

@@ -168,7 +168,7 @@ def release_json(release: Release) -> dict[str, Any]:
     return {
         "value": values.encode(release.value),
         "event": release.event.to_json(),
-        "scored": release.scored,
+        "scored": release.error_in_scores,
         "errors": values.tabulated(release._error),
     }
 

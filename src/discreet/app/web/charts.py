@@ -12,7 +12,7 @@ from .formats import figure
 # narrow enough to be read on a phone without scrolling
 _WIDTH, _BAR, _LETTER = 440.0, 26.0, 7.4
 # Bars of a chart, and characters of a label, beyond which it would not fit the page.
-_MOST, _LONGEST = 40, 18
+_MAX_BARS, _LONGEST = 40, 18
 
 
 def _number(value: float, error: float | None = None) -> str:
@@ -52,7 +52,7 @@ Ends = tuple[float, float] | None
 
 def bars(labels: Sequence[str], heights: Sequence[float | None], ends: Sequence[Ends], title: str) -> str:
     """Return horizontal bars with the ends of their intervals; nothing is drawn for a height that is None."""
-    rows = list(zip(labels, heights, ends, strict=True))[:_MOST]
+    rows = list(zip(labels, heights, ends, strict=True))[:_MAX_BARS]
     spans = [(h, h) if e is None else e for _, h, e in rows if h is not None]
     spans = [span for span in spans if math.isfinite(span[1] - span[0])]
     if not spans:

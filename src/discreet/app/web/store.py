@@ -25,7 +25,7 @@ from . import tokens
 
 
 class Role(StrEnum):
-    """What a person may do: the steward everything, an analyst ask, an auditor read ledgers."""
+    """Says what a person may do: the steward everything, an analyst ask, an auditor read ledgers."""
 
     STEWARD = "steward"
     ANALYST = "analyst"
@@ -34,7 +34,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Who sends a request."""
+    """Names who sends a request, and what they may do."""
 
     name: str
     role: Role
@@ -50,7 +50,7 @@ class Person:
 
 @dataclass(frozen=True, slots=True)
 class Dataset:
-    """Where a dataset and its books are."""
+    """Says where a dataset, its schema and its ledger are."""
 
     name: str
     data: str
@@ -84,7 +84,7 @@ _NAME = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 
 class ServerStore:
-    """One SQLite file and one key, used from the front process only."""
+    """Keeps one SQLite file and one key, used from the front process only."""
 
     def __init__(self, folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -221,8 +221,8 @@ class ServerStore:
             "JOIN people p ON p.name = t.person WHERE t.id = ?", public
         )  # fmt: skip
         digest, expires, revoked, name, role = rows[0] if rows else (self._nobody, 0.0, 1, "", Role.AUDITOR)
-        right = tokens.same(tokens.digest(self._key, token), digest)
-        valid = right and not revoked and time.time() < expires
+        matches = tokens.same(tokens.digest(self._key, token), digest)
+        valid = matches and not revoked and time.time() < expires
         return Person(name, Role(role), credential=public) if valid else None
 
     def open_session(self, person: Person, hours: float) -> str:
@@ -342,7 +342,8 @@ class ServerStore:
         return [{"id": job, "dataset": dataset, "created": created} for job, dataset, created in rows]
 
     def interrupt_jobs(self) -> None:
-        """After a restart: what was running is not any more. What it was charged stays."""
+        """Mark jobs as interrupted after a restart, which ended them. What they were charged stays
+        charged."""
         with self._write() as db:
             db.execute("UPDATE jobs SET state = 'interrupted' WHERE state IN ('waiting', 'running')")
 

@@ -151,7 +151,7 @@ class Lane:
     seconds: float
     rows: int
     # how many of them one person may have at a time
-    most: int
+    per_person: int
     # what a new worker opens before it is asked anything
     warm: Callable[[], list[dict[str, str]]] = list
     copy_rows: int = 1_000_000
@@ -213,7 +213,7 @@ class Lane:
     async def call(self, request: dict[str, Any], deadline: float, who: str) -> dict[str, Any]:
         """Let a worker do it. One person never has all workers, so that nobody holds up the others."""
         self._waiting[who] += 1
-        turn = self._turns.setdefault(who, asyncio.Semaphore(self.most))
+        turn = self._turns.setdefault(who, asyncio.Semaphore(self.per_person))
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
                 await turn.acquire()

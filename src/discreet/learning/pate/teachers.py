@@ -46,8 +46,9 @@ def deal(
                other unit with its teachers, and gives a replaced unit's rows to the same on both sides.
     Proof:     under a key that nobody sees, a keyed hash is a random function of names. Adding a name leaves
                all others where they were. For a name that replaces another, exchange the two in the function:
-               that has the same law. Independent draws for nameless units are coupled in the same way.
-               Floyd's algorithm makes of draws below teachers - overlap + 1, ..., teachers a uniform subset.
+               that has the same distribution. Independent draws for nameless units are coupled in the same
+               way. Floyd's algorithm makes of draws below teachers - overlap + 1, ..., teachers a uniform
+               subset.
     Assumes:   BLAKE2b with a secret key is a pseudorandom function. 128 bits modulo the number of teachers
                are uniform to 2^-100.
     """

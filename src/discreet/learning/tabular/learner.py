@@ -98,7 +98,7 @@ class TableLearner(ABC):
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         value = self.fit_rows(*self.design.read(source, entropy), entropy)
-        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
 
 class Classifying(TableLearner):
@@ -149,7 +149,7 @@ def exact_noise(
 
     Guarantee: `times` of its events are within (epsilon, delta).
     Proof:     basic composition of pure events; zCDP adds up (Bun & Steinke 2016, Lemma 1.7), and `zcdp_rho`
-               is what (epsilon, delta) allows. Which law it is depends on public facts alone.
+               is what (epsilon, delta) allows. Which distribution it is depends on public facts alone.
     """
     pure = IntegerLaplace.for_epsilon(
         epsilon / times * (1 - 1e-12), sensitivity=sensitivity, neighbors=public.neighbors

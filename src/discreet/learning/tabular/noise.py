@@ -2,8 +2,8 @@
 noise.
 
 Objective perturbation is proved for a continuous noise vector. What is drawn here is such a vector rounded:
-there is an ideal draw with exactly the stated law, and what is returned is at most `precision` away from it
-in every coordinate. The distance is counted as part of the solver's tolerance
+there is an ideal draw with exactly the stated distribution, and what is returned is at most `precision` away
+from it in every coordinate. The distance is counted as part of the solver's tolerance
 (docs/decisions/0020-noise-inside-the-objective.md).
 """
 
@@ -36,10 +36,10 @@ def laplace(scale: float, n: int, entropy: Entropy) -> Array:
     towards 0.
 
     Guarantee: each is within `laplace_precision(scale)` of an ideal draw; these are independent and have
-               exactly the Laplace law.
+               exactly the Laplace distribution.
     Proof:     the size of a Laplace draw is exponential, and for X exponential of mean s the number floor(X /
-               g) has P(floor >= k) = exp(-k g / s): the geometric law, which is sampled exactly. The product
-               with g rounds once.
+               g) has P(floor >= k) = exp(-k g / s): the geometric distribution, which is sampled exactly. The
+               product with g rounds once.
     """
     steps = sampling.geometric(Fraction(1, 1 << _BITS), n, entropy).astype(np.float64)
     signs = sampling.uniform_below(2, n, entropy).astype(np.float64) * 2 - 1
@@ -50,7 +50,8 @@ def gaussian(deviation: float, n: int, entropy: Entropy) -> Array:
     """Return n Gaussian draws of mean 0 and this standard deviation, each rounded.
 
     Guarantee: each is within `GAUSSIAN_PRECISION * deviation` of an ideal draw, but for an event of
-               probability n 2^-190; the ideal draws are independent and have exactly the Gaussian law.
+               probability n 2^-190; the ideal draws are independent and have exactly the Gaussian
+               distribution.
     Proof:     an ideal draw is a sign and the quantile of a tail probability v, uniform on (0, 1/2). v is
                known to 248 bits, and as a float to 1 part in 2^52 unless its first 195 bits are 0. The
                quantile z moves by at most v 2^-52 / phi(z) <= 2^-52 sqrt(pi / 2), as v / phi(z) is Mills'

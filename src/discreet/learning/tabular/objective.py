@@ -176,9 +176,9 @@ class ObjectivePerturbation(LinearERM):
         )
 
     @cached_property
-    def law(self) -> tuple[str, float]:
-        """Return the law of b's coordinates and its scale: "laplace" with the scale, or "gaussian" with the
-        standard deviation.
+    def noise_distribution(self) -> tuple[str, float]:
+        """Return the distribution of b's coordinates and its scale: "laplace" with the scale, or "gaussian"
+        with the standard deviation.
         """
         scale, deviation = self._laplace_scale(self.strength), self._deviation(self.strength)
         return ("laplace", scale) if math.sqrt(2) * scale <= deviation else ("gaussian", deviation)
@@ -188,8 +188,10 @@ class ObjectivePerturbation(LinearERM):
         """Return how far the computed points of two neighbors can be from each other, given the exact
         minimizer.
         """
-        law, scale = self.law
-        precision = inside.laplace_precision(scale) if law == "laplace" else inside.GAUSSIAN_PRECISION * scale
+        kind, scale = self.noise_distribution
+        precision = (
+            inside.laplace_precision(scale) if kind == "laplace" else inside.GAUSSIAN_PRECISION * scale
+        )
         return (
             2 * (self.facts.tolerance + math.sqrt(self.facts.width) * precision) / self.strength * (1 + 1e-12)
         )
@@ -211,13 +213,13 @@ class ObjectivePerturbation(LinearERM):
 
     @property
     def event(self) -> Event:
-        if self.law[0] == "laplace":
+        if self.noise_distribution[0] == "laplace":
             return PureDP(epsilon=self.epsilon, neighbors=self.public.neighbors)
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=self.public.neighbors)
 
     def _weights(self, problem: Problem, entropy: Entropy) -> Array:
-        law, scale = self.law
-        draw = inside.laplace if law == "laplace" else inside.gaussian
+        kind, scale = self.noise_distribution
+        draw = inside.laplace if kind == "laplace" else inside.gaussian
         perturbed_problem = replace(problem, linear=draw(scale, self.facts.width, entropy))
         cells = np.rint(self._solve(perturbed_problem) / self.cell).astype(np.int64)
         return self.output_noise(cells, entropy=entropy).astype(np.float64) * self.cell
@@ -233,11 +235,11 @@ class ObjectivePerturbation(LinearERM):
     def error(self, confidence: float = 0.95) -> float:
         """Return a bound on |b| / lambda plus the distance of the output, each with half of the failure
         probability, in the worst of the models."""
-        facts, (law, scale) = self.facts, self.law
+        facts, (kind, scale) = self.facts, self.noise_distribution
         failure = (1 - confidence) / 2 / facts.models
-        if law == "laplace":
-            # |b|_2 is at most |b|_1, which has the Gamma law, and at most sqrt(width) times the largest
-            # coordinate
+        if kind == "laplace":
+            # |b|_2 is at most |b|_1, which has the Gamma distribution, and at most sqrt(width) times the
+            # largest coordinate
             total = float(gammaincinv(facts.width, 1 - failure))
             length = scale * min(total, math.sqrt(facts.width) * math.log(facts.width / failure))
         else:

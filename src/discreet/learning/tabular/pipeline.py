@@ -94,7 +94,7 @@ class QuantileBounds:
             for mechanism in self._quantile_mechanisms()
         ]
         value = tuple((name, *pair) for name, pair in zip(self.columns, pairs, strict=True))
-        return release(value, event=self.event, entropy=entropy, error=self.error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
     def error(self, confidence: float = 0.95) -> float:
         """Return how many ranks a quantile may be off, all at once with this probability."""
@@ -161,7 +161,7 @@ class Piped:
         if learner.event != self.learner.event:
             raise ValueError("the price of a learner depends on bounds")
         value = learner(NarrowedSource(source, public), entropy=entropy).value
-        return release(value, event=self.event, entropy=entropy, error=learner.error, scored=True)
+        return release(value, event=self.event, entropy=entropy, error=learner.error, error_in_scores=True)
 
 
 def _bounds_around_mean(scaling: Any) -> tuple[tuple[str, float, float], ...]:

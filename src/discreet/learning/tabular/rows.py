@@ -136,7 +136,7 @@ class Design:
     def read(self, source: Source, entropy: Entropy) -> tuple[Rows, Array]:
         """Return the rows, scaled down to `norms`, and their targets; of each unit one row.
 
-        Guarantee: neighboring tables give the same rows but for one unit's, in law.
+        Guarantee: neighboring tables give the same rows but for one unit's, in distribution.
         Proof:     a row's coordinates are a function of that row; which row of a unit counts depends on that
                    unit's rows only.
         """

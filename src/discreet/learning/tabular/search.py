@@ -25,25 +25,25 @@ from ...accounting import ZCDP, NegativeBinomialTrials, PoissonTrials, RepeatAnd
 from ...mechanisms.protocols import Mechanism, Release
 from .estimators import TableEstimator, column_of, numbers_of, sorted_classes
 from .selection import RandomTrials, rho_of
-from .trial_laws import Law, gamma_of
+from .trial_distributions import TrialDistribution, gamma_of
 
-# The shape of the negative binomial law; None is Poisson.
-LAWS = {"logarithmic": 0, "geometric": 1, "poisson": None}
+# The shape of the negative binomial distribution of the number of trials; None is Poisson.
+TRIAL_SHAPES = {"logarithmic": 0, "geometric": 1, "poisson": None}
 # Each candidate is a mechanism with a price of its own, which takes some milliseconds.
-_MOST_CANDIDATES = 10_000
+_MAX_CANDIDATES = 10_000
 # A run takes several times as many rounds, each a fit.
-_MOST_TRIALS = 1_000_000
+_MAX_TRIALS = 1_000_000
 
 
-def law_of(law: str, mean: float) -> Law:
-    """Return the law of this name whose mean number of trials is this."""
-    shape = LAWS[law]
+def trial_distribution(name: str, mean: float) -> TrialDistribution:
+    """Return the distribution of this name whose mean number of trials is this."""
+    shape = TRIAL_SHAPES[name]
     if shape is None:
         return PoissonTrials(mean=mean)
     return NegativeBinomialTrials(shape=shape, gamma=gamma_of(shape, mean))
 
 
-def run_rho(trials: Law, epsilon: float, delta: float, neighbors: Any) -> float:
+def run_rho(trials: TrialDistribution, epsilon: float, delta: float, neighbors: Any) -> float:
     """Return the largest zCDP parameter of a run, nearly, at which the search is (epsilon, delta)-DP."""
     inverse = accounting.calibrate(
         lambda x: RepeatAndSelect(event=ZCDP(rho=1 / x, neighbors=neighbors), trials=trials),
@@ -58,10 +58,11 @@ class PrivateSearch(TableEstimator):
     """Tunes an estimator over all combinations of `space`, within one epsilon, and is the best model
     afterwards.
 
-    `trials` is the mean number of runs, `law` "logarithmic", "geometric" or "poisson" (which needs a delta).
-    One run gets the same price however many candidates there are: where all candidates have Gaussian noise
-    and there is a `delta`, by Rényi accounting nearly the whole; otherwise pure, half of epsilon with the
-    logarithmic law and a third with the geometric. `holdout` is the share of units that scores.
+    `trials` is the mean number of runs, `law` their distribution: "logarithmic", "geometric" or "poisson"
+    (which needs a delta). One run gets the same price however many candidates there are: where all candidates
+    have Gaussian noise and there is a `delta`, by Rényi accounting nearly the whole; otherwise pure, half of
+    epsilon with the logarithmic distribution and a third with the geometric. `holdout` is the share of units
+    that scores.
 
     Through a session the number of runs is sealed; `pace` in seconds, as `Curator.run` has it, hides running
     times.
@@ -100,9 +101,9 @@ class PrivateSearch(TableEstimator):
                 f"{_require.did_you_mean(str(unknown[0]), list(self.estimator.get_params()))} Nothing was "
                 f"charged."
             )
-        if (combinations := math.prod(map(len, lists))) > _MOST_CANDIDATES:
+        if (combinations := math.prod(map(len, lists))) > _MAX_CANDIDATES:
             raise InvalidInput(
-                f"space has {combinations:,} combinations, more than {_MOST_CANDIDATES:,}. Nothing was "
+                f"space has {combinations:,} combinations, more than {_MAX_CANDIDATES:,}. Nothing was "
                 f"charged. A search tries few of them: give shorter lists."
             )
         settings = [dict(zip(self.space, values, strict=True)) for values in itertools.product(*lists)]
@@ -124,14 +125,14 @@ class PrivateSearch(TableEstimator):
         delta: float | None = None,
     ) -> Mechanism:
         _require.positive(epsilon=self.epsilon)
-        _require.one_of(tuple(LAWS), law=self.law)
+        _require.one_of(tuple(TRIAL_SHAPES), law=self.law)
         _require.open_probability(holdout=self.holdout)
         _require.finite(trials=self.trials)
-        if not 1 < self.trials <= _MOST_TRIALS:
+        if not 1 < self.trials <= _MAX_TRIALS:
             raise _require.fail(
-                "trials", self.trials, f"above 1, and at most {_MOST_TRIALS:,}: the mean number of runs"
+                "trials", self.trials, f"above 1, and at most {_MAX_TRIALS:,}: the mean number of runs"
             )
-        trials = law_of(self.law, float(self.trials))
+        trials = trial_distribution(self.law, float(self.trials))
         total_delta = self._delta_or(delta)
         task: dict[str, Any] = {"public": public, "target": target, "features": features}
         if hasattr(self.estimator, "trainer"):
@@ -166,7 +167,9 @@ class PrivateSearch(TableEstimator):
             candidates.append(model.mechanism(public, **task))
         return candidates
 
-    def _trials(self, candidates: list[Any], trials: Law, public: Public, **price: Any) -> RandomTrials:
+    def _trials(
+        self, candidates: list[Any], trials: TrialDistribution, public: Public, **price: Any
+    ) -> RandomTrials:
         return RandomTrials(
             public=public,
             candidates=tuple(candidates),

@@ -25,7 +25,7 @@ from ...tables import Source
 from .erm import LinearERM
 from .learner import TableLearner
 from .rows import Loaded
-from .trial_laws import Law, cap_of, number_of_trials
+from .trial_distributions import TrialDistribution, cap_of, number_of_trials
 
 # A row's score is a whole number of this part of 1: exact sums, and a sensitivity that is exact too.
 CELLS = 1 << 10
@@ -54,7 +54,7 @@ class Selected:
 class TrialRun:
     """Runs a search: how many trials are left, and the best one so far. All of it is secret."""
 
-    taken, progress = 0, None
+    steps_taken, progress = 0, None
 
     def __init__(self, search: RepeatedTrials, data: Any, state: dict[str, Any], entropy: Entropy) -> None:
         self.search, self.data, self.state, self.entropy = search, data, state, entropy
@@ -70,7 +70,8 @@ class TrialRun:
         return bool(self.state["left"] <= 0)
 
     def step(self) -> None:
-        """Run one trial; in the last round all that are left, so that the law of their number is exact."""
+        """Run one trial; in the last round all that are left, so that the distribution of their number is
+        exact."""
         self.state["rounds"] += 1
         is_last_round = self.state["rounds"] >= self.search.length
         for _ in range(self.state["left"] if is_last_round else 1):
@@ -95,7 +96,11 @@ class TrialRun:
             score=score / CELLS / self.search.held_out,
         )
         return release(
-            value, event=self.search.event, entropy=self.entropy, error=self.search.error, scored=True
+            value,
+            event=self.search.event,
+            entropy=self.entropy,
+            error=self.search.error,
+            error_in_scores=True,
         )
 
 
@@ -107,7 +112,7 @@ class RepeatedTrials(ABC):
 
     public: Public
     candidates: tuple[Any, ...]
-    trials: Law
+    trials: TrialDistribution
     holdout: Fraction = Fraction(1, 5)
     delta: float = 0.0
 
@@ -117,7 +122,7 @@ class RepeatedTrials(ABC):
         _require.non_empty(candidates=self.candidates)
         _require.open_probability(holdout=self.holdout)
         _require.probability(delta=self.delta)
-        if not isinstance(self.trials, Law):
+        if not isinstance(self.trials, TrialDistribution):
             raise _require.fail(
                 "trials", self.trials, "accounting.logarithmic(...), geometric(...) or PoissonTrials(...)"
             )
@@ -195,7 +200,7 @@ class RepeatedTrials(ABC):
         state = {"left": number_of_trials(self.trials, entropy), "rounds": 0, "best": None}
         return TrialRun(self, self.load_data(source), state, entropy)
 
-    def restore(self, source: Source, raw: bytes, taken: int, *, entropy: Entropy) -> TrialRun:
+    def restore(self, source: Source, raw: bytes, steps_taken: int, *, entropy: Entropy) -> TrialRun:
         return TrialRun(self, self.load_data(source), json.loads(raw), entropy)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -222,7 +227,8 @@ class RandomTrials(RepeatedTrials):
     In a run every unit is held out with probability `holdout`, by a fresh coin of its own; the rest trains.
     One of `candidates` is drawn uniformly, trained for its price, and the scores of held-out rows are added
     up with noise: discrete Laplace for `score_epsilon` where candidates are pure, discrete Gaussian for
-    `score_rho` where they are not. The number of runs has the law `trials`; through a curator it is sealed.
+    `score_rho` where they are not. The number of runs has the distribution `trials`; through a curator it is
+    sealed.
 
     Guarantee: `event`: RepeatAndSelect of one run, which is pure DP for the larger of the candidates' epsilon
                and `score_epsilon`, or zCDP for the larger of the candidates' rho and `score_rho`.

@@ -15,7 +15,7 @@ Array = npt.NDArray[np.float64]
 _UNIT = 2.0**-53
 # Weights up to which Newton's matrix is exact; above, a bound on it needs one class's matrix only. It sets
 # time alone.
-_MOST_EXACT = 700
+_MAX_EXACT = 700
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class SoftmaxProblem(Problem):
             np.full(len(sample.x), float(stride)) if sample.weights is None else sample.weights * stride
         )
         result: Any
-        if k * d > _MOST_EXACT:
+        if k * d > _MAX_EXACT:
             gram = (sample.x * row_weights[:, None]).T @ sample.x
             result = np.kron((np.eye(k) - 1 / k) / 2, gram)
         else:

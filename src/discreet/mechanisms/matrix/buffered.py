@@ -25,7 +25,7 @@ from .triangular import Matrix, Triangular
 Floats = npt.NDArray[np.float64]
 
 # Six buffers are within rounding of the optimum for 2**30 steps (measured); more only cost memory.
-MOST_BUFFERS = 8
+MAX_BUFFERS = 8
 # No power decays slower than this: beyond it, differences of powers are rounding errors.
 _SLOWEST = 1e-12
 
@@ -57,8 +57,8 @@ class Buffered(Triangular):
                 "a buffered strategy has as many decays as inverse decays, which interlace: decays[0] > "
                 "inverse_decays[0] > decays[1] > ... Nothing was computed. matrix.blt(steps) chooses them."
             )
-        if mixed[0] > 1 - _SLOWEST / 2 or mixed[-1] < 0 or len(self.decays) > MOST_BUFFERS:
-            raise _require.fail("decays", self.decays, f"up to {MOST_BUFFERS} numbers from 0 to below 1")
+        if mixed[0] > 1 - _SLOWEST / 2 or mixed[-1] < 0 or len(self.decays) > MAX_BUFFERS:
+            raise _require.fail("decays", self.decays, f"up to {MAX_BUFFERS} numbers from 0 to below 1")
 
     @property
     def buffers(self) -> int:
@@ -153,8 +153,8 @@ def blt(steps: int, buffers: int = 4, *, minimize: str = "max") -> Buffered:
     _require.integer(steps=steps, at_least=1)
     _require.integer(buffers=buffers, at_least=1)
     _require.one_of(("max", "rms"), minimize=minimize)
-    if buffers > MOST_BUFFERS:
-        raise _require.fail("buffers", buffers, f"at most {MOST_BUFFERS}")
+    if buffers > MAX_BUFFERS:
+        raise _require.fail("buffers", buffers, f"at most {MAX_BUFFERS}")
     slowest = max(_SLOWEST, 1e-3 / steps)
     which = 0 if minimize == "max" else 1
 

@@ -22,7 +22,7 @@ from .compound import Marginals, Product, Union, unweighted
 from .integer import products
 from .marginal_strategies import MeasuredMarginals, Residuals, importance
 from .strategies import (
-    MOST_CELLS,
+    MAX_CELLS,
     NORMS,
     Fourier,
     Haar,
@@ -34,7 +34,7 @@ from .strategies import (
     WeightedTree,
     sensitivity,
 )
-from .workloads import MOST_ENTRIES, Identity, Prefix, Workload
+from .workloads import MAX_ENTRIES, Identity, Prefix, Workload
 
 # Cells of several attributes for which one dense matrix is searched beside products of smaller ones.
 DENSE = 512
@@ -141,7 +141,7 @@ def lower_bound(workload: Workload) -> float:
         return _marginal_bound(workload, plain)
     if isinstance(workload, Product):
         return math.prod(lower_bound(factor) for factor in workload.factors)
-    if workload.cells > MOST_CELLS:
+    if workload.cells > MAX_CELLS:
         # Of a union, any part alone is a bound.
         parts = workload.parts if isinstance(workload, Union) else ()
         weights = workload.weights if isinstance(workload, Union) else ()
@@ -213,11 +213,11 @@ def _candidates(workload: Workload, norm: Norm) -> Candidates:
     """Yield the strategies that may be best for a workload, by name; each is built when it is called."""
     if len(workload.domain) > 1 and _is_products(workload):
         yield from _for_products(workload, norm)
-    elif workload.cells <= MOST_ENTRIES:
+    elif workload.cells <= MAX_ENTRIES:
         yield "identity", lambda: Identity(n=workload.cells)
     if isinstance(workload, Marginals):
         yield from _for_marginals(workload, norm)
-    if workload.cells <= (MOST_CELLS if len(workload.domain) == 1 else DENSE):
+    if workload.cells <= (MAX_CELLS if len(workload.domain) == 1 else DENSE):
         yield from _dense(workload, norm)
 
 
@@ -238,7 +238,7 @@ def _is_products(workload: Workload) -> bool:
 def _for_products(workload: Workload, norm: Norm) -> Candidates:
     """Return strategies for products; they are measured cell by cell of all their factors, so this is for
     domains that can be written out."""
-    if workload.cells > MOST_ENTRIES:
+    if workload.cells > MAX_ENTRIES:
         return
     first = workload.as_union().parts[0] if isinstance(workload, Marginals) else workload
     first = first.parts[0] if isinstance(first, Union) else first
@@ -259,7 +259,7 @@ def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Prod
     weights = np.array([w for w, _ in parts])
     for _ in range(ROUNDS if len(parts) > 1 else 1):
         for i, n in enumerate(sizes):
-            if n > MOST_CELLS:
+            if n > MAX_CELLS:
                 continue
             others = weights**2 * np.prod(np.delete(errors, i, axis=1), axis=1)
             # Rounded to six digits, so that the same workload has the same description everywhere.
@@ -284,7 +284,7 @@ def _merge(parts: list[Workload], weights: tuple[float, ...]) -> Workload:
 def _dense(workload: Workload, norm: Norm) -> Candidates:
     """Yield the strategies that are found or written as one matrix."""
     n = workload.cells
-    if workload.queries * n <= MOST_ENTRIES:
+    if workload.queries * n <= MAX_ENTRIES:
         yield "workload", lambda: unweighted(workload)
     if len(workload.domain) == 1:
         yield "haar", lambda: Haar(n=n)

@@ -40,7 +40,7 @@ from .factorization import Factorization, mass, optimize
 from .integer import Grid, SparseCellCounts
 from .on_grid import on_grid
 from .strategies import NORMS, Norm
-from .workloads import MOST_ENTRIES, Workload
+from .workloads import MAX_ENTRIES, Workload
 
 Floats = NDArray[np.float64]
 Noise = IntegerLaplace | IntegerGaussian
@@ -120,7 +120,7 @@ class Cells:
         return SparseCellCounts(domain, joined, np.ones(len(joined[0]), np.int64))
 
     def __call__(self, source: Source) -> Integers:
-        if self.length(source.public) > MOST_ENTRIES:
+        if self.length(source.public) > MAX_ENTRIES:
             raise InvalidInput(
                 f"these are {self.length(source.public):,} cells: too many to write out. Nothing was read."
             )
@@ -179,7 +179,7 @@ class WorkloadAnswer:
         scale = max(1.0, float(grid.largest))
         return self.workload.times(inference.non_negative_measured(matrix / scale, y / scale, 1.0))
 
-    def whole(self) -> Floats:
+    def integral(self) -> Floats:
         """Return the answers from integer cells that are not negative, with the rounded total of the
         estimate."""
         cells = inference.non_negative(self.cells)

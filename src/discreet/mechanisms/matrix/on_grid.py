@@ -13,7 +13,7 @@ from .integer import BITS, CellGrid, DenseGrid, Grid, ProductGrid
 from .marginal_strategies import MeasuredMarginals, Residuals
 from .strategies import Norm
 from .table_grid import TableGrid
-from .workloads import MOST_ENTRIES, Identity, Workload
+from .workloads import MAX_ENTRIES, Identity, Workload
 
 
 @lru_cache(maxsize=32)
@@ -44,9 +44,9 @@ def on_grid(strategy: Workload, norm: Norm) -> Grid:
 
 def _require_room(entries: int) -> None:
     """Refuse before anything is charged what would not fit into memory."""
-    if entries > MOST_ENTRIES:
+    if entries > MAX_ENTRIES:
         raise InvalidInput(
-            f"this strategy has {entries:,} cells or measurements, more than {MOST_ENTRIES:,}. "
+            f"this strategy has {entries:,} cells or measurements, more than {MAX_ENTRIES:,}. "
             f"Nothing was read. Ask for marginals of few "
             f"attributes."
         )

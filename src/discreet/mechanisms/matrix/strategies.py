@@ -29,7 +29,7 @@ Norm = Literal["l1", "l2"]
 NORMS = ("l1", "l2")
 
 # Cells for which dense strategies are searched: the eigenvalues of 4,096 cells take a minute a round.
-MOST_CELLS = 4096
+MAX_CELLS = 4096
 
 
 class Strategy(Workload):
@@ -357,9 +357,9 @@ def sensitivity(strategy: Workload, norm: Norm = "l2") -> float:
 
 def _require_cells(n: int) -> None:
     """Refuse a domain too large for a strategy that is one matrix."""
-    if n > MOST_CELLS:
+    if n > MAX_CELLS:
         raise InvalidInput(
-            f"strategies for {n:,} cells are not searched as one matrix (at most {MOST_CELLS:,}). "
+            f"strategies for {n:,} cells are not searched as one matrix (at most {MAX_CELLS:,}). "
             f"Nothing was computed. Write the workload as "
             f"a product over attributes, or as marginals."
         )

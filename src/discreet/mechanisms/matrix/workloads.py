@@ -32,7 +32,7 @@ from ..._registry import described
 Floats = NDArray[np.float64]
 
 # Cells (or entries of a matrix) that may be written out: 128 MB of floats.
-MOST_ENTRIES = 1 << 24
+MAX_ENTRIES = 1 << 24
 # Entries whose squares still add up in floats.
 LARGEST = 1e100
 
@@ -73,7 +73,7 @@ class Workload:
         raise NotImplementedError
 
     def rows(self) -> Iterator[Floats]:
-        """Yield W in blocks of rows, so that no more than `MOST_ENTRIES` numbers are in memory."""
+        """Yield W in blocks of rows, so that no more than `MAX_ENTRIES` numbers are in memory."""
         raise NotImplementedError
 
     def dense(self) -> Floats:
@@ -102,7 +102,7 @@ class Workload:
 
     def _require_small(self, entries: int, what: str) -> None:
         """Refuse to write out what has too many entries."""
-        if entries > MOST_ENTRIES:
+        if entries > MAX_ENTRIES:
             raise InvalidInput(
                 f"{what} of a workload with {self.queries:,} questions and {self.cells:,} cells "
                 f"would have {entries:,} entries. Nothing was "
@@ -352,6 +352,6 @@ def predicates(conditions: Any, over: Sequence[int] = ()) -> Explicit:
 
 
 def _blocks(rows: int, columns: int) -> Iterator[slice]:
-    step = max(1, MOST_ENTRIES // max(1, columns) // 4)
+    step = max(1, MAX_ENTRIES // max(1, columns) // 4)
     for start in range(0, rows, step):
         yield slice(start, min(rows, start + step))

@@ -227,7 +227,7 @@ class _Opened:
         self._marks = {
             name: mark for name, data in tables.items() if (mark := content_mark(data)) is not None
         }
-        self._data, self._given = dict(tables), dict(tables)
+        self._data, self._original_data = dict(tables), dict(tables)
         self._open()
         # Held as Arrow from now on: a data frame may change, the table that was opened must not.
         self._data |= {name: table.drop_columns([ROW]) for name, table in self._reader.arrow.items()}
@@ -307,7 +307,7 @@ class _Opened:
     def current(self) -> None:
         """Refuse to go on where files were written, added or taken away since they were opened: these rows
         are not read."""
-        for name, data in self._given.items():
+        for name, data in self._original_data.items():
             complete = not isinstance(data, Files) or data.complete()
             if not complete or file_stamp(data) != self._stamps[name]:
                 raise EngineError(

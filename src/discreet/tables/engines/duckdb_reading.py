@@ -305,7 +305,7 @@ class TableReader:
         self,
         source: str,
         what: str,
-        known: Mapping[str, str] = MappingProxyType({}),
+        expressions: Mapping[str, str] = MappingProxyType({}),
         *,
         collated: bool = False,
     ) -> str:
@@ -313,7 +313,9 @@ class TableReader:
         described = self._run(f"DESCRIBE SELECT * FROM {source}", what).fetchall()
         columns = {column: safe(quoted(column), type_, collated=collated) for column, type_, *_ in described}
         replacements = ", ".join(
-            f"{new} AS {quoted(column)}" for column, new in {**columns, **known}.items() if new is not None
+            f"{new} AS {quoted(column)}"
+            for column, new in {**columns, **expressions}.items()
+            if new is not None
         )
         return f"REPLACE ({replacements}) " if replacements else ""
 

@@ -313,7 +313,7 @@ POWER = (
     f"WHEN {_ROOT} > {number(1.3407807929942596e154)} THEN {INFINITE} "
     f"WHEN {_ROOT} < {number(1.6e-162)} THEN 0::float8 ELSE {_ROOT} * {_ROOT} END) END)"
 )
-_WHOLE = "(CASE WHEN {{a}} >= {low} AND {{a}} {less} {high} THEN ({text})::bigint END)"
+_CAST_IN_RANGE = "(CASE WHEN {{a}} >= {low} AND {{a}} {less} {high} THEN ({text})::bigint END)"
 
 
 def safe_nearest_whole(g: Generator, node: Any) -> str:
@@ -328,10 +328,10 @@ def safe_nearest_whole(g: Generator, node: Any) -> str:
                 _largest_fitting(lambda v: v * factor < 2.0**63),
             )
             ends = {"low": number(low), "less": "<=", "high": number(high)}
-            body = _WHOLE.format(**ends, text=f"{{a}} * {number(factor)}")
+            body = _CAST_IN_RANGE.format(**ends, text=f"{{a}} * {number(factor)}")
             return bound(g, {"a": first}, body)
     ends = {"low": number(-(2.0**63)), "less": "<", "high": number(2.0**63)}
-    return bound(g, {"a": x}, _WHOLE.format(**ends, text="{a}"))
+    return bound(g, {"a": x}, _CAST_IN_RANGE.format(**ends, text="{a}"))
 
 
 CLIP = (

@@ -101,7 +101,8 @@ class Wrapped(NamedTuple):
     """Bounds on what the cyclic window misplaces.
 
     `above` is tilted mass beyond its end. What comes round from below the part that is read adds to every
-    tail at most `tilted` times its weight, in units of the tilted law, plus `absolute` in plain probability.
+    tail at most `tilted` times its weight, in units of the tilted distribution, plus `absolute` in plain
+    probability.
     """
 
     above: float
@@ -157,10 +158,10 @@ def _read_upper(
     """Return delta(K) = (1 - e^-h) sum over j > K of e^(-h (j-1-K)) P(loss index >= j): positive summands
     only."""
     h, first = plan.mesh, window.first
-    law = total.law[first - total.start :] + total.error
-    length = min(len(law), math.ceil(600 / h))
-    offset = h * np.arange(len(law))
-    weight = np.maximum(law, 0.0) * np.exp(-plan.theta * offset) + _TINY
+    mass = total.mass[first - total.start :] + total.error
+    length = min(len(mass), math.ceil(600 / h))
+    offset = h * np.arange(len(mass))
+    weight = np.maximum(mass, 0.0) * np.exp(-plan.theta * offset) + _TINY
     # counted as infinite
     beyond = above * math.exp(-plan.theta * (offset[-1] + h)) + float(weight[length:].sum())
     weight, offset = weight[:length], offset[:length]
@@ -169,7 +170,7 @@ def _read_upper(
     value = (np.cumsum(shifted[::-1])[::-1] * -math.expm1(-h)) * np.exp(offset) + beyond
     log_scale = total.log_scale - plan.theta * h * first + total.log_error
     log_scale += (
-        8 * U * (len(law) + abs(total.log_scale) + plan.theta * h * abs(first) + plan.theta * offset[-1] + 8)
+        8 * U * (len(mass) + abs(total.log_scale) + plan.theta * h * abs(first) + plan.theta * offset[-1] + 8)
     )
     return DeltaCurve(first, h, value, log_scale, infinite * (1 + 1e-12))
 
@@ -192,8 +193,8 @@ def tests(parts: Sequence[RepeatedPair], plan: LatticePlan, tail: float) -> Test
 def _read_lower(
     total: Difference, plan: LatticePlan, window: LatticeWindow, wrapped: Wrapped, rounding: float
 ) -> Tests:
-    """Return, with P(j) the law and D(j) = P(j) - e^(mesh j) Q(j), the sum over j >= K of (1 - e^(K-j)) P(j)
-    + e^(K-j) D(j), in mesh units.
+    """Return, with P(j) the masses and D(j) = P(j) - e^(mesh j) Q(j), the sum over j >= K of (1 - e^(K-j))
+    P(j) + e^(K-j) D(j), in mesh units.
 
     What wraps around counts once against P where it helps; its D is at most as large, since Q is not
     negative, and where D is negative it only hurts. `rounding`, relative to the Q-mass of a test, is for
@@ -203,15 +204,15 @@ def _read_lower(
     h, theta, first = plan.mesh, plan.theta, window.first
     keep = slice(first - window.start, None)
     length = min(window.size - keep.start, math.ceil(600 / h))
-    law, gain = total.p.law[keep][:length], total.gain[keep][:length]
+    mass, gain = total.p.mass[keep][:length], total.gain[keep][:length]
     offset = h * np.arange(length)
     weight = np.exp(-theta * offset)
     scale = total.p.log_scale - theta * h * first
-    slack = total.p.log_error + 8 * U * (
+    log_error = total.p.log_error + 8 * U * (
         window.size + abs(total.p.log_scale) + theta * h * abs(first) + theta * offset[-1] + 8
     )
-    beyond = wrapped.tilted * weight + wrapped.absolute * math.exp(min(slack - scale, 700.0))
-    tail = np.cumsum((np.maximum(law - total.p.error, 0.0) * weight)[::-1])[::-1]
+    beyond = wrapped.tilted * weight + wrapped.absolute * math.exp(min(log_error - scale, 700.0))
+    tail = np.cumsum((np.maximum(mass - total.p.error, 0.0) * weight)[::-1])[::-1]
     shifted = np.append(tail[1:], 0.0) * np.exp(-offset)
     spread = (np.cumsum(shifted[::-1])[::-1] * -math.expm1(-h)) * np.exp(offset)
 
@@ -222,13 +223,13 @@ def _read_lower(
         discounted((gain - total.gain_error) * weight),
         discounted((np.abs(gain) + total.gain_error) * weight),
     )
-    better = spread * (1 - slack - 1e-11) + gained - (slack + 1e-11) * size - 2 * beyond
+    better = spread * (1 - log_error - 1e-11) + gained - (log_error + 1e-11) * size - 2 * beyond
     # Q = P - D
     either = total.p.error + total.gain_error
-    wrong = 2 * beyond + (slack + 1e-11) * (
-        size + discounted((np.maximum(law, 0.0) + total.p.error) * weight)
+    wrong = 2 * beyond + (log_error + 1e-11) * (
+        size + discounted((np.maximum(mass, 0.0) + total.p.error) * weight)
     )
-    held, kept = (discounted((law - gain + sign * either) * weight) + sign * wrong for sign in (1, -1))
+    held, kept = (discounted((mass - gain + sign * either) * weight) + sign * wrong for sign in (1, -1))
     return Tests(first, h, scale, better - rounding * np.maximum(held, 0.0), np.maximum(kept, 0.0), held)
 
 

@@ -1,10 +1,11 @@
-"""The distribution (law) of a sum of many independent privacy losses on a lattice, by Fourier transform, with
-a bound on every error. What adds to an `error`, a `slack` or `dropped` carries the guarantee; which
+"""The distribution of a sum of many independent privacy losses on a lattice, by Fourier transform, with
+a bound on every error. What adds to an `error`, a `log_error` or `dropped` carries the guarantee; which
 coefficients are computed and in which precision is a matter of speed.
 
 Each mass is first re-weighted by exp(theta * loss) and normalised, so that the losses that matter for a tiny
 delta are the likely ones and double precision resolves them (delta = 1e-15 is as easy as 1e-5). The transform
-is that of the law minus a point mass at its mode: nothing is lost when a step reveals almost nothing.
+is that of the distribution minus a point mass at its mode: nothing is lost when a step reveals almost
+nothing.
 """
 
 from __future__ import annotations
@@ -36,14 +37,14 @@ class LatticeMasses(NamedTuple):
 
 
 class Sum(NamedTuple):
-    """Holds the tilted law of the sum at index start, start+1, ..., cyclic; each entry is within `error` of
-    the truth.
+    """Holds the tilted distribution of the sum at index start, start+1, ..., cyclic; each entry is within
+    `error` of the truth.
 
     The untilted mass is exp(log_scale - theta * loss) times it; log_scale is within `log_error`.
     """
 
     start: int
-    law: Array
+    mass: Array
     error: float
     log_scale: float
     log_error: float
@@ -60,8 +61,8 @@ class LatticePairMasses(NamedTuple):
 
 
 class Difference(NamedTuple):
-    """Holds the tilted law of a sum under P, and P minus (re-weighted) Q, each entry within its error; see
-    `Sum`."""
+    """Holds the tilted distribution of a sum under P, and P minus (re-weighted) Q, each entry within its
+    error; see `Sum`."""
 
     p: Sum
     gain: Array
@@ -116,9 +117,11 @@ def tilt(part: LatticeMasses, rate: float, precise: bool = False) -> TiltedMasse
     return TiltedMasses(index, weight, mode, math.log(total) + shift, log_error, residual, input_error)
 
 
-def _symbol(t: TiltedMasses, size: int, active: Index | None, unit: float) -> tuple[npt.NDArray[Any], float]:
-    """Return the Fourier transform (the symbol of the convolution) of the tilted law minus a unit mass at its
-    mode, and a bound on each entry's error."""
+def _transform_minus_one(
+    t: TiltedMasses, size: int, active: Index | None, unit: float
+) -> tuple[npt.NDArray[Any], float]:
+    """Return the Fourier transform (the characteristic function) of the tilted distribution minus a unit
+    mass at its mode, and a bound on each entry's error."""
     position = np.mod(t.indices - t.indices[t.mode], size)
     mass = t.mass.copy()
     mass[t.mode] = 0.0
@@ -136,7 +139,7 @@ def _symbol(t: TiltedMasses, size: int, active: Index | None, unit: float) -> tu
     return z, t.input_error + unit * (2 * len(mass) + 32) * one_norm
 
 
-def log_symbol(
+def log_one_plus(
     z: npt.NDArray[Any], error: float | Array, unit: float
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any], Array]:
     """Return log|1+z|, arg(1+z), and a bound on the log of (|1+z| + error) / |1+z|."""
@@ -144,12 +147,12 @@ def log_symbol(
     size = np.maximum(np.hypot(1 + a, b), 1e-100)
     square = 2 * a + (a * a + b * b)
     log = np.where(size > 0.5, 0.5 * np.log1p(np.maximum(square, -0.9)), np.log(size))
-    slack = np.log1p((error + 16 * unit * (np.abs(a) + np.abs(b))) / size)
-    return log, np.arctan2(b, 1 + a), slack.astype(np.float64)
+    log_error = np.log1p((error + 16 * unit * (np.abs(a) + np.abs(b))) / size)
+    return log, np.arctan2(b, 1 + a), log_error.astype(np.float64)
 
 
 class _Spectrum:
-    """Accumulates the transform of a convolution of laws, in logarithms and only where it is not
+    """Accumulates the transform of a convolution of distributions, in logarithms and only where it is not
     negligible."""
 
     def __init__(self, size: int, precise: bool) -> None:
@@ -159,33 +162,33 @@ class _Spectrum:
         half = size // 2 + 1
         self.log: npt.NDArray[Any] = np.zeros(half, dtype)
         self.angle: npt.NDArray[Any] = np.zeros(half, dtype)
-        self.slack: Array = np.zeros(half)
+        self.log_error: Array = np.zeros(half)
         self.dropped = 0.0
 
     def multiply(self, t: TiltedMasses, times: int) -> None:
-        """Convolve with a law `times` times, and drop the coefficients that become negligible."""
-        symbol, error = _symbol(t, self.size, self.active, self.unit)
-        log, angle, slack = log_symbol(symbol, error, self.unit)
+        """Convolve with a distribution `times` times, and drop the coefficients that become negligible."""
+        z, error = _transform_minus_one(t, self.size, self.active, self.unit)
+        log, angle, log_error = log_one_plus(z, error, self.unit)
         self.log, self.angle = self.log + times * log, self.angle + times * angle
         rounding = (4 * self.unit * times) * (np.abs(log) + np.abs(angle)).astype(np.float64)
-        self.slack = self.slack + times * slack + rounding
-        keep = self.log + self.slack > _NEGLIGIBLE
-        self.dropped += 2 * float(np.exp((self.log + self.slack)[~keep]).sum())
+        self.log_error = self.log_error + times * log_error + rounding
+        keep = self.log + self.log_error > _NEGLIGIBLE
+        self.dropped += 2 * float(np.exp((self.log + self.log_error)[~keep]).sum())
         self.active = np.flatnonzero(keep) if self.active is None else self.active[keep]
-        self.log, self.angle, self.slack = self.log[keep], self.angle[keep], self.slack[keep]
+        self.log, self.angle, self.log_error = self.log[keep], self.angle[keep], self.log_error[keep]
 
     def invert(self) -> tuple[Array, float]:
-        """Return the law, and a bound on the error of each entry."""
+        """Return the distribution, and a bound on the error of each entry."""
         coefficient, atom = _without_atom(self.log, self.angle, len(self.log) == self.size // 2 + 1)
         absolute, magnitude = np.abs(coefficient).astype(np.float64), np.exp(self.log).astype(np.float64)
-        slack = np.expm1(np.minimum(self.slack, 600.0))
-        error = 2 * float(magnitude @ slack + 8 * self.unit * absolute.sum()) + self.dropped
+        relative_error = np.expm1(np.minimum(self.log_error, 600.0))
+        error = 2 * float(magnitude @ relative_error + 8 * self.unit * absolute.sum()) + self.dropped
         spectrum = np.zeros(self.size // 2 + 1, dtype=coefficient.dtype)
         spectrum[self.active] = coefficient
-        law = fft.irfft(spectrum, self.size).astype(np.float64)
-        law[0] += atom
+        mass = fft.irfft(spectrum, self.size).astype(np.float64)
+        mass[0] += atom
         rounding = _ROUNDINGS_PER_LEVEL * self.unit * (math.log2(self.size) + 2) * 2 * float(absolute.sum())
-        return law, (error + rounding) / self.size * (1 + 1e-9) + 1e-300
+        return mass, (error + rounding) / self.size * (1 + 1e-9) + 1e-300
 
 
 def _without_atom(
@@ -201,17 +204,17 @@ def _without_atom(
     return coefficient, 0.0
 
 
-def _absolute_error(log: Array, slack: Array) -> Array:
-    """Return e^(log + slack) - e^log: how far a number of that size may be from the truth."""
-    inside = np.minimum(slack, 600.0)
+def _absolute_error(log: Array, log_error: Array) -> Array:
+    """Return e^(log + log_error) - e^log: how far a number of that size may be from the truth."""
+    inside = np.minimum(log_error, 600.0)
     return np.asarray(
-        np.where(slack > 30, np.exp(np.minimum(log + slack, 600.0)), np.exp(log) * np.expm1(inside))
+        np.where(log_error > 30, np.exp(np.minimum(log + log_error, 600.0)), np.exp(log) * np.expm1(inside))
     )
 
 
 class _Powers:
-    """Accumulates phi^n of a convolution of laws under P, and the log of (phi - g)^n / phi^n, at every
-    frequency, with bounds on their errors."""
+    """Accumulates phi^n of a convolution of distributions under P, and the log of (phi - g)^n / phi^n, at
+    every frequency, with bounds on their errors."""
 
     def __init__(self, size: int, precise: bool) -> None:
         self.size, self.unit = size, unit(precise)
@@ -219,7 +222,7 @@ class _Powers:
         self.log: npt.NDArray[Any] = np.zeros(half, dtype)
         self.angle: npt.NDArray[Any] = np.zeros(half, dtype)
         self.log_ratio: npt.NDArray[Any] = np.zeros(half, np.clongdouble if precise else np.complex128)
-        self.slack, self.log_ratio_error, self.rest_error = np.zeros(half), np.zeros(half), np.zeros(half)
+        self.log_error, self.log_ratio_error, self.rest_error = np.zeros(half), np.zeros(half), np.zeros(half)
         self.near = np.ones(half, bool)
 
     def multiply(self, t: TiltedMasses, gain: npt.NDArray[Any], relative_error: float, n: int) -> None:
@@ -228,11 +231,11 @@ class _Powers:
         u = self.unit
         row = np.zeros(self.size, dtype=gain.dtype)
         np.add.at(row, np.mod(t.indices - t.indices[t.mode], self.size), gain)
-        g, (z, error) = fft.rfft(row), _symbol(t, self.size, None, u)
+        g, (z, error) = fft.rfft(row), _transform_minus_one(t, self.size, None, u)
         error_g = (_ROUNDINGS_PER_LEVEL * u * (math.log2(self.size) + 2) + relative_error) * float(
             np.abs(gain).sum()
         ) + 1e-300
-        log, angle, slack = log_symbol(z, error, u)
+        log, angle, log_error = log_one_plus(z, error, u)
         phi = np.exp(log) * np.exp(1j * angle)
         rest = phi - g
         rest = np.where(np.abs(rest) > 1e-100, rest, 1e-100)
@@ -248,10 +251,11 @@ class _Powers:
         self.rest_error += (n * np.log1p(separate_error / np.abs(rest))).astype(np.float64)
         self.near &= near
         self.log, self.angle = self.log + n * log, self.angle + n * angle
-        self.slack += n * slack + 4 * u * n * (np.abs(log) + np.abs(angle)).astype(np.float64)
+        self.log_error += n * log_error + 4 * u * n * (np.abs(log) + np.abs(angle)).astype(np.float64)
 
     def invert(self) -> tuple[Array, float, Array, float]:
-        """Return the law under P and the difference, each with a bound on the error of its entries."""
+        """Return the distribution under P and the difference, each with a bound on the error of its
+        entries."""
         u, p = self.unit, np.exp(self.log) * np.exp(1j * self.angle)
         q = np.exp(self.log + self.log_ratio.real) * np.exp(1j * (self.angle + self.log_ratio.imag))
         near = self.near & (np.abs(self.log_ratio) < 50)
@@ -260,29 +264,29 @@ class _Powers:
         log_p, size_ratio = self.log.astype(np.float64), np.abs(self.log_ratio).astype(np.float64)
         log_q = log_p + self.log_ratio.real.astype(np.float64)
         error_p, error_q, error_ratio = (
-            _absolute_error(log_p, self.slack),
+            _absolute_error(log_p, self.log_error),
             _absolute_error(log_q, self.rest_error),
             _absolute_error(log_q, self.log_ratio_error),
         )
-        slack = np.expm1(np.minimum(self.slack, 600.0))
-        shared_error = size * (slack + 8 * u) + error_ratio + 16 * u * size_q * size_ratio
+        relative_error = np.expm1(np.minimum(self.log_error, 600.0))
+        shared_error = size * (relative_error + 8 * u) + error_ratio + 16 * u * size_q * size_ratio
         angle = np.abs(self.angle).astype(np.float64)
         separate_error = (
             error_p + error_q + 16 * u * (size_p + size_q * (1 + size_ratio + np.abs(log_p) + angle))
         )
         gain_errors = np.where(near, shared_error, separate_error)
         rest, atom = _without_atom(self.log, self.angle, True)
-        law, error = self._inverse_transform(rest, error_p + 8 * u * np.abs(rest).astype(np.float64))
-        law[0] += atom
-        return law, error, *self._inverse_transform(gain, gain_errors)
+        mass, error = self._inverse_transform(rest, error_p + 8 * u * np.abs(rest).astype(np.float64))
+        mass[0] += atom
+        return mass, error, *self._inverse_transform(gain, gain_errors)
 
     def _inverse_transform(self, spectrum: npt.NDArray[Any], errors: Array) -> tuple[Array, float]:
         """Return the inverse transform, and a bound on the error of each entry."""
-        law = fft.irfft(spectrum, self.size).astype(np.float64)
+        mass = fft.irfft(spectrum, self.size).astype(np.float64)
         rounding = (
             _ROUNDINGS_PER_LEVEL * self.unit * (math.log2(self.size) + 2) * 2 * float(np.abs(spectrum).sum())
         )
-        return law, (2 * float(errors.sum()) + rounding) / self.size * (1 + 1e-9) + 1e-300
+        return mass, (2 * float(errors.sum()) + rounding) / self.size * (1 + 1e-9) + 1e-300
 
 
 def difference(
@@ -293,9 +297,9 @@ def difference(
     start: int,
     precise: bool = False,
 ) -> Difference:
-    """Return the law of the sum under P, and P - e^loss Q of it.
+    """Return the distribution of the sum under P, and P - e^loss Q of it.
 
-    phi^n - (phi - g)^n = -phi^n expm1(n log1p(-g / phi)): the small difference of two laws, without
+    phi^n - (phi - g)^n = -phi^n expm1(n log1p(-g / phi)): the small difference of two distributions, without
     cancellation.
     """
     powers = _Powers(size, precise)
@@ -310,16 +314,17 @@ def difference(
         origin += part.times * int(t.indices[t.mode])
         log_scale.append(part.times * t.log_total)
         log_error += part.times * t.log_error + 2 * U * abs(part.times * t.log_total)
-    law, error, gain, gain_error = powers.invert()
+    mass, error, gain, gain_error = powers.invert()
     shift = (origin - start) % size
-    total = Sum(start, np.roll(law, shift), error, math.fsum(log_scale), log_error)
+    total = Sum(start, np.roll(mass, shift), error, math.fsum(log_scale), log_error)
     return Difference(total, np.roll(gain, shift), gain_error)
 
 
 def compose(
     parts: Sequence[LatticeMasses], theta: float, mesh: float, size: int, start: int, precise: bool = False
 ) -> Sum:
-    """Return the tilted law of the sum of all parts on `size` lattice points from `start` on, cyclic.
+    """Return the tilted distribution of the sum of all parts on `size` lattice points from `start` on,
+    cyclic.
 
     `precise` computes in the widest floating-point type: slower, for answers that are tiny even after
     tilting.
@@ -334,5 +339,5 @@ def compose(
         log_scale.append(part.times * t.log_total)
         log_error += part.times * t.log_error + 2 * U * abs(part.times * t.log_total)
         spectrum.multiply(t, part.times)
-    law, error = spectrum.invert()
-    return Sum(start, np.roll(law, (origin - start) % size), error, math.fsum(log_scale), log_error)
+    mass, error = spectrum.invert()
+    return Sum(start, np.roll(mass, (origin - start) % size), error, math.fsum(log_scale), log_error)

@@ -3,8 +3,8 @@
 
 One sample is drawn, and several mechanisms run on it. Together they are one mechanism; its dominating pair is
 the product of theirs (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 10), to which amplification applies as
-to any other. Laws are convolved directly, sums of positive terms only, so that every mass keeps its relative
-accuracy however small it is.
+to any other. Masses are convolved directly, sums of positive terms only, so that every mass keeps its
+relative accuracy however small it is.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import numpy as np
 
 from ..pairs import cells
 from ..pairs.arrays import Array, U
+from ..pairs.basic_pairs import Atoms
 from ..pairs.cells import DominatingPair
-from ..pairs.laws import Atoms
 from . import planning
 from .planning import Cumulants
 
@@ -27,9 +27,9 @@ from .planning import Cumulants
 _POINTS = 4096
 
 
-class _Law(NamedTuple):
-    """P-masses at start, start + 1, ... of the lattice, each with this relative error; Q-masses likewise, if
-    they are needed."""
+class _LatticePair(NamedTuple):
+    """Holds P-masses at start, start + 1, ... of the lattice, each with this relative error; Q-masses
+    likewise, if they are needed."""
 
     start: int
     p: Array
@@ -90,20 +90,20 @@ def _knots(pair: DominatingPair, mesh: float, tail: float) -> Array:
     return np.arange(math.floor(loss[0] / mesh) - 1, math.ceil(loss[-1] / mesh) + 2, dtype=np.float64)
 
 
-def _upper(pair: DominatingPair, mesh: float, tail: float) -> _Law:
+def _upper(pair: DominatingPair, mesh: float, tail: float) -> _LatticePair:
     knots = _knots(pair, mesh, tail)
-    law = cells.upper(pair, mesh * knots)
-    return _Law(int(knots[0]), law.mass, None, law.infinite, 0.0)
+    dominating = cells.upper(pair, mesh * knots)
+    return _LatticePair(int(knots[0]), dominating.mass, None, dominating.infinite, 0.0)
 
 
-def _lower(pair: DominatingPair, mesh: float, tail: float) -> _Law:
+def _lower(pair: DominatingPair, mesh: float, tail: float) -> _LatticePair:
     knots = _knots(pair, mesh, tail)
     merged = cells.lower(pair, mesh * knots)
     q = np.maximum(merged.p - merged.gain, 0.0) * np.exp(-mesh * knots) * (1 + 8 * U)
-    return _Law(int(knots[0]), merged.p, q, 0.0, 0.0)
+    return _LatticePair(int(knots[0]), merged.p, q, 0.0, 0.0)
 
 
-def _times(a: _Law, b: _Law, cut: float) -> _Law:
+def _times(a: _LatticePair, b: _LatticePair, cut: float) -> _LatticePair:
     """Return the convolution, without tails of mass `cut`: above they count as infinite (or are left out),
     below they are raised (or left out)."""
     p = np.convolve(a.p, b.p)
@@ -116,27 +116,29 @@ def _times(a: _Law, b: _Law, cut: float) -> _Law:
     if q is None:
         infinite += float(p[last:].sum()) * (1 + 1e-9)
         kept[0] += p[:first].sum()
-    return _Law(a.start + b.start + first, kept, q if q is None else q[first:last], infinite, error)
+    return _LatticePair(a.start + b.start + first, kept, q if q is None else q[first:last], infinite, error)
 
 
-def _composed(laws: Sequence[tuple[_Law, int]], tail: float) -> _Law:
-    """Return the law of a composition; its tails are cut as in `_times`."""
-    cut = tail / (4 * sum(n for _, n in laws))
-    powers = [_power(law, n, lambda a, b: _times(a, b, cut)) for law, n in laws]
+def _composed(parts: Sequence[tuple[_LatticePair, int]], tail: float) -> _LatticePair:
+    """Return the pair of a composition; its tails are cut as in `_times`."""
+    cut = tail / (4 * sum(n for _, n in parts))
+    powers = [_power(pair, n, lambda a, b: _times(a, b, cut)) for pair, n in parts]
     total = powers[0]
     for other in powers[1:]:
         total = _times(total, other, cut)
     return total
 
 
-def _power(law: _Law, n: int, times: Callable[[_Law, _Law], _Law]) -> _Law:
-    """Return the convolution power of a law, by squaring."""
-    result: _Law | None = None
+def _power(
+    pair: _LatticePair, n: int, times: Callable[[_LatticePair, _LatticePair], _LatticePair]
+) -> _LatticePair:
+    """Return the convolution power of a pair, by squaring."""
+    result: _LatticePair | None = None
     while True:
         if n & 1:
-            result = law if result is None else times(result, law)
+            result = pair if result is None else times(result, pair)
         n >>= 1
         if n == 0:
             assert result is not None
             return result
-        law = times(law, law)
+        pair = times(pair, pair)

@@ -20,7 +20,7 @@ from ..pairs.cells import Nodes
 # relative error of epsilon that the mesh may cause
 INFLATION = 6e-5
 # Lattice points at most, which bounds time and memory; the mesh is widened to it.
-_MOST = 2**22
+_MAX_POINTS = 2**22
 # The tail mass at which cells begin to widen; see `graded`.
 _COARSE = 0.01
 # lattice points that are all used as knots
@@ -32,7 +32,7 @@ _RARE = 3.0
 # The share of P(loss >= epsilon) that rounding may have before the widest floating-point type is used.
 _BLURRED = math.log(3e-6)
 # Lattice points at most in the widest floating-point type, which is slower.
-_MOST_PRECISE = 2**21
+_MAX_PRECISE_POINTS = 2**21
 # relative rounding error of delta above which the widest floating-point type is used
 _PRECISE = math.log(3e-5)
 
@@ -85,8 +85,8 @@ class Cumulants:
         self.log_goal: float | None = None
 
     def center(self, t: float) -> list[float]:
-        """Return a typical loss of each part when the sum is near the mean of the law tilted by t: the one
-        that contributes most."""
+        """Return a typical loss of each part when the sum is near the mean of the distribution tilted by t:
+        the one that contributes most."""
         tilts = _around(t)
         others = np.zeros(len(self._loss))
         for at_zero, tilt in zip(self.logs(tilts) - tilts * self(t)[1], tilts, strict=True):
@@ -139,8 +139,8 @@ class Cumulants:
         return total
 
     def log_delta(self, t: float) -> float:
-        """Return log delta at the epsilon that is the mean of the law tilted by t: normal approximation under
-        the tilt."""
+        """Return log delta at the epsilon that is the mean of the distribution tilted by t: normal
+        approximation under the tilt."""
         k, k1, k2 = self(t)
         sd = math.sqrt(max(k2, 1e-300))
         a = t * sd
@@ -192,8 +192,8 @@ def tilt_for_delta(k: Cumulants, delta: float) -> float:
 
 
 def tilt_for_epsilon(k: Cumulants, epsilon: float) -> float:
-    """Return the tilt that centers the law at epsilon, or half a deviation above its mean: with hardly any
-    tilt what wraps around would not fade."""
+    """Return the tilt that centers the distribution at epsilon, or half a deviation above its mean: with
+    hardly any tilt what wraps around would not fade."""
     _, mean, spread = k(0.0)
     sd = math.sqrt(max(spread, 1e-300))
     target = max(epsilon, mean + 0.5 * sd)
@@ -203,23 +203,23 @@ def tilt_for_epsilon(k: Cumulants, epsilon: float) -> float:
 
 
 def _edge(k: Cumulants, theta: float, sign: int, sd: float, alias: float) -> tuple[float, float]:
-    """Return an exponent s and the loss beyond which Chernoff's bound with it, on the tilted law, is
+    """Return an exponent s and the loss beyond which Chernoff's bound with it, on the tilted distribution, is
     exp(-alias)."""
     base = k(theta)[0]
 
-    def slack(s: float) -> float:
+    def above_target(s: float) -> float:
         value, mean, _ = k(theta + sign * s)
         return value - base - sign * s * mean + alias
 
-    s = _root(slack, math.sqrt(2 * alias) / sd, 10 * math.sqrt(alias) / sd, 0.5)
+    s = _root(above_target, math.sqrt(2 * alias) / sd, 10 * math.sqrt(alias) / sd, 0.5)
     return s, sign * (k(theta + sign * s)[0] - base + alias) / s
 
 
 def plan(
     k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0, factor: float = 1.0
 ) -> LatticePlan:
-    """Return the window and the mesh for the epsilon that is the mean of the law tilted by theta, computed
-    under a tilt of factor * theta.
+    """Return the window and the mesh for the epsilon that is the mean of the distribution tilted by theta,
+    computed under a tilt of factor * theta.
 
     `alias` is -log of the mass, relative to delta, that may be misplaced.
     """
@@ -227,7 +227,7 @@ def plan(
     sd = math.sqrt(max(spread, 1e-300))
     t = factor * theta
     log_delta = k.log_delta(theta) if k.log_goal is None else k.log_goal
-    # log of delta in units of the tilted law
+    # log of delta in units of the tilted distribution
     lost = log_delta - (k(t)[0] - t * epsilon)
     alias = alias + max(0.0, -lost - 3.0)
     up, high = _edge(k, t, 1, sd, alias)
@@ -245,7 +245,7 @@ def plan(
     tail = lost + math.log1p(theta)
     precise = math.log(k.steps * 4e-14) - tail > _PRECISE
     if precise and mesh is None:
-        step = short_mantissa(max(step, (high - low) / _MOST_PRECISE))
+        step = short_mantissa(max(step, (high - low) / _MAX_PRECISE_POINTS))
     return LatticePlan(
         t,
         epsilon,
@@ -256,13 +256,13 @@ def plan(
         high,
         up,
         down,
-        precise and high - low < 2 * _MOST_PRECISE * step,
+        precise and high - low < 2 * _MAX_PRECISE_POINTS * step,
     )
 
 
 def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: float = 15.0) -> LatticePlan:
     """Return the plan with the smallest window: where rare steps with huge loss would dominate the tilted
-    law, a weaker tilt needs a much smaller one."""
+    distribution, a weaker tilt needs a much smaller one."""
     first = best = plan(k, theta, mesh, alias)
     rare = k(theta)[2] > _RARE * k(0.7 * theta)[2]
     if best.points < 2**15 and not rare:
@@ -282,7 +282,8 @@ def narrowest(k: Cumulants, theta: float, mesh: float | None = None, alias: floa
 
 
 def _blurred(k: Cumulants, plan: LatticePlan, epsilon: float) -> bool:
-    """Return whether rounding would show: its share of P(loss >= epsilon), in units of the tilted law."""
+    """Return whether rounding would show: its share of P(loss >= epsilon), in units of the tilted
+    distribution."""
     if k.log_goal is None:
         return False
     tail = k.log_goal - (k(plan.theta)[0] - plan.theta * epsilon) + math.log1p(plan.theta)
@@ -299,7 +300,7 @@ def _mesh(k: Cumulants, theta: float, scale: float, width: float) -> float:
     mesh = math.sqrt(6 * target / k.steps)
     while mesh < 0.01 * width and k.spreading(theta, 2 * mesh) < target:
         mesh *= 2
-    return short_mantissa(max(mesh, width / _MOST))
+    return short_mantissa(max(mesh, width / _MAX_POINTS))
 
 
 def short_mantissa(mesh: float) -> float:
@@ -319,7 +320,7 @@ def first_plan(k: Cumulants, theta: float, factor: float) -> LatticePlan:
 
 def with_mesh(plan: LatticePlan, factor: float) -> LatticePlan:
     """Return the plan with the same window and a wider or finer mesh: still a bound."""
-    return plan._replace(mesh=short_mantissa(max(plan.mesh * factor, (plan.high - plan.low) / _MOST)))
+    return plan._replace(mesh=short_mantissa(max(plan.mesh * factor, (plan.high - plan.low) / _MAX_POINTS)))
 
 
 def _around(theta: float) -> Array:
@@ -345,9 +346,9 @@ def graded_indices(nodes: Nodes, plan: LatticePlan) -> Index:
     (tail mass)^(-1/3).
 
     A loss l of one step contributes its mass times the delta of all others at epsilon - l. For many small
-    steps that is the tilted law; for rare huge ones it keeps the many small losses that a tilt forgets. With
-    _COARSE the tail mass at which widening starts, about 6 * _COARSE is added to the variance the mesh adds
-    anyway.
+    steps that is the tilted distribution; for rare huge ones it keeps the many small losses that a tilt
+    forgets. With _COARSE the tail mass at which widening starts, about 6 * _COARSE is added to the variance
+    the mesh adds anyway.
     """
     mesh, theta = plan.mesh, plan.theta
     first, last = math.floor(nodes.loss[0] / mesh), math.ceil(nodes.loss[-1] / mesh)
@@ -363,7 +364,7 @@ def graded_indices(nodes: Nodes, plan: LatticePlan) -> Index:
     width = np.minimum(width * mesh, widest)
     steps = np.diff(nodes.loss) * 0.5 * (1 / width[1:] + 1 / width[:-1])
     position = np.concatenate(([0.0], np.cumsum(steps)))
-    position *= min(1.0, _MOST / 2 / position[-1])
+    position *= min(1.0, _MAX_POINTS / 2 / position[-1])
     loss = np.interp(np.arange(math.floor(position[-1]) + 1.0), position, nodes.loss)
     index = np.concatenate(([first - 1, first, -1, 0, 1], np.rint(loss / mesh), [last, last + 1])).astype(
         np.int64

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..lattice.fourier import log_symbol, unit
+from ..lattice.fourier import log_one_plus, unit
 from ..pairs.arrays import Array, U
 from . import transform
 from .fading import GROWTH, fading
@@ -103,53 +103,55 @@ class Line:
         self.tau = min(shape.tau, 2 / bounds.theta)
         self.steps = [Cut(step, tail, level) for step in steps]
         self.lost = math.fsum(step.lost for step in self.steps) * (1 + 1e-12)
-        laws = self._laws(self.theta) if all(step.sound for step in self.steps) else None
-        if laws is None or (self.jumps and not 0 < self._log_growth(laws) < 300):
+        tilted_steps = self._tilted_steps(self.theta) if all(step.sound for step in self.steps) else None
+        if tilted_steps is None or (self.jumps and not 0 < self._log_growth(tilted_steps) < 300):
             return
-        reach = self._reach(laws, aim)
+        reach = self._reach(tilted_steps, aim)
         self.count = math.ceil(reach / self.spacing) + 2
-        laws = self._laws(self.theta, reach + 2 * self.spacing) if self.count < work else None
-        if laws is not None and self.count * sum(law.nodes() for law in laws) <= work:
+        tilted_steps = self._tilted_steps(self.theta, reach + 2 * self.spacing) if self.count < work else None
+        if tilted_steps is not None and self.count * sum(tilted.nodes() for tilted in tilted_steps) <= work:
             self.usable = self._bounds_around()
-            self._terms(laws)
+            self._terms(tilted_steps)
 
-    def _laws(self, theta: float, u: float = 0.0) -> list[TiltedStep] | None:
-        tilted = [step.tilted(theta, u, self.precise) for step in self.steps]
-        laws = [law for law in tilted if law is not None]
-        return laws if len(laws) == len(tilted) else None
+    def _tilted_steps(self, theta: float, u: float = 0.0) -> list[TiltedStep] | None:
+        attempts = [step.tilted(theta, u, self.precise) for step in self.steps]
+        tilted_steps = [tilted for tilted in attempts if tilted is not None]
+        return tilted_steps if len(tilted_steps) == len(attempts) else None
 
-    def _log_growth(self, laws: Sequence[TiltedStep]) -> float:
+    def _log_growth(self, tilted_steps: Sequence[TiltedStep]) -> float:
         """Return the log of how much larger jumps make the moment, from above."""
-        odds = zip(self.steps, summed(self.steps, laws, self.theta).odds, strict=True)
+        odds = zip(self.steps, summed(self.steps, tilted_steps, self.theta).odds, strict=True)
         return math.fsum(step.times * math.log1p(one * (1 + wrong)) for step, (one, wrong) in odds) * (
             1 + 1e-9
         )
 
-    def _faded(self, laws: Sequence[TiltedStep], u: Array) -> Array:
+    def _faded(self, tilted_steps: Sequence[TiltedStep], u: Array) -> Array:
         """Return the log of a bound on the tilted transform over [u, GROWTH * u].
 
         With jumps: (c + j)^n - c^n grows with c, the transform without a jump, and |j| is at most the odds.
         """
         core, more = np.zeros(len(u)), np.zeros(len(u))
-        for step, law, (odds, wrong) in zip(
-            self.steps, laws, summed(self.steps, laws, self.theta).odds, strict=True
+        for step, tilted, (odds, wrong) in zip(
+            self.steps, tilted_steps, summed(self.steps, tilted_steps, self.theta).odds, strict=True
         ):
-            least = fading(step.pair, step.edges, self.theta, law.core.log_total, u, 120.0 / step.times)
+            least = fading(step.pair, step.edges, self.theta, tilted.core.log_total, u, 120.0 / step.times)
             core = core - step.times * least
             more = more + step.times * np.log1p(odds * (1 + wrong) * np.exp(least))
         if not self.jumps:
             return core
         return np.asarray(core + np.where(more > 30, more, np.log(np.expm1(np.minimum(more, 30.0)))) + 1e-9)
 
-    def _reach(self, laws: Sequence[TiltedStep], aim: Aim) -> float:
+    def _reach(self, tilted_steps: Sequence[TiltedStep], aim: Aim) -> float:
         """Return the frequency beyond which everything together is e^-alias of delta; what is left out there
         is kept in `cut` and `cut_density`."""
         tau, theta = self.tau, self.theta
-        log_target = aim.log_delta - aim.alias - (summed(self.steps, laws, theta).log - theta * aim.epsilon)
+        log_target = (
+            aim.log_delta - aim.alias - (summed(self.steps, tilted_steps, theta).log - theta * aim.epsilon)
+        )
         spread = math.fsum(
             step.times * float(part.weight @ part.loss**2)
-            for step, law in zip(self.steps, laws, strict=True)
-            for part in law
+            for step, tilted in zip(self.steps, tilted_steps, strict=True)
+            for part in tilted
             if part is not None
         )
         last = math.sqrt(2 * (aim.alias + 60)) / tau
@@ -158,11 +160,11 @@ class Line:
             math.ceil(math.log(last / first) / math.log(GROWTH)) + 1, dtype=np.float64
         )
         kernel = 0.5 * tau * tau * (theta * theta + theta)
-        log = self._faded(laws, u) + kernel - 0.5 * (tau * u) ** 2
+        log = self._faded(tilted_steps, u) + kernel - 0.5 * (tau * u) ** 2
         nodes = (u * (GROWTH - 1) + self.spacing) / math.pi
         each, density = np.exp(log) * nodes / u**2, np.exp(log) * nodes
         rest = math.exp(kernel - 0.5 * (tau * u[-1]) ** 2) * (
-            math.expm1(self._log_growth(laws)) if self.jumps else 1.0
+            math.expm1(self._log_growth(tilted_steps)) if self.jumps else 1.0
         )
         each[-1], density[-1] = (
             rest * (1 / u[-1] + nodes[-1] / u[-1] ** 2),
@@ -174,12 +176,12 @@ class Line:
         self.cut, self.cut_density = float(cut[i]), float(cut_density[i])
         return float(u[i])
 
-    def _terms(self, laws: Sequence[TiltedStep]) -> None:
+    def _terms(self, tilted_steps: Sequence[TiltedStep]) -> None:
         """Compute the transform over z (z + 1) and that of the density, at every node, with their errors."""
         kind: Any = np.longdouble if self.precise else np.float64
-        total = summed(self.steps, laws, self.theta)
+        total = summed(self.steps, tilted_steps, self.theta)
         self.log_scale, self.log_error = total.log, total.error
-        smooth, wrong = powers(self.steps, laws, total, self.spacing, self.count)
+        smooth, wrong = powers(self.steps, tilted_steps, total, self.spacing, self.count)
         u = self.spacing * np.arange(self.count)
         self.u, z = u.astype(kind), self.theta + 1j * self.spacing * np.arange(self.count, dtype=kind)
         half = kind(self.tau) ** 2 / 2
@@ -200,10 +202,10 @@ class Line:
         without a jump."""
         bounds = []
         for t in (self.theta + self.window.up, self.theta - self.window.down):
-            laws = self._laws(t) if t > 0 or self.jumps else []
-            if laws is None:
+            tilted_steps = self._tilted_steps(t) if t > 0 or self.jumps else []
+            if tilted_steps is None:
                 return False
-            value = summed(self.steps, laws, t).log_above(self.steps) if laws else 0.0
+            value = summed(self.steps, tilted_steps, t).log_above(self.steps) if tilted_steps else 0.0
             bounds.append(value + 0.5 * self.tau**2 * t * (t + 1))
         self.beyond, self.below = bounds
         if self.level.exponent is not None:
@@ -223,7 +225,7 @@ class Line:
         return math.exp(min(self.still - self.level.exponent * epsilon + 1e-9, 300.0))
 
     def _integral(self, which: int, epsilon: float) -> tuple[float, float]:
-        """Return the sum over the line, in units of the tilted law, and a bound on its error."""
+        """Return the sum over the line, in units of the tilted distribution, and a bound on its error."""
         terms, (error, turning) = ((self.delta_terms, self.density_terms)[which], self.errors[which])
         angle = self.u * epsilon
         value = float((terms.real * np.cos(angle) + terms.imag * np.sin(angle)).sum())
@@ -260,7 +262,7 @@ class Line:
 
 
 def powers(
-    steps: Sequence[Cut], laws: Sequence[TiltedStep], total: RunMoment, spacing: float, count: int
+    steps: Sequence[Cut], tilted_steps: Sequence[TiltedStep], total: RunMoment, spacing: float, count: int
 ) -> tuple[Complex, Array]:
     """Return the tilted transform of the run at every node, c^n or with jumps (c + j)^n - c^n, and a bound on
     the error of each.
@@ -269,7 +271,7 @@ def powers(
     when both grow by their errors. If there c^n = e^A and (1 + |j| / |c|)^n = e^B, and A, B grow by a, b: by
     e^A expm1(a) expm1(B + b) + e^(A+B) expm1(b).
     """
-    kind = laws[0].core.weight.dtype
+    kind = tilted_steps[0].core.weight.dtype
     u = unit(kind != np.float64)
     log, angle, a = np.zeros(count, kind), np.zeros(count, kind), np.zeros(count)
     log_ratio, angle_ratio, largest, b = (
@@ -278,14 +280,16 @@ def powers(
         np.zeros(count),
         np.zeros(count),
     )
-    for step, law, odds in zip(steps, laws, total.odds, strict=True):
+    for step, tilted, odds in zip(steps, tilted_steps, total.odds, strict=True):
         n = step.times
-        z, error = transform.symbol(law.core, spacing, count)
-        size, turn, wrong = log_symbol(z, error, u)
+        z, error = transform.phi_minus_one(tilted.core, spacing, count)
+        size, turn, wrong = log_one_plus(z, error, u)
         log, angle = log + n * size, angle + n * turn
         a += n * wrong + 4 * u * n * (np.abs(size) + np.abs(turn)).astype(np.float64)
-        if law.far is not None:
-            size, turn, larger, wrong = _jumping(1 + z, *transform.symbol(law.far, spacing, count), odds, u)
+        if tilted.far is not None:
+            size, turn, larger, wrong = _jumping(
+                1 + z, *transform.phi_minus_one(tilted.far, spacing, count), odds, u
+            )
             log_ratio, angle_ratio, largest, b = (
                 log_ratio + n * size,
                 angle_ratio + n * turn,
@@ -293,7 +297,7 @@ def powers(
                 b + n * wrong,
             )
     plain = log.astype(np.float64)
-    if not any(law.far for law in laws):
+    if not any(tilted.far for tilted in tilted_steps):
         return np.exp(log) * np.exp(1j * angle), np.asarray(-np.exp(plain + a) * np.expm1(-a))
     up, down, half = np.maximum(log_ratio, 0), np.minimum(log_ratio, 0), np.sin(angle_ratio / 2)
     real = (
@@ -317,7 +321,7 @@ def _jumping(
     j, size = odds[0] * (1 + far), np.abs(core).astype(np.float64)
     j_size = np.abs(j).astype(np.float64)
     error = (odds[0] * far_error + j_size * odds[1]) * (1 + odds[1]) + 64 * u * (odds[0] + j_size) + 1e-300
-    log_ratio, angle_ratio, _ = log_symbol(j / core, 0.0, u)
+    log_ratio, angle_ratio, _ = log_one_plus(j / core, 0.0, u)
     moved = np.log1p(error / (size + j_size)) + 16 * u * (np.abs(log_ratio) + np.abs(angle_ratio)).astype(
         np.float64
     )

@@ -54,7 +54,7 @@ ALL = Level()
 
 
 class TiltedStep(NamedTuple):
-    """The tilted laws of one kind of step: without a jump, and with one."""
+    """The tilted distributions of one kind of step: without a jump, and with one."""
 
     core: QuadratureWeights
     far: QuadratureWeights | None
@@ -110,8 +110,8 @@ class Cut:
         return float(x[0]) / self.pair.sigma
 
     def tilted(self, theta: float, u: float = 0.0, precise: bool = False) -> TiltedStep | None:
-        """Return the tilted laws, accurate along the line up to frequency u; None if that takes too many
-        nodes."""
+        """Return the tilted distributions, accurate along the line up to frequency u; None if that takes too
+        many nodes."""
         core = self.core(theta, u, precise)
         if core is None or self.far is None:
             return core and TiltedStep(core, None)
@@ -123,8 +123,8 @@ class Cut:
         return self._weights(self.edges, theta, u, precise)
 
     def _weights(self, edges: Array, theta: float, u: float, precise: bool) -> QuadratureWeights | None:
-        """Return the tilted law of one part of the losses as quadrature nodes; None if that takes too
-        many."""
+        """Return the tilted distribution of one part of the losses as quadrature nodes; None if that takes
+        too many."""
         key = theta, edges is self.far
         if key not in self._rough:
             panels = Panels(edges[:-1], edges[1:], -math.inf)
@@ -158,22 +158,26 @@ class RunMoment(NamedTuple):
         return self.log + self.error + log + 1e-9
 
 
-def summed(steps: Sequence[Cut], laws: Sequence[TiltedStep], theta: float) -> RunMoment:
+def summed(steps: Sequence[Cut], tilted_steps: Sequence[TiltedStep], theta: float) -> RunMoment:
     terms = [
-        (step.times * law.core.log_total, step.times * theta * step.offset, step.times * law.core.log_error)
-        for step, law in zip(steps, laws, strict=True)
+        (
+            step.times * tilted.core.log_total,
+            step.times * theta * step.offset,
+            step.times * tilted.core.log_error,
+        )
+        for step, tilted in zip(steps, tilted_steps, strict=True)
     ]
     value = math.fsum(a for a, _, _ in terms) - math.fsum(b for _, b, _ in terms)
     error = math.fsum(c + 4 * U * (abs(a) + abs(b)) for a, b, c in terms)
-    return RunMoment(value, error * (1 + 1e-9), [_odds(law) for law in laws])
+    return RunMoment(value, error * (1 + 1e-9), [_odds(tilted) for tilted in tilted_steps])
 
 
-def _odds(law: TiltedStep) -> tuple[float, float]:
-    """Return the odds of a jump under the tilted law, and a bound on their relative error."""
-    if law.far is None:
+def _odds(tilted: TiltedStep) -> tuple[float, float]:
+    """Return the odds of a jump under the tilted distribution, and a bound on their relative error."""
+    if tilted.far is None:
         return 0.0, 0.0
-    gap = law.far.log_total - law.core.log_total
-    wrong = law.far.log_error + law.core.log_error + 2 * U * (abs(gap) + 4)
+    gap = tilted.far.log_total - tilted.core.log_total
+    wrong = tilted.far.log_error + tilted.core.log_error + 2 * U * (abs(gap) + 4)
     return math.exp(gap) if gap < 600 else math.inf, math.expm1(wrong) * (1 + 1e-9)
 
 
@@ -184,14 +188,14 @@ class StepMoments:
     def __init__(self, steps: Sequence[Cut]) -> None:
         self._steps: list[tuple[int, float, Array, Array]] = []
         for step in steps:
-            law = transform.weights(
+            rule = transform.weights(
                 step.pair, Panels(step.edges[:-1], step.edges[1:], -math.inf), 0.0, step.offset
             )
-            order = np.argsort(law.loss)
+            order = np.argsort(rule.loss)
             with np.errstate(divide="ignore"):
-                log = np.log(law.weight[order])
+                log = np.log(rule.weight[order])
             self._steps.append(
-                (step.times, step.offset, law.loss[order].astype(np.float64), log.astype(np.float64))
+                (step.times, step.offset, rule.loss[order].astype(np.float64), log.astype(np.float64))
             )
 
     def spread(self, high: float) -> tuple[float, float]:

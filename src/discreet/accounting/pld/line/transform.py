@@ -31,7 +31,7 @@ _ROUNDS = 24
 # Frequencies that are computed by one matrix product.
 _CHUNK = 64
 # Nodes beyond which the lattice is expected to be quicker, and the line is given up.
-_MOST_NODES = 50_000
+_MAX_NODES = 50_000
 
 
 @cache
@@ -133,14 +133,14 @@ def split(pair: SampledGaussian, edges: Array, theta: float, u: float, log_targe
             np.concatenate((right[~inaccurate], new[1])),
         )
         log = np.concatenate((log[~inaccurate], _log_error(pair, *new, p, u)))
-        if len(left) * _NODES > _MOST_NODES:
+        if len(left) * _NODES > _MAX_NODES:
             return None
     return None
 
 
 class QuadratureWeights(NamedTuple):
-    """Holds the tilted law of one step as quadrature nodes: losses less an offset, weights that add up to
-    one, and bounds on their errors."""
+    """Holds the tilted distribution of one step as quadrature nodes: losses less an offset, weights that add
+    up to one, and bounds on their errors."""
 
     loss: Real
     weight: Real
@@ -159,7 +159,7 @@ class QuadratureWeights(NamedTuple):
 def weights(
     pair: SampledGaussian, panels: Panels, theta: float, offset: float, precise: bool = False
 ) -> QuadratureWeights:
-    """Return the tilted law of one step at the nodes of the panels, with bounds on all errors."""
+    """Return the tilted distribution of one step at the nodes of the panels, with bounds on all errors."""
     dtype: Any = np.longdouble if precise else np.float64
     x, w = (column.astype(dtype) for column in _legendre())
     left, right = panels.left.astype(dtype), panels.right.astype(dtype)
@@ -197,39 +197,40 @@ def _errors(
     return np.asarray(u * (24 + 8 * t * t + 3 * depth) + abs(p) * ratio_error), np.asarray(ratio_error)
 
 
-def symbol(law: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDArray[Any], Array]:
-    """Return phi(j * spacing) - 1 for j = 0..count-1, and a bound on the error of each."""
-    precise = law.weight.dtype != np.float64
-    value, terms = _product(law, spacing, count)
+def phi_minus_one(rule: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDArray[Any], Array]:
+    """Return the characteristic function less one, phi(j * spacing) - 1 for j = 0..count-1, and a bound on
+    the error of each."""
+    precise = rule.weight.dtype != np.float64
+    value, terms = _product(rule, spacing, count)
     u = spacing * np.arange(count)
-    weight, size = law.weight.astype(np.float64), np.abs(law.loss).astype(np.float64)
+    weight, size = rule.weight.astype(np.float64), np.abs(rule.loss).astype(np.float64)
     mean_change = np.minimum(2.0, u * float(weight @ size))
-    weight_error = np.minimum(2 * float(weight @ law.relative), u * float(weight @ (law.relative * size)))
-    loss_error = u * float(weight @ (law.absolute + 4 * unit(precise) * size))
+    weight_error = np.minimum(2 * float(weight @ rule.relative), u * float(weight @ (rule.relative * size)))
+    loss_error = u * float(weight @ (rule.absolute + 4 * unit(precise) * size))
     # Each sum has terms of at most 4 min(2, u |L|), real and imaginary.
     rounding = 6 * unit(precise) * (terms + 16) * mean_change
-    return value, (weight_error + loss_error + rounding + law.quadrature) * (1 + 1e-9) + 1e-300
+    return value, (weight_error + loss_error + rounding + rule.quadrature) * (1 + 1e-9) + 1e-300
 
 
-def _product(law: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDArray[Any], float]:
+def _product(rule: QuadratureWeights, spacing: float, count: int) -> tuple[npt.NDArray[Any], float]:
     """Compute as a matrix product: e^(i(a+b)) - 1 = (e^ia - 1)(e^ib - 1) + (e^ia - 1) + (e^ib - 1).
 
     Return it with the length of the longest chain of additions.
     """
     block = math.isqrt(count - 1) + 1
     rows = -(-count // block)
-    step = law.loss.dtype.type(spacing)
-    value = np.zeros((rows, block), dtype=np.result_type(law.loss.dtype, np.complex64))
-    chunk = max(_CHUNK, math.isqrt(len(law.loss)))
-    for start in range(0, len(law.loss), chunk):
-        part, weight = law.loss[start : start + chunk], law.weight[start : start + chunk]
+    step = rule.loss.dtype.type(spacing)
+    value = np.zeros((rows, block), dtype=np.result_type(rule.loss.dtype, np.complex64))
+    chunk = max(_CHUNK, math.isqrt(len(rule.loss)))
+    for start in range(0, len(rule.loss), chunk):
+        part, weight = rule.loss[start : start + chunk], rule.weight[start : start + chunk]
         fine = _exp_minus_one(np.multiply.outer(step * np.arange(block), part))
         coarse = _exp_minus_one(np.multiply.outer(step * block * np.arange(rows), part)) * weight
         # einsum, not a library's product: that would start threads for matrices of this size
         value += (
             np.einsum("ck,bk->cb", coarse, fine) + coarse.sum(axis=1)[:, None] + (fine * weight).sum(axis=1)
         )
-    return value.ravel()[:count], chunk + len(law.loss) / chunk
+    return value.ravel()[:count], chunk + len(rule.loss) / chunk
 
 
 def _exp_minus_one(angle: Real) -> npt.NDArray[Any]:

@@ -1,8 +1,8 @@
 """What some mechanism with an event really shows: the pairs behind lower bounds.
 
 An upper bound may use any pair that dominates. A lower bound needs a mechanism that the event describes, two
-neighboring tables, and the two laws of its output, or of anything computed from its output. Each is named
-here; where none is known the event counts as nothing.
+neighboring tables, and the two distributions of its output, or of anything computed from its output. Each is
+named here; where none is known the event counts as nothing.
 """
 
 from __future__ import annotations
@@ -27,13 +27,14 @@ from ... import sampled_events as se
 from ...events import Event
 from ...normal import overflow
 from .arrays import Array, U, between
+from .basic_pairs import Atoms
 from .cells import DominatingPair
-from .laws import Atoms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Seen(Event):
-    """Laws of something seen, with and without the unit (even places: removing; odd ones: adding).
+    """Holds the distributions of something seen, with and without the unit (even places: removing; odd ones:
+    adding).
 
     Never leaves this package.
     """
@@ -100,9 +101,11 @@ def _group(e: ev.Group) -> Event:
         if isinstance(part, ev.Group):
             parts.append(attained(ev.Group(event=part.event, size=part.size * e.size)).repeated(times))
             continue
-        part_law = attained(part)
-        scales = isinstance(part, added) and not _explicit(part_law)
-        parts.append((ev.Group(event=part_law, size=e.size) if scales else part_law).repeated(times))
+        attained_part = attained(part)
+        scales = isinstance(part, added) and not _explicit(attained_part)
+        parts.append(
+            (ev.Group(event=attained_part, size=e.size) if scales else attained_part).repeated(times)
+        )
     return ev.compose(parts)
 
 
@@ -208,7 +211,7 @@ def _votes(e: ce.GNMax) -> Event:
     return Seen(pairs=pairs, neighbors=e.neighbors)
 
 
-# --- sums of many: laws by Fourier transform, with the error of every entry ---------------------------------
+# --- sums of many: distributions by Fourier transform, with the error of every entry -----------------------
 
 # Cells of a transform, and steps, up to which an attained pair is computed: it is for lower bounds only,
 # which are looser without it.
@@ -219,18 +222,19 @@ _MANY = 10**8
 
 
 def powers(draws: Sequence[tuple[Array, int]], size: int) -> tuple[Array, float]:
-    """Return the law of a sum of independent draws, modulo `size`, and a bound on the error of every entry.
+    """Return the distribution of a sum of independent draws, modulo `size`, and a bound on the error of every
+    entry.
 
-    Laws start at 0.
+    The masses of each start at 0.
 
-    Proof: a transform errs by at most e = 8 u (log2 N + 2) in each coefficient z of a law; a product of
-    powers z^n then errs by e times the sum of n |z|^(n-1) times the other factors, and exp and log add 8 u n
-    (4 + |log z|) of it; the inverse averages (Higham 2002, section 24.1).
+    Proof: a transform errs by at most e = 8 u (log2 N + 2) in each coefficient z of a distribution; a product
+    of powers z^n then errs by e times the sum of n |z|^(n-1) times the other factors, and exp and log add 8 u
+    n (4 + |log z|) of it; the inverse averages (Higham 2002, section 24.1).
     """
     error = 8 * U * (math.log2(size) + 2)
     log, angle, rounding, steps = (np.zeros(size // 2 + 1) for _ in range(4))
-    for law, n in draws:
-        z = fft.rfft(law, size)
+    for masses, n in draws:
+        z = fft.rfft(masses, size)
         one = np.log(np.minimum(np.abs(z) + error, 1.0))
         log, angle = log + n * one, angle + n * np.angle(z)
         rounding, steps = rounding + n * (4 + np.abs(one)), steps + n * np.exp(-one)
@@ -278,8 +282,8 @@ def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Ato
     """Return the sum of whole numbers k ~ Y / mesh, one per step, Y its likelihood ratio, cut off above:
     nearly all that a pass shows.
 
-    In the chosen steps k has one law, in the others another, wherever those steps are: so the law of the sum,
-    modulo anything, is that of a sum of independent draws.
+    In the chosen steps k has one distribution, in the others another, wherever those steps are: so the
+    distribution of the sum, modulo anything, is that of a sum of independent draws.
     """
     mu = 1 / noise
     spread = math.sqrt(math.expm1(min(mu * mu, 50.0)))
@@ -328,8 +332,8 @@ def shuffled_response(epsilon: float, reports: int) -> Atoms:
     """Return what binary randomized response makes of it, one allowed local randomizer: how many say yes, the
     others all meaning no.
 
-    With f the law of the others' yeses, P(k) = p f(k-1) + (1-p) f(k) and Q(k) the same with 1-p: what is seen
-    depends on k alone.
+    With f the distribution of the others' yeses, P(k) = p f(k-1) + (1-p) f(k) and Q(k) the same with 1-p:
+    what is seen depends on k alone.
     """
     n, p = reports - 1, 1 / (1 + math.exp(-epsilon))
     yes = 1 - p if p < 1 else math.exp(-epsilon)

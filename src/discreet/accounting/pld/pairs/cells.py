@@ -1,5 +1,5 @@
-"""From a pair of output laws to point masses: the two discretisations, each with its error pushed the safe
-way.
+"""From a pair of output distributions to point masses: the two discretisations, each with its error pushed
+the safe way.
 
 A pair (P, Q) is what a mechanism may show on two neighboring tables; its privacy loss is log P/Q, drawn under
 P. Pairs answer one question (`measure`): how much P-mass lies between two losses, and how much of it exceeds
@@ -54,7 +54,7 @@ class DominatingPair(Protocol):
 
 
 class DominatingLaw(NamedTuple):
-    """Masses at the knots, and the mass at infinite loss, of a law that dominates the pair."""
+    """Masses at the knots, and the mass at infinite loss, of a distribution that dominates the pair."""
 
     mass: Array
     infinite: float
@@ -69,7 +69,8 @@ class DominatedLaw(NamedTuple):
 
 
 def upper(pair: DominatingPair, knots: Array, offset: float = 0.0) -> DominatingLaw:
-    """Connect the dots: return the law on `knots` whose hockey-stick curve meets the pair's at every knot.
+    """Connect the dots: return the distribution on `knots` whose hockey-stick curve meets the pair's at every
+    knot.
 
     Guarantee: for every n and every other mechanism in the composition, delta(epsilon) only grows.
     Proof:     inside a cell, P-mass A and Q-mass B are kept by putting (A - e^l B) / (1 - e^(l-r)) on the

@@ -14,7 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from .arrays import Array
-from .laws import Atoms
+from .basic_pairs import Atoms
 from .profile import mirrored
 
 # Mechanisms that are composed adaptively as one block: larger blocks are tighter, and their time grows with

@@ -9,7 +9,7 @@ from fractions import Fraction
 import numpy as np
 
 from .arrays import U
-from .laws import Atoms
+from .basic_pairs import Atoms
 
 # Atoms of a discrete Laplace pair; beyond it neighbors are joined into blocks at the larger loss.
 _ATOMS = 2**15

@@ -1,9 +1,9 @@
 """A dominating pair from a bound on the hockey-stick curve alone, and the curve of zero-concentrated privacy.
 
 Any valid bound on delta(epsilon) can be lowered to its greatest convex minorant in e^epsilon, because the
-true curve is convex; a convex decreasing curve from 1 is the curve of a pair of laws (Zhu, Dong & Wang 2022,
-arXiv:2106.08567), and dominating pairs compose (Theorem 10 there). That is how a mechanism of which only a
-Rényi bound is known enters a composition.
+true curve is convex; a convex decreasing curve from 1 is the curve of a pair of distributions (Zhu, Dong &
+Wang 2022, arXiv:2106.08567), and dominating pairs compose (Theorem 10 there). That is how a mechanism of
+which only a Rényi bound is known enters a composition.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 
 from .arrays import Array, U
-from .laws import Atoms
+from .basic_pairs import Atoms
 
 # Knots of a curve that is joined by lines from above: more lie closer to it, and each costs an evaluation.
 _KNOTS = 801

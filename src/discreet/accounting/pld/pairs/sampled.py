@@ -15,7 +15,8 @@ from scipy.special import ndtri
 from .arrays import Array, U, between
 from .cells import LossCells, Nodes
 
-# Points at which the law of the loss is sketched, for planning: certified bounds are measured on cells.
+# Points at which the distribution of the loss is sketched, for planning: certified bounds are measured on
+# cells.
 _NODES = 400
 
 

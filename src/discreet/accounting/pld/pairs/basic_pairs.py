@@ -1,4 +1,4 @@
-"""The other pairs: point masses, Laplace and bounded range, any pair seen through Poisson sampling, and a
+"""The basic pairs: point masses, Laplace and bounded range, any pair seen through Poisson sampling, and a
 shifted pair."""
 
 from __future__ import annotations

@@ -9,17 +9,17 @@ from ... import _require, sampling
 from ...accounting import NegativeBinomialTrials, PoissonTrials
 from ...sampling import Entropy
 
-Law = NegativeBinomialTrials | PoissonTrials
+TrialDistribution = NegativeBinomialTrials | PoissonTrials
 # How likely the last round has more than one trial, at most: that changes its time, and nothing else.
 _TAIL = 1e-6
 # Rounds per mean number of trials, at most: each is a durable write. 1% of logarithmic draws are above it.
 _ROUNDS = 8
 
 
-def number_of_trials(trials: Law, entropy: Entropy) -> int:
-    """Return a draw of the law: at least 1 of a truncated negative binomial, 0 or more of a Poisson.
+def number_of_trials(trials: TrialDistribution, entropy: Entropy) -> int:
+    """Return a draw of the distribution: at least 1 of a truncated negative binomial, 0 or more of a Poisson.
 
-    Guarantee: exactly the stated law, for the binary values of its parameters.
+    Guarantee: exactly the stated distribution, for the binary values of its parameters.
     Proof:     Poisson: `_poisson`. Negative binomial of shape s: P(K = k) is proportional to (1 - gamma)^k
                G(k + s) / k! for k >= 1, G the gamma function. With m = max(1, ceil(s)) the sum of m geometric
                numbers has P(k) proportional to (1 - gamma)^k G(k + m) / k!; given that it is at least 1, it
@@ -65,7 +65,7 @@ def _poisson(mean: Fraction, entropy: Entropy) -> int:
     return total
 
 
-def mean_of(trials: Law) -> float:
+def mean_of(trials: TrialDistribution) -> float:
     """Return the mean number of trials."""
     if isinstance(trials, PoissonTrials):
         return float(trials.mean)
@@ -75,7 +75,7 @@ def mean_of(trials: Law) -> float:
     return float(shape * (1 - gamma) / (gamma * (1 - gamma**shape)))
 
 
-def cap_of(trials: Law) -> int:
+def cap_of(trials: TrialDistribution) -> int:
     """Return the public number of rounds: more trials than this are rare (about 1% of logarithmic draws, less
     of others), and then share the last round, which takes longer."""
     if isinstance(trials, PoissonTrials):

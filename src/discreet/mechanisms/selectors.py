@@ -1,4 +1,4 @@
-"""Choosers: the index of a good score out of a bare vector of integers.
+"""Selectors: selection mechanisms that return the index of a good score out of a bare vector of integers.
 
 Building blocks of `selection`, as noise is of sums.
 
@@ -42,7 +42,7 @@ class WithGap(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Chooser:
+class _Selector:
     """Chooses by integer scores; `epsilon` is the pure price of one choice when no score moves by more than
     `sensitivity`."""
 
@@ -96,13 +96,13 @@ class _Chooser:
 
 @described("mechanisms.ExponentialMechanism")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExponentialMechanism(_Chooser):
+class ExponentialMechanism(_Selector):
     """Chooses candidate i with probability proportional to exp(rate * score i): the exponential mechanism.
 
     Guarantee: epsilon-DP, and of bounded range epsilon, if no score moves by more than `sensitivity` (and,
-               with `monotone`, all move the same way). The law is exact. A choice falls short of the best
-               score by c or more with probability at most y / (1 + y), y = (k - 1) exp(-rate c); hence by 1 /
-               rate (ln k + t) or more with at most exp(-t).
+               with `monotone`, all move the same way). The distribution is exact. A choice falls short of the
+               best score by c or more with probability at most y / (1 + y), y = (k - 1) exp(-rate c); hence
+               by 1 / rate (ln k + t) or more with at most exp(-t).
     Proof:     McSherry & Talwar 2007; Dwork & Roth 2014, Theorems 3.10 and 3.11; bounded range: Durfee &
                Rogers 2019, arXiv:1905.04273. ln P'(i)/P(i) = rate (s'_i - s_i) + a constant, and s' - s spans
                2 sensitivity, or 1 if monotone. Shortfall: the best weighs 1, the k - 1 others at most
@@ -131,7 +131,7 @@ class ExponentialMechanism(_Chooser):
 
 @described("mechanisms.PermuteAndFlip")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PermuteAndFlip(_Chooser):
+class PermuteAndFlip(_Selector):
     """Goes through candidates in random order, and takes each with probability exp(rate * (its score - the
     best)), until one is taken: permute-and-flip.
 
@@ -140,8 +140,9 @@ class PermuteAndFlip(_Chooser):
                so it is charged as pure DP. Falls short by c or more with probability at most (k - 1)
                exp(-rate c) / 2.
     Proof:     McKenna & Sheldon 2020, arXiv:2010.12603. Drawn as the arg-max of scores with exponential
-               noise, the same law (Ding et al. 2021, arXiv:2105.07260). Shortfall: E' - E > x has probability
-               exp(-x) / 2 for two exponentials; one of k - 1 candidates must beat the best that way.
+               noise, the same distribution (Ding et al. 2021, arXiv:2105.07260). Shortfall: E' - E > x has
+               probability exp(-x) / 2 for two exponentials; one of k - 1 candidates must beat the best that
+               way.
     """
 
     def pick(self, scores: Integers, entropy: Entropy) -> int:
@@ -153,12 +154,12 @@ class PermuteAndFlip(_Chooser):
 
 @described("mechanisms.ReportNoisyMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReportNoisyMax(_Chooser):
+class ReportNoisyMax(_Selector):
     """Chooses the candidate whose score is largest after independent noise of scale 1 / rate, drawn for each:
     report noisy max.
 
-    `noise` is "laplace", "exponential" (the law of permute-and-flip) or "gumbel" (that of the exponential
-    mechanism).
+    `noise` is "laplace", "exponential" (the distribution of permute-and-flip) or "gumbel" (that of the
+    exponential mechanism).
 
     Guarantee: epsilon-DP; with Gumbel noise of bounded range epsilon. With Laplace noise it falls short by c
                or more with probability at most (k - 1) (2 + x) exp(-x) / 4, x = rate c.
@@ -172,7 +173,7 @@ class ReportNoisyMax(_Chooser):
     noise: str = "laplace"
 
     def __post_init__(self) -> None:
-        _Chooser.__post_init__(self)
+        _Selector.__post_init__(self)
         _require.one_of(("laplace", "exponential", "gumbel"), noise=self.noise)
 
     @property
@@ -198,7 +199,7 @@ class ReportNoisyMax(_Chooser):
 
 @described("mechanisms.NoisyTopWithGap")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NoisyTopWithGap(_Chooser):
+class NoisyTopWithGap(_Selector):
     """Chooses the `k` candidates that are largest after discrete Laplace noise of scale k / rate, in order,
     each with its free gap.
 
@@ -222,7 +223,7 @@ class NoisyTopWithGap(_Chooser):
     k: int = 1
 
     def __post_init__(self) -> None:
-        _Chooser.__post_init__(self)
+        _Selector.__post_init__(self)
         _require.integer(k=self.k, at_least=1)
 
     @property
@@ -249,11 +250,12 @@ class NoisyTopWithGap(_Chooser):
 
 @described("mechanisms.TopK")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TopK(_Chooser):
+class TopK(_Selector):
     """Chooses the best `k`, in order: k exponential mechanisms of price epsilon / k, each without those
     already taken ("peeling").
 
-    With `one_shot` Gumbel noise is drawn once and the k largest are taken: the same law, k times faster.
+    With `one_shot` Gumbel noise is drawn once and the k largest are taken: the same distribution, k times
+    faster.
 
     Guarantee: k composed choices of bounded range epsilon / k, so epsilon-DP. For each j the j-th choice
                falls short of the j-th best score by c or more, for some j, with probability at most k y / (1
@@ -267,7 +269,7 @@ class TopK(_Chooser):
     one_shot: bool = True
 
     def __post_init__(self) -> None:
-        _Chooser.__post_init__(self)
+        _Selector.__post_init__(self)
         _require.integer(k=self.k, at_least=1)
 
     @property
@@ -300,7 +302,7 @@ class TopK(_Chooser):
         return self.k * y / (1 + y)
 
 
-Chooser = ExponentialMechanism | PermuteAndFlip | ReportNoisyMax | NoisyTopWithGap | TopK
+Selector = ExponentialMechanism | PermuteAndFlip | ReportNoisyMax | NoisyTopWithGap | TopK
 
 
 def ranked_with_gaps(noisy: Integers, k: int) -> WithGap:

@@ -1,4 +1,4 @@
-"""Lotteries for randomized response: the probability of each report given each truth, as exact rationals.
+"""Designs of randomized response: the probability of each report given each truth, as exact rationals.
 
 A `Kary` favors the truth and treats all other categories alike; a `Channel` is any matrix of probabilities.
 Both are sampled exactly, estimate the true counts from the counts of reports without bias, and say how far
@@ -32,7 +32,7 @@ Codes = NDArray[np.int64]
 _LARGEST_EPSILON = 500
 
 
-class Lottery:
+class ResponseDesign:
     """Shares what `Kary` and `Channel` have in common: how reports become estimates."""
 
     __slots__ = ()
@@ -71,8 +71,8 @@ class Lottery:
         raise NotImplementedError
 
     def variance(self, counts: Sequence[int]) -> tuple[Fraction, ...]:
-        """Return unbiased estimates of the variances of `estimate`, due to the lottery alone, from the counts
-        of reports."""
+        """Return unbiased estimates of the variances of `estimate`, due to the random reports alone, from the
+        counts of reports."""
         raise NotImplementedError
 
     def error(self, people: int, confidence: float = 0.95) -> float:
@@ -121,7 +121,7 @@ class Lottery:
 
 @described("mechanisms.Kary")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kary(Lottery):
+class Kary(ResponseDesign):
     """Reports the truth `odds` times as likely as each of the other categories: k-ary randomized response.
 
     Guarantee: one report is ln(odds)-DP for the one who gives it. No epsilon-DP report of a category is right
@@ -204,8 +204,8 @@ class Kary(Lottery):
 
 @described("mechanisms.Design")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Channel(Lottery):
-    """Reports truth i as j with probability `rows[i][j]`: any lottery.
+class Channel(ResponseDesign):
+    """Reports truth i as j with probability `rows[i][j]`: any design (a channel, in information theory).
 
     Guarantee: one report is ln(ratio)-DP, with ratio the largest quotient of two entries of one column.
     Proof:     that quotient is P(report j | truth i) / P(report j | truth i'), by definition.
@@ -310,11 +310,11 @@ class Channel(Lottery):
         return moments
 
 
-def optimal_lottery(categories: int, epsilon: Real) -> Kary:
-    """Return the best lottery for `epsilon`: odds = exp(epsilon), rounded towards privacy by less than one
+def optimal_response_design(categories: int, epsilon: Real) -> Kary:
+    """Return the best design for `epsilon`: odds = exp(epsilon), rounded towards privacy by less than one
     part in 10**18.
 
-    >>> float(optimal_lottery(2, 1.0).truth_probability)     # e / (1 + e)
+    >>> float(optimal_response_design(2, 1.0).truth_probability)     # e / (1 + e)
     0.7310585786300049
     """
     _require.positive(epsilon=epsilon)
@@ -338,11 +338,15 @@ def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Chann
     return Channel(rows=((honest + lie_no, lie_yes), (lie_no, honest + lie_yes)))
 
 
-def grid_lottery(side: int, epsilon: Real) -> Kary:
-    """Return the lottery that reports a cell in a side x side grid of locations: the true cell with
+def grid_response_design(side: int, epsilon: Real) -> Kary:
+    """Return the design that reports a cell in a side x side grid of locations: the true cell with
     exp(epsilon) / (exp(epsilon) + side**2 - 1)."""
     _require.integer(side=side, at_least=2)
-    return optimal_lottery(side * side, epsilon)
+    return optimal_response_design(side * side, epsilon)
+
+
+# The former names, which scripts may use: `__all__` promised them.
+optimal_lottery, grid_lottery = optimal_response_design, grid_response_design
 
 
 def yes_fraction_variance(p: Real, people: int, fraction: Real | None = None) -> Fraction:
