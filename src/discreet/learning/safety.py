@@ -194,7 +194,7 @@ def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> 
     changes = [(2, _complement), (0, _huge), (1, _nan)]
     if len(losses) <= SMALL_BATCH and any(t.dtype.is_floating_point for t in tree_leaves(inputs)):
         # Code that looks for such values need not be asked at two sizes.
-        changes += [(1, _extreme), (2, torch.zeros_like)]
+        changes += [(1, _extreme), (2, _zero)]
     for position, change in changes:
         rest = [i for i in range(len(losses)) if i != position]
         weights = random_weights(len(losses), engine.dtype)
@@ -264,6 +264,10 @@ def _huge(x: Tensor) -> Tensor:
 
 def _nan(x: Tensor) -> Tensor:
     return torch.full_like(x, float("nan"))
+
+
+def _zero(x: Tensor) -> Tensor:
+    return torch.zeros_like(x)
 
 
 def _extreme(x: Tensor) -> Tensor:
