@@ -136,3 +136,20 @@ def test_the_shell_says_where_it_serves_once_it_listens(tmp_path):
     said = "\n".join(lines)
     assert "dp.connect(url, token)" in said
     assert "'health'" in said
+
+
+@pytest.mark.parametrize(
+    ("url", "token"),
+    [
+        (3, "dsc_x"),
+        (None, "dsc_x"),
+        ("http://127.0.0.1:1", ""),
+        ("http://127.0.0.1:1", "é"),
+        ("http://127.0.0.1:1", "a\n"),
+        ("http://127.0.0.1:1", 3),
+    ],
+)
+def test_an_address_or_token_that_is_none_is_refused_before_anything_is_sent(url, token):
+    with pytest.raises(dp.InvalidInput) as refused:
+        dp.connect(url, token)
+    assert "é" not in str(refused.value)
