@@ -50,17 +50,19 @@ BATCH = 5
 # Forward passes that must agree before a model is taken for one without chance in it.
 DRAWS = 4
 # What torch says where the reason is another one than the values of made-up examples.
-_KNOWN_ERRORS = {
-    "use_reentrant": Unsupported(
+_KNOWN_ERRORS: dict[str, tuple[type[DiscreetError], str]] = {
+    "use_reentrant": (
+        Unsupported,
         "the model uses reentrant gradient checkpoints, which run a backward pass of their own: gradients of "
         "examples cannot be told apart in it. No data was read. Give torch.utils.checkpoint.checkpoint "
         "use_reentrant=False; a model of transformers, "
-        'model.gradient_checkpointing_enable({"use_reentrant": False}).'
+        'model.gradient_checkpointing_enable({"use_reentrant": False}).',
     ),
-    "escaped from inside a function being vmapped": NotPrivate(STATE),
-    "Expected more than 1 value per channel when training": NotPrivate(
+    "escaped from inside a function being vmapped": (NotPrivate, STATE),
+    "Expected more than 1 value per channel when training": (
+        NotPrivate,
         "the model normalizes examples by each other (torch's batch_norm, as a function), so that one person "
-        "would move everybody's gradient. No data was read. Use F.group_norm or F.layer_norm instead."
+        "would move everybody's gradient. No data was read. Use F.group_norm or F.layer_norm instead.",
     ),
 }
 
@@ -93,9 +95,9 @@ def probe(
             raise
         # Made-up data: the message speaks of no person.
         except Exception as error:
-            for text, refusal in _KNOWN_ERRORS.items():
+            for text, (refusal, message) in _KNOWN_ERRORS.items():
                 if text in str(error):
-                    raise refusal from error
+                    raise refusal(message) from error
             hint = " A dict of inputs is ONE argument of the model: unpack it in forward()." * isinstance(
                 inputs, dict
             )
