@@ -147,8 +147,9 @@ class FollowTheApproximateLeader:
 
     def step(self, gradient: Callable[[Floats], Any], *, entropy: Entropy) -> Floats:
         """Take the gradient of this round's loss at the decision, and decide for the next round."""
-        self._total = self._total + self.decision
         noisy = self.sums.add(gradient(self.decision), entropy=entropy)
+        # Only after the sum has taken the step: a gradient that is refused must leave everything as it was.
+        self._total = self._total + self.decision
         t = self.sums.steps_taken
         self.decision = follow_leader(self.space, self._total, noisy, self.convexity, t)
         return self.decision
