@@ -104,11 +104,11 @@ def test_vectors_are_clipped_before_they_are_added_whatever_they_hold() -> None:
         for hostile in ([1e300, -1e300, 0], [np.nan, 1, 1], [np.inf, 0, 0], [0.5, 0, 0], [1e-320, 0, 0]):
             seen: list[Any] = []
             sums.steps_taken = 0
-            whole = sums._part.encode
-            sums._part.encode = lambda s, x, t, w=whole, seen=seen: (seen.append(x), w(s, x, t))[1]  # type: ignore[method-assign]
+            whole = sums._encoder.encode
+            sums._encoder.encode = lambda s, x, t, w=whole, seen=seen: (seen.append(x), w(s, x, t))[1]  # type: ignore[method-assign]
             sums.add(hostile, entropy=SeededEntropy(1))
             assert np.linalg.norm(seen[0].astype(float), norm) <= GRID
-            sums._part.encode = whole  # type: ignore[method-assign]
+            sums._encoder.encode = whole  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("neighbors", ["add_remove", "replace"])
