@@ -274,4 +274,6 @@ def test_a_part_of_a_folder_that_cannot_be_listed_is_refused_not_left_out(folder
 def test_a_name_too_long_for_the_system_is_a_file_that_is_not_there(tmp_path, monkeypatch, wrap):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(InvalidInput, match="Nothing was opened"):
-        dp.open(wrap("x" * 300), schema=SCHEMA, unit=dp.rows(), budget=dp.Budget(epsilon=1), ledger=":memory:")
+        dp.open(
+            wrap("x" * 300), schema=SCHEMA, unit=dp.rows(), budget=dp.Budget(epsilon=1), ledger=":memory:"
+        )

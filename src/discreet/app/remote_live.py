@@ -101,7 +101,8 @@ class RemoteStream:
 
 
 def counter_value(counter: Any, value: Any) -> Any:
-    """Return a release of a counter as `session.Stream.value` returns it: by group, where there are groups."""
+    """Return a release of a counter as `session.Stream.value` returns it: by group, where there are
+    groups."""
     from ..session.streams import value_by_group
 
     return value_by_group(counter, value)

@@ -36,8 +36,8 @@ Numbers = TypeVar("Numbers", Tensor, npt.NDArray[np.float64])
 
 
 def growth(n: int) -> float:
-    """Return a bound e on the relative error of a float32 sum of n products, with slack for the few operations
-    around it (Higham's gamma of n + 8); infinite for more than six million products.
+    """Return a bound e on the relative error of a float32 sum of n products, with slack for the few
+    operations around it (Higham's gamma of n + 8); infinite for more than six million products.
 
     Guarantee: a sum of squares that was computed as s is truly at most s (1 + e)², and its root at most
                sqrt(s) (1 + e).
@@ -63,11 +63,15 @@ def _enlarged(norms: Tensor, n: int) -> Tensor:
 
 
 def squares(rows: Tensor) -> Tensor:
-    """Return an upper bound on the squared l2 norm over the last dimension, in float64: squares of small norms
-    underflow in float32."""
+    """Return an upper bound on the squared l2 norm over the last dimension, in float64: squares of small
+    norms underflow in float32."""
     n = rows.shape[-1]
     if n < 4 * BLOCK:
-        return _squares_in_numpy(rows) if rows.dim() == 2 and rows.numel() <= FEW else lengths(rows).double().square_()
+        return (
+            _squares_in_numpy(rows)
+            if rows.dim() == 2 and rows.numel() <= FEW
+            else lengths(rows).double().square_()
+        )
     in_blocks = n - n % BLOCK
     sums: Tensor = squares(rows[..., :in_blocks].reshape(*rows.shape[:-1], -1, BLOCK)).sum(-1)
     return sums.add_(squares(rows[..., in_blocks:])) if in_blocks < n else sums
@@ -137,7 +141,8 @@ def ghost_bound(x_gram: Tensor, g_gram: Tensor, k: int, p: int, *, bias: bool = 
                2 growth(k + p + T) a b + 2 TINY (p a + k b + 1). Over all t, s, a b adds up to (sum of
                |x_t||g_t|)², a to (sum of |x_t|)² <= T times the sum of |x_t|², and b likewise. The lengths
                are the diagonals, enlarged (`widening`). Rounding the scaled x_t or g_t in `add` makes the
-               norm larger by at most u times the sum of |x_t||g_t|. A bias is one more number in each x_t, which is 1.
+               norm larger by at most u times the sum of |x_t||g_t|. A bias is one more number in each x_t,
+               which is 1.
     """
     xs, gs = x_gram.numpy(), g_gram.numpy()
     if bias:

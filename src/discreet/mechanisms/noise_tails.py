@@ -2,8 +2,8 @@
 direction.
 
 Variances (to the nearest float) and tail bounds (never too small) decide the errors that are reported, and no
-privacy. `sqrt_down` and `sqrt_up` do carry privacy where a mechanism takes its noise or its epsilon from them:
-their directions must stay.
+privacy. `sqrt_down` and `sqrt_up` do carry privacy where a mechanism takes its noise or its epsilon from
+them: their directions must stay.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
     s = float(scale)
     log_failure = math.log(2 / failure)
     best = math.inf
-    # From 0.95 / scale down by 5% each: whatever the number of terms, one is close to the best. Every l of the
-    # range gives a bound, so the grid (not tuned) decides only how tight it is.
+    # From 0.95 / scale down by 5% each: whatever the number of terms, one is close to the best. Every l of
+    # the range gives a bound, so the grid (not tuned) decides only how tight it is.
     for i in range(1, 600):
         x = 0.95**i / s
         # sinh(x / 2) / sinh(1 / 2s)
@@ -114,9 +114,9 @@ def gaussian_tail(variance: Fraction, t: int) -> float:
 def _summed_tail(variance: float, t: int) -> float:
     """Return P(|X| > t) as a sum of positive floats, enlarged by 1e-12 for their rounding.
 
-    The sum is cut off at `last`, 40 sigma or further out. What is beyond is bounded by a geometric series with
-    ratio f(last + 1) / f(last) <= exp(-(2 last + 1) / (2 sigma²)) <= exp(-40 / sigma) < 0.54 for sigma up to 64,
-    hence by 3 f(last) with its first summand.
+    The sum is cut off at `last`, 40 sigma or further out. What is beyond is bounded by a geometric series
+    with ratio f(last + 1) / f(last) <= exp(-(2 last + 1) / (2 sigma²)) <= exp(-40 / sigma) < 0.54 for sigma
+    up to 64, hence by 3 f(last) with its first summand.
     """
     reach = 40 * (math.isqrt(int(variance)) + 1)
     weights = np.exp(-(np.arange(1, reach, dtype=np.float64) ** 2) / (2 * variance))

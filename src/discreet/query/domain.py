@@ -36,8 +36,8 @@ class Kind(StrEnum):
 class Domain:
     """Describes which values an expression can have: its kind, its range, and whether it may be NULL.
 
-    `low` and `high`: the range of a number, or of a date's day number. `values`: all values except NULL, where
-    these are few and public.
+    `low` and `high`: the range of a number, or of a date's day number. `values`: all values except NULL,
+    where these are few and public.
 
     Two fields speak of whole numbers. `integral` is about values: no row can have a fraction. `integer` is
     about the engine's type: DuckDB would hold it as an integer, going by how the bounds are declared
@@ -175,14 +175,14 @@ def _only_value(part: Domain) -> tuple[Any, ...] | None:
 
 
 def corners(a: Domain, b: Domain, op: Any) -> tuple[float, float]:
-    """Return the range of `op` over two ranges (interval arithmetic), for an operation that is monotone in each
-    argument while the other is fixed: its extremes are at the four corners."""
+    """Return the range of `op` over two ranges (interval arithmetic), for an operation that is monotone in
+    each argument while the other is fixed: its extremes are at the four corners."""
     points = [_corner(op, x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
     return min(points), max(points)
 
 
 def _corner(op: Any, x: float, y: float) -> float:
-    """Return `op` at a corner. Where it is undefined (0 times infinity, a difference or quotient of infinities)
-    0 stands for it: the other corners bound what values near there have."""
+    """Return `op` at a corner. Where it is undefined (0 times infinity, a difference or quotient of
+    infinities) 0 stands for it: the other corners bound what values near there have."""
     result = float(op(x, y))
     return 0.0 if math.isnan(result) else result

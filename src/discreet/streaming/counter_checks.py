@@ -1,7 +1,8 @@
-"""The checks of a continual counter's options, which run when it is built: before anything is read or charged.
+"""The checks of a continual counter's options, which run when it is built: before anything is read or
+charged.
 
-Where a combination has no proof of its sensitivity or no formula for its error it is refused: relaxing a check
-here needs that proof first.
+Where a combination has no proof of its sensitivity or no formula for its error it is refused: relaxing a
+check here needs that proof first.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from .counter import ContinualCounter
 
 # The largest number of steps of a horizon, or between restarts. The variances of all of them are computed
-# for the first error that is asked: 3 s at this number (measured, tree strategy), and more than a minute at 16 times it.
+# for the first error that is asked: 3 s at this number (measured, tree strategy), and more than a minute at
+# 16 times it.
 MAX_STEPS = 1 << 22
 
 
@@ -59,7 +61,8 @@ def _check_price(counter: ContinualCounter) -> None:
 
 
 def check_shape(counter: ContinualCounter) -> None:
-    """Refuse horizons, restarts, windows and decays for which there is no theorem or no formula of the error."""
+    """Refuse horizons, restarts, windows and decays for which there is no theorem or no formula of the
+    error."""
     for name in ("horizon", "restart"):
         if (getattr(counter, name) or 0) > MAX_STEPS:
             raise _require.fail(name, getattr(counter, name), f"at most {MAX_STEPS:,}")
@@ -98,14 +101,14 @@ def check_units(counter: ContinualCounter) -> None:
     by_unit = counter.public.unit.column is not None
     if not by_unit and counter.participations > 1:
         raise InvalidInput(
-            f"where the unit is a row, it is in one batch only: participations={counter.participations} needs a "
-            "unit with several rows. Nothing was read or charged. Open the table with unit='person_id', the "
-            "column that tells people apart."
+            f"where the unit is a row, it is in one batch only: participations={counter.participations} "
+            "needs a unit with several rows. Nothing was read or charged. Open the table with "
+            "unit='person_id', the column that tells people apart."
         )
     if by_unit and counter.horizon is None:
         raise Unsupported(
-            "where units are a column the horizon must be known: without an end a unit could take part without "
-            "end. Nothing was read or charged. Give horizon=."
+            "where units are a column the horizon must be known: without an end a unit could take part "
+            "without end. Nothing was read or charged. Give horizon=."
         )
     if (by_unit or counter.clock is not None) and counter.public.neighbors is not ADD_REMOVE:
         raise Unsupported(

@@ -56,7 +56,9 @@ def takes_long(verb: str, options: dict[str, Any]) -> bool:
     Slow work that is not recognized here holds up only the previews of the person who asked: one person never
     has all preview workers.
     """
-    accountant_searches = options.get("noise") == "gaussian" or (verb == "odds" and bool(options.get("delta")))
+    accountant_searches = options.get("noise") == "gaussian" or (
+        verb == "odds" and bool(options.get("delta"))
+    )
     slow_options = options.keys() & {"queries", "mechanism", "rho"}
     is_long = len(options.get("sql") or "") > LONG_SQL
     return verb in SLOW_VERBS or accountant_searches or bool(slow_options) or is_long
@@ -148,8 +150,8 @@ class FrontDesk:
         return _result(reply)
 
     async def draw(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
-        """Answer a request that reads no data and may take long: plans, explanations, rows drawn from synthetic
-        copies, and questions to these."""
+        """Answer a request that reads no data and may take long: plans, explanations, rows drawn from
+        synthetic copies, and questions to these."""
         self.slow_free.start_once()
         request = self._request(verb, person, dataset, options)
         return _result(await self.slow_free.call(request, time.monotonic() + FREE_SECONDS, person.name))
@@ -203,8 +205,8 @@ class FrontDesk:
         done, _ = await asyncio.wait({work}, timeout=max(0.0, limit - time.monotonic()))
         if done:
             return work.result()
-        # The late result goes to nobody, but must be retrieved, or asyncio logs it. What was charged and stored
-        # is in the ledger.
+        # The late result goes to nobody, but must be retrieved, or asyncio logs it. What was charged and
+        # stored is in the ledger.
         work.add_done_callback(lambda late: late.cancelled() or late.exception())
         return {"error": TIMED_OUT, "touched": True}
 
@@ -230,12 +232,13 @@ class FrontDesk:
         return ticket
 
     def horizon(self, person: Person, dataset: Dataset) -> float:
-        """Return the moment from which on an analyst's releases are not listed yet, because the public time of
-        a question or a job may still run."""
+        """Return the moment from which on an analyst's releases are not listed yet, because the public time
+        of a question or a job may still run."""
         # One ledger may be served under two names of datasets.
         location = ledger_location(dataset.ledger)
         ledgers = {
-            other.name: ledger_location(other.ledger) for other in self.store.datasets(Person("", Role.STEWARD))
+            other.name: ledger_location(other.ledger)
+            for other in self.store.datasets(Person("", Role.STEWARD))
         }
         unfinished = [
             float(job["created"])
@@ -261,8 +264,8 @@ class FrontDesk:
     def submit(
         self, verb: str, person: Person, dataset: Dataset, seconds: float, options: dict[str, Any]
     ) -> str:
-        """Start a job and return its number: its result is there `seconds` after its process was ready, which is
-        public, and not before; a public refusal, and a stored release unless these are hidden, at once."""
+        """Start a job and return its number: its result is there `seconds` after its process was ready, which
+        is public, and not before; a public refusal, and a stored release unless these are hidden, at once."""
         if len(self.store.unfinished_jobs(person.name)) >= self.settings.slots_per_person:
             raise HTTPError(
                 "Busy", "you have too many unfinished jobs. Nothing was charged. Cancel one, or wait."
