@@ -26,6 +26,10 @@ if sys.platform == "linux" and _is_fit(MEMORY):
     os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
 
 
+# Nearly all that is made until the tests run lives to the end: nothing is looked through in between.
+gc.disable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Take the 13,000 collected tests, and all that they imported, out of the garbage collector's sight.
 
@@ -33,3 +37,4 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     gc.collect()
     gc.freeze()
+    gc.enable()

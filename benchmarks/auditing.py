@@ -23,7 +23,8 @@ from discreet import accounting as acc
 from discreet import auditing, mechanisms, sampling
 
 RUNS, CONFIDENCE = 10_000, 1 - 1e-6
-OUT = Path("out") / "audits"
+# of the checkout, wherever it is run from
+OUT = Path(__file__).resolve().parents[1] / "out" / "audits"
 LIRA_EPSILON, LIRA_DELTA = 2.0, 1e-5
 
 

@@ -64,7 +64,8 @@ FINER = BINS | {
 GOALS = {"pairs": 0.040, "triples": 0.090}
 MEMBERSHIP = 120
 EPSILONS = (0.1, 0.3, 1.0, 3.0, 10.0)
-OUT = Path("out")
+# of the checkout, wherever it is run from
+OUT = Path(__file__).resolve().parents[1] / "out"
 Figures = dict[str, Any]
 
 

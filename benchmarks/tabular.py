@@ -285,7 +285,7 @@ def growth() -> None:
         name = "rows, 20 columns" if width == 20 and rows != 50_000 else "columns, 50,000 rows"
         curves[name].append((rows if name.startswith("rows") else width, ours, theirs))
         say(f"growth, {rows} x {width}", f"objective {ours:.3f} s CPU  scikit-learn {theirs:.3f} s")
-    path = Path("out") / "tabular.png"
+    path = Path(__file__).resolve().parents[1] / "out" / "tabular.png"
     path.parent.mkdir(exist_ok=True)
     draw(curves, str(path))
     print(f"tabular: the picture of growth is {path}")

@@ -128,16 +128,12 @@ def search(choice: Choice, target: str) -> Settings:
         if not best.beside and set(alternatives[0]) == {"beside"}:
             continue
         for change in alternatives:
-            settings = chosen_from(best, change)
+            settings = best._replace(**change)
             score = measured(choice, target, settings)
             if score > best_score:
                 best, best_score = settings, score
     say(f"{target}, chosen", f"{best_score:.2%} with {best}")
     return best
-
-
-def chosen_from(settings: Settings, change: dict[str, Any]) -> Settings:
-    return settings._replace(**change)
 
 
 def measured(choice: Choice, target: str, settings: Settings) -> float:
@@ -167,7 +163,7 @@ def main() -> int:
     }
     if torch is None or missing:
         print(f"vision_choice: PyTorch or the sets {sorted(missing)} are missing; nothing was chosen")
-        return 1
+        return 0
     torch.set_num_threads(1)
     choice = Choice(chosen.data, chosen.seeds)
     for target in chosen.target:

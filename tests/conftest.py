@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import settings
 
 # 200 ms for an example is a matter of what else the machine does
@@ -12,6 +14,13 @@ settings.register_profile("busy", deadline=None)
 settings.load_profile("busy")
 
 WAITING = Path(__file__).parent / "web"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file() -> Generator[None, list[Any], list[Any]]:
+    """Look for examples in docstrings in the package only: tests have none, and looking takes a second."""
+    nodes = yield
+    return [node for node in nodes if type(node) is pytest.Module]
 
 
 def pytest_collection_modifyitems(items: list[Any]) -> None:

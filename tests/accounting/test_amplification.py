@@ -6,6 +6,7 @@ import math
 import pickle
 from fractions import Fraction
 
+import mpmath as mp
 import numpy as np
 import pytest
 
@@ -26,6 +27,16 @@ def test_sampled_randomized_response_attains_the_formula(epsilon: float, rate: f
     assert claimed.value <= max(exact, 0) * (1 + 1e-8) + 1e-14
     assert claimed.delta >= Fraction(1e-6) * Fraction(rate)
     assert claimed.value <= amplification.lecture(epsilon, rate=rate)
+
+
+@pytest.mark.parametrize("epsilon", [49.0, 51.0, 300.0, 699.0, 701.0, 740.0])
+@pytest.mark.parametrize("beyond", [-40.0, -20.0, -3.0, 0.0, 3.0, 45.0])
+def test_a_tiny_rate_costs_no_less_than_the_formula(epsilon: float, beyond: float) -> None:
+    rate = math.exp(beyond - epsilon)
+    with mp.workdps(60):
+        truth = mp.log1p(mp.mpf(rate) * mp.expm1(mp.mpf(epsilon)))
+        claimed = amplification.poisson(epsilon, 0.0, rate=rate).value
+        assert truth <= claimed <= truth * (1 + mp.mpf(10) ** -11) + mp.mpf(10) ** -299
 
 
 def test_each_formula_is_refused_for_the_other_relation() -> None:

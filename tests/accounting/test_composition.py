@@ -98,6 +98,14 @@ def test_pure_to_gaussian_touches_at_the_corner(epsilon: float) -> None:
         assert gdp.tradeoff(mu, alpha) <= line + 1e-15
 
 
+def test_many_different_gaussians_add_up_without_loss() -> None:
+    noises = [1 + k / 997 for k in range(2000)]
+    run = acc.compose([acc.Gaussian(noise_multiplier=noise) for noise in noises])
+    with mp.workdps(60):
+        truth = mp.sqrt(mp.fsum(1 / mp.mpf(noise) ** 2 for noise in noises))
+        assert truth <= gdp.mu(run) <= truth * (1 + mp.mpf(10) ** -14)
+
+
 def test_the_central_limit_estimate_is_not_a_number() -> None:
     estimate = gdp.clt_estimate(
         acc.Gaussian(noise_multiplier=1.1).sampled(256 / 60_000).repeated(14_063), 1e-5

@@ -312,3 +312,48 @@ def test_gaussian_without_replacement_covers_opposite_shifts(order: int) -> None
 def test_a_bounded_range_has_moments_at_any_epsilon(epsilon, order):
     moment = rdp_rules.bounded_range(epsilon)(order)
     assert 0 < moment <= (order - 1) * epsilon * (1 + 1e-9)
+
+
+@pytest.mark.parametrize(("noise", "order"), [(0.05, 4), (0.1, 8), (0.2, 32), (0.5, 512)])
+def test_little_noise_on_a_fixed_size_sample_costs_no_less_than_a_shown_unit(
+    noise: float, order: int
+) -> None:
+    # If the unit is drawn, the answer has the law of the plain Gaussian: that summand alone is a lower bound.
+    rate = Fraction(1, 1000)
+    inner = acc.Gaussian(noise_multiplier=noise, neighbors=REPLACE)
+    event = acc.SampledWithoutReplacement(event=inner, size=1000, sample=1)
+    truth = order * mp.log(mp.mpf(rate.numerator) / rate.denominator) + mp.mpf(order) * (order - 1) / (
+        2 * mp.mpf(noise) ** 2
+    )
+    assert truth <= moment(event, order) <= truth * (1 + 1e-2)
+
+
+@pytest.mark.parametrize("epsilon", [1e-12, 1e-10, 5e-10, 1e-9])
+@pytest.mark.parametrize(("local", "reports"), [(0.5, 2), (1.0, 2), (0.5, 4)])
+def test_shuffled_deltas_near_zero_take_the_best_threshold(
+    local: float, reports: int, epsilon: float
+) -> None:
+    e, b = mp.exp(mp.mpf(epsilon)), mp.exp(mp.mpf(local)) / (1 + mp.exp(mp.mpf(local)))
+    truth = mp.mpf(0)
+    for clones in range(reports):
+        chance = mp.binomial(reports - 1, clones) * mp.exp(-mp.mpf(local)) ** clones
+        chance *= (1 - mp.exp(-mp.mpf(local))) ** (reports - 1 - clones)
+        halves = [mp.binomial(clones, a) / mp.mpf(2) ** clones for a in range(clones + 1)]
+        without, with_one = [*halves, mp.mpf(0)], [mp.mpf(0), *halves]
+        pairs = zip(without, with_one, strict=True)
+        truth += chance * mp.fsum(max(b * y + (1 - b) * x - e * (b * x + (1 - b) * y), 0) for x, y in pairs)
+    assert truth <= shuffling.delta_at(local, reports, epsilon) <= truth * (1 + 1e-8)
+
+
+def test_vectors_that_move_by_what_was_answered_before_are_not_taken_for_mirrored() -> None:
+    one = acc.VectorDiscreteGaussian(variance=4, l2_squared=3)
+    same = acc.DiscreteGaussian(variance=Fraction(4, 3), sensitivity=1)
+    orders = [2.0, 3.0, 4.0]
+    # Alone its two laws are each other's mirror image, and it costs what a number of the same rho does.
+    alone = rdp.curve(one.sampled(rate=0.1), orders)
+    assert alone == pytest.approx(rdp.curve(same.sampled(rate=0.1), orders), rel=1e-9)
+    # Two on one sample: the second may move by what the first said. Numbers have one pair for all moves.
+    two = rdp.curve(one.repeated(2).sampled(rate=0.1), orders)
+    numbers = rdp.curve(same.repeated(2).sampled(rate=0.1), orders)
+    assert two[0] == pytest.approx(numbers[0], rel=1e-9)
+    assert all(a > 1.5 * b for a, b in zip(two[1:], numbers[1:], strict=True))

@@ -392,3 +392,24 @@ def test_kendalls_sum_is_that_over_all_pairs():
         x, y = random.integers(0, 7, (2, n)).astype(float)
         pairs = sum(np.sign(x[i] - x[j]) * np.sign(y[i] - y[j]) for i in range(n) for j in range(i))
         assert ranks.kendall(x, y) == pairs
+
+
+@pytest.mark.parametrize("lower", [0, 3, 17, 100])
+def test_goodness_of_fit_tries_numbers_of_people_that_no_noisy_count_decides(
+    monkeypatch: pytest.MonkeyPatch, lower: int
+) -> None:
+    """The proof needs that which number stands for the true one is fixed: multiples of the stride, near each
+    number that the noise allows. (They began where the noisy sum began.)"""
+    tried: list[int] = []
+
+    def record(self: object, counts: object, shares: object, people: int, *rest: object) -> float:
+        tried.append(people)
+        return 0.25
+
+    monkeypatch.setattr(GoodnessOfFitTest, "_simulate", record)
+    test = GoodnessOfFitTest(public=FREE, column="site", shares=(0.5, 0.3, 0.2), epsilon=0.05, runs=99)
+    # at scale 40 every tenth number is tried, and a p-value stands for numbers 5 away
+    _, pvalue = test.judge(np.ones(3), (lower, lower + 25), 40.0, np.random.default_rng(0))
+    assert pvalue == pytest.approx(0.25 * math.exp(5 / 40))
+    assert all(people % 10 == 0 for people in tried)
+    assert all(min(abs(n - people) for people in tried) <= 5 for n in range(lower, lower + 26))

@@ -248,3 +248,10 @@ def test_bad_arguments_are_refused():
         auditing.recursive_l_diversity({"a": [1], "s": [1]}, ["a"], "s", l=0)
     with pytest.raises(InvalidInput):
         auditing.ToInterval(0)
+
+
+def test_ordered_t_closeness_leaves_out_rows_without_a_value() -> None:
+    """Of the values 1, 1, 2 the first class has 1 only: a third of them would have to move by the whole range.
+    (Its missing row counted in its size, and the distance was two thirds.)"""
+    table = {"zip": [1, 1, 2, 2, 3], "pay": [1, None, 1, 2, None]}
+    assert auditing.t_closeness(table, ["zip"], "pay", ordered=True) == pytest.approx(1 / 3)

@@ -323,3 +323,23 @@ def test_verify_looks_again_only_where_somebody_wrote_meanwhile(monkeypatch, hea
     monkeypatch.setattr(books, "_problems", lambda *_: next(looks))
     monkeypatch.setattr(books, "_head", lambda _: next(heads))
     assert books.verify(None) == expected
+
+
+def test_a_process_that_imports_its_parents_script_is_charged_nothing(tmp_path):
+    script = tmp_path / "study.py"
+    script.write_text(
+        "import multiprocessing\n"
+        "import discreet as dp\n"
+        "people = dp.open({'age': [40] * 50}, table='people', schema={'age': dp.Bounds(0, 100)},\n"
+        "                 unit=dp.rows(), budget=dp.Budget(epsilon=4), ledger='people.ledger')\n"
+        "people.sql('SELECT COUNT(*) AS n FROM people', epsilon=1, fresh=True)\n"
+        "worker = multiprocessing.get_context('spawn').Process(target=print)\n"
+        "worker.start()\n"
+        "worker.join()\n"
+        "print('spent', people.spent)\n"
+    )
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
+    command = [sys.executable, str(script)]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.stdout.splitlines()[-1] == "spent 1.0"
+    assert "Nothing was charged." in done.stderr

@@ -3,7 +3,8 @@ charge."""
 
 import pytest
 
-from discreet import Bounds, InvalidInput, Public
+from discreet import Bounds, Categories, InvalidInput, Public
+from discreet import mechanisms as mech
 from discreet.curator import Budget, Curator, Policy, segments
 from discreet.mechanisms import SparseVector, Stepped
 from discreet.mechanisms.protocols import Run, rehearse
@@ -36,3 +37,88 @@ def test_what_fails_in_its_rehearsal_is_not_charged(tmp_path):
     rehearse(SparseVector(public=PUBLIC, threshold=1, epsilon=1), people)
     curator.start(SparseVector(public=PUBLIC, threshold=1, epsilon=1))
     assert curator.used == 1
+
+
+def _finder(column: str, public: Public = PUBLIC) -> mech.HistogramBounds:
+    return mech.HistogramBounds(public=public, column=column, epsilon=0.1, smallest=1, levels=5)
+
+
+def _noisy(statistic: mech.Statistic) -> mech.AddNoise:
+    return mech.AddNoise(public=PUBLIC, statistic=statistic, noise=mech.IntegerLaplace(scale=10))
+
+
+def _sampled(column: str) -> mech.SampleAndAggregate:
+    function = mech.PartMean(column=column)
+    return mech.SampleAndAggregate(
+        public=PUBLIC, columns=(column,), function=function, parts=2, bounds=Bounds(0, 1), epsilon=0.1
+    )
+
+
+def _stable(column: str) -> mech.SubsampleAggregateStable:
+    function = mech.PartMode(column=column)
+    return mech.SubsampleAggregateStable(
+        public=PUBLIC,
+        columns=(column,),
+        function=function,
+        epsilon=0.1,
+        delta=1e-7,
+        rate=0.3,
+        subsamples=300,
+    )
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: _finder("agee"),
+        lambda: _finder("name"),
+        lambda: mech.BinarySearchBounds(public=PUBLIC, column="agee", epsilon=0.1, smallest=1, levels=5),
+        lambda: mech.MeanWithFoundBounds(public=PUBLIC, column="name", finder=_finder("name"), epsilon=0.1),
+        lambda: _noisy(mech.CountNonNull(column="agee")),
+        lambda: mech.Sequential(mechanisms=(_noisy(mech.Count()), _finder("agee"))),
+        lambda: mech.PostProcessed(
+            mechanism=_noisy(mech.CountNonNull(column="agee")), function=mech.Clamp(lower=0)
+        ),
+        lambda: mech.GroupPrivate(mechanism=_finder("name"), size=2),
+        lambda: _sampled("agee"),
+        lambda: _stable("agee"),
+    ],
+)
+def test_columns_that_nobody_declares_are_looked_for_before_the_charge(tmp_path, build):
+    people = Memory({"age": [1, 2], "name": ["a", "b"]}, PUBLIC)
+    curator = Curator.create(tmp_path / "people.ledger", people, Policy(budget=Budget(epsilon=1, delta=1e-6)))
+    before = curator.ledger.anchor
+    with pytest.raises(InvalidInput, match="Nothing was read or charged"):
+        curator.ask(build())
+    assert curator.ledger.anchor == before
+
+
+def test_parts_of_a_parallel_mechanism_are_rehearsed(tmp_path):
+    public = Public(schema={"town": Categories(["a", "b"])}, table="people")
+    people = Memory({"town": ["a", "b"]}, public)
+    curator = Curator.create(tmp_path / "people.ledger", people, Policy(budget=Budget(epsilon=1)))
+    parts = tuple((c, _finder("agee", mech.part_public(public, "town", c))) for c in ("a", "b"))
+    with pytest.raises(InvalidInput, match="no column 'agee'"):
+        curator.ask(mech.Parallel(public=public, column="town", parts=parts))
+    assert curator.used == 0
+
+
+def test_a_question_about_a_column_that_is_not_there_does_not_count_as_asked(tmp_path):
+    people = Memory({"age": [1, 2]}, PUBLIC)
+    curator = Curator.create(tmp_path / "people.ledger", people, Policy(budget=Budget(epsilon=1)))
+    vector = curator.start(SparseVector(public=PUBLIC, threshold=10**6, epsilon=1, questions=1))
+    with pytest.raises(InvalidInput, match="no column 'agee'"):
+        vector.answer(mech.CountNonNull(column="agee"))
+    assert vector.answer(mech.CountNonNull(column="age")).value.above is False
+
+
+def test_a_described_function_of_a_column_that_its_parts_lack_is_refused():
+    with pytest.raises(InvalidInput, match="of a column that its parts have: age"):
+        mech.SampleAndAggregate(
+            public=PUBLIC,
+            columns=("age",),
+            function=mech.PartMean(column="name"),
+            parts=2,
+            bounds=Bounds(0, 1),
+            epsilon=0.1,
+        )

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.nn.utils import parametrizations
+from torch.utils.checkpoint import checkpoint
 
 from discreet import DiscreetError, NotPrivate, Unsupported
 from discreet.learning import ClippingEngine, routes
@@ -306,3 +307,54 @@ def test_nested_tensors_are_refused_in_words_of_their_own() -> None:
     model = Calls(run, out=nn.Linear(D, D))
     with pytest.raises(DiscreetError, match="nested tensor"):
         probe(ClippingEngine(model, loss), torch.rand(5, T, D), torch.rand(5, T, D))
+
+
+class Checkpointed(nn.Module):
+    """Computes the activations of some layers again in the backward pass, as `transformers` does."""
+
+    def __init__(self, inner: nn.Module, *, reentrant: bool = False) -> None:
+        super().__init__()
+        self.first, self.inner, self.reentrant = nn.Linear(D, D), inner, reentrant
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = checkpoint(self.inner, self.first(x), use_reentrant=self.reentrant)
+        return out
+
+
+@pytest.mark.parametrize("isolate", [False, True])
+# A PReLU has parameters of its own, so that it runs example by example within the checkpoint.
+@pytest.mark.parametrize("activation", [nn.Tanh, nn.PReLU])
+def test_gradient_checkpoints_train_in_every_way(isolate: bool, activation: type[nn.Module]) -> None:
+    """They compute again in the backward pass, when the tensors of vmap are gone."""
+    torch.manual_seed(0)
+    model = Checkpointed(nn.Sequential(nn.Linear(D, 6), activation(), nn.Linear(6, D)))
+    engine = assert_sum_of_single_examples(model, torch.randn(B, D), isolate=isolate)
+    assert bool(engine.recorder.looped) == isolate
+
+
+@pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
+@pytest.mark.parametrize("isolate", [False, True])
+def test_reentrant_checkpoints_are_refused_in_words_of_their_own(isolate: bool) -> None:
+    model = Checkpointed(nn.Linear(D, D), reentrant=True)
+    with pytest.raises(Unsupported, match="use_reentrant=False") as caught:
+        probe(ClippingEngine(model, loss, isolate=isolate), torch.rand(5, D), torch.rand(5, D))
+    assert "synthetic" not in str(caught.value)
+    model.reentrant = False
+    assert_sum_of_single_examples(model, torch.randn(B, D), isolate=isolate)
+
+
+def test_random_branches_that_hardly_move_the_loss_are_told_apart_from_mixing() -> None:
+    """As ConvNeXt's: a branch that is scaled by a millionth is dropped at random, and its gradient is not
+    small."""
+
+    class Dropped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.scale = nn.Linear(D, D), 1e-9
+
+        def forward(self, x: Tensor) -> Tensor:
+            kept = torch.rand(len(x), 1) < 0.5 if self.training else torch.ones(len(x), 1)
+            return x + self.scale * kept * self.layer(x)
+
+    torch.manual_seed(0)
+    probe(ClippingEngine(Dropped(), loss), torch.rand(5, D), torch.rand(5, D))

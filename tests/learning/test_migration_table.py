@@ -71,7 +71,10 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor], Any]] = {
     "InstanceNorm3d": (lambda: nn.InstanceNorm3d(2, affine=True), lambda: floats(2, 3, 3, 3), itself),
     "LayerNorm": (lambda: nn.LayerNorm(4), lambda: floats(T, 4), itself),
     "RMSNorm": (lambda: nn.RMSNorm(4), lambda: floats(T, 4), itself),
+    "BatchNorm1d": (lambda: nn.BatchNorm1d(3), lambda: floats(3), itself),
     "BatchNorm2d": (lambda: nn.BatchNorm2d(3), lambda: floats(3, 4, 4), itself),
+    "BatchNorm3d": (lambda: nn.BatchNorm3d(3), lambda: floats(3, 2, 2, 2), itself),
+    "SyncBatchNorm": (lambda: nn.SyncBatchNorm(3), lambda: floats(3, 4, 4), itself),
     "MultiheadAttention": (
         lambda: nn.MultiheadAttention(4, 2, batch_first=True), lambda: floats(T, 4), thrice,
     ),
@@ -82,6 +85,8 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor], Any]] = {
     "GRU": (lambda: nn.GRU(4, 3, batch_first=True), lambda: floats(T, 4), itself),
     "RNN": (lambda: nn.RNN(4, 3, batch_first=True), lambda: floats(T, 4), itself),
     "LSTMCell": (lambda: nn.LSTMCell(4, 3), lambda: floats(4), itself),
+    "GRUCell": (lambda: nn.GRUCell(4, 3), lambda: floats(4), itself),
+    "RNNCell": (lambda: nn.RNNCell(4, 3), lambda: floats(4), itself),
     "PReLU": (lambda: nn.PReLU(4), lambda: floats(4, T), itself),
     "Bilinear": (lambda: nn.Bilinear(4, 4, 3), lambda: floats(T, 4), twice),
 }  # fmt: skip

@@ -3,6 +3,7 @@ probe."""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from discreet import InvalidInput, NotPrivate, Unsupported
-from discreet.learning import ClippingEngine
+from discreet import InvalidInput, NotPrivate, Public, Unsupported
+from discreet.learning import ClippingEngine, Examples, Trainer
 from discreet.learning.safety import made_up, probe
+from discreet.sampling import Entropy
 
 from .zoo import loss, naive
 
@@ -366,6 +368,25 @@ def test_old_weight_norm_is_told_as_such_and_both_ways_out_work() -> None:
         with engine.attached():
             got = engine.clipped_sum(x, y, clip=1e6)
         torch.testing.assert_close(got, naive(model, x, y).sum(0), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm` is deprecated")
+def test_old_weight_norm_trains_example_by_example_and_its_copy_has_a_weight_of_its_own() -> None:
+    """Torch does not copy the weight that its hook computed, which has a history."""
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.utils.weight_norm(nn.Linear(4, 4)))
+    public = Public(size=20)
+    trainer = Trainer(model, loss, public=public, noise_multiplier=1.0, batch=10, steps=2, isolate=True)
+    trained: Any = trainer(Examples(torch.randn(20, 4), torch.randn(20, 4), public), entropy=Entropy()).value
+    assert not torch.equal(trained[0].weight_v, model[0].weight_v)
+    assert not torch.equal(trained(torch.ones(1, 4)), model(torch.ones(1, 4)))
+
+
+def test_a_model_that_cannot_be_copied_is_refused_when_the_trainer_is_made() -> None:
+    model = nn.Sequential(nn.Linear(4, 4))
+    model.lock = threading.Lock()
+    with pytest.raises(Unsupported, match=r"cannot be copied.*lock"):
+        Trainer(model, loss, public=Public(size=20), noise_multiplier=1.0, batch=10, steps=2)
 
 
 def test_flat_bags_whose_lengths_agree_by_chance_are_no_constants() -> None:

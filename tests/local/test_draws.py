@@ -123,3 +123,24 @@ def test_extreme_but_honest_parameters_work_and_stay_within_their_claim(name: st
     release = oracle.estimate(oracle.respond([0, 1, 5], entropy=SeededEntropy(1)))
     assert np.isfinite(release.value).all()
     assert np.isfinite(oracle.error(3))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_numbers_below_several_bounds_are_those_drawn_one_by_one(seed):
+    bounds = [1, 3, 100, 1, 2, 5, (1 << 40) + 1, 1]
+    together, apart = SeededEntropy(seed), SeededEntropy(seed)
+    assert _draws.below_each(bounds, together) == [int(_draws.below(b, 1, apart)[0]) for b in bounds]
+    assert together.words(1) == apart.words(1)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_single_subset_is_the_shuffle_of_many(seed):
+    oracle = local.SubsetSelection(epsilon=1, domain=12)
+    inside = np.array([seed % 2 == 0])
+    alone = oracle._others(np.array([7]), inside, SeededEntropy(seed))[0]
+    urn, entropy = list(range(11)), SeededEntropy(seed)
+    for step in range(oracle.size - int(inside[0])):
+        swapped = step + int(_draws.below(11 - step, 1, entropy)[0])
+        urn[step], urn[swapped] = urn[swapped], urn[step]
+    others = [v + (v >= 7) for v in urn[: oracle.size - int(inside[0])]]
+    assert alone.tolist() == others + [7] * int(inside[0])

@@ -16,11 +16,15 @@ from discreet._registry import from_json, to_json
 from discreet.accounting import DiscreteLaplace
 from discreet.mechanisms import (
     AddNoise,
+    Component,
     Count,
     CountsBelow,
+    ExponentialMechanism,
     Histogram,
     IntegerGaussian,
     IntegerLaplace,
+    Select,
+    Stack,
     Sum,
     gaussian,
     laplace,
@@ -28,6 +32,7 @@ from discreet.mechanisms import (
     noisy_histogram,
     noisy_sum,
 )
+from discreet.query import SqlStatistic, SqlVector
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
 from tests.contracts.audit import CountingEntropy, Untouchable
@@ -35,6 +40,39 @@ from tests.contracts.audit import CountingEntropy, Untouchable
 SCHEMA = {"x": Bounds(0, 10), "c": Categories(["a", "b"])}
 PUBLIC = Public(schema=SCHEMA)
 SOURCE = Memory({"x": [1.0, 2.0, 30.0], "c": ["a", "a", "b"]}, PUBLIC)
+
+
+@pytest.mark.parametrize("statistic", [Histogram(column="c"), Count()])
+def test_an_entry_that_a_statistic_does_not_have_is_refused_before_anything_is_read(statistic: Any) -> None:
+    with pytest.raises(InvalidInput, match="entry 2 was asked"):
+        laplace(PUBLIC, Component(statistic=statistic, index=2), epsilon=1)
+
+
+@pytest.mark.parametrize("other", [IntegerLaplace(scale=1), ExponentialMechanism(epsilon=1), 3])
+def test_noise_and_selectors_are_no_statistics(other: Any) -> None:
+    for build in (
+        lambda: AddNoise(public=PUBLIC, statistic=other, noise=IntegerLaplace(scale=1)),
+        lambda: Stack(parts=(other,)),
+        lambda: Component(statistic=other, index=0),
+        lambda: Select(public=PUBLIC, scores=other, candidates=(1,), chooser=ExponentialMechanism(epsilon=1)),
+    ):
+        with pytest.raises(InvalidInput, match="a statistic, such as"):
+            build()
+
+
+def test_a_sum_in_sql_is_released_in_its_own_unit() -> None:
+    # The steps of its grid follow from the declared bounds: 2**-16 here.
+    total = SqlStatistic(sql="SELECT SUM(x) AS total FROM data")
+    vector = SqlVector(sql="SELECT c, SUM(x) AS total FROM data GROUP BY c")
+    noisy = laplace(PUBLIC, total, epsilon=10**6)
+    assert noisy(SOURCE, entropy=SeededEntropy(1)).value == pytest.approx(13, abs=0.01)
+    assert noisy.error(0.99) < 0.001
+    entry = laplace(PUBLIC, Component(statistic=vector, index=0), epsilon=10**6)
+    assert entry(SOURCE, entropy=SeededEntropy(1)).value == pytest.approx(3, abs=0.01)
+    both = laplace(PUBLIC, Stack(parts=(total, vector)), epsilon=10**6)
+    assert both(SOURCE, entropy=SeededEntropy(1)).value == pytest.approx([13, 3, 10], abs=0.01)
+    with pytest.raises(InvalidInput, match="different grids"):
+        laplace(PUBLIC, Stack(parts=(total, Count())), epsilon=1)
 
 
 def test_a_release_carries_its_price_and_its_error() -> None:

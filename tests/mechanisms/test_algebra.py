@@ -41,6 +41,7 @@ from discreet.mechanisms import (
     Sequential,
     Sum,
     Truncate,
+    WithGap,
     gaussian,
     laplace,
     noisy_count,
@@ -49,6 +50,7 @@ from discreet.mechanisms import (
     part_public,
 )
 from discreet.mechanisms.algebra import SourcePart, split
+from discreet.query import Query
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from tests.contracts.audit import CountingEntropy
@@ -91,6 +93,24 @@ def test_functions_act_on_every_entry() -> None:
     assert Round(step=Fraction(1, 2))(np.array([0.3, 1.1])).tolist() == [0.5, 1.0]
     assert Clamp(upper=7)(9) == 7
     assert Fold(lower=0, upper=10)(np.array([-3, 25])).tolist() == [3, 5]
+
+
+@pytest.mark.parametrize("function", [Clamp(lower=0), Fold(lower=0, upper=10), Round(step=2), Truncate()])
+@pytest.mark.parametrize(
+    "value", [None, "rome", Bounds(0, 1), ("rome", "bern"), WithGap("rome", 3), {"a": 1}, [[1], [2, 3]], True]
+)
+def test_what_is_not_made_of_numbers_stays_as_it_is(function: Any, value: Any) -> None:
+    # It was paid for: an error after the charge would lose it.
+    assert function(value) == value
+
+
+def test_a_table_that_a_function_leaves_as_it_is_keeps_its_errors() -> None:
+    public = facts()
+    query = Query(sql="SELECT COUNT(*) AS n FROM data", public=public, epsilon=1)
+    rounded = PostProcessed(mechanism=query, function=Round(step=10))
+    answer = rounded(people(public), entropy=SeededEntropy(1))
+    assert answer.error(0.9) == answer.value.error(0.9)
+    assert answer.value.columns == ("n",)
 
 
 def test_post_processing_is_free_and_keeps_an_honest_error() -> None:

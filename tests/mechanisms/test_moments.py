@@ -20,6 +20,7 @@ from discreet.mechanisms.moments import (
     MeanWithFoundBounds,
     Scale,
     Variance,
+    _cells,
     _noises,
     _scale,
     _sums,
@@ -210,6 +211,27 @@ def test_a_mean_inside_found_bounds_costs_both():
     answer = mechanism(column(rows, public), entropy=SeededEntropy(9))
     assert abs(answer.value - rows.mean()) <= answer.error(0.999) < 5
     assert mechanism(column(np.array([], dtype=float), public), entropy=SeededEntropy(9)).value is None
+
+
+@pytest.mark.parametrize("value", [0.0, 5e-324])
+def test_a_mean_inside_the_smallest_bounds_is_told(value: float):
+    # Found between 0 and the least float: the step within has no inverse, which must not fail after the charge.
+    public = Public()
+    smallest = HistogramBounds(public=public, column="v", epsilon=5, smallest=5e-324, levels=300)
+    mechanism = MeanWithFoundBounds(public=public, column="v", finder=smallest, epsilon=1)
+    answer = mechanism(column(np.full(2000, value), public), entropy=SeededEntropy(3))
+    assert abs(answer.value - value) <= answer.error(0.99)
+
+
+@pytest.mark.parametrize("upper", [5e-324, 1e-308, Fraction(1, 10**400), 1e300])
+def test_cells_lie_in_the_range_whatever_the_bounds(upper):
+    scale = Scale(Fraction(0), Fraction(upper) / 8, 8)
+    values = np.array([-1e308, -0.0, 0.0, 5e-324, 1e-309, 1.0, 1e308])
+    cells = _cells(values, scale)
+    assert cells.dtype == np.int64
+    assert ((cells >= 0) & (cells <= 8)).all()
+    assert cells[0] == cells[1] == cells[2] == 0
+    assert cells[-1] == (8 if float(upper) else 0)
 
 
 def test_found_bounds_can_be_declared_for_later():

@@ -30,7 +30,7 @@ from discreet.mechanisms.selection import (
     TopK,
 )
 from discreet.mechanisms.selectors import _difference_tail, ranked_with_gaps
-from discreet.mechanisms.statistics import CountsBelow, Histogram, Trusted
+from discreet.mechanisms.statistics import Count, CountsBelow, Histogram, Trusted
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.sampling._softmax import _by_floats, _by_integers, weighted_softmax
 from discreet.tables import Memory
@@ -515,12 +515,8 @@ def test_a_selection_that_does_not_fit_is_refused():
         Select(public=places, scores=cells, candidates=cells.candidates(), chooser=PermuteAndFlip(epsilon=1))
     with pytest.raises(InvalidInput, match="at most 2"):
         select(NoisyTopWithGap(epsilon=1, k=3))
-    short = Select(
-        public=COLORS,
-        scores=Histogram(column="color"),
-        candidates=("red",),
-        chooser=PermuteAndFlip(epsilon=1),
-    )
+    three = Trusted(function=lambda source: np.array([1, 2, 3]), claimed=Sensitivity(linf=1, l0=3))
+    short = Select(public=COLORS, scores=three, candidates=("red",), chooser=PermuteAndFlip(epsilon=1))
     with pytest.raises(InvalidInput, match="one score for each"):
         short(colors([1, 1, 1]), entropy=NoDraws())
     assert select(PermuteAndFlip(epsilon=1)).public.neighbors is ADD_REMOVE
@@ -564,3 +560,13 @@ def test_a_draw_on_the_edge_is_left_to_exact_arithmetic():
     even = np.array([1.0, 1.0])
     assert _by_floats(np.zeros(2), even, 1.0, 1 << 52) is None  # U = 1/2, where the two stretches meet
     assert weighted_softmax(np.array([7]), np.array([3]), Fraction(1), SeededEntropy(1)) == 0
+
+
+@pytest.mark.parametrize("candidates", [("a",), ("a", "b", "c")])
+def test_scores_that_are_not_one_for_each_candidate_are_refused_before_anything_is_read(candidates):
+    public = Public(schema={"c": Categories(["a", "b"])})
+    chooser = ExponentialMechanism(epsilon=1)
+    with pytest.raises(InvalidInput, match="gives 2 scores"):
+        Select(public=public, scores=Histogram(column="c"), candidates=candidates, chooser=chooser)
+    with pytest.raises(InvalidInput, match="a single number"):
+        Select(public=public, scores=Count(), candidates=candidates, chooser=chooser)

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from scipy import stats
 
+import discreet as dp
 from discreet import Bounds, Categories, InvalidInput, Public, Unit
 from discreet._public import Dates, Text
 from discreet.query import Answer, Query
@@ -279,3 +280,20 @@ def test_post_processing_is_free_and_right(places):
     )
     assert more.event == base.event
     assert more._without_noise(places, 1) == [["a", 1000, "many", 31.6]]
+
+
+def test_averages_of_very_small_numbers_have_a_deviation_and_squares_are_refused():
+    people = dp.open(
+        {"x": [1e-301] * 500},
+        table="people",
+        schema={"x": dp.Bounds(0, 1e-300)},
+        unit=dp.rows(),
+        budget=dp.Budget(epsilon=8),
+        ledger=":memory:",
+    )
+    answer = people.sql("SELECT AVG(x) AS x FROM people", epsilon=4)
+    # the count of 500 moves little: the deviation is that of the sum over it, within a factor of ten
+    assert 1e-304 < answer.deviations[0][0] < 1e-301
+    with pytest.raises(dp.DiscreetError, match="Nothing was read or charged"):
+        people.sql("SELECT STDDEV(x) AS x FROM people", epsilon=1)
+    assert people.spent == pytest.approx(4)

@@ -223,6 +223,16 @@ def test_each_row_of_a_person_is_as_likely_to_count_in_a_median():
     assert abs(high - people / 10) < 6 * math.sqrt(people * 0.09)
 
 
+def test_a_person_counts_for_a_value_at_most_as_often_as_rows_count():
+    """Five equal rows of one person, of which two count: that is what the noise on frequencies is priced for."""
+    public = Public(schema={"s": Categories(["a", "b"])}, unit=Unit("id"), table="t")
+    engine = connect({"id": [1, 1, 1, 1, 1, 2], "s": ["a", "a", "a", "a", "a", "b"]}, public)
+    for rows, wanted in ((1, [1, 1]), (2, [2, 1]), (9, [5, 1])):
+        query = Query(sql="SELECT MODE(s) FROM t", public=public, epsilon=1, rows=rows)
+        (counts,) = query._measure(engine, 5).scores
+        assert list(counts[0]) == wanted
+
+
 def test_choices_in_two_groups_of_one_person_are_independent():
     """Of two values one counts in each of two groups: one person keeps the same value in both half of the
     time (6 deviations)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import date
+from functools import cache
 
 import numpy as np
 import pytest
@@ -30,10 +31,14 @@ SCHEMA = {
 }
 
 
+@cache
+def visits(unit):
+    return connect(VISITS, Public(schema=SCHEMA, table="visits", unit=unit))
+
+
 def rows(sql, unit=None):
-    public = Public(schema=SCHEMA, table="visits", unit=unit or Unit())
-    query = Query(sql=sql, public=public, epsilon=1, delta=1e-6)
-    return query._without_noise(connect(VISITS, public), 7)
+    source = visits(unit or Unit())
+    return Query(sql=sql, public=source.public, epsilon=1, delta=1e-6)._without_noise(source, 7)
 
 
 @pytest.mark.parametrize(

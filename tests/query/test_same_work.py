@@ -124,22 +124,22 @@ def test_the_engines_own_shortcuts_would_tell(tmp_path, monkeypatch):
 EDGES = [0.0, -0.0, 100.0, 5e-324, -5e-324, 99.99999999999999, 100.00000000000001, 1e308, -1e308, 42.5]
 
 
-@pytest.mark.parametrize("value", [*EDGES, float("inf"), float("-inf"), float("nan"), None])
 @pytest.mark.parametrize(("low", "high"), [(0, 100), (-100, 100), (-100, 0), (5, 5.5), (-1e308, 1e308)])
-def test_a_number_is_clipped_exactly(value, low, high):
+def test_a_number_is_clipped_exactly(low, high):
     from discreet.query.operators import clipped, double
     from discreet.query.scan import name
 
     expression = DUCKDB.write(clipped(name("x"), double(low), double(high)))
-    (found,) = (
-        duckdb.connect()
-        .execute(f"SELECT {expression} FROM (SELECT CAST(? AS DOUBLE) AS x)", [value])
-        .fetchone()
-    )
-    if value is None or not np.isfinite(value):
-        assert found is None
-    else:
-        assert found == min(max(value, low), high)
+    values = [*EDGES, float("inf"), float("-inf"), float("nan"), None]
+    with duckdb.connect() as con:
+        for value in values:
+            (found,) = con.execute(
+                f"SELECT {expression} FROM (SELECT CAST(? AS DOUBLE) AS x)", [value]
+            ).fetchone()
+            if value is None or not np.isfinite(value):
+                assert found is None, value
+            else:
+                assert found == min(max(value, low), high), value
 
 
 @pytest.mark.parametrize("nullable", [True, False])

@@ -65,10 +65,21 @@ def r_tail(r):
     return (r.region, r.level, r.age, r.spend, r.town, r.flag)
 
 
+# the tables are kept: while they are, no other has their number
+OPENED = {}
+
+
+def opened(data, unit):
+    """Open a table once for each unit, and not for each of its queries."""
+    if (id(data), unit) not in OPENED:
+        column, rows, groups = UNITS[unit]
+        OPENED[id(data), unit] = data, ref.source(data, column, rows=rows, groups=groups)
+    return OPENED[id(data), unit][1]
+
+
 def ask(data, sql, grouping, unit, shape):
-    column, rows, groups = UNITS[unit]
     head, _, _ = GROUPINGS[grouping]
-    source = ref.source(data, column, rows=rows, groups=groups)
+    source = opened(data, unit)
     table, where, _ = SHAPES[shape]
     keys = f"{head} AS k, " if head else ""
     text = f"SELECT {keys}{sql} FROM {table} {where}" + (f" GROUP BY {head}" if head else "")

@@ -412,3 +412,9 @@ def test_a_property_that_fails_shows_its_own_error() -> None:
 
     with pytest.raises(AttributeError, match="inner"):
         _ = Broken().value
+
+
+@pytest.mark.parametrize("name", ["", ".", "/", 3, True])
+def test_a_ledger_without_a_name_is_refused(name: Any) -> None:
+    with pytest.raises(dp.InvalidInput, match="ledger must be the name of a file"):
+        opened(ledger=name)

@@ -197,6 +197,10 @@ def test_ids_of_other_types_are_the_same_person_and_a_full_record_releases_nothi
     odd = [people((7, 1)), Memory({"who": [Decimal("7.00")], "age": [1]}, BY_UNIT)]
     odd += [Memory({"who": [float("nan"), float("inf")], "age": [1, 1]}, BY_UNIT)]
     assert exact_counts(mechanism, odd) == [1, 0, 0]
+    # Decimals of another scale in a later batch, and floats, are equal numbers: one person.
+    for first, later in ((Decimal("7.5"), Decimal("7.50")), (Decimal("1.5E-7"), 1.5e-07)):
+        equal = [Memory({"who": [who], "age": [1]}, BY_UNIT) for who in (first, later)]
+        assert exact_counts(mechanism, equal) == [1, 0]
     with pytest.raises(ValueError, match="full"):
         exact_counts(mechanism, [people((1, 1), (2, 1), (3, 1))])
 

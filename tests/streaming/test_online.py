@@ -146,3 +146,20 @@ def test_projections_are_the_nearest_points(space: Any) -> None:
             inside = space.project(other)
             assert np.linalg.norm(w - nearest) <= np.linalg.norm(w - inside) + 1e-9
             assert np.linalg.norm(inside - nearest) <= space.diameter + 1e-9
+
+
+@pytest.mark.parametrize("slope", [1.0, -1.0])
+def test_mirror_descent_keeps_its_bound_on_sets_away_from_the_origin(slope: float) -> None:
+    """Steps begin at the first decision. (They began at the origin: in the box from 100 to 101 the decision stayed
+    at 100 for 10,000 rounds, and 100 rounds had a regret of 100 where 10 was the bound.)"""
+    learner = OnlineMirrorDescent.tuned(Box(1, 100.0, 101.0), exact_sums(1, 100, 1.0), 1.0)
+    entropy, decisions = SeededEntropy(1), []
+    for _ in range(100):
+        decisions.append(float(learner.decision[0]))
+        learner.step(lambda w: [slope], entropy=entropy)
+    best = min(slope * 100, slope * 101)
+    assert (
+        sum(slope * w for w in decisions) - 100 * best
+        <= learner.regret_bound(1.0)
+        == pytest.approx(10, rel=1e-3)
+    )

@@ -19,7 +19,7 @@ from discreet.synthetic.copy import SyntheticCopy
 from discreet.synthetic.estimation import NoisyTable
 from discreet.synthetic.methods import METHODS, method_for
 from discreet.synthetic.privbayes import maximal_parent_sets, network_model
-from discreet.synthetic.synthesizer import Synthesizer
+from discreet.synthetic.synthesizer import GRID, Synthesizer, grid_distance
 from discreet.tables import Memory
 
 PUBLIC = Public(schema={n: Categories(["a", "b", "c"]) for n in ("p", "q", "r", "s")})
@@ -359,3 +359,21 @@ def test_aim_measures_what_depends_on_each_other_and_comes_near_to_it(seed: int)
         )
         # Eight cells with noise of one or two hundred rows at most, and those of drawing 20,000 rows.
         assert np.abs(truth - drawn).sum() / 40_000 < 0.04
+
+
+@pytest.mark.parametrize("cells", [1, 2, 3, 400])
+@pytest.mark.parametrize("expected", [0.3, 5e17, 2.0**63, -1e25, 1e300, math.inf, -math.inf, math.nan])
+def test_one_row_moves_a_distance_by_one_however_far_off_a_noisy_model_is(
+    cells: int, expected: float
+) -> None:
+    """A model of a budget of 1e-40 expects counts beyond 64 bits. (Of an odd number of such cells, the distance
+    wrapped around: one row moved it by 2^64.)"""
+    counts = np.zeros(cells, np.int64)
+    far = np.full(cells, expected) * GRID
+    before = grid_distance(counts, far)
+    for rows in range(1, 4):
+        counts[0] = rows
+        after = grid_distance(counts, far)
+        assert abs(after - before) <= GRID
+        assert 0 <= after <= 1 << 48
+        before = after

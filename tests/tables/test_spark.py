@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 from collections import Counter
 from datetime import date
 
@@ -512,6 +513,29 @@ def test_a_limit_of_time_cancels_the_job(spark, folder):
             break
         engine._context._jvm.java.lang.Thread.sleep(100)
     assert not tracker.getActiveJobsIds()
+
+
+def test_a_query_that_is_too_late_before_its_first_job_starts_none(spark):
+    """A query is planned before it has a job: a cancelled one must not run to its end when nobody waits for it."""
+    from discreet.tables.engines.spark import connect as connect_spark
+
+    frame = spark.range(10).toDF("age")
+    engine = connect_spark(frame, Public(schema={"age": Bounds(0, 9)}, table="t"), seconds=0.01)
+    planned, ended, outcomes = threading.Event(), threading.Event(), []
+
+    def planned_slowly():
+        planned.wait(60)
+        try:
+            outcomes.append(frame.count())
+        except Exception as refusal:
+            outcomes.append(refusal)
+        ended.set()
+
+    with pytest.raises(TimeLimit):
+        engine._run(planned_slowly)
+    planned.set()
+    assert ended.wait(60)
+    assert isinstance(outcomes[0], Exception)
 
 
 def test_errors_quote_nothing(spark):

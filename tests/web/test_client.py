@@ -155,3 +155,20 @@ def test_the_error_of_a_stream_takes_a_probability_of_any_float_type():
     with pytest.raises(InvalidInput, match="confidence"):
         stream.error("0.9&x=1")
     assert len(asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("url", "token"),
+    [
+        (3, "dsc_x"),
+        (None, "dsc_x"),
+        ("http://127.0.0.1:1", ""),
+        ("http://127.0.0.1:1", "é"),
+        ("http://127.0.0.1:1", "a\n"),
+        ("http://127.0.0.1:1", 3),
+    ],
+)
+def test_an_address_or_token_that_is_none_is_refused_before_anything_is_sent(url, token):
+    with pytest.raises(dp.InvalidInput) as refused:
+        dp.connect(url, token)
+    assert "é" not in str(refused.value)

@@ -306,3 +306,28 @@ def test_results_show_an_error_bar_for_each_estimate(browser, survey):
     assert "95% confidence" in first.inner_text()
     assert all(float(text) > 0 for text in first.locator("tbody td:nth-child(3)").all_inner_texts())
     page.close()
+
+
+@pytest.mark.parametrize("damaged", [b"no reports at all", b"SQLite format 3\x00" + bytes(500)])
+def test_a_file_of_reports_that_is_damaged_is_refused_and_left_as_it_is(tmp_path, damaged):
+    (tmp_path / "survey.toml").write_text(SURVEY)
+    path = tmp_path / "survey.toml.reports"
+    path.write_bytes(damaged)
+    with pytest.raises(InvalidInput, match="cannot be read as the reports of a survey"):
+        ReportStore(path, load_survey(tmp_path / "survey.toml"))
+    assert path.read_bytes() == damaged
+
+
+def test_a_report_that_could_not_be_kept_does_not_stop_later_ones(tmp_path, monkeypatch):
+    (tmp_path / "survey.toml").write_text(SURVEY)
+    survey = load_survey(tmp_path / "survey.toml")
+    store = ReportStore(tmp_path / "survey.reports", survey)
+    question = survey.questions[0].name
+    monkeypatch.setattr("discreet.app.web.survey.secrets.randbits", lambda bits: 5)
+    store.add({question: 1})
+    with pytest.raises(sqlite3.IntegrityError):
+        store.add({question: 1})
+    monkeypatch.undo()
+    store.add({question: 2})
+    assert store.of(question) == [1, 2]
+    store.close()

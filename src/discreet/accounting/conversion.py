@@ -32,12 +32,18 @@ def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
     """
     _check_order(order)
     _require.open_probability(delta=delta)
+    return _rdp_to_epsilon(order, rdp, math.log(delta))
+
+
+def _rdp_to_epsilon(order: float, rdp: float, log_delta: float) -> float:
+    """Return what `rdp_to_epsilon` returns, for searches: arguments were checked, and delta is the same for
+    every order."""
     if math.isinf(rdp) or math.isinf(order):
         return rdp
     gain = math.log1p(-1 / order)
-    rest = (-math.log(delta) - math.log(order)) / (order - 1)
+    rest = (-log_delta - math.log(order)) / (order - 1)
     return max(
-        0.0, rdp + gain + rest + 4e-16 * (abs(rdp) + abs(gain) + 4 * (1 + abs(math.log(delta))) / (order - 1))
+        0.0, rdp + gain + rest + 4e-16 * (abs(rdp) + abs(gain) + 4 * (1 + abs(log_delta)) / (order - 1))
     )
 
 
@@ -104,7 +110,8 @@ def zcdp_to_epsilon(rho: float, delta: float) -> float:
     _require.open_probability(delta=delta)
     if math.isinf(rho) or rho == 0:
         return rho
-    return _best(lambda order: rdp_to_epsilon(order, order * rho * _UP, delta), -math.log(delta) / rho)
+    log_delta = math.log(delta)
+    return _best(lambda order: _rdp_to_epsilon(order, order * rho * _UP, log_delta), -log_delta / rho)
 
 
 def zcdp_to_delta(rho: float, epsilon: float) -> float:

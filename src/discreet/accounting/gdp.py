@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from statistics import NormalDist
 from typing import Any
 
@@ -57,7 +58,7 @@ def mu(event: Event) -> float:
     >>> mu(ev.Gaussian(noise_multiplier=2.0).repeated(4))
     1.0000000000000004
     """
-    total = 0.0
+    total = Fraction(0)
     for part, times in normal(event).parts.items():
         rule, exact = _MU.get(type(part)), pure.epsilon_of(part)
         if rule is None and exact is None:
@@ -67,8 +68,10 @@ def mu(event: Event) -> float:
                 "its trade-off curve is not above that of any shifted Gaussian, or none is proved",
             )
         part_mu = rule(part) if rule is not None else of_pure(exact or 0.0)
-        total += times * part_mu * part_mu
-    return math.sqrt(total) * (1 + 4e-16)
+        if math.isinf(part_mu):
+            return math.inf
+        total += times * Fraction(part_mu) ** 2
+    return math.sqrt(_round.up(total)) * (1 + 4e-16)
 
 
 def epsilon(event: Event, delta: float) -> float:

@@ -26,11 +26,13 @@ def amplified(epsilon: float, rate: Any) -> float:
         return 0.0
     if q >= 1 or math.isinf(epsilon):
         return epsilon
-    # Without e^epsilon, which is no float from 709 on.
-    if epsilon > 50:
-        result = epsilon + math.log(q) + math.log1p((1 - q) / q * math.exp(-epsilon))
-    else:
-        result = math.log1p(q * math.expm1(epsilon))
+    if epsilon <= 700:
+        return min(epsilon, math.log1p(q * math.expm1(epsilon)) * (1 + 1e-14) + 1e-300)
+    # e^epsilon is no float from 709 on: ln(1 + e^x) with x = epsilon + ln(rate), rounded up. The two cancel
+    # in x where the rate is tiny, so the room for rounding goes with each of them and not with their sum.
+    x = epsilon + math.log(q)
+    x += 1e-15 * (epsilon - math.log(q))
+    result = x + math.exp(-x) if x > 40 else math.log1p(math.exp(x))
     return min(epsilon, result * (1 + 1e-14) + 1e-300)
 
 

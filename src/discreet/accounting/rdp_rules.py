@@ -261,13 +261,13 @@ def _sampled_poisson(e: ev.PoissonSampled) -> Moment:
     inner = e.event
     if isinstance(inner, ev.Gaussian):
         return sampled.gaussian(rate, float(inner.noise_multiplier))
-    mirrored = all(type(part) in _MIRRORED for part in ev.leaves(inner))
+    mirrored = type(inner) in _MIRRORED_ALONE or all(type(part) in _MIRRORED for part in ev.leaves(inner))
     return sampled.poisson(rate, moments(inner), mirrored=mirrored)
 
 
-# Some relabeling of outputs swaps the two distributions (x -> s - x, entry by entry, for noise that moves by
-# s); so does relabeling every output of a composition of such. Which s is worst need not be known: the
-# relabeling is there for each.
+# A relabeling of outputs (x -> s - x for noise that moves by s) swaps the two distributions of a pair that
+# dominates each of these, whatever was asked before; so does relabeling every output of a composition of such
+# pairs.
 _MIRRORED = {
     ev.Gaussian,
     ev.Laplace,
@@ -275,8 +275,10 @@ _MIRRORED = {
     ev.RandomizedResponse,
     ev.PureDP,
     ev.DiscreteGaussian,
-    ev.VectorDiscreteGaussian,
 }
+# No one pair dominates this one: its own two distributions are swapped by x -> s - x, entry by entry. In a
+# composition s may depend on other answers, which the relabeling changes.
+_MIRRORED_ALONE = {ev.VectorDiscreteGaussian}
 
 
 def _sampled_without_replacement(e: Any) -> Moment:

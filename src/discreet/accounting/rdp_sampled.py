@@ -256,8 +256,11 @@ def log_central_moment(order: int, mu: float) -> float:
     """
     reach = 16 + 2 * math.sqrt(order)
     z = np.arange(-reach, reach + mu * order, 1 / 16)
+    loss = mu * z - mu * mu / 2
+    # From 40 on ln(e^loss - 1) is loss, rounded up: little noise has losses whose exponential is no float.
     with np.errstate(divide="ignore"):
-        logs = order * np.log(np.abs(np.expm1(np.minimum(mu * z - mu * mu / 2, 700.0)))) - z * z / 2
+        ratios = np.where(loss > 40, loss, np.log(np.abs(np.expm1(np.minimum(loss, 40.0)))))
+    logs = order * ratios - z * z / 2
     top = float(logs.max())
     return top + math.log(float(np.exp(logs - top).sum()) / 16) - 0.5 * math.log(2 * math.pi) + 1e-9
 

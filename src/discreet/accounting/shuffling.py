@@ -127,7 +127,7 @@ def _delta_given(clones: _Array, local_epsilon: float, epsilon: float) -> _Array
     e, exp_epsilon = math.exp(local_epsilon), math.exp(epsilon)
     m = clones + 1
     # (e a + m - a) > e^eps (a + e (m - a))
-    first = np.clip(np.ceil(m * (exp_epsilon * e - 1) / ((e - 1) * (1 + exp_epsilon)) - 1e-9), 0, m + 1)
+    first = np.clip(np.ceil(m * (exp_epsilon * e - 1) / ((e - 1) * (1 + exp_epsilon))), 0, m + 1)
 
     # P[Bin(clones, 1/2) >= k] = I_{1/2}(k, clones - k + 1)
     def tail(k: _Array) -> _Array:

@@ -24,7 +24,7 @@ from .._registry import described, plain
 from .._require import Real
 from ..accounting import Event, NoOp, PureDP
 from ..mechanisms import Statistic, arrow_columns, certified
-from ..mechanisms.protocols import Release, check_source, release
+from ..mechanisms.protocols import Release, check_source, is_statistic, release
 from ..mechanisms.sparse_vector import CONSTANTS
 from ..mechanisms.statistics import length_of, row_contribution, step_of
 from ..sampling import Entropy
@@ -49,7 +49,7 @@ class Check:
     training: Real | tuple[Real, ...]
 
     def __post_init__(self) -> None:
-        if not isinstance(self.statistic, Statistic):
+        if not is_statistic(self.statistic):
             raise _require.fail(
                 "statistic", type(self.statistic).__name__, "a statistic, such as CountNonNull(...)"
             )

@@ -22,7 +22,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
-from ..mechanisms.protocols import Statistic
+from ..mechanisms.protocols import Statistic, is_statistic
 from ..mechanisms.statistics import length_of
 
 Masses = NDArray[np.float64]
@@ -129,7 +129,7 @@ class Hypothesis:
     alternative: str = "greater"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.statistic, Statistic):
+        if not is_statistic(self.statistic):
             raise InvalidInput(
                 f"a hypothesis is about a statistic, as Component(...), not {type(self.statistic).__name__}."
             )

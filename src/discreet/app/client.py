@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 
-from .. import _errors, _registry
+from .. import _errors, _registry, _require
 from .._errors import DescriptionError, DiscreetError, InvalidInput, MissingExtra
 
 if TYPE_CHECKING:
@@ -55,6 +55,12 @@ class Server:
             import httpx
         except ImportError:
             raise MissingExtra.of("server", "dp.connect needs httpx") from None
+        _require.text(url=url)
+        if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
+            # the token itself is a secret, and is not repeated
+            raise InvalidInput(
+                "the token must be the text that the server printed, dsc_... Nothing was sent."
+            )
         address = urlsplit(url)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise InvalidInput(f"{url!r} is not the address of a server, such as https://data.example.org.")

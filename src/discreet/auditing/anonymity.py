@@ -165,8 +165,8 @@ def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordere
     """Return the t of t-closeness: the largest earth mover's distance between a class and the complete table
     (Li, Li & Venkatasubramanian 2007).
 
-    Values are all equally far from each other (half the l1 distance), or with `ordered` as far as their
-    ranks, over m - 1.
+    Values are all equally far from each other (half the l1 distance), NULL too, or with `ordered` as far as
+    their ranks, over m - 1: then rows without a value, which have no rank, are left out.
     """
     keys, columns = names(identifiers), [*identifiers, sensitive]
     if not ordered:
@@ -193,7 +193,8 @@ def t_closeness(data: Any, identifiers: Sequence[str], sensitive: str, *, ordere
         "overall AS (SELECT __value, "
         "SUM(__n) / (SELECT SUM(__n) FROM cells WHERE __value IS NOT NULL) AS __q FROM cells "
         "WHERE __value IS NOT NULL GROUP BY __value), "
-        f"classes AS (SELECT DISTINCT {keys}, __size FROM sized), "
+        f"classes AS (SELECT {keys}, SUM(__n)::DOUBLE AS __size FROM cells WHERE __value IS NOT NULL "
+        f"GROUP BY {keys}), "
         "full_grid AS (SELECT * FROM classes CROSS JOIN overall), "
         "joined AS (SELECT full_grid.*, COALESCE(cells.__n, 0) / __size AS __p FROM full_grid "
         f"LEFT JOIN cells ON {same_cell}), "

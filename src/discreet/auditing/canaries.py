@@ -136,7 +136,9 @@ def audit_canaries(
                exceeds the true one, or the claim of s is refuted, with probability at most 1 - confidence.
     Proof:     Clopper-Pearson limits of a fixed test's two rates refute every noise whose trade-off curve
                lies above that point, and with one noise all larger ones; the epsilon of the least refuted
-               noise (its lower bound) is thus exceeded (Nasr et al. 2023).
+               noise (its lower bound) is thus exceeded (Nasr et al. 2023). All three bounds are measured on
+               the canaries that chose nothing: given the coins of the others, theirs are still fair, and the
+               run is as private in them.
     Assumes:   coins are fair and independent; each canary has a coordinate of its own.
     """
     scores_by_name, inside, first = _split_canaries(scores, included)
@@ -147,8 +149,9 @@ def audit_canaries(
     name, threshold = _choose(
         {k: s[first] for k, s in scores_by_name.items()}, inside[first], level, Lines.of(event)
     )
-    audit = scores_by_name[name]
-    guesses = _count(audit[~first], inside[~first], threshold)
+    # The canaries whose coins chose the score measure nothing: a guess may depend on the run's output alone.
+    measured, coins = scores_by_name[name][~first], inside[~first]
+    guesses = _count(measured, coins, threshold)
     claim = Claim(epsilon=accounting.epsilon(event, delta=delta), delta=delta, event=event, pair=False)
     low, high = guesses.limits(confidence)
     slope = abs(float(_tangent(low, high)))
@@ -156,7 +159,7 @@ def audit_canaries(
     refuted_noise = _least_refuted(lambda s: 1 - low < lines(s).tradeoff(high), noise_multiplier)
     report = Report.of(
         guesses, claim=claim, confidence=confidence, share=1, attack=f"canaries, {name}", guessed="in",
-        curve=_curve(audit[~first], inside[~first]), runs=1, seconds=0.0,
+        curve=_curve(measured, coins), runs=1, seconds=0.0,
     )  # fmt: skip
     return CanaryAudit(
         claimed=claim.epsilon,
@@ -164,10 +167,10 @@ def audit_canaries(
         epsilon=_epsilon(family, refuted_noise, delta),
         noise_multiplier=refuted_noise,
         one_run_epsilon=audit_one_run(
-            audit, inside, delta=delta, confidence=confidence, fractions=_FRACTIONS
+            measured, coins, delta=delta, confidence=confidence, fractions=_FRACTIONS
         ),
         one_run_curve_epsilon=_epsilon(
-            family, _one_run(audit, inside, lines, noise_multiplier, level), delta
+            family, _one_run(measured, coins, lines, noise_multiplier, level), delta
         ),
         refuted=refuted_noise <= noise_multiplier,
         confidence=confidence,

@@ -276,6 +276,7 @@ class BudgetedDataset:
         **facts: Any,
     ) -> Entry:
         """Charge an event to the dataset and to the analyst, or refuse it, in one transaction."""
+        limits.check_script()
         if not isinstance(event, Event):
             raise _require.fail("event", event, "an accounting event, such as PureDP(epsilon=1)")
         if any(isinstance(leaf, NonPrivate) for leaf in events.leaves(event)):

@@ -18,7 +18,7 @@ from .. import _registry, _require
 from .._errors import DescriptionError, DiscreetError, Halted, InvalidInput, LedgerError, ReleaseFailed
 from .._public import Public
 from ..accounting import events
-from ..mechanisms.protocols import Interactive, Release
+from ..mechanisms.protocols import Interactive, Release, rehearse_parts
 from ..sampling import Entropy
 from ..tables import Source
 from . import limits, tickets, values
@@ -279,6 +279,7 @@ class InteractiveHandle(_require.NearestNames):
                 f"the version {question.version!r} of the table was fed to this before: its rows "
                 f"would count twice. Nothing was read or released."
             )
+        rehearse_parts(question, self.source)
         self._rehearse(self._open_state(now), question)
 
     def _same_price(self, charge: Entry) -> None:

@@ -324,13 +324,25 @@ class Tabular:
     def inputs(self, data: Any, public: Public) -> Array:
         """Return the features of public rows, a data frame or a mapping of columns, as those of private rows
         are read."""
+        if data is None or isinstance(data, str | bytes | float | int):
+            raise _require.fail("rows", data, "a data frame, or a mapping of columns such as {'age': [30]}")
         names = list(data) if isinstance(data, Mapping) else list(getattr(data, "column_names", data))
         missing = [name for name in self.features if name not in names]
         if missing:
             raise InvalidInput(f"these rows have no column {missing[0]!r}. Nothing was asked.")
-        return np.concatenate(
-            [self._feature(_as_arrow(data[name]), public, name) for name in self.features], axis=1
-        )
+        columns = [self._public_feature(data[name], public, name) for name in self.features]
+        if len({len(column) for column in columns}) > 1:
+            raise InvalidInput("the columns of these rows have different lengths. Nothing was asked.")
+        return np.concatenate(columns, axis=1)
+
+    def _public_feature(self, values: Any, public: Public, name: str) -> Array:
+        """Return the coordinates of one column of public rows; what is wrong with these may be said."""
+        try:
+            return self._feature(_as_arrow(values), public, name)
+        except InvalidInput:
+            raise
+        except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+            raise InvalidInput(f"column {name!r} of these rows: {error}. Nothing was asked.") from None
 
     def _feature(self, values: pa.Array, public: Public, name: str) -> Array:
         if self.scaling is not None and name in self.scaling.columns:

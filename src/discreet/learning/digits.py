@@ -22,9 +22,6 @@ class Digits:
     def __init__(self, *, delta: float = 1e-5, batch: int = 256, epochs: int = 20, clip: float = 1.0) -> None:
         from sklearn.datasets import load_digits
 
-        # So small a network is quickest on one thread, and on a busy machine two would wait for each other.
-        # It is a setting of the process, made for the demo.
-        torch.set_num_threads(1)
         self.delta, self.batch, self.epochs, self.clip = delta, batch, epochs, clip
         digits = load_digits()
         x = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 8 - 1

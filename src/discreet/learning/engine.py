@@ -120,6 +120,7 @@ class ClippingEngine:
                 f"{sorted(map(str, kinds))}. Keep them in float32 and "
                 f"use torch.autocast inside the model for half precision. Nothing was read or trained."
             )
+        plan.check_hooks(self.parameters)
         self.layers = _layers(self.parameters)
         self._layouts: dict[tuple[bool, Any], dict[Call, Layout]] = {}
         self.recorder.isolated_model = model if isolate else None
@@ -203,7 +204,8 @@ class ClippingEngine:
                 each = self.loss(outputs, targets) if not sums_only or gradient is None else torch.empty(0)
                 taps = merged(recorder.taps(each if gradient is None else outputs, gradient))
         except NotBatchFirst as error:
-            raise Unsupported(f"{error} Or run everything example by example: isolate=True.") from None
+            way_out = "" if self.isolate else " Or run everything example by example: isolate=True."
+            raise Unsupported(f"{error}{way_out}") from None
         finally:
             recorder.active, recorder.edges, recorder.notes, recorder.calls = False, [], [], {}
             recorder.axes = {}

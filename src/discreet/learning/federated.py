@@ -9,7 +9,6 @@ price, checkpoints.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -25,6 +24,7 @@ from .._registry import described
 from ..sampling import Entropy
 from .buffers import KeptBuffers
 from .clipping import Clipping, Flat, PerLayer, as_floats
+from .copying import copied
 from .engine import ClippingEngine, Gradients
 from .pooling import squares_of
 from .precision import full_precision
@@ -95,7 +95,7 @@ class Updates:
     def __init__(self, trainer: Trainer, engine: ClippingEngine, entropy: Entropy) -> None:
         assert trainer.local is not None
         self._local_sgd, self._server = trainer.local, engine
-        self._client = trainer._engine(copy.deepcopy(trainer.model))
+        self._client = trainer._engine(copied(trainer.model))
         self._client.train()
         # What a client leaves in the model's buffers must not reach the next one.
         self._buffers = KeptBuffers(self._client.model)

@@ -181,6 +181,18 @@ def _check_module(model: Any) -> None:
         )
 
 
+def check_hooks(parameters: dict[str, nn.Parameter]) -> None:
+    """Refuse a parameter with a hook on its gradient, which would never run: only gradients of examples are
+    computed."""
+    for name, p in parameters.items():
+        if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None):
+            raise Unsupported(
+                f"{name} has a hook on its gradient (register_hook), and the gradient of a whole batch, "
+                f"which the hook would be given, is never computed. Nothing was read or trained. Remove the "
+                f"hook; what it does to the noisy gradient can be done by the optimizer."
+            )
+
+
 def _routes(module: nn.Module, name: str, share: bool) -> Iterator[tuple[str, str]]:
     """Yield the route of a module and of its parts."""
     if is_constant(module):

@@ -15,17 +15,20 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
 
-from .._errors import DiscreetError, InvalidInput, NotPrivate
+from .._errors import DiscreetError, InvalidInput, NotPrivate, Unsupported
 from . import heap
 from .engine import ClippingEngine
+from .random_numbers import Medians
 from .single_examples import (
+    MADE_UP_EXAMPLES,
+    OWN_EXAMPLES,
     SMALL_BATCH,
     STATE,
     TOLERANCE,
@@ -46,13 +49,32 @@ from .single_examples import (
 BATCH = 5
 # Forward passes that must agree before a model is taken for one without chance in it.
 DRAWS = 4
+# What torch says where the reason is another one than the values of made-up examples.
+_KNOWN_ERRORS: dict[str, tuple[type[DiscreetError], str]] = {
+    "use_reentrant": (
+        Unsupported,
+        "the model uses reentrant gradient checkpoints, which run a backward pass of their own: gradients of "
+        "examples cannot be told apart in it. No data was read. Give torch.utils.checkpoint.checkpoint "
+        "use_reentrant=False; a model of transformers, "
+        'model.gradient_checkpointing_enable({"use_reentrant": False}).',
+    ),
+    "escaped from inside a function being vmapped": (NotPrivate, STATE),
+    "Expected more than 1 value per channel when training": (
+        NotPrivate,
+        "the model normalizes examples by each other (torch's batch_norm, as a function), so that one person "
+        "would move everybody's gradient. No data was read. Use F.group_norm or F.layer_norm instead.",
+    ),
+}
 
 
-def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | None = None) -> None:
+def probe(
+    engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | None = None, own: bool = False
+) -> None:
     """Raise NotPrivate if the model or the loss mixes examples, as far as made-up examples can show it.
 
     `inputs` and `targets` are made-up batches of five or more (see `made_up`); the model is left as it was.
-    `batch` is the size that training expects: gradients are compared at the size of its parts, too.
+    `batch` is the size that training expects: gradients are compared at the size of its parts, too. `own`
+    says that the examples are the steward's, given with `synthetic=`.
     """
     buffers = {name: copy.deepcopy(buffer) for name, buffer in engine.model.named_buffers()}
     prints = _fingerprints(engine.model)
@@ -60,7 +82,7 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | Non
     with torch.random.fork_rng(devices=[]), torch.autocast("cpu", enabled=False), engine.attached():
         try:
             with _repeatable(engine, inputs, targets):
-                check_alone(engine, inputs, targets, batch)
+                check_alone(engine, inputs, targets, batch, own=own)
             heap.give_back()
             for mode in (False, True):
                 engine.train(mode)
@@ -73,13 +95,16 @@ def probe(engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | Non
             raise
         # Made-up data: the message speaks of no person.
         except Exception as error:
+            for text, (refusal, message) in _KNOWN_ERRORS.items():
+                if text in str(error):
+                    raise refusal(message) from error
             hint = " A dict of inputs is ONE argument of the model: unpack it in forward()." * isinstance(
                 inputs, dict
             )
+            way_out = OWN_EXAMPLES if own else MADE_UP_EXAMPLES
             raise InvalidInput(
                 f"the model or the loss failed on made-up examples: {type(error).__name__}: "
-                f"{error}.{hint} If those are not valid for this model, "
-                f"give your own with synthetic=(inputs, targets). No data was read."
+                f"{error}.{hint} {way_out} No data was read."
             ) from error
         finally:
             for module, mode in modes:
@@ -125,7 +150,7 @@ def rows_of(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
 @contextmanager
 def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[None]:
     """Set the mode in which gradients are compared: training, as the model will be run, with nothing dropped
-    out; evaluation if that is still random."""
+    out and random numbers replaced by their medians; evaluation if that is still random."""
     engine.train()
     drops = [m for m in engine.model.modules() if isinstance(m, nn.modules.dropout._DropoutNd)]
     with_dropout = [m for m in engine.model.modules() if isinstance(m, nn.RNNBase | nn.MultiheadAttention)]
@@ -135,14 +160,31 @@ def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[N
             drop.training = False
         for layer in with_dropout:
             layer.dropout = 0.0
-        # Of all examples, and more than twice: a function's dropout hits a short example rarely.
-        first, *others = (losses_of(engine, inputs, targets).nan_to_num() for _ in range(DRAWS))
-        if not all(torch.equal(first, other) for other in others):
-            engine.train(False)
-        yield
+        if not _is_random(engine, inputs, targets):
+            yield
+            return
+        with ExitStack() as stack:
+            stack.enter_context(Medians())
+            if _is_random(engine, inputs, targets):
+                stack.close()
+                engine.train(False)
+            yield
     finally:
         for layer, rate in zip(with_dropout, rates, strict=True):
             layer.dropout = rate
+
+
+def _is_random(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
+    """Return whether there is chance in the losses, or in how they are computed.
+
+    Random numbers need not move a loss: a branch that is dropped may be scaled by a millionth, as ConvNeXt's
+    are. Gradients show it. So it counts whether any were drawn.
+    """
+    state = torch.default_generator.get_state()
+    # Of all examples, and more than twice: a function's dropout hits a short example rarely.
+    first, *others = (losses_of(engine, inputs, targets).nan_to_num() for _ in range(DRAWS))
+    is_drawn = not torch.equal(state, torch.default_generator.get_state())
+    return is_drawn or not all(torch.equal(first, other) for other in others)
 
 
 def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> None:
@@ -151,7 +193,11 @@ def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> 
     seed = int(torch.randint(0, 1 << 30, ()))
     before = _seeded(engine, seed, inputs, targets)
     losses = before.gradients.losses
-    for position, change in ((2, _complement), (0, _huge), (1, _nan)):
+    changes = [(2, _complement), (0, _huge), (1, _nan)]
+    if len(losses) <= SMALL_BATCH and any(t.dtype.is_floating_point for t in tree_leaves(inputs)):
+        # Code that looks for such values need not be asked at two sizes.
+        changes += [(1, _extreme), (2, _zero)]
+    for position, change in changes:
         rest = [i for i in range(len(losses)) if i != position]
         weights = random_weights(len(losses), engine.dtype)
         weights[position] = 0
@@ -167,7 +213,7 @@ def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> 
                 "or the loss mixes examples, and "
                 "one person would move everybody's gradient. No data was read. Replace batch normalization "
                 "(learning.without_batch_norm), averages over the batch, and losses normalized over "
-                "the batch; or use isolate=True."
+                "the batch" + ("." if engine.isolate else "; or use isolate=True.")
             )
         # As large as a step: what is left of it is given back, so that the next one does not come on top.
         del after
@@ -220,6 +266,16 @@ def _huge(x: Tensor) -> Tensor:
 
 def _nan(x: Tensor) -> Tensor:
     return torch.full_like(x, float("nan"))
+
+
+def _zero(x: Tensor) -> Tensor:
+    return torch.zeros_like(x)
+
+
+def _extreme(x: Tensor) -> Tensor:
+    """Return values that code may look for, and then treat the whole batch in another way."""
+    values = torch.tensor([-math.inf, -1e9, -1.0, 0.0, 1e9, math.inf], dtype=x.dtype)
+    return values[torch.arange(x.numel()) % len(values)].view(x.shape)
 
 
 def _fingerprints(model: nn.Module) -> dict[str, int]:

@@ -42,10 +42,13 @@ ROUNDING = 1e-5
 # A larger batch, with an even number of examples, that is compared with single examples: no dimension of it
 # is squeezed, and it is not cut in odd parts.
 LARGER_BATCH = 12
+MADE_UP_EXAMPLES = "If those are not valid for this model, give your own with synthetic=(inputs, targets)."
+OWN_EXAMPLES = "They are those of synthetic=: give values that are valid for this model."
 STATE = (
     "the model gives the same made-up examples another loss the second time, with the same random numbers: "
     "its forward pass keeps something (an attribute, a counter), by which earlier examples would reach the "
-    "gradients of later ones. No data was read. Let the result depend on inputs and weights alone."
+    "gradients of later ones, or draws random numbers elsewhere than from torch. No data was read. Let the "
+    "result depend on inputs, weights and torch's random numbers alone."
 )
 
 
@@ -131,7 +134,9 @@ def _uses_half_precision(engine: ClippingEngine, inputs: Any) -> bool:
     return bool(watch.seen)
 
 
-def check_alone(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> None:
+def check_alone(
+    engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None, *, own: bool = False
+) -> None:
     """Refuse a model in which an example's gradient in a batch, by the engine, is not that of the example
     alone, by torch itself.
 
@@ -150,14 +155,16 @@ def check_alone(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | 
                         p.mul_(1 + PERTURBATION * torch.randn_like(p))
             if not differs(engine, inputs, targets, batch):
                 return
-        raise _difference(engine, inputs, targets, batch)
+        raise _difference(engine, inputs, targets, batch, own)
     finally:
         with torch.no_grad():
             for p, before in zip(engine.model.parameters(), kept, strict=True):
                 p.copy_(before)
 
 
-def _difference(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None = None) -> DiscreetError:
+def _difference(
+    engine: ClippingEngine, inputs: Any, targets: Any, batch: int | None, own: bool
+) -> DiscreetError:
     """Say why a gradient in a batch is not that of the example alone: because examples mix, or for another
     reason."""
     count = len(tree_leaves(targets)[0])
@@ -165,20 +172,24 @@ def _difference(engine: ClippingEngine, inputs: Any, targets: Any, batch: int | 
     alone = torch.cat([_loss(engine, *single).detach().reshape(1) for single in singles])
     if not bool(alone.isfinite().all()):
         return InvalidInput(
-            "the loss of a made-up example is not finite. No data was read. Made-up numbers lie in "
-            "[0, 1], whole numbers and masks are 0 and 1: "
-            "if those are not valid for this model, give your own with synthetic=(inputs, targets)."
+            "the loss of a made-up example is not finite. No data was read. "
+            + (
+                OWN_EXAMPLES
+                if own
+                else f"Made-up numbers lie in [0, 1], whole numbers and masks are 0 and 1. {MADE_UP_EXAMPLES}"
+            )
         )
     if keeps_state(engine, inputs, targets):
         return NotPrivate(STATE)
     batch_gradient = _plain(engine, inputs, targets)
     total = torch.stack([_plain(engine, *single) for single in singles]).sum(0)
     scale = total.abs().max().clamp(min=1e-12)
-    mixes = is_far(batch_gradient, total, scale, len(singles) * TOLERANCE)
+    tolerance = HALF_TOLERANCE if _uses_half_precision(engine, inputs) else TOLERANCE
+    mixes = is_far(batch_gradient, total, scale, len(singles) * tolerance)
     for size in (count, *_larger_sizes(engine, count, batch)):
         positions = torch.arange(size) % count
         together = losses_of(engine, *pick((inputs, targets), positions))
-        mixes |= is_far(together, alone[positions], alone.abs().max().clamp(min=1e-12))
+        mixes |= is_far(together, alone[positions], alone.abs().max().clamp(min=1e-12), tolerance)
     if mixes:
         way_out = (
             ""
@@ -390,8 +401,12 @@ def _check_own_length(measured: Measured, place: int, squares: Tensor, true: dic
         raise NotPrivate(
             "the gradient of a made-up example is longer than what was measured, so that it would "
             "not be clipped enough: a weight is used in "
-            "two ways that are not known together. No data was read. Run each example alone "
-            "(isolate=True), and please report it."
+            "two ways that are not known together. No data was read. "
+            + (
+                "Please report it."
+                if measured.engine.isolate
+                else "Run each example alone (isolate=True), and please report it."
+            )
         )
 
 

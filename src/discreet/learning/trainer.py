@@ -13,7 +13,6 @@ there is nothing left to run.
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -34,6 +33,7 @@ from . import attachment, checkpoints, heap, settings
 from .augment import Augment, one_variant_each
 from .buffers import KeptBuffers
 from .clipping import Adaptive, Clipping, as_clipping, as_floats
+from .copying import check_copyable, copied
 from .data import Tabular, examples_of, shapes_of
 from .discrete import Grid
 from .engine import ClippingEngine
@@ -149,13 +149,14 @@ class Trainer:
         settings.check(self)
         self._set("performance", self.performance.updated(microbatch=microbatch, isolate=isolate))
         engine = self._engine(self.model)
+        check_copyable(self.model)
         self._set("noise_multiplier", self._calibrate())
         self._set("event", schedule.event(self.noise_multiplier, self.public.neighbors, self.grid))
         if isinstance(self.clip, Adaptive):
             self.clip.split(self.noise_multiplier, schedule.divisor)
         settings.check_optimizer(self, list(engine.parameters.values()))
         if self.synthetic is not None:
-            probe(engine, *self.synthetic, batch=self._rows_together())
+            probe(engine, *self.synthetic, batch=self._rows_together(), own=True)
 
     @property
     def grid(self) -> Grid | None:
@@ -263,7 +264,7 @@ class Trainer:
         """Try model and loss on made-up examples of the source's shapes: before anything is charged, and
         without a look at a value."""
         if self.synthetic is None:
-            self._try(self._engine(copy.deepcopy(self.model)), *shapes_of(source, self.columns))
+            self._try(self._engine(copied(self.model)), *shapes_of(source, self.columns))
 
     def _try(self, engine: ClippingEngine, inputs: Any, targets: Any) -> None:
         """Probe the engine on made-up examples of these shapes, or on variants of them."""
@@ -306,7 +307,7 @@ class Run:
         self._trainer, self._examples, self._entropy = trainer, examples, entropy
         self._coins = entropy.aside("coins of the model")
         self.steps_taken = 0
-        self._working_model = copy.deepcopy(trainer.model)
+        self._working_model = copied(trainer.model)
         # What one step leaves in the model's buffers must not reach the next.
         self._buffers = KeptBuffers(self._working_model)
         self._engine = trainer._engine(self._working_model)
@@ -408,7 +409,7 @@ class Run:
         """Return a copy of the model so far, with weights of its own."""
         # Of the model as it was given, which saw no data: what the other one's code kept of its batches, in
         # attributes or in buffers that it made, stays here.
-        model = copy.deepcopy(self._trainer.model)
+        model = copied(self._trainer.model)
         vector = self._values if self._averaged is None else self._averaged
         weights = self._engine.parts(vector)
         with torch.no_grad():

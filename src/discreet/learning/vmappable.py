@@ -4,14 +4,14 @@ loop.
 Torch's own forms of some layers take a fused kernel, for which vmap has no rule (`LSTMCell`, `EmbeddingBag`,
 attention in evaluation mode), or one that forgets an option (`padding_idx`). While a module runs example by
 example, other forms stand in their places. What vmap cannot run at all (an LSTM, code that branches on the
-value of a tensor) runs in a loop over the examples, which is slower and the same.
+value of a tensor, a gradient checkpoint) runs in a loop over the examples, which is slower and the same.
 """
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -46,7 +46,7 @@ def by_example(
         if key not in looped:
             try:
                 # Torch's advice about speed is not for the reader.
-                with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH):
+                with warnings.catch_warnings(), sdpa_kernel(SDPBackend.MATH), _no_recomputation():
                     warnings.filterwarnings("ignore", message="There is a performance drop")
                     return vmapped(*args)
             except (NotBatchFirst, DiscreetError):
@@ -57,6 +57,21 @@ def by_example(
         return _one_by_one(function, dims, args)
 
     return run
+
+
+@contextmanager
+def _no_recomputation() -> Iterator[None]:
+    """Let a gradient checkpoint fail at once, which would compute again in the backward pass: vmap has
+    returned by then, and its tensors are gone.
+
+    A checkpoint around all of this runs vmap again, too, and stays.
+    """
+    with ExitStack() as stack:
+        refused = torch.autograd.graph.disable_saved_tensors_hooks("a gradient checkpoint under vmap")
+        # Torch refuses this within a checkpoint.
+        with suppress(RuntimeError):
+            stack.enter_context(refused)
+        yield
 
 
 def _one_by_one(function: Callable[..., Any], dims: tuple[int | None, ...], args: tuple[Any, ...]) -> Any:

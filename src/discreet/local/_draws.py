@@ -57,6 +57,29 @@ def below(bound: int, n: int, entropy: Entropy) -> Codes:
     return values
 
 
+def below_each(bounds: Sequence[int], entropy: Entropy) -> list[int]:
+    """Draw one integer below each bound, independent and uniform: `below(bound, 1, entropy)` for one bound
+    after the other, from the same words.
+
+    Guarantee: that of `below`.
+    Proof:     each word is given to the first number that still needs one, as there; words are read together
+               only as far as the numbers that are left surely take.
+    """
+    drawn: list[int] = []
+    while len(drawn) < len(bounds):
+        left = len(bounds) - len(drawn) - sum(bound == 1 for bound in bounds[len(drawn) :])
+        words = iter(entropy.words(left).tolist())
+        while len(drawn) < len(bounds):
+            bound = bounds[len(drawn)]
+            word = 0 if bound == 1 else next(words, None)
+            if word is None:
+                break
+            value = word >> (64 - (bound - 1).bit_length())
+            if value < bound:
+                drawn.append(value)
+    return drawn
+
+
 def coin(numerators: int | Codes, denominator: int, n: int, entropy: Entropy) -> Bools:
     """Toss `n` independent coins, each True with probability exactly numerator / denominator; one word each,
     or more."""

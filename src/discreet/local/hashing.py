@@ -185,14 +185,16 @@ class LocalHashing(FrequencyOracle):
         # c = 0
         weights[0] = len(data)
         masks, y = data[:, :-1], data[:, -1]
-        for c in range(1, self.buckets):
-            combined = np.zeros(len(data), np.int64)
-            for bit in range(self._masks):
-                if c >> bit & 1:
-                    combined ^= masks[:, bit]
-            signs = 1 - 2 * parity(y & c)
-            positive = np.bincount(combined[signs > 0], minlength=len(weights))
-            weights += 2 * positive - np.bincount(combined, minlength=len(weights))
+        combined, odd = np.zeros(len(data), np.int64), np.zeros(len(data), np.int64)
+        columns = [np.ascontiguousarray(masks[:, bit]) for bit in range(self._masks)]
+        for number in range(1, self.buckets):
+            # in the order of a Gray code, so that two neighbors differ in one mask
+            bit = (number & -number).bit_length() - 1
+            combined ^= columns[bit]
+            odd ^= y >> bit & 1
+            # sums of fewer than 2**53 signs are exact in floats
+            signed = np.bincount(combined, weights=1 - 2 * odd, minlength=len(weights))
+            weights += signed.astype(np.int64)
         return walsh_hadamard(weights)[: self.domain] >> self._masks
 
     def counts_of(self, reports: Any, candidates: Any) -> Codes:

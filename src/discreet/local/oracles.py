@@ -396,6 +396,8 @@ class SubsetSelection(FrequencyOracle):
         """Draw, for each value, a uniform set of `size` values: one of them the value itself where it is
         `inside`, else none."""
         k, n = self.size, len(values)
+        if n == 1:
+            return self._others_of_one(int(values[0]), bool(inside[0]), entropy)
         urn = np.broadcast_to(np.arange(self.domain - 1), (n, self.domain - 1)).copy()
         rows = np.arange(n)
         for step in range(k):
@@ -408,6 +410,19 @@ class SubsetSelection(FrequencyOracle):
         subset = subset + (subset >= values[:, None])
         subset[inside, k - 1] = values[inside]
         return subset
+
+    def _others_of_one(self, value: int, inside: bool, entropy: Entropy) -> Codes:
+        """Draw `_others` for a single value, from the same words: one report of a domain of 10**6 at epsilon
+        1 takes 269,000 draws, each of which as an array took 90 microseconds."""
+        k, d = self.size, self.domain
+        drawn = k - 1 if inside else k
+        urn = list(range(d - 1))
+        for step, offset in enumerate(_draws.below_each(range(d - 1, d - 1 - drawn, -1), entropy)):
+            swapped = step + offset
+            urn[step], urn[swapped] = urn[swapped], urn[step]
+        subset = np.array(urn[:drawn], np.int64)
+        subset += subset >= value
+        return np.append(subset, value)[None, :] if inside else subset[None, :]
 
     def _width(self) -> int:
         return self.size

@@ -34,7 +34,7 @@ from ..tables import Source
 from .arrow_columns import integers, require_public
 from .grid import in_units
 from .noise import IntegerGaussian, IntegerLaplace, Noise
-from .protocols import Release, Statistic, check_source, release
+from .protocols import Release, Statistic, check_source, is_statistic, release
 from .statistics import Count, Histogram, Sum, length_of, step_of
 
 
@@ -58,7 +58,7 @@ class AddNoise:
             raise _require.fail(
                 "noise", type(self.noise).__name__, "noise on integers, such as IntegerLaplace"
             )
-        if not isinstance(self.statistic, Statistic) or isinstance(self.statistic, Noise):
+        if not is_statistic(self.statistic):
             raise _require.fail("statistic", type(self.statistic).__name__, "a statistic, such as Count()")
         require_public(self.public)
         if self.noise.neighbors != self.public.neighbors:
@@ -68,6 +68,8 @@ class AddNoise:
                 f"Nothing was read or released. Build the noise with "
                 f"neighbors={self.public.neighbors.value!r}."
             )
+        # refuse an entry that the statistic does not have, and parts on different grids
+        length_of(self.statistic, self.public), step_of(self.statistic, self.public)
         sensitivity = self.statistic.sensitivity(self.public)
         if not self.noise.covers(sensitivity):
             raise InvalidInput(
@@ -89,13 +91,13 @@ class AddNoise:
         return self._error(confidence, length_of(self.statistic, self.public) or 1)
 
     def _error(self, confidence: float, entries: int) -> Any:
-        width = step_of(self.statistic) * self.noise.error(confidence, entries=entries)
+        width = step_of(self.statistic, self.public) * self.noise.error(confidence, entries=entries)
         return int(width) if width.denominator == 1 else float(width)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         exact = integers(self.statistic(source))
-        noisy = in_units(self.noise(exact, entropy=entropy), step_of(self.statistic))
+        noisy = in_units(self.noise(exact, entropy=entropy), step_of(self.statistic, self.public))
         entries = max(1, exact.size)
         declared = entries == (length_of(self.statistic, self.public) or 1)
         error = self.error if declared else lambda confidence: self._error(confidence, entries)

@@ -33,7 +33,7 @@ from .statistics import require_rows
 @described("mechanisms.Sequential")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sequential:
-    """Runs several mechanisms on the same table; the value is the tuple of their values.
+    """Runs several mechanisms on the same table: sequential composition. The value is the tuple of theirs.
 
     Guarantee: the composition of their events.
     Proof:     fresh randomness for each; composition of the accountant that reads the event (Dwork & Roth

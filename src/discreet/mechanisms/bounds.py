@@ -23,7 +23,7 @@ from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
 from .noise import IntegerLaplace
-from .protocols import Release, check_source, release
+from .protocols import Release, check_source, release, require_numbers
 from .statistics import require_rows
 
 # Levels of a logarithmic grid: more than floats have powers of two on either side.
@@ -66,6 +66,10 @@ class HistogramBounds:
     @property
     def event(self) -> Event:
         return self._noise().event
+
+    def rehearse(self, source: Source) -> None:
+        """Refuse a column that is not there or holds no numbers: none need be declared."""
+        require_numbers(source, self.column)
 
     @property
     def threshold(self) -> int:
@@ -124,6 +128,10 @@ class BinarySearchBounds:
         if exact.denominator > 10**6:
             raise _require.fail("tail", self.tail, "a fraction with a denominator of at most 10**6")
         self._noise()
+
+    def rehearse(self, source: Source) -> None:
+        """Refuse a column that is not there or holds no numbers: none need be declared."""
+        require_numbers(source, self.column)
 
     @property
     def steps(self) -> int:

@@ -129,15 +129,26 @@ def _sums(source: Source, column: str, nullable: bool, scale: Scale, squares: bo
     count, total, square = 0, 0, 0
     half = scale.largest_square // 2
     for array in arrow_columns.each(source, column):
-        here, values = arrow_columns.present(array), arrow_columns.numbers(array, column)
-        clipped = np.clip(values.astype(np.float64), float(scale.lower), float(scale.upper))
-        above = (clipped - float(scale.lower)) * float(1 / scale.step)
-        cell = np.clip(np.floor(above + 0.5), 0, scale.cells).astype(np.int64)
+        here, cell = arrow_columns.present(array), _cells(arrow_columns.numbers(array, column), scale)
         cell = cell[here] if nullable else np.where(here, cell, 0)
         apart = cell - scale.middle
         count, total = count + len(apart), total + arrow_columns.exact_sum(apart)
         square += arrow_columns.exact_sum(apart * apart - half) if squares else 0
     return [count, total, square]
+
+
+def _cells(values: Any, scale: Scale) -> Any:
+    """Return how many steps above the lower bound each value lies, clipped and rounded: 0 to `cells`, for any
+    finite values and any range, found ones of the smallest floats included."""
+    lower, upper = float(scale.lower), float(scale.upper)
+    above = np.clip(values.astype(np.float64), lower, upper) - lower
+    per_step = _require.float_or_inf(1 / scale.step)
+    if math.isfinite(per_step):
+        steps = above * per_step
+    else:
+        # A step too small for its inverse: by the share of the range, which is 0 where no float is above it.
+        steps = above / ((upper - lower) or 1.0) * scale.cells
+    return np.clip(np.floor(steps + 0.5), 0, scale.cells).astype(np.int64)
 
 
 @described("mechanisms.Mean")

@@ -34,6 +34,10 @@ class PostFunction:
     __slots__ = ()
 
     def __call__(self, value: Any) -> Any:
+        """Return the function of every number; what is not made of numbers (a category, None where nothing
+        stood out, bounds) stays as it is, as it was paid for."""
+        if not _is_numeric(value):
+            return value
         if np.ndim(value) == 0:
             return self.one(value)
         array = np.asarray(value)
@@ -47,6 +51,21 @@ class PostFunction:
     def added_error(self) -> Fraction:
         """By how much the distance to the truth may grow."""
         return Fraction(0)
+
+
+def _is_numeric(value: Any) -> bool:
+    """Return whether a released value is a number, or an array, list or plain tuple of numbers."""
+    kinds = (int, float, Fraction, np.number, np.ndarray, list)
+    if not isinstance(value, kinds) and type(value) is not tuple:
+        return False
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        # rows of different lengths
+        return False
+    if array.dtype == object:
+        return all(isinstance(v, int | float | Fraction) for v in array.flat)
+    return array.dtype.kind in "iuf"
 
 
 @described("mechanisms.Clamp")
@@ -181,7 +200,8 @@ class PostProcessed:
             )
         width = before()
         added = self.function.added_error
-        return width if added == 0 else np.add(width, float(added))
+        # The error of a table is one for each of its columns, and the function leaves the table as it is.
+        return width if added == 0 or not _is_numeric(width) else np.add(width, float(added))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source, examples=True)

@@ -3,15 +3,15 @@
 `Statistic` is an exact integer-valued function of the data; noise and choices consume it. A `Mechanism` knows
 its price before any data is read, and gives a `Release`. An `Interactive` pays its whole price at the start
 and answers until it halts. A `Stepped` pays its whole price at the start as well, and runs in steps that can
-be interrupted. Any of them may have a method `rehearse(source)`, which tries on made-up data what could fail
-for other reasons than the data: the curator calls it before the charge. They read columns of a
-`tables.Source`; those that train on tensors read an `ExampleSource`.
+be interrupted. Any of them, and any part of one, may have a method `rehearse(source)`, which tries on made-up
+data what could fail for other reasons than the data: the curator calls it before the charge. They read
+columns of a `tables.Source`; those that train on tensors read an `ExampleSource`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from .. import _require
 from .._errors import InvalidInput, PublicMismatch, Unsupported
-from .._public import Public
+from .._public import Bounds, Public
 from ..accounting import Event, NonPrivate
 from ..sampling import Entropy
 from ..tables import Source
@@ -95,6 +95,12 @@ class Statistic(Protocol):
     def sensitivity(self, public: Public) -> Sensitivity: ...
 
     def __call__(self, source: Source) -> Integers: ...
+
+
+def is_statistic(candidate: Any) -> bool:
+    """Return whether something is a statistic: noise and selectors have a `sensitivity` too, which is a
+    number and not a function of public facts."""
+    return isinstance(candidate, Statistic) and callable(candidate.sensitivity)
 
 
 @runtime_checkable
@@ -313,9 +319,22 @@ def rehearse(mechanism: Any, source: AnySource) -> None:
     # An engine that broke is replaced before anything is charged, or says so.
     if hasattr(source, "ready"):
         source.ready()
-    trial = getattr(mechanism, "rehearse", None)
-    if trial is not None:
-        trial(source)
+    rehearse_parts(mechanism, source)
+
+
+def rehearse_parts(thing: Any, source: AnySource) -> None:
+    """Call `rehearse` of a mechanism or a question; without one, that of each part it is made of, at whatever
+    depth: what has one speaks for its own parts."""
+    things = [thing]
+    while things:
+        part = things.pop()
+        trial = None if isinstance(part, type) else getattr(part, "rehearse", None)
+        if trial is not None:
+            trial(source)
+        elif is_dataclass(part) and not isinstance(part, type | Public):
+            things += [getattr(part, option.name, None) for option in fields(part)]
+        elif isinstance(part, tuple | list):
+            things += [inner for inner in part if is_dataclass(inner) or isinstance(inner, tuple | list)]
 
 
 def require_columns(source: AnySource, *names: str) -> None:
@@ -324,12 +343,36 @@ def require_columns(source: AnySource, *names: str) -> None:
     The names of columns are public. A source that does not tell them is taken as it is.
     """
     column_names = getattr(source, "column_names", None)
-    if column_names is None and hasattr(source, "kinds"):
-        column_names = list(source.kinds.get(source.public.table, names))
+    if column_names is None:
+        column_names = _column_kinds(source)
     unknown = [name for name in names if column_names is not None and name not in column_names]
     if column_names is not None and unknown:
         near = _require.did_you_mean(unknown[0], column_names)
         raise InvalidInput(f"the table has no column {unknown[0]!r}.{near} Nothing was read or charged.")
+
+
+def require_numbers(source: AnySource, column: str) -> None:
+    """Refuse a column that is not there, or does not hold numbers: for `rehearse`, of one that no schema
+    declares. What kind of values a column holds is public."""
+    require_columns(source, column)
+    kind = (_column_kinds(source) or {}).get(column, "number")
+    if kind not in _NUMBERS and not isinstance(dict(source.public.schema).get(column), Bounds):
+        raise InvalidInput(
+            f"column {column!r} is of kind {kind}, and a number is needed. Nothing was read or charged. "
+            f"Convert it, or declare it as Bounds(lower, upper)."
+        )
+
+
+# Kinds of columns that are read as numbers.
+_NUMBERS = ("integer", "number", "decimal", "boolean")
+
+
+def _column_kinds(source: AnySource) -> Mapping[str, str] | None:
+    """Return the kind of every column of the source's own table; None where it does not tell."""
+    kinds: Mapping[str, str] | None = getattr(source, "column_kinds", None)
+    if kinds is None and hasattr(source, "kinds"):
+        kinds = source.kinds.get(source.public.table)
+    return kinds
 
 
 def as_of(mechanism: Any, public: Public) -> Any:

@@ -30,7 +30,7 @@ from ..sampling import Entropy
 from ..tables import Source
 from . import _order, arrow_columns, certified
 from .noise import draw
-from .protocols import Release, check_source, release
+from .protocols import Release, check_source, release, require_columns
 from .smooth import SmoothNoise, noisy_median, smooth_noise
 from .stability import check_budget
 
@@ -114,7 +114,7 @@ class SampleAndAggregate:
         arrow_columns.require_public(self.public)
         object.__setattr__(self, "columns", check_columns(self.columns))
         object.__setattr__(self, "step", arrow_columns.as_step(self.step))
-        check_function(self.function)
+        check_function(self.function, self.columns)
         _require.integer(parts=self.parts, at_least=1)
         _require.positive(epsilon=self.epsilon)
         _require.one_of(("mean", "median"), aggregate=self.aggregate)
@@ -125,6 +125,10 @@ class SampleAndAggregate:
         if self._grid.low == self._grid.high:
             raise _require.fail("step", self.step, "small enough that the bounds are a step apart")
         self._noise  # noqa: B018 - checks epsilon and delta
+
+    def rehearse(self, source: Source) -> None:
+        """Refuse columns that are not there: none need be declared."""
+        require_columns(source, *self.columns)
 
     @property
     def _grid(self) -> arrow_columns.ColumnGrid:
@@ -203,7 +207,8 @@ class SampleAndAggregate:
 @described("mechanisms.SubsampleAggregateStable")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubsampleAggregateStable:
-    """Releases the answer most subsamples agree on, exactly, if the majority is clear; else None (M_samp).
+    """Releases the answer most subsamples agree on, exactly, if the majority is clear; else None: subsample
+    and aggregate (M_samp).
 
     Each of n_T = `subsamples` subsamples keeps every unit with probability g = `rate`. By default g = epsilon
     / (32 ln(1/delta)) and n_T = ln(n/delta) / g^2 with the declared size n, the constants of the lectures:
@@ -241,13 +246,17 @@ class SubsampleAggregateStable:
     def __post_init__(self) -> None:
         arrow_columns.require_public(self.public)
         object.__setattr__(self, "columns", check_columns(self.columns))
-        check_function(self.function)
+        check_function(self.function, self.columns)
         check_budget(self.epsilon, self.delta)
         if self.rate is not None:
             _require.open_probability(rate=self.rate)
         if self.subsamples is not None:
             _require.integer(subsamples=self.subsamples, at_least=1)
         self.reach  # noqa: B018 - computes everything else, and refuses what cannot work
+
+    def rehearse(self, source: Source) -> None:
+        """Refuse columns that are not there: none need be declared."""
+        require_columns(source, *self.columns)
 
     @property
     def exact_rate(self) -> Fraction:
@@ -412,6 +421,9 @@ def check_columns(columns: Any) -> tuple[str, ...]:
     return tuple(columns)
 
 
-def check_function(function: Any) -> None:
+def check_function(function: Any, columns: tuple[str, ...]) -> None:
+    """Refuse what is no function of a part, or a described one of a column that its part does not have."""
     if not callable(function):
         raise _require.fail("function", function, "callable on an Arrow table, such as PartMean(column=...)")
+    if isinstance(function, PartMean | PartMode) and function.column not in columns:
+        raise _require.fail("function", function, f"of a column that its parts have: {', '.join(columns)}")

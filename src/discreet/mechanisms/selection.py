@@ -26,7 +26,7 @@ from ..accounting import Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
-from .protocols import Integers, Release, Sensitivity, Statistic, check_source, release
+from .protocols import Integers, Release, Sensitivity, Statistic, check_source, is_statistic, release
 from .selectors import (
     ExponentialMechanism,
     NoisyTopWithGap,
@@ -37,7 +37,7 @@ from .selectors import (
     WithGap,
     as_scores,
 )
-from .statistics import CountsBelow, Histogram, Trusted, require_rows
+from .statistics import CountsBelow, Histogram, Trusted, length_of, require_rows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -198,7 +198,7 @@ class Select:
         _require.non_empty(candidates=self.candidates)
         if len(set(self.candidates)) < len(self.candidates):
             raise InvalidInput("candidates must differ from each other. Nothing was computed or released.")
-        if not isinstance(self.scores, Statistic):
+        if not is_statistic(self.scores):
             raise _require.fail(
                 "scores", type(self.scores).__name__, "a statistic, such as Histogram(column=...)"
             )
@@ -212,6 +212,7 @@ class Select:
             self.public.neighbors, self.chooser.neighbors, what=f"this {type(self.chooser).__name__}"
         )
         self._check_k()
+        self._check_length()
         needed = self.scores.sensitivity(self.public).linf
         if needed > self.chooser.sensitivity:
             raise InvalidInput(
@@ -224,6 +225,19 @@ class Select:
                 f"nothing proves that under {self.public.neighbors} these scores all move the same "
                 f"way. Nothing was computed "
                 f"or released. Use monotone=False."
+            )
+
+    def _check_length(self) -> None:
+        """Refuse scores that are not one for each candidate; how many trusted code returns is not known
+        here."""
+        if isinstance(self.scores, Trusted | RealScores) or not hasattr(self.scores, "length"):
+            return
+        length = length_of(self.scores, self.public)
+        if length != len(self.candidates):
+            raise InvalidInput(
+                f"the statistic gives {'a single number' if length is None else f'{length} scores'}, and "
+                f"there are {len(self.candidates)} candidates. Nothing was computed or released. Give one "
+                f"candidate for each entry of the statistic, in its order."
             )
 
     def _check_k(self) -> None:

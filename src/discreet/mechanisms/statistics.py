@@ -22,7 +22,7 @@ from .._registry import described
 from ..tables import Source
 from . import arrow_columns
 from .arrow_columns import as_step, check_edges, integers, require_public
-from .protocols import Integers, Sensitivity, Statistic
+from .protocols import Integers, Sensitivity, Statistic, is_statistic, require_columns
 
 
 def row_contribution(neighbors: Neighbors, low: int, high: int, *, nullable: bool) -> int:
@@ -127,6 +127,10 @@ class CountNonNull(_OneRow):
     """
 
     column: str
+
+    def rehearse(self, source: Source) -> None:
+        """Refuse a column that is not there: none need be declared."""
+        require_columns(source, self.column)
 
     def sensitivity(self, public: Public) -> Sensitivity:
         require_rows(public)
@@ -330,16 +334,23 @@ class Stack(_OneRow):
         object.__setattr__(self, "parts", _require.listed(parts=self.parts))
         _require.non_empty(parts=self.parts)
         for part in self.parts:
-            if not isinstance(part, Statistic):
+            if not is_statistic(part):
                 raise _require.fail("a part", type(part).__name__, "a statistic, such as Count()")
-        if len({step_of(part) for part in self.parts}) > 1:
-            raise InvalidInput(
-                "the stacked statistics are on different grids. Nothing was read. Give each its own noise."
-            )
+        # The step of others follows from public facts: `step_for`.
+        fixed = {step_of(part) for part in self.parts if isinstance(part, _OneRow)}
+        if len(fixed) > 1:
+            raise _different_grids()
 
     @property
     def step(self) -> Fraction:
         return step_of(self.parts[0])
+
+    def step_for(self, public: Public) -> Fraction:
+        """Return the one step of all parts; refused where they differ."""
+        steps = {step_of(part, public) for part in self.parts}
+        if len(steps) > 1:
+            raise _different_grids()
+        return steps.pop()
 
     def length(self, public: Public) -> int:
         return sum(1 if (n := length_of(part, public)) is None else n for part in self.parts)
@@ -384,10 +395,19 @@ class Trusted(_OneRow):
         return integers(self.function(source))
 
 
-def step_of(statistic: Statistic) -> Fraction:
+def step_of(statistic: Statistic, public: Public | None = None) -> Fraction:
     """Return the step of a statistic: what one unit of its integer result stands for; 1 unless the statistic
-    says otherwise."""
+    says otherwise, by `step`, or for these public facts by `step_for`."""
+    known = getattr(statistic, "step_for", None)
+    if public is not None and known is not None:
+        return Fraction(known(public))
     return Fraction(getattr(statistic, "step", 1))
+
+
+def _different_grids() -> InvalidInput:
+    return InvalidInput(
+        "the stacked statistics are on different grids. Nothing was read. Give each its own noise."
+    )
 
 
 def length_of(statistic: Statistic, public: Public) -> int | None:

@@ -30,8 +30,8 @@ from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns, certified
 from .noise import draw
-from .protocols import Integers, Release, Sensitivity, Statistic, check_source, release
-from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, length_of
+from .protocols import Integers, Release, Sensitivity, Statistic, check_source, is_statistic, release
+from .statistics import Count, CountNonNull, CountsBelow, Histogram, PowerSum, length_of, step_of
 
 State = dict[str, int]
 
@@ -61,10 +61,17 @@ class Component:
 
     def __post_init__(self) -> None:
         _require.integer(index=self.index, at_least=0)
+        if not is_statistic(self.statistic):
+            raise _require.fail(
+                "statistic", type(self.statistic).__name__, "a statistic, such as Histogram(column=...)"
+            )
 
     @property
     def step(self) -> Fraction:
-        return Fraction(getattr(self.statistic, "step", 1))
+        return step_of(self.statistic)
+
+    def step_for(self, public: Public) -> Fraction:
+        return step_of(self.statistic, public)
 
     def length(self, public: Public) -> int | None:
         length = length_of(self.statistic, public)
@@ -167,7 +174,7 @@ class Thresholds:
 
     def _check_question(self, question: Any, monotone: bool) -> None:
         """Refuse everything that can be refused before data is read or noise is drawn."""
-        if not isinstance(question, Statistic):
+        if not is_statistic(question):
             raise InvalidInput(
                 f"a question must be a statistic, such as Count() or Component(...), got "
                 f"{type(question).__name__}. Nothing was drawn."
@@ -355,8 +362,8 @@ class SparseVector(Thresholds):
 @described("mechanisms.AboveThreshold")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AboveThreshold:
-    """Runs the textbook's AboveThreshold: halts at the first positive; noise 2D/epsilon on the threshold and
-    4D/epsilon on each value.
+    """Runs the textbook's AboveThreshold (AboveNoisyThreshold): halts at the first positive; noise 2D/epsilon
+    on the threshold and 4D/epsilon on each value.
 
     Guarantee: epsilon-DP.
     Proof:     `SparseVector` with one positive and equal shares; Dwork & Roth 2014, Theorem 3.23. (Its

@@ -87,7 +87,8 @@ def check_open(aggregator: Any, state: State) -> None:
 @described("mechanisms.LNMax")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LNMax:
-    """Answers with the class of the largest count after discrete Laplace noise of `scale` on every count.
+    """Answers with the class of the largest count after discrete Laplace noise of `scale` on every count: the
+    noisy arg-max of simple PATE.
 
     Guarantee: for one question 2 / scale, and never less: the lectures' Lap(1/epsilon) is 2 epsilon-DP.
     Proof:     one unit moves one vote, so two counts change by 1 each: the noisy counts, of which the answer

@@ -30,6 +30,9 @@ PAIRED = ("covar_pop", "covar_samp", "corr")
 # rows, and groups, that one unit may contribute; the engine keeps lists of this length
 MAX_ROWS = 100_000
 
+# The least step of a grid whose squares are still normal floating-point numbers.
+_LEAST_STEP = 1e-150
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounding:
@@ -218,6 +221,12 @@ class Recipes:
     def _square(self, x: Expr) -> Measure:
         """Return the measure of a sum of squares around the middle of the range."""
         base = self._sum(x, centered=True)
+        if float(base.step) < _LEAST_STEP:
+            raise InvalidInput(
+                "the declared range of what VARIANCE, STDDEV or CORR is asked of is so narrow that its "
+                "squares are no floating-point numbers. Nothing was read or charged. Declare the column in a "
+                "smaller unit, such as 0 to 100 instead of 0 to 1e-300."
+            )
         largest = max(base.low**2, base.high**2)
         return Measure(
             kind="square",

@@ -284,6 +284,9 @@ def _spread(values: Any) -> Any:
     count = present.sum(axis=0)
     with np.errstate(all="ignore"):
         mean = np.where(present, values, 0.0).sum(axis=0) / count
-        squares = np.where(present, values - mean, 0.0) ** 2
-        deviation = np.sqrt(squares.sum(axis=0) / (count - 1))
+        distances = np.where(present, values - mean, 0.0)
+        # in units of the largest distance: squares of very small or large ones leave the range of floats
+        largest = np.abs(distances).max(axis=0, initial=0.0)
+        unit = np.where((largest > 0) & np.isfinite(largest), largest, 1.0)
+        deviation = unit * np.sqrt(((distances / unit) ** 2).sum(axis=0) / (count - 1))
     return np.where(count > len(values) / 2, deviation, np.nan)

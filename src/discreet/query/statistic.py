@@ -56,6 +56,9 @@ class SqlStatistic:
         if self.rows is not None:
             _require.integer(rows=self.rows, at_least=1)
 
+    def length(self, public: Public) -> None:
+        """Return None: a single number."""
+
     def step_for(self, public: Public) -> Fraction:
         """Return the step of the value: what one unit of the integer stands for; 1 for counts."""
         return _settle(self.sql, public, self.rows)[2].resolution

@@ -365,6 +365,10 @@ def _path(data: Any) -> Path | None:
 
 def _ledger(data: Any, ledger: str | Path | None) -> Path:
     if ledger is not None:
+        if not isinstance(ledger, str | Path) or not Path(ledger).name:
+            raise _require.fail(
+                "ledger", ledger, "the name of a file, such as 'people.ledger', or ':memory:'"
+            )
         return Path(ledger)
     path = _path(data)
     if path is None:

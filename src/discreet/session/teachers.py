@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 AGGREGATORS = ("gnmax", "lnmax", "confident", "interactive", "stable", "sampled", "sparse")
 
 
+# The most questions of one labeller: noise for so many is found in 2 CPU-seconds, for 10**9 not in minutes.
+MAX_QUERIES = 10_000_000
+
 # Options of `teach` that are for some aggregators only.
 _OPTIONS = {
     "answers": ("confident", "interactive"),
@@ -45,6 +48,8 @@ def build_mechanism(
         public, source, options["target"], options["features"], options["classes"]
     )
     _require.integer(teachers=teachers, queries=options["queries"], at_least=1)
+    if options["queries"] > MAX_QUERIES:
+        raise _require.fail("queries", options["queries"], f"at most {MAX_QUERIES:,}")
     _require.integer(classes=classes, at_least=2)
     epsilon = options["epsilon"]
     delta = _delta(session, epsilon, options["delta"])

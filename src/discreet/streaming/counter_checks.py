@@ -15,7 +15,7 @@ from .._public import ADD_REMOVE, Public
 from ..mechanisms.matrix.binary_tree import BinaryTree
 from ..mechanisms.matrix.buffered import Buffered
 from ..mechanisms.matrix.triangular import Dense, Toeplitz
-from ..mechanisms.protocols import Statistic
+from ..mechanisms.protocols import is_statistic
 from .records import ticks_of
 from .running import RunningSum
 
@@ -43,7 +43,7 @@ def _check_types(counter: ContinualCounter) -> None:
     """Refuse arguments of another type."""
     if not isinstance(counter.public, Public):
         raise _require.fail("public", type(counter.public).__name__, "a Public")
-    if not isinstance(counter.statistic, Statistic):
+    if not is_statistic(counter.statistic):
         raise _require.fail("statistic", type(counter.statistic).__name__, "a statistic, such as Count()")
     if not isinstance(counter.strategy, BinaryTree | Toeplitz | Buffered | Dense | RunningSum):
         raise _require.fail(

@@ -10,7 +10,7 @@
 >>> state = mean.start(round_one, entropy=SeededEntropy(1))
 >>> state, released = mean.feed(state, round_one, entropy=SeededEntropy(2))
 >>> released.value.shape, round(mean.regret_bound())
-((2,), 63)
+((2,), 74)
 """
 
 from __future__ import annotations

@@ -163,11 +163,11 @@ class FollowTheApproximateLeader:
 
 @dataclass(slots=True)
 class OnlineMirrorDescent:
-    """Runs private online mirror descent with lazy (dual averaging) steps: w_(t+1) is the projection of - v_t
-    / rate, with v_t the noisy sum of gradients; for convex losses, not strongly so.
+    """Runs private online mirror descent with lazy (dual averaging) steps: w_(t+1) is the projection of w_1 -
+    v_t / rate, with v_t the noisy sum of gradients; for convex losses, not strongly so.
 
     `rate` is the weight of the regularizer, the inverse of a learning rate: a larger one moves less.
-    Follow the regularized leader with |w|² / 2: Agarwal & Singh 2017, arXiv:1701.07953.
+    Follow the regularized leader with |w - w_1|² / 2: Agarwal & Singh 2017, arXiv:1701.07953.
 
     Guarantee: `sums.event`. All decisions are post-processing of the noisy sums.
     """

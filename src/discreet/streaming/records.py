@@ -93,6 +93,13 @@ def names_unit(unit: Any) -> bool:
     return unit is not None and bool(unit == unit) and unit not in (_INFINITY, -_INFINITY)
 
 
+def _plain_number(number: float | Decimal) -> str:
+    """Return a number in plain digits, without zeros at its end: one text for all that equal it."""
+    if number == int(number):
+        return str(int(number))
+    return format(number if isinstance(number, Decimal) else Decimal(repr(number)), "f").rstrip("0")
+
+
 class UnitRecord:
     """Counts how often each unit took part, and when last.
 
@@ -134,9 +141,9 @@ class UnitRecord:
 
     def _name(self, unit: Any) -> bytes:
         """Return the one name of a unit: a column of ids may come as integers, floats, decimals or text, and
-        7, 7.0 and "7" are one unit."""
-        integral = isinstance(unit, float | Decimal | bool) and unit == int(unit)
-        text = str(int(unit) if integral else unit).encode("utf-8", "surrogatepass")
-        digest = hashlib.blake2b(text, key=self._key, digest_size=16).digest()
+        7, 7.0 and "7" are one unit, as are 7.5 and 7.50 of decimals with more places in another batch."""
+        text = _plain_number(unit) if isinstance(unit, float | Decimal | bool) else str(unit)
+        encoded = text.encode("utf-8", "surrogatepass")
+        digest = hashlib.blake2b(encoded, key=self._key, digest_size=16).digest()
         # Numpy's byte strings lose zeros at their end.
         return digest[:15] + bytes([digest[15] | 1])

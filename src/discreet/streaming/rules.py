@@ -103,8 +103,9 @@ def follow_leader(space: ConvexSet, decisions: Floats, noisy: Floats, convexity:
 
 
 def descend_mirror(space: ConvexSet, noisy: Floats, rate: float) -> Floats:
-    """Return the minimizer over the set of <v, w> + (rate / 2) |w|²: the projection of - v / rate."""
-    return space.project(-noisy / rate)
+    """Return the minimizer over the set of <v, w> + (rate / 2) |w - w_1|², w_1 the point nearest to the
+    origin: the projection of w_1 - v / rate."""
+    return space.project(space.project(np.zeros(space.dimension)) - noisy / rate)
 
 
 def weigh_experts(noisy: Floats, temperature: float) -> Floats:
@@ -116,15 +117,19 @@ def weigh_experts(noisy: Floats, temperature: float) -> Floats:
 def leader_bound(space: ConvexSet, lipschitz: float, convexity: float, deviations: Sequence[float]) -> float:
     """Return a bound of the expected regret of the approximate leader, for sums with these deviations.
 
-    Proof: with exact sums regret is at most L² (1 + ln T) / (2 H) (Hazan, Agarwal & Kale 2007; Kakade &
-           Shalev-Shwartz 2008). The leader with noise n_t is within |n_t| / (H t) of the exact one, by strong
-           convexity of the objective, and losses are L-Lipschitz; E|n_t| <= sqrt(d) times its deviation.
-           Exact leaders play one round earlier than their noise is seen, hence twice the first.
+    Proof: the leader of sums with noise n_t, which plays in round t + 1, is within x = |n_t| / (H t) of the
+           exact one, by strong convexity of the objective, and E|n_t| <= sqrt(d) times its deviation. To play
+           it costs L x in that round, where the surrogate <g, w> + (H / 2) |w - w_s|² has the gradient g.
+           The exact leader meets gradients of length at most L + H x there, and its regret is at most the sum
+           of (L + H x)² / (2 H t) over rounds t (Kakade & Shalev-Shwartz 2008), so at most twice
+           L² (1 + ln T) / (2 H) and the sum of H x² / t, in which H x <= H D <= 2 L: losses whose gradients
+           are at most L long and that are H-strongly convex have a diameter D of at most 2 L / H.
     """
     root = math.sqrt(space.dimension)
     exact = lipschitz**2 * (1 + math.log(len(deviations))) / (2 * convexity)
     shifts = (
-        min(space.diameter, root * deviation / (convexity * t)) for t, deviation in enumerate(deviations, 1)
+        min(space.diameter, root * deviation / (convexity * t)) * (1 + 2 / (t + 1))
+        for t, deviation in enumerate(deviations, 1)
     )
     return 2 * exact + lipschitz * sum(shifts)
 
@@ -132,7 +137,8 @@ def leader_bound(space: ConvexSet, lipschitz: float, convexity: float, deviation
 def mirror_bound(space: ConvexSet, lipschitz: float, rate: float, deviations: Sequence[float]) -> float:
     """Return rate D² / 2 + L² T / (2 rate) for exact sums, and L |n_t| / rate for the noise of each step.
 
-    Proof: as Agarwal & Singh 2017 argue, the noisy leader is within |n_t| / rate of the exact one.
+    Proof: as Agarwal & Singh 2017 argue, the noisy leader is within |n_t| / rate of the exact one; no
+           decision is further than D from w_1.
     """
     root, steps = math.sqrt(space.dimension), len(deviations)
     exact = rate * space.diameter**2 / 2 + lipschitz**2 * steps / (2 * rate)

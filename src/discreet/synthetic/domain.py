@@ -186,6 +186,12 @@ def _bin_edges(name: str, fact: Bounds | Dates, bins: Any) -> tuple[Real, ...]:
             raise _require.fail(
                 f"the bins of {name!r}", bins, "two or more edges that grow, or a number of bins"
             )
+        if edges[-1] <= low or edges[0] > high:
+            raise _require.fail(
+                f"the bins of {name!r}",
+                bins,
+                f"bins of which one or more lie in the declared bounds of {name!r}",
+            )
         return edges
     if bins is not None:
         _require.integer(bins=bins, at_least=1)

@@ -34,7 +34,7 @@ from .generation import fit_model, noisy_tables, sample_rows
 from .junction import Clique
 from .marginal_trees import all_pairs
 from .model import GraphicalModel
-from .synthesizer import GRID, Fitted
+from .synthesizer import GRID, Fitted, grid_distance
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,7 +208,6 @@ class CopyDistance:
         scale = model.total / self.rows * GRID
         total = 0
         for pair in self._pairs:
-            expected = np.rint(copy.table(pair) * scale).astype(np.int64)
-            total += int(np.abs(data.table(pair) * GRID - expected).sum())
+            total += grid_distance(data.table(pair), copy.table(pair) * scale)
         noisy = int(self._noise([total], entropy=entropy)[0])
         return release(noisy * self._share_per_step(), event=self.event, entropy=entropy, error=self.error)

@@ -77,6 +77,11 @@ class Memory:
         """Return the names of all columns, declared or not: they are public."""
         return list(self._table.column_names)
 
+    @property
+    def column_kinds(self) -> dict[str, str]:
+        """Return the kind of every column ("number", "text", ...): a column's type is public."""
+        return dict(self._kinds)
+
     def batches(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield the named columns, a batch at a time."""
         unknown = [name for name in columns if name not in self._table.column_names]

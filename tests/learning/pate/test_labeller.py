@@ -421,3 +421,50 @@ def test_processes_give_the_same_teachers_as_this_one() -> None:
     apart = ensemble.train(LogisticRegression(), parts, 2, 4000, range(4), workers=2)
     here = ensemble.train(LogisticRegression(), parts, 2, 4000, range(4), workers=1)
     assert (ensemble.votes(apart, ASKED, 2) == ensemble.votes(here, ASKED, 2)).all()
+
+
+@pytest.mark.parametrize("dtype", [str, complex, object])
+def test_inputs_that_are_no_real_numbers_are_refused_and_not_counted(tmp_path: Path, dtype: Any) -> None:
+    labeller = opened(tmp_path).teach(LogisticRegression(), epsilon=8, **TERMS)
+    with pytest.raises(dp.InvalidInput, match="finite real numbers"):
+        labeller.label(ASKED.astype(dtype))
+    assert (labeller.report().asked, labeller.report().left) == (0, 60)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [None, 3, "rows", {"a": ["x"], "w": ["u"]}, {"a": [1, 2], "w": ["u"]}, {"a": [[1]], "w": ["u"]}],
+)
+def test_public_rows_that_are_none_are_refused_and_not_counted(rows: Any) -> None:
+    table = dp.open(
+        {"a": [0.2, 0.8] * 50, "w": ["u", "v"] * 50, "y": ["n", "p"] * 50},
+        table="t",
+        schema={"a": dp.Bounds(0, 1), "w": dp.Categories(["u", "v"]), "y": dp.Categories(["n", "p"])},
+        unit=dp.rows(),
+        budget=dp.Budget(epsilon=8, delta=1e-5),
+        ledger=":memory:",
+    )
+    terms = TERMS | {"teachers": 4, "classes": None}
+    labeller = table.teach(LogisticRegression(), target="y", epsilon=8, **terms)
+    with pytest.raises(dp.InvalidInput):
+        labeller.label(rows)
+    assert labeller.report().asked == 0
+
+
+def test_no_more_processes_are_started_than_there_are_teachers(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[int] = []
+
+    def apart(jobs: Any, indices: Any, results: list[bytes | None], workers: int, progress: Any) -> None:
+        started.append(workers)
+        results[:] = [b""] * len(jobs)
+
+    monkeypatch.setattr(ensemble, "_train_apart", apart)
+    ensemble.train(Counting(), [(X[:5], Y[:5])] * 3, 2, 4000, [1, 2, 3], workers=10**6)
+    assert started == [3]
+
+
+def test_more_questions_than_noise_is_found_for_are_refused(tmp_path: Path) -> None:
+    people = opened(tmp_path)
+    with pytest.raises(dp.InvalidInput, match="queries must be at most 10,000,000"):
+        people.teach(LogisticRegression(), epsilon=8, **TERMS | {"queries": 10**9})
+    assert people.spent == 0

@@ -49,7 +49,7 @@ def problem(loss: Any, rows: int = 400, width: int = 5, l1: float = 8.0, **more:
 def test_the_sparse_solver_certifies_the_minimizer_that_another_solver_finds(loss: Any) -> None:
     mechanism, (x, y) = problem(loss)
     (smooth,) = mechanism._problems(x, y)
-    point, certified = minimize_sparse(smooth, mechanism.penalties, mechanism.facts.tolerance)
+    point, certified = minimize_sparse(smooth, mechanism.penalties, mechanism.tolerance)
     assert certified
     assert (point == 0).any(), "the minimizer of a strong l1 penalty is sparse"
 
@@ -71,14 +71,14 @@ def test_the_sparse_solver_certifies_the_minimizer_that_another_solver_finds(los
     early = point + 1e-3
     gradient, _ = smooth.gradient(early)
     length = np.linalg.norm(shortest_subgradient(gradient, early, mechanism.penalties))
-    assert length > mechanism.facts.tolerance
+    assert length > mechanism.tolerance
 
 
 def test_the_sparse_solver_finds_its_way_in_many_rows_and_in_none() -> None:
     for rows in (0, 1, 70_000):
         mechanism, (x, y) = problem(tabular.Squared(), rows=rows or 5, l1=0.02 * rows + 1)
         (smooth,) = mechanism._problems(x[:rows], y[:rows])
-        point, certified = minimize_sparse(smooth, mechanism.penalties, mechanism.facts.tolerance)
+        point, certified = minimize_sparse(smooth, mechanism.penalties, mechanism.tolerance)
         assert certified
         assert rows or not point.any()
 
@@ -92,7 +92,7 @@ def test_the_sure_solver_certifies_where_lambda_is_tiny(loss: Any, l1: float, st
     mechanism, (x, y) = problem(loss, rows=60, width=4, l1=l1)
     mechanism = replace(mechanism, regularization=strength)
     (smooth,) = mechanism._problems(x, y)
-    tolerance, penalties = mechanism.facts.tolerance, mechanism.penalties
+    tolerance, penalties = mechanism.tolerance, mechanism.penalties
     assert minimize_damped(smooth, penalties, tolerance)[1]
     point = mechanism._solve(smooth)
     length = float(np.linalg.norm(shortest_subgradient(smooth.gradient(point)[0], point, penalties)))

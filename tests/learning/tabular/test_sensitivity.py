@@ -16,6 +16,7 @@ from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Public
 from discreet.learning import tabular
 from discreet.learning.tabular import noise as inside
 from discreet.learning.tabular.objective import gaussian_objective_delta
+from discreet.learning.tabular.proximal import minimize_damped
 from discreet.learning.tabular.solver import minimize
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
@@ -50,7 +51,7 @@ def learner(kind: Any, loss: Any = None, **more: Any) -> Any:
 def solution(mechanism: Any, rows: list[Any]) -> np.ndarray:
     x, y = mechanism.design.read(source(rows, mechanism.public), SeededEntropy(1))
     (problem,) = mechanism._problems(x, y)
-    point, certified = minimize(problem, mechanism.facts.tolerance)
+    point, certified = minimize(problem, mechanism.tolerance)
     assert certified
     return np.asarray(point / mechanism.cell)
 
@@ -241,7 +242,7 @@ def test_the_solver_certifies_what_an_exact_gradient_confirms() -> None:
     mechanism = learner(tabular.OutputPerturbation, public=public)
     x, y = DESIGN.read(source(rows, public), SeededEntropy(1))
     (problem,) = mechanism._problems(x, y)
-    point, certified = minimize(problem, mechanism.facts.tolerance)
+    point, certified = minimize(problem, mechanism.tolerance)
     assert certified
     with mpmath.workdps(30):
         exact = [mechanism.strength * mpmath.mpf(w) for w in point.tolist()]
@@ -250,12 +251,40 @@ def test_the_solver_certifies_what_an_exact_gradient_confirms() -> None:
             for j in range(2):
                 exact[j] -= sign * row[j] / (1 + mpmath.exp(margin))
         true = np.array([float(value) for value in exact])
-    assert np.linalg.norm(true) <= mechanism.facts.tolerance
+    assert np.linalg.norm(true) <= mechanism.tolerance
     assert np.linalg.norm(true - problem.gradient(point)[0]) <= problem.rounding(point)
     stopped_early = problem.gradient(point + 1e-3)[0]
-    assert np.linalg.norm(stopped_early) > mechanism.facts.tolerance, (
-        "a solver that stops early is not certified"
+    assert np.linalg.norm(stopped_early) > mechanism.tolerance, "a solver that stops early is not certified"
+
+
+@pytest.mark.parametrize(
+    ("kind", "classes", "times"),
+    [("OutputPerturbation", 2, 2), ("ObjectivePerturbation", 2, 1), ("OutputPerturbation", 3, 1)],
+)
+def test_rounding_leaves_room_for_a_certificate_at_the_longest_weights_that_any_table_has(
+    kind: str, classes: int, times: int
+) -> None:
+    """One tiny gap separates the classes, which makes weights as long as lambda allows (about 4,000, where
+    uniform rows have 0.06). The tolerance was for short ones: such tables ended uncertified, with the declared
+    number of rows, and the proof rests on the certificate."""
+    features, size = tuple(f"x{i}" for i in range(30)), 50_000
+    target = Categories([f"c{i}" for i in range(classes)])
+    public = Public(schema={**{name: Bounds(-1, 1) for name in features}, "y": target}, size=size)
+    mechanism = getattr(tabular, kind)(
+        public=public,
+        design=tabular.Design(features=features, target="y", clip="never"),
+        loss=tabular.Logistic() if classes == 2 else tabular.Softmax(),
+        epsilon=40,
+        regularization=5e-4,
     )
+    targets = np.arange(times * size) % classes
+    x = np.zeros((times * size, 31), np.float32)
+    x[:, 0], x[:, 1], x[:, -1] = 1e-4 * (2.0 * (targets > 0) - 1), 1e-4 * (targets == 2), 1
+    (problem,) = mechanism._problems(x, targets.astype(np.float64))
+    point, certified = minimize_damped(problem, mechanism.penalties, mechanism.tolerance)
+    assert certified
+    assert np.linalg.norm(point) > 2000
+    assert problem.rounding(point) <= mechanism.tolerance - mechanism.facts.gradient_l2 * 2.0**-20
 
 
 def test_rows_never_exceed_their_norms_and_the_intercept_counts() -> None:

@@ -151,9 +151,9 @@ class GoodnessOfFitTest(_FromCounts):
     Proof:     for the true number n the tables drawn are exchangeable with what was seen, and so is the
                statistic, whose weights depend on n alone (Gaboardi et al. 2016, Algorithm MCGOF); n is in the
                interval outside a chance of `FAILURE_PROBABILITY` (Berger & Boos 1994, Lemma 1). Where the
-               noise is wide every `stride`-th n is drawn: h more people move the counts by h in l1, so no
-               chance grows by more than e^(h / scale), by which the p-value is raised, h the distance to the
-               nearest n drawn.
+               noise is wide the multiples of a public stride are drawn: h more people move the counts by h in
+               l1, so no chance grows by more than e^(h / scale), by which the p-value is raised, h the
+               distance of n to the nearest multiple, whose p-value is among those compared.
     """
 
     public: Public
@@ -191,14 +191,15 @@ class GoodnessOfFitTest(_FromCounts):
         lower, upper = people
         stride = max(1, int(scale / 4))
         statistic = float(_pearson_of_shares(counts, shares, upper, scale))
-        tried = range(lower, upper + stride, stride)
+        # Multiples of the stride, whatever was seen: which of them is nearest to the true number is fixed.
+        tried, raised = range(lower - lower % stride, upper + stride, stride), math.exp((stride // 2) / scale)
         if len(tried) * self.runs * len(shares) > _MAX_DRAWS:
             if lower * shares.min() < _EXPECTED:
                 return statistic, 1.0
-            tried = range(upper, upper + 1)
+            tried, raised = range(upper, upper + 1), 1.0
         noise = shared.simulated(random, scale, (self.runs, len(shares)))
         largest = max(self._simulate(counts, shares, n, scale, noise, random) for n in tried)
-        return statistic, min(1.0, largest * math.exp((stride // 2) / scale) if len(tried) > 1 else largest)
+        return statistic, min(1.0, largest * raised)
 
     def _simulate(
         self,

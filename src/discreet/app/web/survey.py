@@ -140,6 +140,23 @@ class ReportStore:
     def __init__(self, path: Path, survey: Survey) -> None:
         self._lock = threading.Lock()
         self._db = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
+        try:
+            stored = self._stored(survey)
+        except sqlite3.DatabaseError as error:
+            self._db.close()
+            raise InvalidInput(
+                f"{path} cannot be read as the reports of a survey: {error}. Nothing was served or changed. "
+                f"Put a whole copy in its place, or give the survey another file name."
+            ) from None
+        if not stored:
+            self._db.close()
+            raise InvalidInput(
+                f"{path} holds reports of a survey with other questions or prices. Nothing was served. Give "
+                f"the changed survey another file name."
+            )
+
+    def _stored(self, survey: Survey) -> bool:
+        """Write the survey's description into a new file; return whether an older file has the same one."""
         self._db.execute("PRAGMA secure_delete=ON")
         self._db.execute("CREATE TABLE IF NOT EXISTS survey (description TEXT NOT NULL)")
         self._db.execute(
@@ -150,19 +167,20 @@ class ReportStore:
         stored = self._db.execute("SELECT description FROM survey").fetchone()
         if stored is None:
             self._db.execute("INSERT INTO survey VALUES (?)", (described,))
-        elif stored[0] != described:
-            raise InvalidInput(
-                f"{path} holds reports of a survey with other questions or prices. Nothing was served. Give "
-                f"the changed survey another file name."
-            )
+        return stored is None or bool(stored[0] == described)
 
     def add(self, reports: dict[str, Any]) -> None:
         """Keep reports; those of one person are not linked to each other."""
         rows = [(secrets.randbits(62), question, json.dumps(report)) for question, report in reports.items()]
         with self._lock:
             self._db.execute("BEGIN IMMEDIATE")
-            self._db.executemany("INSERT INTO reports VALUES (?, ?, ?)", rows)
-            self._db.execute("COMMIT")
+            try:
+                self._db.executemany("INSERT INTO reports VALUES (?, ?, ?)", rows)
+                self._db.execute("COMMIT")
+            except sqlite3.Error:
+                # an open transaction would refuse every report that comes later
+                self._db.execute("ROLLBACK")
+                raise
 
     def of(self, question: str) -> list[Any]:
         with self._lock:

@@ -1,4 +1,4 @@
-"""The scattering transform: wavelets, moduli and averages, with nothing to learn.
+"""The scattering transform (ScatterNet): wavelets, moduli and averages, with nothing to learn.
 
 Bruna & Mallat 2013, arXiv:1203.1513. Filters, padding and order of channels are those of kymatio
 (Andreux et al. 2020, arXiv:1812.11214), so that published settings carry over: Tramer & Boneh 2021,

@@ -309,8 +309,8 @@ class PrivateTeachers:
                 f"inputs have the shape {values.shape}, and must be a batch of one or more of the shape "
                 f"{tuple(self.shape)}. Nothing was asked."
             )
-        if values.dtype == object or not np.isfinite(values).all():
-            raise InvalidInput("inputs must be finite numbers. Nothing was asked.")
+        if values.dtype.kind not in "biuf" or not np.isfinite(values).all():
+            raise InvalidInput("inputs must be finite real numbers. Nothing was asked.")
         return values
 
     def _predictions(self, question: PublicInputs, length: int) -> Any:

@@ -87,6 +87,8 @@ def train(
     with how many are done, never with which: that would say how long one took.
     """
     jobs = [(learner, x, y, classes, size, seed) for (x, y), seed in zip(parts, seeds, strict=True)]
+    # More processes than teachers would have nothing to do.
+    workers = min(workers, len(jobs))
     if workers <= 1:
         return [_report(_train(*job), i + 1, len(jobs), progress) for i, job in enumerate(jobs)]
     results: list[bytes | None] = [None] * len(jobs)

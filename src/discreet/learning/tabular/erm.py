@@ -26,8 +26,8 @@ from .losses import Logistic, Loss, Softmax
 from .model import LinearModel, columns_only, target_classes
 from .proximal import minimize_damped, minimize_sparse
 from .rows import Design, Rows
-from .softmax import SoftmaxProblem
-from .solver import Problem, minimize
+from .softmax import SoftmaxProblem, rounding_of_chances
+from .solver import Problem, minimize, rounding_of_gradient, rounding_of_slopes
 
 Array = npt.NDArray[np.float64]
 # How short the gradient must be where the solver stops, and what rounding may add, over the largest gradient
@@ -35,6 +35,9 @@ Array = npt.NDArray[np.float64]
 _TOLERANCE = 2.0**-20
 # What rounding may add per declared row, over the same: it grows with their number (see `Problem.rounding`).
 _PER_ROW = 2.0**-37
+# How many times the declared number of rows a table may have such that rounding leaves room for a
+# certificate.
+_MAX_TIMES = 2
 # Below this, noise in cells of the grid would not fit 64 bits.
 LEAST_EPSILON = 1e-6
 # The largest l1 penalty, over the largest gradient of one row: a larger one leaves no weight in any table of
@@ -104,8 +107,9 @@ class Facts:
         return self.rank * math.log1p(self.eigenvalue / strength)
 
     @property
-    def tolerance(self) -> float:
-        """Return the length of the gradient at which the solver stops, with what rounding may have hidden."""
+    def least_tolerance(self) -> float:
+        """Return the length of the gradient at which the solver stops, with what rounding hides of it at
+        short weights; `LinearERM.tolerance_at` allows for long ones."""
         return self.gradient_l2 * (_TOLERANCE + max(_TOLERANCE, _PER_ROW * self.size))
 
     @property
@@ -284,10 +288,48 @@ class LinearERM(ABC):
             per_class[-1] = 0.0
         return np.tile(per_class, self.facts.joint)
 
+    @property
+    def _longest_noise(self) -> float:
+        """Return a length that the linear part of the objective exceeds with probability 2 e^-60 at most."""
+        return 0.0
+
+    @property
+    def tolerance(self) -> float:
+        """Return the length of the gradient at which the solver stops, with what rounding may have hidden."""
+        return self.tolerance_at(self.strength)
+
+    def tolerance_at(self, strength: float) -> float:
+        """Return the tolerance for this lambda, such that rounding leaves room for a certificate.
+
+        Guarantee: at the minimizer of any table of at most `_MAX_TIMES` the declared number of rows,
+                   rounding (`Problem.rounding`) takes no more of it than is left beside the solver's 2^-20.
+        Proof:     the minimizer w of J + <b, .> has no larger an objective than 0, and losses are not
+                   negative: lambda |w|² / 2 <= |b| |w| + the losses at 0, which bounds |w|. What rounding
+                   adds grows with |w|.
+        """
+        facts, rows = self.facts, _MAX_TIMES * self.facts.size
+        noise, least = self._longest_noise, facts.least_tolerance
+        length = (noise + math.sqrt(noise**2 + 2 * strength * rows * self._loss_at_zero) + least) / strength
+        heaviest = max(self.class_weights, default=1.0)
+        slope = rounding_of_slopes(
+            facts.width // facts.joint, length, facts.l2, facts.lipschitz, facts.smoothness
+        ) + (0.0 if facts.joint == 1 else heaviest * rounding_of_chances(facts.joint))
+        penalty = strength * length + noise + float(np.linalg.norm(self.penalties))
+        rounding = rounding_of_gradient(rows, facts.l2, slope, penalty)
+        return max(least, facts.gradient_l2 * _TOLERANCE + rounding * (1 + 1e-6))
+
+    @property
+    def _loss_at_zero(self) -> float:
+        """Return the largest loss of a row at weights of zero: targets are in [-1, 1], and losses convex."""
+        heaviest = max(self.class_weights, default=1.0)
+        if self.facts.joint > 1:
+            return heaviest * math.log(self.facts.joint)
+        return heaviest * float(self.loss.value(np.zeros(2), np.array([-1.0, 1.0])).max())
+
     def _solve(self, problem: Problem) -> Array:
         """Return a point with a certificate, which the price rests on: where the quick solvers end without
         one, the damped solver goes on."""
-        tolerance = self.facts.tolerance
+        tolerance = self.tolerance
         if self.l1 > 0:
             point, certified = minimize_sparse(problem, self.penalties, tolerance)
         else:

@@ -97,8 +97,8 @@ class ObjectivePerturbation(LinearERM):
                (`Facts.determinant`).
     Accuracy:  with d the distance of the released weights from the perturbed minimizer, |released - minimizer
                of J| <= |b| / lambda + d, and J(perturbed minimizer) - J(minimizer) <= |b|² / lambda.
-    Assumes:   the solver certifies its point: at most 16 times the declared number of rows (see
-               `Problem.rounding`).
+    Assumes:   the solver ends with a certificate, for which rounding leaves room where the table has at most
+               twice the declared number of rows (`tolerance_at`).
     """
 
     def _check(self) -> None:
@@ -184,6 +184,20 @@ class ObjectivePerturbation(LinearERM):
         return ("laplace", scale) if math.sqrt(2) * scale <= deviation else ("gaussian", deviation)
 
     @property
+    def _longest_noise(self) -> float:
+        """Return a length that b exceeds with probability 2 e^-60 at most.
+
+        Proof: Laplace: |b|_2² <= |b|_inf |b|_1; the largest of d coordinates is above ln d + 60 scales with
+               chance e^-60, and their sum, which has the Gamma distribution, above d + sqrt(120 d) + 60 with
+               chance e^-60. Gaussian: the length is above sqrt(d) + 11 deviations with chance e^(-11² / 2).
+        """
+        kind, scale = self.noise_distribution
+        d = self.facts.width
+        if kind == "laplace":
+            return scale * math.sqrt((math.log(d) + 60) * (d + math.sqrt(120 * d) + 60))
+        return scale * (math.sqrt(d) + 11)
+
+    @property
     def _distance(self) -> float:
         """Return how far the computed points of two neighbors can be from each other, given the exact
         minimizer.
@@ -192,9 +206,7 @@ class ObjectivePerturbation(LinearERM):
         precision = (
             inside.laplace_precision(scale) if kind == "laplace" else inside.GAUSSIAN_PRECISION * scale
         )
-        return (
-            2 * (self.facts.tolerance + math.sqrt(self.facts.width) * precision) / self.strength * (1 + 1e-12)
-        )
+        return 2 * (self.tolerance + math.sqrt(self.facts.width) * precision) / self.strength * (1 + 1e-12)
 
     @property
     def cell(self) -> float:

@@ -46,8 +46,8 @@ class OutputPerturbation(LinearERM):
                a cell.
     Accuracy:  |released - minimizer| <= `error`; J(released) - J(minimizer) <= (lambda + n curvature) / 2
                times its square.
-    Assumes:   the solver certifies its point: at most 16 times the declared number of rows (see
-               `Problem.rounding`).
+    Assumes:   the solver ends with a certificate, for which rounding leaves room where the table has at most
+               twice the declared number of rows (`tolerance_at`).
     """
 
     def _check(self) -> None:
@@ -69,7 +69,7 @@ class OutputPerturbation(LinearERM):
 
     def _distance(self, strength: float) -> float:
         facts = self.facts
-        return (facts.changes * facts.gradient_l2 + 2 * facts.tolerance) / strength * (1 + 1e-12)
+        return (facts.changes * facts.gradient_l2 + 2 * self.tolerance_at(strength)) / strength * (1 + 1e-12)
 
     def _cell(self, strength: float) -> float:
         return power_of_two(self._distance(strength) / (_CELLS * math.sqrt(self.facts.width)))
@@ -117,5 +117,5 @@ class OutputPerturbation(LinearERM):
     def error(self, confidence: float = 0.95) -> float:
         entries = self.facts.width * self.facts.models
         entry_error = self.noise.error(confidence, entries=entries)
-        solver_error = self.facts.tolerance / self.strength
+        solver_error = self.tolerance / self.strength
         return math.sqrt(self.facts.width) * (float(entry_error) + 1) * self.cell + solver_error

@@ -189,7 +189,9 @@ class Design:
             raise InvalidInput(
                 f"the model predicts from the columns {list(self.features)}, by name; some are missing."
             )
-        columns = {name: _as_arrow(columns_by_name[name]) for name in self.features}
+        columns = {name: _as_arrow(columns_by_name[name], name) for name in self.features}
+        if len({len(column) for column in columns.values()}) > 1:
+            raise InvalidInput("the columns of these rows have different lengths. Nothing was predicted.")
         facts = tuple((name, public.fact(name)) for name in self.features)
         source = Memory(pa.table(columns), Public(schema=facts, table=public.table))
         blocks = [np.zeros((0, self.width(public)))]
@@ -215,8 +217,14 @@ class Loaded:
         return self.x[positions], self.y[positions]
 
 
-def _as_arrow(values: Any) -> Any:
-    return values if isinstance(values, pa.Array | pa.ChunkedArray) else pa.array(values, from_pandas=True)
+def _as_arrow(values: Any, name: str) -> Any:
+    """Return a column of new rows as an Arrow array; what is wrong with these may be said."""
+    if isinstance(values, pa.Array | pa.ChunkedArray):
+        return values
+    try:
+        return pa.array(values, from_pandas=True)
+    except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
+        raise InvalidInput(f"column {name!r} of these rows: {error}. Nothing was predicted.") from None
 
 
 def one_row_each(owners: Sequence[pa.Array], entropy: Entropy) -> npt.NDArray[np.int64]:

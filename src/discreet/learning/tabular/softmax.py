@@ -9,13 +9,17 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .solver import BLOCK, Problem
+from .solver import BLOCK, Problem, rounding_of_gradient, rounding_of_slopes
 
 Array = npt.NDArray[np.float64]
-_UNIT = 2.0**-53
 # Weights up to which Newton's matrix is exact; above, a bound on it needs one class's matrix only. It sets
 # time alone.
 _MAX_EXACT = 700
+
+
+def rounding_of_chances(classes: int) -> int:
+    """Return what computing the chances of so many classes rounds, in units of 2^-53."""
+    return classes + 20
 
 
 @dataclass(frozen=True)
@@ -56,13 +60,15 @@ class SoftmaxProblem(Problem):
                their own computation; sums by (BLOCK + 64) u times n R L.
         """
         n, d = self.x.shape
-        size = float(np.linalg.norm(w))
+        length = float(np.linalg.norm(w))
         heaviest = 1.0 if self.weights is None or not n else float(self.weights.max())
-        slope = (BLOCK + 80) * self.lipschitz + heaviest * (
-            self.loss.smoothness * (d + 2) * self.row_norm * size + self.classes + 20
+        slope = rounding_of_slopes(d, length, self.row_norm, self.lipschitz, heaviest * self.loss.smoothness)
+        return rounding_of_gradient(
+            n,
+            self.row_norm,
+            slope + heaviest * rounding_of_chances(self.classes),
+            self.strength * length + float(np.linalg.norm(self.linear)),
         )
-        penalty_rounding = 4 * (self.strength * size + float(np.linalg.norm(self.linear)))
-        return float(1.01 * _UNIT * (n * self.row_norm * slope + penalty_rounding))
 
     def hessian(self, scores: Array) -> Array:
         """Return Newton's matrix, from every k-th row where there are many.

@@ -30,6 +30,20 @@ _MIN_ROWS, _PER_FEATURE = 1 << 15, 200
 STEPS = 60
 
 
+def rounding_of_slopes(
+    features: int, length: float, row_norm: float, lipschitz: float, smoothness: float
+) -> float:
+    """Return what rounding adds to the slope of a row and to the sums of slopes, in units of 2^-53, at
+    weights of this length (`Problem.rounding`)."""
+    return (BLOCK + 80) * lipschitz + smoothness * (features + 2) * row_norm * length
+
+
+def rounding_of_gradient(rows: int, row_norm: float, slope: float, penalty: float) -> float:
+    """Return a bound on what rounding adds to a gradient, for a slope that is off by so many units of 2^-53
+    and a penalty and linear part of this length (`Problem.rounding`)."""
+    return float(1.01 * _UNIT * (rows * row_norm * slope + 4 * penalty))
+
+
 @dataclass(frozen=True)
 class Problem:
     """Computes the perturbed, regularized objective on rows `x` with targets `y` and weights of rows.
@@ -79,13 +93,12 @@ class Problem:
                has norm at most sum_i |x_i| L <= n R L. The last two summands add 4 u (lambda |w| + |b|).
         """
         n, d = self.x.shape
-        size = float(np.linalg.norm(w))
+        length = float(np.linalg.norm(w))
         heaviest = 1.0 if self.weights is None or not n else float(self.weights.max())
-        slope = (BLOCK + 80) * self.lipschitz + heaviest * self.loss.smoothness * (
-            d + 2
-        ) * self.row_norm * size
-        penalty_rounding = 4 * (self.strength * size + float(np.linalg.norm(self.linear)))
-        return float(1.01 * _UNIT * (n * self.row_norm * slope + penalty_rounding))
+        slope = rounding_of_slopes(d, length, self.row_norm, self.lipschitz, heaviest * self.loss.smoothness)
+        return rounding_of_gradient(
+            n, self.row_norm, slope, self.strength * length + float(np.linalg.norm(self.linear))
+        )
 
     def value(self, w: Array, scores: Array) -> float:
         """Return the objective at w, from its scores: to choose steps, never to certify a point."""

@@ -195,7 +195,8 @@ class Spark:
             self._running.discard(group)
 
     def _stop(self, group: str) -> None:
-        self._context._jsc.sc().cancelJobGroup(group)
+        """Cancel the jobs of a query, also those that come: while a query is planned it has none yet."""
+        self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
 
     def stopwatch(self) -> Callable[[], None]:
         """Start a clock: calling it later fails with `TimeLimit` once the public limit of time has passed."""
