@@ -24,7 +24,7 @@ UNIT = 2.0**-24
 # are flushed to zero.
 TINY = 2.0**-126
 # Squares of long vectors are added up in float32 within blocks of so many entries, and the blocks in float64:
-# the bound stays within about 1e-4 of the norm whatever the length. Not tuned.
+# the bound stays within about 1e-4 of the norm whatever the length.
 BLOCK = 256
 # Up to so many entries numpy is called instead of torch: one thread adds up their squares in a tenth of a
 # millisecond, so that the cost of the call counts, and numpy's is a third of torch's. Measure again if that

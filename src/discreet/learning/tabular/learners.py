@@ -8,8 +8,8 @@ Called with arrays, as `fit(X, y)`, the public facts are arguments, as for the l
 many rows there are), `lower` and `upper` (bounds of the features), `classes`. A table of a session has them
 declared.
 
-Names and order of the arguments of `__init__` are promised: scikit-learn's `get_params` and saved models use
-them. Defaults (rounds, bins, depth) are not tuned unless a docstring names a source.
+Names of the arguments of `__init__` are promised: scikit-learn's `get_params` and `clone` use them. No
+measurement is recorded for their defaults (rounds, bins, depth).
 """
 
 from __future__ import annotations
