@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_ROOMS = (
+_PACKAGES = (
     "accounting",
     "adaptive",
     "auditing",
@@ -148,11 +148,11 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    if name in _ROOMS:
+    if name in _PACKAGES:
         return import_module(f".{name}", __name__)
     if name in _LATER:
         return getattr(import_module(f".{_LATER[name]}", __name__), name)
-    raise _require.no_attribute("module 'discreet'", name, [*__all__, *_ROOMS, *_LATER])
+    raise _require.no_attribute("module 'discreet'", name, [*__all__, *_PACKAGES, *_LATER])
 
 
 def __dir__() -> list[str]:

@@ -1,11 +1,11 @@
 """Closed registry: frozen dataclasses that have a complete JSON description, and the way back.
 
-A description is `{"type": tag, field: value, ...}`. The tag is an explicit string, `@described("room.Name")`,
-chosen when a class is first written and kept for ever: classes and modules may be renamed, ledgers read the
-same. Only classes of this package have one. A tag whose room is not loaded yet loads that room, out of the
-fixed list `ROOMS`: nothing else is ever imported because data says so. Fractions are written
-`{"fraction": "1/3"}`, infinities `{"float": "inf"}`, so that `from_json(json.loads(json.dumps(to_json(x))))
-== x` exactly.
+A description is `{"type": tag, field: value, ...}`. The tag is an explicit string,
+`@described("package.Name")`, chosen when a class is first written and kept for ever: classes and modules may
+be renamed, ledgers read the same. Only classes of this package have one. A tag whose package is not loaded
+yet loads that package, out of the fixed list `PACKAGES`: nothing else is ever imported because data says so.
+Fractions are written `{"fraction": "1/3"}`, infinities `{"float": "inf"}`, so that
+`from_json(json.loads(json.dumps(to_json(x)))) == x` exactly.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ ALIASES: dict[str, str] = {}
 # The modules in which the classes of a tag's first part are: what a process that has not loaded them yet
 # loads to read a description (a server's worker, `discreet ledger` elsewhere). A closed list: no part of a
 # tag ever becomes the name of a module. Those that need torch come last.
-ROOMS: dict[str, tuple[str, ...]] = {
+PACKAGES: dict[str, tuple[str, ...]] = {
     "accounting": ("accounting",),
     "adaptive": ("adaptive", "adaptive.reference"),
     "curator": ("curator",),
@@ -75,7 +75,7 @@ def described(tag: str) -> Callable[[type[T]], type[T]]:
     """Enter a frozen dataclass of this package into the registry under its tag."""
     if not isinstance(tag, str):
         raise DescriptionError(
-            f'give its tag to {tag}: @described("room.Name"). It goes into ledgers, and stays.'
+            f'give its tag to {tag}: @described("package.Name"). It goes into ledgers, and stays.'
         )
 
     def enter(cls: type[T]) -> type[T]:
@@ -168,12 +168,12 @@ def tag_of(cls: type) -> str:
 def class_of(tag: Any) -> type | None:
     """Return the class that a tag stands for, now or in an old ledger; None if it is not known.
 
-    The room of the tag is loaded if it is not yet; where that needs an extra, `MissingExtra` names it.
+    The package of the tag is loaded if it is not yet; where that needs an extra, `MissingExtra` names it.
     """
     if not isinstance(tag, str):
         return None
     name = ALIASES.get(tag, tag)
-    for module in () if name in _CLASSES else ROOMS.get(name.partition(".")[0], ()):
+    for module in () if name in _CLASSES else PACKAGES.get(name.partition(".")[0], ()):
         try:
             importlib.import_module(f"{__package__}.{module}")
         except ModuleNotFoundError:

@@ -313,3 +313,8 @@ def test_a_linear_model_by_another_method_and_its_card(data: str) -> None:
                 standalone_mode=False,
             )
     assert used(data) <= 3
+
+
+def test_a_curve_of_the_smallest_numbers_has_an_axis():
+    curve = TrainingCurve(title="loss", note="", points=[(0, 5e-324), (1, 5e-324)])
+    assert "<polyline" in Page(title="t", summary="s", facts=(), curves=[curve]).html()

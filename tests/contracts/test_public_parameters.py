@@ -145,7 +145,7 @@ def test_every_public_flag_is_checked() -> None:
     """Structural: a function with a flag is decorated with `_require.check_options`, a class with one has a
     description, whose constructor checks flags."""
     unchecked = []
-    for room in sorted(dp._ROOMS):
+    for room in sorted(dp._PACKAGES):
         module = import_module(f"discreet.{room}")
         for name in module.__all__:
             thing = getattr(module, name)

@@ -93,7 +93,7 @@ def test_a_claim_stands_on_a_page_and_is_shown_somewhere(phrase: str, where: str
 def test_every_room_in_the_table_of_the_tour_has_a_page_and_tests() -> None:
     table = TOUR.split("## What is in the package")[1].split("\n## ")[0]
     rooms = re.findall(r"^\| `discreet\.(\w+)` \|.*\|(.*)\|$", table, re.M)
-    assert {name for name, _ in rooms} == set(dp._ROOMS)
+    assert {name for name, _ in rooms} == set(dp._PACKAGES)
     for name, pages in rooms:
         assert re.search(r"\(\w+\.md", pages), name
         assert list((ROOT / "tests" / name).glob("test_*.py")), name

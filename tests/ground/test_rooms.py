@@ -40,7 +40,7 @@ def test_every_tag_of_the_sources_is_known_to_a_process_that_loaded_nothing():
 
 
 def test_every_first_part_of_a_tag_has_its_rooms():
-    assert {tag.partition(".")[0] for tag in tags()} == set(_registry.ROOMS)
+    assert {tag.partition(".")[0] for tag in tags()} == set(_registry.PACKAGES)
 
 
 @pytest.mark.parametrize("tag", ["os.path", "discreet.app.cli", "app.web", "", ".", "adaptive", "learning."])

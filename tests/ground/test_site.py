@@ -41,10 +41,10 @@ def pages() -> dict[str, str]:
 
 def test_every_public_name_is_in_the_reference(pages: dict[str, str]) -> None:
     top = pages["reference/discreet.md"]
-    for name in set(dp.__all__) - set(dp._ROOMS):
+    for name in set(dp.__all__) - set(dp._PACKAGES):
         assert re.search(rf"^(:::.*\.|### ){name}$", top, re.M), name
     rooms = hooks.rooms()
-    assert set(dp._ROOMS) <= set(rooms)
+    assert set(dp._PACKAGES) <= set(rooms)
     for room in rooms:
         page = pages[f"reference/{room}.md"]
         for name in import_module(f"discreet.{room}").__all__:

@@ -14,23 +14,23 @@ import discreet as dp
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text()
-ROOMS = sorted(dp._ROOMS)
+PACKAGES = sorted(dp._PACKAGES)
 
 
 def test_every_stable_name_is_on_the_page_and_nothing_else():
     stable = PAGE.split("## Stable")[1].split("## Provisional")[0]
     listed = set(re.findall(r"`(\w+)`", stable))
-    assert listed == set(dp.__all__) - set(ROOMS)
+    assert listed == set(dp.__all__) - set(PACKAGES)
 
 
 def test_every_room_is_on_the_page():
     rooms = re.findall(
         r"^\| `(\w+)` \|", PAGE.split("## Provisional")[1].split("Modules that")[0], flags=re.M
     )
-    assert rooms == ROOMS
+    assert rooms == PACKAGES
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", PACKAGES)
 def test_every_room_lists_what_it_offers(room):
     module = import_module(f"discreet.{room}")
     assert module.__all__, f"discreet.{room} offers nothing"
@@ -51,7 +51,7 @@ def test_every_module_on_the_page_lists_what_it_offers(module):
 
 def promised(text: str) -> set[str]:
     """Return the dotted names below `discreet` that a text imports or writes after `dp.`."""
-    rooms = "|".join(ROOMS)
+    rooms = "|".join(PACKAGES)
     names = {f"{room}.{name}" for room, name in re.findall(rf"(?<![\w./])dp\.({rooms})\.(\w+)", text)}
     for line in re.findall(
         r"^(?:>>> | *)(from discreet[\w.]* import [^(\n]+|import discreet\.[^\n]+)$", text, re.M
@@ -67,10 +67,10 @@ def promised(text: str) -> set[str]:
 
 def is_public(name: str) -> bool:
     """Return whether the page covers a name: stable, a room or module of it, or in the `__all__` of one."""
-    if name in dp.__all__ or name in ROOMS or name in MODULES:
+    if name in dp.__all__ or name in PACKAGES or name in MODULES:
         return True
     module, _, last = name.rpartition(".")
-    return module in (*ROOMS, *MODULES) and last in import_module(f"discreet.{module}").__all__
+    return module in (*PACKAGES, *MODULES) and last in import_module(f"discreet.{module}").__all__
 
 
 PAGES = [

@@ -372,3 +372,12 @@ def test_the_gaussian_error_of_wide_noise_is_at_most_one_too_large(sigma: int, c
     )  # P(|X| > k), small terms added first
     smallest = int(np.argmax(beyond <= 1 - confidence))
     assert smallest <= IntegerGaussian(variance=Fraction(sigma**2)).error(confidence) <= smallest + 1
+
+
+def test_square_roots_are_rounded_in_their_direction_and_as_closely_as_they_say():
+    for exponent in (-400, -129, -128, -64, -1, 0, 1, 70, 301):
+        for x in (Fraction(2) ** exponent, Fraction(3) ** exponent, 1 + Fraction(2) ** exponent):
+            up, down = noise_tails.sqrt_up(x), noise_tails.sqrt_down(x)
+            assert down**2 <= x <= up**2
+            assert max(0, up - Fraction(2) ** -63) ** 2 <= x
+            assert (down / (1 - Fraction(2) ** -64)) ** 2 >= x

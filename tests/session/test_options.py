@@ -309,17 +309,17 @@ def test_a_lazy_frame_is_a_table_and_an_address_is_none():
 def test_a_disk_without_room_for_a_checkpoint_is_noticed_before_the_charge(tmp_path, monkeypatch):
     import os
 
-    from discreet.session import room
+    from discreet.session import disk_space
 
     def full(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(dp.InvalidInput, match="No space left on device"):
-        room.try_room(tmp_path / "run", object())
+        disk_space.check_disk_space(tmp_path / "run", object())
     assert list(tmp_path.iterdir()) == []
     monkeypatch.undo()
-    room.try_room(tmp_path / "run", object())
+    disk_space.check_disk_space(tmp_path / "run", object())
     assert list(tmp_path.iterdir()) == []
 
 

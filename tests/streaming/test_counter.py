@@ -440,3 +440,12 @@ def test_a_description_has_the_strategy_itself() -> None:
         ContinualCounter(public=PUBLIC, statistic=Count(), strategy=named("tree", 8), horizon=8, rho=1).rmse
         > 0
     )
+
+
+@pytest.mark.parametrize("name", ["horizon", "restart"])
+def test_more_steps_than_variances_can_be_computed_for_are_refused(name: str) -> None:
+    """Whoever builds the counter from a description does not pass through `streaming.counter`."""
+    with pytest.raises(InvalidInput, match=f"{name} must be at most 4,194,304"):
+        ContinualCounter(
+            public=Public(), statistic=Count(), strategy=named("honaker", 8), epsilon=1, **{name: 1 << 26}
+        )

@@ -67,6 +67,16 @@ def test_the_exact_leader_is_the_mean_so_far() -> None:
     assert np.allclose(learner.decision, z[:50].mean(axis=0), atol=1e-3)
 
 
+def test_a_gradient_that_is_refused_leaves_the_leader_as_it_was() -> None:
+    learners = [leader(exact_sums(D, STEPS, 2.0)) for _ in range(2)]
+    for one in points()[:3]:
+        with pytest.raises(InvalidInput, match="entries"):
+            learners[0].step(lambda w: [1.0], entropy=SeededEntropy(1))
+        for learner in learners:
+            learner.step(lambda w, one=one: w - one, entropy=SeededEntropy(1))
+    assert np.array_equal(learners[0].decision, learners[1].decision)
+
+
 def test_mirror_descent_and_experts_stay_below_their_bounds() -> None:
     for sums in (
         exact_sums(D, STEPS, 2.0),
@@ -94,11 +104,11 @@ def test_vectors_are_clipped_before_they_are_added_whatever_they_hold() -> None:
         for hostile in ([1e300, -1e300, 0], [np.nan, 1, 1], [np.inf, 0, 0], [0.5, 0, 0], [1e-320, 0, 0]):
             seen: list[Any] = []
             sums.steps_taken = 0
-            whole = sums._part.encode
-            sums._part.encode = lambda s, x, t, w=whole, seen=seen: (seen.append(x), w(s, x, t))[1]  # type: ignore[method-assign]
+            whole = sums._encoder.encode
+            sums._encoder.encode = lambda s, x, t, w=whole, seen=seen: (seen.append(x), w(s, x, t))[1]  # type: ignore[method-assign]
             sums.add(hostile, entropy=SeededEntropy(1))
             assert np.linalg.norm(seen[0].astype(float), norm) <= GRID
-            sums._part.encode = whole  # type: ignore[method-assign]
+            sums._encoder.encode = whole  # type: ignore[method-assign]
 
 
 @pytest.mark.parametrize("neighbors", ["add_remove", "replace"])

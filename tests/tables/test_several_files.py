@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import os
 
 import pyarrow as pa
 import pyarrow.csv
@@ -249,3 +250,30 @@ def test_an_empty_name_is_not_the_current_folder(tmp_path, monkeypatch):
         budget=dp.Budget(epsilon=1), ledger=":memory:",
     )  # fmt: skip
     assert opened.public.table == "people"
+
+
+def test_a_part_of_a_folder_that_cannot_be_listed_is_refused_not_left_out(folder, monkeypatch):
+    (folder / ".cache").mkdir()
+    scandir = os.scandir
+
+    def locked(path="."):
+        if str(path).endswith(("day=2", ".cache")):
+            raise PermissionError(13, "Permission denied", str(path))
+        return scandir(path)
+
+    whole = tables.several(folder)
+    assert len(whole.parts) == 4
+    monkeypatch.setattr(os, "scandir", locked)
+    with pytest.raises(InvalidInput, match=r"day=2' cannot be listed: Permission denied. Nothing was opened"):
+        tables.several(folder)
+    monkeypatch.undo()
+    assert tables.several(folder) == whole
+
+
+@pytest.mark.parametrize("wrap", [str, lambda name: name + "*", lambda name: [name]])
+def test_a_name_too_long_for_the_system_is_a_file_that_is_not_there(tmp_path, monkeypatch, wrap):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(InvalidInput, match="Nothing was opened"):
+        dp.open(
+            wrap("x" * 300), schema=SCHEMA, unit=dp.rows(), budget=dp.Budget(epsilon=1), ledger=":memory:"
+        )

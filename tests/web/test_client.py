@@ -8,11 +8,14 @@ import sys
 from fractions import Fraction
 
 import httpx
+import numpy as np
 import pytest
 
 import discreet as dp
 from discreet import query
+from discreet._errors import InvalidInput
 from discreet.app.client import ServerError
+from discreet.app.remote_live import RemoteStream
 
 from .running import COUNT, Server, free_port
 
@@ -136,6 +139,22 @@ def test_the_shell_says_where_it_serves_once_it_listens(tmp_path):
     said = "\n".join(lines)
     assert "dp.connect(url, token)" in said
     assert "'health'" in said
+
+
+def test_the_error_of_a_stream_takes_a_probability_of_any_float_type():
+    asked = []
+
+    class Session:
+        def call(self, method, path):
+            asked.append(path)
+            return {"error": 2.0}
+
+    stream = RemoteStream(Session(), 3)
+    assert stream.error(np.float64(0.9)) == stream.error(0.9) == 2.0
+    assert asked == ["/streams/3?confidence=0.9"] * 2
+    with pytest.raises(InvalidInput, match="confidence"):
+        stream.error("0.9&x=1")
+    assert len(asked) == 2
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def test_free_work_that_is_long_holds_up_no_preview(tmp_path):
                 calls.append(f"{self.name} {request['verb']}")
                 return {"result": {}, "touched": False}
 
-        desk.previews, desk.drawing = Noted("previews"), Noted("drawing")
+        desk.previews, desk.slow_free = Noted("previews"), Noted("drawing")
         await desk.look("preview", ANN, HEALTH, sql="SELECT 1", epsilon=1)
         await desk.look("preview", ANN, HEALTH, queries=["SELECT 1"], epsilon=1)
         await desk.look("preview", ANN, HEALTH, mechanism={})
@@ -260,6 +260,8 @@ class JobLane:
 
     def start(self) -> None: ...
 
+    def end(self) -> None: ...
+
     def stop(self) -> None: ...
 
     async def ready(self) -> None: ...
@@ -296,6 +298,52 @@ def test_the_slot_of_a_job_is_free_at_its_public_end_and_not_when_its_work_is_do
     moment, state = in_a_loop(run)
     assert begins <= moment + 0.01 < begins + 0.25
     assert state == ("failed" if work > 0.8 else "done"), "a time-out is shown at the public end, too"
+    store.close()
+
+
+@pytest.mark.parametrize(("hidden", "shown"), [(True, "running"), (False, "done")])
+def test_a_stored_release_of_a_job_waits_for_its_public_end_where_these_are_hidden(
+    tmp_path, monkeypatch, hidden, shown
+):
+    """Otherwise whoever submits it sees that somebody else has asked the same before."""
+    monkeypatch.setattr("discreet.app.web.desk.Lane", JobLane)
+    store = ServerStore(tmp_path)
+    store.add_person("ann", Role.ANALYST)
+
+    async def run() -> tuple[str, str]:
+        desk = FrontDesk(Settings(state=tmp_path, hide_stored=hidden), store)
+        job = desk.submit("fit", ANN, HEALTH, 0.8, {"work": 0.0, "touched": False})
+        await asyncio.sleep(0.4)
+        early = store.jobs("ann", job)[0]["state"]
+        await asyncio.sleep(0.6)
+        return early, store.jobs("ann", job)[0]["state"]
+
+    assert in_a_loop(run) == (shown, "done")
+    store.close()
+
+
+class BrokenLane(JobLane):
+    def start(self) -> None:
+        raise OSError("no more processes")
+
+
+def test_a_job_whose_process_cannot_be_started_has_failed_and_frees_its_slot(tmp_path, monkeypatch):
+    """Unfinished for good, it would keep its owner's slot, and all releases since would stay unlisted."""
+    monkeypatch.setattr("discreet.app.web.desk.Lane", BrokenLane)
+    store = ServerStore(tmp_path)
+    store.add_person("ann", Role.ANALYST)
+
+    async def run() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        desk = FrontDesk(Settings(state=tmp_path), store)
+        job = desk.submit("fit", ANN, HEALTH, 0.8, {})
+        await asyncio.sleep(0.1)
+        state = store.jobs("ann", job)[0]
+        assert state["state"] == "failed"
+        assert "charge stays" in str(state["result"])
+        assert not store.unfinished_jobs("ann")
+
+    in_a_loop(run)
     store.close()
 
 

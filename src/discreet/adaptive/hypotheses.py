@@ -99,7 +99,7 @@ def _check_size(entries: int) -> None:
 @lru_cache(maxsize=64)
 def _binomial(trials: int, chance: float) -> Masses:
     """Return the binomial probabilities."""
-    # slow to load, and most processes that load this room never ask for it
+    # slow to load, and most processes that load this package never ask for it
     from scipy.stats import binom
 
     masses: Masses = binom.pmf(np.arange(trials + 1), trials, chance)

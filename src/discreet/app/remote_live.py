@@ -1,10 +1,15 @@
-"""Live mechanisms and streams on a server, as `RemoteSession` hands them out."""
+"""Handles of interactive mechanisms and streams on a server: what `RemoteSession.start`, `watch` and `stream`
+return.
+
+`number` is that of the charge: it finds the mechanism again in another process.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from .. import _require
 from .._errors import InvalidInput
 from ..mechanisms.protocols import Release
 from .client import described
@@ -17,21 +22,21 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RemoteHandle:
-    """A live mechanism on the server; `number` finds it again."""
+    """Asks an interactive mechanism on the server, which was paid for when it was started."""
 
     session: RemoteSession
     number: int
     mechanism: Any
 
     def answer(self, question: Any) -> Release:
-        """Ask it: a description, or a condition in SQL."""
+        """Ask one question: an object with a JSON description (`_registry`), or a condition in SQL."""
         description = question if isinstance(question, str) else described(question)
         return release_of(self.session.call("POST", f"/live/{self.number}/answers", question=description))
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteWatch:
-    """A watch on counts on the server."""
+    """Asks a watch on the server whether counts are above its threshold (the sparse vector technique)."""
 
     live: RemoteHandle
 
@@ -40,61 +45,64 @@ class RemoteWatch:
         return self.live.number
 
     def ask(self, question: Any) -> Any:
+        """Return the answer to one condition in SQL, without the noise and price around it."""
         return self.live.answer(question).value
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteStream:
-    """A stream on the server; `number` finds it again. `feed` closes a tick, the rest reads what was
-    released."""
+    """Feeds and reads a continual counter on the server. `feed` closes a tick; the rest reads what was
+    released, and is free."""
 
     session: RemoteSession
     number: int
 
     @property
     def facts(self) -> dict[str, Any]:
-        """What the server says of it now."""
+        """Return what the server says of the stream now: mechanism, ticks, releases, error."""
         return self.session.call("GET", f"/streams/{self.number}")
 
     @property
     def counter(self) -> Any:
-        """The mechanism that was paid for."""
+        """Return the mechanism that was paid for."""
         return described_of(self.facts["mechanism"])
 
     def feed(self, rows: Any = None, *, tick: str | None = None) -> Release:
-        """Close one tick: with the rows of its clock in the server's table, or with rows that the steward
-        sends."""
+        """Close one tick: with the rows that the clock's column assigns to it in the server's table, or with
+        rows that the steward sends."""
         body = {"rows": None if rows is None else rows_json(rows), "tick": tick}
         return release_of(self.session.call("POST", f"/streams/{self.number}/ticks", **body))
 
     @property
     def steps(self) -> int:
-        """How many ticks were released, as far as their time has come."""
+        """Return how many ticks were released; one that the server still holds back does not count."""
         return int(number_of(self.facts["steps"]))
 
     @property
     def history(self) -> list[Any]:
-        """Every release so far, in order."""
+        """Return every release so far, in order."""
         facts = self.facts
         counter = described_of(facts["mechanism"])
         return [counter_value(counter, value_of(value)) for value in facts["history"]]
 
     @property
     def value(self) -> Any:
-        """The newest release: a number, or a mapping from group to number."""
+        """Return the newest release: a number, or a mapping from group to number."""
         history = self.history
         if not history:
             raise InvalidInput("nothing was released yet, or its time has not come: feed the first batch.")
         return history[-1]
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how far off the newest release may be."""
-        facts = self.session.call("GET", f"/streams/{self.number}?confidence={confidence!r}")
+        """Return how far off the newest release may be, with this probability."""
+        _require.open_probability(confidence=confidence)
+        facts = self.session.call("GET", f"/streams/{self.number}?confidence={float(confidence)!r}")
         return number_of(facts["error"])
 
 
 def counter_value(counter: Any, value: Any) -> Any:
-    """Return a release of a counter as `Stream.value` shows it."""
+    """Return a release of a counter as `session.Stream.value` returns it: by group, where there are
+    groups."""
     from ..session.streams import value_by_group
 
     return value_by_group(counter, value)

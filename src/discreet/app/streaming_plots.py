@@ -24,8 +24,8 @@ _LINES = {
 
 
 def gain(path: Path, steps: int = 1024) -> Path:
-    """Draw the lecture's two naive ideas beside the tree and BLT: the standard deviation of the sum at each
-    step, for Gaussian noise at one price."""
+    """Draw two naive baselines (noise on every item, on every sum) beside the tree and BLT: the standard
+    deviation of the sum at each step, for Gaussian noise at one price."""
     figure, axes = load_pyplot().subplots(figsize=(9.0, 4.6), layout="constrained")
     style_axes(axes, "Error of a running count, one price for all steps", "step", "standard deviation")
     ticks = list(range(1, steps + 1))

@@ -34,7 +34,7 @@ td { font-variant-numeric: tabular-nums; } svg { width: 100%; height: auto; } sv
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingCurve:
-    """One picture: `points` are (step, value)."""
+    """Describes one picture: `points` are (step, value), `digits` those that numbers show."""
 
     title: str
     note: str
@@ -44,12 +44,15 @@ class TrainingCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
+    """Describes the page: a summary, a table of facts, and curves."""
+
     title: str
     summary: str
     facts: Sequence[tuple[str, str]]
     curves: Sequence[TrainingCurve] = field(default=())
 
     def html(self) -> str:
+        """Return the page as one HTML document; every text is escaped."""
         rows = "\n".join(
             f"<tr><th>{_text(name)}</th><td>{_text(value)}</td></tr>" for name, value in self.facts
         )
@@ -110,11 +113,13 @@ def _svg(curve: TrainingCurve, points: Sequence[Point]) -> str:
 
 
 def _nice(value: float) -> float:
-    """Return a round number at or a little above."""
+    """Return a round number that is equal or a little larger: where the axis ends."""
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 1.2, 1.6, 2, 3, 4, 6, 8, 10) if step * power >= value)
+    # A subnormal number has no power of ten below it that is not zero: the axis ends at the number itself.
+    ends = (step * power for step in (1, 1.2, 1.6, 2, 3, 4, 6, 8, 10))
+    return next((end for end in ends if end >= value), value)
 
 
 def _text(value: str) -> str:

@@ -60,7 +60,7 @@ def decode(data: Any) -> Any:
 
 
 def _named_tuple(tag: Any) -> Any:
-    """Return the named tuple of a tag, whose room is loaded if it is not yet."""
+    """Return the named tuple of a tag, whose package is loaded if it is not yet."""
     cls = _registry.class_of(tag)
     if cls is None:
         raise DescriptionError(f"{tag!r} is not a known type of released values.")

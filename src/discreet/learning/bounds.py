@@ -1,9 +1,10 @@
 """Upper bounds on norms of gradients, from sums that float32 rounded.
 
-Lengths never err on the short side. A float32 sum of n products is off by at most n u / (1 - n u) times the
-sum of their sizes, in whatever order it is taken (Higham 2002, section 3.1), plus what underflow takes; the
-bounds add that. Where terms of both signs cancel, the sum of their sizes is bounded by the triangle
-inequality from the lengths of the parts.
+No bound here is ever below the true norm: clipping by a norm that is too small would break the sensitivity.
+A float32 sum of n products is off by at most n u / (1 - n u) times the sum of their absolute values, in
+whatever order it is taken (Higham 2002, section 3.1), plus what underflow takes; the bounds add that. Where
+products of both signs cancel, the sum of their absolute values is bounded by the Cauchy-Schwarz inequality
+from the norms of the vectors.
 """
 
 from __future__ import annotations
@@ -17,44 +18,60 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-# The relative rounding error of float32.
+# The unit roundoff u of float32: the largest relative error of one operation.
 UNIT = 2.0**-24
-# What underflow can take from one product, also where subnormal numbers are flushed to zero.
+# The smallest normal float32: what underflow can take from one product at most, also where subnormal numbers
+# are flushed to zero.
 TINY = 2.0**-126
-# Long vectors are added up in float32 by so many, and the blocks in float64: the bound stays tight.
+# Squares of long vectors are added up in float32 within blocks of so many entries, and the blocks in float64:
+# the bound stays within about 1e-4 of the norm whatever the length.
 BLOCK = 256
-# Entries whose squares one thread adds up in a tenth of a millisecond: up to so many it is the calls that
-# count, and numpy's cost a third of torch's.
+# Up to so many entries numpy is called instead of torch: one thread adds up their squares in a tenth of a
+# millisecond, so that the cost of the call counts, and numpy's is a third of torch's. Measure again if that
+# changes.
 FEW = 1 << 19
+# From here on 1 + growth would no longer cover 1 / sqrt(1 - growth), see `growth`.
+_LARGEST_ROUNDING = 0.375
 Numbers = TypeVar("Numbers", Tensor, npt.NDArray[np.float64])
 
 
 def growth(n: int) -> float:
-    """Return a bound on the relative error of a float32 sum of n products, with room for the few operations
-    around it."""
+    """Return a bound e on the relative error of a float32 sum of n products, with slack for the few
+    operations around it (Higham's gamma of n + 8); infinite for more than six million products.
+
+    Guarantee: a sum of squares that was computed as s is truly at most s (1 + e)², and its root at most
+               sqrt(s) (1 + e).
+    Proof:     s is at least 1 - e times the truth, and 1 / (1 - e) <= (1 + e)² wherever e + e² <= 1, that is,
+               for e up to 0.618, which n u / (1 - n u) is for n u up to 0.38.
+    """
     nu = (n + 8) * UNIT
-    return nu / (1 - nu) if nu < 0.5 else float("inf")
+    return nu / (1 - nu) if nu < _LARGEST_ROUNDING else float("inf")
 
 
 def lengths(rows: Tensor) -> Tensor:
-    """Return an upper bound on the norm over the last dimension, in the rows' own type.
+    """Return an upper bound on the l2 norm over the last dimension, in the rows' own type.
 
-    sqrt(s (1 + e)) <= sqrt(s) (1 + e); what underflow takes is at most n TINY of the sum, hence its root of
-    the norm.
+    Proof: `growth`, and what underflow takes is at most n TINY of the sum of squares, hence at most the root
+           of that of the norm.
     """
-    return _lengthened(torch.linalg.vector_norm(rows, dim=-1), rows.shape[-1])
+    return _enlarged(torch.linalg.vector_norm(rows, dim=-1), rows.shape[-1])
 
 
-def _lengthened(padded: Tensor, n: int) -> Tensor:
-    """Enlarge norms of n numbers, in place, by what rounding may have hidden in them."""
-    return padded.mul_(1 + growth(n)).add_(math.sqrt(n * TINY))
+def _enlarged(norms: Tensor, n: int) -> Tensor:
+    """Enlarge computed norms of n numbers each, in place, to upper bounds on the true norms."""
+    return norms.mul_(1 + growth(n)).add_(math.sqrt(n * TINY))
 
 
 def squares(rows: Tensor) -> Tensor:
-    """Return the same bound squared, in float64: squares of small lengths underflow in float32."""
+    """Return an upper bound on the squared l2 norm over the last dimension, in float64: squares of small
+    norms underflow in float32."""
     n = rows.shape[-1]
     if n < 4 * BLOCK:
-        return _few(rows) if rows.dim() == 2 and rows.numel() <= FEW else lengths(rows).double().square_()
+        return (
+            _squares_in_numpy(rows)
+            if rows.dim() == 2 and rows.numel() <= FEW
+            else lengths(rows).double().square_()
+        )
     in_blocks = n - n % BLOCK
     sums: Tensor = squares(rows[..., :in_blocks].reshape(*rows.shape[:-1], -1, BLOCK)).sum(-1)
     return sums.add_(squares(rows[..., in_blocks:])) if in_blocks < n else sums
@@ -62,25 +79,21 @@ def squares(rows: Tensor) -> Tensor:
 
 # a warning would leak a fact about the data
 @np.errstate(all="ignore")
-def _few(rows: Tensor) -> Tensor:
-    """Return the same for a matrix with few entries: by inner products in numpy, whose calls cost a third of
-    torch's."""
+def _squares_in_numpy(rows: Tensor) -> Tensor:
+    """Return the bound of `squares` for a matrix with at most `FEW` entries, by inner products in numpy."""
     array = rows.detach().numpy()
     return torch.from_numpy(widening(rows.shape[1])(np.vecdot(array, array)))
 
 
 class Widening(NamedTuple):
-    """Turns sums of squares that were taken in float32 into upper bounds in float64; of one length, or an
-    array of lengths."""
+    """Turns sums of squares that were computed in float32 into upper bounds in float64; `factor` and `offset`
+    are for one number of summands, or arrays for several."""
 
     factor: Any
     offset: Any
 
     def __call__(self, sums: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-        """Return at least the true sums of squares: s factor + offset.
-
-        With e = growth(n) the truth is at most s / (1 - e).
-        """
+        """Return at least the true sums of squares: s factor + offset (`growth`)."""
         bounds = sums * np.float64(self.factor)
         bounds += self.offset
         return bounds
@@ -88,7 +101,7 @@ class Widening(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def widening(n: int) -> Widening:
-    """Return the bound for sums of n squares."""
+    """Return what turns float32 sums of n squares into upper bounds."""
     return Widening((1 + growth(n)) ** 2, 2 * n * TINY)
 
 
@@ -111,8 +124,12 @@ def outer_bound(x: Numbers, g: Numbers, bias: Any) -> Numbers:
 # a warning would leak a fact about the data
 @np.errstate(all="ignore")
 def ghost_bound(x_gram: Tensor, g_gram: Tensor, k: int, p: int, *, bias: bool = False) -> Tensor:
-    """Return at least the squared norm of the sum over t of g_t x_tᵀ, and what `add` may add to it: [B],
-    float64; with `bias`, of g_t (x_t, 1)ᵀ, the weight's gradient beside the bias's.
+    """Return at least the squared norm of the sum over positions t of g_t x_tᵀ, the gradient of a linear
+    layer's weight, for each example: [B], float64. With `bias` it is that of g_t (x_t, 1)ᵀ, so that the
+    bias's gradient is included. What the taps' `add` rounds when it scales g_t is included as well.
+
+    Known as ghost norms (Goodfellow 2015, arXiv:1510.01799; Li, Tramer, Liang & Hashimoto 2022,
+    arXiv:2110.05679): the gradient itself is never built.
 
     `x_gram` and `g_gram` are the inner products (x_t . x_s) and (g_t . g_s), [B, T, T], of k and of p numbers
     each, in float32; `x_gram` is overwritten.
@@ -123,8 +140,9 @@ def ghost_bound(x_gram: Tensor, g_gram: Tensor, k: int, p: int, *, bias: bool = 
                TINY, and a row of T of their products is added up in float32, so that each is off by at most
                2 growth(k + p + T) a b + 2 TINY (p a + k b + 1). Over all t, s, a b adds up to (sum of
                |x_t||g_t|)², a to (sum of |x_t|)² <= T times the sum of |x_t|², and b likewise. The lengths
-               are the diagonals, widened. Rounding the scaled x_t or g_t in `add` lengthens the vector by at
-               most u times the sum of |x_t||g_t|. A bias is one more number in each x_t, which is 1.
+               are the diagonals, enlarged (`widening`). Rounding the scaled x_t or g_t in `add` makes the
+               norm larger by at most u times the sum of |x_t||g_t|. A bias is one more number in each x_t,
+               which is 1.
     """
     xs, gs = x_gram.numpy(), g_gram.numpy()
     if bias:
@@ -146,7 +164,7 @@ def gram(rows: Tensor) -> Tensor:
 
 
 def single(tensor: Tensor) -> Tensor:
-    """Return the values in float32 if they are of half precision, whose squares underflow: a norm that
-    underflows leaves a gradient unclipped.
+    """Return the values in single precision (float32) if they are in half precision, whose squares underflow:
+    a norm that underflows leaves a gradient unclipped. Single and double precision stay as they are.
     """
     return tensor if tensor.dtype in (torch.float32, torch.float64) else tensor.float()

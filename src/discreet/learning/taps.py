@@ -18,7 +18,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .bounds import BLOCK, TINY, UNIT, _lengthened, ghost_bound, gram, growth, outer_bound, squares
+from .bounds import BLOCK, TINY, UNIT, _enlarged, ghost_bound, gram, growth, outer_bound, squares
 
 # A built gradient is written once and read twice: as dear as this many multiplications an entry (measured).
 ENTRY_COST = 16
@@ -194,7 +194,7 @@ class Pieces(Tap):
         return (
             squared_norms
             if squared_norms.dim() == 1
-            else _lengthened(squared_norms, BLOCK).double().square_().sum(1)
+            else _enlarged(squared_norms, BLOCK).double().square_().sum(1)
         )
 
     def built(self) -> Tensor:

@@ -73,8 +73,8 @@ def best(*, epsilon: Real, domain: int, people: int, bits: int | None = None) ->
     """Return the frequency oracle of least predicted error among those whose reports take at most `bits`
     bits.
 
-    Guarantee: no oracle of this room with reports of that length has a smaller mean squared error where all
-               values are equally common.
+    Guarantee: no oracle of this package with reports of that length has a smaller mean squared error where
+               all values are equally common.
     Proof:     all are unbiased, and their variances are compared (`predictions`).
 
     >>> best(epsilon=1, domain=128, people=20_000)

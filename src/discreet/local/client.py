@@ -127,5 +127,7 @@ class ClientBudget:
         if not isinstance(question, str):
             raise _require.fail("question", type(question).__name__, "a text that names the question")
         if not isinstance(randomizer, LocalRandomizer):
-            raise _require.fail("randomizer", type(randomizer).__name__, "a client randomizer of this room")
+            raise _require.fail(
+                "randomizer", type(randomizer).__name__, "a client randomizer of discreet.local"
+            )
         return json.dumps([question, to_json(randomizer)], sort_keys=True)

@@ -30,7 +30,9 @@ class Shuffler:
 
     def __init__(self, randomizer: LocalRandomizer, *, least: int) -> None:
         if not isinstance(randomizer, LocalRandomizer):
-            raise _require.fail("randomizer", type(randomizer).__name__, "a client randomizer of this room")
+            raise _require.fail(
+                "randomizer", type(randomizer).__name__, "a client randomizer of discreet.local"
+            )
         _require.integer(least=least, at_least=1)
         self.randomizer, self.least = randomizer, int(least)
         self._waiting: list[ReportBatch] = []

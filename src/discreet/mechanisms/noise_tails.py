@@ -1,8 +1,9 @@
-"""Variances and tail bounds of discrete noise, which err upwards; and square roots rounded in a stated
+"""Variances and tail bounds of discrete Laplace and Gaussian noise; and square roots rounded in a stated
 direction.
 
-Variances and tails decide the errors that are reported. `sqrt_down` and `sqrt_up` carry privacy where a
-mechanism takes its noise or its epsilon from them: their directions must stay.
+Variances (to the nearest float) and tail bounds (never too small) decide the errors that are reported, and no
+privacy. `sqrt_down` and `sqrt_up` do carry privacy where a mechanism takes its noise or its epsilon from
+them: their directions must stay.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ import numpy as np
 
 from .. import _require
 
-# Decimal digits of mpmath: far more than a float has, as what is returned is an integer or a float.
+# Decimal digits of mpmath: far more than the 17 of a float, to which results are rounded.
 _DIGITS = 50
-# Up to this sigma the discrete Gaussian is summed term by term; beyond, the bound by the normal tail is
-# close.
-_SUMMED = 64
+# Up to this sigma the discrete Gaussian's tail is summed term by term; beyond, it is bounded by the normal
+# tail, which is close there. Not tuned: either way is a bound for every sigma.
+_LARGEST_SUMMED_SIGMA = 64
 
 
 def failure_per_draw(confidence: float, entries: int) -> mpmath.mpf:
@@ -34,7 +35,8 @@ def failure_per_draw(confidence: float, entries: int) -> mpmath.mpf:
 
 @lru_cache(maxsize=4096)
 def laplace_error(scale: Fraction, failure: mpmath.mpf) -> int:
-    """Return the smallest t >= 0 with 2 p^(t+1) / (1 + p) <= failure, p = exp(-1 / scale)."""
+    """Return the smallest t >= 0 with P(|X| > t) <= failure for discrete Laplace noise X: that probability is
+    2 p^(t+1) / (1 + p), p = exp(-1 / scale)."""
     with mpmath.workdps(_DIGITS):
         s = _mpf(scale)
         p = mpmath.exp(-1 / s)
@@ -43,7 +45,8 @@ def laplace_error(scale: Fraction, failure: mpmath.mpf) -> int:
 
 @lru_cache(maxsize=4096)
 def laplace_variance(scale: Fraction) -> float:
-    """Return 2p / (1 - p)² = 1 / (2 sinh²(1 / (2 scale)))."""
+    """Return the variance of discrete Laplace noise: 2p / (1 - p)² = 1 / (2 sinh²(1 / (2 scale))) with
+    p = exp(-1 / scale)."""
     with mpmath.workdps(_DIGITS):
         return float(1 / (2 * mpmath.sinh(1 / (2 * _mpf(scale))) ** 2))
 
@@ -59,7 +62,8 @@ def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
     s = float(scale)
     log_failure = math.log(2 / failure)
     best = math.inf
-    # from 0.95 / scale down by 5% each: whatever the number of terms, one is close to the best
+    # From 0.95 / scale down by 5% each: whatever the number of terms, one is close to the best. Every l of
+    # the range gives a bound, so the grid (not tuned) decides only how tight it is.
     for i in range(1, 600):
         x = 0.95**i / s
         # sinh(x / 2) / sinh(1 / 2s)
@@ -67,6 +71,7 @@ def laplace_sum_error(scale: Fraction, terms: int, failure: float) -> int:
         # ln E exp(x X), rewritten without cancellation
         log_mgf = -math.log1p(-(ratio**2))
         best = min(best, (terms * log_mgf + log_failure) / x)
+    # Far more than the floats above can have rounded.
     return math.ceil(best * (1 + 1e-9))
 
 
@@ -86,9 +91,10 @@ def gaussian_error(variance: Fraction, failure: mpmath.mpf) -> int:
 
 
 def gaussian_tail(variance: Fraction, t: int) -> float:
-    """Return an upper bound of P(|X| > t) for the discrete Gaussian with parameter sigma² = variance.
+    """Return an upper bound of P(|X| > t) for the discrete Gaussian with parameter sigma² = `variance` (its
+    true variance, `gaussian_variance`, is a little smaller).
 
-    Proof: narrow distributions are summed, with room for rounding. For wide ones let f(x) = exp(-x² / 2
+    Proof: narrow distributions are summed, with slack for rounding. For wide ones let f(x) = exp(-x² / 2
            sigma²) and m = t + 1. By Poisson summation the normaliser is at least the integral sigma sqrt(2
            pi). Beyond sigma f is convex, so f(k) is at most its mean over [k - 1/2, k + 1/2], which gives
            P(|X| >= m) <= 2 Q((m - 1/2) / sigma) once m - 1/2 >= sigma, Q the normal tail. Below that f still
@@ -96,8 +102,8 @@ def gaussian_tail(variance: Fraction, t: int) -> float:
     """
     if t < 0:
         return 1.0
-    if variance <= _SUMMED**2:
-        # a wider distribution has the larger tail
+    if variance <= _LARGEST_SUMMED_SIGMA**2:
+        # A variance that a float would take for zero is raised: a wider distribution has the larger tail.
         return _summed_tail(max(float(variance), 1e-300), t)
     with mpmath.workdps(_DIGITS):
         sigma, m = mpmath.sqrt(_mpf(variance)), t + 1
@@ -106,18 +112,23 @@ def gaussian_tail(variance: Fraction, t: int) -> float:
 
 
 def _summed_tail(variance: float, t: int) -> float:
-    """Sum positive floats, right to 1e-12; what is cut off is bounded by a geometric series with ratio below
-    1/2."""
+    """Return P(|X| > t) as a sum of positive floats, enlarged by 1e-12 for their rounding.
+
+    The sum is cut off at `last`, 40 sigma or further out. What is beyond is bounded by a geometric series
+    with ratio f(last + 1) / f(last) <= exp(-(2 last + 1) / (2 sigma²)) <= exp(-40 / sigma) < 0.54 for sigma
+    up to 64, hence by 3 f(last) with its first summand.
+    """
     reach = 40 * (math.isqrt(int(variance)) + 1)
     weights = np.exp(-(np.arange(1, reach, dtype=np.float64) ** 2) / (2 * variance))
     last = max(t + 2, reach)
     beyond = np.exp(-(np.arange(t + 1, last, dtype=np.float64) ** 2) / (2 * variance))
-    rest = 2 * math.exp(-(last**2) / (2 * variance))
+    rest = 3 * math.exp(-(last**2) / (2 * variance))
     return min(1.0, 2 * (math.fsum(beyond) + rest) / (1 + 2 * math.fsum(weights)) * (1 + 1e-12))
 
 
 def gaussian_variance(variance: Fraction) -> float:
-    """Return the sum of k² exp(-k² / 2 sigma²) over the sum of exp(-k² / 2 sigma²).
+    """Return the true variance of the discrete Gaussian with parameter sigma² = `variance`: the sum of
+    k² exp(-k² / 2 sigma²) over the sum of exp(-k² / 2 sigma²).
 
     For sigma² > 16 it equals sigma² to more than 100 digits (the correction is of order exp(-2 pi² sigma²)).
     """
@@ -131,12 +142,12 @@ def gaussian_variance(variance: Fraction) -> float:
 
 
 def sqrt_up(x: Fraction) -> Fraction:
-    """Return a rational at least sqrt(x), too large by at most 2**-64 relative or 2**-64 absolute."""
+    """Return a rational at least sqrt(x), too large by at most 2**-63 (absolute)."""
     return Fraction(math.isqrt(math.ceil(x * (1 << 128))) + 1, 1 << 64)
 
 
 def sqrt_down(x: Fraction) -> Fraction:
-    """Return a rational at most sqrt(x) with 64 bits after its leading one."""
+    """Return a rational at most sqrt(x), too small by at most 2**-64 of it (relative)."""
     shift = max(0, x.denominator.bit_length() - x.numerator.bit_length()) + 130
     shift += shift % 2
     return Fraction(math.isqrt(math.floor(x * (1 << shift))), 1 << shift // 2)

@@ -324,8 +324,8 @@ def optimal_response_design(categories: int, epsilon: Real) -> Kary:
 
 
 def two_coins(truth: Real = Fraction(1, 2), yes: Real = Fraction(1, 2)) -> Channel:
-    """Return the story of the lectures: toss a coin; heads, tell the truth; tails, toss another and say what
-    it says.
+    """Return the randomized response of two coins (Warner 1965): toss a coin; heads, tell the truth; tails,
+    toss another and say what it says.
 
     Categories are (no, yes); `truth` and `yes` are the chances of heads. With two fair coins epsilon is ln 3.
 

@@ -3,7 +3,7 @@
 Usually one person can hardly move a median, but in the worst case by the whole range. Noise in proportion to
 what one person can do *here* would itself reveal the data, unless that number varies smoothly from table to
 table: the smooth sensitivity. Both noises offered are integers, drawn exactly for whatever rational scale the
-data ask for; the scale itself is never told.
+data ask for; the scale itself is never released (Nissim, Raskhodnikova & Smith 2007).
 """
 
 from __future__ import annotations
@@ -24,9 +24,11 @@ from . import _order, arrow_columns, certified
 from .protocols import Release, check_source, release
 from .statistics import require_rows
 
-# smooth sensitivities below this many grid steps are raised to it: a constant is smooth
+# A smooth sensitivity below this many grid steps is raised to it, so that no scale is zero. The maximum of a
+# smooth bound and a constant is smooth. Not tuned: noise of this scale is nearly always zero steps.
 _FLOOR = 2.0**-10
-# ln of how far a computed smooth sensitivity may be above the true one
+# The natural logarithm of the largest factor by which rounding in floats may raise a computed smooth
+# sensitivity above the true one; it is taken off beta.
 _ROUNDING = 4e-12
 
 
@@ -108,7 +110,7 @@ class SmoothNoise:
 
     @property
     def beta(self) -> float:
-        """How smooth the bound must be; with what is lost to rounding taken off."""
+        """Return the beta for which the bound must be beta-smooth, less what rounding may take."""
         if self.delta is None:
             return float(self.epsilon) / (2 * self.power) * (1 - 1e-9) - _ROUNDING
         log_term = certified.log_above(2 / _require.exact(self.delta, "delta"))
@@ -141,6 +143,8 @@ class SmoothNoise:
 
 
 def smooth_noise(epsilon: Real, delta: float | None, power: int) -> SmoothNoise:
+    """Return the noise for these parameters; refuse those for which its integers or floats get out of
+    hand."""
     _require.positive(epsilon=epsilon)
     if not Fraction(1, 10**6) <= epsilon <= 1000:
         raise _require.fail("epsilon", epsilon, "between 1e-06 and 1000")
@@ -162,6 +166,7 @@ def noisy_median(ordered: _order.Ordered, noise: SmoothNoise, entropy: Entropy) 
 
 
 def in_unit(code: int, step: Fraction) -> int | float:
+    """Return the value of a grid point, in the column's own unit."""
     value = code * step
     return int(value) if value.denominator == 1 else float(value)
 
@@ -173,7 +178,7 @@ class SmoothSensitivityMedian:
     sensitivity.
 
     Without `delta` it is purely epsilon-DP, with noise whose tail falls like |x|**-power; with `delta`,
-    discrete Laplace noise. How far off it is depends on the data and is not told: `error` is what holds for
+    discrete Laplace noise. How far off it is depends on the data and is not released: `error` is a bound for
     all data.
 
     Guarantee: epsilon-DP, or (epsilon, delta)-DP, under add_remove, replace and zero_out.

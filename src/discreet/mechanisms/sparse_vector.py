@@ -176,7 +176,7 @@ class RedrawnSparseVector(Thresholds):
     `constants` chooses the price of a round: "best" (the default: the pure split for few positives, then
     concentrated and optimal composition as far as a budget of (epsilon, delta) admits it), "optimal" (up to a
     third less noise, for rounds that no filter has to admit one by one), "zcdp", "pure", or "dwork-roth" (the
-    textbook's, and the lecture's lambda = sqrt(32 c ln(1/delta)) / epsilon with equal shares).
+    textbook's, and the lambda = sqrt(32 c ln(1/delta)) / epsilon with equal shares).
 
     Guarantee: (epsilon, delta)-DP; halts at the c-th positive. The event says more: c rounds, each of them
                e0-DP.

@@ -200,7 +200,7 @@ class DistanceToInstability:
         """Return a number of people: that far from instability, the exact value is released with probability
         `confidence`.
 
-        Proof: the noise is below -t with probability q^(t+1) / (1+q). In the lectures: (ln(1/delta) +
+        Proof: the noise is below -t with probability q^(t+1) / (1+q). With continuous noise: (ln(1/delta) +
                ln(1/beta)) / epsilon.
         """
         return self.reach + _noise_bound(self._scale, confidence)

@@ -2,7 +2,7 @@
 
 A number is clipped to its declared bounds and put on an integer grid *before* it is summed, so a sum is an
 exact integer whatever the order, size or contents of the table; it neither wraps nor raises. Sensitivities
-are for a unit of one row; many rows per person are bounded by the query room first. All three neighbor
+are for a unit of one row; many rows per person are bounded by `discreet.query` first. All three neighbor
 relations are covered, each with its own number.
 """
 
@@ -78,7 +78,7 @@ def require_rows(public: Public) -> None:
             f"the unit of privacy is everyone's rows together (column {public.unit.column!r}), and "
             f"this statistic is bounded for "
             f"one row. Nothing was read. Bounding what a person with many rows contributes is the "
-            f"work of the query room."
+            f"work of discreet.query."
         )
 
 
@@ -376,7 +376,7 @@ class Trusted(_OneRow):
 
     Assumes: `function` returns integers (one, or an array of public shape) and moves by at most `claimed`
              between neighbors under the relation of the public facts it is used with. Nothing here can check
-             that; the auditing room can try to refute it.
+             that; `discreet.auditing` can try to refute it.
     """
 
     function: Callable[[Source], Any]

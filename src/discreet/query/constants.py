@@ -16,22 +16,32 @@ from .nodes import Expr, Literal
 
 # A number as an analyst would type it between quotes.
 _NUMBER = re.compile(r"[+-]?\d{1,15}(\.\d{1,15})?")
-# how many values a message lists
-_SHOWN = 12
+# What may follow a day: midnight, which is the day itself.
+_MIDNIGHT = re.compile(r"([T ]00:00(:00(\.0+)?)?)?")
+# How many declared values an error message lists. Not tuned.
+_LISTED = 12
 
 
 def as_date(x: Expr, other: Expr) -> Expr:
-    """Turn a text literal beside a date into a date."""
+    """Turn a text literal that is compared with a date into a date; refuse a text that is no day.
+
+    A time of day is refused as well: cut off, it would turn day < '2020-01-31 12:00', which holds on that
+    day, into day < '2020-01-31', which does not.
+    """
     if other.domain.kind is not Kind.DATE or not (isinstance(x, Literal) and isinstance(x.content, str)):
         return x
+    written = x.content.strip()
     try:
-        return Literal(date.fromisoformat(x.content.strip()[:10]))
+        if not _MIDNIGHT.fullmatch(written[10:]):
+            raise ValueError
+        return Literal(date.fromisoformat(written[:10]))
     except ValueError:
         raise Refusal(f"{x.content[:40]!r} is not a day such as '2020-01-31'") from None
 
 
 def refuse_quoted_number(constant: Expr, x: Expr, written: Node) -> None:
-    """Refuse a text where a number is compared with it: 40, not '40'."""
+    """Refuse a text literal that is compared with a number: 40, not '40'. `written` is its node in the
+    SQL."""
     text = isinstance(constant, Literal) and isinstance(constant.content, str)
     if not text or x.domain.kind is not Kind.NUMBER:
         return
@@ -48,8 +58,8 @@ def refuse_quoted_number(constant: Expr, x: Expr, written: Node) -> None:
 
 
 def refuse_undeclared_value(x: Expr, constant: Expr, written: Node) -> None:
-    """Refuse a comparison with a text or number that is declared to be none of the column's values: it is a
-    typing error, and would be paid for."""
+    """Refuse a comparison with a text or number that is not among the column's declared values: it can only
+    be a typing error, and would be paid for."""
     values = x.domain.values
     if not isinstance(constant, Literal) or values is None or isinstance(x, Literal):
         return
@@ -61,7 +71,7 @@ def refuse_undeclared_value(x: Expr, constant: Expr, written: Node) -> None:
         return
     if constant.content in values:
         return
-    sample = ", ".join(repr(value) for value in values[:_SHOWN]) + (", ..." if len(values) > _SHOWN else "")
+    sample = ", ".join(repr(value) for value in values[:_LISTED]) + (", ..." if len(values) > _LISTED else "")
     near = did_you_mean(str(constant.content), values) if x.domain.kind is Kind.TEXT else ""
     at = written if position(written)[0] is not None else written.parent
     raise refuse(at, f"{constant.content!r} is not among the declared values ({sample})", near.strip())
@@ -80,14 +90,14 @@ def is_null_literal(x: Expr) -> bool:
 
 
 def fixed_number(x: Expr) -> float | int | None:
-    """Return the number of a literal; None for anything else, TRUE and FALSE among it."""
+    """Return the number of a literal; None for anything else, also for TRUE and FALSE."""
     if not isinstance(x, Literal) or isinstance(x.content, bool):
         return None
     return x.content if isinstance(x.content, int | float) else None
 
 
 def interval_number(node: Node) -> int | None:
-    """Return the whole number in an interval: 3, '3', '-3', (3)."""
+    """Return the integer of an INTERVAL, of at most six digits: 3, '3', '-3', (3); None for anything else."""
     text = node.sql(dialect="duckdb").strip("()' ") if node is not None else ""
     return int(text) if re.fullmatch(r"-?\s*\d{1,6}", text) else None
 

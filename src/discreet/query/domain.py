@@ -17,13 +17,15 @@ from typing import Any
 from .._public import Boolean, Bounds, Categories, Dates, Fact
 from .errors import Refusal
 
-# beyond it a range counts as unbounded: products stay finite in floats
+# Ends of ranges beyond this count as infinite, so that the product of two finite ends is finite in floats.
 HUGE = 1e150
-# below it the engine's floats tell whole numbers apart
+# Below this magnitude every integer is a float of its own; beyond, two integers may be one float.
 EXACT = 2**53
 
 
 class Kind(StrEnum):
+    """Names the four kinds of values; error messages show these words."""
+
     NUMBER = "number"
     TEXT = "text"
     BOOLEAN = "true or false"
@@ -34,13 +36,19 @@ class Kind(StrEnum):
 class Domain:
     """Describes which values an expression can have: its kind, its range, and whether it may be NULL.
 
-    `values`: all values beside NULL, where these are few and public. `integral`: a number without fraction.
+    `low` and `high`: the range of a number, or of a date's day number. `values`: all values except NULL,
+    where these are few and public.
 
-    `integer`: a number that DuckDB would hold as an integer, going by the declaration (`Bounds(0, 99)`, not
-    `Bounds(0.0, 99.0)`): this decides what `//` means, and which numbers are groups. `finite`: false where a
-    row may overflow to an infinity or NaN, which counts as missing wherever it is measured. `null`: the
-    literal NULL, which fits any kind. Nothing that is computed is: to the engine it has a type, and a text
-    compared with a number fails on the first row that is no number.
+    Two fields speak of whole numbers. `integral` is about values: no row can have a fraction. `integer` is
+    about the engine's type: DuckDB would hold it as an integer, going by how the bounds are declared
+    (`Bounds(0, 99)`, not `Bounds(0.0, 99.0)`). That decides what `//` means, and which numbers are groups; a
+    declared column is not `integral` by it, as its rows may hold fractions all the same.
+
+    `finite`: False where a row may overflow to an infinity or NaN, which counts as missing wherever it is
+    measured. `null`: True for the literal NULL alone, which may be compared with any kind. An expression that
+    merely yields NULL has a type in the engine, and comparing a text with a number would fail there.
+
+    `integer` and `finite` of a call are set by `nodes.make`, after its rule.
     """
 
     kind: Kind
@@ -61,11 +69,12 @@ class Domain:
 
     @property
     def never_missing(self) -> bool:
-        """Whether no row can lack a value: only then is the count of values the count of rows."""
+        """Return whether no row can lack a value: only then is the count of values the count of rows."""
         return self.finite and not self.nullable
 
     @property
     def bounded(self) -> bool:
+        """Return whether both ends of the range are finite."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     def members(self, limit: int) -> tuple[Any, ...] | None:
@@ -85,23 +94,28 @@ class Domain:
         return tuple(range(first, last + 1))
 
     def need(self, kind: Kind, what: str) -> None:
+        """Refuse values of another kind; `what` is the operation that the message names."""
         if self.kind is not kind:
             raise Refusal(f"{what} needs a {kind}, and this is a {self.kind}")
 
 
 def _exact(value: Any) -> bool:
+    """Return whether the engine's floats cannot take another value for this one."""
     return not isinstance(value, int | float) or abs(value) < EXACT
 
 
 def number(low: float, high: float, *, integral: bool = False, nullable: bool = True) -> Domain:
+    """Return the domain of a number in a range."""
     return Domain(kind=Kind.NUMBER, low=low, high=high, integral=integral, nullable=nullable)
 
 
 def boolean(nullable: bool) -> Domain:
+    """Return the domain of a condition."""
     return Domain(kind=Kind.BOOLEAN, nullable=nullable)
 
 
 def text(values: tuple[str, ...] | None = None, *, nullable: bool = True) -> Domain:
+    """Return the domain of a text: one of these values, or any."""
     return Domain(kind=Kind.TEXT, values=values, nullable=nullable)
 
 
@@ -121,7 +135,7 @@ def constant(value: Any) -> Domain:
 
 
 def declared(fact: Fact) -> Domain:
-    """Return the domain of a column."""
+    """Return the domain of a column with this declared fact."""
     if isinstance(fact, Bounds):
         span = number(float(fact.lower), float(fact.upper), nullable=fact.nullable)
         return replace(span, integer=isinstance(fact.lower, int) and isinstance(fact.upper, int))
@@ -140,32 +154,35 @@ def declared(fact: Fact) -> Domain:
 
 
 def union(parts: list[Domain], *, nullable: bool) -> Domain:
-    """Return the domain that covers all of them: the result of CASE, COALESCE, LEAST."""
+    """Return the smallest domain that covers all of these: the result of CASE, COALESCE, LEAST. Whether it is
+    `integer` and `finite` is decided by `nodes.make`."""
     kinds = {part.kind for part in parts}
     if len(kinds) > 1:
         raise Refusal(f"all branches must be of one kind, and these are {', '.join(sorted(kinds))}")
     kind = kinds.pop()
     values: tuple[Any, ...] | None = ()
     for part in parts:
-        listed = part.values if part.values is not None else _single(part)
+        listed = part.values if part.values is not None else _only_value(part)
         values = None if listed is None or values is None else tuple(dict.fromkeys(values + listed))
     low, high = min(part.low for part in parts), max(part.high for part in parts)
     integral = all(part.integral for part in parts)
     return Domain(kind=kind, low=low, high=high, integral=integral, values=values, nullable=nullable)
 
 
-def _single(part: Domain) -> tuple[Any, ...] | None:
-    """Return the values of a number that can only be one integer; None for any other."""
+def _only_value(part: Domain) -> tuple[Any, ...] | None:
+    """Return the one value of a number whose range is a single integer; None for any other domain."""
     return (int(part.low),) if part.kind is Kind.NUMBER and part.integral and part.low == part.high else None
 
 
 def corners(a: Domain, b: Domain, op: Any) -> tuple[float, float]:
-    """Return the range of a monotone-by-parts operation over two ranges: attained at corners; 0 times
-    infinity is 0."""
-    points = [_finite(op, x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
+    """Return the range of `op` over two ranges (interval arithmetic), for an operation that is monotone in
+    each argument while the other is fixed: its extremes are at the four corners."""
+    points = [_corner(op, x, y) for x in (a.low, a.high) for y in (b.low, b.high)]
     return min(points), max(points)
 
 
-def _finite(op: Any, x: float, y: float) -> float:
+def _corner(op: Any, x: float, y: float) -> float:
+    """Return `op` at a corner. Where it is undefined (0 times infinity, a difference or quotient of
+    infinities) 0 stands for it: the other corners bound what values near there have."""
     result = float(op(x, y))
     return 0.0 if math.isnan(result) else result

@@ -1,11 +1,11 @@
 """A few draws at once, without the tables that many draws share: slower per draw, nothing to prepare.
 
-The time of a draw does not go with its size. Each attempt takes the same steps on integers of the same
-lengths (see `_exponential`), and the draw leaves as an offset (`lift`) plus its value, so that small values
-are not small integers. How often a proposal is refused tells nothing: attempts are independent, so the number
-of those refused is independent of the one that is kept. What remains: an attempt that its first bits leave
-open (once in about 2**55) takes longer, and beyond 20 scales, with probability 2**-28, the prefix of U is a
-digit shorter.
+The time of a draw does not depend on its value, which would be a timing side channel. Each attempt takes the
+same steps on integers of the same lengths (see `_exponential`), and the draw is returned as an offset
+(`lift`) plus its value, so that small values are not short integers. How often a proposal is rejected tells
+nothing: attempts are independent, so the number of those rejected is independent of the one that is accepted.
+What remains: an attempt that its first bits leave open (once in about 2**55) takes longer, and beyond 20
+scales, with probability 2**-28, the prefix of U is a digit shorter.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from ._exponential import DIGIT, MARGIN, Logarithm, logarithm, round_up
 
 
 def lift(scale: int) -> int:
-    """Return what is added to values of about this scale: more than they reach, and the same length of
-    integer before and after."""
+    """Return the offset that is added to values of about this scale: so much larger than they are that the
+    sum is an integer of the same length for all of them."""
     return 1 << max(2 * DIGIT, round_up(scale.bit_length() + 9)) + 2
 
 
@@ -89,8 +89,8 @@ def working_bits(x: Fraction) -> int:
 
 
 def _draw_laplace_size(rate: Fraction, entropy: Entropy, lifted: int) -> tuple[int, int]:
-    """Return (size + lifted, sign) of a discrete Laplace draw: a geometric size and a fair sign, (0, minus)
-    refused."""
+    """Return (size + lifted, sign) of a discrete Laplace draw: a geometric size and a fair sign; (0, minus)
+    is rejected."""
     while True:
         size, minus = geometric(rate, entropy, lifted), entropy.integer(1)
         if not (size == lifted) & minus:
@@ -101,7 +101,7 @@ def laplace(rate: Fraction, entropy: Entropy, lifted: int = 0) -> int:
     """Return one draw with weights exp(-rate |k|), plus `lifted`.
 
     Proof: Canonne, Kamath & Steinke 2020, arXiv:2004.00010v4, Algorithm 2: a geometric size and a fair sign,
-           with (0, minus) refused so that 0 is not counted twice.
+           with (0, minus) rejected so that 0 is not counted twice.
     """
     size, minus = _draw_laplace_size(rate, entropy, lifted)
     return (size, 2 * lifted - size)[minus]
@@ -123,7 +123,8 @@ def gaussian(variance: Fraction, entropy: Entropy, lifted: int = 0) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Coin:
-    """Whether -ln(U) exceeds (|Y| - variance / scale)² / (2 variance), by integers of fixed lengths."""
+    """Decides whether -ln(U) is at least (|Y| - variance / scale)² / (2 variance), by integers of fixed
+    lengths: the acceptance step of rejection sampling."""
 
     log: Logarithm
     factor: int

@@ -1,7 +1,7 @@
 """The front door: `dp.open(...)` joins a table, its public facts, its budget and its ledger into one session.
 
 Thin: a question becomes a mechanism and goes to the curator, which charges it and keeps the books. Everything
-a session can do can be done with the rooms below it; nothing gets out but through the curator.
+a session can do can be done with the packages below it; nothing gets out but through the curator.
 """
 
 from .opening import TRIAL, open

@@ -1,4 +1,7 @@
-"""Models and synthetic copies of a session: training, fitting, teaching (PATE), synthesis."""
+"""The methods of a session that learn from the table: `train`, `fit`, `teach` (PATE) and `synthesize`.
+
+Each builds a mechanism and hands it to the curator, which charges its whole price before any data is read.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from .._require import Real
 from ..curator import segments
 from ..mechanisms.protocols import Release, SecretlyStepped, Stepped
 from .base import SessionBase
-from .room import try_room
+from .disk_space import check_disk_space
 
 if TYPE_CHECKING:
     from ..synthetic import ChildTable, SyntheticCopy
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class Models(SessionBase):
-    """Adds the verbs that learn from the table."""
+    """Adds the methods that learn from the table to a session."""
 
     __slots__ = ()
 
@@ -36,13 +39,14 @@ class Models(SessionBase):
     ) -> Release:
         """Train a model (`learning.Trainer`), charged first.
 
-        With a `checkpoint`, its state is saved there after `every` steps, and `resume` goes on after a crash.
+        With a `checkpoint`, a path, the state is saved there after every `every` steps, and `resume` goes on
+        after a crash.
 
-        `progress` is called after each step with public facts: the step, and the number of steps. `text` is
-        what the ledger says of it.
+        `progress` is called after each step with public facts: the step, and the number of steps. `text`
+        describes the run in the ledger.
         """
         if checkpoint is not None:
-            try_room(Path(checkpoint), trainer)
+            check_disk_space(Path(checkpoint), trainer)
         return segments.train(
             self.curator, trainer, checkpoint, every=every, analyst=self.analyst, text=text, progress=progress
         )
@@ -56,10 +60,8 @@ class Models(SessionBase):
         every: int | None = None,
         progress: segments.Watch | None = None,
     ) -> Release:
-        """Go on with a run from its newest checkpoint, with the trainer it was started with.
-
-        Free: it was paid for at its start.
-        """
+        """Continue a run from its newest checkpoint, with the trainer it was started with, and return the
+        trained model. Free: it was paid for at its start."""
         return segments.resume(
             self.curator, trainer, checkpoint, every=every, analyst=self.analyst, progress=progress
         )
@@ -79,11 +81,13 @@ class Models(SessionBase):
     ) -> Any:
         """Fit an estimator to the table, charged first: classes, bounds and size are those of the schema.
 
-        An estimator has `mechanism(public, target=..., features=..., delta=...)`, which is priced and not run
-        yet, and `adopt(release, mechanism)`. `target` is left out where nothing is predicted (k-means,
-        components). What is trained in steps goes through `train`, with `checkpoint`, `every` and `progress`
-        as there; what runs once goes through `ask`. `features` are by default all columns that can be.
-        `number`, that of its charge, goes on with a `PrivateSearch` that was interrupted, with exactly the
+        An estimator has `mechanism(public, target=..., features=..., delta=...)`, which returns a mechanism
+        with its price that has not run yet, and `adopt(release, mechanism)`, which takes over what it
+        released. `target` is left out where nothing is predicted (k-means, principal components). `features`
+        are by default all columns that can be one.
+
+        `checkpoint`, `every` and `progress` are those of `train`, for estimators that are trained in steps.
+        `number`, the number of its charge, continues a `PrivateSearch` that was interrupted, with exactly the
         same candidates; free.
         """
         if not (hasattr(estimator, "adopt") and hasattr(estimator, "mechanism")):
@@ -145,15 +149,16 @@ class Models(SessionBase):
         progress: Any = None,
         number: int | None = None,
     ) -> Labeller:
-        """Train teachers on disjoint parts of the data, charged first, and return a labeller that answers
-        `queries` questions about public inputs (PATE).
+        """Train teachers on disjoint parts of the data, charged first, and return a labeller that labels up
+        to `queries` public inputs by their noisy vote (PATE, Papernot et al. 2017, arXiv:1610.05755).
 
         `learner`: a scikit-learn classifier, or `learning.pate.TorchLearner(model)`. `aggregator`: "gnmax",
         "lnmax", "confident" (with `answers` and `threshold`), "interactive", "stable" (M_stab), "sampled"
         (M_samp, with `overlap`), "sparse" (M_svec, with `failures`), or one of `mechanisms.votes` with its
-        own noise. `sanitize` is an epsilon, out of the whole, for publishing the data-dependent cost at
-        `order`. `classes` is for examples; `size` the bytes of one teacher in the vault. `number` finds a
-        labeller again.
+        own noise. `sanitize`: the part of epsilon that pays for publishing the data-dependent cost, computed
+        at the Rényi order `order`. `classes`: their number, where the data are examples of tensors and not a
+        table. `size`: the bytes that one stored teacher may have, which are public. `number`, the number of
+        its charge, finds a labeller again after a restart.
         """
         options = {
             name: value for name, value in locals().items() if name not in ("self", "learner", "number")
@@ -163,8 +168,9 @@ class Models(SessionBase):
         return teach(self, learner, options, number=number)
 
     def preview_teach(self, learner: Any, **options: Any) -> TeachingPreview:
-        """Preview the price of a labeller, the lead in votes that its noise asks for, and how many more of
-        these the budget buys: with the options of `teach`. Free: no data is touched."""
+        """Preview the price of a labeller, by how many votes the first class must lead to win over its noise,
+        and how many more such labellers the budget pays for; with the options of `teach`. Free: no data is
+        read."""
         from .teaching import preview
 
         return preview(self, learner, options)
@@ -190,12 +196,14 @@ class Models(SessionBase):
         progress: segments.Watch | None = None,
         fresh: bool = False,
     ) -> Any:
-        """Make a synthetic copy of the table, charged first; asking again with the same options is free.
+        """Make a synthetic copy of the table, charged first; asking again with the same options is free,
+        unless `fresh` asks for a new one.
 
         `rows`: how many to draw, by default as many as a noisy total says. `method`: "auto", "aim", "mst",
-        "mwem", "privbayes" or "independent"; `options` are its own (degree, cells). `bins`, `missing` and
-        `constraints` are public facts, see `synthetic.Domain` and `synthetic.Constraint`. With a `checkpoint`
-        the run is saved after each step, and `resume` goes on after a crash; `progress` is told each step.
+        "mwem", "privbayes" or "independent"; `options` are the method's own (degree, cells). `bins`,
+        `missing` and `constraints` are public facts, see `synthetic.Domain` and `synthetic.Constraint`. With
+        a `checkpoint` the run is saved after each step, and `resume=True` goes on after a crash; `progress`
+        is called after each step.
         `child`: a second private table, its name or `synthetic.ChildTable(...)`, whose rows are copied with
         those of their units; the result is then a `SyntheticPair`, else a `SyntheticCopy`.
         """
@@ -219,7 +227,7 @@ class Models(SessionBase):
     def compare_copy(
         self, copy: SyntheticCopy, *, epsilon: Real, rows_per_unit: int | None = None
     ) -> Release:
-        """Ask, for a price, how far a synthetic copy's tables by two columns are from the data's, on
+        """Measure, for a price, how far a synthetic copy's two-way marginals are from the table's, on
         average."""
         from .synthesis import compare_copy
 

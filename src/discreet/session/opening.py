@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import weakref
 from collections.abc import Mapping
@@ -277,7 +278,7 @@ def _existing_path(data: Any) -> Path | None:
         raise InvalidInput(
             f"{data!r} is an address: nothing is fetched from the network. Download it, and give the file."
         )
-    if path is not None and not path.exists() and not is_several(data):
+    if path is not None and not os.path.exists(path) and not is_several(data):
         raise InvalidInput(f"there is no file {str(data)!r}. Nothing was opened.")
     return path
 

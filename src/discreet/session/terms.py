@@ -19,9 +19,9 @@ from ..query import Query, ask, several_counts
 if TYPE_CHECKING:
     from ..query import WorkloadQuery
 
-# A query under a budget in rho gets one part in so many of its delta, unless it names its own: then a hundred
-# queries fit.
-_SHARE = 100
+# A query under a budget in rho gets this part of its delta, unless it names its own. Not tuned: a hundred
+# such queries fit, and a smaller part means a little more noise for each.
+_QUERIES_PER_DELTA = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,8 @@ class Terms:
     other: bool = False
 
     def query(self, text: str, public: Public, delta: Callable[[Any], float]) -> Query | WorkloadQuery:
-        """Return the query; `delta` is the one that goes with an epsilon unless another is given."""
+        """Return the query of an SQL text; `delta` computes the delta that goes with an epsilon (`share_of`),
+        unless the question names one."""
         if self.epsilon is None and self.rho is None and self.within is None:
             raise InvalidInput(
                 "say what the answer may cost (epsilon=0.1) or how good it must be (within=50). "
@@ -76,7 +77,8 @@ class Terms:
 
     @contextmanager
     def refusing(self) -> Iterator[None]:
-        """Refuse in the terms of the question: one who asked by accuracy has no epsilon to lower."""
+        """Rewrite the advice of `BudgetExceeded` where the question names an accuracy (`within`): there is no
+        epsilon to lower, only an error to raise."""
         try:
             yield
         except BudgetExceeded as error:
@@ -107,9 +109,10 @@ class Terms:
 
 
 def share_of(budget: Budget, epsilon: Any) -> float:
-    """Return the part of a budget's delta that goes with an epsilon."""
+    """Return the part of a budget's delta that a query with this epsilon gets: in proportion to epsilon where
+    the budget is an epsilon, else a hundredth."""
     if budget.epsilon is None:
-        return budget.delta / _SHARE
+        return budget.delta / _QUERIES_PER_DELTA
     rule = budget.filter()
     assert isinstance(rule, Filter)
     return share(_require.exact(epsilon, "epsilon"), of=rule)

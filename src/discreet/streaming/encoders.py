@@ -109,9 +109,9 @@ def _json_integers(values: Any) -> list[Any]:
 
 
 class TreeEncoder(Encoder):
-    """Runs tree aggregation as the lecture gives it (TBAP): at step t the nodes that end with t, from the
-    leaf up to the first left child, are complete and get noise, each once; the state has one node of each
-    level.
+    """Runs tree-based aggregation (the binary tree mechanism, TBAP): at step t the nodes that end with t,
+    from the leaf up to the first left child, are complete and get noise, each once; the state has one node of
+    each level.
     """
 
     def __init__(self, strategy: BinaryTree, steps: int) -> None:

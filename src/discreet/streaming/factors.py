@@ -21,10 +21,10 @@ from .running import RunningSum
 Floats = NDArray[np.float64]
 StreamStrategy = BinaryTree | Toeplitz | Buffered | Dense | RunningSum
 
-# What a strategy minimizes, and among which: the lecture's two baselines minimize nothing.
+# What a strategy minimizes, and among which strategies: the two naive baselines minimize nothing.
 MINIMIZES = {
-    "item": "nothing: noise on every item, the lecture's second bad idea",
-    "fresh": "nothing: fresh noise at every step, the lecture's first bad idea",
+    "item": "nothing: noise on every item, a naive baseline",
+    "fresh": "nothing: fresh noise on every sum, a naive baseline",
     "tree": "nothing: O(log T) noises in a sum, O(log T) sums of a noise",
     "honaker": "the error of each node, given the nodes below it",
     "square_root": "max, among Toeplitz strategies up to lower order terms",
@@ -146,7 +146,7 @@ def prefix_variances(strategy: StreamStrategy, steps: int) -> Floats:
 def decoder(strategy: Triangular, workload: Floats) -> Floats:
     """Return the coefficients of A C⁻¹ for the Toeplitz matrix A of these coefficients: how past noise enters
     an answer."""
-    # slow to load, and most processes that load this room never ask for it
+    # slow to load, and most processes that load this package never ask for it
     from scipy.signal import lfilter
 
     if isinstance(strategy, Buffered):

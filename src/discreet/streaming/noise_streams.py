@@ -134,7 +134,7 @@ class _ToeplitzFilter:
     def __call__(self, z: Floats, state: Floats) -> tuple[Floats, Floats]:
         if not self.memory:
             return z / self._denominator[0], state
-        # slow to load, and most processes that load this room never ask for it
+        # slow to load, and most processes that load this package never ask for it
         from scipy.signal import lfilter
 
         rows, final_state = lfilter(np.ones(1), self._denominator, z, axis=0, zi=state)

@@ -1,8 +1,9 @@
 """Private online learning: a decision before each loss, from noisy sums of gradients (or losses) so far.
 
-All three learners see the data only through a continual sum of clipped gradients, put on a grid of integers,
-with the noise of an encoder: what they decide is post-processing. Regret is what was lost beyond the best
-fixed decision in hindsight.
+All three learners see the data only through `PrivateSums`, a continual sum of clipped vectors, rounded to a
+grid of integers, with the noise of a matrix mechanism (`encoders`): what they decide is post-processing.
+Regret is what was lost beyond the best fixed decision in hindsight. The bounds of the expected regret assume
+that clipping changes nothing: that no gradient is longer than `PrivateSums.bound`.
 """
 
 from __future__ import annotations
@@ -42,13 +43,14 @@ Floats = NDArray[np.float64]
 
 @dataclass(slots=True)
 class PrivateSums:
-    """Releases noisy sums of the vectors added so far, each clipped to l2 (or l1) length `bound`: the tree
-    based aggregation of the lecture, or another strategy.
+    """Releases the noisy sum of all vectors added so far, after each: tree-based aggregation (the binary tree
+    mechanism of Dwork, Naor, Pitassi & Rothblum 2010 and Chan, Shi & Song 2011), or another strategy of
+    `factors.named`. Vectors are clipped to norm `bound`: l1 for Laplace noise (epsilon alone), else l2.
 
     Guarantee: `event`, for streams that differ in one vector (added, removed or zeroed at its step; under
                `replace` twice the bound).
-    Proof:     a clipped vector in steps of bound / 2^16, cut off towards zero, has length at most 2^16 steps;
-               the rest is `Encoder.sensitivity`. Later vectors may depend on releases: see
+    Proof:     a clipped vector in units of bound / 2^16 (`GRID`), truncated towards zero, has norm at most
+               2^16; `Encoder.sensitivity` bounds what that moves. Later vectors may depend on releases: see
                `ContinualCounter`.
     Assumes:   each unit gives one vector.
     """
@@ -63,7 +65,7 @@ class PrivateSums:
     neighbors: Neighbors = ADD_REMOVE
     noise: Noise = field(init=False)
     steps_taken: int = field(init=False, default=0)
-    _part: Encoder = field(init=False)
+    _encoder: Encoder = field(init=False)
     _state: Any = field(init=False)
     _norm: str = field(init=False, default="l2")
 
@@ -71,34 +73,34 @@ class PrivateSums:
         _require.integer(dimension=self.dimension, steps=self.steps, at_least=1)
         _require.positive(bound=self.bound)
         norm = prices(self.epsilon, self.delta, self.rho)[-1]
-        self._part = encoder(factors.named(self.strategy, self.steps), self.steps)
-        times = 2 if self.neighbors == "replace" else 1
-        reach = times * GRID
-        l1 = reach if norm == "l1" else reach * (math.isqrt(self.dimension) + 1)
-        each = Sensitivity(linf=reach, l0=self.dimension, l1=l1, l2_squared=reach**2)
-        sensitivity = self._part.sensitivity(1, 1, each)
+        self._encoder = encoder(factors.named(self.strategy, self.steps), self.steps)
+        # A vector that is replaced moves by the old one and the new one.
+        change = GRID * (2 if self.neighbors == "replace" else 1)
+        l1 = change if norm == "l1" else change * (math.isqrt(self.dimension) + 1)
+        one_step = Sensitivity(linf=change, l0=self.dimension, l1=l1, l2_squared=change**2)
+        sensitivity = self._encoder.sensitivity(1, 1, one_step)
         public = Public(neighbors=self.neighbors, size=None)
         self.noise = noise_for(
             sensitivity, norm, public, epsilon=self.epsilon, delta=self.delta, rho=self.rho
         )
         self._norm = norm
-        self._state = self._part.begin(self.dimension)
+        self._state = self._encoder.begin(self.dimension)
 
     @property
     def event(self) -> Event:
         return self.noise.event
 
     def deviation(self, step: int) -> float:
-        """Return the standard deviation of each entry of the sum after a step."""
+        """Return the standard deviation of each entry of the sum after step 1, 2, ..."""
         return self.deviations()[step - 1]
 
     def deviations(self) -> list[float]:
         """Return the standard deviations after every step."""
         unit = self.noise.standard_deviation * self.bound / GRID
-        return [math.sqrt(v) * unit for v in self._part.variances().tolist()]
+        return [math.sqrt(v) * unit for v in self._encoder.variances().tolist()]
 
     def add(self, vector: Any, *, entropy: Entropy) -> Floats:
-        """Clip, add, and return the noisy sum so far."""
+        """Clip a vector, add it, and return the noisy sum so far."""
         if self.steps_taken >= self.steps:
             raise Halted(f"all {self.steps:,} steps are taken. Nothing was added or released.")
         array = np.asarray(vector, dtype=np.float64)
@@ -106,24 +108,24 @@ class PrivateSums:
             raise InvalidInput(
                 f"a vector has {self.dimension} entries, got {array.shape}. Nothing was added."
             )
-        # What is not finite counts as nothing: its length has no bound.
+        # A vector that is not finite has no norm to clip, and counts as zero.
         array = array if np.isfinite(array).all() else np.zeros(self.dimension)
         peak = float(np.abs(array).max(initial=0.0)) or 1.0
         direction = array / peak
         length = float(np.linalg.norm(direction, 1 if self._norm == "l1" else 2)) or 1.0
-        # A little less than the bound, for the rounding of lengths in floats.
+        # In units of the bound, and a little less than 1 long: more than norms are rounded by in floats.
         unit = direction / length * (min(self.bound, peak * length) / self.bound * (1 - 2.0**-30))
         integers = np.trunc(unit * GRID).astype(np.int64)
         self.steps_taken += 1
-        self._state, rows = self._part.encode(self._state, integers, self.steps_taken)
+        self._state, rows = self._encoder.encode(self._state, integers, self.steps_taken)
         noisy = [self.noise(row, entropy=entropy) for row in rows]
-        self._state, total = self._part.decode(self._state, noisy, self.steps_taken)
+        self._state, total = self._encoder.decode(self._state, noisy, self.steps_taken)
         return total * (self.bound / GRID)
 
 
 @dataclass(slots=True)
 class FollowTheApproximateLeader:
-    """Runs private follow the approximate leader over a convex set, as the lecture gives it: w_(t+1)
+    """Runs private follow the approximate leader over a convex set: w_(t+1)
     minimizes <v_t, w> + (H / 2) sum over s <= t of |w - w_s|², where v_t is the noisy sum of the gradients at
     w_1, ..., w_t.
 
@@ -147,8 +149,9 @@ class FollowTheApproximateLeader:
 
     def step(self, gradient: Callable[[Floats], Any], *, entropy: Entropy) -> Floats:
         """Take the gradient of this round's loss at the decision, and decide for the next round."""
-        self._total = self._total + self.decision
         noisy = self.sums.add(gradient(self.decision), entropy=entropy)
+        # Only after the sum has taken the step: a gradient that is refused must leave everything as it was.
+        self._total = self._total + self.decision
         t = self.sums.steps_taken
         self.decision = follow_leader(self.space, self._total, noisy, self.convexity, t)
         return self.decision
@@ -163,7 +166,10 @@ class OnlineMirrorDescent:
     """Runs private online mirror descent with lazy (dual averaging) steps: w_(t+1) is the projection of w_1 -
     v_t / rate, with v_t the noisy sum of gradients; for convex losses, not strongly so.
 
+    `rate` is the weight of the regularizer, the inverse of a learning rate: a larger one moves less.
     Follow the regularized leader with |w - w_1|² / 2: Agarwal & Singh 2017, arXiv:1701.07953.
+
+    Guarantee: `sums.event`. All decisions are post-processing of the noisy sums.
     """
 
     space: ConvexSet
@@ -195,6 +201,10 @@ class OnlineMirrorDescent:
 class PrivateExperts:
     """Predicts with expert advice: weights proportional to exp(- v_t / temperature), with v_t the noisy sum
     of losses in [0, 1] so far (as in Agarwal & Singh 2017; Hedge on private sums).
+
+    Give the sums a bound of sqrt(N) for N experts (N for Laplace noise): a smaller one clips the losses.
+
+    Guarantee: `sums.event`. All decisions are post-processing of the noisy sums.
     """
 
     sums: PrivateSums

@@ -1,4 +1,4 @@
-"""The lecture's first bad idea, for comparison: fresh noise on the complete sum at every step."""
+"""A naive baseline, for comparison: fresh noise on the complete sum at every step."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of arguments that all modules of the room share: every refusal is a `DiscreetError`, before any
+"""Checks of arguments that all modules of this package share: every refusal is a `DiscreetError`, before any
 charge."""
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Two tables linked by the unit's key, such as people and their visits: a person's rows stay together.
 
-Two flat tables are synthesized one after the other, each by any method of the room. The *parents* have one
-row for every unit, with how many rows it has in the other table as one more column. The *children* have one
-row for every row of the other table (at most `rows_per_unit` of a unit), with the columns of its unit beside
-its own. A copy draws parents with their numbers of children, and for each so many children given the
+Two flat tables are synthesized one after the other, each by any method of this package. The *parents* have
+one row for every unit, with how many rows it has in the other table as one more column. The *children* have
+one row for every row of the other table (at most `rows_per_unit` of a unit), with the columns of its unit
+beside its own. A copy draws parents with their numbers of children, and for each so many children given the
 parent's columns.
 """
 

@@ -3,11 +3,14 @@
 Which files these are is settled when the table is opened: one that comes later is not part of it, and a
 Parquet file that changes or goes is noticed before a charge (CSV files are read as a whole when they are
 opened). Files of one table have the same columns, of the same types.
+
+Paths are looked up by os.path, which takes a name that is too long for the system as one that is not there.
 """
 
 from __future__ import annotations
 
 import glob
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
@@ -17,16 +20,20 @@ from typing import Any
 from .._errors import InvalidInput
 from .formats import Csv
 
-_MARKS = "*?["
+# The characters that make a path a pattern (`glob`).
+_WILDCARDS = "*?["
 
 
 @dataclass(frozen=True)
 class Files:
-    """The files of one table, in order; `parts` are paths, or CSV files with their format. `meant`: the
-    folder, pattern or list that named them."""
+    """Lists the files of one table, in order: at least one, all Parquet or all CSV.
+
+    `parts` are paths, or CSV files with their format. `named_by`: the folder, pattern or list that was given
+    for them, by which `complete` looks for files that came later.
+    """
 
     parts: tuple[Path | Csv, ...]
-    meant: Any = field(default=None, compare=False)
+    named_by: Any = field(default=None, compare=False)
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -38,20 +45,25 @@ class Files:
 
     @property
     def version(self) -> str:
-        """When the last one was written, and how many there are: changes when one is written, added or
-        taken away."""
+        """Return when the newest file was written, and how many there are: the table's public version.
+
+        It goes by times: a file that is replaced by one with an older time is noticed by the engine's
+        fingerprint, not here.
+        """
         newest = max(path.stat().st_mtime for path in self.paths)
         return f"{datetime.fromtimestamp(newest, tz=UTC):%Y-%m-%dT%H:%M:%S.%fZ} ({len(self.paths)} files)"
 
     def complete(self) -> bool:
-        """Return whether the folder or pattern still means these files and no others."""
+        """Return whether the folder or pattern still stands for these files and no others."""
         try:
-            now = None if self.meant is None else several(self.meant)
+            now = None if self.named_by is None else several(self.named_by)
         except InvalidInput:
             return False
         return now is None or now.paths == self.paths
 
     def written_as(self, format: Any, numbers: tuple[str, ...], days: tuple[str, ...]) -> Files:
+        """Return the same CSV files with the format in which they are written; `numbers` and `days` are the
+        columns whose text it parses (`formats.Csv`)."""
         return replace(self, parts=tuple(Csv(path, format, numbers, days) for path in self.paths))
 
 
@@ -65,8 +77,8 @@ def kind_of_file(path: Path) -> str:
 
 
 def several(data: Any) -> Files | None:
-    """Return the files that a folder, a pattern or a list of paths means; None for anything else, a single
-    file among them."""
+    """Return the files that a folder, a pattern or a list of paths stands for; None for anything else, such
+    as a single file, a data frame or an address."""
     if isinstance(data, Files):
         return data
     if isinstance(data, list | tuple):
@@ -79,50 +91,63 @@ def several(data: Any) -> Files | None:
         # To the system it is the current folder, which nobody meant.
         raise InvalidInput("the name of the file is empty. Nothing was opened.")
     path = Path(data)
-    if path.is_dir():
-        try:
-            inside = [p for p in path.rglob("*") if p.is_file() and not _hidden(p.relative_to(path))]
-        except OSError as error:
-            raise InvalidInput(
-                f"the folder {str(data)!r} cannot be listed: {error.strerror}. Nothing was opened."
-            ) from None
-        return _check_files(sorted(p for p in inside if kind_of_file(p)), repr(str(data)), data)
-    if not path.exists() and any(mark in str(data) for mark in _MARKS):
+    if os.path.isdir(path):
+        inside = [p for p in _walk(path) if os.path.isfile(p) and kind_of_file(p)]
+        return _check_files(sorted(inside), repr(str(data)), data)
+    if not os.path.exists(path) and any(mark in str(data) for mark in _WILDCARDS):
         matches = [Path(match) for match in glob.glob(str(data), recursive=True)]
         return _check_files(sorted(p for p in matches if p.is_file()), repr(str(data)), data)
     return None
 
 
+def _walk(folder: Path) -> list[Path]:
+    """Return everything below a folder that is neither a folder nor hidden; refuse a folder with a part that
+    cannot be listed, as the table would lack its rows."""
+
+    def refuse(error: OSError) -> None:
+        raise InvalidInput(
+            f"the folder {str(error.filename)!r} cannot be listed: {error.strerror}. Nothing was opened."
+        ) from None
+
+    paths = []
+    for inside, folders, names in os.walk(folder, onerror=refuse):
+        folders[:] = [name for name in folders if not _hidden(name)]
+        paths += [Path(inside, name) for name in names if not _hidden(name)]
+    return paths
+
+
 def stand_in(data: Any) -> Path | None:
-    """Return the path that a folder or a pattern is named after, its table and its ledger too: the folder;
-    for a pattern in the folder one is in, what it begins with ("visits" of "visits-*.parquet")."""
+    """Return the path from which the table and its ledger get their names where `data` is a folder or a
+    pattern: the folder that holds the files; where wildcards begin in the current folder or in the name of
+    a folder, the text before the first wildcard ("visits" of "visits-*.parquet")."""
     if not isinstance(data, str | Path):
         return None
     path = Path(data)
-    if not any(mark in str(data) for mark in _MARKS) or path.exists():
+    if not any(mark in str(data) for mark in _WILDCARDS) or os.path.exists(path):
         return path if path.name else path.resolve()
-    folders = [part for part in path.parts if not any(mark in part for mark in _MARKS)]
-    if path.parent != Path() and path.parent.name and len(folders) == len(path.parts) - 1:
+    plain_parts = [part for part in path.parts if not any(mark in part for mark in _WILDCARDS)]
+    if path.parent != Path() and path.parent.name and len(plain_parts) == len(path.parts) - 1:
         return path.parent
-    first = next(part for part in path.parts if any(mark in part for mark in _MARKS))
-    begins = first[: min(first.index(mark) for mark in _MARKS if mark in first)].rstrip("-_. ")
+    first = next(part for part in path.parts if any(mark in part for mark in _WILDCARDS))
+    prefix = first[: min(first.index(mark) for mark in _WILDCARDS if mark in first)].rstrip("-_. ")
     folder = Path(*path.parts[: path.parts.index(first)])
-    return folder / begins if begins else folder.resolve()
+    return folder / prefix if prefix else folder.resolve()
 
 
-def _hidden(path: Path) -> bool:
-    """Return whether a file or its folder begins with . or _, as what programs keep for themselves does."""
-    return any(part.startswith((".", "_")) for part in path.parts)
+def _hidden(name: str) -> bool:
+    """Return whether a file or folder is one that a program keeps for itself (_SUCCESS,
+    .ipynb_checkpoints)."""
+    return name.startswith((".", "_"))
 
 
-def _check_files(paths: Iterable[Path], what: str, meant: Any) -> Files:
-    """Return the files of a table, which exist, differ, and are all Parquet or all CSV."""
+def _check_files(paths: Iterable[Path], what: str, named_by: Any) -> Files:
+    """Return the files of a table; refuse any that is not there, is named twice, or is of another kind."""
     files = tuple(paths)
     if not files:
         raise InvalidInput(f"there is no Parquet or CSV file in {what}. Nothing was opened.")
-    if gone := [path for path in files if not path.is_file()]:
+    if gone := [path for path in files if not os.path.isfile(path)]:
         raise InvalidInput(f"there is no file {str(gone[0])!r}. Nothing was opened.")
-    # By what they are on the disk: links, hard ones too, are the same file.
+    # Compared by device and inode: symbolic and hard links are the same file.
     stats = [path.stat() for path in files]
     if len({(stat.st_dev, stat.st_ino) for stat in stats}) < len(files):
         raise InvalidInput(
@@ -134,4 +159,4 @@ def _check_files(paths: Iterable[Path], what: str, meant: Any) -> Files:
             f"the files of {what} are not all Parquet, nor all CSV. Nothing was opened. Give a pattern that "
             f"means one kind, such as 'visits/*.parquet'."
         )
-    return Files(files, meant)
+    return Files(files, named_by)

@@ -211,7 +211,7 @@ class ProportionTest:
 def _binomial(trials: int, chance: float) -> tuple[Floats, Floats]:
     """Return the numbers of successes that matter, outside of which lies less than 1e-20, and their
     probabilities."""
-    # slow to load, and most processes that load this room never ask for it
+    # slow to load, and most processes that load this package never ask for it
     from scipy.stats import binom
 
     middle, reach = trials * chance, 10 * math.sqrt(trials * chance * (1 - chance)) + 50

@@ -1,4 +1,4 @@
-"""The front desk: sends requests to workers, holds answers back until their time, and runs jobs.
+"""The front desk: sends requests to worker processes, holds answers back until a public time, and runs jobs.
 
 Guarantee: an answer, failure or time-out that may have touched data leaves at a multiple of the public tick
            after its request and at the time limit at the latest, whatever the data; by default always at the
@@ -6,7 +6,9 @@ Guarantee: an answer, failure or time-out that may have touched data leaves at a
 Proof:     the reply of a worker is held until `leaves_at`, a function of the request's arrival and of the
            number of ticks its work took; by default one tick is the whole limit, and nothing varies. What
            has not come by the limit is a time-out then, and is not waited for.
-Assumes:   the event loop is not kept from its timers. What remains is in docs/promise.md.
+Assumes:   the event loop runs its timers on time. What remains is in docs/promise.md.
+
+"Free" is what costs no privacy: it reads no data (previews, plans, explanations, synthetic copies).
 """
 
 from __future__ import annotations
@@ -23,20 +25,24 @@ from ...curator.postgres_store import is_pointer
 from .errors import HTTPError
 from .settings import Settings
 from .store import Dataset, Person, Role, ServerStore
-from .workers import TIMED_OUT, Lane
+from .workers import DIED, TIMED_OUT, Lane
 
-# Seconds that free work may take.
-QUICK = 30.0
-# Free work that may take long: what a request names can be large. A preview takes about 10 CPU-ms, one with
-# Gaussian noise 2 s (an accountant searches), one of 900 sums by accuracy 1.4 s.
-SLOW = ("plan", "explain", "preview_copy")
+# The time limit of free work, in seconds. Not tuned: raise it if plans of large workloads time out.
+FREE_SECONDS = 30.0
+# The time limit of what a steward does to add a dataset, which looks at whole files, in seconds. Not tuned.
+STEWARD_SECONDS = 60.0
+# Verbs of free work that may take long, because what a request names can be large. A preview takes about
+# 10 CPU-ms, one with Gaussian noise 2 s (an accountant searches), one of 900 sums by accuracy 1.4 s.
+SLOW_VERBS = ("plan", "explain", "preview_copy")
 # Characters of SQL from which on a preview counts as slow. Not tuned.
-LONG = 2_000
+LONG_SQL = 2_000
 
 
 def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
-    """Return when an answer leaves: the next multiple of the tick after its arrival, at the limit at the
-    latest.
+    """Return when an answer leaves: at the next multiple of the tick after its request arrived, counted from
+    that arrival, and at the limit at the latest.
+
+    A reply up to a millionth of a tick late still counts for that tick, so that rounding costs no tick.
 
     >>> leaves_at(100.0, 100.3, tick=5, limit=5), leaves_at(100.0, 101.1, tick=0.5, limit=5)
     (105.0, 101.5)
@@ -47,15 +53,20 @@ def leaves_at(arrived: float, now: float, tick: float, limit: float) -> float:
 def takes_long(verb: str, options: dict[str, Any]) -> bool:
     """Return whether free work may take so long that others' previews must not wait for it.
 
-    What is not seen here holds up only the previews of the person who asked: one person has one previewer.
+    Slow work that is not recognized here holds up only the previews of the person who asked: one person never
+    has all preview workers.
     """
-    searched = options.get("noise") == "gaussian" or (verb == "odds" and bool(options.get("delta")))
+    accountant_searches = options.get("noise") == "gaussian" or (
+        verb == "odds" and bool(options.get("delta"))
+    )
     slow_options = options.keys() & {"queries", "mechanism", "rho"}
-    return verb in SLOW or searched or bool(slow_options) or len(options.get("sql") or "") > LONG
+    is_long = len(options.get("sql") or "") > LONG_SQL
+    return verb in SLOW_VERBS or accountant_searches or bool(slow_options) or is_long
 
 
-def books_of(ledger: str) -> str:
-    """Return where the entries of a ledger are: the same for all names and links of it."""
+def ledger_location(ledger: str) -> str:
+    """Return where the entries of a ledger are kept, in a file or a database: two paths of the same ledger
+    have the same location, so that what one dataset name is charged is seen under the other."""
     path = Path(ledger)
     if is_pointer(path):
         return path.read_text(encoding="utf-8", errors="replace")
@@ -63,26 +74,32 @@ def books_of(ledger: str) -> str:
 
 
 class FrontDesk:
-    """What all routes ask."""
+    """Passes the requests of all routes to worker processes, and keeps count of who waits for what.
+
+    `look` and `draw` read no data and answer at once; `ask` may read data and answers at a public time;
+    `change` and `steward` alter policies and datasets; `submit` starts a job.
+    """
 
     def __init__(self, settings: Settings, store: ServerStore) -> None:
         self.settings, self.store = settings, store
         seconds, rows, count = settings.seconds, settings.answer_rows, settings.workers
-        # One person never has all previewers either.
+        # One person never has all workers of a kind, preview workers included.
         per_person = max(1, settings.previewers - 1)
-        self.previews = Lane(False, settings.previewers, seconds, rows, per_person, self._warm)
-        self.data = Lane(True, count, seconds, rows, max(1, count - 1), self._warm)
+        self.previews = Lane(False, settings.previewers, seconds, rows, per_person, self._datasets_to_open)
+        self.data = Lane(True, count, seconds, rows, max(1, count - 1), self._datasets_to_open)
         # What is free but may take long has processes of its own, without a table, started when first needed.
-        self.drawing = Lane(False, count, seconds, rows, max(1, count - 1), copy_rows=settings.copy_rows)
-        # answers that are waited for, and questions that are worked on: whoever goes away leaves the second
+        self.slow_free = Lane(False, count, seconds, rows, max(1, count - 1), copy_rows=settings.copy_rows)
+        # By person, requests whose answers are still held, and requests that a worker still works on. They
+        # differ where a client hangs up: its request is no longer held, but the work goes on.
         self._held: Counter[str] = Counter()
         self._busy: Counter[str] = Counter()
         self._jobs: dict[str, asyncio.Task[None]] = {}
-        # public times that run: the ledger, who asks, since when, until when
-        self._times: dict[object, tuple[str, str, float, float]] = {}
+        # The requests whose public time is not over yet: ledger, analyst, begin and end (seconds since 1970).
+        self._public_times: dict[object, tuple[str, str, float, float]] = {}
         self._job_slots = asyncio.Semaphore(settings.jobs)
 
-    def _warm(self) -> list[dict[str, str]]:
+    def _datasets_to_open(self) -> list[dict[str, str]]:
+        """Return the datasets that a new worker opens before it is asked anything: all of them."""
         steward = Person("", Role.STEWARD)
         return [dataset.to_json() for dataset in self.store.datasets(steward)]
 
@@ -96,7 +113,8 @@ class FrontDesk:
         await self.renew_grants()
 
     async def renew_grants(self) -> None:
-        """Grant each dataset to the analysts of its policy, which may have been changed on the shell."""
+        """Grant each dataset to the analysts of its policy, which may have been changed by the command line
+        while the server was down."""
         steward = Person("steward", Role.STEWARD)
         for dataset in self.store.datasets(steward):
             with contextlib.suppress(HTTPError):
@@ -109,12 +127,12 @@ class FrontDesk:
         await asyncio.gather(*self._jobs.values(), return_exceptions=True)
         self.previews.stop()
         self.data.stop()
-        self.drawing.stop()
+        self.slow_free.stop()
 
     async def look(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
-        """Answer a request that reads no data and changes nothing, at once.
+        """Answer a request that reads no data and changes nothing, as soon as it is done.
 
-        What may take long is done where it holds up nobody's preview of a question.
+        What may take long goes to workers of its own, where it holds up nobody's preview.
         """
         if takes_long(verb, options):
             return await self.draw(verb, person, dataset, **options)
@@ -128,25 +146,25 @@ class FrontDesk:
         self, verb: str, person: Person, dataset: Dataset, options: dict[str, Any]
     ) -> dict[str, Any]:
         request = self._request(verb, person, dataset, options)
-        reply = await self.previews.call(request, time.monotonic() + QUICK, person.name)
+        reply = await self.previews.call(request, time.monotonic() + FREE_SECONDS, person.name)
         return _result(reply)
 
     async def draw(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
-        """Do what needs no data and may take long: plans, explanations, rows of synthetic copies and
-        questions to these."""
-        self.drawing.start_once()
+        """Answer a request that reads no data and may take long: plans, explanations, rows drawn from
+        synthetic copies, and questions to these."""
+        self.slow_free.start_once()
         request = self._request(verb, person, dataset, options)
-        return _result(await self.drawing.call(request, time.monotonic() + QUICK, person.name))
+        return _result(await self.slow_free.call(request, time.monotonic() + FREE_SECONDS, person.name))
 
     async def steward(
         self, verb: str, person: Person, dataset: Dataset | None, **options: Any
     ) -> dict[str, Any]:
-        """Do what the steward alone may: drafts and new datasets, which look at files."""
+        """Do what only a steward may: draft a schema and add a dataset, both of which read its files."""
         request = self._request(verb, person, dataset, options)
-        return _result(await self.data.call(request, time.monotonic() + 60, person.name))
+        return _result(await self.data.call(request, time.monotonic() + STEWARD_SECONDS, person.name))
 
     async def ask(self, verb: str, person: Person, dataset: Dataset, **options: Any) -> dict[str, Any]:
-        """Do what may touch data, and answer when its time has come."""
+        """Answer a request that may read data, at a public time (`leaves_at`)."""
         arrived = time.monotonic()
         settings = self.settings
         if sum(self._held.values()) >= settings.slots or self._held[person.name] >= settings.slots_per_person:
@@ -155,34 +173,40 @@ class FrontDesk:
                 {"Retry-After": str(math.ceil(settings.seconds))},
             )  # fmt: skip
         # A person who has to wait for a worker would learn from the end of the wait how long another question
-        # took.
-        workers = max(self._held[person.name], self._busy[person.name])
-        others = max(sum(self._held.values()), sum(self._busy.values()))
-        waits = workers >= max(1, settings.workers - 1) or others >= settings.workers
+        # took: then even an answer that touched no data is held.
+        by_person = max(self._held[person.name], self._busy[person.name])
+        by_all = max(sum(self._held.values()), sum(self._busy.values()))
+        may_wait = by_person >= max(1, settings.workers - 1) or by_all >= settings.workers
         self._held[person.name] += 1
         try:
             request = self._request(verb, person, dataset, options)
-            own_time = self._begin(request, settings.seconds)
+            ticket = self._begin(request, settings.seconds)
             reply = await self._reply_within(arrived + settings.seconds, request, person.name)
-            if waits or reply["touched"] or (settings.hide_stored and "result" in reply):
+            if may_wait or self._is_held_back(reply):
                 leaves = leaves_at(arrived, time.monotonic(), settings.step, settings.seconds)
                 await asyncio.sleep(max(0.0, leaves - time.monotonic()))
-            self._times.pop(own_time, None)
+            self._public_times.pop(ticket, None)
             return _result(reply)
         finally:
             self._held[person.name] -= 1
             if not self._held[person.name]:
                 del self._held[person.name]
 
+    def _is_held_back(self, reply: dict[str, Any]) -> bool:
+        """Return whether a reply waits for its public time: where data may have been touched, and, if the
+        steward wants to hide who asked before, where it is a stored release."""
+        return bool(reply["touched"] or (self.settings.hide_stored and "result" in reply))
+
     async def _reply_within(self, limit: float, request: dict[str, Any], who: str) -> dict[str, Any]:
-        """Return a worker's reply, or at the limit that there was none; the worker comes back by itself."""
+        """Return a worker's reply, or a time-out at the limit; the worker returns to its lane by itself."""
         work = asyncio.ensure_future(self.data.call(request, limit, who))
         self._busy[who] += 1
         work.add_done_callback(lambda _: self._release(who))
         done, _ = await asyncio.wait({work}, timeout=max(0.0, limit - time.monotonic()))
         if done:
             return work.result()
-        # its result is nobody's any more: what was charged and stored is in the ledger
+        # The late result goes to nobody, but must be retrieved, or asyncio logs it. What was charged and
+        # stored is in the ledger.
         work.add_done_callback(lambda late: late.cancelled() or late.exception())
         return {"error": TIMED_OUT, "touched": True}
 
@@ -192,30 +216,34 @@ class FrontDesk:
             del self._busy[who]
 
     def _begin(self, request: dict[str, Any], seconds: float) -> object:
-        """Begin the public time of a request, and tell its worker which others run: what was charged within
-        these is not served to it from the store.
+        """Begin the public time of a request, and return a ticket for it. The request tells its worker which
+        other public times run: a release that was charged within one of these is still secret, and is not
+        served from the store.
 
-        Going away does not end a time: it is forgotten when it is over, or its answer has left.
+        A client that hangs up does not end its public time: that is removed when it is over, or when its
+        answer has left.
         """
         now, ticket = time.time(), object()
-        self._times = {key: begun_call for key, begun_call in self._times.items() if begun_call[3] > now}
-        ledger = books_of(request["dataset"]["ledger"])
-        since = [[who, begun] for at, who, begun, _ in self._times.values() if at == ledger]
+        self._public_times = {key: times for key, times in self._public_times.items() if times[3] > now}
+        ledger = ledger_location(request["dataset"]["ledger"])
+        since = [[who, begun] for at, who, begun, _ in self._public_times.values() if at == ledger]
         request["withheld"] = {"now": now, "since": since}
-        self._times[ticket] = (ledger, request["analyst"], now, now + seconds)
+        self._public_times[ticket] = (ledger, request["analyst"], now, now + seconds)
         return ticket
 
     def horizon(self, person: Person, dataset: Dataset) -> float:
-        """Return the moment since which an analyst's releases are not shown yet."""
-        # One ledger may be served under two names.
-        books = books_of(dataset.ledger)
+        """Return the moment from which on an analyst's releases are not listed yet, because the public time
+        of a question or a job may still run."""
+        # One ledger may be served under two names of datasets.
+        location = ledger_location(dataset.ledger)
         ledgers = {
-            other.name: books_of(other.ledger) for other in self.store.datasets(Person("", Role.STEWARD))
+            other.name: ledger_location(other.ledger)
+            for other in self.store.datasets(Person("", Role.STEWARD))
         }
         unfinished = [
             float(job["created"])
             for job in self.store.unfinished_jobs(person.name)
-            if ledgers.get(job["dataset"]) == books
+            if ledgers.get(job["dataset"]) == location
         ]
         return min([time.time() - self.settings.seconds, *unfinished])
 
@@ -236,7 +264,8 @@ class FrontDesk:
     def submit(
         self, verb: str, person: Person, dataset: Dataset, seconds: float, options: dict[str, Any]
     ) -> str:
-        """Begin a job: its result is there `seconds` after it was begun, which is public, and not before."""
+        """Start a job and return its number: its result is there `seconds` after its process was ready, which
+        is public, and not before; a public refusal, and a stored release unless these are hidden, at once."""
         if len(self.store.unfinished_jobs(person.name)) >= self.settings.slots_per_person:
             raise HTTPError(
                 "Busy", "you have too many unfinished jobs. Nothing was charged. Cancel one, or wait."
@@ -250,34 +279,40 @@ class FrontDesk:
     async def _run(self, job: str, request: dict[str, Any], seconds: float) -> None:
         """Run a job in a process of its own, which is killed if the job is cancelled.
 
-        Its clock begins when the process is ready: waiting for that says nothing of the data.
+        Its clock begins when the process is ready: waiting for that says nothing of the data. A job that
+        breaks is a failed one: left unfinished, it would hold its owner's slot and releases back for good.
         """
         lane: Lane | None = None
+        end = 0.0
         try:
             async with self._job_slots:
                 dataset = request["dataset"]
                 lane = Lane(True, 1, seconds, self.settings.answer_rows, 1, lambda: [dataset])
                 lane.start()
                 await lane.ready()
-                begun = time.monotonic()
+                end = time.monotonic() + seconds
                 self.store.begin_job(job)
                 self._begin(request, seconds)
-                work = asyncio.ensure_future(lane.call(request, begun + seconds, "job"))
+                work = asyncio.ensure_future(lane.call(request, end, "job"))
                 done, _ = await asyncio.wait({work}, timeout=seconds)
                 reply = work.result() if done else {"error": TIMED_OUT, "touched": True}
-                if reply["touched"]:
+                if self._is_held_back(reply):
                     # The slot is kept as long: when the next job begins must not tell when this one was done.
-                    await asyncio.sleep(max(0.0, begun + seconds - time.monotonic()))
+                    await asyncio.sleep(max(0.0, end - time.monotonic()))
                 state = "failed" if "error" in reply else "done"
                 result = reply.get("error") or reply["result"]
                 self.store.set_job(job, state, result, only=("waiting", "running"))
+        except Exception:
+            await asyncio.sleep(max(0.0, end - time.monotonic()))
+            self.store.set_job(job, "failed", DIED, only=("waiting", "running"))
+            raise
         finally:
             if lane is not None:
                 lane.end()
                 await asyncio.shield(asyncio.to_thread(lane.stop))
 
     def cancel(self, job: str) -> bool:
-        """End a job. What it was charged stays charged."""
+        """Cancel a job, and return whether it was still unfinished. What it was charged stays charged."""
         changed = self.store.set_job(job, "cancelled", only=("waiting", "running"))
         task = self._jobs.get(job)
         if task is not None:

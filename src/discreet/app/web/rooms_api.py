@@ -1,4 +1,4 @@
-"""The HTTP interface of the rooms beside SQL: synthetic copies, streams, plans and explanations."""
+"""The HTTP interface of what is not SQL: synthetic copies, streams, plans and explanations."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any
 
-# rooms that a worker which reads data loads before it is asked, beside those of its verbs
-ROOMS = ("adaptive",)
+# Packages that a worker which reads data loads before it is asked, beside those of its verbs.
+PACKAGES = ("adaptive",)
 _SPAWN = multiprocessing.get_context("spawn")
 # how long a new process may take to load modules and to open tables
 START = 120.0
@@ -50,8 +50,8 @@ def serve_requests(
 ) -> None:
     """Answer requests until the front process is gone: the main function of a worker.
 
-    Rooms are loaded and tables opened before anything is asked: that takes longer than most answers, and is
-    nobody's question.
+    Packages are loaded and tables opened before anything is asked: that takes longer than most answers, and
+    is nobody's question.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from .sessions import Desk
@@ -59,7 +59,7 @@ def serve_requests(
 
     desk = Desk(reads, seconds, rows, copy_rows)
     if reads:
-        load_rooms()
+        load_packages()
     for dataset in json.loads(warm):
         handle(desk, {"verb": "open", "analyst": "steward", "dataset": dataset, "options": {}})
     pipe.send_bytes(b"ready")
@@ -71,15 +71,15 @@ def serve_requests(
         pipe.send_bytes(json.dumps(handle(desk, request)).encode())
 
 
-def load_rooms() -> None:
-    """Load the verbs, and the rooms whose descriptions are sent; what needs torch is loaded when first
+def load_packages() -> None:
+    """Load the verbs, and the packages whose descriptions are sent; what needs torch is loaded when first
     named."""
     from .verbs import VERBS
 
     for verb in VERBS.values():
         verb.load()
-    for room in ROOMS:
-        importlib.import_module(f"discreet.{room}")
+    for package in PACKAGES:
+        importlib.import_module(f"discreet.{package}")
 
 
 class Worker:

@@ -80,11 +80,11 @@ def train(
     workers: int,
     progress: Progress | None = None,
 ) -> list[bytes]:
-    """Return one model for each part, as bytes of at most `size`; none where training failed.
+    """Return one pickled model for each part, of at most `size` bytes; b"" where training failed.
 
     Every teacher gets a seed of its own. With more than one of `workers`, each runs in a process apart; a
-    process that dies takes its own teacher with it, and nothing else. `progress` is told how many are done,
-    in order of numbers, which says nothing of any.
+    process that dies takes its own teacher with it, and nothing else. `progress` is called
+    with how many are done, never with which: that would say how long one took.
     """
     jobs = [(learner, x, y, classes, size, seed) for (x, y), seed in zip(parts, seeds, strict=True)]
     # More processes than teachers would have nothing to do.
@@ -136,7 +136,8 @@ def _can_fit(learner: Any) -> bool:
 def _train_apart(
     jobs: Sequence[Any], indices: Sequence[int], results: list[bytes | None], workers: int, progress: Any
 ) -> None:
-    """Train teachers in other processes, a few at a time; where a process dies, the rest have no result."""
+    """Train teachers in other processes, a few at a time, and write their models into `results`; where a
+    process dies, those that had not finished stay None."""
     with (
         _one_thread(),
         contextlib.suppress(BrokenProcessPool),
@@ -174,7 +175,7 @@ def _report(result: bytes, number: int, total: int, progress: Progress | None) -
 
 
 def _train(learner: Any, x: Array, y: Ints, classes: int, size: int, seed: int) -> bytes:
-    """Return one model as bytes, or none."""
+    """Return one pickled model, or b"" where it failed, saw one class only, or is too large."""
     with quiet(), seeded(seed):
         try:
             if len(np.unique(y)) < 2:
@@ -205,7 +206,7 @@ def unpack(blob: bytes, teachers: int, size: int) -> list[bytes]:
 
 
 def votes(models: Sequence[bytes], x: Array, classes: int) -> Ints:
-    """Return how many teachers vote for each class, for each row of x.
+    """Return how many teachers vote for each class, for each row of x: [rows, classes].
 
     A teacher without a model, or whose answer is no class, votes for the class of its own number, modulo the
     number of classes: such votes favor no class.

@@ -35,7 +35,7 @@ class Fitted:
 
 
 def save(estimator: Any, path: str | Path) -> None:
-    """Write a fitted estimator of this room, as JSON."""
+    """Write a fitted estimator of this package, as JSON."""
     Path(path).write_text(dumps(estimator), encoding="utf-8")
 
 

@@ -4,7 +4,12 @@
     people.fit(KMeans(8, epsilon=1), features=["age", "hours"])
     people.fit(ExplainableBoostingClassifier(epsilon=1), target="income").model_.shape("age")
 
-What is public of arrays is declared, as for the linear models: `n`, `lower`, `upper`, `classes`.
+Called with arrays, as `fit(X, y)`, the public facts are arguments, as for the linear models: `n` (about how
+many rows there are), `lower` and `upper` (bounds of the features), `classes`. A table of a session has them
+declared.
+
+Names of the arguments of `__init__` are promised: scikit-learn's `get_params` and `clone` use them. No
+measurement is recorded for their defaults (rounds, bins, depth).
 """
 
 from __future__ import annotations
@@ -31,7 +36,7 @@ from .trees import PrivateTree
 
 
 class _LearnerEstimator(TableEstimator):
-    """Shares what estimators need whose mechanism is a `TableLearner`."""
+    """Builds the mechanism of all estimators whose mechanism is a `TableLearner`."""
 
     _mechanism_type: type[TableLearner]
     # Whether the mechanism is pure epsilon-DP and has no use for a delta.
@@ -64,7 +69,8 @@ class _LearnerEstimator(TableEstimator):
 
 
 class GaussianNB(Classifier, _LearnerEstimator):
-    """Fits naive Bayes privately: Gaussian numbers, counted categories and booleans.
+    """Fits naive Bayes privately: numbers have a normal distribution in each class, categories and booleans
+    are counted.
 
     Guarantee: `event_`. Proof: `NaiveBayes`.
     """
@@ -99,7 +105,9 @@ class DecisionTreeClassifier(Classifier, _LearnerEstimator):
     """Fits a decision tree of fixed `max_depth` privately: splits by the exponential mechanism, noisy leaves;
     pure epsilon-DP.
 
-    `criterion` "gini" or "max"; `bins` equal parts of a number's bounds are where it may be cut.
+    `criterion`: the score of a split, "gini" (impurity) or "max" (rows of each side's most frequent class). A
+    number may be split at the borders of `bins` parts of equal width of its bounds. A `delta` is accepted,
+    as by all estimators, and not used.
 
     Guarantee: `event_`. Proof: `PrivateTree`.
     """
@@ -130,7 +138,8 @@ class DecisionTreeRegressor(Regressor, _LearnerEstimator):
     """Fits a regression tree of fixed `max_depth` privately: splits by the exponential mechanism, noisy means
     in its leaves; pure epsilon-DP.
 
-    `bins` equal parts of a number's bounds are where it may be cut.
+    A number may be split at the borders of `bins` parts of equal width of its bounds. A `delta` is accepted,
+    as by all estimators, and not used.
 
     Guarantee: `event_`. Proof: `PrivateRegressionTree`.
     """
@@ -159,7 +168,11 @@ class DecisionTreeRegressor(Regressor, _LearnerEstimator):
 
 
 class _BoostingEstimator(_LearnerEstimator):
-    """Shares the fields of additive boosting of classes and of numbers."""
+    """Passes the options that additive boosting has for classes and for numbers alike.
+
+    `rounds` of boosting over all features, with trees of `leaves` leaves; `bins` at most per feature;
+    `bin_share`: the share of the price that goes into choosing the bins.
+    """
 
     _mechanism_type = AdditiveBoosting
     model_: AdditiveModel
@@ -169,16 +182,15 @@ class _BoostingEstimator(_LearnerEstimator):
         return {name: getattr(self, name) for name in names}
 
     def shape(self, feature: str) -> list[tuple[Any, Any]]:
-        """Return what a feature adds to the score, by value: the model is the sum of these."""
+        """Return the shape function of a feature, as pairs of value and score: a row's score is the sum of
+        these."""
         check_is_fitted(self, "model_")
         return self.model_.shape(feature)
 
 
 class ExplainableBoostingClassifier(Classifier, _BoostingEstimator):
-    """Fits additive boosting of classes privately (DP-EBM, Nori et al. 2021): one function per feature, which
-    `shape` shows.
-
-    Needs a delta.
+    """Fits an explainable boosting machine for classes privately (DP-EBM, Nori et al. 2021): an additive
+    model with one shape function per feature, which `shape` returns; needs a delta.
 
     Guarantee: `event_`. Proof: `AdditiveBoosting`.
     """
@@ -204,7 +216,8 @@ class ExplainableBoostingClassifier(Classifier, _BoostingEstimator):
 
 
 class ExplainableBoostingRegressor(Regressor, _BoostingEstimator):
-    """Fits additive boosting of a number with declared bounds privately (DP-EBM); needs a delta.
+    """Fits an explainable boosting machine for a number with declared bounds privately (DP-EBM, Nori et al.
+    2021); needs a delta.
 
     Guarantee: `event_`. Proof: `AdditiveBoosting`.
     """
@@ -234,8 +247,9 @@ class ExplainableBoostingRegressor(Regressor, _BoostingEstimator):
 class KMeans(ClassNamePrefixFeaturesOutMixin, ClusterMixin, TransformerMixin, _LearnerEstimator):  # type: ignore[misc]
     """Fits k-means clusters privately (DPLloyd, Su et al. 2016); `rounds` None takes the paper's number.
 
-    Which cluster a row of the data is in is private: there is no `labels_`; `predict` answers for rows that
-    are shown to it.
+    Which cluster a row of the data is in is private: there is no `labels_`. `predict`, and `fit_predict`,
+    return the clusters of the rows that they are given, which the caller has anyway: labels of private rows
+    must not be published.
 
     Guarantee: `event_`. Proof: `Lloyd`.
     """

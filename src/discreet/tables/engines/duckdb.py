@@ -1,9 +1,9 @@
 """DuckDB, embedded: the engine for files, data frames and Arrow.
 
 `connect(data, public)` makes one from a Parquet or CSV file, a table of a DuckDB database, a data frame or an
-Arrow table. The query room builds trees of the closed set of nodes, `duckdb_dialect` writes them; only the
-aggregated result comes back, as Arrow. DuckDB has no access to files or network beyond the table itself. That
-lock is a second line: queries are rebuilt from checked plans.
+Arrow table. `discreet.query` builds trees of the closed set of nodes, `duckdb_dialect` writes them; only
+the aggregated result comes back, as Arrow. DuckDB has no access to files or network beyond the table itself.
+That lock is a second line: queries are rebuilt from checked plans.
 """
 
 from __future__ import annotations
@@ -89,7 +89,8 @@ class DuckDB:
         return DUCKDB
 
     def answer(self, sql: str) -> pa.Table:
-        """Return the result of one aggregate query that the query room has built; at most `seconds` long."""
+        """Return the result of one aggregate query that `discreet.query` has built; at most `seconds`
+        long."""
         with self._cancellable() as cursor:
             late = threading.Event()
             timer = self._timer(cursor, late)

@@ -133,7 +133,8 @@ class PostgreSQL:
         return f"WITH {definitions(self._tables)} SELECT * FROM ({sql}) AS answer"
 
     def answer(self, sql: str) -> pa.Table:
-        """Return the result of one aggregate query that the query room has built; at most `seconds` long."""
+        """Return the result of one aggregate query that `discreet.query` has built; at most `seconds`
+        long."""
         with self.snapshot(), self._errors():
             cursor = self._here.connection.cursor(binary=True)
             cursor.adapters.register_loader(DATE, day_loader())

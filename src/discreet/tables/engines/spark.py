@@ -1,9 +1,9 @@
 """Runs private queries on Spark: the engine for tables that have outgrown one machine, and are with
 Spark already.
 
-`connect(frame, public)` makes one from a DataFrame of a stored table, or from a folder of Parquet files. The
-query room builds trees of the closed set of nodes, `spark_dialect` writes them, Spark runs them where the
-table is, and only per-group aggregates come to this machine.
+`connect(frame, public)` makes one from a DataFrame of a stored table, or from a folder of Parquet files.
+`discreet.query` builds trees of the closed set of nodes, `spark_dialect` writes them, Spark runs them where
+the table is, and only per-group aggregates come to this machine.
 
 Nothing of the host's session is changed: the text runs in a session of its own on the same cluster
 (`spark.newSession()`), under settings that make no plan depend on a value or a size of the data, from a
@@ -162,7 +162,8 @@ class Spark:
         return digest.digest()
 
     def answer(self, sql: str) -> pa.Table:
-        """Return the result of one aggregate query that the query room has built; at most `seconds` long."""
+        """Return the result of one aggregate query that `discreet.query` has built; at most `seconds`
+        long."""
         return self._run(lambda: self._session.sql(sql).toArrow())
 
     def explain(self, sql: str) -> str:

@@ -4,6 +4,7 @@ which files of this machine a folder or a pattern means. Loads neither Spark nor
 from __future__ import annotations
 
 import glob
+import os
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,8 @@ def is_several(data: Any) -> bool:
     """Return whether a path is a folder, or a pattern that some file fits."""
     if not isinstance(data, str | Path) or "://" in str(data):
         return False
-    return Path(data).is_dir() or (not Path(data).exists() and bool(glob.glob(str(data))))
+    # os.path, unlike Path, takes a name that is too long for the system as one that is not there.
+    return os.path.isdir(data) or (not os.path.exists(data) and bool(glob.glob(str(data))))
 
 
 def files_of(data: str | Path) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import Any
 from .._errors import InvalidInput
 
 
-def try_room(checkpoint: Path, trainer: Any) -> None:
+def check_disk_space(checkpoint: Path, trainer: Any) -> None:
     """Write a file as large as a checkpoint will be about, and remove it: a full disk should be noticed
     before the charge."""
     parameters = getattr(getattr(trainer, "model", None), "parameters", None)
