@@ -507,6 +507,13 @@ def test_a_private_mean_and_median_of_the_parts() -> None:
     assert from_json(to_json(median)) == median
 
 
+class Unconvertible:
+    """An answer that raises what no number raises when it is converted."""
+
+    def __float__(self) -> float:
+        raise RuntimeError("not a number")
+
+
 def test_answers_outside_missing_or_raised_stay_inside_the_bounds() -> None:
     public = Public(schema={"x": Bounds(0, 100)})
     source = Memory({"x": np.arange(100)}, public)
@@ -517,6 +524,7 @@ def test_answers_outside_missing_or_raised_stay_inside_the_bounds() -> None:
         lambda part: math.nan,
         lambda part: "text",
         lambda part: [1],
+        lambda part: Unconvertible(),
     ):
         mechanism = SampleAndAggregate(
             public=public,
@@ -621,6 +629,30 @@ def test_a_clear_majority_is_released_as_often_as_the_theorem_says_and_a_tie_is_
         public=voters(), columns=("c",), function=lambda part: 1 / 0, epsilon=epsilon, delta=delta
     )
     assert never(clear, entropy=entropy).value is None
+
+
+def test_a_unit_without_rows_cannot_stop_a_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under replace nothing is charged for units in too many subsamples, since the number of units stays. The
+    unit of rows without a name is drawn for even where there are none: it must not count then."""
+    from discreet.mechanisms import sample_aggregate
+
+    public = Public(schema={"x": Bounds(0, 100)}, unit=Unit("who"), neighbors=REPLACE, size=1)
+    mechanism = SubsampleAggregateStable(
+        public=public,
+        columns=("x",),
+        function=lambda part: "same",
+        epsilon=100,
+        delta=1e-3,
+        rate=0.02,
+        subsamples=100,
+    )
+    # every subsample keeps the last unit, which is the one without a name
+    monkeypatch.setattr(
+        sample_aggregate.sampling, "poisson_subset", lambda n, rate, entropy: np.array([n - 1])
+    )
+    for name, value in (("ann", "same"), (None, None)):
+        source = Memory(pa.table({"x": [1], "who": pa.array([name], pa.string())}), public)
+        assert mechanism(source, entropy=SeededEntropy(1)).value == value
 
 
 def test_subsamples_keep_all_rows_of_a_person_together() -> None:

@@ -194,7 +194,8 @@ class SampleAndAggregate:
         answer = quietly(self.function, table.take(pa.array(np.flatnonzero(members))))
         try:
             return float(answer)
-        except (TypeError, ValueError, OverflowError):
+        # whatever `__float__` raises depends on the part
+        except Exception:
             return math.nan
 
     def _on_grid(self, answers: list[float]) -> Ints:
@@ -339,7 +340,8 @@ class SubsampleAggregateStable:
         ranked = sorted(counts.values(), reverse=True)
         lead = ranked[0] - (ranked[1] if len(ranked) > 1 else 0)
         passed = lead - 2 * self.max_load + draw(self._scale, entropy) >= self.reach
-        overloaded = bool((seen > self.max_load).any())
+        # only units that have rows: the unit without a name is drawn for also where there is none
+        overloaded = bool((seen[units] > self.max_load).any())
         winner = max(counts, key=lambda answer: counts[answer])
         value = winner[0] if passed and not overloaded else None
         return release(value, event=self.event, entropy=entropy)
