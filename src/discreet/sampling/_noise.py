@@ -1,10 +1,10 @@
 """Integer noise with weights exp(-a k² - b k): geometric, discrete Laplace and discrete Gaussian, by one
-engine.
+sampler.
 
 Narrow distributions are inverted with a table of all their values. Wide distributions are cut into cells of
-2**shift integers: the cell comes from a table, the place in the cell is uniform, and a last coin, nearly
-always heads, makes up for the slope of the weights inside the cell. No logarithm is taken, and a float only
-settles coins that are far from the edge.
+2**shift integers: the cell comes from a table, the offset in the cell is uniform, and a last coin, nearly
+always heads, makes up for the slope of the weights inside the cell (rejection sampling). No logarithm is
+taken, and a float only settles coins that are far from the edge.
 
 Values in the tails are more often left open by the first look at the table. So that the time of a call does
 not tell how many there were, a fixed number of draws takes the second look, whether they need it or not
@@ -126,16 +126,17 @@ class _Shape:
 
     @property
     def scale(self) -> int:
-        """About how far the weights reach, rounded down."""
+        """The scale of a Laplace or geometric distribution, or the sigma of a Gaussian one, rounded down."""
         if self.square:
             return isqrt(int(1 / (2 * self.square)))
         return int(1 / self.linear)
 
     @property
     def shift(self) -> int:
-        """Cells of 2**shift integers: 128 to 256 per scale, or 32 to 64, leave few coins undecided.
+        """log2 of the integers per cell; negative if the distribution is too narrow for cells.
 
-        Negative: too narrow.
+        A sigma is cut into 128 to 256 cells, the scale of the others into 32 to 64: that leaves few coins
+        undecided.
         """
         return self.scale.bit_length() - 1 - (7 if self.square else 5)
 
@@ -150,7 +151,8 @@ def _draw(shape: _Shape, n: int, entropy: Entropy) -> Integers:
 def _singly(shape: _Shape, n: int, entropy: Entropy) -> Integers:
     """Draw one by one: for so few, preparing a table would cost more.
 
-    The lift is taken off in 64 bits where it can be.
+    Draws come with a large constant added (`_single.lift`), so that their integers have one length and their
+    time does not tell them. It is subtracted in 64 bits where all of them fit.
     """
     lift = _single.lift(shape.scale)
     if shape.square:
@@ -167,8 +169,8 @@ def _weights_at(shape: _Shape, step: int, mirrored: bool) -> WeightIntervals:
     """Return the weights at k = 0, step, 2 step, ...; each k > 0 twice in a row if `mirrored`.
 
     Proof: f(j+1) = f(j) r(j) and r(j+1) = r(j) c with r(0) = exp(-(square step² + linear step)), c = exp(-2
-           square step²); products of intervals in [0, 1] are rounded outwards. r does not increase, so what
-           follows f(J) sums to at most f(J) / (1 - r(J)).
+           square step²); products of intervals in [0, 1] are rounded outwards. r does not increase, so f(J)
+           and all that follow sum to at most f(J) / (1 - r(J)).
     """
     first = shape.cost(step)
     curve = 2 * shape.square * step * step
@@ -184,6 +186,7 @@ def _weights_at(shape: _Shape, step: int, mirrored: bool) -> WeightIntervals:
             f_low, f_high = f_low * ratio_low >> bits, -(-f_high * ratio_high >> bits)
             ratio_low, ratio_high = ratio_low * curve_low >> bits, -(-ratio_high * curve_high >> bits)
             tail = -(-(f_high << bits) // (unit - ratio_high))
+            # all weights left out together are below 2**(24 - bits) of the first
             if tail < 1 << 24:
                 return Weights(low, high, copies * tail, ends=False)
             low += [f_low] * copies
@@ -265,7 +268,7 @@ class _Wide:
         guide = self.table.guide()
         self.bases = np.where((guide >= 0) & (guide < easy_cells), guide << self.offset_bits, -1)
         self.chance = 1 - float((self.bases >= 0).mean()) * self.squeeze / (1 << 16)
-        self.slopes = float(shape.square), float(shape.linear)
+        self.coefficients = float(shape.square), float(shape.linear)
 
     def _squeeze(self) -> tuple[int, int]:
         """Return (c, h): a coin whose first 16 bits are below c is heads in every cell below h.
@@ -301,7 +304,7 @@ class _Wide:
 
         One word per draw: 16 bits for the cell, 16 for the coin, 1 for the sign, up to 31 for the offset in
         the cell. Those that these settle are settled the same way when looked at again: more bits of cell and
-        coin change neither.
+        coin change neither. Only the bits of `_lengthen` are drawn anew then, as uniform as the first.
         """
         indices, kept = [np.empty(0, np.int64)], [np.empty(0, np.uint64)]
         for start in range(0, len(out), _CHUNK):
@@ -323,23 +326,24 @@ class _Wide:
         more = entropy.words(2 * len(words))
         prefixes = words & _CELL | more[: len(words)] >> np.uint64(16)
         cells = self.table.resolve(prefixes, entropy)
-        position = (words & np.uint64((1 << self.offset_bits) - 1)).view(np.int64)
+        offsets = (words & np.uint64((1 << self.offset_bits) - 1)).view(np.int64)
         if self.shift > _NATIVE_SHIFT or int(cells.max()) >= _NATIVE_CELLS:
             cells = cells.astype(object)
-        k = self._lengthen((cells << self.offset_bits) + position, entropy)
+        k = self._lengthen((cells << self.offset_bits) + offsets, entropy)
         sign = (words >> np.uint64(31) & np.uint64(1)).view(np.int64) * self.shape.signed
         coins = (words & _COIN) << np.uint64(5) | more[len(words) :] >> np.uint64(27)
 
-        def slope(i: int) -> Fraction:
+        # the coin falls heads with probability exp(-exponent)
+        def exponent(i: int) -> Fraction:
             return self.shape.cost(int(k[i]) + int(sign[i])) - self.shape.cost(int(cells[i]) << self.shift)
 
         if k.dtype == object:
-            slopes = np.array([float(slope(i)) for i in range(len(k))])
+            exponents = np.array([float(exponent(i)) for i in range(len(k))])
         else:
             step = (k + sign - (cells << self.shift)).astype(np.float64)
             base = (cells << self.shift).astype(np.float64)
-            slopes = self.slopes[0] * step * (2 * base + step) + self.slopes[1] * step
-        return self._apply_sign(k, words), exp_coins(slopes, slope, coins, entropy)
+            exponents = self.coefficients[0] * step * (2 * base + step) + self.coefficients[1] * step
+        return self._apply_sign(k, words), exp_coins(exponents, exponent, coins, entropy)
 
     def _lengthen(self, k: Integers, entropy: Entropy) -> Integers:
         """Append the low bits of the cell's offset that a word has no room for."""
