@@ -6,7 +6,12 @@ keeps the two, says how long each example's gradient is, without building it whe
 norm"), and later adds the weighted sum of all of them to a buffer in one contraction: the book-keeping of Bu,
 Wang, Zha & Karypis 2023 (arXiv:2210.00038).
 
-Every `square` is an upper bound, in float64, on the squared norm of the vector that `add` scales (`bounds`).
+Every `square` is an upper bound, in float64, on the squared norm of the vector that `add` scales:
+clipping rests on it, and module `bounds` proves it. The order of calls is `square`, then `zero_out` or
+`release_inputs` where needed, then `add`.
+
+In comments and shapes, B is the batch, T the positions of an example, k and p the sizes of what goes into and
+out of the layer, x its input and g the gradient of its output.
 """
 
 from __future__ import annotations
@@ -20,9 +25,9 @@ from torch import Tensor
 
 from .bounds import BLOCK, TINY, UNIT, _enlarged, ghost_bound, gram, growth, outer_bound, squares
 
-# A built gradient is written once and read twice: as dear as this many multiplications an entry (measured).
+# What an entry of a built gradient costs, in multiplications: it is written once and read twice (measured).
 ENTRY_COST = 16
-# and each pair of positions, beside its two inner products: they are multiplied and added up in float64
+# What a pair of positions costs beside its two inner products, which are multiplied and added up in float64.
 PAIR_COST = 100
 # No more than a quarter of a gigabyte of built gradients for one weight.
 MAX_ENTRIES = 1 << 26
@@ -59,13 +64,13 @@ class Target:
 
 
 def build_is_cheaper(batch: int, positions: int, k: int, p: int, cost: int = ENTRY_COST) -> bool:
-    """Return whether to build [B, p, k] gradients, which need no further contraction, or to compare T
-    positions with each other."""
+    """Return whether building the gradients [B, p, k] is cheaper than the ghost norm, which needs the inner
+    products of all pairs of T `positions`. What is built needs no further contraction in `add`."""
     return batch * k * p <= MAX_ENTRIES and positions * positions * (k + p + PAIR_COST) > cost * k * p
 
 
 def worth_building(batch: int, positions: int, k: int, p: int) -> bool:
-    """Return the same, and what is built is no larger than what it is built from, and can take its place.
+    """Return whether `build_is_cheaper`, and what is built is no larger than the x and g that it replaces.
 
     More would be fresh memory at every step, which costs more than it saves (measured, a vision transformer).
     """
@@ -76,7 +81,7 @@ class Tap:
     """Is the base class: the gradient of one target, for every example of the batch."""
 
     target: Target
-    # of a layer whose bias has the gradient that comes in, and is looked after by the same tap
+    # The bias of the same layer, where this tap covers it too: its gradient is g summed over positions.
     bias: Target | None = None
 
     def square(self) -> Tensor:
@@ -84,8 +89,8 @@ class Tap:
         raise NotImplementedError
 
     def built(self) -> Tensor:
-        """Return the per-example gradients themselves, [B, ...]: for weights that several unlike taps
-        share."""
+        """Return the per-example gradients themselves, [B, ...], without the bias: for weights that taps of
+        different classes share."""
         raise NotImplementedError
 
     def add(self, weights: Tensor, sums: dict[int, Tensor]) -> None:
@@ -93,11 +98,11 @@ class Tap:
         raise NotImplementedError
 
     def zero_out(self, keep: Tensor) -> None:
-        """Zero all that belongs to examples that are not kept: zero times NaN would be NaN."""
+        """Zero all that `add` reads of examples that are not kept: weight zero times NaN would be NaN."""
         raise NotImplementedError
 
     def release_inputs(self) -> None:
-        """Let go of what `add` does not need, once `square` is known."""
+        """Free what `add` does not need, once `square` was called."""
 
 
 def flat_rows(rows: Tensor) -> Tensor:
@@ -133,8 +138,8 @@ class Rows(Tap):
 
 @dataclass
 class Outer(Tap):
-    """Taps y = W x at one position of each example: the gradient is an outer product, as long as its two
-    sides multiplied."""
+    """Taps y = W x at one position of each example: the gradient is the outer product of g and x, and its
+    norm the product of theirs."""
 
     target: Target
     x: Tensor  # [B, k]
@@ -167,22 +172,24 @@ class Outer(Tap):
 
 @dataclass
 class Pieces(Tap):
-    """Holds the gradients of y_t = W x_t, built a few examples at a time and measured while they are in the
-    cache.
+    """Holds the gradients of y_t = W x_t, built a few examples at a time, with their norms computed while
+    they are in the cache.
 
-    Small pieces of memory also leave no gaps.
+    Small allocations also fragment memory less.
     """
 
     target: Target
     rows: list[Tensor] = field(default_factory=list)  # [a few, p k] each
-    # The norms of their blocks.
+    # Per piece: squared norms [a few], or, where BLOCK divides p k, the norms of blocks [a few, p k / BLOCK].
     norms: list[Tensor] = field(default_factory=list)
 
     def take(self, x: Tensor, g: Tensor) -> Pieces:
         """Add the next examples, x [B, T, k] and g [B, T, p], and return itself."""
         size = x.shape[2] * g.shape[2]
-        every = max(1, CACHED_ENTRIES * torch.get_num_threads() // size)
-        for some_g, some_x in zip(torch.split(g.transpose(1, 2), every), torch.split(x, every), strict=True):
+        examples = max(1, CACHED_ENTRIES * torch.get_num_threads() // size)
+        for some_g, some_x in zip(
+            torch.split(g.transpose(1, 2), examples), torch.split(x, examples), strict=True
+        ):
             rows = torch.bmm(some_g, some_x).flatten(1)
             self.rows.append(rows)
             blocks = rows if size % BLOCK else rows.view(len(rows), -1, BLOCK)
@@ -190,12 +197,8 @@ class Pieces(Tap):
         return self
 
     def square(self) -> Tensor:
-        squared_norms = torch.cat(self.norms)
-        return (
-            squared_norms
-            if squared_norms.dim() == 1
-            else _enlarged(squared_norms, BLOCK).double().square_().sum(1)
-        )
+        norms = torch.cat(self.norms)
+        return norms if norms.dim() == 1 else _enlarged(norms, BLOCK).double().square_().sum(1)
 
     def built(self) -> Tensor:
         return torch.cat(self.rows)
@@ -248,7 +251,7 @@ class Product(Tap):
             each = weights.view(-1, 1).expand(g.shape[:2]) if g is self.g else weights.new_ones(g.shape[:2])
             self._add_rows(self.bias.of(sums), g, each)
         if g.stride(0) < g.stride(1):
-            # In memory it lies step by step: added up in that order, it need not be copied.
+            # In memory positions come first, then examples: contracted in that order, nothing is copied.
             x, g = x.transpose(0, 1), g.transpose(0, 1)
         out.addmm_(g.reshape(-1, g.shape[2]).T, x.reshape(-1, x.shape[2]))
 
@@ -287,7 +290,7 @@ def summed_over_positions(target: Target, g: Tensor) -> Rows:
 @dataclass
 class Lookup(Tap):
     """Taps rows of a table (an embedding): the gradient of row v is the sum of g_t over the positions t that
-    asked for v."""
+    look up v."""
 
     target: Target
     ids: Tensor  # [B, T]
@@ -299,14 +302,14 @@ class Lookup(Tap):
         return self._pairs() if self.ids.shape[1] <= MAX_PAIRED_TOKENS else self._sorted()
 
     def _pairs(self) -> Tensor:
-        """Return the sum of g_t . g_s over positions that asked for the same row, and what rounding may have
-        hidden."""
+        """Return the sum of g_t . g_s over pairs of positions that look up the same row, enlarged for
+        rounding."""
         gram = torch.bmm(self.g, self.g.transpose(1, 2))
         gram.masked_fill_(self.ids.unsqueeze(2) != self.ids.unsqueeze(1), 0)
         return self._widened(gram.sum((1, 2), dtype=torch.float64))
 
     def _sorted(self) -> Tensor:
-        """Return the same, with equal rows added up first, in float64, and then squared."""
+        """Return the same bound as `_pairs`: gradients of the same row are added up first, in float64."""
         batch, _, d = self.g.shape
         size = self.target.parameter.shape[0]
         unique, group = torch.unique(self.ids + size * torch.arange(batch).unsqueeze(1), return_inverse=True)
@@ -318,6 +321,7 @@ class Lookup(Tap):
         )
 
     def _widened(self, total: Tensor) -> Tensor:
+        """Return an upper bound on the true squared norm, from one that float32 has rounded."""
         _, positions, d = self.g.shape
         parts = squares(self.g).sqrt_().sum(1)
         total = total.add_(parts.square(), alpha=2 * growth(d)).add_(2 * d * positions**2 * TINY)
@@ -347,8 +351,8 @@ class Tied(Tap):
         self.target = self.lookup.target
 
     def square(self) -> Tensor:
-        """Return |a + b|² = |a|² + |b|² + 2 a.b, with a.b the sum over t, s of (g_t . x_s) h_s[id_t];
-        rounding widens it."""
+        """Return |a + b|² = |a|² + |b|² + 2 a.b, with a.b the sum over t, s of (g_t . x_s) h_s[id_t],
+        enlarged for rounding; h is the product's gradient g."""
         ids, g, x, h = self.lookup.ids, self.lookup.g, self.product.x, self.product.g
         lookup_square, product_square = self.lookup.square(), self.product.square()
         chosen = h.gather(2, ids.unsqueeze(1).expand(-1, h.shape[1], -1))  # [B, S, T]
@@ -374,9 +378,10 @@ class Tied(Tap):
 
 
 def entries(tap: Tap) -> int:
-    """Return how many numbers a tap holds; of views, no more than what they view.
+    """Return about how many numbers a tap keeps in memory: the engine limits its batches by it.
 
-    What was built is counted as what it was built from, at half.
+    An expanded view counts as the storage behind it. Built gradients (`Pieces`) count half, since they
+    replace the x and g that are counted beside them.
     """
     if isinstance(tap, Pieces):
         return sum(rows.numel() for rows in tap.rows) // 2

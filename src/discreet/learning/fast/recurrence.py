@@ -12,19 +12,20 @@ class _LstmSteps(torch.autograd.Function):
     """Runs all steps of an LSTM, forward and backward: [T, B, 4 h] gates' inputs to [T, B, h] outputs and the
     last cell [B, h].
 
-    Torch's graph of a step has twenty nodes. What the backward pass multiplies by is computed for all steps
+    Torch's graph of a step has twenty nodes. The derivatives of the activations are computed for all steps
     at once; only what depends on the next step is left to the loop. No gradient is given for the recurrent
-    weight: its tap takes that of the gates.
+    weight: its tap builds it per example from the gradient of `gates`.
     """
 
     @staticmethod
     def forward(ctx: Any, gates: Tensor, h: Tensor, c: Tensor, w_hh: Tensor) -> tuple[Tensor, Tensor]:
         (positions, batch, _), size, recurrent_weight = gates.shape, h.shape[1], w_hh.t()
         gate_values, cells = gates.new_empty(gates.shape), gates.new_empty(positions + 1, batch, size)
-        activated, steps = gates.new_empty(positions, batch, size), gates.new_empty(positions, batch, size)
+        tanh_cells, outputs = gates.new_empty(positions, batch, size), gates.new_empty(positions, batch, size)
         cells[0] = c
-        for gate, value, cell, next_cell, activation, out in zip(
-            gates, gate_values, cells, cells[1:], activated, steps, strict=False
+        # `cells` has one entry more than the others: the cell before the first step
+        for gate, value, cell, next_cell, tanh_cell, out in zip(
+            gates, gate_values, cells, cells[1:], tanh_cells, outputs, strict=False
         ):
             torch.addmm(gate, h, recurrent_weight, out=value)
             i, f, g, o = value.chunk(4, 1)
@@ -33,41 +34,45 @@ class _LstmSteps(torch.autograd.Function):
             value.sigmoid_()
             g.copy_(candidate)
             torch.mul(f, cell, out=next_cell).addcmul_(i, g)
-            torch.tanh(next_cell, out=activation)
-            h = torch.mul(o, activation, out=out)
-        ctx.save_for_backward(gate_values, cells, activated, w_hh)
-        return steps, cells[-1].clone()
+            torch.tanh(next_cell, out=tanh_cell)
+            h = torch.mul(o, tanh_cell, out=out)
+        ctx.save_for_backward(gate_values, cells, tanh_cells, w_hh)
+        return outputs, cells[-1].clone()
 
     @staticmethod
-    def backward(ctx: Any, g_steps: Tensor, g_last: Tensor) -> tuple[Tensor | None, ...]:
-        gate_values, cells, activated, w_hh = ctx.saved_tensors
+    def backward(ctx: Any, grad_outputs: Tensor, grad_last_cell: Tensor) -> tuple[Tensor | None, ...]:
+        gate_values, cells, tanh_cells, w_hh = ctx.saved_tensors
         i, f, g, o = gate_values.chunk(4, 2)
-        # What each gate's gradient is multiplied by; in the loop, that gradient.
+        # Before the loop: the derivative of the cell by each gate's input; for gate o, of the output.
+        # The loop multiplies it by the gradient of that cell or output: then it is the gate's gradient.
         gradient = (gate_values * (1 - gate_values)).unflatten(2, (4, -1))
         gradient[:, :, 0].mul_(g)
         gradient[:, :, 1].mul_(cells[:-1])
         torch.mul(i, 1 - g.square(), out=gradient[:, :, 2])
-        gradient[:, :, 3].mul_(activated)
-        output_to_cell = activated.square().neg_().add_(1).mul_(o)
-        h, c = torch.zeros_like(g_last), g_last.clone()
+        gradient[:, :, 3].mul_(tanh_cells)
+        output_to_cell = tanh_cells.square().neg_().add_(1).mul_(o)
+        grad_h, grad_c = torch.zeros_like(grad_last_cell), grad_last_cell.clone()
         for step in range(len(gradient) - 1, -1, -1):
             step_gradient = gradient[step]
-            h = h.add_(g_steps[step])
-            c.addcmul_(h, output_to_cell[step])
-            step_gradient[:, :3].mul_(c.unsqueeze(1))
-            step_gradient[:, 3].mul_(h)
-            c.mul_(f[step])
-            h = step_gradient.flatten(1) @ w_hh
-        return gradient.flatten(2), h, c, None
+            grad_h = grad_h.add_(grad_outputs[step])
+            grad_c.addcmul_(grad_h, output_to_cell[step])
+            step_gradient[:, :3].mul_(grad_c.unsqueeze(1))
+            step_gradient[:, 3].mul_(grad_h)
+            grad_c.mul_(f[step])
+            grad_h = step_gradient.flatten(1) @ w_hh
+        return gradient.flatten(2), grad_h, grad_c, None
 
 
 def takes_lstm(gates: Tensor, projection: Tensor | None) -> bool:
-    """Return whether an LSTM can be run by hand: in full precision, without a projection of its outputs."""
+    """Return whether `lstm` can run it: in float32 or float64, without a projection of the outputs."""
     is_full_precision = gates.dtype in (torch.float32, torch.float64) and not torch.is_autocast_enabled("cpu")
     return is_full_precision and projection is None
 
 
 def lstm(gates: Tensor, h: Tensor, c: Tensor, w_hh: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the outputs of all steps [T, B, h] and the last cell [B, h]."""
+    """Return the outputs of all steps [T, B, h] and the last cell [B, h].
+
+    `gates` [T, B, 4 h] is W_ih x with both biases, in torch's order i, f, g, o. `w_hh` gets no gradient.
+    """
     outputs, last = _LstmSteps.apply(gates, h, c, w_hh)  # type: ignore[no-untyped-call]
     return outputs, last
