@@ -1,5 +1,7 @@
-"""Parses text to one SELECT statement, or a refusal that says where. Nothing is decided about privacy
-here."""
+"""Parses text to one SELECT statement, or refuses it with the line and column of the fault.
+
+Nothing is decided about privacy here.
+"""
 
 from __future__ import annotations
 
@@ -15,14 +17,14 @@ from .._text import is_text
 from .advice import FUNCTIONS
 from .errors import Node, QueryError, refuse
 
-# characters
+# The longest query that is parsed, in characters.
 LONGEST = 20_000
-# levels of nesting
+# The deepest query that is parsed, in levels of nesting as `_depth` estimates them.
 DEEPEST = 60
 
 
 def parse(text: str) -> exp.Select:
-    """Return the one SELECT that the text holds."""
+    """Return the one SELECT statement that the text holds; refuse everything else with a `QueryError`."""
     if not isinstance(text, str) or not text.strip():
         raise QueryError("the query is empty. Nothing was read or charged. Write SELECT ... FROM ...")
     if not is_text(text):
@@ -72,18 +74,19 @@ _KEYWORDS = (
 
 
 def _syntax(error: SqlglotError, text: str) -> QueryError:
-    """Say where the fault is and what was found there; a keyword that is nearly one is named."""
+    """Return the error that says where the fault is and what stands there; for a misspelled keyword,
+    which one is meant."""
     details: dict[str, Any] = (getattr(error, "errors", None) or [{}])[0]
     offset = _offset(details, text)
     words = [(m.start(), m.group()) for m in re.finditer(r"[^\W\d]\w*", text)]
     first = words[0] if words else (0, "")
     suspects = [first] if first[1].upper() not in _STARTS else []
     suspects += [word for word in words if word[0] <= offset][-2:]
-    for place, word in suspects:
+    for position, word in suspects:
         is_keyword = word.upper() in _KEYWORDS or word.upper() in FUNCTIONS
-        near = "" if is_keyword else did_you_mean(word, _STARTS if place == first[0] else _KEYWORDS)
+        near = "" if is_keyword else did_you_mean(word, _STARTS if position == first[0] else _KEYWORDS)
         if near:
-            return _at(text, place, f"{word[:40]!r} is not understood.{near}")
+            return _at(text, position, f"{word[:40]!r} is not understood.{near}")
     highlight = str(details.get("highlight") or "")[:40]
     wanted = str(details.get("description") or "")
     expected = f", where {wanted.lower()}" if wanted.startswith("Expecting") else ""
@@ -95,7 +98,7 @@ def _syntax(error: SqlglotError, text: str) -> QueryError:
 
 
 def _offset(details: dict[str, Any], text: str) -> int:
-    """Return the position of the fault; the parser counts to the end of a word."""
+    """Return the position in the text where the fault begins; sqlglot gives the end of the faulty word."""
     line, column = details.get("line"), details.get("col")
     if not line or column is None:
         return len(text)
@@ -120,8 +123,11 @@ def _name(statement: Node) -> str:
 
 
 def _depth(text: str) -> int:
-    """Return an upper bound of how deep the parser will have to go: open brackets, and words that nest
-    without brackets."""
+    """Estimate how deep the parser will have to go: open brackets, and words that nest without brackets.
+
+    Not a bound: brackets in a string count, too, and chains such as a + a + ... do not. What goes deeper ends
+    in a RecursionError, which `parse` and later stages turn into a refusal.
+    """
     deepest = depth = 0
     for character in text:
         if character in "([{":

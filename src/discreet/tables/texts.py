@@ -1,9 +1,9 @@
-"""What the engine makes of public texts and days, so that a list of groups holds exactly what the engine will
-find.
+"""Functions of public texts and dates, computed by the engine itself, so that the groups listed for GROUP BY
+are spelled exactly as the engine will find them in the data.
 
 Python and DuckDB do not agree on letter case (`upper('ß')`, `lower('İ')`), on what a blank is, or on names of
-days. Public values are therefore put through the engine's own functions, in a database of its own that holds
-nothing else.
+days. Public values are therefore put through DuckDB's own functions, in an in-memory database apart from the
+data; no private value ever comes here.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import pyarrow as pa
 
 from .._errors import InvalidInput
 
+# The only functions whose name is written into SQL.
 _FUNCTIONS = {"upper", "lower", "trim", "replace", "strftime", "dayname", "monthname"}
 _LOCK = threading.Lock()
 
 
 def engine_values(function: str, values: Sequence[str | date | None], *arguments: str) -> tuple[Any, ...]:
-    """Return the results of one of the engine's functions of text or dates, value by value.
+    """Return what the engine's `function(value, *arguments)` is for each of the public `values`.
 
     >>> engine_values("upper", ("Straße", "ǆ"))
     ('STRAẞE', 'Ǆ')
@@ -35,17 +36,17 @@ def engine_values(function: str, values: Sequence[str | date | None], *arguments
 
 @lru_cache(maxsize=256)
 def _compute(function: str, values: tuple[Any, ...], arguments: tuple[str, ...]) -> tuple[Any, ...]:
-    """Return what the embedded engine makes of each value."""
+    """Return the same for checked, hashable arguments; the latest results are cached."""
     import duckdb
 
     days = any(isinstance(value, date) for value in values)
-    listed = pa.table({"v": pa.array(values, pa.date32() if days else pa.string())})
-    marks = "".join(", ?" for _ in arguments)
+    values_table = pa.table({"v": pa.array(values, pa.date32() if days else pa.string())})
+    placeholders = "".join(", ?" for _ in arguments)
     with _LOCK:
         cursor = _database().cursor()
-        cursor.register("listed", listed)
+        cursor.register("listed", values_table)
         try:
-            sql = f"SELECT {function}(v{marks}) AS r FROM listed"
+            sql = f"SELECT {function}(v{placeholders}) AS r FROM listed"
             result = cursor.sql(sql, params=list(arguments)).to_arrow_table()
         except duckdb.Error:
             raise InvalidInput(
@@ -56,15 +57,16 @@ def _compute(function: str, values: tuple[Any, ...], arguments: tuple[str, ...])
 
 @cache
 def letter_cases(*, upper: bool) -> tuple[str, str]:
-    """Return all characters whose capital (or small) letter is another one, and these, as the engine has
-    them: each is one character, whatever stands beside it."""
+    """Return two strings of equal length: every character that the engine's UPPER (or LOWER) changes, and at
+    the same position what it becomes. Each becomes one character, whatever stands beside it."""
     name = "upper" if upper else "lower"
-    characters = "range(1, 1114112) AS t(i) WHERE i NOT BETWEEN 55296 AND 57343"
+    # all of Unicode but the surrogates, which are no characters
+    all_characters = "range(1, 1114112) AS t(i) WHERE i NOT BETWEEN 55296 AND 57343"
     with _LOCK:
         rows = (
             _database()
             .cursor()
-            .execute(f"SELECT chr(i::INT) AS c, {name}(c) AS o FROM {characters} AND c <> o ORDER BY i")
+            .execute(f"SELECT chr(i::INT) AS c, {name}(c) AS o FROM {all_characters} AND c <> o ORDER BY i")
             .fetchall()
         )
     return "".join(old for old, _ in rows), "".join(new for _, new in rows)
