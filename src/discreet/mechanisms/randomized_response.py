@@ -2,7 +2,7 @@
 randomized-response design), so that no single report can be held against anyone.
 
 Reports reveal how many people reported, so the relations here are `replace` and `zero_out` (the number of
-units is public); under `add_remove` it is refused. The designs themselves are in `response_designs`.
+units is public); under `add_remove` the mechanism is refused. The designs are in `response_designs`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from .statistics import require_rows
 class Reports:
     """Holds what is published: how often each report was given, and what follows about the true counts.
 
-    All of it is computed from the reports alone.
+    `counts` has one entry per kind of report of the design. `estimates` and `standard_errors` have one per
+    category, in the order of `categories`. All of it is computed from the reports alone.
     """
 
     categories: tuple[str | int | None, ...]
@@ -125,7 +126,8 @@ class RandomizedResponse:
         return self.design.event(self.public.neighbors)
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return by how much any estimated count is at most off, with probability `confidence`."""
+        """Return how far all estimated counts are at most from the true ones, together with probability
+        `confidence`; it needs the declared size."""
         return self.design.error(self.public.declared_size("the error of randomized response"), confidence)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
@@ -155,7 +157,7 @@ class RandomizedResponse:
     def _fill(self, truths: Codes, entropy: Entropy) -> Codes:
         """Give everybody without a declared value the extra category, or one drawn uniformly.
 
-        One draw per row, so that timing tells nothing.
+        Where it is drawn, one is drawn for every row, needed or not, so that timing tells nothing.
         """
         absent = truths < 0
         if self.missing:

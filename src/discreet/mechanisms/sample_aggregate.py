@@ -1,10 +1,10 @@
-"""Any function of a table, made private by running it on many small parts: one person can spoil only few of
-the answers.
+"""Sample and aggregate: any function of a table is made private by running it on many small parts, of which
+one person can change only few.
 
 `SampleAndAggregate` cuts the table into disjoint random parts and takes a private mean or median of their
 answers. `SubsampleAggregateStable` (M_samp) runs the function on many overlapping subsamples and releases the
-answer that most of them agree on, exactly, if the majority is clear; otherwise None. The function is the
-steward's, sees only its part, and needs no sensitivity of its own.
+answer that most of them agree on, exactly, if the majority is clear; otherwise None. The function is
+the steward's, who is trusted with the data; it sees only its part, and needs no bound on its sensitivity.
 """
 
 from __future__ import annotations
@@ -81,9 +81,10 @@ class SampleAndAggregate:
     """Releases a private mean or median of what `function` returns for each of `parts` disjoint random parts:
     sample and aggregate.
 
-    Answers are clipped to `bounds` and put on a grid of `step`; a part whose answer is missing, NaN or an
-    exception counts as the middle of the bounds. `aggregate` is "mean" (discrete Laplace noise) or "median"
-    (`SmoothNoise`, pure, or approximate with `delta`).
+    Answers are clipped to `bounds` and put on a grid of `step`; a part whose answer is missing, not finite,
+    not hashable (such as a NumPy array) or an exception counts as the middle of the bounds.
+    `aggregate` is "mean" (discrete Laplace noise) or "median" (`SmoothNoise`, pure, or approximate with
+    `delta`).
 
     Guarantee: the event of the noise: epsilon-DP, or (epsilon, delta)-DP with `delta`, under every relation
                and for every unit.
@@ -136,8 +137,9 @@ class SampleAndAggregate:
 
     @property
     def _noise(self) -> SmoothNoise | Fraction:
-        """Of a median, or the scale of a sum's."""
+        """The noise of a median, or the scale of the discrete Laplace noise on the sum of a mean."""
         if self.aggregate == "median":
+            # 3 is the power of the polynomial noise without delta; see `smooth`
             return smooth_noise(self.epsilon, self.delta, 3)
         return (self._grid.high - self._grid.low) / _require.exact(self.epsilon, "epsilon")
 
@@ -153,10 +155,10 @@ class SampleAndAggregate:
         return ApproximateDP(epsilon=self.epsilon, delta=self.delta, neighbors=relation)
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return how far off it may be from the mean or median of the parts' answers (not from the truth,
-        which no one here knows).
+        """Return how far the release may be from the mean or median of the parts' answers, with probability
+        `confidence` (not from the function of the whole table, which nobody computes).
 
-        Of a median, a bound for all data: its true error depends on them.
+        For a median it is a bound for all tables, since the true error depends on the data.
         """
         _require.open_probability(confidence=confidence)
         noise, step = self._noise, arrow_columns.as_step(self.step)
@@ -190,7 +192,7 @@ class SampleAndAggregate:
         return np.array([int.from_bytes(digest, "little") % self.parts for digest in digests], np.int64)
 
     def _answer(self, table: Any, members: NDArray[np.bool_]) -> float:
-        """Return the function of some rows as a float; NaN where it fails or gives none."""
+        """Return the function's answer on some rows as a float; NaN where it fails or is no number."""
         answer = quietly(self.function, table.take(pa.array(np.flatnonzero(members))))
         try:
             return float(answer)
@@ -212,10 +214,10 @@ class SubsampleAggregateStable:
     and aggregate (M_samp).
 
     Each of n_T = `subsamples` subsamples keeps every unit with probability g = `rate`. By default g = epsilon
-    / (32 ln(1/delta)) and n_T = ln(n/delta) / g^2 with the declared size n, the constants of the lectures:
-    then, if `function` gives its answer on three quarters of the subsamples, that answer is released with
-    probability at least 1 - 3 delta (Smith & Thakurta 2013; Dwork & Roth 2014, Section 7.3). That is a great
-    many subsamples; `enough_subsamples` says how few will do.
+    / (32 ln(1/delta)) and n_T = ln(n/delta) / g^2 with the declared size n, the constants of the lecture
+    notes: then, if `function` gives its answer on three quarters of the subsamples, that answer is released
+    with probability at least 1 - 3 delta (Smith & Thakurta 2013; Dwork & Roth 2014, Section 7.3). That
+    is a great many subsamples; `enough_subsamples` says how few will do.
 
     Guarantee: (epsilon, delta)-DP, whatever n, `rate` and `subsamples` are.
     Proof:     a unit may be in at most C = floor(2 g n_T) subsamples; if one is in more, None is released.
@@ -263,14 +265,14 @@ class SubsampleAggregateStable:
     def exact_rate(self) -> Fraction:
         if self.rate is not None:
             return _require.exact(self.rate, "rate")
-        guess = float(self.epsilon) / (32 * math.log(1 / self.delta))
-        if not guess < 1:
+        default = float(self.epsilon) / (32 * math.log(1 / self.delta))
+        if not default < 1:
             raise _require.fail("epsilon", self.epsilon, "below 32 ln(1/delta), or give a rate")
-        return Fraction(guess).limit_denominator(10**9)
+        return Fraction(default).limit_denominator(10**9)
 
     @property
     def count(self) -> int:
-        """n_T."""
+        """n_T, the number of subsamples."""
         if self.subsamples is not None:
             return int(self.subsamples)
         size = self.public.declared_size("the number of subsamples of the lectures")
@@ -293,16 +295,16 @@ class SubsampleAggregateStable:
 
     @property
     def reach(self) -> int:
-        """The noisy G - K that passes."""
-        left = _require.exact(self.delta, "delta") - self.overload
-        if self.max_load < 1 or left <= 0:
+        """m, the least value of G - K + noise at which the answer is released."""
+        delta_left = _require.exact(self.delta, "delta") - self.overload
+        if self.max_load < 1 or delta_left <= 0:
             raise InvalidInput(
                 f"{self.count} subsamples at rate {float(self.exact_rate):.4g} are too few: a unit "
                 f"is in too many of them with "
                 f"probability up to {float(self.overload):.3g}, of delta={float(self.delta):g}. "
                 f"Nothing was read. Take more (`enough_subsamples`)."
             )
-        return certified.laplace_quantile(self._scale, left)
+        return certified.laplace_quantile(self._scale, delta_left)
 
     @property
     def _scale(self) -> Fraction:
@@ -348,11 +350,11 @@ class SubsampleAggregateStable:
 
 
 def enough_subsamples(size: int, rate: Real, delta: float) -> int:
-    """Return so many subsamples that some of `size` units is in more than twice its share of them with
-    probability at most delta.
+    """Return a number of subsamples with which the chance that any of `size` units is in more than twice its
+    share of them is at most delta.
 
-    ln(size/delta) / (rate (2 ln 2 - 1)), by Chernoff's bound; the lectures' ln(size/delta) / rate^2 comes
-    from Hoeffding's, with room to spare.
+    It is ln(size/delta) / (rate (2 ln 2 - 1)), by Chernoff's bound. The lecture notes have ln(size/delta) /
+    rate^2 from Hoeffding's, with room to spare.
     """
     _require.integer(size=size, at_least=1)
     _require.open_probability(rate=rate, delta=delta)
@@ -385,7 +387,7 @@ def _units_of(column: Any) -> tuple[list[Any], Ints]:
 
 
 def _rows_of(table: Any, units: Ints, kept: Ints, number: int, by_rows: bool) -> Any:
-    """Return the rows of the units that a part keeps."""
+    """Return the rows of the units that a subsample keeps."""
     if by_rows:
         return table.take(pa.array(kept))
     chosen = np.zeros(number, bool)
@@ -394,8 +396,10 @@ def _rows_of(table: Any, units: Ints, kept: Ints, number: int, by_rows: bool) ->
 
 
 def quietly(function: Callable[[Any], Any], part: Any) -> Any:
-    """Return what the function returns, or None where it raises or returns something that cannot be counted:
-    an exception would be an answer too."""
+    """Return the function's answer, or None where it raises or its answer is not hashable.
+
+    An exception that got out would be a release that depends on one part.
+    """
     try:
         answer = function(part)
         hash(answer)
@@ -408,8 +412,11 @@ CanonicalAnswer = tuple[Any, str]
 
 
 def canonical_answer(answer: Any) -> CanonicalAnswer:
-    """Return an answer with its spelling: 0.0 and -0.0 are equal, and so are 1 and True, but which of them
-    leaves would be one subsample's word."""
+    """Return an answer with its repr, so that only answers that are written alike are counted as one.
+
+    0.0 and -0.0 are equal, and so are 1 and True: counted as one, which of the two is released would depend
+    on a single subsample.
+    """
     try:
         return answer, repr(answer)
     except Exception:
