@@ -1,4 +1,4 @@
-"""Everything that can go wrong, as a small tree.
+"""The errors that discreet raises, as a small tree of classes.
 
 Each error is also the built-in that a caller would guess (`ValueError`, `PermissionError`, ...). A message
 states the fact with its values, what did not happen, and what to do; it never contains a value of the data.
@@ -12,7 +12,7 @@ class DiscreetError(Exception):
 
 
 class InvalidInput(DiscreetError, ValueError):
-    """An argument is outside what the mathematics allows."""
+    """An argument is of the wrong kind, or its value is outside what is allowed."""
 
 
 class UnknownOption(InvalidInput, TypeError):
@@ -28,7 +28,7 @@ class WrongRelation(DiscreetError, ValueError):
 
 
 class PublicMismatch(DiscreetError, ValueError):
-    """A mechanism was priced for other public facts than those of the source it is run on."""
+    """A mechanism was built, and so priced, for other public facts than those of the source it is run on."""
 
 
 class PrivateFact(DiscreetError, PermissionError):
@@ -56,7 +56,7 @@ class MissingExtra(DiscreetError, ImportError):
 
     @classmethod
     def of(cls, extra: str, fact: str) -> MissingExtra:
-        """Return the error that says `fact`, and how to install what is missing."""
+        """Return the error that says `fact` (a sentence without its period) and how to install `extra`."""
         return cls(f"{fact}. Install it with: pip install 'discreet[{extra}]'")
 
 

@@ -28,7 +28,7 @@ Noise = IntegerLaplace | IntegerGaussian
 
 @lru_cache(maxsize=256)
 def noise_of(counter: ContinualCounter, steps: int) -> Noise:
-    """Return the noise at the counter's price for a block of so many steps."""
+    """Return the noise that a block of so many steps needs for the counter's epsilon or rho."""
     sensitivity, neighbors = counter._block_sensitivity(steps), counter.public.neighbors
     if counter.epsilon is not None:
         return IntegerLaplace.for_epsilon(counter.epsilon, sensitivity=sensitivity, neighbors=neighbors)
@@ -38,13 +38,13 @@ def noise_of(counter: ContinualCounter, steps: int) -> Noise:
 
 @lru_cache(maxsize=64)
 def encoder_of(strategy: StreamStrategy, steps: int) -> Encoder:
-    """Return the encoder of a strategy, built once."""
+    """Return the encoder of a strategy for so many steps; the latest are cached."""
     return encoder(strategy, steps)
 
 
 def worst_candidates(steps: int) -> list[int]:
-    """Return steps among which the largest error is: of triangular strategies the last, of trees one with
-    many digits."""
+    """Return a few steps, up to `steps`, among which the error is largest: for triangular strategies the last
+    step, for trees one whose binary digits have many ones, each of which adds a noisy node."""
     ones = [(1 << k) - 1 for k in range(1, steps.bit_length() + 1)]
     top = (1 << (steps.bit_length() - 1)) - 1
     high = [steps & ~((1 << k) - 1) | ((1 << k) - 1) for k in range(steps.bit_length())]
@@ -56,16 +56,17 @@ def worst_candidates(steps: int) -> list[int]:
 
 @lru_cache(maxsize=8192)
 def deviation_at(counter: ContinualCounter, step: int) -> float:
-    """Return the standard deviation at a step, in the integers of the statistic."""
+    """Return the standard deviation of the release at a step, in steps of the statistic's grid."""
     if counter.window is not None or counter.decay is not None:
         return filtered_deviation(counter, step)
     start, length, position = counter._block_of(step)
     variance = variances_of(counter.strategy, length)[position - 1] * noise_variance(counter, length)
     if counter.restart is None and counter.horizon is None:
-        closed = 1
-        while closed <= start:
-            variance += variances_of(counter.strategy, closed)[-1] * noise_variance(counter, closed)
-            closed *= 2
+        # without a horizon, blocks of 1, 2, 4, ... steps follow each other: add the sums of all earlier ones
+        earlier = 1
+        while earlier <= start:
+            variance += variances_of(counter.strategy, earlier)[-1] * noise_variance(counter, earlier)
+            earlier *= 2
     return math.sqrt(variance)
 
 
@@ -76,7 +77,11 @@ def noise_variance(counter: ContinualCounter, length: int) -> float:
 
 
 def filtered_deviation(counter: ContinualCounter, step: int) -> float:
-    """Return the standard deviation of a window or a decayed sum at a step; of a tree's window, a bound."""
+    """Return the standard deviation of a window or a decayed sum at a step.
+
+    Of strategies that are not Toeplitz it is an upper bound: a window is the difference of two running sums,
+    whose deviations add up at most.
+    """
     length = counter._block_length(1)
     noise = math.sqrt(noise_variance(counter, length))
     if isinstance(counter.strategy, BinaryTree | RunningSum | Dense):

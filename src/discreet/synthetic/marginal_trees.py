@@ -27,7 +27,7 @@ _RARE_DEVIATIONS = 3
 @described("synthetic.Independent")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Independent(Synthesizer):
-    """Measures every one-way marginal, for a copy in which columns are independent.
+    """Measures every one-way marginal, for synthetic rows whose columns are independent.
 
     Guarantee: the event, one discrete Gaussian for each column.
     Proof:     composition of `IntegerGaussian`, whose sensitivity is that of `counting.count_sensitivity`.
@@ -63,8 +63,9 @@ class MST(Synthesizer):
     divided between columns, choices and pairs; a third each in the paper.
 
     Guarantee: the event: d discrete Gaussians, d - 1 choices, d - 1 discrete Gaussians, fixed beforehand.
-    Proof:     adaptive composition; each part is of the event's own kind whatever was released before.
-               Scores move by at most GRID times the l1 sensitivity (`Synthesizer.distance`).
+    Proof:     adaptive composition; which table or pair a step takes may depend on earlier releases,
+               its noise and its price do not. One unit moves a score by at most GRID times the l1
+               sensitivity (`Synthesizer.distance`).
     """
 
     method: ClassVar[str] = "mst"
@@ -150,7 +151,7 @@ def all_pairs(count: int) -> list[Clique]:
 
 
 def _one_way_table(state: State, column: int) -> MeasuredTable | None:
-    """Return the released table of a column; None where a crash took it."""
+    """Return the released table of a column; None if a crash lost it (its step still counts as run)."""
     return next((table for table in state.tables if table.clique == (column,)), None)
 
 
@@ -162,13 +163,13 @@ def _released_shares(state: State, column: int, size: int) -> Floats:
 
 
 def _merge_rare_codes(state: State, column: int) -> Integers | None:
-    """Return the new code of each code: its own, or that of all rare ones; None where none changes."""
+    """Return the new code of each code, with all rare ones merged into the last; None if none is."""
     table = _one_way_table(state, column)
     if table is None:
         return None
     rare = np.array(table.values, dtype=np.float64) < _RARE_DEVIATIONS * float(table.variance) ** 0.5
     if rare.sum() < 2 or rare.all():
         return None
-    groups = np.cumsum(~rare) - 1
-    groups[rare] = int((~rare).sum())
-    return groups.astype(np.int64)
+    new_codes = np.cumsum(~rare) - 1
+    new_codes[rare] = int((~rare).sum())
+    return new_codes.astype(np.int64)
