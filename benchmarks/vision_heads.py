@@ -36,9 +36,10 @@ except ImportError:
     torch = None  # type: ignore[assignment]
 
 # Chosen on Kuzushiji-MNIST by `--choose` (docs/vision.md).
-NETWORK = Settings(share=0.0, directions=1, clip=0.1, rate=1.0)
+NETWORK = Settings(share=0.0, directions=1, clip=0.1, rate=2.0)
 RATES = (0.25, 0.5, 1.0, 2.0)
-MOVES = [(0, 0), (0, 1), (0, -1), (1, 0), (-1, 0)]
+# Pixels down and to the right by which the views of an image are moved.
+MOVES = [(0, 0), (1, 1), (-1, -1)]
 
 
 class Maps(torch.nn.Module if torch is not None else object):  # type: ignore[misc]
@@ -158,7 +159,7 @@ def main() -> int:
         if "network" in chosen.parts:
             network(name, chosen.data, chosen.cache, epsilon)
         if "views" in chosen.parts:
-            # fewer filters for photographs: five views of all features are more than the memory holds
+            # fewer filters: several views of all features are more than the memory holds
             few = min(SETTINGS[name].filters, 128)
             views(name, chosen.data, chosen.cache, epsilon, SETTINGS[name]._replace(filters=few))
     return 0
