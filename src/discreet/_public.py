@@ -32,7 +32,8 @@ class Neighbors(StrEnum):
 
     `ADD_REMOVE`: one unit more or less; the size is private. `REPLACE`: one unit's data replaced by any
     other; the size is public. `ZERO_OUT`: one unit's data replaced by a blank that contributes nothing; the
-    size is public.
+    size is public. Under both the number of units stays what it was: a blank of a named unit keeps a name of
+    its own, and does not join the rows without a name, which are one unit together.
     """
 
     ADD_REMOVE = "add_remove"
