@@ -61,6 +61,9 @@ def branching(tape: Tape) -> Iterator[None]:
             return np.full(n, 12345 % bound, np.int64)
         return np.array([tape.pick([1] * bound) for _ in range(n)], dtype=np.int64)
 
+    def below_each(bounds: Sequence[int], entropy: Entropy) -> list[int]:
+        return [int(below(bound, 1, entropy)[0]) for bound in bounds]
+
     def coin(numerators: Any, denominator: int, n: int, entropy: Entropy) -> Any:
         each = np.broadcast_to(np.asarray(numerators, dtype=object), (n,))
         return np.array([not tape.pick([int(a), denominator - int(a)]) for a in each], dtype=bool)
@@ -73,9 +76,10 @@ def branching(tape: Tape) -> Iterator[None]:
         weights = np.diff(np.array([0, *ends], dtype=object)).tolist()
         return np.array([tape.pick(weights) for _ in range(n)], dtype=np.int64)
 
-    kept = {name: getattr(_draws, name) for name in ("below", "coin", "coins", "choose")}
+    replaced = {"below": below, "below_each": below_each, "coin": coin, "coins": coins, "choose": choose}
+    kept = {name: getattr(_draws, name) for name in replaced}
     try:
-        for name, function in (("below", below), ("coin", coin), ("coins", coins), ("choose", choose)):
+        for name, function in replaced.items():
             setattr(_draws, name, function)
         yield
     finally:

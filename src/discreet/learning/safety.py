@@ -21,7 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves, tree_map
+from torch.utils.checkpoint import CheckpointError
 
+from .. import _require
 from .._errors import DiscreetError, InvalidInput, NotPrivate, Unsupported
 from . import heap
 from .engine import ClippingEngine
@@ -40,6 +42,7 @@ from .single_examples import (
     losses_of,
     measure,
     pick,
+    plain_gradient,
     random_weights,
     run_together,
 )
@@ -67,6 +70,7 @@ _KNOWN_ERRORS: dict[str, tuple[type[DiscreetError], str]] = {
 }
 
 
+@_require.check_options
 def probe(
     engine: ClippingEngine, inputs: Any, targets: Any, *, batch: int | None = None, own: bool = False
 ) -> None:
@@ -165,7 +169,7 @@ def _repeatable(engine: ClippingEngine, inputs: Any, targets: Any) -> Iterator[N
             return
         with ExitStack() as stack:
             stack.enter_context(Medians())
-            if _is_random(engine, inputs, targets):
+            if _is_random(engine, inputs, targets) or _is_random_backward(engine, inputs, targets):
                 stack.close()
                 engine.train(False)
             yield
@@ -185,6 +189,16 @@ def _is_random(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
     first, *others = (losses_of(engine, inputs, targets).nan_to_num() for _ in range(DRAWS))
     is_drawn = not torch.equal(state, torch.default_generator.get_state())
     return is_drawn or not all(torch.equal(first, other) for other in others)
+
+
+def _is_random_backward(engine: ClippingEngine, inputs: Any, targets: Any) -> bool:
+    """Return whether there is chance in the backward pass of an example: a gradient checkpoint computes again
+    there, where random numbers are not replaced by their medians."""
+    one = pick((inputs, targets), torch.arange(1))
+    try:
+        return not torch.equal(plain_gradient(engine, *one), plain_gradient(engine, *one))
+    except CheckpointError:
+        return True
 
 
 def _check_others_unmoved(engine: ClippingEngine, inputs: Any, targets: Any) -> None:

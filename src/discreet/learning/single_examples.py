@@ -181,8 +181,8 @@ def _difference(
         )
     if keeps_state(engine, inputs, targets):
         return NotPrivate(STATE)
-    batch_gradient = _plain(engine, inputs, targets)
-    total = torch.stack([_plain(engine, *single) for single in singles]).sum(0)
+    batch_gradient = plain_gradient(engine, inputs, targets)
+    total = torch.stack([plain_gradient(engine, *single) for single in singles]).sum(0)
     scale = total.abs().max().clamp(min=1e-12)
     tolerance = HALF_TOLERANCE if _uses_half_precision(engine, inputs) else TOLERANCE
     mixes = is_far(batch_gradient, total, scale, len(singles) * tolerance)
@@ -428,7 +428,8 @@ def _loss(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
     return total
 
 
-def _plain(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
+def plain_gradient(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
+    """Return the gradient of the sum of losses by torch's own backward pass, as one vector."""
     parameters = list(engine.parameters.values())
     parts = list(torch.autograd.grad(_loss(engine, inputs, targets), parameters, allow_unused=True))
     gradient = engine.buffer()
