@@ -132,7 +132,7 @@ def test_the_result_of_a_job_is_not_had_before_its_time_by_asking_again(server: 
     work = {"sql": "SELECT sex, COUNT(*) AS n FROM health WHERE age > 33 GROUP BY sex", "epsilon": 0.03}
     with server.client("ann") as ann, server.client("bob") as bob:
         ann.post("/datasets/health/preview", json=work)
-        job = ann.post("/datasets/health/jobs", json={"seconds": 8, "query": work}).json()["id"]
+        job = ann.post("/datasets/health/jobs", json={"seconds": 12, "query": work}).json()["id"]
         before, seen = ann.get("/datasets/health/budget").json()["used"], set()
         deadline = time.monotonic() + 60
         while ann.get("/datasets/health/budget").json()["used"] == before and time.monotonic() < deadline:
@@ -193,7 +193,7 @@ def test_a_search_writes_nothing_of_its_runs_before_a_public_time(server: Server
         body = {"name": "sized", "path": "sized.parquet", "schema_text": schema, "analysts": {"ann": None}}
         added = steward.post("/datasets", json=body | {"budget": {"epsilon": 10, "delta": 1e-6}})
         assert added.status_code == 201, added.text
-        job = ann.post("/datasets/sized/jobs", json={"seconds": 15, "fit": fit}).json()["id"]
+        job = ann.post("/datasets/sized/jobs", json={"seconds": 30, "fit": fit}).json()["id"]
         while (facts := ann.get(f"/jobs/{job}").json())["state"] in ("waiting", "running"):
             time.sleep(0.5)
         entries = steward.get("/datasets/sized/ledger", params={"last": 500}).json()["entries"]
