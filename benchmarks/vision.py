@@ -195,14 +195,11 @@ def whitened(data: Data, epsilon: float, settings: Settings) -> tuple[Callable[[
     return data.directions.whitened(paid), [priced.event]
 
 
-def trained(data: Data, epsilon: float, settings: Settings, seed: int, head: Any = None) -> tuple[Any, float]:
-    """Return a function from features to classes, and the epsilon that whitening and training cost."""
-    from discreet import Public, learning
+def dp_sgd(model: Any, data: Data, epsilon: float, events: list[Any], settings: Settings, public: Any) -> Any:
+    """Return the trainer whose steps cost what `events` have left of epsilon; `public` says who a unit is."""
     from discreet import accounting as acc
-    from discreet.sampling import Entropy
+    from discreet import learning
 
-    public = Public(table="images", size=len(data.x))
-    whiten, events = whitened(data, epsilon, settings)
     people = data.people or len(data.x)
     batch = settings.batch * len(data.x) // people
     rate = Fraction(batch, len(data.x))
@@ -212,9 +209,7 @@ def trained(data: Data, epsilon: float, settings: Settings, seed: int, head: Any
         ),
         epsilon=epsilon, delta=DELTA,
     )  # fmt: skip
-    torch.manual_seed(seed)
-    model = zeros(data.x.shape[1], data.classes) if head is None else head(data.x.shape[1])
-    trainer = learning.Trainer(
+    return learning.Trainer(
         model, torch.nn.CrossEntropyLoss(), public=public, noise_multiplier=noise * len(data.x) / people,
         clip=settings.clip, rate=rate, batch=batch, steps=settings.steps, average=0.97,
         # parts of a batch below 32 MB: the memory of larger ones is given back and taken anew each time
@@ -222,6 +217,19 @@ def trained(data: Data, epsilon: float, settings: Settings, seed: int, head: Any
         # the rate is that of gradients of length 1, of which the clip is the unit
         optimizer=learning.SGD(lr=settings.rate / settings.clip, momentum=0.9),
     )  # fmt: skip
+
+
+def trained(data: Data, epsilon: float, settings: Settings, seed: int, head: Any = None) -> tuple[Any, float]:
+    """Return a function from features to classes, and the epsilon that whitening and training cost."""
+    from discreet import Public, learning
+    from discreet import accounting as acc
+    from discreet.sampling import Entropy
+
+    public = Public(table="images", size=len(data.x))
+    whiten, events = whitened(data, epsilon, settings)
+    torch.manual_seed(seed)
+    model = zeros(data.x.shape[1], data.classes) if head is None else head(data.x.shape[1])
+    trainer = dp_sgd(model, data, epsilon, events, settings, public)
     released = trainer(learning.Examples(mapped(whiten, data.x), data.y, public), entropy=Entropy()).value
     spent = acc.epsilon(acc.compose([*events, trainer.event]), delta=DELTA)
 

@@ -16,7 +16,6 @@ import os
 import sys
 import tempfile
 import time
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -114,22 +113,11 @@ def with_views(
     n = len(data.x)
     whiten, events = vision.whitened(data, epsilon, settings)
     public = Public(table="images", size=n, unit=Unit("image", rows=count))
-    rate = Fraction(settings.batch, n)
-    noise = acc.calibrate(
-        lambda s: acc.compose(
-            [*events, acc.Gaussian(noise_multiplier=s).sampled(rate=rate).repeated(settings.steps)]
-        ),
-        epsilon=epsilon, delta=DELTA,
-    )  # fmt: skip
     kept = vision.mapped(whiten, rows.view(n, len(MOVES), -1)[:, :count].flatten(0, 1))
     images = torch.arange(n).repeat_interleave(count)
     examples = learning.Examples(kept, data.y.repeat_interleave(count), public, people=images.numpy())
-    trainer = learning.Trainer(
-        vision.zeros(kept.shape[1], data.classes), torch.nn.CrossEntropyLoss(), public=public,
-        noise_multiplier=noise, clip=settings.clip, rate=rate, batch=settings.batch, steps=settings.steps,
-        average=0.97, microbatch=min(512, (1 << 23) // kept.shape[1]),
-        optimizer=learning.SGD(lr=settings.rate / settings.clip, momentum=0.9),
-    )  # fmt: skip
+    model = vision.zeros(kept.shape[1], data.classes)
+    trainer = vision.dp_sgd(model, data, epsilon, events, settings, public)
     released = trainer(examples, entropy=Entropy()).value
     with torch.no_grad():
         classes = vision.mapped(lambda part: released(whiten(part)), data.x_test).argmax(1)
