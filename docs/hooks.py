@@ -25,7 +25,7 @@ PARTS = (
     (r"reference/.*", "Reference"),
     (r"glossary|references|changelog|decisions/.*", "Words and decisions"),
 )
-ROOMS = "In depth"
+IN_DEPTH = "In depth"
 # in the order in which a newcomer reads them
 FIRST = ("tour", "explain", "promise", "sharp-edges", "api", "tutorials/steward", "tutorials/analyst")
 OUTSIDE = ("CHANGELOG.md", "SECURITY.md", "CONTRIBUTING.md", "LICENSE")
@@ -84,7 +84,7 @@ def _plain(match: re.Match[str]) -> str:
 
 def menu(pages: list[str]) -> list[dict[str, Any]]:
     """All pages under the parts of the menu; a page's own heading is its title."""
-    parts: dict[str, list[str]] = {title: [] for _, title in PARTS[:4]} | {ROOMS: []}
+    parts: dict[str, list[str]] = {title: [] for _, title in PARTS[:4]} | {IN_DEPTH: []}
     parts |= {title: [] for _, title in PARTS[4:]}
     for page in sorted(pages, key=_place):
         parts[part_of(page)].append(page)
@@ -100,7 +100,7 @@ def _place(page: str) -> tuple[bool, int, str]:
 def part_of(page: str) -> str:
     """The part of the menu that a page belongs to."""
     name = page.removesuffix(".md")
-    return next((title for pattern, title in PARTS if re.fullmatch(pattern, name)), ROOMS)
+    return next((title for pattern, title in PARTS if re.fullmatch(pattern, name)), IN_DEPTH)
 
 
 # packages that offer nothing of their own to scripts: `dp` has what they are for

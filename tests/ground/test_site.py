@@ -74,7 +74,7 @@ def test_every_page_is_in_the_menu_once() -> None:
     names += ["index.md", "reference/new_room.md", "a-page-that-will-come.md"]
     placed = [page for part in hooks.menu(names) for pages in part.values() for page in pages]
     assert sorted(placed) == sorted(names)
-    assert hooks.part_of("streams.md") == hooks.ROOMS
+    assert hooks.part_of("streams.md") == hooks.IN_DEPTH
 
 
 def test_docstrings_become_markdown() -> None:

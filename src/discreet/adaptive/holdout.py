@@ -102,8 +102,8 @@ class Thresholdout:
                distance |sum - n training| moves by at most w: each round is a sparse vector with one
                positive, w / (2 sigma n) for the threshold and 2w / (4 sigma n) for the comparisons, and its
                number costs w / (sigma n): `_sparse_vector.SparseVectorRounds`. The sum of the three is
-               charged, exactly, for the grid that is used. (A lecture writes B / (tau n), for noise of 4 tau,
-               8 tau, 2 tau.)
+               charged, exactly, for the grid that is used. (Taught is often B / (tau n), for noise of
+               4 tau, 8 tau, 2 tau.)
     Assumes:   training values and questions are chosen without looking at the holdout except through these
                answers. Under add_remove n is a public guess that the means are divided by. For `within`: the
                rows are independent draws from one population, and n is their number.

@@ -134,7 +134,7 @@ class Kary(ResponseDesign):
                (k-1) exp(-epsilon)) <= 1.
     Assumes:   `entropy` yields independent uniform bits.
 
-    >>> Kary(categories=2, odds=3).truth_probability      # two coins: Warner's design of the lectures
+    >>> Kary(categories=2, odds=3).truth_probability      # two coins: Warner's design as it is often taught
     Fraction(3, 4)
     >>> Kary(categories=100, odds=3).truth_probability    # a 10 x 10 grid of locations at epsilon = ln 3
     Fraction(1, 34)

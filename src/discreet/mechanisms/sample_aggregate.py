@@ -224,7 +224,7 @@ class SubsampleAggregateStable:
                Let G be the difference of the two largest counts of equal answers, and K = 2C. Released is the
                commonest answer if G - K + noise reaches m, with discrete Laplace noise of scale K/epsilon; m
                is the smallest integer that noise alone reaches with probability at most d2. This is the test
-               (G / 4 g n_T) - 1 + Lap(1/epsilon) > ln(1/delta)/epsilon of the lectures in whole counts. Let x
+               (G / 4 g n_T) - 1 + Lap(1/epsilon) > ln(1/delta)/epsilon of the papers in whole counts. Let x
                be the unit in which neighbors differ; let all others be in the same subsamples for both. If
                one of them is in more than C, both say None. Suppose x is in at most C. Then at most C answers
                differ, each of the two largest counts differs by at most C, and G by at most K. If the
@@ -275,7 +275,7 @@ class SubsampleAggregateStable:
         """n_T, the number of subsamples."""
         if self.subsamples is not None:
             return int(self.subsamples)
-        size = self.public.declared_size("the number of subsamples of the lectures")
+        size = self.public.declared_size("the default number of subsamples")
         return math.ceil(math.log(size / self.delta) / float(self.exact_rate) ** 2)
 
     @property
@@ -353,8 +353,8 @@ def enough_subsamples(size: int, rate: Real, delta: float) -> int:
     """Return a number of subsamples with which the chance that any of `size` units is in more than twice its
     share of them is at most delta.
 
-    It is ln(size/delta) / (rate (2 ln 2 - 1)), by Chernoff's bound. The lecture notes have ln(size/delta) /
-    rate^2 from Hoeffding's, with room to spare.
+    It is ln(size/delta) / (rate (2 ln 2 - 1)), by Chernoff's bound. The default of
+    `SubsampleAggregateStable`, ln(size/delta) / rate^2, follows from Hoeffding's bound and is larger.
     """
     _require.integer(size=size, at_least=1)
     _require.open_probability(rate=rate, delta=delta)

@@ -90,7 +90,7 @@ class LNMax:
     """Answers with the class of the largest count after discrete Laplace noise of `scale` on every count: the
     noisy arg-max of simple PATE.
 
-    Guarantee: for one question 2 / scale, and never less: the lectures' Lap(1/epsilon) is 2 epsilon-DP.
+    Guarantee: for one question 2 / scale, and never less: Lap(1/epsilon), as often taught, is 2 epsilon-DP.
     Proof:     one unit moves one vote, so two counts change by 1 each: the noisy counts, of which the answer
                is a function, are two discrete Laplace releases of sensitivity 1.
     Assumes:   the counts are those of teachers on disjoint parts.

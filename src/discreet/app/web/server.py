@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from ... import __version__
 from ..._errors import DiscreetError
-from . import api, rooms_api, steward_api
+from . import api, analysis_api, steward_api
 from .auth import Gate
 from .desk import FrontDesk
 from .errors import HTTPError, body_of, from_error
@@ -63,13 +63,13 @@ def build(settings: Settings) -> FastAPI:
     app.state.settings, app.state.store = settings, store
     app.state.gate, app.state.desk = Gate(settings, store), FrontDesk(settings, store)
     app.include_router(api.router)
-    app.include_router(rooms_api.router)
+    app.include_router(analysis_api.router)
     app.include_router(steward_api.router)
-    from . import door_pages, pages, room_pages, steward_pages
+    from . import door_pages, pages, analysis_pages, steward_pages
 
     app.include_router(door_pages.router, include_in_schema=False)
     app.include_router(pages.router, include_in_schema=False)
-    app.include_router(room_pages.router, include_in_schema=False)
+    app.include_router(analysis_pages.router, include_in_schema=False)
     app.include_router(steward_pages.router, include_in_schema=False)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")
     _errors(app)

@@ -14,7 +14,7 @@ from markupsafe import Markup
 from ... import _registry
 from ..._errors import InvalidInput
 from ..._public import Bounds, Dates, Text
-from . import api, rooms_api
+from . import api, analysis_api
 from .auth import desk_of, granted, store_of
 from .errors import HTTPError
 from .pages import column_facts
@@ -147,7 +147,7 @@ async def copies(request: Request, name: str, person: Asker) -> HTMLResponse:
 
 
 async def _copies(request: Request, name: str, person: Person) -> list[dict[str, Any]]:
-    releases = await rooms_api.of_copies(request, name, person, "copies", last=100)
+    releases = await analysis_api.of_copies(request, name, person, "copies", last=100)
     lines: list[dict[str, Any]] = releases["copies"]
     return lines[::-1]
 
@@ -197,9 +197,9 @@ async def begin_copy(request: Request, name: str, person: Asker) -> HTMLResponse
 @router.get("/data/{name}/copies/{number}/{form}")
 async def copy_file(request: Request, name: str, number: int, form: str, person: Asker) -> Response:
     """The rows of a copy as a file."""
-    if form not in rooms_api.FORMS:
+    if form not in analysis_api.FORMS:
         raise HTTPError("NotFound", "a copy is downloaded as parquet or csv.")
-    return await rooms_api.rows_file(request, name, number, form, person)
+    return await analysis_api.rows_file(request, name, number, form, person)
 
 
 @router.post("/data/{name}/copies/{number}/ask")
@@ -208,7 +208,7 @@ async def ask_copy(request: Request, name: str, number: int, person: Asker) -> H
     text = (await form_of(request)).get("sql", "").strip()
     if not text or len(text) > 20_000:
         raise InvalidInput("write a question: one SELECT of at most 20,000 characters.")
-    facts = await rooms_api.of_copies(request, name, person, "ask_copy", number=number, sql=text)
+    facts = await analysis_api.of_copies(request, name, person, "ask_copy", number=number, sql=text)
     return render(request, "copy_answer.html", facts=facts, rows=facts["rows"][:SHOWN])
 
 
@@ -231,7 +231,7 @@ async def explain(request: Request, name: str, person: Asker) -> HTMLResponse:
     prices = [options.get("epsilon", 1.0), options.get("delta", 0.0)]
     if not (all(map(math.isfinite, prices)) and 0 < prices[0] <= 1e6 and 0 <= prices[1] < 1):
         raise InvalidInput("an epsilon is above 0, and a delta between 0 and 1.")
-    explanation = await rooms_api.explained(request, name, person, **options)
+    explanation = await analysis_api.explained(request, name, person, **options)
     # made by `explaining.pages.fragment`, which escapes everything that others wrote
     return render(
         request, "explain.html", person=person, name=name, html=Markup(explanation["html"]),
