@@ -183,7 +183,7 @@ class Lane:
         task.add_done_callback(self._starting.discard)
 
     async def _await(self, worker: Worker) -> None:
-        """Let a worker be asked once it is ready; one that ends before is not replaced for ever."""
+        """Let a worker be asked once it is ready; one that ends before is replaced in five seconds."""
         if await asyncio.get_running_loop().run_in_executor(self._threads, worker.wait):
             self.idle.put_nowait(worker)
         elif not self._stopped:
