@@ -1,9 +1,10 @@
 """A leaderboard that one can run: its price paid once, its state in the ledger, found again there after a
 restart.
 
-board = Leaderboard.open(curator, ShakyLadder(public=curator.source.public, target="label", id="row",
-epsilon=1, delta=1e-6)) board.submit("team blue", {1: "cat", 2: "dog", ...})     # a Standing
-Leaderboard.find(curator).standings()                     # later, elsewhere
+    ladder = ShakyLadder(public=curator.source.public, target="label", id="row", epsilon=1, delta=1e-6)
+    board = Leaderboard.open(curator, ladder)
+    board.submit("team blue", {1: "cat", 2: "dog", ...})      # returns a Standing
+    Leaderboard.find(curator).standings()                     # later, from another process
 """
 
 from __future__ import annotations

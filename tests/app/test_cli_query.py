@@ -81,7 +81,7 @@ def test_a_preview_costs_nothing(ready):
     found = json.loads(run("preview", ready, SQL, "-e", "0.25", "--json"))
     assert found["fits"] == 4
     assert found["admitted"]
-    assert "the budget buys 4 of these" in run("preview", ready, SQL, "-e", "0.25")
+    assert "what is left buys 4 of these" in run("preview", ready, SQL, "-e", "0.25")
 
 
 def test_an_analyst_on_the_shell_has_their_own_budget(ready):

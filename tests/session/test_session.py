@@ -80,7 +80,7 @@ def test_preview_is_free_and_says_how_many_more_fit():
     assert asked.fits == 4
     assert asked.admitted
     assert "epsilon 0.5" in str(asked)
-    assert "the budget buys 4 of these" in str(asked)
+    assert "what is left buys 4 of these" in str(asked)
     assert people.spent == 0
 
 

@@ -1,8 +1,8 @@
 """Events that choose or stop: noisy max, sparse vector, partition selection, the best of a random number of
 trials, votes.
 
-Also the guarantees known only as a Rényi bound. What these have in common: the price is not that of adding
-noise to a number.
+Also the guarantees known only as a Rényi bound. What these have in common: a choice is released, not a
+number with noise.
 """
 
 from __future__ import annotations
@@ -73,9 +73,9 @@ class Thresholded(Event):
     `delta` bounds the chance that any group which exists in only one of two neighboring tables is shown: for
     Laplace or Gaussian noise (discrete or not) the tail of the noise beyond threshold minus contribution,
     over all groups a unit can touch.
-    Guarantee: delta_M(x) <= delta + (1 - delta) delta_event(x) for every x, and so under composition: outside
-    an event of probability delta both tables show the same groups, and the rest is `event` (Korolova et al.
-    2009; Wilson et al. 2020).
+    Guarantee: delta_M(x) <= delta + (1 - delta) delta_event(x) for every epsilon x, and so under
+    composition: except with probability delta both tables show the same groups, and what is left is the noise
+    of `event` (Korolova et al. 2009; Wilson et al. 2020). The neighbors are those of `event`.
     """
 
     event: Event
@@ -106,7 +106,7 @@ class RDPPoint(Event):
 
 
 class Trials:
-    """Is the base of the distributions of the number of trials."""
+    """Marks the distributions of the number of trials: the base class of each of them."""
 
     __slots__ = ()
 
@@ -170,7 +170,9 @@ class RepeatAndSelect(Event):
     def __post_init__(self) -> None:
         if not isinstance(self.trials, Trials):
             raise _require.fail(
-                "trials", self.trials, "PoissonTrials(...), geometric(...) or logarithmic(...)"
+                "trials",
+                self.trials,
+                "PoissonTrials(...), NegativeBinomialTrials(...), geometric(...) or logarithmic(...)",
             )
         inherit(self)
 
@@ -182,8 +184,8 @@ class GNMax(Event):
     vote.
 
     The data-independent price, known before any vote: a Gaussian with noise multiplier sigma / sqrt(2)
-    (Papernot et al. 2018, arXiv:1802.08908, Proposition 8). What the votes made of it is itself private: see
-    `discreet.accounting.pate`.
+    (Papernot et al. 2018, arXiv:1802.08908, Proposition 8). A smaller price that the votes allow depends on
+    them, and is itself private: see `discreet.accounting.pate`.
     """
 
     sigma: Real

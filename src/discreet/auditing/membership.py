@@ -7,7 +7,8 @@ what sureness members have, class by class; `lira` learns it for every single ex
 strong where false alarms are rare; `by_quantile` gets nearly as far without training any model.
 
 Nothing here knows torch or scikit-learn: attacks take arrays of confidences, or a function `train(indices)`
-that trains a model on these examples and returns a function from all examples to their confidences.
+that trains a model on these examples and returns its scaled confidences in all examples, or a function
+without arguments that does.
 """
 
 from __future__ import annotations
@@ -102,8 +103,8 @@ class Shadows:
 
 
 def halves(models: int, examples: int, *, seed: int = 0) -> NDArray[np.bool_]:
-    """Return which example is in which model, [models, examples]; every example is in half of them (rounded
-    down), as evenly as chance can."""
+    """Return which example is in which model, [models, examples]; every example is in exactly half of
+    them (rounded down), which is drawn at random."""
     _require.integer(models=models, examples=examples, at_least=2)
     order = np.random.default_rng(seed).random((models, examples)).argsort(axis=0)
     return np.asarray(order < models // 2, dtype=bool)
@@ -132,8 +133,9 @@ def train_shadows(train: Train, examples: int, *, models: int = 16, seed: int = 
 
 @_require.check_options
 def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: bool = False) -> Floats:
-    """Return the log-likelihood ratios of the likelihood-ratio attack (LiRA): for each example, how much
-    likelier the target's confidences are if it was in.
+    """Return the scores of the likelihood-ratio attack (LiRA): for each example, how much likelier the
+    target's confidences are if it was in, as a log-likelihood ratio; offline, how far they lie above
+    those of models without it, in standard deviations.
 
     `target` has the target model's confidences, scaled as those of the shadows. For each example a normal
     distribution is fitted to the models with it and to those without it (`online`), or to the latter alone,
@@ -141,8 +143,8 @@ def lira(target: Any, shadows: Shadows, *, online: bool = True, fixed_variance: 
     trained). `fixed_variance` pools the variance of all examples: better with few models (below 64 or so).
     Several queries count as independent.
 
-    Proof: Carlini et al. 2022, arXiv:2112.03570, Algorithm 1 and section IV-C; offline, section IV-D: 1 - P[Z
-           > target].
+    Source: Carlini et al. 2022, arXiv:2112.03570, Algorithm 1 and section IV-C; offline, section IV-D:
+            1 - P[Z > target].
     """
     target_scores = np.asarray(target, dtype=float)
     target_scores = target_scores[:, None] if target_scores.ndim == 1 else target_scores
@@ -165,15 +167,17 @@ def _fit_normal(shadows: Shadows, members: bool, fixed: bool) -> tuple[Floats, F
     """Return the mean and deviation of each example and query, over the models where it was in (or out)."""
     used = (shadows.included == members)[:, :, None]
     count = used.sum(axis=0)
-    if (count < (1 if fixed else 2)).any():
+    # With a pooled variance one model per side is enough, if some example has two.
+    if (count < (1 if fixed else 2)).any() or (count < 2).all():
         raise InvalidInput(
             "some example was in (or out of) too few shadow models to fit a normal distribution: train more "
-            "of them, or use `halves`. Two per side are needed, one with fixed_variance=True."
+            "of them, or use `halves`. Two per side are needed; with fixed_variance=True one, and two of "
+            "some example."
         )
     mean = np.where(used, shadows.scores, 0.0).sum(axis=0) / count
     squares = np.where(used, (shadows.scores - mean) ** 2, 0.0)
     if fixed:
-        degrees_of_freedom = np.maximum((count - 1).sum(axis=0), 1)
+        degrees_of_freedom = (count - 1).sum(axis=0)
         spread = np.broadcast_to(np.sqrt(squares.sum(axis=(0, 1)) / degrees_of_freedom), mean.shape)
     else:
         spread = np.sqrt(squares.sum(axis=0) / (count - 1))
@@ -267,12 +271,13 @@ def by_quantile(
     *,
     levels: Sequence[float] = (0.5, 0.75, 0.9, 0.95, 0.98),
 ) -> Floats:
-    """Return how unusually sure the model is of an example, for such an example: quantile regression on
-    people known to be outside.
+    """Return how unusually sure the model is of an example, compared with examples like it: quantile
+    regression on people known to be outside.
 
     `target` are scaled confidences, `features` what is known of each example (a row each); `outside` and
     `outside_features` the same for examples that were certainly not in the training data. For every level a
-    linear quantile is fitted; the score says between which an example's confidence lies, on a normal scale.
+    linear quantile is fitted; the score says between which
+    quantiles an example's confidence lies, on a normal scale.
     No model is trained but this one (Bertran et al. 2023, arXiv:2307.03694).
     """
     outside_scores, x = np.asarray(outside, dtype=float), _design(outside_features)

@@ -46,36 +46,37 @@ def check(trainer: Trainer) -> None:
         isinstance(trainer.synthetic, tuple) and len(trainer.synthetic) == 2
     ):
         raise _require.fail(
-            "synthetic", type(trainer.synthetic).__name__, "a pair of made-up (inputs, targets)"
+            "synthetic",
+            type(trainer.synthetic).__name__,
+            "a pair (inputs, targets) of invented examples to try the model on",
         )
     federated.check(trainer)
     _check_together(trainer)
 
 
 def _check_together(trainer: Trainer) -> None:
-    """Refuse combinations of options that no price is proved for."""
-    has_adaptive_clip, has_correlated_noise = (
-        isinstance(trainer.clip, Adaptive),
-        isinstance(trainer.schedule, Cyclic),
-    )
-    if has_adaptive_clip and (has_correlated_noise or trainer.noise == "discrete"):
+    """Refuse combinations of options that no price is proved for, or that would train wrongly."""
+    has_adaptive_clip, is_cyclic = isinstance(trainer.clip, Adaptive), isinstance(trainer.schedule, Cyclic)
+    if has_adaptive_clip and (is_cyclic or trainer.noise == "discrete"):
         raise Unsupported(
-            "an adaptive clip changes from step to step, and correlated or exact noise is for one "
-            "clip. Nothing was read or trained."
+            "an adaptive clip changes from step to step, and a cyclic schedule or discrete noise is priced "
+            "for one clip. Nothing was read or trained."
         )
+    # The noise of a cyclic schedule may be correlated over time: then its variance is another at each step.
     if (
-        (has_adaptive_clip or has_correlated_noise)
+        (has_adaptive_clip or is_cyclic)
         and isinstance(trainer.optimizer, Adam)
         and trainer.optimizer.noise_aware
     ):
         raise Unsupported(
-            "Adam subtracts one variance of noise, and here it changes from step to step: give "
+            "Adam subtracts one variance of noise, and here it may change from step to step: give "
             "Adam(noise_aware=False). Nothing was read or trained."
         )
 
 
 def _factors(trainer: Trainer) -> list[float]:
-    """Return the first and the last factor of the learning rate: a table that is too short shows there."""
+    """Return the first and the last factor of the learning rate: a list of factors that is too
+    short shows there."""
     factor, steps = trainer.learning_rate, trainer.schedule.steps
     if factor is None:
         return [1.0]
@@ -104,7 +105,8 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
     """Check the optimizer: one of ours, or a function that builds one of torch's for the parameters it is
     given.
 
-    It takes a step with copies, from zero gradients.
+    It takes a step per factor with copies, from zero gradients. Ours need only the number type of a
+    parameter, so that their copies are empty.
     """
     optimizer: Any = trainer.optimizer
     if isinstance(optimizer, torch.optim.Optimizer):

@@ -2,8 +2,9 @@
 
 For untrusted analysts: a query is text and options, nothing else.
 
-    query = Query(sql="SELECT health, COUNT(*) AS n FROM people GROUP BY health", public=source.public,
-    epsilon=0.5, delta=1e-6) query.preview()                 # price, error, plan in words: no data is touched
+    sql = "SELECT health, COUNT(*) AS n FROM people GROUP BY health"
+    query = Query(sql=sql, public=source.public, epsilon=0.5, delta=1e-6)
+    query.preview()                 # price, error, plan in words: no data is touched
     query.event, query.public       # what the curator charges and checks
     query.key                       # stable text for the store of released answers
     query(source, entropy=Entropy()).value   # an Answer: table, deviations, intervals, price, plan in words

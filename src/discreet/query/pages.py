@@ -45,8 +45,8 @@ def preview_html(preview: Preview, before: float, after: float, limit: float, fi
     more = "any number of these" if fits is None else f"{fits:,} of these"
     delta = f", delta {preview.delta:g}" if preview.delta else ""
     head = (
-        f"<b>price: {escape(price)}{escape(delta)}</b>; used {before:.4g} of {limit:.4g}, the budget "
-        f"buys {more}"
+        f"<b>price: {escape(price)}{escape(delta)}</b>; used {before:.4g} of {limit:.4g}, what is "
+        f"left buys {more}"
     )
     return (
         head
@@ -60,15 +60,15 @@ def preview_html(preview: Preview, before: float, after: float, limit: float, fi
 def session_html(
     public: Public, accounts: Iterable[tuple[str, float, float, str]], analyst: str | None
 ) -> str:
-    """Return whose table it is, who asks, and how much of each budget is gone."""
-    unit = "a row" if public.unit.column is None else f"all rows of one {public.unit.column}"
+    """Return the name of the table, what is protected, who asks, and how much of each budget is gone."""
+    protected = "a row" if public.unit.column is None else f"all rows of one {public.unit.column}"
     head = (
         f"<b>{escape(public.table)}</b>{'' if analyst is None else ' as ' + escape(analyst)}: protects "
-        f"{escape(unit)}"
+        f"{escape(protected)}"
     )
     rows = "".join(
-        f"<div>{escape(of)}: {escape(name)} {used:.4g} of {limit:.4g} used{bar(used, limit)}</div>"
-        for of, used, limit, name in accounts
+        f"<div>{escape(of)}: {escape(unit)} {used:.4g} of {limit:.4g} used{bar(used, limit)}</div>"
+        for of, used, limit, unit in accounts
     )
     return head + rows
 

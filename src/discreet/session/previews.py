@@ -46,7 +46,8 @@ class QueryPreview(BudgetPreview, NearestNames):
 
     def __str__(self) -> str:
         number = "any number of these" if self.fits is None else f"{self.fits:,} of these"
-        state = f"used so far: {self.budget.before:.4g} of {self.budget.limit:.4g}; the budget buys {number}."
+        used = f"used so far: {self.budget.before:.4g} of {self.budget.limit:.4g}"
+        state = f"{used}; what is left buys {number}."
         return f"{self.query}\n{state}"
 
     def _repr_html_(self) -> str:

@@ -209,7 +209,7 @@ class TeachingPreview(BudgetPreview):
             f"{mechanism.teachers} teachers, {mechanism.aggregator.queries:,} questions for epsilon "
             f"{self.epsilon:.4g} at delta {mechanism.delta:g} (data-independent); a lead of {self.lead} "
             f"votes is answered rightly in 95 of 100\nused so far: {self.budget.before:.4g} of "
-            f"{self.budget.limit:.4g}; the budget buys {buys} of these."
+            f"{self.budget.limit:.4g}; what is left buys {buys} of these."
         )
 
 

@@ -1,10 +1,10 @@
 """Streams and online learning: continual counting (sums that are published at every tick, by tree aggregation
 or the matrix mechanism), and private online learners.
 
-streaming.error_factors("honaker", steps=1024)     # (max, rms), before anything is spent
-daily = streaming.counter(public, Count(), horizon=365, epsilon=1)    # an Interactive: session.start(daily)
-people.stream("SELECT COUNT(*) AS n FROM visits", epsilon=1, horizon=365)    # the same, by SQL
-people.online(streaming.SquaredLoss(target="y", features=["x"]), clip=1, epsilon=1, horizon=365)
+    streaming.error_factors("honaker", steps=1024)    # (max, rms), before anything is spent
+    daily = streaming.counter(public, Count(), horizon=365, epsilon=1)   # for session.start(daily)
+    people.stream("SELECT COUNT(*) AS n FROM visits", epsilon=1, horizon=365)    # the same, by SQL
+    people.online(streaming.SquaredLoss(target="y", features=["x"]), clip=1, epsilon=1, horizon=365)
 """
 
 from .build import counter

@@ -140,7 +140,7 @@ def test_products_have_the_product_of_errors_and_unions_their_sum() -> None:
         matrix.Haar(n=6),
         matrix.Fourier(workload=matrix.prefix(7)),
         matrix.WeightedTree(workload=matrix.prefix(8), norm="l1"),
-        matrix.Lower(strategy=square_root(5), n=8),
+        matrix.LowerTriangular(strategy=square_root(5), n=8),
         matrix.PIdentity(workload=matrix.prefix(8)),
     ],
     ids=lambda s: type(s).__name__,

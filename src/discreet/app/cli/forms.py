@@ -1,7 +1,8 @@
 """Events of accounting from options of the shell: the plain forms `dpsgd`, `gaussian`, `laplace`, ..., and
 JSON descriptions.
 
-Decimals are taken as written (`--rate 0.01` is exactly 1/100), so that the shell adds no rounding of its own.
+Decimals are taken as written where an event holds exact numbers (`--rate 0.01` is 1/100); a noise multiplier
+is the nearest float.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from ... import accounting as acc
 from ..._errors import InvalidInput
 from ..._public import as_neighbors
 
-# of a number on the shell: characters, and the power of ten. Floats end at 1e-308 and 1e308, so that more
-# could not be computed with.
+# The longest number that is read, in characters, and its largest power of ten: floats end at 1e-308 and
+# 1e308, and nothing beyond them could be computed with.
 _LONGEST, _POWER = 400, 300
 
 
@@ -32,6 +33,7 @@ class EventOptions:
     scale: Fraction | None = None
     variance: Fraction | None = None
     sensitivity: int = 1
+    # the epsilon of one release
     each: Fraction | None = None
     categories: int = 2
     times: int | None = None
@@ -102,8 +104,8 @@ def exact(text: str | None, option: str) -> Fraction | None:
     power = re.search(r"e[+-]?0*(\d*)$", text[:_LONGEST].strip(), re.IGNORECASE)
     if len(text) > _LONGEST or (power is not None and (len(power[1]) > 3 or int(power[1] or 0) > _POWER)):
         raise InvalidInput(
-            f"{option} has more digits than anything here is computed with: {text[:20]!r}. Nothing "
-            f"was computed."
+            f"{option} is longer or larger than any number that is computed with here: {text[:20]!r}. "
+            "Nothing was computed."
         )
     try:
         return Fraction(text)
@@ -118,8 +120,8 @@ def kind(name: str) -> ReleaseForm:
 
 
 def settle(name: str, options: EventOptions) -> EventOptions:
-    """Refuse options that the form does not take; turn data, batch and epochs into a rate and a number of
-    steps."""
+    """Refuse options that the form does not take; turn --n, --batch and --epochs into a rate and a
+    number of steps."""
     allowed = {kind(name).noise, *kind(name).takes, "times", "rate", "neighbors"}
     for field in fields(EventOptions):
         if field.name not in allowed and getattr(options, field.name) != field.default:
@@ -128,13 +130,15 @@ def settle(name: str, options: EventOptions) -> EventOptions:
             )
     if name != "dpsgd":
         return options
-    if (options.rate and options.batch) or (options.times and options.epochs):
+    both_rates = options.rate is not None and options.batch is not None
+    both_lengths = options.times is not None and options.epochs is not None
+    if both_rates or both_lengths:
         raise InvalidInput("give --batch or --rate, and --epochs or --times, not both. Nothing was computed.")
     return _training_options(options)
 
 
 def _training_options(options: EventOptions) -> EventOptions:
-    """Turn data, batch and epochs of DP-SGD into a sampling rate and a number of steps."""
+    """Turn --n, --batch and --epochs of DP-SGD into a sampling rate and a number of steps."""
     rate, times = options.rate, options.times
     if options.batch is not None:
         if options.n is None:

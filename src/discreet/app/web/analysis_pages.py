@@ -14,7 +14,7 @@ from markupsafe import Markup
 from ... import _registry
 from ..._errors import InvalidInput
 from ..._public import Bounds, Dates, Text
-from . import api, analysis_api
+from . import analysis_api, api
 from .auth import desk_of, granted, store_of
 from .errors import HTTPError
 from .pages import column_facts

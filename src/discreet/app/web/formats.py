@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from datetime import UTC, datetime
 from typing import Any
 
@@ -28,7 +27,7 @@ def figure(value: float, error: float | None = None) -> str:
 
 
 def amount(value: float | None) -> str:
-    """Return an amount of budget with four digits.
+    """Return an amount of budget or of seconds: four digits, or all those before the decimal point.
 
     >>> amount(1.029), amount(12345.6), amount(1e-07), amount(None)
     ('1.029', '12,346', '1e-07', '')
@@ -58,7 +57,7 @@ def day(seconds: float) -> str:
 
 
 def brief(price: str) -> str:
-    """Return the epsilon of a price that goes on with what was drawn.
+    """Return the part of a price before the noise: epsilon, and delta if there is one.
 
     >>> brief("epsilon 0.1: DiscreteLaplace(scale 200)"), brief("Gaussian(s 3)")
     ('epsilon 0.1', 'Gaussian(s 3)')
@@ -67,7 +66,7 @@ def brief(price: str) -> str:
 
 
 def rest(price: str) -> str:
-    """Return what was drawn for a price."""
+    """Return the part of a price that names the noise."""
     return price.split(": ", 1)[1] if price.startswith("epsilon ") and ": " in price else ""
 
 
@@ -81,11 +80,6 @@ def harmless(text: str) -> str:
 
 
 FILTERS: dict[str, Any] = {
-    "figure": figure, "number": amount, "minute": minute, "moment": moment, "day": day, "brief": brief,
+    "figure": figure, "amount": amount, "minute": minute, "moment": moment, "day": day, "brief": brief,
     "rest": rest,
 }  # fmt: skip
-
-
-def now() -> float:
-    """Return the machine's clock."""
-    return time.time()

@@ -17,7 +17,7 @@ from starlette.exceptions import HTTPException
 
 from ... import __version__
 from ..._errors import DiscreetError
-from . import api, analysis_api, steward_api
+from . import analysis_api, api, steward_api
 from .auth import Gate
 from .desk import FrontDesk
 from .errors import HTTPError, body_of, from_error
@@ -65,7 +65,7 @@ def build(settings: Settings) -> FastAPI:
     app.include_router(api.router)
     app.include_router(analysis_api.router)
     app.include_router(steward_api.router)
-    from . import door_pages, pages, analysis_pages, steward_pages
+    from . import analysis_pages, door_pages, pages, steward_pages
 
     app.include_router(door_pages.router, include_in_schema=False)
     app.include_router(pages.router, include_in_schema=False)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,6 @@ from . import bodies, charts, steward_api
 from .auth import desk_of, granted, store_of
 from .bookkeeping import policy_fingerprint
 from .errors import HTTPError
-from .formats import now
 from .rendering import form_of, page_person, render
 from .settings import Settings
 from .store import Person, Role
@@ -131,7 +131,7 @@ def _people(
         people=people,
         token=token,
         whose=whose,
-        now=now(),
+        now=time.time(),
         actions=store.actions(30),
     )
 

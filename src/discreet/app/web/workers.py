@@ -13,7 +13,6 @@ import json
 import multiprocessing
 import signal
 import time
-from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -25,11 +24,13 @@ PACKAGES = ("adaptive",)
 _SPAWN = multiprocessing.get_context("spawn")
 # how long a new process may take to load modules and to open tables
 START = 120.0
+# "touched" in a reply: data may have been read, or the wait tells of other people's questions. `desk` holds
+# such a reply until its public time.
 TIMED_OUT = {
     "kind": "TimeLimit",
     "message": "this was not answered within the public time limit. Nothing was released; if it was "
-    "charged, the "
-    "charge stays, because how long it takes may depend on the data. Ask something smaller, or as a job.",
+    "charged, the charge stays, because how long it takes may depend on the data. Ask something smaller, or "
+    "as a job.",
 }
 # the share of its time that must be left when a question is begun
 LEAST = 0.2
@@ -72,8 +73,8 @@ def serve_requests(
 
 
 def load_packages() -> None:
-    """Load the verbs, and the packages whose descriptions are sent; what needs torch is loaded when first
-    named."""
+    """Load the verbs, and the packages of mechanisms that clients describe in JSON; what needs torch is
+    loaded when first named."""
     from .verbs import VERBS
 
     for verb in VERBS.values():
@@ -110,7 +111,10 @@ class Worker:
         return True
 
     def open(self, dataset: dict[str, str] | None) -> None:
-        """Let it open a table that was added after its start, before the clock of a question runs."""
+        """Let it open a table that was added after its start.
+
+        That counts towards the question's time: where too little is left, the question is not begun.
+        """
         if dataset is not None and dataset["ledger"] not in self.opened:
             request = {"verb": "open", "analyst": "steward", "dataset": dataset, "options": {}}
             self.pipe.send_bytes(json.dumps(request).encode())
@@ -149,16 +153,17 @@ class Lane:
     reads: bool
     count: int
     seconds: float
+    # the largest number of groups in an answer
     rows: int
     # how many of them one person may have at a time
     per_person: int
     # what a new worker opens before it is asked anything
     warm: Callable[[], list[dict[str, str]]] = list
+    # the largest number of rows that are drawn of a synthetic copy
     copy_rows: int = 1_000_000
     idle: asyncio.Queue[Worker] = field(default_factory=asyncio.Queue)
     workers: set[Worker] = field(default_factory=set)
     _turns: dict[str, asyncio.Semaphore] = field(default_factory=dict)
-    _waiting: Counter[str] = field(default_factory=Counter)
     _threads: ThreadPoolExecutor | None = None
     _stopped: bool = False
     _starting: set[asyncio.Task[None]] = field(default_factory=set)
@@ -211,8 +216,8 @@ class Lane:
             self._threads.shutdown(wait=True)
 
     async def call(self, request: dict[str, Any], deadline: float, who: str) -> dict[str, Any]:
-        """Let a worker do it. One person never has all workers, so that nobody holds up the others."""
-        self._waiting[who] += 1
+        """Let a worker do it. One person has at most `per_person` workers at a time, so that nobody holds up
+        the others."""
         turn = self._turns.setdefault(who, asyncio.Semaphore(self.per_person))
         try:
             async with asyncio.timeout(max(0.0, deadline - time.monotonic())):
@@ -223,9 +228,7 @@ class Lane:
                     turn.release()
                     raise
         except TimeoutError:
-            return {"error": TIMED_OUT, "touched": True}
-        finally:
-            self._waiting[who] -= 1
+            return {"error": LATE, "touched": True}
         seconds_left = deadline - time.monotonic()
         if self.reads and seconds_left < LEAST * self.seconds:
             # begun so late it would be ended on the way, and charged for nothing
@@ -233,14 +236,10 @@ class Lane:
             turn.release()
             return {"error": LATE, "touched": True}
         if not self.reads:
-            # what needs no data has its whole time from here: an overload must not end the worker
+            # what needs no data has ten seconds from here at least: an overload must not end the worker
             deadline = time.monotonic() + max(seconds_left, 10.0)
         # not ended by a client that goes away: the worker must come back
-        try:
-            return await asyncio.shield(asyncio.ensure_future(self._run(worker, request, deadline, turn)))
-        finally:
-            if not self._waiting[who]:
-                self._waiting.pop(who, None)
+        return await asyncio.shield(asyncio.ensure_future(self._run(worker, request, deadline, turn)))
 
     async def _run(
         self, worker: Worker, request: dict[str, Any], deadline: float, turn: asyncio.Semaphore

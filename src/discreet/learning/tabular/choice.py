@@ -43,19 +43,19 @@ def linear_mechanism(
     fields = {"public": public, "design": design, **options}
     if method != "auto":
         return METHODS[method](**fields), f"{method}: asked for."
-    return cheapest(
+    return least_excess(
         [METHODS[name](**fields) for name in METHODS if name != "gradient" or options.get("delta")]
     )
 
 
-def cheapest(candidates: Sequence[LinearERM]) -> tuple[LinearERM, str]:
+def least_excess(candidates: Sequence[LinearERM]) -> tuple[LinearERM, str]:
     """Return the learner with the least expected excess loss, a function of public facts, and all their
     figures in words."""
     names = {cls: name for name, cls in METHODS.items()}
     choice = min(candidates, key=lambda learner: learner.expected_excess)
-    size = choice.facts.size
-    figures = ", ".join(f"{names[type(c)]} {c.expected_excess / size:.2g}" for c in candidates)
     facts = choice.facts
+    size = facts.size
+    figures = ", ".join(f"{names[type(c)]} {c.expected_excess / size:.2g}" for c in candidates)
     return choice, (
         f"{names[type(choice)]}: the least expected excess loss per row ({figures}), from {size} declared "
         f"rows, {facts.width} coordinates, row norm {facts.l2:.3g}, epsilon {choice.epsilon:g} and delta "

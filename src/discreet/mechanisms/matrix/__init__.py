@@ -1,11 +1,13 @@
 """The matrix mechanism: many linear questions answered together through a strategy, and noise that is
 correlated over time.
 
-W = matrix.prefix(1024)                      # or all_ranges, marginals, product(...), union(...),
-explicit(rows) best = matrix.optimize(W)                    # strategy, rmse, lower bound and the reason,
-before anything is spent best.rmse, best.bound, best.reason
-matrix.answer(public, cells, W, epsilon=1)   # the mechanism: exact integers plus noise, answers by least
-squares
+    W = matrix.prefix(1024)          # or all_ranges, marginals, product(...), union(...), explicit(rows)
+    best = matrix.optimize(W)        # chooses a strategy; nothing is read or spent
+    best.rmse, best.bound, best.reason
+    mechanism = matrix.answer(public, cells, W, epsilon=1)
+    people.ask(mechanism)            # exact integers plus noise; answers by least squares
+
+`blt` builds a buffered linear Toeplitz strategy.
 """
 
 from .binary_tree import BinaryTree
@@ -19,7 +21,7 @@ from .strategies import (
     Fourier,
     Haar,
     Hierarchical,
-    Lower,
+    LowerTriangular,
     Optimal,
     PIdentity,
     Strategy,
@@ -53,8 +55,9 @@ __all__ = [
     "Factorization",
     "Fourier",
     "Haar",
+    "Hierarchical",
     "Identity",
-    "Lower",
+    "LowerTriangular",
     "Marginals",
     "MeasuredMarginals",
     "Optimal",
@@ -65,7 +68,6 @@ __all__ = [
     "Strategy",
     "Toeplitz",
     "Total",
-    "Hierarchical",
     "Triangular",
     "Union",
     "WeightedTree",

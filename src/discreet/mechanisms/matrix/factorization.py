@@ -27,7 +27,7 @@ from .strategies import (
     Fourier,
     Haar,
     Hierarchical,
-    Lower,
+    LowerTriangular,
     Norm,
     Optimal,
     PIdentity,
@@ -343,7 +343,7 @@ def fourier(n: int, *, workload: Workload | None = None, norm: Norm = "l2") -> F
 def square_root(n: int, bands: int | None = None, *, workload: Workload | None = None) -> Factorization:
     """Answer a workload (prefix sums unless given) through the square root of the matrix of prefix sums, as
     streams do."""
-    strategy = Lower(strategy=triangular.square_root(n, bands), n=n)
+    strategy = LowerTriangular(strategy=triangular.square_root(n, bands), n=n)
     return Factorization(workload=_on(n, workload), strategy=strategy, name="square root")
 
 

@@ -313,7 +313,7 @@ class PIdentity(Strategy):
 
 @described("matrix.Lower")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Lower(Strategy):
+class LowerTriangular(Strategy):
     """A lower-triangular strategy over n steps, as streams and DP-FTRL use it; see `triangular`."""
 
     strategy: triangular.Toeplitz | triangular.Dense

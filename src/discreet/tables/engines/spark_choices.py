@@ -3,6 +3,9 @@
 Every choice is a pure function of values and of the key, with ties broken by value, so that a task whose
 worker was lost comes out the same when it runs again; and each goes over rows in sorted order, so that no
 unit is ever gathered in memory.
+
+Columns have the names of `semantics`: "u" is the unit, "j" the group, "h" the rank, "x0" the value, "o" the
+number of an occurrence among equal values.
 """
 
 from __future__ import annotations
@@ -26,7 +29,11 @@ def _tagged_values(g: Generator, node: Any) -> str:
 
 def _keyed_hash(g: Generator, node: Any) -> str:
     """Write the key as a text: a number would stand in the Java code that Spark generates, which it would
-    compile anew for every query (0.4 of 2.8 CPU-seconds at a million rows)."""
+    compile anew for every query (0.4 of 2.8 CPU-seconds at a million rows).
+
+    The values are hashed once more at the end as a margin: xxHash64 is no cryptographic hash. No measurement
+    says that once would be too little.
+    """
     return f"XXHASH64(XXHASH64('{word(node.args['key'])}', {_tagged_values(g, node)}))"
 
 
@@ -64,13 +71,14 @@ def _chosen_totals(g: Generator, node: Any) -> str:
     time. The sort that decides then finds its rows in order.
 
     "v" is the unit. Where units are floating point numbers, NULL stands in it for both zeros and for every
-    NaN, which "p" tells apart: over sorted rows Spark 4.0 groups by bit patterns (`ReplaceHashWithSortAgg`
-    drops the normalization), and a unit of two zeros would be limited twice.
+    NaN ("p" still tells zeros from NaN): over sorted rows Spark 4.0 groups by bit patterns
+    (`ReplaceHashWithSortAgg` drops the normalization), and a unit of two zeros would be limited twice.
     """
     source, n, alias = (word(node.args[name]) for name in ("source", "n", "alias"))
     amounts = argument(g, node, "amounts")
     names = ", ".join(f"`{word(amount.alias)}`" for amount in node.args["amounts"])
     for column in node.args["columns"]:
+        # only to refuse a name that could end a quotation
         word(column)
     placed = f"SELECT * FROM {source} WHERE NOT `u` IS NULL DISTRIBUTE BY `u`"
     several_patterns = "TYPEOF(`u`) IN ('double', 'float') AND CAST(`u` AS STRING) IN ('0.0', '-0.0', 'NaN')"
