@@ -104,6 +104,26 @@ def test_everything_allowed_meets_a_loose_target() -> None:
     assert acc.calibrate(lambda q: sgd(rate=q, steps=1), epsilon=50, delta=1e-5, accountant="rdp") == 1.0
 
 
+def test_a_search_comes_as_near_to_where_events_end_as_to_a_target() -> None:
+    """It stopped at the last point that it had tried before one whose event could not be made."""
+    largest = 7.0
+
+    def event(percent: float) -> acc.Event:
+        if percent > largest:
+            raise InvalidInput(f"{percent} is above {largest}")
+        return sgd(rate=percent / 100, steps=1)
+
+    found = acc.calibrate(event, epsilon=50, delta=1e-5, accountant="rdp")
+    assert largest * (1 - 1e-4) <= found <= largest
+
+    def steps(count: int) -> acc.Event:
+        if count > 777:
+            raise InvalidInput("too many")
+        return sgd(rate=0.01, steps=count)
+
+    assert acc.calibrate(steps, epsilon=50, delta=1e-5, accountant="rdp", integer=True) == 777
+
+
 @pytest.mark.parametrize("alpha", [1e-3, 0.05, 0.5])
 def test_tradeoff_of_randomized_response_is_two_lines(alpha: float) -> None:
     event = acc.PureDP(epsilon=1.0)

@@ -132,6 +132,10 @@ def test_several_queries_tell_more_than_one():
 
 
 def test_lira_refuses_what_it_cannot_fit():
+    # one model per side of every example: there is nothing to pool a variance from
+    pair = auditing.Shadows(np.zeros((2, 3)), np.array([[True] * 3, [False] * 3]))
+    with pytest.raises(InvalidInput, match="too few shadow models"):
+        auditing.lira(np.zeros(3), pair, fixed_variance=True)
     with pytest.raises(InvalidInput, match="too few shadow models"):
         auditing.lira([0.0, 0.0], auditing.Shadows(np.zeros((2, 2)), np.array([[True, False], [True, True]])))
     with pytest.raises(InvalidInput, match="shape"):

@@ -214,3 +214,16 @@ def test_what_local_training_does_not_go_with_is_refused(options: Any, message: 
     for bad in ({"epochs": 0}, {"batch": 0}, {"lr": 0.0}, {"lr": float("nan")}, {"full": 0}):
         with pytest.raises(InvalidInput, match=next(iter(bad))):
             LocalSGD(**bad)
+
+
+def test_another_way_to_train_at_the_clients_is_another_run() -> None:
+    from discreet.learning import checkpoints
+
+    first, other = (trainer(model(), local=LocalSGD(epochs=n, batch=100, lr=0.2)) for n in (3, 4))
+    assert first.event == other.event
+    assert checkpoints.identity(first) == checkpoints.identity(
+        trainer(model(), local=LocalSGD(epochs=3, batch=100, lr=0.2))
+    )
+    assert checkpoints.identity(first) != checkpoints.identity(other)
+    # runs without local training keep the identity that stands in their ledgers
+    assert "local" not in checkpoints.identity(trainer(model(), local=None))

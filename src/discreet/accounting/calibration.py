@@ -3,6 +3,9 @@
 The search assumes that the privacy loss is monotone in the parameter. It brackets the target, narrows the
 bracket, and returns the end on the private side, at which the privacy loss was evaluated: never optimistic,
 tight to the tolerance.
+
+Results become prices that ledgers compare exactly: a search that ends at other digits leaves earlier runs
+that cannot be resumed.
 """
 
 from __future__ import annotations
@@ -50,6 +53,10 @@ def calibrate(
     def excess_at(x: float) -> float:
         return excess(make_event(round(x) if integer else x))
 
+    def excess_or_infinite(x: float) -> float:
+        value = _excess_or_none(excess_at, x)
+        return math.inf if value is None else value
+
     initial_guess = None
     if accountant in (api.TIGHTEST, "pld") and bracket is None:
         initial_guess = _initial_guess(
@@ -66,7 +73,9 @@ def calibrate(
             )
         )
     ends = _find_bracket(excess_at, low, high, integer, initial_guess)
-    return _bisect_integers(excess_at, ends) if integer else _narrow_bracket(excess_at, ends, tolerance)
+    if integer:
+        return _bisect_integers(excess_or_infinite, ends)
+    return _narrow_bracket(excess_or_infinite, ends, tolerance)
 
 
 def _initial_guess(search: Callable[[], Any]) -> float | None:
@@ -128,7 +137,8 @@ def _find_bracket(
 ) -> _Bracket:
     """Return one point on each side of the target: (private, its excess, violating, its excess).
 
-    The search starts from 1, or from a guess. Where the whole range is private, both are its last point.
+    The search starts from 1, or from a guess. Where all of [low, high] is private, both are its end. A point
+    whose event cannot be made, as with a rate above 1, counts as violating.
     """
     x = min(max(1.0 if initial_guess is None else initial_guess, low), high)
     excess = excess_at(x)
@@ -143,7 +153,7 @@ def _find_bracket(
         next_excess = None if y == x else _excess_or_none(excess_at, y)
         if next_excess is None:
             if is_private:
-                return x, excess, x, excess
+                return (x, excess, x, excess) if y == x else (x, excess, y, math.inf)
             raise InvalidInput(
                 f"no value in [{low:g}, {high:g}] meets the target: even {x:g} misses it. Nothing "
                 f"was computed. "

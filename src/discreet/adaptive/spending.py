@@ -32,7 +32,8 @@ class PowerLaw:
         _require.positive(exponent=self.exponent)
         if not 1 < self.exponent <= 50:
             raise InvalidInput(
-                f"exponent={self.exponent!r} is not in (1, 50]: at or below one the sequence has no sum."
+                f"exponent={self.exponent!r} is not in (1, 50]: at or below one the sequence has no sum, and "
+                "beyond 50 it is spent on the first test."
             )
 
     def __call__(self, count: int) -> Levels:
@@ -74,7 +75,7 @@ class Listed:
             )
         if float(np.sum(np.sort(self.terms))) > 1:
             raise InvalidInput(
-                f"terms sum to {float(np.sum(self.terms))!r}, above 1. Divide them by their sum."
+                f"terms sum to {float(np.sum(np.sort(self.terms)))!r}, above 1. Divide them by a little more."
             )
 
     def __call__(self, count: int) -> Levels:

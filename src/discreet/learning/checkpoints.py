@@ -1,6 +1,6 @@
 """Checkpoints of a training run between two steps, as bytes, and runs that go on from them.
 
-In it are weights, averages and what the optimizer remembers: functions of noisy sums, so that whoever reads
+In one are weights, averages and what the optimizer remembers: functions of noisy sums, so that whoever reads
 one learns no more than was paid for. Not in it, ever: noise, or seeds of noise (the same noise on another
 gradient, and their difference is the data), coins, batches. Who may go on from which checkpoint is not
 decided here but by the ledger (`curator.segments`).
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .trainer import Run, Trainer
 
 # A run with these settings and schedules remembers nothing but its weights, averages, optimizer and clip.
-# What is not listed may remember more (correlated noise does), and is not resumed.
+# What is not listed may remember more, and is not resumed (`strategy`, correlated noise, does).
 _RESUMABLE = {
     "model",
     "loss",
@@ -117,6 +117,7 @@ def restore(trainer: Trainer, source: AnySource, raw: bytes, steps_taken: int, *
         if run._averaged is not None:
             run._averaged.copy_(tensors["averaged"])
     run._update.restore(files.unpack(facts["optimizer"], tensors))
+    # A run keeps the present clip of an adaptive rule as a flat one, and goes on adapting it.
     if _adaptive_clip(run) is not None:
         run._summands.rule = Flat(clip=float(facts["clip"]))
     run.steps_taken = steps_taken
@@ -128,10 +129,10 @@ def identity(trainer: Trainer, *, weights: bool = False) -> dict[str, Any]:
     and shapes of what is learned.
 
     Time and memory (`performance`) may change in between. So may the weights that it began with, as the
-    checkpoint has those to go on from, unless they are asked for: every trial of a search begins with them.
+    checkpoint has its own. A search passes `weights=True`: each of its trials begins with them.
     """
     parameters = trainer.model.named_parameters()
-    return {name: _text(getattr(trainer, name)) for name in _SETTINGS} | {
+    return _setting_texts(trainer) | {
         "model": type(trainer.model).__qualname__,
         "learned": [[name, list(p.shape), p.requires_grad] for name, p in parameters],
         "weights": _digest(trainer.model.state_dict() if weights else {}),
@@ -141,8 +142,15 @@ def identity(trainer: Trainer, *, weights: bool = False) -> dict[str, Any]:
 def is_identifiable(trainer: Trainer) -> bool:
     """Return whether `identity` tells this trainer from others: Python's text of a function defined inside
     another does not say what it does."""
-    texts = [_text(getattr(trainer, name)) for name in _SETTINGS]
+    texts = _setting_texts(trainer).values()
     return not any("<locals>" in text or "<lambda>" in text for text in texts)
+
+
+def _setting_texts(trainer: Trainer) -> dict[str, str]:
+    """Return the text of each setting. `local` came later than the rest: runs without it keep the identity
+    that stands in their ledgers."""
+    names = _SETTINGS if trainer.local is None else (*_SETTINGS, "local")
+    return {name: _text(getattr(trainer, name)) for name in names}
 
 
 def _text(value: Any) -> str:

@@ -46,15 +46,18 @@ class DPClassifier(ClassifierMixin, SGDEstimator):  # type: ignore[misc]
 
     `module` is a function of (features, classes), or a torch module whose outputs are one score for each
     class; `hidden` are the sizes of layers of a tanh network. `classes` are declared; a label that is not
-    among them counts as the first. `delta` is by default the budget's, and 1e-5 without a session. `batch` is
-    by default chosen from n and epsilon, which are public (`default_batch`): 1024 / epsilon, at most half of
-    n and at least 256; what is given wins. `progress` is called after each step, with public facts. `event_`
-    is the price, `module_` the trained model.
+    among them counts as the smallest of them (through a session: as the first in the schema).
+
+    `delta` is by default the budget's, and 1e-5 without a session. `noise_multiplier`, if given, is used
+    instead of epsilon. `clip` is a norm or a clipping rule. `batch` is by default chosen from n and epsilon,
+    which are public (`default_batch`): 1024 / epsilon, at most n / 2, at least 256 and never above n; what is
+    given wins. `average` is the decay of an exponential average of the weights. `progress` is called after
+    each step, with public facts. `event_` is the price, `module_` the trained model.
 
     Each `fit` is another release with its own price, and `event_` is that of the last one: cross_val_score
     with k folds, or GridSearchCV over k settings, fits and costs k times and more, which nobody adds up
-    outside of a session. A scaler before it in a pipeline learns from private data for nothing: declare
-    `lower` and `upper`, or pay for a `PrivateScaler`.
+    outside of a session. A scaler before it in a pipeline reads private data without paying, and what
+    it learns is not private: declare `lower` and `upper`, or pay for a `PrivateScaler`.
 
     Guarantee: `event_` under add_remove, one row per person; through a session, under its relation and unit.
                Proof: `Trainer`.
@@ -91,7 +94,7 @@ class DPClassifier(ClassifierMixin, SGDEstimator):  # type: ignore[misc]
                 "which classes occur is private: declare them, classes=[...]. Nothing was trained."
             )
         X, y = self._validate_arrays(X, y)
-        self.classes_ = np.array(sorted(self.classes))
+        self.classes_ = np.array(sorted(set(self.classes)))
         if len(self.classes_) < 2:
             raise InvalidInput(
                 f"at least two classes must be declared, got {len(self.classes_)}. Nothing was trained."
@@ -175,7 +178,8 @@ class SGDLogisticRegression(DPClassifier):
 
     @staticmethod
     def _fold_binary(scores: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """Return the difference of two classes' weights, which decides between them; more are kept."""
+        """Return the difference of two classes' weights, which decides between them; of more classes all
+        are kept."""
         return scores[1:] - scores[:1] if len(scores) == 2 else scores
 
 
@@ -188,8 +192,8 @@ class DPRegressor(RegressorMixin, SGDEstimator):  # type: ignore[misc]
 
     Each `fit` is another release with its own price, and `event_` is that of the last one: cross_val_score
     with k folds, or GridSearchCV over k settings, fits and costs k times and more, which nobody adds up
-    outside of a session. A scaler before it in a pipeline learns from private data for nothing: declare
-    `lower` and `upper`, or pay for a `PrivateScaler`.
+    outside of a session. A scaler before it in a pipeline reads private data without paying, and what
+    it learns is not private: declare `lower` and `upper`, or pay for a `PrivateScaler`.
 
     Guarantee: `event_` under add_remove, one row per person; through a session, under its relation and unit.
                Proof: `Trainer`.

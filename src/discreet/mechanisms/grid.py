@@ -52,8 +52,7 @@ def _all_finite(array: Any) -> bool:
     """Return whether every entry is a finite number."""
     if array.dtype.kind == "O":
         return all(
-            isinstance(v, int | float | Fraction)
-            and math.isfinite(_require.float_or_inf(v) if isinstance(v, float) else 0)
+            isinstance(v, int | float | Fraction) and math.isfinite(v if isinstance(v, float) else 0)
             for v in array.flat
         )
     return bool(np.isfinite(array).all())
@@ -80,7 +79,7 @@ class _GridNoise:
         return float(self.step) * self.on_integers.standard_deviation
 
     def error(self, confidence: float = 0.95, *, entries: int = 1) -> float:
-        """Return the error of noise and rounding together."""
+        """Return the error of noise and rounding together within which `entries` released values all stay."""
         return _with_rounding(self.step, self.on_integers.error(confidence, entries=entries))
 
     def __call__(self, values: Any, /, *, entropy: Entropy) -> Any:
@@ -101,8 +100,8 @@ class GridLaplace(_GridNoise):
     Proof:     floor(u) - floor(v) < u - v + 1, so an entry that moves by d moves by at most ceil(d / step) <
                d / step + 1 steps. Added over the at most `entries` that move this is an integer below
                sensitivity / step + entries.
-    Assumes:   `sensitivity` bounds the values *as computed*, floating-point error included. Where it is a sum
-               of many rows, `Sum(column, step)` avoids the question: it rounds before it adds.
+    Assumes:   `sensitivity` bounds how far values move *as computed*, floating-point error included. Where
+               it is a sum of many rows, `Sum(column, step)` avoids the question: it rounds before it adds.
     """
 
     step: Fraction
@@ -245,7 +244,7 @@ class GridGaussian(_GridNoise):
 
     @property
     def grid_sensitivity(self) -> Sensitivity:
-        """How far one unit moves the rounded values, in steps."""
+        """How far the rows of one unit of privacy move the rounded values, in steps."""
         linf = None if self.linf is None else self.linf / self.step
         return grid_l2(self.sensitivity / self.step, self.entries, linf)
 

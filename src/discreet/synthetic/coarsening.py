@@ -20,10 +20,11 @@ Groups = tuple[int, ...]
 
 
 def group_codes(counts: Sequence[float] | Floats, min_rows: float, *, ordered: bool, missing: bool) -> Groups:
-    """Return groups of codes with about `min_rows` rows or more, by their noisy counts.
+    """Return groups of codes that have, where possible, about `min_rows` rows or more by their noisy counts.
 
-    Neighbors are joined where codes are `ordered`, and codes that have enough rows by themselves stay alone;
-    otherwise all rare codes become one group. With `missing`, the last code (NULL) has no neighbors.
+    Where codes are `ordered`, neighbors are joined, and codes that have enough rows by themselves stay alone;
+    otherwise all rare codes become one group. With `missing` (of ordered codes), the last code is NULL, which
+    is next to no other: if rare, it joins the group with the fewest rows, even a single frequent code.
 
     >>> group_codes([5, 2, 3, 90, 1, 1, 8], 9, ordered=True, missing=False)
     (0, 0, 0, 1, 2, 2, 2)

@@ -85,6 +85,10 @@ def test_a_network_is_the_same_again_and_from_its_file(tmp_path: Path) -> None:
     assert torch.equal(first(images), read(images))
     assert torch.equal(first(images), second(images))
     assert steps == [(1, 2), (2, 2)]
+    # its batch normalization stays frozen in a model that is put into training mode
+    inside = torch.nn.Sequential(first).train()
+    assert torch.equal(inside(images), second(images))
+    torch.testing.assert_close(inside(images[:1]), second(images)[:1])
     with pytest.raises(DiscreetError, match="other arguments"):
         ProceduralNetwork.trained(cache=tmp_path / "n", **{**SMALL, "seed": 1})
 

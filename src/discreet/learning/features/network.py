@@ -28,13 +28,14 @@ class ProceduralNetwork(nn.Module):
     """Computes features of images by a network that was trained to tell procedural classes apart.
 
     Five convolutions with frozen batch normalization, the widths `width` times 1, 2, 2, 4, 4. Features are
-    the last maps, averaged over 4 x 4 positions, and the 256 units before the classes. `trained` trains one,
+    the last maps, averaged to a grid of 4 x 4, and the 256 units before the classes. `trained` trains one,
     or reads it from a file. The same arguments give the same network on the same machine and version of
     torch.
 
-    Guarantee: a function of each image by itself: computing it costs nothing, and neighbors stay neighbors.
+    Guarantee: a function of each image by itself, up to the rounding of floats: computing it costs nothing,
+               and neighbors stay neighbors.
     Proof:     the weights and the stored statistics of batch normalization depend on the arguments and on
-               random numbers of `seed` alone; in use, no statistic of a batch enters.
+               random numbers of `seed` alone; in use, no statistic of a batch enters (`train`).
     """
 
     def __init__(
@@ -75,8 +76,11 @@ class ProceduralNetwork(nn.Module):
         cache: str | Path | None = None,
         progress: Progress | None = None,
     ) -> ProceduralNetwork:
-        """Return a network after `steps` batches of 256 procedural images; from the file `cache`, where that
-        holds one of the same arguments, and otherwise written to it."""
+        """Return a network after `steps` batches of 256 procedural images.
+
+        It is read from the file `cache` if that exists (one of other arguments is refused), and otherwise
+        trained and written to it.
+        """
         _require.integer(steps=steps, at_least=1)
         network = cls(shape, width=width, classes=classes, seed=seed)
         facts = {"shape": list(shape), "width": width, "classes": classes, "steps": steps, "seed": seed}
@@ -88,6 +92,11 @@ class ProceduralNetwork(nn.Module):
         if cache is not None:
             Path(cache).write_bytes(files.dump(network._weights(), {"features": json.dumps(facts)}))
         return network
+
+    def train(self, mode: bool = True) -> ProceduralNetwork:
+        """Stay in evaluation mode: in a model that is put into training mode, too, no statistic of a batch
+        may enter its features."""
+        return super().train(False)
 
     @property
     def size(self) -> int:
@@ -117,7 +126,7 @@ class ProceduralNetwork(nn.Module):
     def _train(self, steps: int, progress: Progress | None) -> None:
         generator = torch.Generator().manual_seed(self.seed + 1)
         optimizer = torch.optim.AdamW(self.parameters(), lr=_RATE, weight_decay=_DECAY)
-        self.train()
+        super().train()
         for step in range(steps):
             warmup = min(1.0, (step + 1) / _WARMUP)
             optimizer.param_groups[0]["lr"] = _RATE * warmup * (1 + math.cos(math.pi * step / steps)) / 2
@@ -134,7 +143,7 @@ class ProceduralNetwork(nn.Module):
         self.eval()
 
     def _weights(self) -> dict[str, Tensor]:
-        """Return all weights and statistics, as floats: the number of batches that were seen is of no use."""
+        """Return all weights and statistics but the number of batches that were seen, which is of no use."""
         state = self.state_dict()
         return {name: value for name, value in state.items() if not name.endswith("num_batches_tracked")}
 

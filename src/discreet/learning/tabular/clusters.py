@@ -18,7 +18,7 @@ from ...accounting import Event
 from ...mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ...mechanisms.protocols import Sensitivity
 from ...sampling import Entropy
-from .learner import CELLS, TableLearner, by_group, exact_noise, on_grid
+from .learner import CELLS, Integers, TableLearner, by_group, exact_noise, on_grid
 from .model import columns_only
 from .rows import Design, Rows
 
@@ -28,6 +28,8 @@ Array = npt.NDArray[np.float64]
 _CENTROID_SIZE = 0.225
 # Rows whose distances are held at once: bounds memory.
 _ROWS = 1 << 14
+# Cells of the grid of centers per cell of that of rows.
+_FINER = 64
 
 
 @described("learning.Clusters")
@@ -62,6 +64,24 @@ def _squared_distances(x: Any, centers: Array) -> Array:
     return np.asarray(lengths - 2 * rows @ centers.T + (centers**2).sum(axis=1))
 
 
+def _nearest(cells: Integers, centers: Array) -> npt.NDArray[np.int64]:
+    """Return the number of the nearest center of each row of the grid, in blocks of rows.
+
+    Guarantee: the cluster of a row is a function of that row and the centers, the first of several that are
+               equally near.
+    Proof:     with centers on a grid that is _FINER times finer, |c|² - 2 <x, c> is a whole number of its
+               cells squared. All products and sums are whole numbers below 2^53 (for up to 2^20 coordinates),
+               which double precision adds exactly in any order.
+    """
+    on_finer_grid = np.rint(centers * (CELLS * _FINER))
+    squares = (on_finer_grid**2).sum(axis=1)
+    nearest = [np.zeros(0, dtype=np.int64)]
+    for start in range(0, len(cells), _ROWS):
+        products = cells[start : start + _ROWS].astype(np.float64) @ on_finer_grid.T
+        nearest.append((squares - 2 * _FINER * products).argmin(axis=1))
+    return np.concatenate(nearest)
+
+
 @described("learning.Lloyd")
 @dataclass(frozen=True, kw_only=True)
 class Lloyd(TableLearner):
@@ -73,11 +93,12 @@ class Lloyd(TableLearner):
 
     Guarantee: `event`: `rounds` integer vectors, chosen adaptively, with exact noise for their `sensitivity`.
     Proof:     a row is in one cluster, and moves its weighted count, and its sums by its own coordinates: at
-               most CELLS for each feature, since of a category one indicator is 1. The next centers are a
-               function of what was released before; the first ones of public facts and coins. A replaced row
-               counts twice.
-    Accuracy:  every sum is within `error`, in rows, with the stated probability; for the error of the centers
-               see the paper, Section 4.
+               most CELLS for each feature, since of a category one indicator is 1. Its cluster is a function
+               of that row and the centers alone: distances are compared as whole numbers (`_nearest`). The
+               next centers are a function of what was released before; the first ones of public facts and
+               coins. A replaced row counts twice.
+    Accuracy:  every sum of coordinates is within `error` with the stated probability; for the error of the
+               centers see the paper, Section 4.
     """
 
     clusters: int = 8
@@ -96,8 +117,9 @@ class Lloyd(TableLearner):
         if self.rounds is not None:
             return self.rounds
         d = len(self.design.features)
-        entries = d + float((4 * d * _CENTROID_SIZE**2) ** (1 / 3))
-        round_epsilon = math.sqrt(500 * self.clusters**3 / self.size**2 * entries**3)
+        # the l1 norm of a row of d coordinates and its weighted count
+        row_norm = d + float((4 * d * _CENTROID_SIZE**2) ** (1 / 3))
+        round_epsilon = math.sqrt(500 * self.clusters**3 / self.size**2 * row_norm**3)
         return max(2, min(7, int(self.epsilon / round_epsilon)))
 
     @property
@@ -127,7 +149,7 @@ class Lloyd(TableLearner):
         centers = self._initial_centers(entropy)
         cells = np.concatenate([np.full((len(x), 1), self.weight, dtype=np.int64), on_grid(x)], axis=1)
         for _ in range(self.steps):
-            sums = by_group(cells, self._nearest(x, centers), self.clusters)
+            sums = by_group(cells, _nearest(cells[:, 1:], centers), self.clusters)
             noisy: Any = self.noise(sums, entropy=entropy)
             centers = self._update_centers(noisy.astype(np.float64), centers)
         return Clusters(
@@ -136,21 +158,14 @@ class Lloyd(TableLearner):
             centers=tuple(tuple(row) for row in centers.tolist()),
         )
 
-    def _nearest(self, x: Rows, centers: Array) -> npt.NDArray[np.int64]:
-        """Return the number of the nearest center of each row, in blocks of rows."""
-        nearest = [np.zeros(0, dtype=np.int64)]
-        for start in range(0, len(x), _ROWS):
-            nearest.append(_squared_distances(x[start : start + _ROWS], centers).argmin(axis=1))
-        return np.concatenate(nearest)
-
     def _update_centers(self, noisy: Array, centers: Array) -> Array:
         """Return the new centers; one stays where noise alone may have made its count."""
         counts = noisy[:, 0] / self.weight
-        is_certain = counts > max(1.0, self.noise.standard_deviation / self.weight)
+        exceeds_noise = counts > max(1.0, self.noise.standard_deviation / self.weight)
         lower = np.zeros(centers.shape[1])
         lower[[*self.layout.numbers, *self.layout.flags]] = -1.0
         means = np.clip(noisy[:, 1:] / CELLS / np.maximum(counts, 1.0)[:, None], lower, 1.0)
-        return np.where(is_certain[:, None], means, centers)
+        return np.where(exceeds_noise[:, None], means, centers)
 
     def _initial_centers(self, entropy: Entropy) -> Array:
         """Return centers that keep a distance from each other, without data (sphere packing, Section 4.1 of
@@ -190,6 +205,7 @@ class Lloyd(TableLearner):
 
     @property
     def numbers(self) -> int:
+        """Return how many numbers its model holds."""
         return self.clusters * self.design.width(self.public)
 
     def error(self, confidence: float = 0.95) -> float:

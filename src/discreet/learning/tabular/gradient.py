@@ -42,8 +42,9 @@ class GradientPerturbation(LinearERM):
     Guarantee: `event`: `steps` discrete Gaussian releases per model, each of an integer vector with noise for
                its `sensitivity`, chosen adaptively.
     Proof:     the integer gradient of one row has l2 norm at most G / cell + sqrt(width) / 2; `changes` rows
-               differ. The next iterate is a function of what was released before. Composition of zCDP;
-               nothing else is read.
+               differ, and the gradient of every other row is the same (`solver.exact_scores`). The next
+               iterate is a function of what was released before. Composition of zCDP; nothing else is read.
+    Assumes:   numpy's elementwise functions give a number the same value wherever it stands in an array.
     Accuracy:  for a step of at most 1 / (largest curvature of J), with s the noise's deviation per
                coordinate, the mean of the iterates has J - min J <= |w*|² / (2 step T) + step width s² / 2 in
                expectation (stochastic gradient descent for convex functions).
@@ -104,7 +105,7 @@ class GradientPerturbation(LinearERM):
 
     def _integer_gradient(self, problem: Problem, w: Array) -> npt.NDArray[np.int64]:
         """Return the sum of all rows' gradients on the grid, as exact integers."""
-        _, slopes = problem.slopes(w)
+        slopes = problem.slopes(w)
         total = np.zeros(self.facts.width, dtype=np.int64)
         chunk = max(1, _ROWS // self.facts.joint)
         for start in range(0, len(problem.x), chunk):

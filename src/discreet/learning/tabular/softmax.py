@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .solver import BLOCK, Problem, rounding_of_gradient, rounding_of_slopes
+from .solver import BLOCK, Problem, exact_scores, rounding_of_gradient, rounding_of_slopes
 
 Array = npt.NDArray[np.float64]
 # Weights up to which Newton's matrix is exact; above, a bound on it needs one class's matrix only. It sets
@@ -30,11 +30,12 @@ class SoftmaxProblem(Problem):
 
     classes: int = 2
 
-    def slopes(self, w: Array) -> tuple[Array, Array]:
-        """Return the scores of each class, and the gradient of each row's loss in them."""
-        scores = np.asarray(self.x @ w.reshape(self.classes, -1).T, dtype=np.float64)
+    def slopes(self, w: Array) -> Array:
+        """Return the gradient of each row's loss in its scores, a function of that row alone
+        (`exact_scores`)."""
+        scores = exact_scores(self.x, w.reshape(self.classes, -1).T, self.row_norm)
         slopes = self.loss.slope(scores, self.y)
-        return scores, slopes if self.weights is None else slopes * self.weights[:, None]
+        return np.asarray(slopes if self.weights is None else slopes * self.weights[:, None])
 
     def gradient(self, w: Array) -> tuple[Array, Array]:
         n, d = self.x.shape

@@ -33,12 +33,13 @@ _SLOWEST = 1e-12
 @described("matrix.Buffered")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Buffered(Triangular):
-    """A buffered linear Toeplitz strategy: C has the generating function of a product over j of
+    """A buffered linear Toeplitz strategy: the generating function of C is the product over j of
     (1 - inverse_decays[j] x) / (1 - decays[j] x).
 
     Dvijotham, McMahan, Pillutla, Steinke & Thakurta 2024, arXiv:2404.16706; in terms of both
     sets of decays McMahan, Xu & Zhang 2024, arXiv:2408.08868. Decays interlace, 1 > decays[0] >
-    inverse_decays[0] > decays[1] > ... >= 0, so that all coefficients of C are positive and fall.
+    inverse_decays[0] > decays[1] > ... >= 0, so that all coefficients of C are positive and fall. The
+    price of several participations rests on that.
     """
 
     decays: tuple[float, ...]
@@ -57,8 +58,10 @@ class Buffered(Triangular):
                 "a buffered strategy has as many decays as inverse decays, which interlace: decays[0] > "
                 "inverse_decays[0] > decays[1] > ... Nothing was computed. matrix.blt(steps) chooses them."
             )
-        if mixed[0] > 1 - _SLOWEST / 2 or mixed[-1] < 0 or len(self.decays) > MAX_BUFFERS:
+        if mixed[0] > 1 - _SLOWEST / 2 or len(self.decays) > MAX_BUFFERS:
             raise _require.fail("decays", self.decays, f"up to {MAX_BUFFERS} numbers from 0 to below 1")
+        if mixed[-1] < 0:
+            raise _require.fail("inverse_decays", self.inverse_decays, "numbers from 0 to below 1")
 
     @property
     def buffers(self) -> int:
@@ -81,6 +84,7 @@ class Buffered(Triangular):
         return np.concatenate([[1.0], np.array(self.outputs) @ powers])
 
     def row(self, step: int) -> Matrix:
+        """Return the entries of a row from the diagonal backwards."""
         return self.coefficients(step + 1)
 
     def diagonals(self, steps: int) -> Matrix:
@@ -115,7 +119,7 @@ def sum_of_squares(amplitudes: Floats, rates: Floats, steps: int, *, weighted: b
 
 def factors(strategy: Buffered, steps: int) -> tuple[float, float]:
     """Return the largest and the root mean squared deviation of prefix sums under a strategy, in units of the
-    noise for one participation, in closed form.
+    noise that one participation of size 1 needs by itself, in closed form; the sensitivity of C is included.
 
     Row t of A C⁻¹ has the entries b_0, ..., b_t, and the generating function of b is 1 / ((1 - x) c(x)), so
     that b_t = b_inf + sum of a_j inverse_decays_j^t.
@@ -124,11 +128,12 @@ def factors(strategy: Buffered, steps: int) -> tuple[float, float]:
 
 
 def _factors(decays: Floats, inverse: Floats, steps: int) -> tuple[float, float]:
-    """Return the largest and the root mean squared error of prefix sums, at sensitivity 1 and unit noise."""
+    """Return the largest and the root mean squared error of prefix sums, as `factors` does."""
     with np.errstate(divide="ignore"):
         rates, inverse_rates = -np.log(decays), -np.log(inverse)
     omega = residues(decays, inverse)
     column = 1.0
+    # A decay of 0 has an infinite rate, and infinity times 0 is not a number; e^-800 is 0.
     if steps > 1:
         column += sum_of_squares(omega, np.minimum(rates, 800.0), steps - 1)
     # Partial fractions of product (1 - decays x) / ((1 - x) product (1 - inverse x)) in 1/(1 - r x).
@@ -180,8 +185,8 @@ def _decays(parameters: Floats) -> tuple[Floats, Floats]:
     """Return decays from free parameters: 1 - decay grows along the interlaced order, by factors that exceed
     one.
 
-    The slowest decay comes first, and the last is above zero: with u = sum of softplus, 1 - decay is
-    exp(-remaining sum).
+    The slowest decay comes first, and the last is above zero: 1 - decay is exp(-s), s the sum of the softplus
+    of the parameters from its own to the last.
     """
     gaps = np.logaddexp(0.0, parameters[::-1])
     distances = np.exp(-np.cumsum(gaps))[::-1]

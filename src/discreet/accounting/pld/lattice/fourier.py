@@ -1,6 +1,7 @@
 """The distribution of a sum of many independent privacy losses on a lattice, by Fourier transform, with
-a bound on every error. What adds to an `error`, a `log_error` or `dropped` carries the guarantee; which
-coefficients are computed and in which precision is a matter of speed.
+a bound on every rounding error (what wraps around the cyclic window is bounded by `engine`). What adds to an
+`error`, a `log_error` or `dropped` carries the guarantee; which coefficients are computed and in which
+precision is a matter of speed.
 
 Each mass is first re-weighted by exp(theta * loss) and normalised, so that the losses that matter for a tiny
 delta are the likely ones and double precision resolves them (delta = 1e-15 is as easy as 1e-5). The transform
@@ -29,7 +30,8 @@ _ROUNDINGS_PER_LEVEL = 8
 
 
 class LatticeMasses(NamedTuple):
-    """Holds masses at integer multiples of the mesh, which are convolved `times` times with themselves."""
+    """Holds masses at integer multiples of the mesh, of which `times` independent copies are
+    added."""
 
     indices: Index
     mass: Array
@@ -51,8 +53,12 @@ class Sum(NamedTuple):
 
 
 class LatticePairMasses(NamedTuple):
-    """Holds masses under both distributions of a pair: `mass` under P, and `gain`, which is `mass` minus
-    e^(mesh * index) times the mass under Q."""
+    """Holds masses under both distributions of a pair, for lower bounds on delta (`engine.tests`): `mass`
+    under P, and `gain`, which is `mass` minus e^(mesh * index) times the mass under Q.
+
+    The gain is not 0, as outcomes of slightly different losses were merged into one index; it is 0
+    where `mass` is.
+    """
 
     indices: Index
     mass: Array
@@ -213,8 +219,8 @@ def _absolute_error(log: Array, log_error: Array) -> Array:
 
 
 class _Powers:
-    """Accumulates phi^n of a convolution of distributions under P, and the log of (phi - g)^n / phi^n, at
-    every frequency, with bounds on their errors."""
+    """Accumulates phi^n and the log of (phi - g)^n / phi^n at every frequency, with bounds on their errors:
+    phi is the transform of a distribution under P, g that of its gain, and the powers are convolutions."""
 
     def __init__(self, size: int, precise: bool) -> None:
         self.size, self.unit = size, unit(precise)
@@ -223,7 +229,8 @@ class _Powers:
         self.angle: npt.NDArray[Any] = np.zeros(half, dtype)
         self.log_ratio: npt.NDArray[Any] = np.zeros(half, np.clongdouble if precise else np.complex128)
         self.log_error, self.log_ratio_error, self.rest_error = np.zeros(half), np.zeros(half), np.zeros(half)
-        self.near = np.ones(half, bool)
+        # where |g| is below |phi| / 2 in every pair
+        self.has_small_gain = np.ones(half, bool)
 
     def multiply(self, t: TiltedMasses, gain: npt.NDArray[Any], relative_error: float, n: int) -> None:
         """Convolve with a pair n times: `gain` is given at the indices of t, relative to the same total, and
@@ -249,7 +256,7 @@ class _Powers:
         # the error of phi - g by itself, where phi^n is no common factor
         separate_error = error_g + error + 16 * u * np.abs(phi)
         self.rest_error += (n * np.log1p(separate_error / np.abs(rest))).astype(np.float64)
-        self.near &= near
+        self.has_small_gain &= near
         self.log, self.angle = self.log + n * log, self.angle + n * angle
         self.log_error += n * log_error + 4 * u * n * (np.abs(log) + np.abs(angle)).astype(np.float64)
 
@@ -258,7 +265,7 @@ class _Powers:
         entries."""
         u, p = self.unit, np.exp(self.log) * np.exp(1j * self.angle)
         q = np.exp(self.log + self.log_ratio.real) * np.exp(1j * (self.angle + self.log_ratio.imag))
-        near = self.near & (np.abs(self.log_ratio) < 50)
+        near = self.has_small_gain & (np.abs(self.log_ratio) < 50)
         gain = np.where(near, -p * np.expm1(np.where(near, self.log_ratio, 0)), p - q)
         size_p, size_q, size = (np.abs(x).astype(np.float64) for x in (p, q, gain))
         log_p, size_ratio = self.log.astype(np.float64), np.abs(self.log_ratio).astype(np.float64)
