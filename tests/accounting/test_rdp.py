@@ -357,3 +357,15 @@ def test_vectors_that_move_by_what_was_answered_before_are_not_taken_for_mirrore
     numbers = rdp.curve(same.repeated(2).sampled(rate=0.1), orders)
     assert two[0] == pytest.approx(numbers[0], rel=1e-9)
     assert all(a > 1.5 * b for a, b in zip(two[1:], numbers[1:], strict=True))
+
+
+def test_selection_from_a_poisson_sample_under_replace_is_refused_by_every_accountant() -> None:
+    # whose amplification is proved for add/remove and zero-out only
+    run = acc.PureDP(epsilon=1, neighbors=REPLACE).sampled(0.1)
+    event = acc.RepeatAndSelect(event=run, trials=acc.geometric(0.5))
+    for accountant in ("tightest", "zcdp", "gdp", "optimal", "advanced", "basic"):
+        for delta in (0.0, 1e-6):
+            with pytest.raises(WrongRelation, match="Poisson"):
+                acc.epsilon(event, delta=delta, accountant=accountant)
+    with pytest.raises(WrongRelation, match="Poisson"):
+        acc.ZCDPFilter(rho=1, neighbors=REPLACE).admits([], event)
