@@ -304,6 +304,9 @@ class Composed(Event):
     def __post_init__(self) -> None:
         object.__setattr__(self, "events", tuple(self.events))
         _require.non_empty(events=self.events)
+        for event in self.events:
+            if not isinstance(event, Event):
+                raise _require.fail("events", event, "a list of accounting events")
         relations = {e.neighbors for e in self.events}
         if len(relations) > 1:
             raise WrongRelation(

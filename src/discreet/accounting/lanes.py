@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+import numpy as np
+
 from .. import _require, _round
 from .._errors import Unsupported
 from .._public import Neighbors
 from .._registry import described
-from . import pure
+from . import api, pure
 from .events import Event, PureDP
 from .normal import normal
 from .rdp import curve
@@ -77,15 +79,23 @@ def split(event: Event) -> tuple[Event, Fraction, Fraction]:
 def lane_prices(bare: Event, orders: tuple[float, ...]) -> Spent:
     """Return the pure epsilon and Rényi divergences at `orders` of an event without a delta of its own."""
     exact = pure.epsilon_of(bare)
+    # A Rényi divergence never exceeds the pure epsilon.
+    largest = math.inf if exact is None else exact
     try:
-        renyi = [max(0.0, value) for value in curve(bare, orders)]
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            renyi = curve(bare, orders)
     except Unsupported:
         if exact is None:
             raise
-        # A Rényi divergence never exceeds the pure epsilon.
-        renyi = [exact] * len(orders)
-    largest = math.inf if exact is None else exact
-    sums = (on_grid(largest), *(on_grid(min(value, largest)) for value in renyi))
+        renyi = [largest] * len(orders)
+    except ArithmeticError:
+        # what leaves the range of floats: nothing is claimed for it
+        renyi = [largest] * len(orders)
+    # `value < largest` and not `min`: what is no number must not count as 0
+    sums = (
+        on_grid(largest),
+        *(on_grid(max(0.0, value) if value < largest else largest) for value in renyi),
+    )
     return Spent(sums=sums, events=1)
 
 
@@ -135,12 +145,9 @@ def event_of(item: Item) -> Event:
 def certified_epsilon(event: Event, delta: float) -> float:
     """Return the epsilon that is certified for the event without its own deltas at `delta`; infinite where
     none is known."""
-    # Imported here: the accountants import the lanes' neighbors.
-    from .api import epsilon
-
     bare, _, _ = split(event)
     try:
-        return epsilon(bare, delta=delta)
+        return api.epsilon(bare, delta=delta)
     except Unsupported:
         return math.inf
 
