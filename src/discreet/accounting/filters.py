@@ -216,7 +216,7 @@ class BudgetFilter:
 
     def _check(self, event: Item) -> None:
         if not isinstance(event, Event | Capped):
-            raise _require.fail("event", event, "an accounting event")
+            raise _require.fail("event", type(event).__name__, "an accounting event")
         require_relation(event.neighbors, self.neighbors, what="this budget")
 
 

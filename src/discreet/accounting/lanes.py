@@ -119,7 +119,7 @@ class Capped:
 
     def __post_init__(self) -> None:
         if not isinstance(self.event, Event):
-            raise _require.fail("event", self.event, "an accounting event")
+            raise _require.fail("event", type(self.event).__name__, "an accounting event")
         _require.positive(epsilon=self.epsilon)
         _require.open_probability(delta=self.delta)
 

@@ -72,7 +72,7 @@ class Odometer:
     def add(self, spent: Spent | Iterable[Event], event: Event) -> Spent:
         """Return what is spent after `event`. An odometer refuses nothing that it has a price for."""
         if not isinstance(event, Event):
-            raise _require.fail("event", event, "an accounting event")
+            raise _require.fail("event", type(event).__name__, "an accounting event")
         require_relation(event.neighbors, self.neighbors, what="this odometer")
         bare, own, distance = split(event)
         if distance > 0:
