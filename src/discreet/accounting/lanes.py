@@ -29,6 +29,8 @@ Exact = Fraction | float
 
 # Prices are rounded up to this grid: sums are exact, so their order is irrelevant, and stay short in JSON.
 GRID = 2**128
+# By how much the same price may differ, relatively, where it is computed again on another machine.
+_LAST_DIGITS = Fraction(1, 2**30)
 
 
 def on_grid(value: Exact | int) -> Exact:
@@ -65,6 +67,14 @@ class Spent:
         sums = tuple(a if times == 0 else a + times * b for a, b in pairs)
         delta = self.delta if times == 0 else self.delta + times * other.delta
         return Spent(sums=sums, delta=delta, events=self.events + times * other.events)
+
+    def agrees_with(self, other: Spent) -> bool:
+        """Return whether both are the same but for the last digits of prices, which differ between processors
+        and versions of numpy."""
+        if self.events != other.events or len(self.sums) != len(other.sums):
+            return False
+        pairs = zip((*self.sums, self.delta), (*other.sums, other.delta), strict=True)
+        return all(a == b or abs(a - b) <= _LAST_DIGITS * max(a, b) < math.inf for a, b in pairs)
 
 
 def split(event: Event) -> tuple[Event, Fraction, Fraction]:
