@@ -74,7 +74,15 @@ class Spent:
         if self.events != other.events or len(self.sums) != len(other.sums):
             return False
         pairs = zip((*self.sums, self.delta), (*other.sums, other.delta), strict=True)
-        return all(a == b or abs(a - b) <= _LAST_DIGITS * max(a, b) < math.inf for a, b in pairs)
+        return all(_same_price(a, b) for a, b in pairs)
+
+
+def _same_price(a: Exact, b: Exact) -> bool:
+    """Return whether two prices differ in their last digits at most."""
+    if isinstance(a, float) or isinstance(b, float):
+        # infinity, which has no digits
+        return a == b
+    return abs(a - b) <= _LAST_DIGITS * max(a, b)
 
 
 def split(event: Event) -> tuple[Event, Fraction, Fraction]:
