@@ -125,7 +125,7 @@ class GradientPerturbation(LinearERM):
 
     def error(self, confidence: float = 0.95) -> float:
         """Return a bound on the distance of the released weights from those of the same descent without
-        noise.
+        noise, where rounding to the grid is left out of account.
 
         Proof: with at most twice the declared number of rows a step does not expand distances; each adds at
                most its length times its noise.

@@ -1,7 +1,7 @@
 """`PrivatePipeline`: preprocessing that learns from the data and pays, then a model, in one price.
 
-pipeline = PrivatePipeline(LogisticRegression(), clip=(0.05, 0.95), epsilon=1, weights=(1, 4))
-people.fit(pipeline, target="ill")
+    pipeline = PrivatePipeline(LogisticRegression(), clip=(0.05, 0.95), epsilon=1, weights=(1, 4))
+    people.fit(pipeline, target="ill")
 """
 
 from __future__ import annotations
