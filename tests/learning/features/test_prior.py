@@ -156,6 +156,9 @@ def test_the_prior_is_its_parts_put_together(tmp_path: Path) -> None:
     torch.testing.assert_close(alone, rows, atol=1e-5, rtol=0)
     assert len(list(tmp_path.iterdir())) == 1
     assert prior.features(images[:0]).shape == (0, 20)
+    raw = (images * 255).round().to(torch.uint8)
+    for compute in (prior.features, prior.network.features, Scattering().features):
+        torch.testing.assert_close(compute(raw), compute(raw.float() / 255))
 
 
 @pytest.mark.parametrize(

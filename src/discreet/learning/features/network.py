@@ -8,13 +8,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ... import _require
 from ..._errors import InvalidInput
 from .. import files
+from .image_batches import as_images, image_batches
 from .procedural import ProceduralClasses
 
 # Settings of the training on procedural images (batch, AdamW's rate and weight decay, steps of warm-up) and
@@ -116,12 +116,13 @@ class ProceduralNetwork(nn.Module):
 
     @torch.no_grad()
     def features(self, images: Any, *, batch: int = 256) -> Tensor:
-        """Return one row of features for each image of a large array, computed in batches."""
+        """Return one row of features for each image of a large array, computed in batches: (n, channels,
+        height, width), or (n, height, width) of one channel, with values from 0 to 1. With bytes (uint8), 255
+        counts as 1."""
         _require.integer(batch=batch, at_least=1)
-        tensor = torch.as_tensor(np.asarray(images), dtype=torch.float32)
-        if not len(tensor):
-            return torch.zeros(0, self.size)
-        return torch.cat([self(part) for part in torch.split(tensor, batch)])
+        array = as_images(images, self.shape)
+        rows = [self(part) for _, part in image_batches(array, batch)]
+        return torch.cat(rows) if rows else torch.zeros(0, self.size)
 
     def _train(self, steps: int, progress: Progress | None) -> None:
         generator = torch.Generator().manual_seed(self.seed + 1)

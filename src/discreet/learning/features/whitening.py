@@ -21,7 +21,8 @@ class Whitening:
     as procedural ones. Rows of length 1 make clipping harmless: the gradient of a softmax layer is at most
     sqrt(2) times as long as its input.
 
-    Guarantee: a function of each row by itself, of length at most 1 whatever the row holds.
+    Guarantee: a function of each row by itself, of length at most 1 whatever the row holds, both up to the
+               rounding of floats.
     Proof:     mean and matrix are constants. A row that is not finite becomes zero.
     """
 
