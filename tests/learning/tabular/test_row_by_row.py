@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from discreet import Boolean, Bounds, Public
-from discreet.learning.tabular import Design, LinearModel, NaiveBayesModel
+from discreet.learning.tabular import Design, LinearModel, NaiveBayesModel, Softmax
 from discreet.learning.tabular.clusters import _nearest
 from discreet.learning.tabular.learner import CELLS
 from discreet.learning.tabular.solver import exact_scores
@@ -78,6 +78,14 @@ def test_rows_are_put_into_the_cluster_that_is_nearest_by_exact_arithmetic() -> 
     centers = rng.integers(-CELLS, CELLS + 1, (7, 5))
     distances = ((cells[:, None, :] - centers[None]) ** 2).sum(axis=2)
     assert _nearest(cells, centers / CELLS).tolist() == distances.argmin(axis=1).tolist()
+
+
+@pytest.mark.parametrize("classes", [3, 10, 40])
+def test_the_slopes_of_a_softmax_are_a_function_of_their_row(classes: int) -> None:
+    scores, y = np.random.default_rng(9).normal(size=(100, classes)), np.arange(100.0) % classes
+    together = Softmax().slope(scores, y)
+    alone = np.concatenate([Softmax().slope(scores[i : i + 1], y[i : i + 1]) for i in range(100)])
+    assert np.array_equal(alone, together)
 
 
 def columns_of(width: int) -> dict[str, Any]:

@@ -180,7 +180,8 @@ class PrivateWhitening:
 
 def _cells(rows: NDArray[Any]) -> NDArray[np.float64]:
     """Return rows of length at most 1 in whole cells, truncated towards zero."""
-    floats = rows.astype(np.float64)
+    # numpy adds up each row of a contiguous array in an order that depends on its width alone
+    floats = np.ascontiguousarray(rows, dtype=np.float64)
     finite = np.where(np.isfinite(floats).all(1, keepdims=True), floats, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):
         length = np.sqrt((finite**2).sum(1, keepdims=True))

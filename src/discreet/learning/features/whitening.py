@@ -12,6 +12,11 @@ from ... import _require
 from ..._errors import InvalidInput
 
 
+# The least variance of a component, over the largest: below, rounding of the products in single precision is all
+# that is left of it, which would be divided by nearly zero.
+_LEAST_VARIANCE = 1e-6
+
+
 @dataclass(frozen=True, eq=False)
 class Whitening:
     """Maps features to `components` principal components, divides each by its deviation to the `power`, and
@@ -43,8 +48,11 @@ class Whitening:
             )
         mean = rows.mean(0)
         variances, directions = principal(rows - mean, components)
-        scales = variances.clamp(1e-12 * float(variances[0]) + 1e-30) ** (-power / 2)
-        return cls(mean, directions * scales)
+        if (rank := int((variances > _LEAST_VARIANCE * variances[0]).sum())) < components:
+            raise _require.fail(
+                "components", components, f"at most {rank}, the directions in which these rows differ"
+            )
+        return cls(mean, directions * variances ** (-power / 2))
 
     def __call__(self, features: Any) -> Tensor:
         rows = torch.as_tensor(features, dtype=torch.float32)

@@ -57,8 +57,8 @@ class QuantileBounds:
         object.__setattr__(self, "high", _require.exact(self.high, "high").limit_denominator(1000))
         if not 0 < self.low < self.high < 1:
             raise InvalidInput(
-                f"0 < low < high < 1 is needed, got {float(self.low):g} and {float(self.high):g}. Nothing "
-                f"was charged."
+                f"0 < low < high < 1 is needed, got {float(self.low):g} and {float(self.high):g} (rounded to "
+                f"fractions with denominators up to 1000). Nothing was charged."
             )
         self._quantile_mechanisms()
 
