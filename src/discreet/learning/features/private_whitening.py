@@ -86,9 +86,9 @@ class PrivateWhitening:
                of q q' has an l2 norm of at most |q|². Under replace two such triangles differ by at most
                sqrt 2 CELLS²: q q' and r r' have a nonnegative inner product, entry by entry
                (sum over j <= k of q_j q_k r_j r_k = ((q.r)² + sum of q_j² r_j²) / 2 >= 0).
-    Assumes:   one row, one person. Neighbors are tables of such rows: features that are computed in batches are
-               functions of one image up to the rounding of floats only, and a last bit that differs with an
-               image's place in a batch may move a coordinate into the next cell.
+    Assumes:   one row, one person. Neighbors are tables of such rows: features that are computed in batches
+               are functions of one image up to the rounding of floats only, and a last bit that differs with
+               an image's place in a batch may move a coordinate into the next cell.
     """
 
     public: Public

@@ -11,9 +11,8 @@ from torch import Tensor
 from ... import _require
 from ..._errors import InvalidInput
 
-
-# The least variance of a component, over the largest: below, rounding of the products in single precision is all
-# that is left of it, which would be divided by nearly zero.
+# The least variance of a component, over the largest: below, what single precision rounds of the products is
+# all that is left of it, which would be divided by nearly zero.
 _LEAST_VARIANCE = 1e-6
 
 

@@ -269,8 +269,8 @@ class AdditiveBoosting(TableLearner):
 
 
 def _merge_bins(counts: Array, minimum: float, deviation: float) -> npt.NDArray[np.int64]:
-    """Return the group of each bin: neighbors, together at least `minimum` rows and more than their noise; the
-    last group has what is left."""
+    """Return the group of each bin: neighbors with at least `minimum` rows together, and more than their
+    noise; the last group has what is left."""
     groups, group_count, length, number = np.zeros(len(counts), dtype=np.int64), 0.0, 0, 0
     for i, count in enumerate(counts.tolist()):
         groups[i] = number

@@ -201,6 +201,6 @@ class SecondMoments:
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return a bound on the noise of every entry; the rounding of coordinates to the grid comes on top."""
+        """Return a bound on the noise of every entry; rounding of coordinates to the grid comes on top."""
         entries = self.width * (self.width + 1) // 2
         return float(self.noise.error(confidence, entries=entries)) / CELLS**2

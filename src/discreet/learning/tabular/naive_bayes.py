@@ -78,9 +78,10 @@ class NaiveBayesModel:
         rows = np.asarray(x, np.float64)
         # one row per class, transposed at the end
         result = np.repeat(np.log(np.array(self.priors))[:, None], len(rows), axis=1)
-        logs, means, variances = np.log(np.array(self.chances)), np.array(self.means), np.array(self.variances)
+        logs = np.log(np.array(self.chances))
         for column, values in enumerate(_indicators(rows, layout).T):
             result += logs[:, column, None] * values
+        means, variances = np.array(self.means), np.array(self.variances)
         for column, values in enumerate(rows[:, layout.numbers].T):
             variance = variances[:, column, None]
             result -= ((values - means[:, column, None]) ** 2 / variance + np.log(variance)) / 2

@@ -3,6 +3,8 @@
     search = PrivateSearch(LogisticRegression(), {"regularization": [1, 10, 100]}, epsilon=1)
     people.fit(search, target="income")
     search.best_params_; search.predict(...); search.comparison()
+
+A search has one price, however many candidates there are.
 """
 
 from __future__ import annotations
