@@ -93,6 +93,24 @@ def test_a_network_is_the_same_again_and_from_its_file(tmp_path: Path) -> None:
         ProceduralNetwork.trained(cache=tmp_path / "n", **{**SMALL, "seed": 1})
 
 
+def test_a_process_that_is_stopped_leaves_no_half_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(path: Path, raw: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(raw[:100])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProceduralNetwork, "_train", lambda *_: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            ProceduralNetwork.trained(cache=tmp_path / "n", **SMALL)
+    assert not (tmp_path / "n").exists()
+    ProceduralNetwork.trained(cache=tmp_path / "n", **SMALL)
+    assert (tmp_path / "n").exists()
+
+
 def test_a_file_that_is_none_and_a_folder_that_is_not_there_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DiscreetError, match="folder"):
         ProceduralNetwork.trained(cache=tmp_path / "none" / "n", **SMALL)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,7 +91,10 @@ class ProceduralNetwork(nn.Module):
             raise InvalidInput(f"the folder of {cache} does not exist. Nothing was trained. Make it first.")
         network._train(steps, progress)
         if cache is not None:
-            Path(cache).write_bytes(files.dump(network._weights(), {"features": json.dumps(facts)}))
+            # in one move: a process that is stopped, or a second one, leaves no half of a file
+            unfinished = Path(f"{cache}.{os.getpid()}")
+            unfinished.write_bytes(files.dump(network._weights(), {"features": json.dumps(facts)}))
+            unfinished.replace(cache)
         return network
 
     def train(self, mode: bool = True) -> ProceduralNetwork:
@@ -150,7 +154,10 @@ class ProceduralNetwork(nn.Module):
 
     def _load_cache(self, path: Path, facts: dict[str, Any]) -> ProceduralNetwork:
         """Return this network with the weights of a file, refused if that is of other arguments."""
-        tensors, texts = files.load(path.read_bytes())
+        try:
+            tensors, texts = files.load(path.read_bytes())
+        except InvalidInput as error:
+            raise InvalidInput(f"{path} holds no network: {error} Remove it.") from None
         if json.loads(texts.get("features", "null")) != facts:
             raise InvalidInput(
                 f"{path} holds a network of other arguments than {facts}. Nothing was loaded. Give another "
