@@ -217,7 +217,8 @@ class TwoLaplaces:
         """Return c q^m / (1 - q), written with expm1 so that large scales lose nothing."""
         # 1 - q, 1 - q' and 1 - q' / q
         complement, other_complement = -math.expm1(-1 / own), -math.expm1(-1 / other)
-        ratio_complement = -math.expm1(1 / own - 1 / other)
+        # beyond 700, where the weight is next to nothing, floats would overflow
+        ratio_complement = -math.expm1(min(1 / own - 1 / other, 700.0))
         weight = (
             complement
             * other_complement**2
