@@ -123,3 +123,18 @@ def test_a_variance_that_infinities_hide_is_infinite_and_not_zero(products: list
     fit = Estimate(values=np.zeros(2), _covariance_product=lambda q: np.array(products))
     assert fit.variance_of([[1, -1]]).tolist() == [np.inf]
     assert fit.variance_of([[1, 0]]).tolist() == [np.inf]
+
+
+def test_the_least_variances_are_combined_like_others() -> None:
+    both = combine([1.0, 2.0], [1e-310, 1e-310])
+    assert float(both.values) == 1.5
+    assert float(both.variances) == pytest.approx(5e-311)
+
+
+def test_complex_numbers_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="real numbers"):
+        combine(np.array([1 + 2j, 3]), 1.0)
+
+
+def test_an_axis_may_be_an_integer_of_numpy() -> None:
+    assert rake([[1.0, 1.0]], [(np.int64(1), [3.0, 4.0])]).values.tolist() == [[3.0, 4.0]]

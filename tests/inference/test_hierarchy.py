@@ -193,3 +193,9 @@ def test_a_million_nodes_take_seconds_at_most():
     took = time.process_time() - began
     assert np.allclose(tree.sums(fit.values), fit.values, atol=1e-8)
     assert took < 5
+
+
+def test_a_root_beyond_64_bits_is_refused_as_such() -> None:
+    with pytest.raises(InvalidInput, match="2\\^62"):
+        top_down(Tree([-1, 0]), [1e20, 1e20], 1.0)
+    assert top_down(Tree([-1, 0]), [1e20, 1e20], 1.0, integers=False).tolist() == [1e20, 1e20]

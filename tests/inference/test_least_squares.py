@@ -258,3 +258,11 @@ def test_nothing_to_do_is_no_problem():
     assert fit.values.tolist() == [1, 2]
     assert fit.variances.tolist() == [0, 0]
     assert least_squares([1.0, 2.0], 1.0, np.zeros((0, 2))).values.tolist() == [1, 2]
+
+
+def test_many_answers_about_few_cells_take_memory_in_proportion() -> None:
+    A = np.tile([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], (40_000, 1))
+    # all left factors would be 120,000 by 120,000 numbers
+    fit = measured(A, A @ [3.0, 5.0], 1.0)
+    np.testing.assert_allclose(fit.values, [3.0, 5.0])
+    np.testing.assert_allclose(fit.variances, 2 / 3 / 40_000)

@@ -223,3 +223,9 @@ def test_more_bad_parameters_are_refused():
         histogram(Public(unit=Unit("person")))
     with pytest.raises(InvalidInput, match="no column"):
         histogram()(Memory({"w": [1]}, Public()), entropy=SeededEntropy(1))
+
+
+def test_a_tail_of_half_or_more_on_either_side_is_refused() -> None:
+    for tail in (0.5, 0.6):
+        with pytest.raises(InvalidInput, match="below 1/2"):
+            search(tail=tail)

@@ -841,3 +841,16 @@ def test_a_dictionary_that_lists_a_name_twice_has_one_unit() -> None:
     assert units.tolist() == [0, 0, 1]
     names, units = _units_of(pa.chunked_array([[0.0, -0.0]]))
     assert len(set(units.tolist())) == 1
+
+
+def test_a_logarithm_near_zero_is_found_at_once_and_to_a_few_ulps() -> None:
+    for exponent in (3, 7, 10, 15, 17):
+        x = 1 + F(3, 7 * 10**exponent)
+        bound = log_above(x)
+        assert exp_bounds(F(bound))[0] >= x
+        assert exp_bounds(F(bound * (1 - 1e-14)))[0] < x
+    assert 3e-40 < log_above(1 + F(3, 10**40)) < 1e-30
+
+
+def test_a_huge_beta_keeps_the_width_of_the_shortest_window() -> None:
+    assert Ordered(np.array([5], dtype=np.int64), 0, 100).smooth(800.0, 1e-9) == 95.0

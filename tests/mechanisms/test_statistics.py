@@ -328,3 +328,10 @@ def test_integers_are_rounded_exactly(values: list[int], step: Fraction) -> None
     public = Public(schema={"x": Bounds(-(2**40), 2**50)})
     exact = sum((Fraction(min(max(v, -(2**40)), 2**50)) / step + Fraction(1, 2)).__floor__() for v in values)
     assert int(Sum("x", step)(Memory({"x": np.array(values, np.int64)}, public))) == exact
+
+
+def test_the_two_zeros_are_one_category() -> None:
+    public = Public(schema={"c": Categories([0, 1])})
+    for kind in (pa.float64(), pa.float32(), pa.float16()):
+        column = pa.array(np.array([-0.0, 0.0, 1.0], dtype=kind.to_pandas_dtype()))
+        assert Histogram(column="c")(Memory({"c": column}, public)).tolist() == [2, 1]
