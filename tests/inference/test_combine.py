@@ -11,6 +11,7 @@ from scipy import stats
 from discreet import InvalidInput
 from discreet.inference import Estimate, combine, intersect, measured, rake
 
+from ..loops import for_each
 from .oracles import assert_variance
 
 LAW = settings(max_examples=60, deadline=None)
@@ -82,7 +83,7 @@ def test_raking_three_dimensions_to_faces():
     assert fit.rounds >= 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "says"),
     [
         (lambda: combine([], []), "one or more measurements"),

@@ -11,6 +11,7 @@ from scipy import sparse
 from discreet import InvalidInput
 from discreet.inference import Estimate, least_squares, measured
 
+from ..loops import for_each
 from .oracles import assert_variance, constrained, generalized
 
 seeds = st.integers(0, 2**32 - 1)
@@ -214,7 +215,7 @@ def test_large_sparse_systems_are_solved_and_checked():
         measured(A, y, np.where(np.arange(len(y)) == 0, 0.0, v))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "says"),
     [
         (lambda: least_squares([1.0, np.nan], 1.0, [[1, 1]]), r"values\[1\] must be finite, got nan"),

@@ -56,6 +56,8 @@ from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from tests.contracts.audit import CountingEntropy
 
+from ..loops import for_each
+
 SCHEMA = {"x": Bounds(0, 10, nullable=False), "c": Categories(["a", "b", "z"])}
 
 
@@ -96,8 +98,8 @@ def test_functions_act_on_every_entry() -> None:
     assert Fold(lower=0, upper=10)(np.array([-3, 25])).tolist() == [3, 5]
 
 
-@pytest.mark.parametrize("function", [Clamp(lower=0), Fold(lower=0, upper=10), Round(step=2), Truncate()])
-@pytest.mark.parametrize(
+@for_each("function", [Clamp(lower=0), Fold(lower=0, upper=10), Round(step=2), Truncate()])
+@for_each(
     "value", [None, "rome", Bounds(0, 1), ("rome", "bern"), WithGap("rome", 3), {"a": 1}, [[1], [2, 3]], True]
 )
 def test_what_is_not_made_of_numbers_stays_as_it_is(function: Any, value: Any) -> None:
@@ -131,7 +133,7 @@ def test_post_processing_is_free_and_keeps_an_honest_error() -> None:
         to_json(trusted)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "build",
     [
         lambda: Clamp(),

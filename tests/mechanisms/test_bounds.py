@@ -18,6 +18,7 @@ from discreet.mechanisms.bounds import BinarySearchBounds, HistogramBounds, doub
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
+from ..loops import for_each
 from .laws import assert_law, assert_rarely
 
 
@@ -192,8 +193,8 @@ def test_edges_are_public_and_missing_values_count_for_nothing():
     assert search(epsilon=20)(source, entropy=SeededEntropy(1)).value == Bounds(2.0, 4.0)
 
 
-@pytest.mark.parametrize("build", [histogram, search])
-@pytest.mark.parametrize(
+@for_each("build", [histogram, search])
+@for_each(
     "bad",
     [
         {"epsilon": 0},

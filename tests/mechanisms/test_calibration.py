@@ -24,6 +24,8 @@ from discreet.mechanisms import (
     discrete_gaussian_delta,
 )
 
+from ..loops import for_each
+
 epsilons = st.floats(1e-3, 20)
 deltas = st.floats(1e-12, 0.3)
 
@@ -204,10 +206,8 @@ def test_the_zcdp_conversion_is_a_bound_for_the_gaussian_and_near_its_best_order
     assert math.log(claimed) == pytest.approx(max(best, math.log(5e-324)), abs=1e-1)
 
 
-@pytest.mark.parametrize(
-    "call", [analytic_gaussian, discrete_gaussian, classical_gaussian, calibration.zcdp_rho]
-)
-@pytest.mark.parametrize(
+@for_each("call", [analytic_gaussian, discrete_gaussian, classical_gaussian, calibration.zcdp_rho])
+@for_each(
     ("epsilon", "delta"),
     [(0, 0.1), (-1, 0.1), (math.inf, 0.1), (math.nan, 0.1), (0.5, 0), (0.5, 1), (0.5, math.nan)],
 )

@@ -31,6 +31,7 @@ from discreet.mechanisms.moments import (
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
+from ..loops import for_each
 from .laws import assert_rarely
 
 
@@ -249,8 +250,8 @@ def test_a_finder_for_something_else_is_refused():
 # --- bad input ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cls", [Mean, Variance])
-@pytest.mark.parametrize(
+@for_each("cls", [Mean, Variance])
+@for_each(
     "bad",
     [
         {"epsilon": 0},

@@ -31,6 +31,8 @@ from discreet.mechanisms.grid import grid_l1, grid_l2, round_to_grid
 from discreet.sampling import SeededEntropy
 from tests.contracts.audit import CountingEntropy
 
+from ..loops import for_each
+
 HALF = Fraction(1, 2)
 NOISES: list[Any] = [
     IntegerLaplace(scale=Fraction(1, 3), sensitivity=1),
@@ -306,7 +308,7 @@ def test_descriptions_rebuild_noise(noise: Any) -> None:
     assert again.event == noise.event
 
 
-@pytest.mark.parametrize(
+@for_each(
     "build",
     [
         lambda: IntegerLaplace(scale=0),
@@ -361,8 +363,8 @@ def test_what_is_not_a_finite_real_is_refused_on_a_grid_and_nothing_is_drawn(val
     assert entropy.drawn == 0
 
 
-@pytest.mark.parametrize("sigma", [65, 100, 333, 2000])
-@pytest.mark.parametrize("confidence", [0.1, 0.5, 0.69, 0.95, 0.9999, 1 - 1e-12])
+@for_each("sigma", [65, 100, 333, 2000])
+@for_each("confidence", [0.1, 0.5, 0.69, 0.95, 0.9999, 1 - 1e-12])
 def test_the_gaussian_error_of_wide_noise_is_at_most_one_too_large(sigma: int, confidence: float) -> None:
     k = np.arange(0, 12 * sigma, dtype=np.float64)
     weights = np.exp(-(k**2) / (2 * sigma**2))

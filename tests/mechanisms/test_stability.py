@@ -42,6 +42,7 @@ from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from tests.contracts.audit import CountingEntropy, Untouchable
 
+from ..loops import for_each
 from .laws import assert_law, assert_rarely
 from .sparse_enumeration import at_least, pmf
 
@@ -67,8 +68,8 @@ def changes(values: tuple[int, ...], top: int = TOP) -> Iterator[tuple[int, ...]
 # certified numbers
 
 
-@pytest.mark.parametrize("scale", [F(1, 50), F(1), F(7, 3), F(1000), F(10**12)])
-@pytest.mark.parametrize("p", [F(1, 3), F(1, 100), F(1, 10**9), F(1, 10**40)])
+@for_each("scale", [F(1, 50), F(1), F(7, 3), F(1000), F(10**12)])
+@for_each("p", [F(1, 3), F(1, 100), F(1, 10**9), F(1, 10**40)])
 def test_quantiles_of_noise_are_the_smallest_that_their_tail_proves(scale: F, p: F) -> None:
     m = laplace_quantile(scale, p)
     assert laplace_tail(scale, m) <= p
@@ -695,7 +696,7 @@ X = Public(schema={"x": Bounds(0, 9), "c": Categories(["a", "b"])}, size=9)
 SAMPLED: dict[str, Any] = {"public": X, "columns": ("x",), "function": PartMean(column="x"), "epsilon": 1}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "build",
     [
         lambda: DistanceToInstability(public=X, function=StableMode(column="c"), epsilon=0, delta=0.1),
