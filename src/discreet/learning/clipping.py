@@ -19,6 +19,8 @@ from .._registry import described
 # Turning a float64 factor into float32 and multiplying by it each round by 2**-24 at most; this is four of
 # them.
 MARGIN = 1 - 2.0**-22
+# The smallest normal float32: below, the rounding of a factor is no longer small beside the factor.
+SMALLEST = 2.0**-126
 
 
 def as_floats(settings: Any, *names: str) -> None:
@@ -168,9 +170,11 @@ def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor | None]:
 
     Guarantee: scaling by the factors gives vectors no longer than `rule.clip`, exactly, whatever the rounding
                of the multiplication.
-    Proof:     `squares` are upper bounds; MARGIN pays for the rounding of factor and product.
+    Proof:     `squares` are upper bounds; MARGIN pays for the rounding of factor and product. A factor below
+               the normal float32 becomes zero.
     """
     weights = rule.weights(squares)
+    weights.masked_fill_(weights < SMALLEST, 0)
     if math.isfinite(squares.numpy().sum()):
         return weights.float(), None
     keep = squares.sum(1).isfinite()

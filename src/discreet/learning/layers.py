@@ -29,6 +29,8 @@ class Recorder:
     gradients there."""
 
     batch: int = 0
+    # How many examples are run together in training, about: a public number, unlike `batch`.
+    expected: int = 1
     active: bool = False
     # Whether layers may be run by hand (`learning.fast`).
     fast: bool = True

@@ -22,7 +22,7 @@ from .discrete import GridSum
 from .engine import ClippingEngine, Gradients
 from .federated import Updates
 from .noise import Reservoir, fill_gaussian
-from .pooling import Owners, built, owned, pooled
+from .pooling import Owners, built, owned, pooled, size_class
 from .precision import full_precision
 from .schedules import Cyclic, Indices
 
@@ -174,13 +174,16 @@ class Summands:
 def _grouped_by_size(rows: list[Indices], limit: int | None) -> Iterator[tuple[Indices, Indices]]:
     """Group people with about as many rows as each other, so that little is padded; at most `limit` rows
     unless one person has more.
+
+    A person's group goes by the person's own number of rows alone (`size_class`): a norm is bounded in a way
+    that goes by the group.
     """
     rows = sorted(rows, key=len)
     begin, row_count = 0, 0
     for end in range(len(rows) + 1):
         full = (
             end == len(rows)
-            or len(rows[end]) >= 2 * len(rows[begin])
+            or size_class(len(rows[end])) > size_class(len(rows[begin]))
             or (limit and row_count + len(rows[end]) > limit)
         )
         if full and end > begin:
