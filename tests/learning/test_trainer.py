@@ -34,6 +34,7 @@ from discreet._errors import ReleaseFailed
 from discreet.learning import (
     SGD,
     Adam,
+    Adaptive,
     BallsInBins,
     Examples,
     Performance,
@@ -185,6 +186,27 @@ def test_a_failure_on_private_examples_says_nothing_about_them() -> None:
     assert "987654" not in str(caught.value)
     assert caught.value.__cause__ is None
     assert run.done
+
+
+@pytest.mark.parametrize("options", [{"noise": "discrete"}, {"clip": Adaptive(clip=0.5, count_noise=9.0)}])
+def test_a_step_that_was_interrupted_ends_the_run(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of its batch is in sums and counts, and must not be added to the next one's."""
+    run = trainer(batch=SIZE, microbatch=SIZE // 2, **options).start(examples(), entropy=Entropy())
+    add, calls = run._summands._add_clipped, []
+
+    def interrupted(*args: Any) -> None:
+        calls.append(add(*args))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(run._summands, "_add_clipped", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.step()
+    assert run.done
+    with pytest.raises(Halted, match="interrupted"):
+        run.step()
 
 
 def test_progress_shows_public_facts_only() -> None:
