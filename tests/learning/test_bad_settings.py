@@ -74,6 +74,13 @@ def test_nonsense_in_a_field_is_refused_with_an_error_of_ours_or_does_no_harm(th
 
 def test_settings_that_a_schedule_has_already_are_refused_beside_it() -> None:
     plan = Poisson(rate=Fraction(1, 2), steps=3, divisor=2.0)
-    for more in ({"limit": 3}, {"strategy": "square_root"}):
-        with pytest.raises(InvalidInput, match="belong to the schedule"):
+    for more in ({"limit": 3}, {"strategy": "square_root"}, {"batch": 2}, {"rate": 0.5}, {"epochs": 3}):
+        with pytest.raises(InvalidInput, match="belongs to the schedule"):
             build_schedule(plan, size=4, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", ["poisson", "cyclic", "balls_in_bins"])
+@pytest.mark.parametrize("rate", [0, -0.5, 2])
+def test_a_rate_that_is_no_probability_above_zero_is_refused(kind: str, rate: float) -> None:
+    with pytest.raises(InvalidInput, match="rate must be"):
+        build_schedule(kind, size=10, rate=rate, epochs=2)
