@@ -34,9 +34,8 @@ def as_floats(settings: Any, *names: str) -> None:
 
 
 def norms(squares: Tensor) -> npt.NDArray[np.float64]:
-    """Return [B, 1]: the norm over all layers together. Few numbers: numpy's calls cost a third of
-    torch's.
-    """
+    """Return the norm over all layers together, [B, 1]; in numpy, whose calls cost a third of torch's on so
+    few numbers."""
     squared_norms = squares.numpy()
     total: npt.NDArray[np.float64] = (
         squared_norms if squared_norms.shape[1] == 1 else squared_norms.sum(1, keepdims=True)

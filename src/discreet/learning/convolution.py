@@ -21,7 +21,7 @@ from .bounds import ghost_bound, single, squares
 from .layers import Recorder, targets
 from .taps import PAIR_COST, Rows, Tap, Target, _zeroed
 
-# Numbers: a megabyte.
+# The size of the buffer for patches, in float32 numbers: a megabyte.
 _BUFFER = 1 << 18
 # As `taps.ENTRY_COST`; patches must be cut either way, so that building costs less, until the result is so
 # large that the C library gives its memory back each time and every page is fresh (measured).
@@ -107,7 +107,7 @@ class Convolved(Tap):
                 torch.bmm(x, g.transpose(1, 2), out=self.pieces[part].view(-1, self.k, self.p))
 
     def _chunks(self) -> Any:
-        """A few examples at a time: where, their patches [n, k, T], their gradients [n, p, T]."""
+        """Yield a few examples at a time: their slice of the batch, patches [n, k, T], and g as [n, p, T]."""
         batch, groups = len(self.g), self.layer.groups
         step = max(1, _BUFFER // (groups * self.k * self.positions))
         buffer: Tensor | None = None

@@ -26,7 +26,7 @@ PACKED_LENGTH = 64
 
 
 def recurrent(layer: Any, recorder: Recorder, input: Any, hx: Any = None) -> tuple[Any, Any]:
-    """Return the same arguments and results as `nn.RNN`, `nn.LSTM` and `nn.GRU`, for padded and for packed
+    """Run the layer, with the arguments and results of `nn.RNN`, `nn.LSTM` and `nn.GRU`, on padded or packed
     batches."""
     if isinstance(input, PackedSequence):
         return _packed(layer, recorder, input, hx)
@@ -56,7 +56,7 @@ def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> t
 
 
 def _layers(layer: Any, recorder: Recorder, x: Tensor, hx: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
-    """Return all layers in all directions: outputs [T, B, h], and last states."""
+    """Run all layers in all directions, and return outputs [T, B, h] and last states."""
     lstm = isinstance(layer, nn.LSTM)
     states = _initial(layer, x, hx, lstm)
     states_by_layer: list[tuple[Tensor, ...]] = []
@@ -108,7 +108,7 @@ def _direction(
     direction: int,
     lengths: Tensor | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Return one layer in one direction: the outputs [T, B, h], and the last state."""
+    """Run one layer in one direction, and return the outputs [T, B, h] and the last state."""
     suffix = f"_l{depth}" + ("_reverse" if direction else "")
     names = [f"{name}{suffix}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")]
     parameters: list[Any] = [getattr(layer, name, None) for name in names]

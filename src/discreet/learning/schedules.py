@@ -30,8 +30,8 @@ from .correlated import IDENTITY, Strategy, sensitivity
 from .discrete import Grid
 
 Indices = npt.NDArray[np.int64]
-# About how many members batches that are drawn together have: one call of the sampler for many small batches,
-# and little to keep. More is no faster for batches of hundreds.
+# About how many members all batches have together that one call of the sampler draws: one call for many small
+# batches, and little to keep. More is no faster for batches of hundreds.
 _MEMBERS = 1 << 13
 
 
@@ -277,7 +277,7 @@ class Cyclic(Schedule):
             raise _require.fail(
                 "strategy", type(self.strategy).__name__, "Toeplitz(...), Dense(...), or square_root(steps)"
             )
-        # Refuses where it is for fewer steps.
+        # Raises where the strategy is for fewer steps.
         self.strategy.row(self.steps - 1)
 
     @property

@@ -51,7 +51,7 @@ class Target:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The rows, also where they are all of them; a parameter without dimensions has one."""
+        """Return the first row and the one after the last; a parameter without dimensions has one row."""
         if self.rows is not None:
             return self.rows
         return 0, self.parameter.shape[0] if self.parameter.dim() else 1
@@ -74,7 +74,7 @@ def worth_building(positions: int, k: int, p: int) -> bool:
 
 
 class Tap:
-    """Is the base class: the gradient of one target, for every example of the batch."""
+    """Holds the gradient of one target for every example of the batch: the base class of all taps."""
 
     target: Target
     # The bias of the same layer, where this tap covers it too: its gradient is g summed over positions.
