@@ -313,6 +313,18 @@ def test_without_replacement_charges_noise_over_twice_the_clip() -> None:
         list(WithoutReplacement(sample=20, size=SIZE, steps=1).batches(SIZE - 1, SeededEntropy(1)))
 
 
+def test_a_size_that_is_not_true_is_refused_before_anything_is_charged() -> None:
+    public = Public(size=SIZE, neighbors="replace")
+    with pytest.raises(InvalidInput, match="says otherwise"):
+        trainer(public=public, sampling="without_replacement", n=SIZE - 1)
+    made = trainer(public=public, sampling="without_replacement")
+    made.rehearse(examples(public))
+    with pytest.raises(PublicMismatch, match="the size is public"):
+        made.rehearse(examples(public, rows=SIZE - 1))
+    # under add_remove the size is private, and no reason to stop
+    trainer().rehearse(examples(rows=SIZE - 1))
+
+
 def test_zero_out_is_priced_for_its_own_relation() -> None:
     assert trainer(public=Public(size=SIZE, neighbors="zero_out")).event.neighbors == "zero_out"
 

@@ -62,6 +62,15 @@ class Schedule:
         """
         raise NotImplementedError
 
+    def check_size(self, size: int) -> None:
+        """Refuse data of another size than was declared and priced, where the schedule samples from exactly
+        so many: then the size is public, and may be said."""
+        declared = getattr(self, "size", None)
+        if declared is not None and size != declared:
+            raise PublicMismatch(
+                f"the size is public and must be true: priced for {declared}, the data has {size}."
+            )
+
 
 def _noise(noise_multiplier: float, neighbors: Neighbors, grid: Grid | None, changes: int = 1) -> Event:
     """Return the event of one noisy sum that one unit moves by at most `changes` clips."""
@@ -174,7 +183,7 @@ class WithoutReplacement(Schedule):
         return SampledWithoutReplacement(event=noise, size=self.size, sample=self.sample).repeated(self.steps)
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
-        _check_size(self.size, size)
+        self.check_size(size)
         for _ in range(self.steps):
             yield np.asarray(sampling.subset(size, self.sample, entropy), dtype=np.int64)
 
@@ -217,7 +226,7 @@ class TruncatedPoisson(Schedule):
         return step.repeated(self.steps)
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
-        _check_size(self.size, size)
+        self.check_size(size)
         for batch in _poisson_batches(size, self.rate, self.steps, entropy):
             if len(batch) > self.limit:
                 yield batch[np.asarray(sampling.subset(len(batch), self.limit, entropy), dtype=np.int64)]
@@ -334,12 +343,3 @@ def _poisson_batches(size: int, rate: Fraction, steps: int, entropy: Entropy) ->
     steps_at_once = max(1, min(steps, int(_MEMBERS / (1 + rate * size))))
     for start in range(0, steps, steps_at_once):
         yield from sampling.poisson_subsets(size, rate, min(steps_at_once, steps - start), entropy)
-
-
-def _check_size(declared: int, size: int) -> None:
-    """Refuse data of another size than was declared and priced."""
-    # Public under replace and zero_out, so that it may be said.
-    if size != declared:
-        raise PublicMismatch(
-            f"the size is public and must be true: priced for {declared}, the data has {size}."
-        )

@@ -57,6 +57,12 @@ def check(trainer: Trainer) -> None:
 
 def _check_together(trainer: Trainer) -> None:
     """Refuse combinations of options that no price is proved for, or that would train wrongly."""
+    declared, size = getattr(trainer.schedule, "size", None), trainer.public.size
+    if declared is not None and size is not None and declared != size:
+        raise InvalidInput(
+            f"{type(trainer.schedule).__name__} samples from all examples, exactly: it was made for "
+            f"{declared}, and Public(size={size}) says otherwise. Nothing was read or trained. Leave out n=."
+        )
     has_adaptive_clip, is_cyclic = isinstance(trainer.clip, Adaptive), isinstance(trainer.schedule, Cyclic)
     if has_adaptive_clip and (is_cyclic or trainer.noise == "discrete"):
         raise Unsupported(

@@ -170,9 +170,8 @@ class Trainer:
 
     @property
     def deviation(self) -> float:
-        """Return the standard deviation of the independent noise on the sum of clipped gradients (in the
-        first step, where the clip adapts).
-        """
+        """Return the standard deviation of the independent noise on the sum of clipped gradients, in the
+        first step where the clip adapts."""
         clip: Any = self.clip
         if isinstance(clip, Adaptive):
             return clip.split(self.noise_multiplier, self.schedule.divisor) * clip.clip
@@ -265,6 +264,8 @@ class Trainer:
     def rehearse(self, source: AnySource) -> None:
         """Try model and loss on made-up examples of the source's shapes: before anything is charged, and
         without a look at a value."""
+        if isinstance(source, ExampleSource):
+            self.schedule.check_size(source.size)
         if self.synthetic is None:
             self._try(self._engine(copied(self.model)), *shapes_of(source, self.columns))
 
