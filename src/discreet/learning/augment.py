@@ -60,7 +60,7 @@ class FlipAndShift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Augment:
-    """Makes `times` variants of each example.
+    """Makes `times` variants of each example, whose gradients are averaged.
 
     `function` takes the inputs of ONE example and returns a variant; or it is `FlipAndShift`.
 

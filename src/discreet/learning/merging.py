@@ -12,7 +12,7 @@ from .taps import Key, Lookup, Outer, Product, Rows, Tap, Target, Tied, flat_row
 def merged(taps: list[Tap]) -> list[Tap]:
     """Return taps of which no two are of the same number of a parameter, with the same sums.
 
-    Guarantee: squares of the taps add up to the square of all of them together.
+    Guarantee: the squared norms of the taps' gradients add up to that of the whole gradient.
     Proof:     a weight used twice has one gradient, the sum of both: its length is not that of the parts, so
                taps of one target become one. Targets of one parameter that overlap without being equal
                (attention projects queries, keys and values together, or each by itself) are cut where any of

@@ -27,8 +27,11 @@ from .bounds import BLOCK, TINY, UNIT, _enlarged, ghost_bound, gram, growth, out
 
 # What an entry of a built gradient costs, in multiplications: it is written once and read twice (measured).
 ENTRY_COST = 16
-# What a pair of positions costs beside its two inner products, which are multiplied and added up in float64.
+# What a pair of positions costs beside its two inner products, which are multiplied and added up.
 PAIR_COST = 100
+# Entries of one example's gradient that is built, at most: 64 megabytes. By example, as the size of the batch
+# is private; large models run four examples together.
+MAX_ENTRIES = 1 << 24
 # Entries that are still in a core's own cache when they have been built (measured).
 CACHED_ENTRIES = 1 << 18
 # Tokens of a text are compared in pairs up to this length, and sorted beyond: pairs cost its square. No
@@ -70,7 +73,7 @@ def worth_building(positions: int, k: int, p: int) -> bool:
     differ by up to a per cent, and one example more would change the factors of all others.
     """
     is_cheaper = positions * positions * (k + p + PAIR_COST) > ENTRY_COST * k * p
-    return is_cheaper and k * p <= positions * (k + p)
+    return is_cheaper and k * p <= min(positions * (k + p), MAX_ENTRIES)
 
 
 class Tap:
