@@ -155,21 +155,19 @@ def _setting_texts(trainer: Trainer) -> dict[str, str]:
 
 def _loss_options(loss: Any) -> dict[str, str]:
     """Return the options of a loss that is a module (weights of classes, label smoothing), which its text
-    leaves out; nothing where all of them are its class's defaults."""
+    leaves out; nothing where one of torch's has the defaults of its class, or one's own has none."""
     if not isinstance(loss, torch.nn.Module):
         return {}
-    try:
-        is_default = _options_of(type(loss)()) == _options_of(loss)
-    # A class of one's own that needs arguments has no defaults.
-    except Exception:
-        is_default = False
-    return {} if is_default else {"loss options": _options_of(loss)}
+    is_torchs = type(loss).__module__.startswith("torch.")
+    options, default = _options_of(loss), _options_of(type(loss)() if is_torchs else torch.nn.Module())
+    return {} if options == default else {"loss options": options}
 
 
 def _options_of(loss: torch.nn.Module) -> str:
     """Return the text of a module's public attributes, and a digest of its tensors."""
     options = {name: v for name, v in vars(loss).items() if not name.startswith("_") and name != "training"}
-    return f"{_text(options)} {_digest(loss.state_dict())}"
+    tensors = {name: t for name, t in loss.state_dict().items() if isinstance(t, Tensor)}
+    return f"{_text(options)} {_digest(tensors)}"
 
 
 def _text(value: Any) -> str:
