@@ -224,9 +224,7 @@ class Trainer:
 
     @property
     def asked(self) -> tuple[float, float] | None:
-        """Return the requested (epsilon, delta) that the noise was calibrated to; None where the noise itself
-        was given.
-        """
+        """Return the (epsilon, delta) that noise was calibrated to; None where the noise itself was given."""
         return None if self.epsilon is None or self.delta is None else (self.epsilon, self.delta)
 
     def spent(self, step: int, *, delta: float) -> float:
@@ -307,7 +305,7 @@ class Run:
     def __init__(self, trainer: Trainer, examples: ExampleSource, entropy: Entropy) -> None:
         self._trainer, self._examples, self._entropy = trainer, examples, entropy
         self._coins = entropy.aside("coins of the model")
-        self.steps_taken = 0
+        self.steps_taken, self._failed = 0, False
         self._working_model = copied(trainer.model)
         # What one step leaves in the model's buffers must not reach the next.
         self._buffers = KeptBuffers(self._working_model)
@@ -351,10 +349,10 @@ class Run:
     def step(self) -> None:
         """Take one noisy step. An empty batch is a step like any other."""
         if self.done:
+            steps = f"all {self._trainer.schedule.steps} steps that were paid for are taken"
             raise Halted(
-                f"all {self._trainer.schedule.steps} steps that were paid for are taken, or one failed or "
-                "was interrupted, and ends the run. Nothing was read. Training on means a new trainer, which "
-                "pays for its own steps."
+                f"{'a step failed or was interrupted, and ended the run' if self._failed else steps}. Nothing "
+                "was read. Training on means a new trainer, which pays for its own steps."
             )
         if not self._engine.is_attached:
             with self:
@@ -366,7 +364,7 @@ class Run:
             self._summands.close(self._gradient)
         except BaseException:
             # Interrupted, too: what half a step left in sums, counts and buffers must not reach another one.
-            self.steps_taken = self._trainer.schedule.steps
+            self.steps_taken, self._failed = self._trainer.schedule.steps, True
             raise
         self._descend()
         return None
