@@ -351,8 +351,8 @@ class Run:
         if self.done:
             steps = f"all {self._trainer.schedule.steps} steps that were paid for are taken"
             raise Halted(
-                f"{'a step failed or was interrupted, and ended the run' if self._failed else steps}. Nothing "
-                "was read. Training on means a new trainer, which pays for its own steps."
+                f"{'a step failed or was interrupted, and ended the run' if self._failed else steps}. "
+                "Nothing was read. Training on means a new trainer, which pays for its own steps."
             )
         if not self._engine.is_attached:
             with self:
