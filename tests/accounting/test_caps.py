@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from discreet import accounting as acc
 from discreet._errors import BudgetExceeded, InvalidInput
-from discreet.accounting import caps
+from discreet.accounting import caps, lanes
 from discreet.accounting.caps import RequestedPrice
 from discreet.accounting.lanes import Capped, Spent, capped_prices, lane_prices
 
@@ -274,3 +274,18 @@ def test_pure_budgets_and_other_filters_are_charged_as_before() -> None:
     assert acc.ZCDPFilter(rho=1).price(Capped(event=event, epsilon=1.0, delta=1e-6)) == acc.ZCDPFilter(
         rho=1
     ).price(event)
+
+
+def test_a_cap_leaves_room_for_the_last_digits_of_what_was_certified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another processor, or version of numpy, certifies an epsilon with other last digits: charges that are
+    counted again there must hold."""
+    rule = acc.Filter(epsilon=3, delta=1e-5)
+    event = gaussian(0.5, 1e-6)
+    for asked in (None, RequestedPrice(2.0, 1e-6)):
+        cap = caps.choose(rule, rule.start(), event, asked)
+        assert isinstance(cap, Capped)
+        certified = lanes.certified_epsilon(event, cap.delta)
+        assert certified * (1 + 5e-10) <= cap.epsilon <= certified * (1 + 2e-9)
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(lanes, "certified_epsilon", lambda event, delta, at=certified: at * (1 + 1e-12))
+            assert cap.holds
