@@ -55,6 +55,19 @@ def test_the_newest_version_is_given_and_older_files_are_gone(curator):
     assert curator.verify() == []
 
 
+def test_a_blob_that_does_not_fit_the_disk_is_refused_and_not_left_there(curator, monkeypatch):
+    def full(handle, data, folder, *, durable):
+        os.write(handle, data[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("discreet.curator.blobs._write", full)
+    anchor = curator.ledger.anchor
+    with pytest.raises(LedgerError, match="No space left on device.*Nothing was stored"):
+        curator.vault.put(CHARGE, "teacher", b"one")
+    assert files(curator) == []
+    assert curator.ledger.anchor == anchor
+
+
 def test_nothing_of_a_blob_can_be_read_without_the_key(curator):
     curator.vault.put(CHARGE, "teacher", b"the secret" * 50)
     raw = files(curator)[0].read_bytes() + curator.ledger.path.read_bytes()

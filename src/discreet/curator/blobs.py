@@ -56,13 +56,30 @@ class FileBlobs:
 
     @contextmanager
     def writing(self, data: bytes) -> Iterator[str]:
-        self.folder.mkdir(mode=0o700, exist_ok=True)
+        with self._translated_errors():
+            self.folder.mkdir(mode=0o700, exist_ok=True)
         handle, path = self._new_file()
         try:
-            _write(handle.lock, data, self.folder, durable=self.durable)
+            try:
+                with self._translated_errors():
+                    _write(handle.lock, data, self.folder, durable=self.durable)
+            except BaseException:
+                # no entry will name it, and it would keep a full disk full
+                self.remove(path.name)
+                raise
             yield path.name
         finally:
             unlocked(handle)
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        """Translate the system's errors, such as a full disk, into ours."""
+        try:
+            yield
+        except OSError as error:
+            raise LedgerError(
+                f"no blob can be written to {self.folder} ({error.strerror}). Nothing was stored or released."
+            ) from None
 
     def check(self) -> None:
         """Refuse nothing: whoever may write the ledger's file may write beside it."""

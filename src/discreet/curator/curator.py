@@ -19,7 +19,7 @@ from ..mechanisms.protocols import Interactive, Mechanism, Release, SecretlyStep
 from . import books, limits, sealed_runs, segments, values
 from .accounts import periods_field
 from .budgeted import NOTES, BudgetedDataset, key_path
-from .ledger import Entry, Writer
+from .ledger import Entry, Writer, canonical
 from .live import InteractiveHandle
 from .policy import STEWARD
 from .questions import (
@@ -250,21 +250,13 @@ class Curator(BudgetedDataset):
         """Run a mechanism that was charged, and store its release where it can be stored."""
         try:
             release = checked_release(mechanism(self.source, entropy=self._entropy))
+            stored = _stored_form(release, mechanism)
         except Exception as error:
             raise self._record_failure(charge) from (error if charge.body["analyst"] == STEWARD else None)
-        body = {"charge": charge.seq, "analyst": charge.body["analyst"]}
-        try:
-            # "scored" is the stored name of `error_in_scores`
-            body |= {"value": values.encode(release.value), "scored": release.error_in_scores}
-        except DescriptionError:
-            # a trained model, say: it cannot be stored, so it is never served again
-            key = None
-        else:
-            # it is about this release, not about all of its kind
-            if release._error != error_of_value(release.value, mechanism):
-                body["errors"] = values.tabulated(release._error)
+        body = {"charge": charge.seq, "analyst": charge.body["analyst"], **stored}
         with self.ledger.writing() as writer:
-            writer.append("release", body, topic=key)
+            # what cannot be stored is never served again
+            writer.append("release", body, topic=key if stored else None)
         return release
 
     def _record_failure(self, charge: Entry) -> ReleaseFailed:
@@ -279,3 +271,19 @@ class Curator(BudgetedDataset):
             f"charge stays, because how it "
             f"failed may depend on the data; nothing was released."
         )
+
+
+def _stored_form(release: Release, mechanism: Mechanism) -> dict[str, Any]:
+    """Return a release as its entry has it; nothing for one that cannot be stored, such as a trained
+    model."""
+    try:
+        # "scored" is the stored name of `error_in_scores`
+        stored = {"value": values.encode(release.value), "scored": release.error_in_scores}
+    except DescriptionError:
+        return {}
+    # it is about this release, not about all of its kind
+    if release._error != error_of_value(release.value, mechanism):
+        stored["errors"] = values.tabulated(release._error)
+    # what JSON cannot hold fails here
+    canonical(stored)
+    return stored
