@@ -122,7 +122,12 @@ class PostgresStore:
                 raise LedgerError(
                     f"no ledger can be made in the database at {self._address.label} ({_reason(error)})."
                 ) from None
-        self.point()
+        try:
+            self.point()
+        except BaseException:
+            # a ledger that nothing points to would be in the way of the next try
+            self._drop_empty_schema()
+            raise
 
     def point(self) -> None:
         """Write the file that says where the entries are; only its owner can read it."""
@@ -130,8 +135,12 @@ class PostgresStore:
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
             raise LedgerError(f"{self.path} cannot be made ({error.strerror}).") from None
-        with os.fdopen(handle, "wb") as file:
-            file.write(MARK + self.remote.encode() + b"\n")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(MARK + self.remote.encode() + b"\n")
+        except OSError as error:
+            self.path.unlink(missing_ok=True)
+            raise LedgerError(f"{self.path} cannot be made ({error.strerror}).") from None
 
     def exists(self) -> bool:
         """Return whether the database has a ledger of this name."""
@@ -140,11 +149,15 @@ class PostgresStore:
 
     def remove(self) -> None:
         """Take back what `create` made, unless there is an entry already."""
+        self._drop_empty_schema()
+        self.path.unlink(missing_ok=True)
+
+    def _drop_empty_schema(self) -> None:
+        """Drop the schema of a ledger without an entry."""
         psycopg = driver()
         with suppress(psycopg.Error, LedgerError), self._connected() as db:
             if not db.execute(f"SELECT count(*) FROM {self.name}.entry").fetchone()[0]:
                 db.execute(f"DROP SCHEMA {self.name} CASCADE")
-        self.path.unlink(missing_ok=True)
 
     def check(self) -> None:
         """Refuse what is not a ledger of this format."""
