@@ -1,8 +1,11 @@
 """The ledger: append-only, signed, whole after a crash, and honest about what was tampered with."""
 
 import json
+import os
+import signal
 import sqlite3
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -228,3 +231,30 @@ def test_a_reader_whose_moment_is_older_than_what_another_thread_saw_looks_again
 
     assert ledger.look(newest) == 6 + 5
     assert [entry.seq for entry in ledger.entries()] == list(range(1, 12))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_while_another_thread_reads_leaves_a_ledger_that_can_be_read(ledger, monkeypatch):
+    """A thread is in the middle of reading the chain: the child must neither wait for it for ever, nor have
+    half of what it saw."""
+    with ledger.writing() as writer:
+        writer.append("charge", {"n": 9})
+    reopened, reading, read_rows = Ledger(ledger.path, ledger.key), threading.Event(), ledger._store.read_rows
+    with ledger.writing() as writer:
+        writer.append("charge", {"n": 10})
+
+    def slow(db, first, limit=1000):
+        reading.set()
+        time.sleep(0.02)
+        return read_rows(db, first, limit)
+
+    monkeypatch.setattr(reopened._store, "read_rows", slow)
+    thread = threading.Thread(target=lambda: reopened.anchor)
+    thread.start()
+    assert reading.wait(10)
+    child = os.fork()
+    if not child:
+        signal.alarm(5)
+        os._exit(0 if reopened.anchor.seq == 8 and len(list(reopened.entries())) == 8 else 1)
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0

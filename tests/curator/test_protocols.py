@@ -87,7 +87,7 @@ def test_a_checkpoint_that_does_not_fit_the_disk_says_what_becomes_of_the_run(
     run = tmp_path / "run"
     with monkeypatch.context() as disk:
         disk.setattr("discreet.curator.segments._write", full)
-        with pytest.raises(LedgerError, match="No space left on device.*count as taken"):
+        with pytest.raises(LedgerError, match=r"No space left on device.*count as taken"):
             stepping.run(InSteps(), checkpoint=run, every=1)
     assert sorted(path.name for path in tmp_path.glob("run*")) == ["run"]
     assert segments.resume(stepping, InSteps(), run).value == 2

@@ -62,7 +62,7 @@ def test_a_blob_that_does_not_fit_the_disk_is_refused_and_not_left_there(curator
 
     monkeypatch.setattr("discreet.curator.blobs._write", full)
     anchor = curator.ledger.anchor
-    with pytest.raises(LedgerError, match="No space left on device.*Nothing was stored"):
+    with pytest.raises(LedgerError, match=r"No space left on device.*Nothing was stored"):
         curator.vault.put(CHARGE, "teacher", b"one")
     assert files(curator) == []
     assert curator.ledger.anchor == anchor

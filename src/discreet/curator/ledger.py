@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -238,6 +239,7 @@ class History:
         self.newest: dict[tuple[str, str | None], int] = {}
         self._hashes = bytearray(GENESIS)
         self._lock = threading.RLock()
+        _HISTORIES[id(self)] = self
 
     def refresh(self, store: LedgerStore, db: Any) -> None:
         """Look at all that was written since the last time."""
@@ -298,6 +300,30 @@ class History:
             chains.well_formed(row) and row[0] == head.seq + 1 and row[4] == chained(head.hash, row)
         ):
             raise _tampered_error(head.seq + 1)
+
+
+_HISTORIES: weakref.WeakValueDictionary[int, History] = weakref.WeakValueDictionary()
+
+
+def _before_fork() -> None:
+    """Wait until no thread is in the middle of reading a chain: the child would have half of what it saw,
+    under a lock that nobody gives up there."""
+    histories = [history for reference in _HISTORIES.valuerefs() if (history := reference()) is not None]
+    # in one order, whichever thread forks
+    _LOCAL.forking = sorted(histories, key=id)
+    for history in _LOCAL.forking:
+        history._lock.acquire()
+
+
+def _after_fork() -> None:
+    """Give up what was locked for the fork, in the parent and in the child."""
+    for history in _LOCAL.__dict__.pop("forking", ()):
+        history._lock.release()
+
+
+# not on Windows, which does not fork
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
 
 
 def _tampered_error(seq: int) -> Tampered:
