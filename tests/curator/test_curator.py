@@ -15,8 +15,9 @@ import pytest
 from discreet import Bounds, Categories, InvalidInput, NotPrivate, Public, PublicMismatch
 from discreet import accounting as acc
 from discreet._errors import BudgetExceeded, LedgerError, ReleaseFailed
-from discreet.curator import Anchor, Budget, Curator, Ledger, Policy, values
+from discreet.curator import Anchor, Budget, Curator, Key, Ledger, Policy, values
 from discreet.curator.ledger import canonical
+from discreet.curator.store import Store
 from discreet.mechanisms import (
     AddNoise,
     Count,
@@ -474,6 +475,20 @@ def test_no_key_is_left_behind_where_no_ledger_can_be_made(people, tmp_path):
     with pytest.raises(LedgerError, match="no ledger can be made"):
         Curator.create(tmp_path / "people.ledger", people, policy)
     assert not (tmp_path / "people.ledger.key").exists()
+
+
+def test_a_ledger_whose_making_was_interrupted_is_said_to_hold_no_entry(people, tmp_path):
+    Key.create(tmp_path / "people.ledger.key")
+    Store(tmp_path / "people.ledger").create()
+    with pytest.raises(LedgerError, match=r"holds no entry.*take it and its key away"):
+        Curator.open(tmp_path / "people.ledger", people)
+
+
+def test_an_analyst_called_dataset_is_told_of_their_own_budget(people, tmp_path):
+    policy = Policy(budget=Budget(epsilon=2), analysts={"dataset": Budget(epsilon=0.5)})
+    curator = Curator.create(tmp_path / "people.ledger", people, policy)
+    with pytest.raises(BudgetExceeded, match=r"^dataset's own budget"):
+        curator.ask(noisy_count(PUBLIC, epsilon=1), analyst="dataset")
 
 
 def test_a_disk_that_is_full_before_the_key_is_written_leaves_no_half_of_it(people, tmp_path, monkeypatch):

@@ -13,7 +13,7 @@ import pytest
 from discreet import Bounds, InvalidInput, Public
 from discreet._errors import LedgerError
 from discreet.accounting import PureDP
-from discreet.curator import Budget, Curator, Policy, vault
+from discreet.curator import Budget, Curator, Key, Ledger, Policy, vault
 from discreet.curator.blobs import DatabaseBlobs
 from discreet.curator.ledger import Writer
 from discreet.mechanisms import noisy_count
@@ -53,6 +53,19 @@ def test_the_newest_version_is_given_and_older_files_are_gone(curator):
     again = Curator.open(curator.ledger.path, people())
     assert again.vault.get(CHARGE, "teacher") == b"three" * 100_000
     assert curator.verify() == []
+
+
+def test_the_names_of_the_key_and_of_the_vault_are_on_disk_too(tmp_path, monkeypatch):
+    """Names are kept by the folder that they are in: a power cut must not take them away."""
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr("os.fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), fsync(handle)))
+    key = Key.create(tmp_path / "people.ledger.key")
+    assert synced == [path.stat().st_ino for path in (tmp_path / "people.ledger.key", tmp_path)]
+    ledger = Ledger.create(tmp_path / "people.ledger", key, {})
+    synced.clear()
+    with vault.Vault(ledger).blobs.writing(b"teacher") as name:
+        folder = vault.Vault(ledger).folder
+        assert synced == [path.stat().st_ino for path in (tmp_path, folder / name, folder)]
 
 
 def test_a_blob_that_does_not_fit_the_disk_is_refused_and_not_left_there(curator, monkeypatch):

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .._errors import LedgerError
+from .locks import sync_folder
 from .postgres_store import PostgresStore
 from .tickets import locked_file, unlocked, unused
 
@@ -57,7 +58,10 @@ class FileBlobs:
     @contextmanager
     def writing(self, data: bytes) -> Iterator[str]:
         with self._translated_errors():
-            self.folder.mkdir(mode=0o700, exist_ok=True)
+            if not self.folder.is_dir():
+                self.folder.mkdir(mode=0o700, exist_ok=True)
+                if self.durable:
+                    sync_folder(self.folder.parent)
         handle, path = self._new_file()
         try:
             try:

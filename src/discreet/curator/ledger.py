@@ -70,7 +70,12 @@ class Ledger:
         if key is not None:
             self._store.migrate()
             first = next(iter(self._rows(strict=False)), None)
-            if first is None or key.public.hex() != entry_of(first).body.get("key"):
+            if first is None:
+                raise LedgerError(
+                    f"{path} holds no entry: making it was interrupted, or it was emptied. Nothing was "
+                    f"changed. If nothing was ever asked with it, take it and its key away, and make it anew."
+                )
+            if key.public.hex() != entry_of(first).body.get("key"):
                 raise LedgerError(
                     f"the key given is not the one that {path} was made with. Nothing was changed."
                 )
