@@ -160,11 +160,12 @@ class Curator(BudgetedDataset):
         _require.integer(number=number)
         charge = self.ledger.entry(number)
         described = description_of(as_started(interactive, charge))
-        trusted = described is None and not charge.body.get("trusted")
+        is_untrusted = described is None and not charge.body.get("trusted")
         elsewhere = charge.body.get("periods") != periods_field(
             self._in_force(self.ledger).budget, self.periods
         ).get("periods")
-        if charge.kind != books.SPENDING or charge.body.get("mechanism") != described or trusted or elsewhere:
+        same = charge.kind == books.SPENDING and charge.body.get("mechanism") == described
+        if not same or is_untrusted or elsewhere:
             raise InvalidInput(
                 f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged."
             )

@@ -261,11 +261,14 @@ class PostgresStore:
         given up; None if somebody has it."""
         with self._translated_errors("locked"):
             db = self._opened()
-            held = register(HeldLock(None, db))
-            if not db.execute("SELECT pg_try_advisory_lock(%s)", (self._number(name),)).fetchone()[0]:
-                self.give_up(held)
-                return None
-            return held
+            held, taken = register(HeldLock(None, db)), False
+            try:
+                sql = "SELECT pg_try_advisory_lock(%s)"
+                taken = bool(db.execute(sql, (self._number(name),)).fetchone()[0])
+            finally:
+                if not taken:
+                    self.give_up(held)
+            return held if taken else None
 
     def give_up(self, held: HeldLock) -> None:
         """Let go of a lock; a forked child leaves its parent's alone."""

@@ -82,9 +82,9 @@ def train(
     Guarantee: of the run that `event` prices, every step is run at most once, over all crashes, resumptions
                and processes that share the ledger.
     Proof:     a step is run only after its number was passed by the counter of a signed entry, in an
-               exclusive transaction that compared the counter with what the process had seen (`Work.claim`);
-               no other process can then claim it. What later steps start from is a signed function of earlier
-               noisy ones, which adaptive composition allows.
+               exclusive transaction that compared the counter with what the process had seen
+               (`ChargedRun.claim`); no other process can then claim it. What later steps start from is a
+               signed function of earlier noisy ones, which adaptive composition allows.
     Assumes:   the ledger is not rolled back (an anchor kept elsewhere shows it), and the key is secret.
 
     What `progress` raises stops the run like a crash, and reaches the caller as it is; with a checkpoint,
@@ -365,7 +365,7 @@ def _require_multiple(every: Any, period: int) -> None:
 
 
 def _envelope(ledger: Ledger, header: dict[str, Any], raw: bytes) -> bytes:
-    # `writing` is asked for by then
+    # a run is charged before it is saved, which needs the key
     assert ledger.key is not None
     head = canonical({**header, "ledger": ledger.genesis.hash.hex()}).encode()
     size = len(head).to_bytes(4, "little")

@@ -220,7 +220,7 @@ def _database(ledger: Path) -> PostgresStore | None:
 
 @contextmanager
 def unused(path: str | Path) -> Iterator[bool]:
-    """Whether a file is there and nobody has it locked; nobody else gets it for as long as the block runs."""
+    """Yield whether a file is there and nobody has it locked; nobody else gets it while the block runs."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -22,6 +22,9 @@ class Withheld:
 
     Guarantee: whether a question is refused here depends on what was charged when, and on public clocks: not
                on whether the work is done, or how it went.
+    Assumes:   the clock by which entries are written is the one that these times are of, on every machine
+               that writes to the ledger, and it is not set back or forward while a public time runs: what was
+               charged would seem to lie outside of it, and be served too early.
     """
 
     now: datetime
@@ -46,8 +49,8 @@ class Withheld:
 
 
 def _before(writer: Writer, last: int, moment: datetime) -> int:
-    """Return the number of an entry before which all are older than the moment: by halving, as entries are in
-    the order of their times."""
+    """Return the number of an entry before which all are older than the moment: by bisection, as entries are
+    in the order of their times."""
     low, high = 1, last
     while low < high:
         middle = (low + high) // 2
