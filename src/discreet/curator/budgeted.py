@@ -345,9 +345,9 @@ def _admit(
         if not has_own or accounts.owner is not None:
             raise
         raise BudgetExceeded(
-            f"the dataset's budget does not hold this any more, whatever is left of "
-            f"{body['analyst']!r}'s own. Nothing was charged or "
-            f"released. Ask with less epsilon, or ask the steward for more."
+            f"the dataset's budget does not hold this any more, whatever is left of the own budget of "
+            f"{body['analyst']!r}. Nothing was charged or released. Ask with less epsilon, or ask the steward "
+            f"for more."
         ) from None
 
 
