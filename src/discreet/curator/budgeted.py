@@ -346,8 +346,8 @@ def _admit(
             raise
         raise BudgetExceeded(
             f"the dataset's budget does not hold this any more, whatever is left of the own budget of "
-            f"{body['analyst']!r}. Nothing was charged or released. Ask with less epsilon, or ask the steward "
-            f"for more."
+            f"{body['analyst']!r}. Nothing was charged or released. Ask with less epsilon, or ask the "
+            f"steward for more."
         ) from None
 
 
