@@ -16,6 +16,7 @@ from discreet.accounting import PureDP
 from discreet.curator import Budget, Curator, Key, Ledger, Policy, vault
 from discreet.curator.blobs import DatabaseBlobs
 from discreet.curator.ledger import Writer
+from discreet.curator.postgres_store import PostgresStore
 from discreet.mechanisms import noisy_count
 from discreet.mechanisms.protocols import release
 from discreet.tables import Memory
@@ -59,9 +60,11 @@ def test_the_names_of_the_key_and_of_the_vault_are_on_disk_too(tmp_path, monkeyp
     """Names are kept by the folder that they are in: a power cut must not take them away."""
     synced, fsync = [], os.fsync
     monkeypatch.setattr("os.fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), fsync(handle)))
-    key = Key.create(tmp_path / "people.ledger.key")
-    assert synced == [path.stat().st_ino for path in (tmp_path / "people.ledger.key", tmp_path)]
-    ledger = Ledger.create(tmp_path / "people.ledger", key, {})
+    pointer = tmp_path / "far.ledger"
+    PostgresStore(pointer, "postgresql://user@host/books::far").point()
+    assert synced == [path.stat().st_ino for path in (pointer, tmp_path)]
+    ledger = Ledger.create(tmp_path / "people.ledger", Key.create(tmp_path / "people.ledger.key"), {})
+    assert synced[-1] == tmp_path.stat().st_ino
     synced.clear()
     with vault.Vault(ledger).blobs.writing(b"teacher") as name:
         folder = vault.Vault(ledger).folder

@@ -21,7 +21,6 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from .. import _require
 from .._errors import LedgerError
-from .locks import sync_folder
 
 _HEADER = "discreet ledger key 1\n"
 # characters; a key file has fewer
@@ -61,9 +60,6 @@ class Key:
             if isinstance(error, OSError):
                 raise _not_made(path, error) from None
             raise
-        if durable:
-            # a ledger in a database would outlive a key whose name a power cut took away
-            sync_folder(path.parent)
         return cls(seed)
 
     @classmethod

@@ -31,7 +31,7 @@ from .._errors import InvalidInput, LedgerError
 from ..tables import EngineError
 from ..tables.engines.postgres_connection import Address, driver
 from .entries import Row
-from .locks import WAIT, HeldLock, register, unregister
+from .locks import WAIT, HeldLock, register, sync_folder, unregister
 from .postgres_layout import COMMENT, FIRST, LAYOUT, SECOND, layout_of, newest_layout
 from .store import COLUMNS, FORMAT, PAGE, Tampered
 
@@ -138,9 +138,15 @@ class PostgresStore:
         try:
             with os.fdopen(handle, "wb") as file:
                 file.write(MARK + self.remote.encode() + b"\n")
+                file.flush()
+                if self.durable:
+                    os.fsync(file.fileno())
         except OSError as error:
             self.path.unlink(missing_ok=True)
             raise LedgerError(f"{self.path} cannot be made ({error.strerror}).") from None
+        if self.durable:
+            # its name, and that of the key beside it: the entries would outlive a key that a power cut took
+            sync_folder(self.path.parent)
 
     def exists(self) -> bool:
         """Return whether the database has a ledger of this name."""
