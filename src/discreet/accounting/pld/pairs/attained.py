@@ -158,13 +158,14 @@ def _choice(event: Event, share: float) -> Event:
 # --- choices between two candidates -------------------------------------------------------------------------
 
 
-def coin(p: float, q: float) -> Atoms:
-    """Return the pair of a coin that is heads with chance p or q <= p, both at most 1/2 away from an accurate
-    number."""
-    loss = np.array([math.log1p(-p) - math.log1p(-q), math.log(p) - math.log(q)])
-    return Atoms(
-        loss, np.array([1 - p, p]), None, 256 * U * (1 + abs(math.log(q))), 256 * U * (1 + abs(math.log(q)))
-    )
+def coin(p: tuple[float, float], q: tuple[float, float]) -> Atoms:
+    """Return the pair of a coin with chances p or q of tails and heads, heads no rarer under p.
+
+    Both chances are given, so that a tiny one keeps its digits.
+    """
+    logs = np.log([p, q])
+    error = 256 * U * (1 + float(np.abs(logs).max()))
+    return Atoms(logs[0] - logs[1], np.array(p), None, error, error)
 
 
 def two_candidates(epsilon: float, share: float) -> Atoms:
@@ -192,13 +193,14 @@ def _noisy_max(e: ce.NoisyMax) -> Event:
     if e.noise == "gumbel":
         return ev.ExponentialMechanism(epsilon=epsilon, neighbors=e.neighbors)
 
-    def wins(x: float) -> float:
+    # the chances that the first loses, and wins
+    def contest(x: float) -> tuple[float, float]:
         y = abs(x) * epsilon / 2
         tail = math.exp(-y) * (1 + y / 2 if e.noise == "laplace" else 1.0) / 2
-        return tail if x >= 0 else 1 - tail
+        return (1 - tail, tail) if x >= 0 else (tail, 1 - tail)
 
     middles = (0.0, 1.0, 1 + 2 / epsilon, 1 + 12 / epsilon)
-    return Seen(pairs=tuple(coin(wins(m - 1), wins(m + 1)) for m in middles), neighbors=e.neighbors)
+    return Seen(pairs=tuple(coin(contest(m - 1), contest(m + 1)) for m in middles), neighbors=e.neighbors)
 
 
 def _votes(e: ce.GNMax) -> Event:
@@ -207,7 +209,11 @@ def _votes(e: ce.GNMax) -> Event:
     step = 1 / (float(e.sigma) * math.sqrt(2))
     if not 1e-6 < step < 4:
         return ev.NoOp(neighbors=e.neighbors)
-    pairs = tuple(coin(float(ndtr(step - m)), float(ndtr(-step - m))) for m in (0.0, 1.0, 2.0, 3.0, 4.0))
+
+    def comparison(x: float) -> tuple[float, float]:
+        return float(ndtr(-x)), float(ndtr(x))
+
+    pairs = tuple(coin(comparison(step - m), comparison(-step - m)) for m in (0.0, 1.0, 2.0, 3.0, 4.0))
     return Seen(pairs=pairs, neighbors=e.neighbors)
 
 
@@ -335,8 +341,8 @@ def shuffled_response(epsilon: float, reports: int) -> Atoms:
     With f the distribution of the others' yeses, P(k) = p f(k-1) + (1-p) f(k) and Q(k) the same with 1-p:
     what is seen depends on k alone.
     """
-    n, p = reports - 1, 1 / (1 + math.exp(-epsilon))
-    yes = 1 - p if p < 1 else math.exp(-epsilon)
+    # 1 - p would lose the digits of a small chance
+    n, p, yes = reports - 1, 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
     spread = math.ceil(14 * math.sqrt(n * yes * p)) + 40
     k = np.arange(
         max(0, math.floor(n * yes) - spread), min(reports, math.ceil(n * yes) + spread) + 1, dtype=np.float64

@@ -113,5 +113,6 @@ def lower(pair: DominatingPair, knots: Array, offset: float = 0.0) -> DominatedL
     kept = np.maximum(cells.mass - cells.mass_error, 0.0)
     kept = np.where(cells.excess > -_SWAMPED * cells.mass, kept, 0.0)
     shrunk = np.divide(cells.mass - kept, cells.mass, out=np.ones_like(kept), where=cells.mass > 0)
-    spare = cells.excess_error + np.abs(cells.excess) * (shrunk + 4 * U)
+    # twice: the true mass may be as much above the computed one as the kept one is below it
+    spare = cells.excess_error + np.abs(cells.excess) * (2 * shrunk + 4 * U)
     return DominatedLaw(kept, np.where(kept > 0, np.minimum(cells.excess - spare, kept), 0.0))
