@@ -169,6 +169,34 @@ def test_a_gaussian_with_hardly_any_noise_has_a_delta_of_nearly_one(shift):
     assert low > 0.99 or shift == 1e16
 
 
+@pytest.mark.parametrize("categories", [2, 4])
+@pytest.mark.parametrize("times", [2, 12, 40])
+def test_many_samples_of_fixed_size_of_randomized_response_bracket_their_exact_curve(categories, times):
+    """Three losses each time: a, 0, -a. The mass at 0 was lost: 30 samples cost less than one."""
+    q, e = 0.1, math.e
+    falsely, truly = 1 / (e + categories - 1), e / (e + categories - 1)
+    up, down, a = (1 - q) * falsely + q * truly, falsely, math.log1p(q * (e - 1))
+
+    def exact(x):
+        counts = ((i, j) for i in range(times + 1) for j in range(times + 1 - i))
+        return math.fsum(
+            math.comb(times, i)
+            * math.comb(times - i, j)
+            * up**i
+            * down**j
+            * (1 - up - down) ** (times - i - j)
+            * max(0.0, -math.expm1(x - (i - j) * a))
+            for i, j in counts
+        )
+
+    inner = acc.RandomizedResponse(epsilon=1.0, categories=categories, neighbors="replace")
+    event = acc.SampledWithoutReplacement(event=inner, size=1000, sample=100).repeated(times)
+    high = acc.epsilon(event, delta=1e-4)
+    assert exact(high) <= 1e-4 * (1 + 1e-9)
+    assert exact(high * (1 - 1e-3)) >= 1e-4 * (1 - 1e-2)
+    assert exact(0.3) <= pld.delta(event, 0.3) * (1 + 1e-9)
+
+
 def test_lattice_and_closed_form_agree():
     """The general machinery, kept from its shortcut, finds what the closed form says."""
     pair = sampled.SampledGaussian(50.0, 1.0)

@@ -50,7 +50,11 @@ class DominatingPair(Protocol):
         """Whether the nodes are all losses that occur."""
 
     def measure(self, edges: Array, refs: Array) -> LossCells:
-        """Return cells between ascending `edges` (infinite ends allowed); `refs` has one entry per cell."""
+        """Return cells between ascending `edges` (infinite ends allowed); `refs` has one entry per cell.
+
+        A cell holds its left edge and not its right one; what lies before the first edge, or from the last
+        one on, is in none of them.
+        """
 
 
 class DominatingLaw(NamedTuple):
