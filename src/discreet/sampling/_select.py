@@ -72,8 +72,8 @@ def top_k_gumbel(scores: Any, rate: Any, k: int, entropy: Entropy) -> npt.NDArra
     """Return the indices of the `k` largest rate * scores[i] + G_i, largest first, with independent standard
     Gumbel G_i.
 
-    Guarantee: exactly the distribution of drawing k times without replacement with weights exp(rate
-               scores[i]).
+    Guarantee: exactly the distribution of drawing k times without replacement with weights
+               exp(rate scores[i]).
     Proof:     one-shot Gumbel is peeling (Durfee & Rogers 2019, arXiv:1905.04273); the noisy scores are
                compared exactly (`_largest`).
     Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-48 (checked by the

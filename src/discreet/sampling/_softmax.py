@@ -24,8 +24,8 @@ _UNDERFLOW = 700.0
 def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction, entropy: Entropy) -> int:
     """Return an index, i with probability proportional to weights[i] * exp(-rate * costs[i]).
 
-    Guarantee: exactly this distribution, for integer costs, positive integer weights and a rational rate >=
-               0.
+    Guarantee: exactly this distribution, for integer costs, positive integer weights and a rational rate of
+               at least 0.
     Proof:     the index is where U * total falls in the cumulated terms, for one uniform U. With 53 bits of U
                and float sums the answer is taken only if it lies further from both ends of its stretch than
                all float errors together; otherwise more bits of the same U are drawn and certified integer

@@ -142,8 +142,8 @@ def _selected(e: ce.RepeatAndSelect) -> Event:
 
 
 def _choice(event: Event, share: float) -> Event:
-    """Return exponential mechanisms between two candidates, at the odds that are worst for a loss of about 2
-    share - 1 of the largest."""
+    """Return exponential mechanisms between two candidates, at the odds that are worst for a total loss of
+    about (2 share - 1) times the largest."""
     if not isinstance(event, ev.ExponentialMechanism) or event.epsilon == 0:
         return event
     epsilon = _round.down(_require.exact(event.epsilon, "epsilon"))
@@ -169,8 +169,8 @@ def coin(p: tuple[float, float], q: tuple[float, float]) -> Atoms:
 
 
 def two_candidates(epsilon: float, share: float) -> Atoms:
-    """Return the exponential mechanism between two candidates whose odds change by e^epsilon: losses t and t
-    - epsilon, t = share * epsilon."""
+    """Return the exponential mechanism between two candidates whose odds change by e^epsilon: its losses are
+    t - epsilon and t, for t = share * epsilon."""
     t = share * epsilon
     high = math.expm1(t - epsilon) / math.expm1(-epsilon)
     mass = np.array([math.expm1(t) / math.expm1(epsilon), high])
@@ -285,8 +285,8 @@ def _allocation(e: se.RandomAllocation) -> Event:
 
 @lru_cache(maxsize=16)
 def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Atoms]:
-    """Return the sum of whole numbers k ~ Y / mesh, one per step, Y its likelihood ratio, cut off above:
-    nearly all that a pass shows.
+    """Return the pairs of what the sum of whole numbers k shows, one per step: k is Y / mesh, rounded and cut
+    off above, for the likelihood ratio Y of the step. That is nearly all that a pass shows.
 
     In the chosen steps k has one distribution, in the others another, wherever those steps are: so the
     distribution of the sum, modulo anything, is that of a sum of independent draws.
@@ -312,8 +312,8 @@ def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Ato
 
 @lru_cache(maxsize=16)
 def allocation_largest(steps: int, selected: int, noise: float) -> tuple[Atoms, Atoms]:
-    """Return in which of many intervals the largest of all steps lies: nearly all that a pass shows when
-    there is little noise."""
+    """Return the pairs of what is shown by the interval, one of many, in which the largest of all steps lies:
+    nearly all that a pass shows when there is little noise."""
     mu = 1 / noise
     cut = np.linspace(-1.0, mu + 9.0, 600)
     with_unit = -np.expm1((steps - selected) * log_ndtr(cut) + selected * log_ndtr(cut - mu))

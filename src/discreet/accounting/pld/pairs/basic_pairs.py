@@ -15,7 +15,7 @@ from .cells import DominatingPair, LossCells, Nodes
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """P-masses at finitely many losses, ascending; Q-masses are mass * e^-loss.
+    """Holds P-masses at finitely many losses, ascending; Q-masses are mass * e^-loss.
 
     `mass_error` is relative, `loss_error` absolute: how far each given number may be from the true one.
     """
@@ -54,8 +54,8 @@ class Atoms:
 
 @dataclass(frozen=True, slots=True)
 class Wedge:
-    """P(a < L < b) = weight (e^(b/2) - e^(a/2)) inside (-epsilon, epsilon); atoms `top` at epsilon and top
-    e^-epsilon at -epsilon.
+    """Is the pair with P(a < L < b) = weight (e^(b/2) - e^(a/2)) inside (-epsilon, epsilon), and atoms of
+    mass `top` at epsilon and top * e^-epsilon at -epsilon.
 
     Laplace: weight = e^(-epsilon/2) / 2 and top = 1/2. Bounded range: weight = 1 / (2 sinh(epsilon/2)) and no
     atoms.
@@ -113,9 +113,10 @@ def bounded_range(epsilon: float) -> Wedge:
     """Return the largest hockey-stick curve of all mechanisms of bounded range epsilon.
 
     Proof: losses lie in some [t - epsilon, t]; the pair is dominated by the one with both ends as atoms (a
-    spread in Q/P), whose curve at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at t =
-    (epsilon + x) / 2 (Dong, Durfee & Rogers 2020, arXiv:1909.13830). The supremum over t of convex curves is
-    convex, hence the curve of a pair (Zhu, Dong & Wang 2022): (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
+    spread in Q/P), whose curve at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at
+    t = (epsilon + x) / 2 (Dong, Durfee & Rogers 2020, arXiv:1909.13830). The supremum over t of convex curves
+    is convex, hence the curve of a pair (Zhu, Dong & Wang 2022):
+    (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
     """
     return Wedge(epsilon, 0.5 / math.sinh(epsilon / 2), 0.0)
 
