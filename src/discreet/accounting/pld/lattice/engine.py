@@ -230,7 +230,8 @@ def _read_lower(
         size + discounted((np.maximum(mass, 0.0) + total.p.error) * weight)
     )
     held, kept = (discounted((mass - gain + sign * either) * weight) + sign * wrong for sign in (1, -1))
-    return Tests(first, h, scale, better - rounding * np.maximum(held, 0.0), np.maximum(kept, 0.0), held)
+    held = np.maximum(held, 0.0)
+    return Tests(first, h, scale, better - rounding * held, np.maximum(kept, 0.0), held)
 
 
 def _centered(parts: Sequence[LatticeMasses], plan: LatticePlan) -> LatticePlan:
