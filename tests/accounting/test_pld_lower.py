@@ -87,3 +87,11 @@ def test_no_delta_is_claimed_beyond_the_largest_loss() -> None:
     solver = solve.Solver(adding, solve.guess_delta(adding.parts, 5.11))
     assert solver.delta_below(5.11) == 0
     assert solver.delta_below(3.2) > 0
+
+
+def test_a_window_that_merging_stretches_without_limit_is_not_computed() -> None:
+    """10^20 steps would have taken 600 TiB; nothing is claimed from below then."""
+    parts: dict[acc.Event, int] = {acc.Laplace(noise_multiplier=3e5): 10**12}
+    solver = solve.Solver(rules.compositions(parts, 1e-14, 1)[0], 1e-6)
+    assert solver.epsilon_below(1e-6, 20.0) == 0
+    assert solver.delta_below(20.0) == 0
