@@ -110,8 +110,8 @@ class TableGrid(Grid):
                 )
             )
         if self.axes is not None:
-            # What cannot vary (an attribute of one value, or of which only the total is asked) was not
-            # measured: it is zero.
+            # What cannot vary (an attribute of one value), or is in no answer (of an attribute of which only
+            # the total is asked, or never the total), was not measured: zero stands for it.
             for s in set(self.marginals.closure) - set(self.weights):
                 zero = np.zeros(tuple(self.marginals.sizes[a] for a in s))
                 out.append(inference.Marginal(attributes=s, values=zero, variance=0.0, interaction=True))
@@ -169,8 +169,8 @@ class TableGrid(Grid):
         return inside.clip(0), base.times(np.full(n, 1 / n)) ** 2
 
     def _spread(self, s: Set) -> float:
-        """Return the variance of interaction S for unit noise; an interaction that was not measured is zero
-        by itself."""
+        """Return the variance of interaction S for unit noise; 0 of one that was not measured, as no answer
+        depends on it."""
         if self.axes is not None:
             return 1 / (self.weights[s] ** 2 * self._size(s) ** 2) if s in self.weights else 0.0
         size = self.marginals.size_of(s)

@@ -22,13 +22,17 @@ from ..._registry import described
 
 Matrix = npt.NDArray[np.float64]
 
+# What the largest entry of a strategy is at least: with a smaller one the squares of the sensitivity, or the
+# noise of training in 32-bit floats, might underflow to zero.
+_LEAST = 1e-9
+
 
 class Triangular:
     """A lower-triangular strategy: a matrix C with a diagonal that is nowhere zero, so that noise comes step
     by step.
 
-    `Strategy` of `learning`. Independent noise Z of deviation `sensitivity(C, ...)` makes C⁻¹ Z the noise of
-    the steps.
+    `learning` calls it `Strategy`. Independent noise Z of deviation `sensitivity(C, ...)` makes C⁻¹ Z the
+    noise of the steps.
     """
 
     __slots__ = ()
@@ -71,6 +75,7 @@ class Toeplitz(Triangular):
             _require.finite(coefficient=value)
         if not values[0]:
             raise _require.fail("the first coefficient", values[0], "other than zero: C must have an inverse")
+        _check_size(max(abs(value) for value in values))
         object.__setattr__(self, "coefficients", tuple(float(value) for value in values))
 
     @property
@@ -104,6 +109,7 @@ class Dense(Triangular):
                     f"row {t} of a strategy must have {t + 1} entries, the last of them not zero: C "
                     f"is lower triangular and has an inverse."
                 )
+        _check_size(max(abs(value) for row in rows for value in row))
         object.__setattr__(self, "rows", tuple(tuple(float(value) for value in row) for row in rows))
 
     @property
@@ -114,6 +120,14 @@ class Dense(Triangular):
         if step >= len(self.rows):
             raise InvalidInput(f"this strategy is for {len(self.rows)} steps. Nothing was read or trained.")
         return np.array(self.rows[step][::-1])
+
+
+def _check_size(largest: float) -> None:
+    """Refuse a strategy so small that floats may lose its sensitivity, or its noise."""
+    if largest < _LEAST:
+        raise _require.fail(
+            "the largest entry of a strategy", largest, f"at least {_LEAST:g}: scale it, only ratios matter"
+        )
 
 
 # independent noise in every step
