@@ -9,6 +9,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._require import Real
+from ..mechanisms.calibration import zcdp_rho
 from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import Statistic
 from . import factors
@@ -94,9 +95,13 @@ def _priced_choices(
     choices = [ContinualCounter(**facts, strategy=strategy, epsilon=epsilon, asked=requested_price)]
     if delta:
         draft = choices[0]
-        noise = IntegerGaussian.for_privacy(
-            epsilon=epsilon, delta=delta, sensitivity=draft.sensitivity, neighbors=draft.public.neighbors
-        )
-        gaussian_rho = Fraction(int(draft.sensitivity.l2_squared or 0)) / (2 * noise.variance)
+        if draft.horizon is None and draft.restart is None:
+            # Blocks double without end: they are charged as zCDP, and not by the noise of one block.
+            gaussian_rho = Fraction(zcdp_rho(epsilon, delta))
+        else:
+            noise = IntegerGaussian.for_privacy(
+                epsilon=epsilon, delta=delta, sensitivity=draft.sensitivity, neighbors=draft.public.neighbors
+            )
+            gaussian_rho = Fraction(int(draft.sensitivity.l2_squared or 0)) / (2 * noise.variance)
         choices.append(ContinualCounter(**facts, strategy=strategy, rho=gaussian_rho, asked=requested_price))
     return choices

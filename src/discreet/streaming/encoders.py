@@ -255,9 +255,11 @@ class RowEncoder(Encoder):
         else:
             square = math.ceil(sensitivity(self.grid, self.steps, separation, times) ** 2)
         if isinstance(self.grid, Toeplitz):
-            absolute = np.abs(self.grid.diagonals(self.steps))[:, None]
+            floats = self.grid.diagonals(self.steps)[:, None]
         else:
-            absolute = np.abs(self.grid.matrix(self.steps))
+            floats = self.grid.matrix(self.steps)
+        # In integers: a sum of floats beyond 2**53 may round down.
+        absolute = np.abs(floats.astype(np.int64))
         column, entry = int(absolute.sum(axis=0).max()), int(absolute.max())
         bands = min(self.grid.bands, self.steps)
         return UnitInfluence(
