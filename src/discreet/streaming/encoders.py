@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .._errors import InvalidInput
 from ..mechanisms.matrix.binary_tree import BinaryTree, tree_square
 from ..mechanisms.matrix.buffered import Buffered
-from ..mechanisms.matrix.triangular import Dense, Toeplitz, sensitivity
+from ..mechanisms.matrix.triangular import Dense, Toeplitz, sensitivity, toeplitz_square
 from ..mechanisms.protocols import Integers, Sensitivity
 from .factors import StreamStrategy, prefix_variances
 from .running import RunningSum
@@ -327,8 +327,6 @@ class BufferedEncoder(Encoder):
         return np.concatenate([[1.0], self.weights @ powers])
 
     def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
-        from ..mechanisms.matrix.triangular import toeplitz_square
-
         coefficients = self.diagonals()
         rounding = 1 + 1e-9
         length = math.sqrt(toeplitz_square(coefficients, separation, times)) * rounding

@@ -302,3 +302,9 @@ def test_marginals_of_differences_alone_do_not_measure_the_total() -> None:
     asked = matrix.answer(PUBLIC, matrix.Cells.of("sex"), workload, rho=1e12)
     assert asked(PEOPLE, entropy=SeededEntropy(1)).value.answers == pytest.approx([2], abs=1e-3)
     assert asked.deviations == pytest.approx(asked.rmse)
+
+
+def test_edges_given_as_a_list_are_those_of_a_tuple() -> None:
+    by_age = matrix.Attribute(column="age", edges=[0, 4, 8])  # type: ignore[arg-type]
+    assert by_age == matrix.Attribute(column="age", edges=(0, 4, 8))
+    assert len({by_age}) == 1

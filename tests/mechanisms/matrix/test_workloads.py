@@ -107,3 +107,8 @@ def test_blocks_of_many_single_cells_are_never_a_square_matrix() -> None:
     assert first.size <= 1 << 22
     assert first[0, 0] == second[0, len(first)] == 1
     assert first.sum() == len(first)
+
+
+def test_bases_of_attributes_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="0 to 1"):
+        matrix.marginals([2, 3], [(0,)], bases={7: matrix.prefix(3)})

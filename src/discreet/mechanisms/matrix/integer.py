@@ -58,7 +58,8 @@ class SparseCellCounts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeastSquaresFit:
-    """Answers by least squares, and the variance of each for unit noise."""
+    """Holds the answers by least squares, and the estimated count of each cell (None where tables were
+    measured)."""
 
     answers: Floats
     cells: Floats | None

@@ -55,7 +55,7 @@ class Attribute:
     edges: tuple[Real, ...] | None = None
 
     def __post_init__(self) -> None:
-        Histogram(column=self.column, edges=self.edges)
+        object.__setattr__(self, "edges", Histogram(column=self.column, edges=self.edges).edges)
 
 
 @described("matrix.Cells")

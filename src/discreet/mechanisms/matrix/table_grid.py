@@ -42,7 +42,7 @@ class TableGrid(Grid):
         self.largest = max(w * math.prod(self._largest(a) for a in s) for s, w in self.weights.items())
 
     def _size(self, s: Set) -> int:
-        """Return what the integer matrices of S are larger by than their float ones."""
+        """Return the factor by which the integer matrices of S are larger than those of floats."""
         return 1 if self.axes is None else math.prod(self._scale(a) for a in s)
 
     def _scale(self, a: int) -> int:

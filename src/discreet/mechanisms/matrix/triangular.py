@@ -140,8 +140,8 @@ def square_root(steps: int, bands: int | None = None) -> Toeplitz:
 
     Error within a constant of the best for sums so far (Fichtenberger, Henzinger & Upadhyay 2023,
     arXiv:2202.11205; Henzinger, Upadhyay & Upadhyay 2023, arXiv:2211.05006). `bands` keeps the first so many
-    coefficients (Kalinin & Lampert 2024, arXiv:2405.13763): as much memory less, and with at least so many
-    steps between two turns of a person, the turns do not add up beyond their squares.
+    coefficients (Kalinin & Lampert 2024, arXiv:2405.13763): a stream keeps that many steps only, and where
+    two participations of a unit are at least so many steps apart, their changes are orthogonal.
 
     >>> square_root(4).coefficients
     (1.0, 0.5, 0.375, 0.3125)
