@@ -20,6 +20,8 @@ from discreet.accounting import pld
 from discreet.accounting.pld import rules
 from discreet.accounting.pld.pairs import basic_pairs, cells, sampled
 
+from ..loops import for_each
+
 GOLDEN = tomllib.loads((Path(__file__).parent / "golden_pld.toml").read_text())["case"]
 MAKE = {
     "sampled_gaussian": lambda c: acc.Gaussian(noise_multiplier=c["noise"]).sampled(Fraction(*c["rate"])),
@@ -147,8 +149,8 @@ def test_two_laplace_releases_bracket_their_exact_curve(e0, delta):
     assert high <= low * (1 + 1e-3)
 
 
-@pytest.mark.parametrize("noise", [0.3, 1.0, 7.0, 1000.0])
-@pytest.mark.parametrize("delta", [1e-2, 1e-6, 1e-15])
+@for_each("noise", [0.3, 1.0, 7.0, 1000.0])
+@for_each("delta", [1e-2, 1e-6, 1e-15])
 def test_gaussians_in_closed_form(noise, delta):
     event = acc.Gaussian(noise_multiplier=noise).repeated(9)
     low, high = pld.bounds(event, delta)

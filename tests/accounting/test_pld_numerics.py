@@ -15,6 +15,8 @@ from discreet.accounting.pld.lattice import fourier, planning
 from discreet.accounting.pld.lattice.fourier import LatticeMasses
 from discreet.accounting.pld.pairs import arrays, basic_pairs, cells, closed_form, profile, sampled
 
+from ..loops import for_each
+
 
 def test_normal_tail_is_as_accurate_as_assumed():
     rng = np.random.default_rng(1)
@@ -93,7 +95,7 @@ def curve(loss, mass, infinite, epsilon):
     return infinite + float(mass @ np.maximum(-np.expm1(epsilon - loss), 0.0))
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@for_each("name", PAIRS)
 def test_fine_laws_dominate_nothing_less_and_coarse_ones_dominate_fine_ones(name):
     """A coarser mesh is above a finer one, which is above the merged law: at every epsilon, not only at
     knots."""

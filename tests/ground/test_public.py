@@ -20,6 +20,8 @@ from discreet import (
 from discreet._public import require_relation
 from discreet.tables import Memory, Source, rand_hie
 
+from ..loops import for_each
+
 
 def test_what_is_not_declared_is_not_looked_up():
     public = Public(schema={"age": Bounds(0, 99)})
@@ -36,7 +38,7 @@ def test_a_size_is_declared_or_refused():
         Public().declared_size("a rate")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "bad",
     [
         lambda: Bounds(3, 2),
@@ -115,7 +117,7 @@ def test_the_bundled_schema_covers_its_categories():
             assert set(batch[name].unique().to_pylist()) == set(fact.values)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         lambda: Bounds(0, 10**400),

@@ -31,6 +31,8 @@ from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from tests.contracts.audit import CountingEntropy
 
+from ..loops import for_each
+
 ALPHA = 1e-9
 CITIES = ("bern", "paris", "rome")
 PUBLIC = Public(schema={"city": Categories(CITIES)}, neighbors=REPLACE)
@@ -231,7 +233,7 @@ def test_units_of_many_rows_are_refused() -> None:
         RandomizedResponse(public=public, column="city", epsilon=1)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "build",
     [
         lambda: Kary(categories=1, odds=2),

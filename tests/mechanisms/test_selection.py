@@ -35,6 +35,7 @@ from discreet.sampling import Entropy, SeededEntropy
 from discreet.sampling._softmax import _by_floats, _by_integers, weighted_softmax
 from discreet.tables import Memory
 
+from ..loops import for_each
 from .laws import assert_law, assert_rarely
 
 CHOOSERS = [
@@ -477,15 +478,15 @@ class NoDraws(Entropy):
         raise AssertionError("bits were drawn")
 
 
-@pytest.mark.parametrize("chooser", CHOOSERS, ids=repr)
-@pytest.mark.parametrize("scores", [[], [[1, 2]], [0.5, 1.0], [float("nan"), 1.0], ["a"], [True, False]])
+@for_each("chooser", CHOOSERS, ids=repr)
+@for_each("scores", [[], [[1, 2]], [0.5, 1.0], [float("nan"), 1.0], ["a"], [True, False]])
 def test_bad_scores_are_refused_before_anything_is_drawn(chooser, scores):
     with pytest.raises(DiscreetError, match=r"Nothing was"):
         chooser(scores, entropy=NoDraws())
 
 
-@pytest.mark.parametrize("cls", [ExponentialMechanism, PermuteAndFlip, ReportNoisyMax, NoisyTopWithGap, TopK])
-@pytest.mark.parametrize(
+@for_each("cls", [ExponentialMechanism, PermuteAndFlip, ReportNoisyMax, NoisyTopWithGap, TopK])
+@for_each(
     "bad",
     [{"epsilon": 0}, {"epsilon": math.inf}, {"epsilon": math.nan}, {"epsilon": -1}, {"epsilon": "1"}]
     + [{"epsilon": 1, "sensitivity": s} for s in (0, -1, 0.5)]

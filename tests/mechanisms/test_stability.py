@@ -43,6 +43,7 @@ from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from tests.contracts.audit import CountingEntropy, Untouchable
 
+from ..loops import for_each
 from .laws import assert_law, assert_rarely
 from .sparse_enumeration import at_least, pmf
 
@@ -68,8 +69,8 @@ def changes(values: tuple[int, ...], top: int = TOP) -> Iterator[tuple[int, ...]
 # certified numbers
 
 
-@pytest.mark.parametrize("scale", [F(1, 50), F(1), F(7, 3), F(1000), F(10**12)])
-@pytest.mark.parametrize("p", [F(1, 3), F(1, 100), F(1, 10**9), F(1, 10**40)])
+@for_each("scale", [F(1, 50), F(1), F(7, 3), F(1000), F(10**12)])
+@for_each("p", [F(1, 3), F(1, 100), F(1, 10**9), F(1, 10**40)])
 def test_quantiles_of_noise_are_the_smallest_that_their_tail_proves(scale: F, p: F) -> None:
     m = laplace_quantile(scale, p)
     assert laplace_tail(scale, m) <= p
@@ -738,7 +739,7 @@ X = Public(schema={"x": Bounds(0, 9), "c": Categories(["a", "b"])}, size=9)
 SAMPLED: dict[str, Any] = {"public": X, "columns": ("x",), "function": PartMean(column="x"), "epsilon": 1}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "build",
     [
         lambda: DistanceToInstability(public=X, function=StableMode(column="c"), epsilon=0, delta=0.1),
@@ -884,3 +885,16 @@ def test_a_dictionary_that_lists_a_name_twice_has_one_unit() -> None:
     assert units.tolist() == [0, 0, 1]
     names, units = _units_of(pa.chunked_array([[0.0, -0.0]]))
     assert len(set(units.tolist())) == 1
+
+
+def test_a_logarithm_near_zero_is_found_at_once_and_to_a_few_ulps() -> None:
+    for exponent in (3, 7, 10, 15, 17):
+        x = 1 + F(3, 7 * 10**exponent)
+        bound = log_above(x)
+        assert exp_bounds(F(bound))[0] >= x
+        assert exp_bounds(F(bound * (1 - 1e-14)))[0] < x
+    assert 3e-40 < log_above(1 + F(3, 10**40)) < 1e-30
+
+
+def test_a_huge_beta_keeps_the_width_of_the_shortest_window() -> None:
+    assert Ordered(np.array([5], dtype=np.int64), 0, 100).smooth(800.0, 1e-9) == 95.0

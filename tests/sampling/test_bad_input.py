@@ -11,6 +11,7 @@ import pytest
 from discreet import sampling
 from discreet._errors import InvalidInput
 
+from ..loops import for_each
 from .checks import Forbidden
 
 NOT_POSITIVE = [0, -1, math.nan, math.inf, -math.inf, "1", None, True, 1j, Fraction(-1, 3)]
@@ -76,13 +77,13 @@ CALLS = [
 ]
 
 
-@pytest.mark.parametrize(("call", "arguments"), CALLS)
+@for_each(("call", "arguments"), CALLS)
 def test_bad_input_is_refused_and_nothing_is_drawn(call, arguments):
     with pytest.raises(InvalidInput, match=r"Nothing was computed or released|must"):
         call(*arguments, Forbidden())
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "arguments"),
     [
         (sampling.discrete_laplace, (1, 3)),

@@ -13,6 +13,7 @@ import pytest
 
 from discreet.sampling import Entropy, SeededEntropy, Stream, _entropy
 
+from ..loops import for_each
 from .checks import assert_frequency
 
 FORKS = """
@@ -166,9 +167,9 @@ def test_arrays_are_fresh_and_writable():
     assert all(0 <= value < 2**70 for value in entropy.integers(70, 50))
 
 
-@pytest.mark.parametrize("shape", [0, 1, 15, 16, 17, 32_768, 65_537, (7, 11), 100_003])
-@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float64])
-@pytest.mark.parametrize("make", [SeededEntropy, lambda seed: Stream(SeededEntropy(seed))])
+@for_each("shape", [0, 1, 15, 16, 17, 32_768, 65_537, (7, 11), 100_003])
+@for_each("dtype", [np.uint8, np.int32, np.float64])
+@for_each("make", [SeededEntropy, lambda seed: Stream(SeededEntropy(seed))])
 def test_filling_an_array_gives_the_next_bytes_of_the_stream_and_no_others(shape, dtype, make):
     room = np.zeros((3, *np.shape(np.empty(shape))), dtype)
     before, after = room[0].tobytes(), room[2].tobytes()

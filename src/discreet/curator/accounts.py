@@ -171,11 +171,15 @@ class Accounts:
         except BudgetExceeded:
             return [f"the charges{whose} add up to more than the budget"]
         if self.budget.per is None:
-            same = self._replay() == charges.spent_by(self.ledger, self.rule, self.owner)[:2]
+            rule, counted = self._replay()
+            stated_rule, stated, _ = charges.spent_by(self.ledger, self.rule, self.owner)
+            same = rule == stated_rule and counted.agrees_with(stated)
             return [] if same else [f"the running total{whose} is not what the charges add up to"]
         replayed = self._replay_totals()
         names = {*replayed, *((PERIOD, name) for name in self._charged_periods()), _UNDIVIDED}
-        wrong = sorted(n for n in names if replayed.get(n, self._rule(n).start()) != self._load_state(n))
+        wrong = sorted(
+            n for n in names if not replayed.get(n, self._rule(n).start()).agrees_with(self._load_state(n))
+        )
         return [
             f"the running total{whose} of {' '.join(n).strip()} is not what the charges add up to"
             for n in wrong

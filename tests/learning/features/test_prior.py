@@ -93,6 +93,24 @@ def test_a_network_is_the_same_again_and_from_its_file(tmp_path: Path) -> None:
         ProceduralNetwork.trained(cache=tmp_path / "n", **{**SMALL, "seed": 1})
 
 
+def test_a_process_that_is_stopped_leaves_no_half_of_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped(path: Path, raw: bytes) -> None:
+        with path.open("wb") as file:
+            file.write(raw[:100])
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ProceduralNetwork, "_train", lambda *_: None)
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "write_bytes", stopped)
+        with pytest.raises(KeyboardInterrupt):
+            ProceduralNetwork.trained(cache=tmp_path / "n", **SMALL)
+    assert not (tmp_path / "n").exists()
+    ProceduralNetwork.trained(cache=tmp_path / "n", **SMALL)
+    assert (tmp_path / "n").exists()
+
+
 def test_a_file_that_is_none_and_a_folder_that_is_not_there_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DiscreetError, match="folder"):
         ProceduralNetwork.trained(cache=tmp_path / "none" / "n", **SMALL)
@@ -156,6 +174,9 @@ def test_the_prior_is_its_parts_put_together(tmp_path: Path) -> None:
     torch.testing.assert_close(alone, rows, atol=1e-5, rtol=0)
     assert len(list(tmp_path.iterdir())) == 1
     assert prior.features(images[:0]).shape == (0, 20)
+    raw = (images * 255).round().to(torch.uint8)
+    for compute in (prior.features, prior.network.features, Scattering().features):
+        torch.testing.assert_close(compute(raw), compute(raw.float() / 255))
 
 
 @pytest.mark.parametrize(
@@ -175,6 +196,9 @@ def test_the_prior_is_its_parts_put_together(tmp_path: Path) -> None:
         lambda: ProceduralPrior(power=2),
         lambda: Whitening.fit(torch.zeros(4, 3), components=4),
         lambda: Whitening.fit(torch.zeros(4), components=1),
+        lambda: Whitening.fit(torch.ones(4, 3), components=1),
+        lambda: Whitening.fit(torch.randn(9, 2, generator=generator()) @ torch.ones(2, 30), components=8),
+        lambda: Whitening.fit(torch.randn(9, 2, generator=generator()) @ torch.ones(2, 5), components=4),
         lambda: Whitening.fit(torch.full((4, 3), torch.nan), components=1),
         lambda: Whitening.fit(torch.rand(4, 3), components=2)(torch.zeros(2, 2)),
     ],

@@ -129,3 +129,7 @@ def test_an_image_that_is_too_bright_or_missing_is_an_empty_row_without_a_word()
     for odd in (given * 1j, given.astype(str)):
         with pytest.raises(DiscreetError, match="real numbers"):
             ScatteringRows((1, 28, 28)).features(odd)
+    for secret in ("secret", 10**400):
+        with pytest.raises(DiscreetError, match="must hold numbers") as refusal:
+            ScatteringRows((1, 28, 28)).features(np.full((1, 28, 28), secret, dtype=object))
+        assert str(secret) not in str(refusal.value)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from concurrent.futures import Future
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
 
@@ -461,6 +463,39 @@ def test_no_more_processes_are_started_than_there_are_teachers(monkeypatch: pyte
     monkeypatch.setattr(ensemble, "_train_apart", apart)
     ensemble.train(Counting(), [(X[:5], Y[:5])] * 3, 2, 4000, [1, 2, 3], workers=10**6)
     assert started == [3]
+
+
+@pytest.mark.parametrize("deadly", [None, 0, 2, 4])
+def test_progress_is_the_same_whether_a_process_dies_or_not(
+    monkeypatch: pytest.MonkeyPatch, deadly: int | None
+) -> None:
+    class Pool:
+        """Runs teachers in this process; the deadly one breaks it, as the death of a process does."""
+
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.broken = False
+
+        def __enter__(self) -> Any:
+            return self
+
+        def __exit__(self, *_: Any) -> None: ...
+
+        def submit(self, run: Any, *job: Any) -> Any:
+            if self.broken:
+                raise BrokenProcessPool
+            future: Future[bytes] = Future()
+            self.broken = job[-1] == deadly
+            future.set_exception(BrokenProcessPool()) if self.broken else future.set_result(run(*job))
+            return future
+
+    monkeypatch.setattr(ensemble, "ProcessPoolExecutor", Pool)
+    calls: list[tuple[int, int]] = []
+    models = ensemble.train(
+        Counting(), [(X[:5], [0, 1, 0, 1, 0])] * 5, 2, 4000, list(range(5)), workers=2,
+        progress=lambda done, of: calls.append((done, of)),
+    )  # fmt: skip
+    assert calls == [(number, 5) for number in range(1, 6)]
+    assert [not model for model in models] == [number == deadly for number in range(5)]
 
 
 def test_more_questions_than_noise_is_found_for_are_refused(tmp_path: Path) -> None:

@@ -71,6 +71,15 @@ def test_a_network_learns_from_a_few_labels_by_consistency() -> None:
     assert torch.equal(torch.random.get_rng_state(), before)
 
 
+def test_statistics_of_batch_normalization_follow_the_network_that_was_trained() -> None:
+    model = torch.nn.Sequential(torch.nn.BatchNorm2d(1), torch.nn.Flatten(), torch.nn.Linear(144, 2)).eval()
+    x = images([0, 1, 0, 1])
+    network = FixMatchStudent(2, model, steps=3, labelled=4, unlabelled=4).fit(x, [0, 1, -1, None]).network_
+    assert network[0].num_batches_tracked > 0
+    assert float(network[0].running_mean) != 0
+    assert not network.training
+
+
 def test_distorted_images_keep_their_shape_and_differ() -> None:
     x = torch.rand(4, 1, 12, 12)
     strong = distort(x, torch.Generator().manual_seed(1))
@@ -88,6 +97,9 @@ def test_distorted_images_keep_their_shape_and_differ() -> None:
         lambda: Student(3).fit(np.full((3, 2), np.nan), [0, 1, 2]),
         lambda: FixMatchStudent(2).fit(np.zeros((3, 4)), [0, 1, -1]),
         lambda: FixMatchStudent(2).fit(np.zeros((3, 1, 8, 8)), [0, 0, -1]),
+        lambda: FixMatchStudent(2).fit(np.zeros((3, 1, 8, 8)), [0, 2, -1]),
+        lambda: FixMatchStudent(2).fit(np.zeros((3, 1, 8, 8)), [0, 1, -1, 0]),
+        lambda: Student(3, semi=False).fit(X, [0, 1]),
         lambda: FixMatchStudent(1),
     ],
 )

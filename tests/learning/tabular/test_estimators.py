@@ -103,6 +103,8 @@ def test_what_a_session_refuses_costs_nothing(tmp_path: Path) -> None:
     session = people(tmp_path)
     for error, match, estimator, how in [
         (InvalidInput, "declared bounds", Ridge(), {"target": "risk"}),
+        (InvalidInput, "penalty", Ridge(penalty=-1.0), {"target": "age"}),
+        (InvalidInput, "at least 1e-06", Ridge(epsilon=1e-300), {"target": "age"}),
         (InvalidInput, "declared categories", LogisticRegression(), {"target": "age"}),
         (InvalidInput, "cannot be a feature", LogisticRegression(), {"target": "risk", "features": ["note"]}),
         (
@@ -129,6 +131,12 @@ def test_what_a_session_refuses_costs_nothing(tmp_path: Path) -> None:
             InvalidInput,
             "trials",
             PrivateSearch(LogisticRegression(), {"regularization": [1]}, trials=1),
+            {"target": "risk"},
+        ),
+        (
+            InvalidInput,
+            "not an iterator",
+            PrivateSearch(LogisticRegression(), {"regularization": iter([50.0])}, delta=0.0, trials=2),
             {"target": "risk"},
         ),
         (PrivateFact, "nothing is declared", LogisticRegression(), {"target": "height"}),
@@ -260,6 +268,13 @@ def test_no_message_quotes_a_value_and_no_edge_of_a_range_breaks() -> None:
     assert "secret" not in str(refusal.value)
     with pytest.raises(InvalidInput, match="at least 1e-06"):
         LogisticRegression(epsilon=1e-7, classes=[0, 1], n=4).fit(np.zeros((4, 2)), y)
+    for match, terms in [
+        ("at most 1e\\+300", {"epsilon": 1e308, "delta": 1e-6}),
+        ("between 1e-100", {"regularization": 1e-300, "method": "output"}),
+        ("between 1e-100", {"regularization": 1e308}),
+    ]:
+        with pytest.raises(InvalidInput, match=match):
+            LogisticRegression(classes=[0, 1], n=4, **terms).fit(np.zeros((4, 2)), y)
     for terms in (
         {"epsilon": 1e-6},
         {"epsilon": 1e5},
@@ -306,6 +321,7 @@ def test_files_hold_numbers_only_and_cards_say_the_price(tmp_path: Path) -> None
             path.read_text()[:-9],
             path.read_text().replace("learning.LinearModel", "builtins.eval"),
             "[1]",
+            "[" * 100_000,
         ):
             (tmp_path / "broken").write_text(broken)
             with pytest.raises(InvalidInput, match="Nothing was loaded"):

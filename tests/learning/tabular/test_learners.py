@@ -184,6 +184,8 @@ def test_a_session_fits_all_of_them_within_their_prices(tmp_path: Path) -> None:
         assert tabular.load(tmp_path / "model.json").predict(new).tolist() == ["benign", "malignant"]
         assert "add_remove" in tabular.card(model).markdown()
     assert dict(model.shape("shape"))["even"] < dict(model.shape("shape"))["odd"]
+    with pytest.raises(InvalidInput, match="feature must be one of"):
+        model.shape("height")
     clusters = people.fit(KMeans(2, epsilon=3), features=["size", "texture"])
     assert clusters.cluster_centers_.shape == (2, 2)
     tabular.save(clusters, tmp_path / "clusters.json")

@@ -11,7 +11,7 @@ import pytest
 import discreet as dp
 from discreet import Bounds, Budget, Categories, InvalidInput, Public
 from discreet import accounting as acc
-from discreet.learning import GaussianNB, LogisticRegression, PrivatePipeline, tabular
+from discreet.learning import GaussianNB, LogisticRegression, PrivatePipeline, PrivateSearch, tabular
 from discreet.learning.tabular.pipeline import narrow_bounds
 
 ROWS = 4000
@@ -75,6 +75,7 @@ def test_what_is_refused_costs_nothing() -> None:
         ("low < high", PrivatePipeline(LogisticRegression(), clip=(0.9, 0.1))),
         ("columns", PrivatePipeline(LogisticRegression(), columns=["ward"])),
         ("weights", PrivatePipeline(LogisticRegression(), weights=(0, 1))),
+        ("not a search", PrivatePipeline(PrivateSearch(LogisticRegression(), {"regularization": [50.0]}))),
     ]:
         with pytest.raises(InvalidInput, match=match):
             session.fit(model, target="ill")

@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Public
+from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, InvalidInput, Public
 from discreet.learning import tabular
 from discreet.learning.tabular import noise as inside
+from discreet.learning.tabular.erm import power_of_two
 from discreet.learning.tabular.objective import gaussian_objective_delta
 from discreet.learning.tabular.proximal import minimize_damped
 from discreet.learning.tabular.solver import minimize
@@ -339,3 +340,19 @@ def test_integer_gradients_have_the_sensitivity_that_is_claimed() -> None:
     far = mechanism._integer_gradient(problem, np.array([-50.0, -50.0]))
     squared = int(far @ far)
     assert mechanism.sensitivity.l2_squared / 1.02 < squared <= mechanism.sensitivity.l2_squared
+
+
+def test_a_cell_is_never_above_the_number_it_is_made_of() -> None:
+    for value in (1.0, 8.0, 0.3, 5e-324, np.nextafter(8.0, 0.0), np.nextafter(2.0**-60, 0.0)):
+        assert power_of_two(value) <= value < 2 * power_of_two(value)
+
+
+def test_moments_without_a_count_have_no_means() -> None:
+    for design in (replace(DESIGN, target=None), replace(DESIGN, intercept=True)):
+        entries = (4 if design.intercept else 2) * (5 if design.intercept else 3) // 2
+        moments = tabular.Moments(
+            design=design, public=facts(numbers=True), upper=(1.0,) * entries, deviation=1.0
+        )
+        for read in (lambda m: m.mean, lambda m: m.covariance, lambda m: m.components(1)):
+            with pytest.raises(InvalidInput, match="need moments with an intercept"):
+                read(moments)

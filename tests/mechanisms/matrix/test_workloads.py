@@ -11,6 +11,8 @@ from discreet._registry import from_json, to_json
 from discreet.mechanisms import matrix
 from discreet.mechanisms.matrix.compound import row_squares, unweighted
 
+from ...loops import for_each
+
 WORKLOADS = [
     matrix.identity(5),
     matrix.total(5),
@@ -70,7 +72,7 @@ def test_ten_attributes_with_1e10_cells_are_never_written_out() -> None:
         wide.gram()
 
 
-@pytest.mark.parametrize(
+@for_each(
     "build",
     [
         lambda: matrix.prefix(0),

@@ -287,7 +287,9 @@ class FrontDesk:
         try:
             async with self._job_slots:
                 dataset = request["dataset"]
-                lane = Lane(True, 1, seconds, self.settings.answer_rows, 1, lambda: [dataset])
+                lane = Lane(
+                    True, 1, seconds, self.settings.answer_rows, 1, lambda: [dataset], verb=request["verb"]
+                )
                 lane.start()
                 await lane.ready()
                 end = time.monotonic() + seconds

@@ -32,6 +32,9 @@ def image_batches(array: NDArray[Any], batch: int) -> Iterator[tuple[slice, Tens
     for start in range(0, len(array), batch):
         positions = slice(start, start + batch)
         # What is too large for a float is infinite, without a warning that would tell of one image.
-        with np.errstate(over="ignore"):
-            floats = torch.from_numpy(array[positions].astype(np.float32))
+        try:
+            with np.errstate(over="ignore"):
+                floats = torch.from_numpy(array[positions].astype(np.float32))
+        except (TypeError, ValueError, OverflowError):
+            raise InvalidInput("images of objects must hold numbers. Nothing was computed.") from None
         yield positions, floats / 255 if array.dtype == np.uint8 else floats

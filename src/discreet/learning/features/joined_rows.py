@@ -58,7 +58,7 @@ class JoinedRows:
 
     @property
     def size(self) -> int:
-        """The number of features of one image."""
+        """Return the number of features of one image."""
         return sum(int(kind.size) for kind in self.kinds)
 
     @torch.no_grad()

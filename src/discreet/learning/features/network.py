@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ... import _require
 from ..._errors import InvalidInput
 from .. import files
+from .image_batches import as_images, image_batches
 from .procedural import ProceduralClasses
 
 # Settings of the training on procedural images (batch, AdamW's rate and weight decay, steps of warm-up) and
@@ -90,7 +91,10 @@ class ProceduralNetwork(nn.Module):
             raise InvalidInput(f"the folder of {cache} does not exist. Nothing was trained. Make it first.")
         network._train(steps, progress)
         if cache is not None:
-            Path(cache).write_bytes(files.dump(network._weights(), {"features": json.dumps(facts)}))
+            # in one move: a process that is stopped, or a second one, leaves no half of a file
+            unfinished = Path(f"{cache}.{os.getpid()}")
+            unfinished.write_bytes(files.dump(network._weights(), {"features": json.dumps(facts)}))
+            unfinished.replace(cache)
         return network
 
     def train(self, mode: bool = True) -> ProceduralNetwork:
@@ -116,12 +120,13 @@ class ProceduralNetwork(nn.Module):
 
     @torch.no_grad()
     def features(self, images: Any, *, batch: int = 256) -> Tensor:
-        """Return one row of features for each image of a large array, computed in batches."""
+        """Return one row of features for each image of a large array, computed in batches: (n, channels,
+        height, width), or (n, height, width) of one channel, with values from 0 to 1. With bytes (uint8), 255
+        counts as 1."""
         _require.integer(batch=batch, at_least=1)
-        tensor = torch.as_tensor(np.asarray(images), dtype=torch.float32)
-        if not len(tensor):
-            return torch.zeros(0, self.size)
-        return torch.cat([self(part) for part in torch.split(tensor, batch)])
+        array = as_images(images, self.shape)
+        rows = [self(part) for _, part in image_batches(array, batch)]
+        return torch.cat(rows) if rows else torch.zeros(0, self.size)
 
     def _train(self, steps: int, progress: Progress | None) -> None:
         generator = torch.Generator().manual_seed(self.seed + 1)
@@ -149,7 +154,10 @@ class ProceduralNetwork(nn.Module):
 
     def _load_cache(self, path: Path, facts: dict[str, Any]) -> ProceduralNetwork:
         """Return this network with the weights of a file, refused if that is of other arguments."""
-        tensors, texts = files.load(path.read_bytes())
+        try:
+            tensors, texts = files.load(path.read_bytes())
+        except InvalidInput as error:
+            raise InvalidInput(f"{path} holds no network: {error} Remove it.") from None
         if json.loads(texts.get("features", "null")) != facts:
             raise InvalidInput(
                 f"{path} holds a network of other arguments than {facts}. Nothing was loaded. Give another "

@@ -26,7 +26,8 @@ _ROWS = 4096
 class Directions:
     """Holds orthonormal public directions, one in each row of `matrix`, and projects feature rows on them.
 
-    Guarantee: a projection is a function of its row by itself, and is not longer than that.
+    Guarantee: a projection is a function of its row by itself, and is not longer than that, both up to the
+               rounding of floats.
     Proof:     the directions are constants; a projection on orthonormal directions does not lengthen, and
                `PrivateWhitening` scales what rounding made longer than 1.
     """
@@ -80,7 +81,8 @@ class PartialWhitening:
     """Multiplies each row by `scales` along orthonormal `directions`, leaves the rest of it as it is, and
     scales the result to length 1.
 
-    Guarantee: a function of each row by itself, of length at most 1 whatever the row holds.
+    Guarantee: a function of each row by itself, of length at most 1 whatever the row holds, both up to the
+               rounding of floats.
     """
 
     directions: Tensor = field(repr=False)

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ... import _require
+from .image_batches import as_images, image_batches
 from .network import ProceduralNetwork, Progress
 from .scattering import Scattering, standardized
 from .whitening import Whitening
@@ -69,17 +70,14 @@ class ProceduralPrior:
     @torch.no_grad()
     def features(self, images: Any, *, batch: int = 500, coefficients: Any = None) -> Tensor:
         """Return one row for each image (n, channels, height, width), or (n, height, width) of one channel,
-        with values from 0 to 1.
+        with values from 0 to 1. With bytes (uint8), 255 counts as 1.
 
         `coefficients` are those of `Scattering` for these images, where they were computed before.
         """
         _require.integer(batch=batch, at_least=1)
-        array = np.asarray(images, dtype=np.float32)
-        array = array[:, None] if array.ndim == 3 else array
         rows = []
-        for start in range(0, len(array), batch):
-            batch_coefficients = None if coefficients is None else coefficients[start : start + batch]
-            parts = self._parts(torch.as_tensor(array[start : start + batch]), batch_coefficients)
+        for positions, images_batch in image_batches(as_images(images, self.shape), batch):
+            parts = self._parts(images_batch, None if coefficients is None else coefficients[positions])
             rows.append(self.whitening(self._joined(parts)))
         return torch.cat(rows) if rows else torch.zeros(0, self.whitening.matrix.shape[1])
 

@@ -48,7 +48,8 @@ class PaidWhitening:
     matrix: Tensor = field(repr=False)
 
     def __call__(self, rows: Any) -> Tensor:
-        """Return whitened rows: a function of each row by itself. One that is not finite becomes zero."""
+        """Return whitened rows: a function of each row by itself, up to the rounding of floats. One that is
+        not finite becomes zero."""
         tensor = torch.as_tensor(rows, dtype=torch.float32)
         if tensor.dim() != 2 or tensor.shape[1] != len(self.matrix):
             raise InvalidInput(
@@ -85,7 +86,9 @@ class PrivateWhitening:
                of q q' has an l2 norm of at most |q|². Under replace two such triangles differ by at most
                sqrt 2 CELLS²: q q' and r r' have a nonnegative inner product, entry by entry
                (sum over j <= k of q_j q_k r_j r_k = ((q.r)² + sum of q_j² r_j²) / 2 >= 0).
-    Assumes:   one row, one person.
+    Assumes:   one row, one person. Neighbors are tables of such rows: features that are computed in batches
+               are functions of one image up to the rounding of floats only, and a last bit that differs with
+               an image's place in a batch may move a coordinate into the next cell.
     """
 
     public: Public
@@ -177,7 +180,8 @@ class PrivateWhitening:
 
 def _cells(rows: NDArray[Any]) -> NDArray[np.float64]:
     """Return rows of length at most 1 in whole cells, truncated towards zero."""
-    floats = rows.astype(np.float64)
+    # numpy adds up each row of a contiguous array in an order that depends on its width alone
+    floats = np.ascontiguousarray(rows, dtype=np.float64)
     finite = np.where(np.isfinite(floats).all(1, keepdims=True), floats, 0.0)
     with np.errstate(over="ignore", invalid="ignore"):
         length = np.sqrt((finite**2).sum(1, keepdims=True))

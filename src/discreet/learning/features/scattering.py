@@ -34,7 +34,8 @@ class Scattering(nn.Module):
     and L = 8. The order of channels is that of kymatio's `Scattering2D(J, shape, L)`: order 0; order 1 by
     scale and angle; order 2 by the first wavelet and then the second.
 
-    Guarantee: a function of each image by itself: computing it costs nothing, and neighbors stay neighbors.
+    Guarantee: a function of each image by itself, up to the rounding of floats: computing it costs nothing,
+               and neighbors stay neighbors.
     Proof:     no statistic of a batch enters; the filters depend on `shape`, `J` and `L` alone.
     """
 
@@ -93,13 +94,16 @@ class Scattering(nn.Module):
 
     @torch.no_grad()
     def features(self, images: Any, *, batch: int = 256, normalize: bool = False) -> Tensor:
-        """Return one row of coefficients for each image of a large array, computed in batches.
+        """Return one row of coefficients for each image of a large array, computed in batches. With bytes
+        (uint8), 255 counts as 1.
 
         With `normalize` the coefficients of one image and channel are standardized over the image's own
         positions: group normalization with one channel each, which looks at no other image.
         """
         _require.integer(batch=batch, at_least=1)
-        tensor = torch.as_tensor(np.asarray(images), dtype=torch.float32)
+        array = np.asarray(images)
+        tensor = torch.as_tensor(array, dtype=torch.float32)
+        tensor = tensor / 255 if array.dtype == np.uint8 else tensor
         parts = [self(part) for part in torch.split(tensor, batch)] if len(tensor) else [self(tensor)]
         if normalize:
             parts = [standardized(part) for part in parts]

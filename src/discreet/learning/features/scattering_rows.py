@@ -22,7 +22,8 @@ class ScatteringRows:
     those of the mirror image (three pixels aside, where the averages of J = 2 stand), which are the same
     numbers at other positions and angles: half of the features remain, and left and right look alike.
 
-    Guarantee: a function of each image by itself: computing it costs nothing, and neighbors stay neighbors.
+    Guarantee: a function of each image by itself, up to the rounding of floats: computing it costs nothing,
+               and neighbors stay neighbors.
     Proof:     no statistic of a batch enters; the filters depend on the arguments alone.
     """
 

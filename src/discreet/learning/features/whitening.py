@@ -11,6 +11,10 @@ from torch import Tensor
 from ... import _require
 from ..._errors import InvalidInput
 
+# The least variance of a component, over the largest: below, what single precision rounds of the products is
+# all that is left of it, which would be divided by nearly zero.
+_LEAST_VARIANCE = 1e-6
+
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
@@ -21,7 +25,8 @@ class Whitening:
     as procedural ones. Rows of length 1 make clipping harmless: the gradient of a softmax layer is at most
     sqrt(2) times as long as its input.
 
-    Guarantee: a function of each row by itself, of length at most 1 whatever the row holds.
+    Guarantee: a function of each row by itself, of length at most 1 whatever the row holds, both up to the
+               rounding of floats.
     Proof:     mean and matrix are constants. A row that is not finite becomes zero.
     """
 
@@ -42,8 +47,11 @@ class Whitening:
             )
         mean = rows.mean(0)
         variances, directions = principal(rows - mean, components)
-        scales = variances.clamp(1e-12 * float(variances[0]) + 1e-30) ** (-power / 2)
-        return cls(mean, directions * scales)
+        if (rank := int((variances > _LEAST_VARIANCE * variances[0]).sum())) < components:
+            raise _require.fail(
+                "components", components, f"at most {rank}, the directions in which these rows differ"
+            )
+        return cls(mean, directions * variances ** (-power / 2))
 
     def __call__(self, features: Any) -> Tensor:
         rows = torch.as_tensor(features, dtype=torch.float32)

@@ -68,6 +68,8 @@ class FixMatchStudent:
         """Fit to public images (n, channels, height, width) with labels, -1 (or None) where there is none."""
         x = _images(images)
         targets = torch.tensor([-1 if label is None else int(label) for label in labels])
+        if len(targets) != len(x) or bool((targets >= self.classes).any()):
+            raise InvalidInput("labels must have a class number, or -1, for each image. Nothing was trained.")
         labelled = torch.nonzero(targets >= 0).flatten()
         if len(torch.unique(targets[labelled])) < 2:
             raise InvalidInput(
@@ -85,8 +87,10 @@ class FixMatchStudent:
     def _train(
         self, model: nn.Module, x: Tensor, targets: Tensor, labelled: Tensor, generator: torch.Generator
     ) -> nn.Module:
-        """Train by FixMatch, and return the moving average of the network's weights."""
+        """Train by FixMatch, and return the network with the moving average of its weights, and with the
+        buffers it has at the end (statistics of batch normalization)."""
         mean = copy.deepcopy(model).eval()
+        model.train()
         optimizer = torch.optim.Adam(model.parameters(), lr=self.lr)
         for step in range(self.steps):
             optimizer.param_groups[0]["lr"] = self.lr * math.cos(7 * math.pi * step / (16 * self.steps))
@@ -113,6 +117,8 @@ class FixMatchStudent:
                     mean_weights.lerp_(weights, 1 - decay)
             if self.progress is not None:
                 self.progress(step + 1, self.steps)
+        for mean_buffer, buffer in zip(mean.buffers(), model.buffers(), strict=True):
+            mean_buffer.copy_(buffer)
         return mean
 
     @torch.no_grad()

@@ -31,7 +31,9 @@ def typical_examples(x: Any, number: int, *, seed: int = 0, clusters: Any = None
     """Return the positions of `number` inputs to ask about: those nearest to the centers of as many clusters.
 
     k-means on public inputs; no label is looked at. In the order of the size of their clusters, largest
-    first, so that a quota that ends early is spent on what stands for most.
+    first, so that a quota that ends early is spent on what stands for most. `clusters` is a `KMeans` that was
+    fitted to these inputs before; by default one of `number` clusters is fitted here. Where inputs coincide
+    there may be fewer clusters, and fewer positions.
     """
     _sklearn()
     from sklearn.cluster import KMeans
@@ -55,16 +57,15 @@ def spread_labels(
     """Return scores of every class for every input: labels are propagated along a graph of nearest neighbors.
 
     `labels` has a class number, or -1 where there is none, for each input. F <- alpha S F + (1 - alpha) Y
-    with S the normalized adjacency of the symmetric graph, `steps` times; rows are then shares. Classes are
-    weighed alike, whatever number of labels each has.
+    with S the normalized adjacency of the symmetric graph, `steps` times. Then the total of each class is set
+    to its number of labels (class mass normalization; Zhu, Ghahramani & Lafferty 2003), and rows to shares.
     """
     _sklearn()
     from scipy import sparse
     from sklearn.neighbors import kneighbors_graph
 
     points, targets = _matrix(x), np.asarray(labels, dtype=np.int64)
-    if targets.shape != (len(points),) or (targets >= classes).any():
-        raise InvalidInput("labels must have a class number, or -1, for each input. Nothing was computed.")
+    _check_labels(targets, len(points), classes)
     _require.integer(neighbors=neighbors, steps=steps, at_least=1)
     _require.open_probability(alpha=alpha)
     graph = kneighbors_graph(points, min(neighbors, len(points) - 1))
@@ -118,10 +119,12 @@ class Student:
 
     def fit(self, x: Any, labels: Any) -> Student:
         """Fit to public inputs with labels, -1 (or None) where there is none."""
+        _sklearn()
         from sklearn.svm import SVC
 
         points = self.prepare(x) if self._reduction is None else self.reduce_inputs(x)
         targets = np.array([-1 if label is None else int(label) for label in labels], np.int64)
+        _check_labels(targets, len(points), self.classes)
         labelled = np.flatnonzero(targets >= 0)
         if len(np.unique(targets[labelled])) < 2:
             raise InvalidInput(
@@ -144,6 +147,12 @@ class Student:
     def score(self, x: Any, y: Any) -> float:
         """Return the accuracy on new inputs."""
         return float(np.mean(self.predict(x) == np.asarray(y)))
+
+
+def _check_labels(targets: Array, inputs: int, classes: int) -> None:
+    """Refuse labels that are not one for each input, or no class."""
+    if targets.shape != (inputs,) or (targets >= classes).any():
+        raise InvalidInput("labels must have a class number, or -1, for each input. Nothing was computed.")
 
 
 def _matrix(x: Any) -> Array:

@@ -83,8 +83,8 @@ def train(
     """Return one pickled model for each part, of at most `size` bytes; b"" where training failed.
 
     Every teacher gets a seed of its own. With more than one of `workers`, each runs in a process apart; a
-    process that dies takes its own teacher with it, and nothing else. `progress` is called
-    with how many are done, never with which: that would say how long one took.
+    process that dies takes its own teacher with it, and nothing else. `progress` is called once for each
+    teacher, with how many are done, never with which: that would say how long one took.
     """
     jobs = [(learner, x, y, classes, size, seed) for (x, y), seed in zip(parts, seeds, strict=True)]
     # More processes than teachers would have nothing to do.
@@ -92,20 +92,19 @@ def train(
     if workers <= 1:
         return [_report(_train(*job), i + 1, len(jobs), progress) for i, job in enumerate(jobs)]
     results: list[bytes | None] = [None] * len(jobs)
-    # Counted are those that were collected, whether they came out or died: the last call says all of them.
     counter = itertools.count(1)
 
     def note() -> None:
-        if progress is not None and (number := next(counter)) < len(jobs):
-            progress(number, len(jobs))
+        """Count each teacher once, whether it came out or died: the calls are the same whatever happens."""
+        if progress is not None:
+            progress(next(counter), len(jobs))
 
     _train_apart(jobs, range(len(jobs)), results, workers, note)
     for i, result in enumerate(results):
-        # Those that were under way when a process died are tried once more, each in a process of its own.
+        # Those that had not finished when a process died are tried once more, each in a process of its own.
         if result is None:
             _train_apart(jobs, [i], results, 1, None)
-    if progress is not None:
-        progress(len(jobs), len(jobs))
+            note()
     return [result or b"" for result in results]
 
 
@@ -159,8 +158,9 @@ def _collect(
         finished, _ = wait(pending, return_when=FIRST_COMPLETED)
         for future in finished:
             i = pending.pop(future)
-            if not isinstance(future.exception(), BrokenProcessPool):
-                results[i] = b"" if future.exception() is not None else future.result()
+            if isinstance(future.exception(), BrokenProcessPool):
+                continue
+            results[i] = b"" if future.exception() is not None else future.result()
             if progress is not None:
                 progress()
         if not all_of_them:

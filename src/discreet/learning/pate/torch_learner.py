@@ -40,7 +40,7 @@ class TorchLearner:
         self.epochs, self.batch, self.lr, self.weight_decay = epochs, batch, lr, weight_decay
 
     def fit(self, x: Any, y: Any) -> TorchLearner:
-        """Train this copy's model."""
+        """Train a copy of the model, which takes the place of the model."""
         self.model = copy.deepcopy(self.model)
         inputs, targets = torch.as_tensor(np.asarray(x)), torch.as_tensor(np.asarray(y))
         optimizer = torch.optim.Adam(self.model.parameters(), lr=self.lr, weight_decay=self.weight_decay)

@@ -80,6 +80,8 @@ class AdditiveModel:
     def shape(self, feature: str) -> list[tuple[Any, Any]]:
         """Return what a feature adds to the score: pairs of a value (the lower end of a bin of a number) and
         its score, or scores by class."""
+        if feature not in self.design.features:
+            raise _require.fail("feature", feature, f"one of {list(self.design.features)}")
         index = self.design.features.index(feature)
         fact: Any = self.public.fact(feature)
         scores = [model[index] for model in self.shapes]
@@ -267,7 +269,8 @@ class AdditiveBoosting(TableLearner):
 
 
 def _merge_bins(counts: Array, minimum: float, deviation: float) -> npt.NDArray[np.int64]:
-    """Return groups of neighboring bins that hold at least `minimum` rows, and more than their noise."""
+    """Return the group of each bin: neighbors with at least `minimum` rows together, and more than their
+    noise; the last group has what is left."""
     groups, group_count, length, number = np.zeros(len(counts), dtype=np.int64), 0.0, 0, 0
     for i, count in enumerate(counts.tolist()):
         groups[i] = number

@@ -78,7 +78,7 @@ def loads(text: str, path: str = "this text") -> Fitted:
         model, event = _registry.from_json(facts["model"]), _registry.from_json(facts["event"])
         if not hasattr(model, "predict") or not isinstance(event, Event):
             raise ValueError
-    except (KeyError, TypeError, ValueError, DiscreetError):
+    except (KeyError, TypeError, ValueError, RecursionError, DiscreetError):
         raise InvalidInput(
             f"{path} is not a model file of discreet, or was changed. Nothing was loaded."
         ) from None

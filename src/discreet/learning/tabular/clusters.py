@@ -70,7 +70,7 @@ def _nearest(cells: Integers, centers: Array) -> npt.NDArray[np.int64]:
     Guarantee: the cluster of a row is a function of that row and the centers, the first of several that are
                equally near.
     Proof:     with centers on a grid that is _FINER times finer, |c|² - 2 <x, c> is a whole number of its
-               cells squared. All products and sums are whole numbers below 2^53 (for up to 2^20 coordinates),
+               cells squared. All products and sums are whole numbers below 2^53 (for up to 2^19 coordinates),
                which double precision adds exactly in any order.
     """
     on_finer_grid = np.rint(centers * (CELLS * _FINER))

@@ -40,9 +40,13 @@ _PER_ROW = 2.0**-37
 _MAX_TIMES = 2
 # Below this, noise in cells of the grid would not fit 64 bits.
 LEAST_EPSILON = 1e-6
+# Above this, the rho of Gaussian noise is no float.
+LARGEST_EPSILON = 1e300
 # The largest l1 penalty, over the largest gradient of one row: a larger one leaves no weight in any table of
 # fewer rows, and rounding of it would be more than the solver's tolerance (`proximal`).
 LARGEST_L1 = 2.0**28
+# The least and the largest lambda that is taken: beyond them, squares of weights leave the range of floats.
+REGULARIZATIONS = 1e-100, 1e100
 # The largest class weight: beyond it, squares of gradients and noise leave the range of floats.
 LARGEST_CLASS_WEIGHT = 1e9
 # The least lambda that is chosen here, over one row's curvature, where a huge epsilon leaves no noise.
@@ -149,6 +153,9 @@ class LinearERM(ABC):
         _require.non_negative(l1=self.l1)
         if self.regularization is not None:
             _require.positive(regularization=self.regularization)
+            low, high = REGULARIZATIONS
+            if not low <= self.regularization <= high:
+                raise _require.fail("regularization", self.regularization, f"between {low:g} and {high:g}")
         object.__setattr__(self, "class_weights", _require.listed(class_weights=self.class_weights))
         _require.positive(**{f"class_weights[{i}]": weight for i, weight in enumerate(self.class_weights)})
         if self.design.target is None:
@@ -338,10 +345,12 @@ class LinearERM(ABC):
 
 
 def check_price(epsilon: float, delta: float) -> None:
-    """Require an epsilon of at least `LEAST_EPSILON` and a delta in [0, 1)."""
+    """Require an epsilon between `LEAST_EPSILON` and `LARGEST_EPSILON`, and a delta in [0, 1)."""
     _require.finite(epsilon=epsilon)
     if not epsilon >= LEAST_EPSILON:
         raise _require.fail("epsilon", epsilon, f"at least {LEAST_EPSILON:g}")
+    if epsilon > LARGEST_EPSILON:
+        raise _require.fail("epsilon", epsilon, f"at most {LARGEST_EPSILON:g}")
     _require.probability(delta=delta)
     if not delta < 1:
         raise _require.fail("delta", delta, "below 1")
@@ -366,4 +375,4 @@ def grid_sensitivity(cells: float, width: int) -> Sensitivity:
 def power_of_two(value: float) -> float:
     """Return the largest power of two that is not above a positive number: grids of these make floats
     exact."""
-    return 2.0 ** math.floor(math.log2(value))
+    return 2.0 ** (math.frexp(value)[1] - 1)

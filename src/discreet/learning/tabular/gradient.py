@@ -44,7 +44,8 @@ class GradientPerturbation(LinearERM):
     Proof:     the integer gradient of one row has l2 norm at most G / cell + sqrt(width) / 2; `changes` rows
                differ, and the gradient of every other row is the same (`solver.exact_scores`). The next
                iterate is a function of what was released before. Composition of zCDP; nothing else is read.
-    Assumes:   numpy's elementwise functions give a number the same value wherever it stands in an array.
+    Assumes:   numpy's elementwise functions give a number the same value wherever it stands in an array, and
+               the sum over the classes of a row (softmax) does not depend on other rows.
     Accuracy:  for a step of at most 1 / (largest curvature of J), with s the noise's deviation per
                coordinate, the mean of the iterates has J - min J <= |w*|² / (2 step T) + step width s² / 2 in
                expectation (stochastic gradient descent for convex functions).
@@ -125,7 +126,7 @@ class GradientPerturbation(LinearERM):
 
     def error(self, confidence: float = 0.95) -> float:
         """Return a bound on the distance of the released weights from those of the same descent without
-        noise.
+        noise, where rounding to the grid is left out of account.
 
         Proof: with at most twice the declared number of rows a step does not expand distances; each adds at
                most its length times its noise.

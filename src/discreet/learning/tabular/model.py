@@ -19,6 +19,7 @@ from ..._errors import InvalidInput
 from ..._public import Bounds, Public
 from ..._registry import described
 from .rows import Design, classes_of
+from .solver import exact_scores
 
 Array = npt.NDArray[np.float64]
 
@@ -58,8 +59,10 @@ class LinearModel:
         squared error for a number.
 
         Guarantee: one row changes the sum of losses by at most 1.
+        Proof:     a row's loss is a function of that row (`exact_scores`), within [0, 1].
         """
-        scores: Array = x @ np.array(self.weights).T
+        # coordinates are in [-1, 1]
+        scores = exact_scores(x, np.array(self.weights).T, 1.0)
         scores = scores[:, 0] if len(self.weights) == 1 else scores
         if not self.classes:
             return quarter_squared_error(scores, targets)

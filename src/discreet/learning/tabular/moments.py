@@ -25,6 +25,7 @@ from ...mechanisms.noise import IntegerGaussian, IntegerLaplace
 from ...mechanisms.protocols import Release, Sensitivity, check_source, release
 from ...sampling import Entropy
 from ...tables import Source
+from .erm import check_price
 from .model import LinearModel, columns_only, target_classes
 from .rows import Design
 
@@ -77,14 +78,22 @@ class Moments:
         weights = vectors @ ((vectors.T @ cross) / np.maximum(values + penalty, floor))
         return LinearModel(design=self.design, public=self.public, weights=(tuple(weights.tolist()),))
 
+    @property
+    def _matrix_with_count(self) -> Array:
+        """Return the matrix if its last coordinate is the intercept, which holds the count and the sums."""
+        if self.design.target is not None or not self.design.intercept:
+            raise InvalidInput(
+                "means, covariances and principal components need moments with an intercept and without a "
+                "target. Nothing was computed."
+            )
+        return self.matrix
+
     def components(self, count: int) -> tuple[Array, Array]:
         """Return the first principal components of the covariance, as rows, and their variances, largest
         first.
 
         The intercept coordinate holds the noisy count and sums: the covariance is of centered rows.
         """
-        if self.design.target is not None or not self.design.intercept:
-            raise InvalidInput("principal components need moments with an intercept and without a target.")
         covariance = self.covariance
         _require.integer(count=count, at_least=1)
         if count > len(covariance):
@@ -94,12 +103,14 @@ class Moments:
 
     @property
     def mean(self) -> Array:
-        matrix = self.matrix
+        """Return the means of the coordinates."""
+        matrix = self._matrix_with_count
         return np.asarray(np.clip(matrix[:-1, -1] / max(1.0, float(matrix[-1, -1])), -1, 1))
 
     @property
     def covariance(self) -> Array:
-        matrix = self.matrix
+        """Return the covariance of the coordinates; noise may have made it indefinite."""
+        matrix = self._matrix_with_count
         return np.asarray(matrix[:-1, :-1] / max(1.0, float(matrix[-1, -1])) - np.outer(self.mean, self.mean))
 
 
@@ -115,8 +126,8 @@ class SecondMoments:
                most |q|_2²; rounding moves each coordinate by half a cell, so
                |q|_2 <= CELLS |z|_2 + sqrt(width) / 2 and |q|_1 <= CELLS |z|_1 + width / 2. A replaced row
                counts twice.
-    Accuracy:  every entry is within `error` with the stated probability; AdaSSP's excess risk is in Wang
-               2018, Theorem 3.
+    Accuracy:  noise moves every entry by at most `error` with the stated probability; AdaSSP's excess risk is
+               in Wang 2018, Theorem 3.
     """
 
     public: Public
@@ -125,8 +136,7 @@ class SecondMoments:
     delta: float = 0.0
 
     def __post_init__(self) -> None:
-        _require.positive(epsilon=self.epsilon)
-        _require.probability(delta=self.delta)
+        check_price(self.epsilon, self.delta)
         self.design.check(self.public)
         if self.design.target is not None:
             target_classes(self.public, self.design.target, classifies=False)
@@ -191,6 +201,6 @@ class SecondMoments:
         return release(value, event=self.event, entropy=entropy, error=self.error)
 
     def error(self, confidence: float = 0.95) -> float:
-        """Return a bound on the error of every entry, that rounding of `n` declared rows aside."""
+        """Return a bound on the noise of every entry; rounding of coordinates to the grid comes on top."""
         entries = self.width * (self.width + 1) // 2
         return float(self.noise.error(confidence, entries=entries)) / CELLS**2

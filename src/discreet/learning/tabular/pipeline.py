@@ -1,9 +1,9 @@
 """Preprocessing that learns from the data before the model does, and pays for it: narrower bounds, then the
 model.
 
-A step replaces declared bounds by narrower ones: `QuantileClip` between noisy quantiles, `ScaleClip` around
-the noisy mean. Columns are scaled to [-1, 1] by their bounds and clipped to them, so that this is quantile
-clipping and standardization. Declared bounds that fit are free, and better.
+A step replaces declared bounds by narrower ones: two noisy quantiles (`QuantileBounds`), or three noisy
+deviations around the noisy mean (`PrivateScaler`). Columns are scaled to [-1, 1] by their bounds and clipped
+to them, so that this is quantile clipping and standardization. Declared bounds that fit are free, and better.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ...tables import Source
 from ..scaler import PrivateScaler
 from .erm import LinearERM
 from .learner import TableLearner
+from .moments import SecondMoments
 
 # Points of a column's bounds that quantiles are searched on: new bounds are right to 1 in 4,096 of the old.
 _POINTS = 1 << 12
@@ -56,8 +57,8 @@ class QuantileBounds:
         object.__setattr__(self, "high", _require.exact(self.high, "high").limit_denominator(1000))
         if not 0 < self.low < self.high < 1:
             raise InvalidInput(
-                f"0 < low < high < 1 is needed, got {float(self.low):g} and {float(self.high):g}. Nothing "
-                f"was charged."
+                f"0 < low < high < 1 is needed, got {float(self.low):g} and {float(self.high):g} (rounded to "
+                f"fractions with denominators up to 1000). Nothing was charged."
             )
         self._quantile_mechanisms()
 
@@ -127,12 +128,14 @@ class Piped:
 
     public: Public
     steps: tuple[QuantileBounds | PrivateScaler, ...]
-    learner: LinearERM | TableLearner
+    learner: LinearERM | TableLearner | SecondMoments
     epsilon: float
     delta: float = 0.0
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "steps", _require.listed(steps=self.steps))
+        if not isinstance(self.learner, LinearERM | TableLearner | SecondMoments):
+            raise _require.fail("learner", type(self.learner).__name__, "a learner of a table, not a search")
         for mechanism in (*self.steps, self.learner):
             if mechanism.public != self.public:
                 raise InvalidInput("all parts must be priced for the same table. Nothing was charged.")

@@ -1,7 +1,9 @@
 """`PrivatePipeline`: preprocessing that learns from the data and pays, then a model, in one price.
 
-pipeline = PrivatePipeline(LogisticRegression(), clip=(0.05, 0.95), epsilon=1, weights=(1, 4))
-people.fit(pipeline, target="ill")
+    pipeline = PrivatePipeline(LogisticRegression(), clip=(0.05, 0.95), epsilon=1, weights=(1, 4))
+    people.fit(pipeline, target="ill")
+
+It is fitted through a session, whose schema declares the bounds that it narrows.
 """
 
 from __future__ import annotations

@@ -130,7 +130,8 @@ class PrivateRegressionTree(GreedyTree):
         """Return the means of leaves, shrunk towards the mean of all where a leaf has few rows for its
         noise."""
         sums, counts = noisy
-        prior_weight = self.noise.standard_deviation
+        # Never zero, as the noise of a very large epsilon is: an empty leaf has the mean of all rows.
+        prior_weight = max(self.noise.standard_deviation, 1e-9)
         mean = float(np.clip(sums.sum() / max(counts.sum(), prior_weight), -1, 1))
         means = (sums + prior_weight * mean) / (np.maximum(counts, 0.0) + prior_weight)
         return tuple(np.clip(means, -1, 1).tolist())

@@ -55,6 +55,8 @@ class Ridge(Regressor):
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
+        if self.penalty is not None:
+            _require.non_negative(penalty=self.penalty)
         names = features_of(public, target) if features is None else tuple(features)
         design = Design(features=names, target=target, intercept=self.fit_intercept, clip="never")
         return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=self._delta_or(delta))

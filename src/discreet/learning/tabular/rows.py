@@ -139,6 +139,7 @@ class Design:
         Guarantee: neighboring tables give the same rows but for one unit's, in distribution.
         Proof:     a row's coordinates are a function of that row; which row of a unit counts depends on that
                    unit's rows only.
+        Assumes:   numpy adds up each row of a contiguous block in an order that depends on its width alone.
         """
         return self.load(source).pick_rows(entropy)
 

@@ -1,15 +1,17 @@
 """`PrivateSearch`: private tuning in scikit-learn's manner.
 
-search = PrivateSearch(LogisticRegression(), {"regularization": [1, 10, 100]}, epsilon=1)
-people.fit(search, target="income")
-search.best_params_; search.predict(...); search.comparison()
+    search = PrivateSearch(LogisticRegression(), {"regularization": [1, 10, 100]}, epsilon=1)
+    people.fit(search, target="income")
+    search.best_params_; search.predict(...); search.comparison()
+
+A search has one price, however many candidates there are.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -94,6 +96,10 @@ class PrivateSearch(TableEstimator):
             raise _require.fail(
                 "space", self.space, 'lists of values by parameter, such as {"regularization": [1, 10]}'
             )
+        for name, values in self.space.items():
+            # space is gone through again when the best candidate is known, after the charge
+            if isinstance(values, Iterator):
+                raise _require.fail(str(name), values, "a list, not an iterator that ends after one use")
         lists = [_require.listed(**{str(name): values}) for name, values in self.space.items()]
         if unknown := [name for name in self.space if name not in self.estimator.get_params()]:
             raise InvalidInput(

@@ -41,7 +41,7 @@ def rho_of(event: Event) -> float:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selected:
     """Holds what tuning released: the best model, which candidate it was, and its noisy score, the share of
-    held-out rows it got right."""
+    held-out rows it got right (of a number, 1 minus the mean of a quarter of the squared error)."""
 
     model: Any
     candidate: int
@@ -239,8 +239,9 @@ class RandomTrials(RepeatedTrials):
                (quasi-convexity; van Erven & Harremoes 2014, Theorem 13). So a run has this price. Runs are
                independent and alike: coins and candidate are drawn anew. A run's output is model, candidate
                and noisy score; the best by that score is shown. Papernot & Steinke 2022 (arXiv:2110.03620),
-               Theorems 2 and 6. A row's score is in [0, 1], so that one unit moves the sum of scores by at
-               most 1. Where there is no run (Poisson), what is released was trained on no rows.
+               Theorems 2 and 6. A row's score is in [0, 1] and depends on that row and the model alone (a
+               model's `losses`), so that one unit moves the sum of scores by at most 1. Where there is no run
+               (Poisson), what is released was trained on no rows.
     """
 
     score_epsilon: float | None = None

@@ -212,7 +212,9 @@ class PrivateTree(GreedyTree, Classifying):
                l1. Both qualities are monotone in the table: "max" grows by 0 or 1 with a row. For "gini" with
                p = n_c / n the derivative of the impurity in n_c is
                1 - 2 p_c + sum_j p_j² = (1 - p_c)² + sum_(j != c) p_j², which is between 0 and
-               2 (1 - p_c)² <= 2, so that a row adds between 0 and 2.
+               2 (1 - p_c)² <= 2, so that a row adds between 0 and 2. Counts are exact, and what floats
+               round of a quality is below half a cell up to 2^33 rows and 500 classes, which rounding to
+               whole cells does not turn into a second cell.
     Accuracy:  counts of leaves are within `error` with the stated probability.
     """
 

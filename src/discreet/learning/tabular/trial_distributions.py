@@ -10,7 +10,8 @@ from ...accounting import NegativeBinomialTrials, PoissonTrials
 from ...sampling import Entropy
 
 TrialDistribution = NegativeBinomialTrials | PoissonTrials
-# How likely the last round has more than one trial, at most: that changes its time, and nothing else.
+# How likely the last round has more than one trial, at most, unless _ROUNDS ends them earlier: that changes
+# its time, and nothing else.
 _TAIL = 1e-6
 # Rounds per mean number of trials, at most: each is a durable write. 1% of logarithmic draws are above it.
 _ROUNDS = 8
