@@ -17,9 +17,11 @@ from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT
 from discreet.accounting import amplification, individual, moments, normal, pate, rdp, shuffling
 from discreet.accounting.gdp import ApproximateEpsilon, clt_estimate
 
+from ..loops import for_each
 
-@pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0, 60.0])
-@pytest.mark.parametrize("rate", [1e-6, 0.1, 0.5])
+
+@for_each("epsilon", [0.01, 1.0, 5.0, 60.0])
+@for_each("rate", [1e-6, 0.1, 0.5])
 def test_sampled_randomized_response_attains_the_formula(epsilon: float, rate: float) -> None:
     # P' = (1 - q) Q + q P against Q: the larger ratio is 1 - q + q e^eps
     claimed = amplification.poisson(epsilon, 1e-6, rate=rate)
@@ -30,8 +32,8 @@ def test_sampled_randomized_response_attains_the_formula(epsilon: float, rate: f
     assert claimed.value <= amplification.lecture(epsilon, rate=rate)
 
 
-@pytest.mark.parametrize("epsilon", [49.0, 51.0, 300.0, 699.0, 701.0, 740.0])
-@pytest.mark.parametrize("beyond", [-40.0, -20.0, -3.0, 0.0, 3.0, 45.0])
+@for_each("epsilon", [49.0, 51.0, 300.0, 699.0, 701.0, 740.0])
+@for_each("beyond", [-40.0, -20.0, -3.0, 0.0, 3.0, 45.0])
 def test_a_tiny_rate_costs_no_less_than_the_formula(epsilon: float, beyond: float) -> None:
     rate = math.exp(beyond - epsilon)
     with mp.workdps(60):
@@ -211,8 +213,8 @@ def test_smooth_sensitivity_is_at_least_local_and_smooth() -> None:
         pate.release_rdp(11.0, beta=0.05, noise=20.0)
 
 
-@pytest.mark.parametrize("order", [1.5, 4.0, 9.0, 20.0])
-@pytest.mark.parametrize("beta", [0.001, 0.01, 0.02])
+@for_each("order", [1.5, 4.0, 9.0, 20.0])
+@for_each("beta", [0.001, 0.01, 0.02])
 def test_publishing_with_smooth_noise_is_never_below_the_divergence_of_any_allowed_pair(order, beta) -> None:
     noise = 10.0
     claimed = pate.release_rdp(order, beta=beta, noise=noise)

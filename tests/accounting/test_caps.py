@@ -17,6 +17,8 @@ from discreet.accounting import caps, lanes
 from discreet.accounting.caps import RequestedPrice
 from discreet.accounting.lanes import Capped, Spent, capped_prices, lane_prices
 
+from ..loops import for_each
+
 ORDERS = (1.5, 2.0, 8.0, 32.0)
 
 
@@ -133,10 +135,10 @@ def after(rule: acc.BudgetFilter, spent: Spent, event: acc.Event, asked: Request
     return rule.charge(spent, caps.choose(rule, spent, event, asked))
 
 
-@pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-3])
-@pytest.mark.parametrize("epsilon", [0.1, 1, 8])
-@pytest.mark.parametrize("part", [1.0, 0.5, 0.01])
-@pytest.mark.parametrize("hint", [True, False])
+@for_each("delta", [1e-9, 1e-6, 1e-3])
+@for_each("epsilon", [0.1, 1, 8])
+@for_each("part", [1.0, 0.5, 0.01])
+@for_each("hint", [True, False])
 def test_a_fresh_budget_admits_one_release_asked_with_all_of_its_epsilon(
     epsilon: float, delta: float, part: float, hint: bool
 ) -> None:

@@ -14,6 +14,8 @@ from discreet import accounting as acc
 from discreet._errors import InvalidInput, Unsupported
 from discreet.accounting import composition, conversion, gdp, normal, totals
 
+from ..loops import for_each
+
 
 def exhaustive_delta(epsilons: list[float], epsilon: float) -> mp.mpf:
     """Murtagh & Vadhan 2016, Theorem 1.5: the sum over all subsets."""
@@ -119,8 +121,8 @@ def test_the_central_limit_estimate_is_not_a_number() -> None:
         acc.epsilon(acc.Gaussian(noise_multiplier=1.0), delta=1e-5, accountant="clt")
 
 
-@pytest.mark.parametrize("mu", [1e-5, 1e-2, 1.0, 30.0, 280.0])
-@pytest.mark.parametrize("x", [-7.5, -4.0, 0.0, 5.0, 30.0])
+@for_each("mu", [1e-5, 1e-2, 1.0, 30.0, 280.0])
+@for_each("x", [-7.5, -4.0, 0.0, 5.0, 30.0])
 def test_gaussian_delta_is_never_below_the_exact_value(mu: float, x: float) -> None:
     epsilon = mu * (x + mu / 2)
     if epsilon < 0:

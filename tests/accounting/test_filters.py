@@ -25,6 +25,7 @@ from discreet.accounting.conversion import gaussian_delta, gaussian_epsilon, rdp
 from discreet.accounting.filters import Filter, Spent
 from discreet.accounting.rdp import curve
 
+from ..loops import for_each
 from .zoo import ZOO
 
 BUDGET = Filter(epsilon=3, delta=1e-6)
@@ -134,7 +135,7 @@ def test_a_truncated_sample_pays_its_distance_at_the_budgets_epsilon() -> None:
     assert Filter(epsilon=1000, delta=1e-3, neighbors="zero_out").price(event).delta == 1  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ZOO)
+@for_each("name", ZOO)
 def test_every_event_has_a_price_that_covers_each_lane(name: str) -> None:
     event = ZOO[name]
     budget = replace(BUDGET, neighbors=event.neighbors)
@@ -146,7 +147,7 @@ def test_every_event_has_a_price_that_covers_each_lane(name: str) -> None:
         assert lane >= min(curve(bare, [order])[0], price.sums[0])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "make",
     [
         lambda: Filter(epsilon=-1),

@@ -16,6 +16,8 @@ from discreet._errors import Unsupported, WrongRelation
 from discreet._public import REPLACE
 from discreet.accounting import rdp, rdp_rules, rdp_sampled, shuffling
 
+from ..loops import for_each
+
 mp.mp.dps = 40
 
 
@@ -35,8 +37,8 @@ def renyi(p: list[mp.mpf], q: list[mp.mpf], order: float) -> mp.mpf:
 ORDERS = [1.01, 1.5, 2, 3.7, 16, 64.5]
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("epsilon", [1e-5, 0.1, 1.0, 4.0])
+@for_each("order", ORDERS)
+@for_each("epsilon", [1e-5, 0.1, 1.0, 4.0])
 def test_laplace_is_the_integral(epsilon: float, order: float) -> None:
     e, a = mp.mpf(1) / mp.mpf(1 / epsilon), mp.mpf(order)  # Mironov 2017, Table II
     truth = mp.log(a / (2 * a - 1) * mp.exp((a - 1) * e) + (a - 1) / (2 * a - 1) * mp.exp(-a * e))
@@ -65,8 +67,8 @@ def test_long_shifts_of_discrete_laplace_are_summed_by_blocks_from_above() -> No
     assert exact <= blocks <= exact * 1.01
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("categories", [2, 3, 10])
+@for_each("order", ORDERS)
+@for_each("categories", [2, 3, 10])
 def test_randomized_response_is_the_sum(categories: int, order: float) -> None:
     e = mp.exp(mp.mpf(0.7))
     p = [e] + [mp.mpf(1)] * (categories - 1)
@@ -307,8 +309,8 @@ def test_gaussian_without_replacement_covers_opposite_shifts(order: int) -> None
         assert truth <= claimed
 
 
-@pytest.mark.parametrize("epsilon", [50.0, 1e4, 1e17, 1e100, 1e290])
-@pytest.mark.parametrize("order", [1.5, 2, 64, 1e4])
+@for_each("epsilon", [50.0, 1e4, 1e17, 1e100, 1e290])
+@for_each("order", [1.5, 2, 64, 1e4])
 def test_a_bounded_range_has_moments_at_any_epsilon(epsilon, order):
     moment = rdp_rules.bounded_range(epsilon)(order)
     assert 0 < moment <= (order - 1) * epsilon * (1 + 1e-9)
@@ -328,8 +330,8 @@ def test_little_noise_on_a_fixed_size_sample_costs_no_less_than_a_shown_unit(
     assert truth <= moment(event, order) <= truth * (1 + 1e-2)
 
 
-@pytest.mark.parametrize("epsilon", [1e-12, 1e-10, 5e-10, 1e-9])
-@pytest.mark.parametrize(("local", "reports"), [(0.5, 2), (1.0, 2), (0.5, 4)])
+@for_each("epsilon", [1e-12, 1e-10, 5e-10, 1e-9])
+@for_each(("local", "reports"), [(0.5, 2), (1.0, 2), (0.5, 4)])
 def test_shuffled_deltas_near_zero_take_the_best_threshold(
     local: float, reports: int, epsilon: float
 ) -> None:
