@@ -392,3 +392,10 @@ def test_a_procedure_whose_wealth_is_no_float_goes_on_from_its_saved_state():
     ):
         saved = json.loads(json.dumps(procedure.start().saved()))
         assert procedure.restored(saved).level == procedure.start().level
+
+
+def test_a_bound_halfway_between_two_steps_is_rounded_up_as_the_column_is():
+    """Rounded to even, what lies above the bound was one step too low, and true nulls passed too often."""
+    _, masses = TruncatedExponential(trials=1, rate=1, bound=2.5, step=1).masses()
+    below = -np.expm1(-np.array([0.5, 1.5, 2.5]))
+    assert masses == pytest.approx(np.diff([0, *below, 1]), abs=1e-15)
