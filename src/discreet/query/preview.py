@@ -12,11 +12,12 @@ from ..accounting import Event
 from ..mechanisms.noise import IntegerLaplace
 from .aggregates import EXTREME
 from .measures import Bounding, Choice, Recipes
-from .nodes import Call, Expr, Output, walk
+from .nodes import Call, Column, Expr, Output, walk
 from .partition import units_always_shown
 from .plan import Plan
 from .price import Allocation, Selector
 from .release import direct
+from .sources import Filtered, Joined, Scan
 
 # the confidence of what is said in words
 PROMISED = 0.95
@@ -59,10 +60,8 @@ class Preview(_require.NearestNames):
         price = f"rho {self.rho:.4g}" if self.rho is not None else f"epsilon {self.epsilon:.4g}"
         lines = [f"price: {price}" + (f", delta {self.delta:g}" if self.delta else "")]
         for name, error in self.measured:
-            units_always_shown = (
-                f" with {self.confidence:.0%} confidence" if error.startswith("within") else ""
-            )
-            lines.append(f"{name}: {error}{units_always_shown}")
+            confidence = f" with {self.confidence:.0%} confidence" if error.startswith("within") else ""
+            lines.append(f"{name}: {error}{confidence}")
         return "\n".join([*lines, *self.plan, *(f"Note: {note}." for note in self.notes)])
 
 
@@ -98,8 +97,12 @@ def predicted(
     public: Public, plan: Plan, recipes: Recipes, allocation: Allocation, confidence: float
 ) -> tuple[float | None, ...]:
     """Return the error of each output column that is known beforehand: exact for counts and sums, and for
-    averages of everybody where the size of the table is declared (to first order: the noise of the sum and of
-    the count, over the size)."""
+    averages of everybody where the size of the table is declared.
+
+    An average's error is that of its sum and of its count over the declared size, to first order. How many
+    rows a WHERE, an inner join or an expression that may be missing leaves is private, so there is none for
+    these; of a declared column the values that are missing (NULL) are taken to be few.
+    """
     return tuple(_error(public, plan, recipes, allocation, confidence, i) for i in range(len(plan.outputs)))
 
 
@@ -116,7 +119,7 @@ def _error(
     ):
         return None
     recipe = recipes.recipes[expression.index]
-    if recipe.function != "avg":
+    if recipe.function != "avg" or not _of_everybody(plan, plan.aggregates[expression.index].argument):
         return None
     count, total = recipe.measures
     half = max(abs(recipes.measures[total].low), abs(recipes.measures[total].high)) * float(
@@ -126,6 +129,16 @@ def _error(
     split = (1 + confidence) / 2
     noise = float(allocation.noises[total].error(split) * recipes.measures[total].resolution)
     return (noise + half * float(allocation.noises[count].error(split))) / public.size
+
+
+def _of_everybody(plan: Plan, argument: Expr | None) -> bool:
+    """Return whether an aggregate takes in every row of the main table, and a value of each."""
+    node = plan.source
+    while not isinstance(node, Scan):
+        if isinstance(node, Filtered) or (isinstance(node, Joined) and node.kind != "left"):
+            return False
+        node = node.left if isinstance(node, Joined) else node.child
+    return argument is not None and (isinstance(argument, Column) or not argument.domain.nullable)
 
 
 def words(
