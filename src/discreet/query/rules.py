@@ -304,7 +304,8 @@ def to_decimal(a: Domain, width: Domain, scale: Domain) -> Domain:
     missing."""
     b, digits = to_number(a), int(scale.low)
     half, limit = 0.5 * 10.0**-digits, 10.0 ** (int(width.low) - digits)
-    domain = number(max(b.low - half, -limit), min(b.high + half, limit), integral=digits == 0)
+    ends = (round_half_away(b.low), round_half_away(b.high)) if digits == 0 else (b.low - half, b.high + half)
+    domain = number(max(ends[0], -limit), min(ends[1], limit), integral=digits == 0)
     if b.integral and -limit < b.low and b.high < limit and a.kind is not Kind.TEXT:
         return replace(b, integer=False)
     return domain
