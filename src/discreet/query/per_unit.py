@@ -1,5 +1,4 @@
-"""Binds sub-queries that make one row of everybody's rows: GROUP BY the unit, computed for every unit by
-itself, exactly."""
+"""Binds sub-queries with one row per unit: GROUP BY the unit, computed for every unit by itself, exactly."""
 
 from __future__ import annotations
 

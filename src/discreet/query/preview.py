@@ -29,9 +29,12 @@ _BEYOND = "anything beyond that is missing, and ± does not cover it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview(_require.NearestNames):
-    """`errors`: for each column how far a value may be off with `confidence`; None where that depends on the
+    """Holds the price of a query and its errors, as they are known before anything is read.
+
+    `errors`: for each column how far a value may be off with `confidence`; None where that depends on the
     data, or for `keys`. `chosen`: columns of chosen values (quantiles, modes), which never have a ±: the
-    notes say how far off they are, in rows."""
+    notes say how far off they are, in rows.
+    """
 
     columns: tuple[str, ...]
     event: Event
@@ -145,7 +148,7 @@ def words(
     public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, allocation: Allocation, other: bool
 ) -> tuple[str, ...]:
     """Return the plan in words, one sentence per step."""
-    unit = f"everybody's rows together ({public.unit.column})" if public.unit.column else "one row"
+    unit = f"all rows of one {public.unit.column}" if public.unit.column else "one row"
     relation = f"{public.neighbors}" + (" (one more or less)" if public.neighbors == ADD_REMOVE else "")
     lines = [f"Protects {unit}, under {relation}."]
     if plan.many:

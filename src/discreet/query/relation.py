@@ -32,7 +32,7 @@ Tables = dict[str, dict[str, Expr]]
 
 @dataclass(frozen=True, slots=True)
 class CommonTable:
-    """A common table expression, with those that it can see."""
+    """Holds a common table expression, with those that it can see."""
 
     select: Node
     ctes: dict[str, CommonTable]
@@ -398,7 +398,7 @@ def _links(condition: Node, before: Scope, both: Scope) -> bool:
 
 
 class _Aliases:
-    """The columns of a scope, and beyond these what SELECT calls something: WHERE may name it."""
+    """Resolves names to columns of a scope, and beyond these to what SELECT calls so: WHERE may name it."""
 
     def __init__(self, scope: Scope, select: exp.Select) -> None:
         self.scope = scope

@@ -1,4 +1,5 @@
-"""Domain rules of operators: which values a result can have, from which values its arguments can have.
+"""Defines the domain rules of operators: which values a result can have, from which values its arguments
+can have.
 
 A rule takes the domains of the arguments and returns the domain of the result, or refuses arguments that the
 operator is not for. Here: numbers, comparisons, conditions and casts; `date_rules` and `text_rules` have the
