@@ -5,20 +5,23 @@ from __future__ import annotations
 import math
 import pickle
 from fractions import Fraction
+from statistics import NormalDist
 
 import mpmath as mp
 import numpy as np
 import pytest
 
 from discreet import accounting as acc
-from discreet._errors import InvalidInput, WrongRelation
+from discreet._errors import InvalidInput, Unsupported, WrongRelation
 from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT
 from discreet.accounting import amplification, individual, moments, normal, pate, rdp, shuffling
-from discreet.accounting.gdp import ApproximateEpsilon
+from discreet.accounting.gdp import ApproximateEpsilon, clt_estimate
+
+from ..loops import for_each
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 1.0, 5.0, 60.0])
-@pytest.mark.parametrize("rate", [1e-6, 0.1, 0.5])
+@for_each("epsilon", [0.01, 1.0, 5.0, 60.0])
+@for_each("rate", [1e-6, 0.1, 0.5])
 def test_sampled_randomized_response_attains_the_formula(epsilon: float, rate: float) -> None:
     # P' = (1 - q) Q + q P against Q: the larger ratio is 1 - q + q e^eps
     claimed = amplification.poisson(epsilon, 1e-6, rate=rate)
@@ -29,8 +32,8 @@ def test_sampled_randomized_response_attains_the_formula(epsilon: float, rate: f
     assert claimed.value <= amplification.lecture(epsilon, rate=rate)
 
 
-@pytest.mark.parametrize("epsilon", [49.0, 51.0, 300.0, 699.0, 701.0, 740.0])
-@pytest.mark.parametrize("beyond", [-40.0, -20.0, -3.0, 0.0, 3.0, 45.0])
+@for_each("epsilon", [49.0, 51.0, 300.0, 699.0, 701.0, 740.0])
+@for_each("beyond", [-40.0, -20.0, -3.0, 0.0, 3.0, 45.0])
 def test_a_tiny_rate_costs_no_less_than_the_formula(epsilon: float, beyond: float) -> None:
     rate = math.exp(beyond - epsilon)
     with mp.workdps(60):
@@ -170,14 +173,30 @@ def test_vote_costs_print_nothing() -> None:
     assert set(cost.rdp_for_steward()) == set(pate.ORDERS)
 
 
+def _bound_after_moves(q: float, sigma: float, classes: int, votes: float) -> float:
+    """Return the bound q after `votes` more (negative: fewer) votes moved against the plurality, all
+    runners-up alike.
+
+    Papernot et al. 2018, arXiv:1802.08908, Appendix B: moving one vote changes every gap by at most 2.
+    """
+    others = classes - 1
+    share = min(max(q, pate._LEAST) / others, 0.5)
+    shifted = (
+        NormalDist().inv_cdf(share) + votes * math.sqrt(2) / sigma
+        if share < 0.5
+        else votes * math.sqrt(2) / sigma
+    )
+    return min(1.0, max(others * 0.5 * math.erfc(-shifted / math.sqrt(2)), pate._LEAST))
+
+
 def _local_sensitivity(order: float, low: float, high: float, sigma: float, classes: int) -> float:
     """Return a bound on how far one moved vote changes the cost, for every q in [low, high]; the cost grows
     with q, so ends are enough."""
-    more = pate.query_rdp(order, pate._bound_after_moves(high, sigma, classes, 1), sigma) - pate.query_rdp(
+    more = pate.query_rdp(order, _bound_after_moves(high, sigma, classes, 1), sigma) - pate.query_rdp(
         order, low, sigma
     )
     less = pate.query_rdp(order, high, sigma) - pate.query_rdp(
-        order, pate._bound_after_moves(low, sigma, classes, -1), sigma
+        order, _bound_after_moves(low, sigma, classes, -1), sigma
     )
     return max(more, less, 0.0)
 
@@ -194,8 +213,8 @@ def test_smooth_sensitivity_is_at_least_local_and_smooth() -> None:
         pate.release_rdp(11.0, beta=0.05, noise=20.0)
 
 
-@pytest.mark.parametrize("order", [1.5, 4.0, 9.0, 20.0])
-@pytest.mark.parametrize("beta", [0.001, 0.01, 0.02])
+@for_each("order", [1.5, 4.0, 9.0, 20.0])
+@for_each("beta", [0.001, 0.01, 0.02])
 def test_publishing_with_smooth_noise_is_never_below_the_divergence_of_any_allowed_pair(order, beta) -> None:
     noise = 10.0
     claimed = pate.release_rdp(order, beta=beta, noise=noise)
@@ -256,3 +275,37 @@ def test_individual_state_is_never_shown_and_bad_norms_do_not_raise() -> None:
         pickle.dumps(keep)
     with pytest.raises(InvalidInput, match="shape"):
         keep.admit([1.0])
+
+
+def test_individual_budgets_count_costs_that_are_far_below_what_was_spent() -> None:
+    budget = individual.FullBatchFilter(records=1, clip=1.0, deviation=1.0, budget=1.0)
+    budget.admit([1.0])
+    before = budget._spent.copy()
+    budget.admit([1e-9])
+    assert before[0] < budget._spent[0] < before[0] * (1 + 1e-15)
+    after = budget._spent.copy()
+    budget.admit([0.0])
+    assert budget._spent[0] == after[0]
+
+
+def test_the_moments_accountant_says_what_it_needs() -> None:
+    with pytest.raises(InvalidInput, match="above zero"):
+        moments.epsilon(0.0, 1.0, 10, 1e-5)
+    with pytest.raises(InvalidInput, match="noise_multiplier"):
+        moments.epsilon(0.1, 1e-6, 10, 1e-5)
+    # the second moment is no float here, and the first still bounds
+    assert moments.epsilon(0.1, 0.05, 1, 1e-5) > 100
+
+
+def test_closed_forms_beyond_the_range_of_floats_are_infinite() -> None:
+    assert shuffling.epsilon(800.0, 100, 1e-6) == 800.0
+    assert amplification.lecture(800.0, rate=0.1) == math.inf
+    assert clt_estimate(acc.Gaussian(noise_multiplier=0.03).sampled(0.1), 1e-5).approximately == math.inf
+    third = amplification.poisson(Fraction(1, 3), 0.0, rate=1)  # type: ignore[arg-type]
+    assert Fraction(third.value) >= Fraction(1, 3)
+
+
+def test_a_comparison_that_nobody_can_price_says_so() -> None:
+    event = acc.RepeatAndSelect(event=acc.ApproximateDP(epsilon=0.1, delta=1e-9), trials=acc.geometric(0.1))
+    with pytest.raises(Unsupported, match="no accountant"):
+        _ = acc.compare(event, delta=1e-6).best

@@ -177,3 +177,18 @@ def test_the_pld_by_itself_claims_nothing_where_its_grid_overflows() -> None:
     # at rate 1/2 the pair is told apart with probability 1/2 at least
     assert pld.delta(event, 650.0) >= 0.5 * (1 - 1e-9)
     assert acc.delta(event, epsilon=650.0) >= 0.5 * (1 - 1e-9)
+
+
+def test_integers_stay_within_the_bracket() -> None:
+    def steps(k: int) -> acc.Event:
+        return acc.PureDP(epsilon=0.01).repeated(k)
+
+    def most(epsilon: float, bracket: tuple[float, float]) -> int:
+        return int(acc.calibrate(steps, epsilon=epsilon, delta=0.0, integer=True, bracket=bracket))
+
+    assert most(100, (1, 10.5)) == 10
+    assert most(0.025, (1.4, 10.5)) == 2
+    with pytest.raises(InvalidInput, match="no value in"):
+        most(0.012, (1.4, 10.5))
+    with pytest.raises(InvalidInput, match="holds an integer"):
+        most(1, (1.2, 1.8))

@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from discreet import accounting as acc
 from discreet._errors import BudgetExceeded, InvalidInput
-from discreet.accounting import caps
+from discreet.accounting import caps, lanes
 from discreet.accounting.caps import RequestedPrice
 from discreet.accounting.lanes import Capped, Spent, capped_prices, lane_prices
+
+from ..loops import for_each
 
 ORDERS = (1.5, 2.0, 8.0, 32.0)
 
@@ -133,10 +135,10 @@ def after(rule: acc.BudgetFilter, spent: Spent, event: acc.Event, asked: Request
     return rule.charge(spent, caps.choose(rule, spent, event, asked))
 
 
-@pytest.mark.parametrize("delta", [1e-9, 1e-6, 1e-3])
-@pytest.mark.parametrize("epsilon", [0.1, 1, 8])
-@pytest.mark.parametrize("part", [1.0, 0.5, 0.01])
-@pytest.mark.parametrize("hint", [True, False])
+@for_each("delta", [1e-9, 1e-6, 1e-3])
+@for_each("epsilon", [0.1, 1, 8])
+@for_each("part", [1.0, 0.5, 0.01])
+@for_each("hint", [True, False])
 def test_a_fresh_budget_admits_one_release_asked_with_all_of_its_epsilon(
     epsilon: float, delta: float, part: float, hint: bool
 ) -> None:
@@ -274,3 +276,18 @@ def test_pure_budgets_and_other_filters_are_charged_as_before() -> None:
     assert acc.ZCDPFilter(rho=1).price(Capped(event=event, epsilon=1.0, delta=1e-6)) == acc.ZCDPFilter(
         rho=1
     ).price(event)
+
+
+def test_a_cap_leaves_room_for_the_last_digits_of_what_was_certified(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another processor, or version of numpy, certifies an epsilon with other last digits: charges that are
+    counted again there must hold."""
+    rule = acc.Filter(epsilon=3, delta=1e-5)
+    event = gaussian(0.5, 1e-6)
+    for asked in (None, RequestedPrice(2.0, 1e-6)):
+        cap = caps.choose(rule, rule.start(), event, asked)
+        assert isinstance(cap, Capped)
+        certified = lanes.certified_epsilon(event, cap.delta)
+        assert certified * (1 + 5e-10) <= cap.epsilon <= certified * (1 + 2e-9)
+        with monkeypatch.context() as elsewhere:
+            elsewhere.setattr(lanes, "certified_epsilon", lambda event, delta, at=certified: at * (1 + 1e-12))
+            assert cap.holds

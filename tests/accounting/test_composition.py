@@ -5,13 +5,16 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import mpmath as mp
 import pytest
 
 from discreet import accounting as acc
 from discreet._errors import InvalidInput, Unsupported
-from discreet.accounting import composition, conversion, gdp, totals
+from discreet.accounting import composition, conversion, gdp, normal, totals
+
+from ..loops import for_each
 
 
 def exhaustive_delta(epsilons: list[float], epsilon: float) -> mp.mpf:
@@ -118,8 +121,8 @@ def test_the_central_limit_estimate_is_not_a_number() -> None:
         acc.epsilon(acc.Gaussian(noise_multiplier=1.0), delta=1e-5, accountant="clt")
 
 
-@pytest.mark.parametrize("mu", [1e-5, 1e-2, 1.0, 30.0, 280.0])
-@pytest.mark.parametrize("x", [-7.5, -4.0, 0.0, 5.0, 30.0])
+@for_each("mu", [1e-5, 1e-2, 1.0, 30.0, 280.0])
+@for_each("x", [-7.5, -4.0, 0.0, 5.0, 30.0])
 def test_gaussian_delta_is_never_below_the_exact_value(mu: float, x: float) -> None:
     epsilon = mu * (x + mu / 2)
     if epsilon < 0:
@@ -151,3 +154,57 @@ def test_bad_outcomes() -> None:
         rare, raised = conversion.normal_tail(t), conversion.normal_tail(t - 1)
         for order in (1.5, 3.0, 10.0):
             assert raised <= conversion.bad_outcome(order, order / 2, rare)
+
+
+def test_rdp_conversions_round_up_also_near_order_1_and_for_tiny_chances() -> None:
+    with mp.workdps(50):
+        for order, rdp, epsilon in itertools.product((1 + 1e-6, 1.003, 1.4, 60.0), (1e-3, 0.7), (0.2, 3.0)):
+            a, r, e = mp.mpf(order), mp.mpf(rdp), mp.mpf(epsilon)
+            truth = min(mp.mpf(1), mp.exp((a - 1) * (r - e)) * (1 - 1 / a) ** a / (a - 1))
+            assert truth <= mp.mpf(conversion.rdp_to_delta(order, rdp, epsilon)) <= truth * (1 + 1e-12)
+        for order, rdp, chance in itertools.product(
+            (1 + 1e-6, 2.0, 60.0), (1e-3, 0.7), (1e-300, 1e-200, 0.1)
+        ):
+            a, r, p = mp.mpf(order), mp.mpf(rdp), mp.mpf(chance)
+            truth = min(mp.mpf(1), (mp.exp(r) * p) ** (1 - 1 / a))
+            assert truth <= mp.mpf(conversion.bad_outcome(order, rdp, chance)) <= truth * (1 + 1e-11)
+    assert conversion.rdp_to_delta(2.0, 0.1, 1e4) > 0
+
+
+def test_conversions_of_tiny_rhos_never_say_zero() -> None:
+    classic = conversion.zcdp_to_epsilon_classic(1e-307, 1e-300)
+    assert 0 < classic <= conversion.zcdp_to_epsilon(1e-307, 1e-300) < 1e-70
+    assert 0 < conversion.zcdp_to_delta(1e-200, 1.0) < 1e-300
+
+
+@pytest.mark.parametrize("bad", [math.nan, -1.0])
+def test_conversions_refuse_what_is_no_divergence(bad: float) -> None:
+    for convert in (conversion.rdp_to_epsilon, conversion.rdp_to_epsilon_classic, conversion.rdp_to_delta):
+        with pytest.raises(InvalidInput, match="rdp"):
+            convert(2.0, bad, 0.1)
+    for convert_rho in (conversion.zcdp_to_epsilon, conversion.zcdp_to_delta):
+        with pytest.raises(InvalidInput, match="rho"):
+            convert_rho(bad, 0.1)
+
+
+def test_group_delta_is_rounded_up_where_e_to_the_k_epsilon_is_no_float() -> None:
+    assert normal.group_delta(750.0, 5e-324, 2) == 1.0
+    with mp.workdps(40):
+        for epsilon, delta, size in ((355.0, 1e-320, 3), (1e-310, 1e-9, 4), (0.5, 1e-9, 6)):
+            truth = mp.mpf(delta) * mp.fsum(mp.exp(i * mp.mpf(epsilon)) for i in range(size))
+            assert truth <= mp.mpf(normal.group_delta(epsilon, delta, size)) <= truth * (1 + 1e-11) + 5e-324
+
+
+def test_optimal_composition_of_many_is_a_bound_and_takes_no_memory() -> None:
+    event = acc.PureDP(epsilon=1e-9).repeated(10**16)
+    closed = composition.kairouz([(1e-9, 10**16)], 1e-6)
+    assert closed <= acc.epsilon(event, delta=1e-6, accountant="optimal") <= closed * (1 + 1e-12)
+    with pytest.raises(InvalidInput, match="times"):
+        composition.optimal_delta(1e-9, 10**16, 0.5)
+
+
+def test_the_grid_of_optimal_composition_is_never_below_an_epsilon() -> None:
+    mesh = 0.1
+    above = math.nextafter(3 * mesh, 1.0)
+    assert composition._multiple(above, mesh) * Fraction(mesh) >= Fraction(above)
+    assert composition._multiple(3 * mesh * (1 - 1e-12), mesh) == 3

@@ -17,10 +17,10 @@ from discreet._errors import Unsupported
 from discreet.accounting.api import ACCOUNTANTS, exact_by_pld
 from discreet.accounting.examples import EXAMPLES
 
+from ..loops import for_each
 from .zoo import ZOO
 
 NAMES = list(ACCOUNTANTS)
-CELLS = [(name, event) for name in NAMES for event in ZOO]
 
 
 # several tests look at the same prices
@@ -32,7 +32,8 @@ def price(event: acc.Event, accountant: str, delta: float = 1e-6) -> float | Non
         return None
 
 
-@pytest.mark.parametrize(("accountant", "name"), CELLS)
+@pytest.mark.parametrize("accountant", NAMES)
+@for_each("name", ZOO)
 def test_every_event_has_a_number_or_a_refusal_that_names_it(accountant: str, name: str) -> None:
     event = ZOO[name]
     value = price(event, accountant)
@@ -45,7 +46,8 @@ def test_every_event_has_a_number_or_a_refusal_that_names_it(accountant: str, na
     assert math.isfinite(value) == (name != "non-private")
 
 
-@pytest.mark.parametrize(("accountant", "name"), CELLS)
+@pytest.mark.parametrize("accountant", NAMES)
+@for_each("name", ZOO)
 def test_more_delta_never_costs_more(accountant: str, name: str) -> None:
     values = [price(ZOO[name], accountant, delta) for delta in (1e-9, 1e-6, 1e-4, 1e-2)]
     known = [value for value in values if value is not None]
@@ -53,7 +55,8 @@ def test_more_delta_never_costs_more(accountant: str, name: str) -> None:
     assert all(a >= b * (1 - 1e-6) for a, b in pairwise(known))
 
 
-@pytest.mark.parametrize(("accountant", "name"), CELLS)
+@pytest.mark.parametrize("accountant", NAMES)
+@for_each("name", ZOO)
 def test_composition_never_helps(accountant: str, name: str) -> None:
     once, thrice = price(ZOO[name], accountant), price(ZOO[name].repeated(3), accountant)
     assert (once is None) == (thrice is None)
@@ -73,7 +76,8 @@ def test_the_order_of_composition_does_not_matter(accountant: str) -> None:
     assert first == second or first == pytest.approx(second, rel=1e-9)
 
 
-@pytest.mark.parametrize(("accountant", "name"), CELLS)
+@pytest.mark.parametrize("accountant", NAMES)
+@for_each("name", ZOO)
 def test_delta_and_epsilon_are_inverse_upper_bounds(accountant: str, name: str) -> None:
     value = price(ZOO[name], accountant, 1e-4)
     if value is None or math.isinf(value) or value == 0:
@@ -91,8 +95,8 @@ _NOISE = {
 }
 
 
-@pytest.mark.parametrize("accountant", NAMES)
-@pytest.mark.parametrize("make", _NOISE.values(), ids=_NOISE)
+@for_each("accountant", NAMES)
+@for_each("make", _NOISE.values(), ids=_NOISE)
 def test_more_noise_never_costs_more(make: Callable[[float], acc.Event], accountant: str) -> None:
     values = [price(make(s), accountant) for s in (0.7, 1.0, 1.9, 4.0, 20.0)]
     known = [value for value in values if value is not None]
@@ -111,7 +115,7 @@ def test_a_larger_rate_never_costs_less(accountant: str) -> None:
     assert all(a <= b * (1 + 1e-6) for a, b in pairwise(known))
 
 
-@pytest.mark.parametrize("name", ZOO)
+@for_each("name", ZOO)
 def test_the_tightest_is_never_above_any_accountant_and_is_pld_where_that_is_exact(name: str) -> None:
     values = {a: price(ZOO[name], a) for a in NAMES}
     best = acc.epsilon(ZOO[name], delta=1e-6)
@@ -120,7 +124,7 @@ def test_the_tightest_is_never_above_any_accountant_and_is_pld_where_that_is_exa
         assert best == values["pld"]
 
 
-@pytest.mark.parametrize("name", ZOO)
+@for_each("name", ZOO)
 def test_no_upper_bound_is_below_the_proved_lower_one(name: str) -> None:
     if price(ZOO[name], "pld") is None:
         return
@@ -131,7 +135,7 @@ def test_no_upper_bound_is_below_the_proved_lower_one(name: str) -> None:
         assert value is None or value >= low * (1 - 1e-12), f"{accountant} claims {value}, below {low}"
 
 
-@pytest.mark.parametrize("name", ZOO)
+@for_each("name", ZOO)
 def test_optimal_is_below_advanced_is_below_basic(name: str) -> None:
     event = ZOO[name].repeated(10)
     optimal, advanced, basic = (price(event, a) for a in ("optimal", "advanced", "basic"))

@@ -10,15 +10,16 @@ import pytest
 from discreet import accounting as acc
 from discreet._errors import InvalidInput, WrongRelation
 
+from ..loops import for_each
 from .zoo import ZOO
 
 
-@pytest.mark.parametrize("event", ZOO.values(), ids=ZOO.keys())
+@for_each("event", ZOO.values(), ids=ZOO.keys())
 def test_json_round_trip_is_exact(event: acc.Event) -> None:
     assert acc.from_json(json.loads(json.dumps(event.to_json()))) == event
 
 
-@pytest.mark.parametrize("event", ZOO.values(), ids=ZOO.keys())
+@for_each("event", ZOO.values(), ids=ZOO.keys())
 def test_equal_events_have_equal_hashes(event: acc.Event) -> None:
     again = acc.from_json(event.to_json())
     assert hash(again) == hash(event)
@@ -66,7 +67,7 @@ def test_events_of_different_relations_do_not_compose() -> None:
         acc.compose([acc.PureDP(epsilon=1), acc.PureDP(epsilon=1, neighbors="replace")])  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "make",
     [
         lambda: acc.SampledWithoutReplacement(

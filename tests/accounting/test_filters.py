@@ -20,10 +20,12 @@ from discreet import _registry
 from discreet import accounting as acc
 from discreet._errors import BudgetExceeded, InvalidInput, Unsupported, WrongRelation
 from discreet.accounting import filters as module
+from discreet.accounting import lanes
 from discreet.accounting.conversion import gaussian_delta, gaussian_epsilon, rdp_to_epsilon
 from discreet.accounting.filters import Filter, Spent
 from discreet.accounting.rdp import curve
 
+from ..loops import for_each
 from .zoo import ZOO
 
 BUDGET = Filter(epsilon=3, delta=1e-6)
@@ -133,7 +135,7 @@ def test_a_truncated_sample_pays_its_distance_at_the_budgets_epsilon() -> None:
     assert Filter(epsilon=1000, delta=1e-3, neighbors="zero_out").price(event).delta == 1  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ZOO)
+@for_each("name", ZOO)
 def test_every_event_has_a_price_that_covers_each_lane(name: str) -> None:
     event = ZOO[name]
     budget = replace(BUDGET, neighbors=event.neighbors)
@@ -145,7 +147,7 @@ def test_every_event_has_a_price_that_covers_each_lane(name: str) -> None:
         assert lane >= min(curve(bare, [order])[0], price.sums[0])
 
 
-@pytest.mark.parametrize(
+@for_each(
     "make",
     [
         lambda: Filter(epsilon=-1),
@@ -621,3 +623,42 @@ def test_an_odometer_refuses_what_it_has_no_theorem_for() -> None:
     event = ZOO["truncated-poisson"]
     with pytest.raises(Unsupported, match="odometer"):
         acc.Odometer(delta=1e-6, neighbors="zero_out").add([], event)  # type: ignore[arg-type]
+
+
+def test_a_price_beyond_the_range_of_floats_is_infinite_and_no_error() -> None:
+    for event in (
+        acc.Gaussian(noise_multiplier=1e-200),
+        acc.Gaussian(noise_multiplier=1e-200).sampled(0.1),
+        acc.DiscreteLaplace(scale=5e-324),
+        acc.RandomAllocation(event=acc.Gaussian(noise_multiplier=1e-170), steps=10),
+    ):
+        assert all(math.isinf(total) for total in Filter(epsilon=1, delta=1e-6).price(event).sums)
+        assert not Filter(epsilon=1, delta=1e-6).admits([], event)
+        assert math.isinf(acc.Odometer(delta=1e-6).read([event]).epsilon)
+
+
+def test_a_price_that_is_no_number_is_charged_as_infinite(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "curve", lambda event, orders: [math.nan] * len(orders))
+    prices = lanes.lane_prices(acc.Gaussian(noise_multiplier=3.0), (2.0, 8.0))
+    assert prices.sums == (math.inf,) * 3
+
+
+def test_nothing_fits_an_account_whose_own_deltas_are_beyond_the_limit() -> None:
+    budget = Filter(epsilon=1, delta=1e-6)
+    over = Spent(sums=budget.start().sums, delta=Fraction(1, 1000))
+    preview = budget.preview(over, acc.PureDP(epsilon=0.1))
+    assert (preview.admitted, preview.fits) == (False, 0)
+
+
+def test_a_slack_given_as_a_float_is_taken_exactly() -> None:
+    budget = Filter(epsilon=1, delta=1e-6, slack=1e-9)  # type: ignore[arg-type]
+    assert budget.orders is not None
+    assert budget.certified[1] == Fraction(1e-6) * (1 + Fraction(1e-9))
+    assert budget.delta_limit + len(budget.orders) * Fraction(budget.share) <= budget.certified[1]
+
+
+def test_odometers_and_compositions_refuse_what_is_no_event() -> None:
+    with pytest.raises(InvalidInput, match="accounting event"):
+        acc.Odometer(delta=1e-6).add([], "a query")  # type: ignore[arg-type]
+    with pytest.raises(InvalidInput, match="accounting event"):
+        acc.compose([acc.NoOp(), 2])  # type: ignore[list-item]

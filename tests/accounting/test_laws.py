@@ -16,6 +16,8 @@ from discreet.accounting import pure, rdp, rdp_rules, totals
 from discreet.accounting.examples import EXAMPLES
 from discreet.accounting.filters import Filter
 
+from ..loops import for_each
+
 ORDERS = (1.0001, 1.3, 2.0, 3.7, 16.0, 255.5, 3000.0)
 
 
@@ -241,8 +243,8 @@ def test_a_filter_is_charged_at_least_nothing_for_poisson_trials(mean: float) ->
     assert all(value > 0 for value in budget.price(event).sums)
 
 
-@pytest.mark.parametrize("gamma", [1e-300, 1e-12, 0.5, 1 - 1e-12, 1 - 2**-53])
-@pytest.mark.parametrize("shape", [-0.999999, -1e-12, 0, 1e-300, 1e-12, 1e-9, 1, 40])
+@for_each("gamma", [1e-300, 1e-12, 0.5, 1 - 1e-12, 1 - 2**-53])
+@for_each("shape", [-0.999999, -1e-12, 0, 1e-300, 1e-12, 1e-9, 1, 40])
 def test_the_mean_number_of_trials_at_the_edges_of_its_parameters(shape: float, gamma: float) -> None:
     """Against the same in 60 digits, and never below one trial."""
     from mpmath import mp, mpf

@@ -16,6 +16,8 @@ from discreet._errors import Unsupported, WrongRelation
 from discreet._public import REPLACE
 from discreet.accounting import rdp, rdp_rules, rdp_sampled, shuffling
 
+from ..loops import for_each
+
 mp.mp.dps = 40
 
 
@@ -35,8 +37,8 @@ def renyi(p: list[mp.mpf], q: list[mp.mpf], order: float) -> mp.mpf:
 ORDERS = [1.01, 1.5, 2, 3.7, 16, 64.5]
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("epsilon", [1e-5, 0.1, 1.0, 4.0])
+@for_each("order", ORDERS)
+@for_each("epsilon", [1e-5, 0.1, 1.0, 4.0])
 def test_laplace_is_the_integral(epsilon: float, order: float) -> None:
     e, a = mp.mpf(1) / mp.mpf(1 / epsilon), mp.mpf(order)  # Mironov 2017, Table II
     truth = mp.log(a / (2 * a - 1) * mp.exp((a - 1) * e) + (a - 1) / (2 * a - 1) * mp.exp(-a * e))
@@ -65,8 +67,8 @@ def test_long_shifts_of_discrete_laplace_are_summed_by_blocks_from_above() -> No
     assert exact <= blocks <= exact * 1.01
 
 
-@pytest.mark.parametrize("order", ORDERS)
-@pytest.mark.parametrize("categories", [2, 3, 10])
+@for_each("order", ORDERS)
+@for_each("categories", [2, 3, 10])
 def test_randomized_response_is_the_sum(categories: int, order: float) -> None:
     e = mp.exp(mp.mpf(0.7))
     p = [e] + [mp.mpf(1)] * (categories - 1)
@@ -307,8 +309,8 @@ def test_gaussian_without_replacement_covers_opposite_shifts(order: int) -> None
         assert truth <= claimed
 
 
-@pytest.mark.parametrize("epsilon", [50.0, 1e4, 1e17, 1e100, 1e290])
-@pytest.mark.parametrize("order", [1.5, 2, 64, 1e4])
+@for_each("epsilon", [50.0, 1e4, 1e17, 1e100, 1e290])
+@for_each("order", [1.5, 2, 64, 1e4])
 def test_a_bounded_range_has_moments_at_any_epsilon(epsilon, order):
     moment = rdp_rules.bounded_range(epsilon)(order)
     assert 0 < moment <= (order - 1) * epsilon * (1 + 1e-9)
@@ -328,8 +330,8 @@ def test_little_noise_on_a_fixed_size_sample_costs_no_less_than_a_shown_unit(
     assert truth <= moment(event, order) <= truth * (1 + 1e-2)
 
 
-@pytest.mark.parametrize("epsilon", [1e-12, 1e-10, 5e-10, 1e-9])
-@pytest.mark.parametrize(("local", "reports"), [(0.5, 2), (1.0, 2), (0.5, 4)])
+@for_each("epsilon", [1e-12, 1e-10, 5e-10, 1e-9])
+@for_each(("local", "reports"), [(0.5, 2), (1.0, 2), (0.5, 4)])
 def test_shuffled_deltas_near_zero_take_the_best_threshold(
     local: float, reports: int, epsilon: float
 ) -> None:
@@ -357,3 +359,38 @@ def test_vectors_that_move_by_what_was_answered_before_are_not_taken_for_mirrore
     numbers = rdp.curve(same.repeated(2).sampled(rate=0.1), orders)
     assert two[0] == pytest.approx(numbers[0], rel=1e-9)
     assert all(a > 1.5 * b for a, b in zip(two[1:], numbers[1:], strict=True))
+
+
+def test_selection_from_a_poisson_sample_under_replace_is_refused_by_every_accountant() -> None:
+    # whose amplification is proved for add/remove and zero-out only
+    run = acc.PureDP(epsilon=1, neighbors=REPLACE).sampled(0.1)
+    event = acc.RepeatAndSelect(event=run, trials=acc.geometric(0.5))
+    for accountant in ("tightest", "zcdp", "gdp", "optimal", "advanced", "basic"):
+        for delta in (0.0, 1e-6):
+            with pytest.raises(WrongRelation, match="Poisson"):
+                acc.epsilon(event, delta=delta, accountant=accountant)
+    with pytest.raises(WrongRelation, match="Poisson"):
+        acc.ZCDPFilter(rho=1, neighbors=REPLACE).admits([], event)
+
+
+@pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0, 20.0])
+@pytest.mark.parametrize("excess", [1e-4, 1e-6, 3e-8])
+def test_laplace_moments_near_order_1_are_never_below_the_closed_form(excess: float, epsilon: float) -> None:
+    order = 1 + excess
+    with mp.workdps(50):
+        a, e = mp.mpf(order), mp.mpf(epsilon)
+        truth = mp.log((a * mp.exp((a - 1) * e) + (a - 1) * mp.exp(-a * e)) / (2 * a - 1))
+        assert truth <= mp.mpf(rdp_rules.laplace(epsilon)(order)) <= truth * (1 + mp.mpf("1e-11"))
+
+
+@pytest.mark.parametrize("rate", [Fraction(1, 10**400), Fraction(10**20 - 1, 10**20)])
+def test_rates_that_no_float_tells_from_0_or_1_have_a_price(rate: Fraction) -> None:
+    event = acc.Gaussian(noise_multiplier=1.0)
+    price = acc.epsilon(event.sampled(rate), delta=1e-6, accountant="rdp")
+    assert 0 < price <= acc.epsilon(event, delta=1e-6, accountant="rdp")
+
+
+def test_a_fixed_size_sample_with_almost_no_noise_takes_no_memory() -> None:
+    plain = rdp_sampled.without_replacement(0.01, lambda order: order * (order - 1) / 2 * 1e12, None)
+    moment = rdp_sampled.gaussian_without_replacement(0.01, 1e-6)
+    assert plain(64.0) <= moment(64.0) <= plain(64.0) * (1 + 1e-12)

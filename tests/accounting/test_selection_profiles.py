@@ -86,3 +86,10 @@ def test_what_is_no_search_is_refused() -> None:
         acc.selection_delta(acc.PureDP(epsilon=1), epsilon=1.0)
     with pytest.raises(InvalidInput, match="delta"):
         acc.selection_epsilon(acc.RepeatAndSelect(event=acc.PureDP(epsilon=1), trials=LAWS[0]), delta=0.0)
+
+
+def test_runs_with_a_delta_of_their_own_are_priced_by_their_profile() -> None:
+    event = acc.RepeatAndSelect(event=acc.ApproximateDP(epsilon=0.1, delta=1e-9), trials=acc.geometric(0.1))
+    # about three epsilons, and each of the ten trials that are expected may fail
+    assert 0.2999 <= acc.selection_epsilon(event, delta=1e-5) <= 0.31
+    assert acc.selection_epsilon(event, delta=1e-10) == math.inf

@@ -19,6 +19,7 @@ from discreet.tables import semantics as d
 from discreet.tables.dialect import Dialect, Unwritten, template
 from discreet.tables.engines.duckdb_dialect import DUCKDB
 
+from ..loops import for_each
 from .engines import (
     CASES,
     ENGINES,
@@ -71,7 +72,7 @@ def together(engines):
     return Together(engines)
 
 
-@pytest.mark.parametrize("node", CASES, ids=NAMES)
+@for_each("node", CASES, ids=NAMES)
 def test_a_node_means_what_it_says(node, engines, together):
     check(node, engines[node.table], engines[node.table].dialect, together.values(node))
 
@@ -425,7 +426,7 @@ OUTSIDE = [
 ]
 
 
-@pytest.mark.parametrize("tree", OUTSIDE, ids=lambda tree: type(tree).__name__)
+@for_each("tree", OUTSIDE, ids=lambda tree: type(tree).__name__)
 def test_what_is_not_in_the_closed_set_is_refused(tree, engines):
     dialect = engines["doubles"].dialect
     with pytest.raises(Unwritten, match="Nothing was read or charged"):
@@ -434,7 +435,7 @@ def test_what_is_not_in_the_closed_set_is_refused(tree, engines):
         dialect.write(exp.select(exp.alias_(exp.Subquery(this=tree.copy()), "r")).from_("t"))
 
 
-@pytest.mark.parametrize("node", sorted(d.NODES, key=lambda cls: cls.__name__), ids=lambda cls: cls.__name__)
+@for_each("node", sorted(d.NODES, key=lambda cls: cls.__name__), ids=lambda cls: cls.__name__)
 def test_a_node_that_is_not_written_is_an_error(node):
     """Never passed through by the library below, whatever the node is called."""
     poorer = Dialect(
@@ -445,7 +446,7 @@ def test_a_node_that_is_not_written_is_an_error(node):
         poorer.write(exp.select(exp.alias_(node(this=X.copy()), "r")).from_("t"))
 
 
-@pytest.mark.parametrize("node", sorted(d.NODES, key=lambda cls: cls.__name__), ids=lambda cls: cls.__name__)
+@for_each("node", sorted(d.NODES, key=lambda cls: cls.__name__), ids=lambda cls: cls.__name__)
 def test_a_node_without_a_part_or_with_one_too_many_is_refused(node, engines):
     dialect = engines["doubles"].dialect
     full = {
@@ -462,7 +463,7 @@ def test_a_node_without_a_part_or_with_one_too_many_is_refused(node, engines):
 HOSTILE = ['x"', "x'", "1 OR 1=1", "a)", "a;b", "", "a\nb", "é", 1.5, ("a",)]
 
 
-@pytest.mark.parametrize("value", HOSTILE, ids=repr)
+@for_each("value", HOSTILE, ids=repr)
 def test_words_cannot_break_out_of_the_text(value, engines):
     dialect, order = engines["doubles"].dialect, d.KeyedHash(key=1, expressions=[X.copy()])
     trees = [

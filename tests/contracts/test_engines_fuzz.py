@@ -14,6 +14,7 @@ import pytest
 
 from discreet.tables import semantics as d
 
+from ..loops import for_each
 from .engines import ENGINES, column, computed, computed_together, number, text
 
 EXPONENTS = [
@@ -184,7 +185,7 @@ ONE = [
 ]
 
 
-@pytest.mark.parametrize("node", ONE, ids=lambda cls: cls.__name__)
+@for_each("node", ONE, ids=lambda cls: cls.__name__)
 def test_functions_of_one_double_fail_on_none(doubles, node):
     assert len(computed(doubles, doubles.dialect, node(this=column("x")))) == len(XS)
 

@@ -23,6 +23,7 @@ from discreet.accounting import NonPrivate
 from discreet.mechanisms.protocols import Interactive
 from discreet.sampling import Entropy, SeededEntropy
 
+from ..loops import for_each
 from .audit import (
     CountingEntropy,
     Untouchable,
@@ -41,8 +42,8 @@ CASES: list[Case] = [
     for case in importlib.import_module(f"{__package__}.{path.stem}").CASES
 ]
 
-each_case = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
-each_interactive = pytest.mark.parametrize(
+each_case = for_each("case", CASES, ids=[case.name for case in CASES])
+each_interactive = for_each(
     "case", [c for c in CASES if isinstance(c.mechanism, Interactive)], ids=lambda case: case.name
 )
 

@@ -364,3 +364,18 @@ def test_a_ledger_on_read_only_media_is_read_and_verified(tmp_path):
         assert list(ledger.entries(kind="charge"))
     finally:
         subprocess.run(["umount", str(folder)], check=True)
+
+
+def test_totals_that_another_processor_rounds_otherwise_are_no_alarm(people, tmp_path, monkeypatch):
+    from discreet.accounting import filters, lanes
+
+    policy = Policy(budget=Budget(epsilon=2, delta=1e-6))
+    curator = Curator.create(tmp_path / "people.ledger", people, policy)
+    curator.ask(noisy_count(PUBLIC, epsilon=0.5))
+    plain = lanes.curve
+    for factor, whole in ((1 + 2**-50, True), (1 + 1e-6, False)):
+        monkeypatch.setattr(lanes, "curve", lambda *args, by=factor: [by * x for x in plain(*args)])
+        filters._price.cache_clear()
+        problems = books.verify(curator.ledger)
+        filters._price.cache_clear()
+        assert problems == ([] if whole else ["the running total is not what the charges add up to"])

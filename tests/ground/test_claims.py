@@ -15,6 +15,8 @@ import pytest
 import discreet as dp
 from discreet.adaptive import ProportionTest
 
+from ..loops import for_each
+
 ROOT = Path(__file__).parents[2]
 TOUR = (ROOT / "docs" / "tour.md").read_text()
 # lines may be broken anywhere
@@ -82,7 +84,7 @@ CLAIMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("phrase", "where"), CLAIMS, ids=[phrase[:40] for phrase, _ in CLAIMS])
+@for_each(("phrase", "where"), CLAIMS, ids=[phrase[:40] for phrase, _ in CLAIMS])
 def test_a_claim_stands_on_a_page_and_is_shown_somewhere(phrase: str, where: str) -> None:
     assert phrase in CLAIMING, "changed: is what shows it still right?"
     path, _, name = where.partition("::")

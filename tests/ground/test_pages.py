@@ -18,6 +18,8 @@ from pathlib import Path
 
 import pytest
 
+from ..loops import for_each
+
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 FOLDERS = ("tutorials", "howto", "course")
@@ -130,7 +132,7 @@ def test_every_term_is_one_row_in_order() -> None:
     assert firsts == sorted(firsts), "in alphabetical order, so that one is seen in ten seconds"
 
 
-@pytest.mark.parametrize(("term", "path", "command", "page"), TERMS, ids=[term for term, *_ in TERMS])
+@for_each(("term", "path", "command", "page"), TERMS, ids=[term for term, *_ in TERMS])
 def test_a_term_leads_to_an_object_a_command_and_a_page(
     term: str, path: str, command: str, page: str
 ) -> None:
@@ -175,7 +177,7 @@ def test_every_script_and_every_page_of_exercises_has_its_notebook() -> None:
         assert len("".join(stored(path)).splitlines()) >= 3, path
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
+@for_each("path", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.stem)
 def test_a_notebook_has_all_code_of_its_script(path: Path) -> None:
     """The same statements in the same order: whoever runs the script (tests/examples) runs the notebook."""
     from docs.notebooks import from_script

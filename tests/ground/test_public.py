@@ -14,11 +14,14 @@ from discreet import (
     PrivateFact,
     Public,
     PublicMismatch,
+    Related,
     Unit,
     WrongRelation,
 )
 from discreet._public import require_relation
 from discreet.tables import Memory, Source, rand_hie
+
+from ..loops import for_each
 
 
 def test_what_is_not_declared_is_not_looked_up():
@@ -36,7 +39,7 @@ def test_a_size_is_declared_or_refused():
         Public().declared_size("a rate")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "bad",
     [
         lambda: Bounds(3, 2),
@@ -115,7 +118,7 @@ def test_the_bundled_schema_covers_its_categories():
             assert set(batch[name].unique().to_pylist()) == set(fact.values)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         lambda: Bounds(0, 10**400),
@@ -130,6 +133,9 @@ def test_the_bundled_schema_covers_its_categories():
         lambda: Public(tables=5),
         lambda: Public(tables=("visits",)),
         lambda: Public(version=3),
+        lambda: Related(name=3),
+        lambda: Related(name="visits", private=True, unit=3),
+        lambda: Related(name="visits", key=3),
         lambda: Unit(column=3),
     ],
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-import pytest
+from ..loops import for_each
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "references.md"
@@ -49,7 +49,7 @@ def test_the_list_is_in_alphabetical_order_and_names_each_number_once() -> None:
     assert len(numbers) == len(set(numbers)) > 40
 
 
-@pytest.mark.parametrize("name", sorted(set(re.findall(r"`([a-z_.]+)`", "\n".join(entries())))))
+@for_each("name", sorted(set(re.findall(r"`([a-z_.]+)`", "\n".join(entries())))))
 def test_a_module_that_the_list_names_exists(name: str) -> None:
     path = ROOT / "src" / "discreet" / name.replace(".", "/")
     assert path.is_dir() or path.with_suffix(".py").is_file()

@@ -21,6 +21,8 @@ from discreet import (
 from discreet import accounting as acc
 from discreet._registry import described, from_json, registered, to_json
 
+from ..loops import for_each
+
 numbers = st.one_of(
     st.integers(min_value=1, max_value=10**30),
     st.fractions(min_value=Fraction(1, 10**9), max_value=10**9).filter(lambda x: x > 0),
@@ -57,7 +59,7 @@ def test_events_nest():
     assert through_text(event) == event
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         {"type": "os.system"},

@@ -12,6 +12,8 @@ import pytest
 
 import discreet as dp
 
+from ..loops import for_each
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "api.md").read_text()
 PACKAGES = sorted(dp._PACKAGES)
@@ -30,7 +32,7 @@ def test_every_room_is_on_the_page():
     assert rooms == PACKAGES
 
 
-@pytest.mark.parametrize("room", PACKAGES)
+@for_each("room", PACKAGES)
 def test_every_room_lists_what_it_offers(room):
     module = import_module(f"discreet.{room}")
     assert module.__all__, f"discreet.{room} offers nothing"
@@ -80,7 +82,7 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+@for_each("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_pages_and_examples_use_public_names_only(page):
     assert sorted(name for name in promised(page.read_text()) if not is_public(name)) == []
 

@@ -11,6 +11,7 @@ from scipy import stats
 from discreet import InvalidInput
 from discreet.inference import Estimate, combine, intersect, measured, rake
 
+from ..loops import for_each
 from .oracles import assert_variance
 
 LAW = settings(max_examples=60, deadline=None)
@@ -82,7 +83,7 @@ def test_raking_three_dimensions_to_faces():
     assert fit.rounds >= 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "says"),
     [
         (lambda: combine([], []), "one or more measurements"),
@@ -123,3 +124,18 @@ def test_a_variance_that_infinities_hide_is_infinite_and_not_zero(products: list
     fit = Estimate(values=np.zeros(2), _covariance_product=lambda q: np.array(products))
     assert fit.variance_of([[1, -1]]).tolist() == [np.inf]
     assert fit.variance_of([[1, 0]]).tolist() == [np.inf]
+
+
+def test_the_least_variances_are_combined_like_others() -> None:
+    both = combine([1.0, 2.0], [1e-310, 1e-310])
+    assert float(both.values) == 1.5
+    assert float(both.variances) == pytest.approx(5e-311)
+
+
+def test_complex_numbers_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="real numbers"):
+        combine(np.array([1 + 2j, 3]), 1.0)
+
+
+def test_an_axis_may_be_an_integer_of_numpy() -> None:
+    assert rake([[1.0, 1.0]], [(np.int64(1), [3.0, 4.0])]).values.tolist() == [[3.0, 4.0]]

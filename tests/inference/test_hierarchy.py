@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from discreet import InvalidInput
 from discreet.inference import Tree, hierarchy, measured, top_down
 
+from ..loops import for_each
 from .oracles import assert_variance, generalized, tree_matrix
 
 LAW = settings(max_examples=80, deadline=None)
@@ -151,7 +152,7 @@ def test_paths_name_the_nodes():
     assert tree.sums(np.array([1.0, 0, 0, 5, 2])).tolist() == [1, 8, 3, 5, 2]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "says"),
     [
         (lambda: Tree([1, 0]), "nodes 0, 1 hang on a cycle"),
@@ -193,3 +194,9 @@ def test_a_million_nodes_take_seconds_at_most():
     took = time.process_time() - began
     assert np.allclose(tree.sums(fit.values), fit.values, atol=1e-8)
     assert took < 5
+
+
+def test_a_root_beyond_64_bits_is_refused_as_such() -> None:
+    with pytest.raises(InvalidInput, match="2\\^62"):
+        top_down(Tree([-1, 0]), [1e20, 1e20], 1.0)
+    assert top_down(Tree([-1, 0]), [1e20, 1e20], 1.0, integers=False).tolist() == [1e20, 1e20]

@@ -11,6 +11,7 @@ from scipy import sparse
 from discreet import InvalidInput
 from discreet.inference import Estimate, least_squares, measured
 
+from ..loops import for_each
 from .oracles import assert_variance, constrained, generalized
 
 seeds = st.integers(0, 2**32 - 1)
@@ -214,7 +215,7 @@ def test_large_sparse_systems_are_solved_and_checked():
         measured(A, y, np.where(np.arange(len(y)) == 0, 0.0, v))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("call", "says"),
     [
         (lambda: least_squares([1.0, np.nan], 1.0, [[1, 1]]), r"values\[1\] must be finite, got nan"),
@@ -258,3 +259,11 @@ def test_nothing_to_do_is_no_problem():
     assert fit.values.tolist() == [1, 2]
     assert fit.variances.tolist() == [0, 0]
     assert least_squares([1.0, 2.0], 1.0, np.zeros((0, 2))).values.tolist() == [1, 2]
+
+
+def test_many_answers_about_few_cells_take_memory_in_proportion() -> None:
+    A = np.tile([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]], (40_000, 1))
+    # all left factors would be 120,000 by 120,000 numbers
+    fit = measured(A, A @ [3.0, 5.0], 1.0)
+    np.testing.assert_allclose(fit.values, [3.0, 5.0])
+    np.testing.assert_allclose(fit.variances, 2 / 3 / 40_000)

@@ -122,3 +122,11 @@ def test_many_attributes_are_no_obstacle():
 def test_bad_input_is_named(call, says):
     with pytest.raises(InvalidInput, match=says):
         call()
+
+
+def test_a_wanted_attribute_that_was_not_measured_is_refused_by_name() -> None:
+    sex = Marginal(attributes=("sex",), values=[1.0, 2.0], variance=1.0)
+    with pytest.raises(InvalidInput, match="no attribute 'age'"):
+        consistent_marginals([sex], wanted=[("age",)])
+    with pytest.raises(InvalidInput, match="must be a list, got 'sex'"):
+        Marginal(attributes="sex", values=[1.0, 2.0], variance=1.0)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import sparse
+from scipy import optimize, sparse
 
 from discreet import InvalidInput
 from discreet.inference import isotonic, least_squares, non_negative, non_negative_measured, with_total
@@ -205,3 +205,17 @@ def test_a_million_values_take_a_fraction_of_a_second():
     assert time.process_time() - began < 4
     assert np.allclose(fit, y.mean())
     assert total.sum() == pytest.approx(10)
+
+
+def test_variances_far_apart_and_no_answers_at_all_have_a_result() -> None:
+    assert isotonic([1.0, 0.0], [1e-200, 1e200]).tolist() == [1.0, 1.0]
+    assert non_negative_measured(np.zeros((0, 2)), [], []).tolist() == [0.0, 0.0]
+
+
+def test_least_squares_that_do_not_converge_are_refused(monkeypatch) -> None:
+    def fails(*args, **named):
+        raise RuntimeError("Maximum number of iterations reached.")
+
+    monkeypatch.setattr(optimize, "nnls", fails)
+    with pytest.raises(InvalidInput, match="did not converge"):
+        non_negative_measured([[1.0]], [1.0], 1.0)

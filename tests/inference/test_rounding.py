@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import optimize
 
 from discreet import InvalidInput
 from discreet.inference import Tree, hierarchy, round_table, round_to_total, round_tree
@@ -99,3 +100,17 @@ def test_nested_levels_agree_after_rounding(seed, n):
 def test_bad_input_is_named(call, says):
     with pytest.raises(InvalidInput, match=says):
         call()
+
+
+def test_sums_beyond_the_precision_of_floats_are_exact_or_refused() -> None:
+    values = [2.0**51 + 1] * 1001
+    assert sum(round_to_total(values).tolist()) == 1001 * (2**51 + 1)
+    for values, total in (([1.0], 10**30), ([2.0**52 - 1] * 4096, None)):
+        with pytest.raises(InvalidInput, match="2\\^62"):
+            round_to_total(values, total)
+
+
+def test_a_linear_program_without_a_solution_is_refused(monkeypatch) -> None:
+    monkeypatch.setattr(optimize, "linprog", lambda *args, **named: optimize.OptimizeResult(status=4, x=None))
+    with pytest.raises(InvalidInput, match="failed numerically"):
+        round_table([[0.5]])

@@ -16,11 +16,12 @@ from discreet.sampling import Entropy, SeededEntropy
 
 from ..contracts.audit import CountingEntropy
 from ..contracts.randomizers import CASES
+from ..loops import for_each
 
 KARY = local.KaryResponse(epsilon=1, domain=5)
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+@for_each("case", CASES, ids=[case.name for case in CASES])
 def test_a_device_cannot_be_made_to_answer_many_times_for_the_price_of_one(case: Any) -> None:
     """A list of one person's own value would be reported once for each entry."""
     device, entropy = local.ClientBudget(epsilon=case.randomizer.epsilon), CountingEntropy()
@@ -53,7 +54,7 @@ def test_reports_of_another_randomizer_or_epsilon_are_neither_estimated_nor_shuf
         local.Shuffler(KARY, least=3).add(loose)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "build",
     [
         lambda: local.OptimalUnary(epsilon=1, domain=1 << 30),

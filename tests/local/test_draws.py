@@ -19,6 +19,7 @@ from discreet._errors import InvalidInput
 from discreet.local import _draws
 from discreet.sampling import SeededEntropy
 
+from ..loops import for_each
 from ..mechanisms.laws import assert_law
 from .test_javascript import FedEntropy
 
@@ -101,22 +102,22 @@ def test_small_shares_never_exceed_exp_epsilon(epsilon: float) -> None:
         assert q == 1 or mpmath.mpf(_draws.COIN - q + 1) / (q - 1) > mpmath.exp(mpmath.mpf(epsilon))
 
 
-@pytest.mark.parametrize("epsilon", [0, -1, float("inf"), float("nan"), "1", None, True, 1e-300])
-@pytest.mark.parametrize("name", local.ORACLES)
+@for_each("epsilon", [0, -1, float("inf"), float("nan"), "1", None, True, 1e-300])
+@for_each("name", local.ORACLES)
 def test_an_epsilon_that_cannot_be_had_is_refused(name: str, epsilon: object) -> None:
     with pytest.raises(InvalidInput):
         local.ORACLES[name](epsilon=epsilon, domain=5)
 
 
-@pytest.mark.parametrize("domain", [1, 0, -3, 2.0, "5", None, (1 << 52) + 1])
-@pytest.mark.parametrize("name", local.ORACLES)
+@for_each("domain", [1, 0, -3, 2.0, "5", None, (1 << 52) + 1])
+@for_each("name", local.ORACLES)
 def test_a_domain_that_is_none_is_refused(name: str, domain: object) -> None:
     with pytest.raises(InvalidInput):
         local.ORACLES[name](epsilon=1, domain=domain)
 
 
-@pytest.mark.parametrize("epsilon", [1e-4, 50, 700, Fraction(1, 3), np.float32(0.5)])
-@pytest.mark.parametrize("name", local.ORACLES)
+@for_each("epsilon", [1e-4, 50, 700, Fraction(1, 3), np.float32(0.5)])
+@for_each("name", local.ORACLES)
 def test_extreme_but_honest_parameters_work_and_stay_within_their_claim(name: str, epsilon: object) -> None:
     oracle = local.ORACLES[name](epsilon=epsilon, domain=6)
     assert _draws.within(oracle.ratio, oracle.epsilon)
@@ -125,7 +126,7 @@ def test_extreme_but_honest_parameters_work_and_stay_within_their_claim(name: st
     assert np.isfinite(oracle.error(3))
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_numbers_below_several_bounds_are_those_drawn_one_by_one(seed):
     bounds = [1, 3, 100, 1, 2, 5, (1 << 40) + 1, 1]
     together, apart = SeededEntropy(seed), SeededEntropy(seed)
@@ -133,7 +134,7 @@ def test_numbers_below_several_bounds_are_those_drawn_one_by_one(seed):
     assert together.words(1) == apart.words(1)
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_a_single_subset_is_the_shuffle_of_many(seed):
     oracle = local.SubsetSelection(epsilon=1, domain=12)
     inside = np.array([seed % 2 == 0])

@@ -11,6 +11,8 @@ import pytest
 from discreet import local
 from discreet.sampling import SeededEntropy
 
+from ..loops import for_each
+
 PEOPLE, DOMAIN, RUNS = 20_000, 128, 200
 PROMISED = {
     "oue": (local.OptimalUnary(epsilon=1, domain=DOMAIN), 1.845e-4),
@@ -95,8 +97,8 @@ def test_the_comparison_with_the_formula_has_teeth() -> None:
         )
 
 
-@pytest.mark.parametrize("domain", [2, 3, 5, 16, 100, 1000])
-@pytest.mark.parametrize("epsilon", [0.1, 0.5, 1, 2, 4, 8])
+@for_each("domain", [2, 3, 5, 16, 100, 1000])
+@for_each("epsilon", [0.1, 0.5, 1, 2, 4, 8])
 def test_the_automatic_choice_is_never_worse_than_a_single_oracle(epsilon: float, domain: int) -> None:
     chosen = local.best(epsilon=epsilon, domain=domain, people=1000)
     for build in local.ORACLES.values():

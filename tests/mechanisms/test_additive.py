@@ -11,7 +11,7 @@ import pytest
 from scipy import stats
 
 from discreet._errors import DiscreetError, InvalidInput, PrivateFact, PublicMismatch, WrongRelation
-from discreet._public import ADD_REMOVE, REPLACE, Bounds, Categories, Public
+from discreet._public import ADD_REMOVE, REPLACE, Bounds, Categories, Public, Related
 from discreet._registry import from_json, to_json
 from discreet.accounting import DiscreteLaplace
 from discreet.mechanisms import (
@@ -199,3 +199,17 @@ def test_a_bigger_noise_than_needed_is_allowed_and_charged_as_priced() -> None:
     )
     assert generous.event.neighbors is ADD_REMOVE
     assert laplace(PUBLIC, Count(), epsilon=1).event != generous.event
+
+
+@pytest.mark.parametrize(
+    "build", [lambda s: laplace(PUBLIC, s, epsilon=1), lambda s: gaussian(PUBLIC, s, rho=1)]
+)
+def test_what_is_no_statistic_is_refused_by_the_short_forms(build: Any) -> None:
+    with pytest.raises(InvalidInput, match="statistic must be a statistic"):
+        build("x")
+
+
+def test_a_source_that_differs_in_its_other_tables_alone_is_refused_by_their_name() -> None:
+    public = Public(schema=SCHEMA, tables=(Related(name="other"),))
+    with pytest.raises(PublicMismatch, match="has: tables differ"):
+        noisy_count(public, epsilon=1)(SOURCE, entropy=SeededEntropy(1))

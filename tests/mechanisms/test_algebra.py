@@ -50,10 +50,13 @@ from discreet.mechanisms import (
     part_public,
 )
 from discreet.mechanisms.algebra import SourcePart, split
+from discreet.mechanisms.protocols import rehearse
 from discreet.query import Query
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from tests.contracts.audit import CountingEntropy
+
+from ..loops import for_each
 
 SCHEMA = {"x": Bounds(0, 10, nullable=False), "c": Categories(["a", "b", "z"])}
 
@@ -95,8 +98,8 @@ def test_functions_act_on_every_entry() -> None:
     assert Fold(lower=0, upper=10)(np.array([-3, 25])).tolist() == [3, 5]
 
 
-@pytest.mark.parametrize("function", [Clamp(lower=0), Fold(lower=0, upper=10), Round(step=2), Truncate()])
-@pytest.mark.parametrize(
+@for_each("function", [Clamp(lower=0), Fold(lower=0, upper=10), Round(step=2), Truncate()])
+@for_each(
     "value", [None, "rome", Bounds(0, 1), ("rome", "bern"), WithGap("rome", 3), {"a": 1}, [[1], [2, 3]], True]
 )
 def test_what_is_not_made_of_numbers_stays_as_it_is(function: Any, value: Any) -> None:
@@ -130,7 +133,7 @@ def test_post_processing_is_free_and_keeps_an_honest_error() -> None:
         to_json(trusted)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "build",
     [
         lambda: Clamp(),
@@ -420,3 +423,32 @@ def test_an_error_that_only_a_release_knows_is_said_to_be_so() -> None:
     ):
         with pytest.raises(InvalidInput, match="ask the release"):
             joined.error(0.9)
+
+
+def test_a_part_that_is_no_dataclass_is_rehearsed_too() -> None:
+    class Refusing:
+        public, event = facts(), PureDP(epsilon=1)
+
+        def __call__(self, source: Any, /, *, entropy: Any) -> Any:
+            raise AssertionError
+
+        def rehearse(self, source: Any) -> None:
+            raise InvalidInput("refused before the charge")
+
+    with pytest.raises(InvalidInput, match="before the charge"):
+        rehearse(Sequential(mechanisms=(Refusing(),)), Memory({"x": [1], "c": ["a"]}, facts()))
+
+
+def test_a_category_that_cannot_be_hashed_is_refused() -> None:
+    part = noisy_count(part_public(facts(), "c", "a"), epsilon=1)
+    with pytest.raises(InvalidInput, match="not among the declared"):
+        Parallel(public=facts(), column="c", parts=((["a"], part),))
+
+
+def test_released_numbers_of_any_kind_can_be_rounded_and_folded() -> None:
+    assert Round(step=5)(np.array(13)) == Round(step=5)(np.float32(13)) == 15
+    for function in (Round(step=5), Truncate(step=5), Fold(lower=0, upper=10)):
+        assert function(math.inf) == math.inf
+        assert np.isnan(function(np.array([1.0, math.nan]))[1])
+    assert Clamp(upper=3)(math.inf) == 3
+    assert Fold(lower=0.3, upper=0.9)(0.9) <= 0.9

@@ -18,6 +18,7 @@ from discreet.mechanisms.bounds import BinarySearchBounds, HistogramBounds, doub
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
+from ..loops import for_each
 from .laws import assert_law, assert_rarely
 
 
@@ -192,8 +193,8 @@ def test_edges_are_public_and_missing_values_count_for_nothing():
     assert search(epsilon=20)(source, entropy=SeededEntropy(1)).value == Bounds(2.0, 4.0)
 
 
-@pytest.mark.parametrize("build", [histogram, search])
-@pytest.mark.parametrize(
+@for_each("build", [histogram, search])
+@for_each(
     "bad",
     [
         {"epsilon": 0},
@@ -223,3 +224,9 @@ def test_more_bad_parameters_are_refused():
         histogram(Public(unit=Unit("person")))
     with pytest.raises(InvalidInput, match="no column"):
         histogram()(Memory({"w": [1]}, Public()), entropy=SeededEntropy(1))
+
+
+def test_a_tail_of_half_or_more_on_either_side_is_refused() -> None:
+    for tail in (0.5, 0.6):
+        with pytest.raises(InvalidInput, match="below 1/2"):
+            search(tail=tail)

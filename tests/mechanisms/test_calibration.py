@@ -24,6 +24,8 @@ from discreet.mechanisms import (
     discrete_gaussian_delta,
 )
 
+from ..loops import for_each
+
 epsilons = st.floats(1e-3, 20)
 deltas = st.floats(1e-12, 0.3)
 
@@ -204,10 +206,8 @@ def test_the_zcdp_conversion_is_a_bound_for_the_gaussian_and_near_its_best_order
     assert math.log(claimed) == pytest.approx(max(best, math.log(5e-324)), abs=1e-1)
 
 
-@pytest.mark.parametrize(
-    "call", [analytic_gaussian, discrete_gaussian, classical_gaussian, calibration.zcdp_rho]
-)
-@pytest.mark.parametrize(
+@for_each("call", [analytic_gaussian, discrete_gaussian, classical_gaussian, calibration.zcdp_rho])
+@for_each(
     ("epsilon", "delta"),
     [(0, 0.1), (-1, 0.1), (math.inf, 0.1), (math.nan, 0.1), (0.5, 0), (0.5, 1), (0.5, math.nan)],
 )
@@ -236,3 +236,52 @@ def test_the_accountant_comes_to_the_same_price_by_another_route(
     lower, upper = accounting.bounds(noise.event, delta=delta)
     assert lower <= epsilon * (1 + 1e-9)
     assert epsilon * (1 - 1e-3) <= upper <= epsilon * (1 + 1e-3)
+
+
+def test_integers_of_numpy_do_not_wrap_in_a_squared_sensitivity() -> None:
+    assert discrete_gaussian(1, 1e-5, linf=np.int64(5 * 10**9)) == discrete_gaussian(1, 1e-5, linf=5 * 10**9)
+
+
+@pytest.mark.parametrize(("epsilon", "delta"), [(1e-60, 1e-55), (1e-160, 1e-160)])
+def test_the_analytic_rule_holds_where_its_two_terms_agree_in_more_digits_than_it_has(
+    epsilon: float, delta: float
+) -> None:
+    sigma = analytic_gaussian(epsilon, delta)
+    with mpmath.workdps(700):
+        assert exact_gaussian_delta(epsilon, sigma) <= mpmath.mpf(delta)
+        assert exact_gaussian_delta(epsilon, sigma * (1 - 1e-9)) > mpmath.mpf(delta)
+    assert calibration.gaussian_delta(0, 10**60) == pytest.approx(1e-60 / math.sqrt(2 * math.pi), rel=1e-9)
+
+
+def test_noise_wider_than_floats_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="wider than floats"):
+        calibration._least(lambda noise: False, 1e-7)
+    assert calibration._least(lambda noise: noise >= 3e200, 1e-7) == pytest.approx(3e200)
+
+
+def test_the_zcdp_conversion_is_not_below_its_own_formula_at_orders_near_one() -> None:
+    def log_delta(x: mpmath.mpf) -> mpmath.mpf:
+        u = mpmath.exp(x)
+        return u * ((1 + u) * 11 - mpmath.mpf(0.01)) - x - (1 + u) * mpmath.log1p(1 / u)
+
+    with mpmath.workdps(40):
+        low, high = mpmath.log(1e-6), mpmath.log(1e-4)
+        for _ in range(120):
+            left, right = low + (high - low) / 3, high - (high - low) / 3
+            low, high = (low, right) if log_delta(left) <= log_delta(right) else (left, high)
+        least = mpmath.exp(log_delta(low))
+        assert least <= calibration.zcdp_delta(11, 0.01) <= least * (1 + 1e-11)
+
+
+def test_extreme_parameters_of_the_discrete_gaussian_have_an_answer() -> None:
+    assert discrete_gaussian_delta(1, Fraction(1, 10**400)) == 1.0
+    assert discrete_gaussian_delta(1, 4, 10**12) == 1.0
+    assert discrete_gaussian_delta(1e200, 1) == math.ulp(0.0)
+    assert float(discrete_gaussian(1e200, 1e-5)) == pytest.approx(5e-201, rel=1e-6)
+
+
+@pytest.mark.parametrize("delta", [None, "1e-5", True])
+def test_a_delta_that_is_no_number_is_refused(delta: Any) -> None:
+    for rule in (classical_gaussian, analytic_gaussian, discrete_gaussian):
+        with pytest.raises(InvalidInput, match="delta must be a number"):
+            rule(0.5, delta)

@@ -141,3 +141,8 @@ def test_far_misfits_do_not_underflow():
 def test_bad_parameters_are_refused(bad):
     with pytest.raises(InvalidInput):
         build(**bad)
+
+
+def test_too_many_quantiles_are_refused_by_their_number() -> None:
+    with pytest.raises(InvalidInput, match="at most 244 on a grid of 512 points, got '300 quantiles'"):
+        build(top=511, qs=[Fraction(i, 301) for i in range(1, 301)])

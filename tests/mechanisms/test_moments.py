@@ -31,6 +31,7 @@ from discreet.mechanisms.moments import (
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
+from ..loops import for_each
 from .laws import assert_rarely
 
 
@@ -249,8 +250,8 @@ def test_a_finder_for_something_else_is_refused():
 # --- bad input ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("cls", [Mean, Variance])
-@pytest.mark.parametrize(
+@for_each("cls", [Mean, Variance])
+@for_each(
     "bad",
     [
         {"epsilon": 0},
@@ -283,3 +284,24 @@ def test_where_values_may_be_missing_a_public_size_is_not_their_number(neighbors
     source = Memory({"x": [90.0, None] * 1000}, public)
     made = Mean(public=public, column="x", epsilon=1, step=1)(source, entropy=SeededEntropy(1))
     assert abs(made.value - 90) <= made.error(1 - 1e-9) < 20
+
+
+def test_the_error_is_about_the_float_that_is_released() -> None:
+    public = facts(REPLACE, nullable=False, lower=10**18, upper=10**18 + 1024, size=2)
+    mechanism = Mean(public=public, column="v", epsilon=10**6, step=128)
+    source = Memory({"v": [1e18 + 128, 1e18 + 256]}, public)
+    answer = mechanism(source, entropy=SeededEntropy(1))
+    assert abs(Fraction(answer.value) - (10**18 + 192)) == 64 <= answer.error(0.95)
+
+
+def test_a_confidence_next_to_one_is_split_and_shares_may_be_a_generator() -> None:
+    public = facts()
+    mechanism = Mean(public=public, column="v", epsilon=1, step=1, shares=(share for share in (1, 3)))
+    assert mechanism.shares == (1, 3)
+    answer = mechanism(Memory({"v": [1.0, 2.0]}, public), entropy=SeededEntropy(1))
+    assert answer.error(math.nextafter(1, 0)) <= 10
+
+
+def test_a_value_at_the_end_of_floats_makes_no_warning() -> None:
+    scale = Scale(Fraction(-(2**1022)), Fraction(2**1024), 1)
+    assert _cells(np.array([1.7e308, -1.7e308]), scale).tolist() == [1, 0]

@@ -31,6 +31,8 @@ from discreet.mechanisms.grid import grid_l1, grid_l2, round_to_grid
 from discreet.sampling import SeededEntropy
 from tests.contracts.audit import CountingEntropy
 
+from ..loops import for_each
+
 HALF = Fraction(1, 2)
 NOISES: list[Any] = [
     IntegerLaplace(scale=Fraction(1, 3), sensitivity=1),
@@ -306,7 +308,7 @@ def test_descriptions_rebuild_noise(noise: Any) -> None:
     assert again.event == noise.event
 
 
-@pytest.mark.parametrize(
+@for_each(
     "build",
     [
         lambda: IntegerLaplace(scale=0),
@@ -361,8 +363,8 @@ def test_what_is_not_a_finite_real_is_refused_on_a_grid_and_nothing_is_drawn(val
     assert entropy.drawn == 0
 
 
-@pytest.mark.parametrize("sigma", [65, 100, 333, 2000])
-@pytest.mark.parametrize("confidence", [0.1, 0.5, 0.69, 0.95, 0.9999, 1 - 1e-12])
+@for_each("sigma", [65, 100, 333, 2000])
+@for_each("confidence", [0.1, 0.5, 0.69, 0.95, 0.9999, 1 - 1e-12])
 def test_the_gaussian_error_of_wide_noise_is_at_most_one_too_large(sigma: int, confidence: float) -> None:
     k = np.arange(0, 12 * sigma, dtype=np.float64)
     weights = np.exp(-(k**2) / (2 * sigma**2))
@@ -381,3 +383,38 @@ def test_square_roots_are_rounded_in_their_direction_and_as_closely_as_they_say(
             assert down**2 <= x <= up**2
             assert max(0, up - Fraction(2) ** -63) ** 2 <= x
             assert (down / (1 - Fraction(2) ** -64)) ** 2 >= x
+
+
+def test_the_type_of_what_leaves_is_a_function_of_what_leaves() -> None:
+    types = set()
+    for noise in (IntegerLaplace(scale=1000), IntegerGaussian(variance=10**6)):
+        for value in (2**62 - 5000, 2**62 - 1, 2**62, 2**62 + 5000):
+            for seed in range(20):
+                noisy = noise([value, 1], entropy=SeededEntropy(seed))
+                types.add((value < 2**62, noisy.dtype.kind))
+                assert (noisy.dtype == np.int64) == (max(map(abs, noisy.tolist())) < 2**62)
+    assert len(types) == 4
+
+
+def test_numpys_own_integers_in_an_array_of_objects_do_not_wrap() -> None:
+    noise = IntegerLaplace(scale=1000)
+    drawn = noise(np.array([0, 0], dtype=object), entropy=SeededEntropy(5))
+    shifted = noise(np.array([np.int8(120), np.uint8(200)], dtype=object), entropy=SeededEntropy(5))
+    assert (shifted - drawn).tolist() == [120, 200]
+
+
+def test_a_multiple_of_the_step_beyond_floats_is_the_largest_float() -> None:
+    noise = GridLaplace.for_epsilon(0.01, step=Fraction(2**1021, 3), sensitivity=2**1022)
+    drawn = noise(np.zeros(50), entropy=SeededEntropy(1))
+    assert np.isfinite(drawn).all()
+    assert np.abs(drawn).max() == np.finfo(np.float64).max
+
+
+def test_what_is_no_number_of_the_grid_is_refused_by_its_name() -> None:
+    with pytest.raises(InvalidInput, match="finite real"):
+        round_to_grid(np.array([1.5], dtype=np.clongdouble), HALF)
+    if np.dtype(np.longdouble).itemsize > 8:
+        with pytest.raises(InvalidInput, match="finite real"):
+            round_to_grid(np.array([1.5], dtype=np.longdouble), HALF)
+    with pytest.raises(InvalidInput, match="linf must be a number"):
+        GridLaplace.for_epsilon(1, step=1, sensitivity=1, linf="a")

@@ -27,6 +27,7 @@ from discreet.mechanisms.quantiles import (
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
+from ..loops import for_each
 from .laws import assert_law, assert_rarely
 
 TOP = 5  # the grid is 0..TOP
@@ -394,7 +395,7 @@ def test_about_as_many_rows_lie_outside_as_were_asked_for():
 # --- bad input ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "bad",
     [
         {"q": -0.1},

@@ -35,6 +35,7 @@ from discreet.sampling import Entropy, SeededEntropy
 from discreet.sampling._softmax import _by_floats, _by_integers, weighted_softmax
 from discreet.tables import Memory
 
+from ..loops import for_each
 from .laws import assert_law, assert_rarely
 
 CHOOSERS = [
@@ -477,15 +478,15 @@ class NoDraws(Entropy):
         raise AssertionError("bits were drawn")
 
 
-@pytest.mark.parametrize("chooser", CHOOSERS, ids=repr)
-@pytest.mark.parametrize("scores", [[], [[1, 2]], [0.5, 1.0], [float("nan"), 1.0], ["a"], [True, False]])
+@for_each("chooser", CHOOSERS, ids=repr)
+@for_each("scores", [[], [[1, 2]], [0.5, 1.0], [float("nan"), 1.0], ["a"], [True, False]])
 def test_bad_scores_are_refused_before_anything_is_drawn(chooser, scores):
     with pytest.raises(DiscreetError, match=r"Nothing was"):
         chooser(scores, entropy=NoDraws())
 
 
-@pytest.mark.parametrize("cls", [ExponentialMechanism, PermuteAndFlip, ReportNoisyMax, NoisyTopWithGap, TopK])
-@pytest.mark.parametrize(
+@for_each("cls", [ExponentialMechanism, PermuteAndFlip, ReportNoisyMax, NoisyTopWithGap, TopK])
+@for_each(
     "bad",
     [{"epsilon": 0}, {"epsilon": math.inf}, {"epsilon": math.nan}, {"epsilon": -1}, {"epsilon": "1"}]
     + [{"epsilon": 1, "sensitivity": s} for s in (0, -1, 0.5)]
@@ -570,3 +571,21 @@ def test_scores_that_are_not_one_for_each_candidate_are_refused_before_anything_
         Select(public=public, scores=Histogram(column="c"), candidates=candidates, chooser=chooser)
     with pytest.raises(InvalidInput, match="a single number"):
         Select(public=public, scores=Count(), candidates=candidates, chooser=chooser)
+
+
+def test_cells_of_bounds_that_are_one_float_are_one_cell_and_tell_nothing() -> None:
+    """2**53 and 2**53 + 1 are one float: 0 / 0 was a warning, and a cell that no row was in."""
+    public = Public(schema={"x": Bounds(2**53, 2**53 + 1), "y": Bounds(0, 1)})
+    counts = CellCounts(x="x", y="y", cells=2)(Memory({"x": [2**53] * 3, "y": [0.1, 0.2, 0.9]}, public))
+    assert counts.tolist() == [2, 1, 0, 0]
+
+
+def test_candidates_that_cannot_be_compared_are_refused() -> None:
+    public = Public(schema={"c": Categories(["a", "b"])})
+    with pytest.raises(InvalidInput, match="tuples"):
+        Select(
+            public=public,
+            scores=Histogram(column="c"),
+            candidates=([0], [1]),
+            chooser=ExponentialMechanism(epsilon=1),
+        )

@@ -33,6 +33,8 @@ from discreet.mechanisms import (
 )
 from discreet.tables import Memory
 
+from ..loops import for_each
+
 Row = tuple[Any, Any]
 CITIES = ("bern", "rome")
 STATISTICS: dict[str, Any] = {
@@ -131,9 +133,9 @@ def largest(statistic: Any, neighbors: Neighbors, public: Public) -> int:
     return max(sum(far(read(a), read(*neighbor_of([a], neighbors, 0, b)))) for a, b in pairs)
 
 
-@pytest.mark.parametrize("nullable", [True, False])
-@pytest.mark.parametrize("neighbors", list(Neighbors))
-@pytest.mark.parametrize("name", [n for n in STATISTICS if n != "stack"])
+@for_each("nullable", [True, False])
+@for_each("neighbors", list(Neighbors))
+@for_each("name", [n for n in STATISTICS if n != "stack"])
 def test_some_pair_of_tables_attains_the_sensitivity(name: str, neighbors: Neighbors, nullable: bool) -> None:
     statistic, public = STATISTICS[name], public_of(neighbors, nullable)
     claimed = statistic.sensitivity(public).l1
@@ -259,7 +261,7 @@ def test_bins_are_closed_on_the_left_and_the_last_one_on_both_sides() -> None:
     assert CountsBelow(column="x", thresholds=(1, 3, 100))(data).tolist() == [1, 4, 6]
 
 
-@pytest.mark.parametrize("statistic", STATISTICS.values(), ids=STATISTICS)
+@for_each("statistic", STATISTICS.values(), ids=STATISTICS)
 def test_descriptions_rebuild_statistics(statistic: Any) -> None:
     assert from_json(to_json(statistic)) == statistic
 
@@ -278,7 +280,7 @@ def test_what_is_not_declared_is_not_guessed() -> None:
         Histogram(column="x").sensitivity(Public(schema={"x": Bounds(0, 1)}))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "build",
     [
         lambda: Sum("x", 0),
@@ -328,3 +330,10 @@ def test_integers_are_rounded_exactly(values: list[int], step: Fraction) -> None
     public = Public(schema={"x": Bounds(-(2**40), 2**50)})
     exact = sum((Fraction(min(max(v, -(2**40)), 2**50)) / step + Fraction(1, 2)).__floor__() for v in values)
     assert int(Sum("x", step)(Memory({"x": np.array(values, np.int64)}, public))) == exact
+
+
+def test_the_two_zeros_are_one_category() -> None:
+    public = Public(schema={"c": Categories([0, 1])})
+    for kind in (pa.float64(), pa.float32(), pa.float16()):
+        column = pa.array(np.array([-0.0, 0.0, 1.0], dtype=kind.to_pandas_dtype()))
+        assert Histogram(column="c")(Memory({"c": column}, public)).tolist() == [2, 1]

@@ -45,6 +45,7 @@ from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 from tests.contracts.audit import CountingEntropy, Untouchable
 
+from ..loops import for_each
 from .sparse_enumeration import Rule, neighbors, probability, transcripts, worst_loss
 
 ALPHA = 1e-9
@@ -379,9 +380,9 @@ def _true_delta(each: F, rounds: int, epsilon: float) -> float:
         return float(total)
 
 
-@pytest.mark.parametrize("constants", CONSTANTS)
-@pytest.mark.parametrize(("epsilon", "delta"), [(1, 1e-6), (0.1, 1e-9), (5, 1e-2), (0.3, 1e-12)])
-@pytest.mark.parametrize("rounds", [1, 2, 5, 20, 37, 300])
+@for_each("constants", CONSTANTS)
+@for_each(("epsilon", "delta"), [(1, 1e-6), (0.1, 1e-9), (5, 1e-2), (0.3, 1e-12)])
+@for_each("rounds", [1, 2, 5, 20, 37, 300])
 def test_every_price_of_a_round_composes_to_what_was_asked(
     constants: str, epsilon: float, delta: float, rounds: int
 ) -> None:
@@ -499,7 +500,7 @@ def test_bad_questions_are_refused_before_anything_is_read_or_drawn(
     assert entropy.drawn == 0
 
 
-@pytest.mark.parametrize(
+@for_each(
     "changed",
     [
         {"epsilon": 0},
@@ -541,3 +542,16 @@ def test_more_refusals() -> None:
         RedrawnSparseVector(**good, delta=1e-6, constants="dwork-roth", numeric=True)
     with pytest.raises(InvalidInput, match="questions"):
         SparseVector(**good).error(0.9)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-8, 4e-12])
+def test_zcdp_rounds_of_a_tiny_epsilon_are_the_largest_within_1e_9(epsilon: float) -> None:
+    """sqrt(L + epsilon) - sqrt(L) cancels: at 4e-12 the search from there took minutes, in ever longer numbers."""
+    from mpmath import mp, mpf, sqrt
+
+    rounds = 10
+    e0 = zcdp_epsilon(epsilon, 1e-6, rounds)
+    with mp.workdps(50):
+        log_term = -mp.log(mpf(1e-6))
+        best = sqrt(mpf(2) / rounds) * (sqrt(log_term + mpf(epsilon)) - sqrt(log_term))
+        assert 0 <= 1 - mpf(e0.numerator) / e0.denominator / best < 1e-9

@@ -26,6 +26,8 @@ from discreet.mechanisms.vote_cost import (
 )
 from discreet.mechanisms.votes import Aggregator, ConfidentGNMax, GNMax, InteractiveGNMax, LNMax
 
+from ..loops import for_each
+
 EVERY: list[Any] = [
     GNMax(variance=100, queries=3),
     LNMax(scale=10, queries=3),
@@ -318,7 +320,7 @@ def test_records_come_back_and_have_one_length() -> None:
     assert len({len(t) for t in texts}) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "build",
     [
         lambda: GNMax(variance=0, queries=1),

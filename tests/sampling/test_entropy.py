@@ -13,6 +13,7 @@ import pytest
 
 from discreet.sampling import Entropy, SeededEntropy, Stream, _entropy
 
+from ..loops import for_each
 from .checks import assert_frequency
 
 FORKS = """
@@ -166,9 +167,9 @@ def test_arrays_are_fresh_and_writable():
     assert all(0 <= value < 2**70 for value in entropy.integers(70, 50))
 
 
-@pytest.mark.parametrize("shape", [0, 1, 15, 16, 17, 32_768, 65_537, (7, 11), 100_003])
-@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.float64])
-@pytest.mark.parametrize("make", [SeededEntropy, lambda seed: Stream(SeededEntropy(seed))])
+@for_each("shape", [0, 1, 15, 16, 17, 32_768, 65_537, (7, 11), 100_003])
+@for_each("dtype", [np.uint8, np.int32, np.float64])
+@for_each("make", [SeededEntropy, lambda seed: Stream(SeededEntropy(seed))])
 def test_filling_an_array_gives_the_next_bytes_of_the_stream_and_no_others(shape, dtype, make):
     room = np.zeros((3, *np.shape(np.empty(shape))), dtype)
     before, after = room[0].tobytes(), room[2].tobytes()
@@ -202,3 +203,16 @@ def test_bad_sizes_are_refused(bad):
 def test_bad_seeds_are_refused(bad):
     with pytest.raises(ValueError, match="must be"):
         SeededEntropy(bad)
+
+
+def test_numbers_of_numpys_own_types_do_not_wrap():
+    assert len(SeededEntropy(1).words(np.int8(100))) == len(SeededEntropy(1).shorts(np.int8(100))) == 100
+    assert SeededEntropy(1).integer(np.int8(100)) == SeededEntropy(1).integer(100)
+    assert len(SeededEntropy(1).integers(np.int8(100), np.int8(100))) == 100
+
+
+def test_what_is_put_aside_from_a_stream_is_as_private_as_its_source():
+    first, second = (Stream(SeededEntropy(1)).aside("a purpose") for _ in range(2))
+    assert not first.private
+    assert (first.words(4) == second.words(4)).all()
+    assert Stream(Entropy()).aside("a purpose").private

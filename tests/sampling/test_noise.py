@@ -17,6 +17,7 @@ from scipy.special import ndtr
 from discreet.sampling import Entropy, SeededEntropy, _noise, discrete_gaussian, discrete_laplace, geometric
 from discreet.sampling._noise import _Narrow, _Shape, _Wide
 
+from ..loops import for_each
 from .checks import (
     Scripted,
     assert_follows_cdf,
@@ -331,10 +332,10 @@ def test_a_value_of_more_than_62_bits_turns_the_array_into_python_integers(monke
     assert max(abs(value) for value in found) >> (50 + sampler.shift) == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "scale", [1e-300, 1e-30, 1e-3, 1, 63, 64, 1e3, 1e12, 2e14, 1e15, 1e30, 10**400, Fraction(1, 10**400)]
 )
-@pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian])
+@for_each("draw", [discrete_laplace, discrete_gaussian])
 def test_every_scale_from_tiny_to_huge(draw, scale):
     found = draw(scale, 200, Entropy())
     assert len(found) == 200
@@ -348,8 +349,8 @@ def test_every_scale_from_tiny_to_huge(draw, scale):
         assert len({value & 0xFFFFFF for value in found}) > 150  # the low bits are alive
 
 
-@pytest.mark.parametrize("draw", [discrete_laplace, discrete_gaussian, geometric])
-@pytest.mark.parametrize("parameter", [1, 1e9, 1e-9, 10**40])
+@for_each("draw", [discrete_laplace, discrete_gaussian, geometric])
+@for_each("parameter", [1, 1e9, 1e-9, 10**40])
 def test_no_draws_is_an_empty_array(draw, parameter):
     assert len(draw(parameter, 0, Entropy())) == 0
 

@@ -30,6 +30,7 @@ from discreet.sampling import (
 )
 from discreet.sampling._noise import _Narrow, _Shape, _Wide
 
+from ..loops import for_each
 from .checks import Scripted
 
 MARGIN = _exponential.MARGIN
@@ -225,8 +226,8 @@ def test_a_series_around_one_would_show_draws_near_zero():
 # Many at once: the number of second looks does not tell how many were needed.
 
 
-@pytest.mark.parametrize("chance", [0.0, 0.002, 0.05, 1.0])
-@pytest.mark.parametrize("n", [0, 1, 5, 64, 3000])
+@for_each("chance", [0.0, 0.002, 0.05, 1.0])
+@for_each("n", [0, 1, 5, 64, 3000])
 def test_second_looks_are_as_many_whatever_is_open(n, chance):
     rng, found = np.random.default_rng(1), set()
     for share in (0, chance / 2, chance, min(1, 1.5 * chance)):

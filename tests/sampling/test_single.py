@@ -14,6 +14,7 @@ from scipy.special import ndtr
 
 from discreet.sampling import Entropy, _noise, _single, discrete_gaussian, discrete_laplace, geometric
 
+from ..loops import for_each
 from .checks import (
     Scripted,
     assert_follows_cdf,
@@ -101,8 +102,8 @@ def prefix_bytes(prefix: int) -> bytes:
     return prefix.to_bytes(11, "little")
 
 
-@pytest.mark.parametrize("scale", [0.5, 100, 1e9, 1e30])
-@pytest.mark.parametrize("n", [0, 1, _noise._FEW, _noise._FEW + 1])
+@for_each("scale", [0.5, 100, 1e9, 1e30])
+@for_each("n", [0, 1, _noise._FEW, _noise._FEW + 1])
 def test_few_and_many_draws_have_the_same_type(scale, n):
     for draw in (discrete_laplace, discrete_gaussian, lambda s, n, e: geometric(1 / Fraction(s), n, e)):
         found = draw(scale, n, Entropy())

@@ -15,6 +15,7 @@ from discreet import sampling
 from discreet._errors import InvalidInput
 from discreet.sampling import Entropy, SeededEntropy, _skips, poisson_subsets
 
+from ..loops import for_each
 from .checks import Forbidden, Scripted, assert_follows_cdf, assert_frequency, words
 
 RATES = [Fraction(1, 16), Fraction(256, 60_000), 0.001, Fraction(1, 3 * 10**5)]
@@ -79,8 +80,8 @@ def test_a_gap_is_the_comparison_of_its_bits(denominator: int, known: int, more:
     assert max(ends) - min(ends) <= 1 or not known
 
 
-@pytest.mark.parametrize("rate", [Fraction(1, 17), Fraction(3, 100), Fraction(256, 60_000)])
-@pytest.mark.parametrize("k", [1, 2, 7, 300])
+@for_each("rate", [Fraction(1, 17), Fraction(3, 100), Fraction(256, 60_000)])
+@for_each("k", [1, 2, 7, 300])
 def test_where_floats_cannot_tell_more_bits_do(rate: Fraction, k: int) -> None:
     """53 bits that agree with those of (1 - rate)**k leave k or k - 1: the next 64 say which."""
     edge = (1 - rate) ** k
@@ -140,3 +141,12 @@ def test_bad_input_is_refused_and_nothing_is_drawn(arguments: tuple[object, ...]
         poisson_subsets(*arguments, Forbidden())  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="entropy must be"):
         sampling.poisson_subsets(5, 0.01, 1, np.random.default_rng())  # type: ignore[arg-type]
+
+
+def test_sizes_of_numpys_own_types_do_not_wrap() -> None:
+    """3,000 subsets of a million in 32 bits: index -1,294,967,296 was among them."""
+    size, n = np.int32(1_000_000), np.int32(3_000)
+    drawn = poisson_subsets(size, Fraction(1, 10**6), n, SeededEntropy(1))
+    expected = poisson_subsets(int(size), Fraction(1, 10**6), int(n), SeededEntropy(1))
+    assert [kept.tolist() for kept in drawn] == [kept.tolist() for kept in expected]
+    assert all(0 <= index < size for kept in expected for index in kept.tolist())

@@ -46,7 +46,7 @@ def _amplify(epsilon: float, delta: float, rate: float) -> Cost:
     _require.non_negative(epsilon=epsilon)
     _require.probability(delta=delta, rate=rate)
     exact = _require.exact(delta, "delta") * _require.exact(rate, "rate")
-    return Cost(pure.amplified(float(epsilon), rate), _round.up(exact))
+    return Cost(pure.amplified(_round.up(epsilon), _round.up(rate)), _round.up(exact))
 
 
 def lecture(epsilon: float, *, rate: float) -> float:
@@ -59,6 +59,8 @@ def lecture(epsilon: float, *, rate: float) -> float:
     """
     _require.non_negative(epsilon=epsilon)
     _require.probability(rate=rate)
+    if epsilon > 700:
+        return math.inf if rate else 0.0
     return 4 * rate * math.sinh(epsilon) * (1 + 1e-14)
 
 
@@ -75,8 +77,8 @@ def iteration(
     Assumes:   every loss is convex, `lipschitz`-Lipschitz and `smoothness`-smooth, the step is at most 2 /
                smoothness, the projection is onto a convex set, every record is used once, and noise N(0,
                (step_size * noise)² I) enters each step.
-    Limits:    says nothing about intermediate iterates, non-convex losses, or the last record (steps_after =
-    0 is plain noise).
+    Limits:    says nothing about intermediate iterates or non-convex losses; the record of the last step
+               (steps_after = 0) gains nothing.
     """
     if not order > 1:
         raise _require.fail("order", order, "above 1")

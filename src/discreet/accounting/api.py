@@ -284,7 +284,7 @@ def _best_line(profile: Callable[[float], float], alpha: float) -> float:
     seen: list[float] = []
     for look in _LOOKS:
         seen.append(height(math.log(look)))
-        if len(seen) > 2 and seen[-1] < max(seen[:-1]) and seen[-2] <= max(seen[:-1]):
+        if len(seen) > 2 and seen[-1] < max(seen):
             break
     best = max(range(len(seen)), key=lambda k: seen[k])
     near = [math.log(_LOOKS[k]) for k in (max(best - 1, 0), min(best + 1, len(_LOOKS) - 1))]

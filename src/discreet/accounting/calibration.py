@@ -123,10 +123,15 @@ def _log_ratio(value: float, target: float) -> float:
 
 
 def _search_limits(bracket: tuple[float, float] | None, integer: bool) -> tuple[float, float]:
+    """Return the ends of the search: those of the bracket, or of the integers in it."""
     low, high = bracket if bracket is not None else (1.0 if integer else 1e-9, 1e15)
     _require.positive(bracket_low=low)
     _require.ordered(bracket_low=low, bracket_high=high)
-    return float(low), float(high)
+    if not integer:
+        return float(low), float(high)
+    if math.ceil(low) > math.floor(high):
+        raise _require.fail("bracket", (low, high), "one that holds an integer")
+    return float(math.ceil(low)), float(math.floor(high))
 
 
 _Bracket = tuple[float, float, float, float]

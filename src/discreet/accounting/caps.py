@@ -27,6 +27,9 @@ _NEAR = 0.999
 # Rounds of the fixed point of `_in_proportion`: epsilon goes with the logarithm of delta, so that each gains
 # digits.
 _ROUNDS = 4
+# By how much an epsilon that is charged exceeds what was certified: its last digits differ between processors
+# and versions of numpy, and where charges are counted again they are certified again.
+_ROOM = 2.0**-30
 # Deltas of caps that nobody asked for are powers of this, so that the accountant's answers can be kept.
 _STEP = 2 ** (1 / 8)
 
@@ -39,7 +42,7 @@ class RequestedPrice(NamedTuple):
 
 
 def requested_price_of(mechanism: Any) -> RequestedPrice | None:
-    """Return the (epsilon, delta) that a mechanism was asked with, where it says so in `requested_price`."""
+    """Return the (epsilon, delta) that a mechanism was asked with, where it says so in `asked`."""
     requested_price = getattr(mechanism, "asked", None)
     return None if requested_price is None else RequestedPrice(*requested_price)
 
@@ -128,15 +131,16 @@ def _candidates(
     rule: Filter, event: Event, requested_price: RequestedPrice | None, own: Fraction, remaining: Fraction
 ) -> Iterator[Capped | None]:
     """Yield caps in the order in which they are tried: as asked, in proportion, and with all own delta that
-    is left."""
+    is left; the last without room, for what takes all of a budget."""
     yield _at_requested_price(rule, event, requested_price)
     yield _in_proportion(event, own, remaining)
     yield _at(event, _round.down(own))
+    yield _at(event, _round.down(own), room=0.0)
 
 
-def _at(event: Event, delta: float) -> Capped | None:
-    """Return the cap at this delta, where some epsilon is certified for it."""
-    epsilon = certified_epsilon(event, delta) if 0 < delta < 1 else math.inf
+def _at(event: Event, delta: float, room: float = _ROOM) -> Capped | None:
+    """Return the cap at this delta, where some epsilon is certified for it, with room for its last digits."""
+    epsilon = certified_epsilon(event, delta) * (1 + room) if 0 < delta < 1 else math.inf
     return Capped(event=event, epsilon=epsilon, delta=delta) if 0 < epsilon < math.inf else None
 
 
@@ -155,7 +159,7 @@ def _at_requested_price(rule: Filter, event: Event, requested_price: RequestedPr
         return None
     return Capped(
         event=event,
-        epsilon=requested_epsilon if certified > _NEAR * requested_epsilon else certified,
+        epsilon=requested_epsilon if certified > _NEAR * requested_epsilon else certified * (1 + _ROOM),
         delta=left,
     )
 

@@ -31,7 +31,10 @@ class Comparison:
 
     @property
     def best(self) -> Row:
-        return min((row for row in self.rows if row.epsilon is not None), key=lambda row: row.epsilon or 0.0)
+        priced = [row for row in self.rows if row.epsilon is not None]
+        if not priced:
+            raise Unsupported("no accountant has a price for this event: `rows` says why.")
+        return min(priced, key=lambda row: row.epsilon or 0.0)
 
     def as_dict(self) -> dict[str, float]:
         """Return a map from accountant to epsilon, without those that refused."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -69,7 +70,7 @@ def _zcdp_point(e: Any, delta: float) -> float:
 def _sampled_point(e: Any, delta: float) -> float:
     """Return (ln(1 + q (e^eps - 1)), q delta) (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorems 8
     and 9)."""
-    rate = float(e.rate)
+    rate = float(e.rate) or 5e-324
     inside = min(delta / rate * (1 - 1e-14), 1 - 1e-12)
     return pure.amplified(basic(e.event, inside), rate)
 
@@ -232,6 +233,9 @@ def dwork_roth(epsilon: float, times: int, delta: float) -> float:
     _require.non_negative(epsilon=epsilon)
     _require.integer(times=times, at_least=1)
     _require.open_probability(delta=delta)
+    # beyond, e^epsilon is near the largest float or above it
+    if epsilon > 700:
+        return math.inf
     return (math.sqrt(-2 * times * math.log(delta)) * epsilon + times * epsilon * math.expm1(epsilon)) * _UP
 
 
@@ -241,6 +245,7 @@ def kairouz(pairs: Iterable[tuple[float, int]], delta: float) -> float:
     >>> round(kairouz([(0.1, 100)], 1e-6), 3)
     5.756
     """
+    _require.probability(delta=delta)
     terms = list(pairs)
     plain = _sum(terms)
     if math.isinf(plain) or delta <= 0:
@@ -255,13 +260,15 @@ def kairouz(pairs: Iterable[tuple[float, int]], delta: float) -> float:
 def optimal_pairs(pairs: Iterable[tuple[float, int]], delta: float) -> float:
     """Return the optimum for pure epsilons with their counts: the total loss is a sum of independent signs.
 
-    Different epsilons more than 50,000 times in all are left to the closed form, which is an upper bound.
+    Different epsilons more than 50,000 times in all, and equal ones more than a billion times, are left to
+    the closed form, which is an upper bound.
     """
+    _require.probability(delta=delta)
     terms = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
     plain = _sum(terms)
     if not terms or math.isinf(plain) or delta <= 0:
         return plain
-    if len(terms) > 1 and sum(n for _, n in terms) > _MANY:
+    if sum(n for _, n in terms) > (_MANY if len(terms) > 1 else _MANY_EQUAL):
         return kairouz(terms, delta)
     losses, weights = _losses(*_grid(terms))
     low, high = 0.0, plain
@@ -286,6 +293,8 @@ def optimal_delta(epsilon: float, times: int, total: float) -> float:
     """
     _require.non_negative(epsilon=epsilon, total=total)
     _require.integer(times=times, at_least=1)
+    if times > _MANY_EQUAL:
+        raise _require.fail("times", times, f"at most {_MANY_EQUAL}: the sum over signs takes memory")
     if epsilon == 0 or _require.exact(epsilon, "epsilon") * times <= _require.exact(total, "epsilon"):
         return 0.0
     return min(1.0, _delta(*_losses(*_grid([(epsilon, times)])), total))
@@ -295,6 +304,8 @@ def rounding(pairs: Iterable[tuple[float, int]]) -> float:
     """Return by how much the grid of `optimal_pairs` raises the sum of epsilons: an upper bound of its error
     in epsilon."""
     terms = [(epsilon, n) for epsilon, n in pairs if epsilon > 0 and n > 0]
+    if not terms:
+        return 0.0
     mesh, steps = _grid(terms)
     return max(
         0.0, math.fsum(n * (k * mesh - epsilon) for (epsilon, n), (k, _) in zip(terms, steps, strict=True))
@@ -304,6 +315,8 @@ def rounding(pairs: Iterable[tuple[float, int]]) -> float:
 # Cells of the grid of the total loss, and mechanisms up to which different epsilons are composed on it: both
 # bound time and memory; a coarser grid only raises the bound.
 _CELLS, _MANY = 1 << 17, 50_000
+# Mechanisms of one epsilon up to which their signs are summed: about 40 times the root of it in cells.
+_MANY_EQUAL = 10**9
 
 
 def _grid(terms: Pairs) -> tuple[float, list[tuple[int, int]]]:
@@ -312,7 +325,7 @@ def _grid(terms: Pairs) -> tuple[float, list[tuple[int, int]]]:
     largest = max(epsilon for epsilon, _ in terms)
 
     def steps(mesh: float) -> list[tuple[int, int]]:
-        return [(max(1, math.ceil(epsilon / mesh * (1 - 1e-13))), n) for epsilon, n in terms]
+        return [(_nearest_multiple(epsilon, mesh), n) for epsilon, n in terms]
 
     def raised(mesh: float) -> float:
         return math.fsum(
@@ -325,7 +338,18 @@ def _grid(terms: Pairs) -> tuple[float, list[tuple[int, int]]]:
     finest = max(1, min(4096, int(_CELLS / (2 * count + 2))))
     tried = sorted({max(1, finest - i) for i in range(64)} | {min(finest, i) for i in range(1, 65)})
     mesh = min((largest / k * (1 + 1e-12) for k in tried), key=raised)
-    return mesh, steps(mesh)
+    return mesh, [(_multiple(epsilon, mesh), n) for epsilon, n in terms]
+
+
+def _nearest_multiple(epsilon: float, mesh: float) -> int:
+    """Return how many meshes make epsilon, rounded up, but for the rounding of the quotient."""
+    return max(1, math.ceil(epsilon / mesh * (1 - 1e-13)))
+
+
+def _multiple(epsilon: float, mesh: float) -> int:
+    """Return a number of meshes that is not below epsilon, exactly."""
+    near = _nearest_multiple(epsilon, mesh)
+    return near if Fraction(near) * Fraction(mesh) >= Fraction(epsilon) else near + 1
 
 
 def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
@@ -333,9 +357,10 @@ def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
 
     All weights positive, at most a hair too large.
     """
-    low, weights = 0, np.ones(1)
+    low, weights, error = 0, np.ones(1), 0.0
     for k, n in steps:
-        first, binomial_weights = _binomial(n, k * mesh)
+        first, binomial_weights, binomial_error = _binomial(n, k * mesh)
+        error += binomial_error
         convolved = np.zeros(len(weights) + 2 * k * (len(binomial_weights) - 1))
         if len(weights) == 1:
             convolved[:: 2 * k] = binomial_weights * weights
@@ -343,18 +368,21 @@ def _losses(mesh: float, steps: list[tuple[int, int]]) -> tuple[Any, Any]:
             for i, weight in enumerate(binomial_weights):
                 convolved[2 * k * i : 2 * k * i + len(weights)] += weight * weights
         low, weights = low + k * (2 * first - n), convolved
-    return mesh * (low + np.arange(len(weights), dtype=np.float64)), weights * (1 + 1e-9)
+    return mesh * (low + np.arange(len(weights), dtype=np.float64)), weights * (1 + max(1e-9, error))
 
 
-def _binomial(n: int, log_odds: float) -> tuple[int, Any]:
+def _binomial(n: int, log_odds: float) -> tuple[int, Any, float]:
     """Return binomial weights, success being e^log_odds times as likely as failure, within 20 sqrt(n) of the
-    mean (Hoeffding: what is left out is below e^{-800}), scaled to total one."""
+    mean (Hoeffding: what is left out is below e^{-799}), scaled to total one, after the number of successes
+    of the first and before a bound of their relative rounding error."""
     center, reach = round(n / (1 + math.exp(-log_odds))), int(20 * math.sqrt(n)) + 2
     first, last = max(0, center - reach), min(n, center + reach)
     k = np.arange(first, last, dtype=np.float64)
     logs = np.concatenate([[0.0], np.cumsum(np.log((n - k) / (k + 1)) + log_odds)])
     weights = np.exp(logs - logs.max())
-    return first, weights / weights.sum()
+    # every addition errs by half an ulp of the partial sum, every logarithm by a few; scaling doubles it
+    error = 2.0**-52 * len(logs) * (5 + float(np.abs(logs).max()))
+    return first, weights / weights.sum(), error
 
 
 def _delta(losses: Any, weights: Any, epsilon: float) -> float:

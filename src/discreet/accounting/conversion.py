@@ -23,6 +23,13 @@ def _check_order(order: float) -> None:
         raise _require.fail("order", order, "above 1")
 
 
+def _check_rdp(rdp: float) -> None:
+    """Refuse a Rényi divergence that is no number or negative; infinity passes."""
+    _require.number(rdp=rdp)
+    if rdp < 0:
+        raise _require.fail("rdp", rdp, "zero or above")
+
+
 def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
     """Return the tight conversion: epsilon = rdp + ln(1 - 1/order) + (ln(1/delta) - ln(order)) / (order - 1).
 
@@ -31,6 +38,7 @@ def rdp_to_epsilon(order: float, rdp: float, delta: float) -> float:
                arXiv:1905.09982, Theorem 21.
     """
     _check_order(order)
+    _check_rdp(rdp)
     _require.open_probability(delta=delta)
     return _rdp_to_epsilon(order, rdp, math.log(delta))
 
@@ -54,6 +62,7 @@ def rdp_to_epsilon_classic(order: float, rdp: float, delta: float) -> float:
     1.651293
     """
     _check_order(order)
+    _check_rdp(rdp)
     _require.open_probability(delta=delta)
     return rdp if math.isinf(order) else (rdp - math.log(delta) / (order - 1)) * _UP
 
@@ -62,16 +71,19 @@ def rdp_to_delta(order: float, rdp: float, epsilon: float) -> float:
     """Return delta = e^{(order-1)(rdp - epsilon)} (1 - 1/order)^order / (order - 1): the tight conversion,
     solved for delta."""
     _check_order(order)
+    _check_rdp(rdp)
     if math.isinf(order):
         return 0.0 if rdp <= epsilon else 1.0
     if math.isinf(rdp):
         return 1.0
+    # ln(1 - 1/order): near order 1 the float -1/order has lost the digits of the difference
+    gain = math.log1p(-1 / order) if order > 1.2 else -math.log1p(1 / (order - 1))
     # the sum of the magnitudes below, for their rounding
     size = (order - 1) * (abs(rdp) + abs(epsilon)) + 2 + abs(math.log(order - 1))
-    exponent = (
-        (order - 1) * (rdp - epsilon) - math.log(order - 1) + order * math.log1p(-1 / order) + 4e-16 * size
-    )
-    return 1.0 if exponent >= 0 else math.exp(exponent)
+    exponent = (order - 1) * (rdp - epsilon) - math.log(order - 1) + order * gain
+    exponent += (4e-16 if order > 1.2 else 2e-15) * size
+    # the last summand for what underflows: a delta of 0 would be a claim of pure DP
+    return 1.0 if exponent >= 0 else math.exp(exponent) + 5e-324
 
 
 def bad_outcome(order: float, rdp: float, probability: float) -> float:
@@ -82,11 +94,14 @@ def bad_outcome(order: float, rdp: float, probability: float) -> float:
     0.1
     """
     _check_order(order)
+    _check_rdp(rdp)
     _require.probability(probability=probability)
     if probability == 0:
         return 0.0
-    power = 1.0 if math.isinf(order) else 1 - 1 / order
-    return min(1.0, math.exp(min(0.0, power * (rdp + math.log(probability)))) * _UP)
+    power = 1.0 if math.isinf(order) else (order - 1) / order
+    log_probability = math.log(probability)
+    exponent = power * (rdp + log_probability) + 1e-15 * (rdp - log_probability)
+    return min(1.0, math.exp(min(0.0, exponent)) * _UP)
 
 
 def zcdp_to_epsilon_classic(rho: float, delta: float) -> float:
@@ -100,28 +115,40 @@ def zcdp_to_epsilon_classic(rho: float, delta: float) -> float:
     return (rho + 2 * math.sqrt(-rho * math.log(delta))) * _UP
 
 
+# A smaller rho is taken as this one: the search for its best order would leave the range of floats.
+_LEAST_RHO = 1e-150
+
+
+def _check_rho(rho: float) -> None:
+    """Refuse a rho that is no number or negative; infinity passes."""
+    _require.number(rho=rho)
+    if rho < 0:
+        raise _require.fail("rho", rho, "zero or above")
+
+
 def zcdp_to_epsilon(rho: float, delta: float) -> float:
     """Return the tight conversion of rho-zCDP: the best order of `rdp_to_epsilon` with rdp = order * rho.
 
     >>> round(zcdp_to_epsilon(0.1, 1e-6), 4)
     2.1419
     """
-    _require.number(rho=rho)
+    _check_rho(rho)
     _require.open_probability(delta=delta)
     if math.isinf(rho) or rho == 0:
         return rho
-    log_delta = math.log(delta)
+    rho, log_delta = max(rho, _LEAST_RHO), math.log(delta)
     return _best(lambda order: _rdp_to_epsilon(order, order * rho * _UP, log_delta), -log_delta / rho)
 
 
 def zcdp_to_delta(rho: float, epsilon: float) -> float:
     """Return the delta of rho-zCDP at an epsilon, over the best order."""
-    _require.number(rho=rho)
+    _check_rho(rho)
     _require.non_negative(epsilon=epsilon)
     if math.isinf(rho):
         return 1.0
     if rho == 0:
         return 0.0
+    rho = max(rho, _LEAST_RHO * (1 + epsilon))
     return _best(lambda order: rdp_to_delta(order, order * rho * _UP, epsilon), (1 + epsilon / rho) ** 2)
 
 

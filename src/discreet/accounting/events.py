@@ -304,6 +304,9 @@ class Composed(Event):
     def __post_init__(self) -> None:
         object.__setattr__(self, "events", tuple(self.events))
         _require.non_empty(events=self.events)
+        for event in self.events:
+            if not isinstance(event, Event):
+                raise _require.fail("events", type(event).__name__, "a list of accounting events")
         relations = {e.neighbors for e in self.events}
         if len(relations) > 1:
             raise WrongRelation(
@@ -316,7 +319,7 @@ class Composed(Event):
 def inherit(event: Any) -> None:
     """Give a wrapper the relation of what it wraps."""
     if not isinstance(event.event, Event):
-        raise _require.fail("event", event.event, "an accounting event")
+        raise _require.fail("event", type(event.event).__name__, "an accounting event")
     object.__setattr__(event, "neighbors", event.event.neighbors)
 
 

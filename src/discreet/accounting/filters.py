@@ -55,6 +55,7 @@ class BudgetFilter:
 
     __slots__ = ()
     neighbors: Neighbors
+    slack: Fraction
     unit = "epsilon"
 
     @property
@@ -205,18 +206,23 @@ class BudgetFilter:
     def _delta(self) -> float:
         return float(self.delta_limit)
 
+    @property
+    def _allowance(self) -> Fraction:
+        """The factor 1 + slack, exact also where slack was given as a float."""
+        return 1 + _require.exact(self.slack, "slack")
+
     def _settle(self) -> None:
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
     def _check(self, event: Item) -> None:
         if not isinstance(event, Event | Capped):
-            raise _require.fail("event", event, "an accounting event")
+            raise _require.fail("event", type(event).__name__, "an accounting event")
         require_relation(event.neighbors, self.neighbors, what="this budget")
 
 
 def _copies(remaining: Exact, one: Exact) -> float:
     if remaining < 0 or math.isinf(one):
-        return 0 if one > 0 else math.inf
+        return 0
     return math.inf if one == 0 else remaining // one
 
 
@@ -275,16 +281,16 @@ class Filter(BudgetFilter):
     @property
     def certified(self) -> tuple[Fraction, Fraction]:
         """The (epsilon, delta) that is guaranteed, exactly."""
-        return self.total, Fraction(self.delta) * (1 + self.slack)
+        return self.total, Fraction(self.delta) * self._allowance
 
     @property
     def total(self) -> Fraction:
-        return _require.exact(self.epsilon, "epsilon") * (1 + self.slack)
+        return _require.exact(self.epsilon, "epsilon") * self._allowance
 
     @property
     def delta_limit(self) -> Fraction:
         assert self.own_delta is not None
-        return Fraction(self.own_delta) * (1 + self.slack)
+        return Fraction(self.own_delta) * self._allowance
 
     @property
     def share(self) -> float:

@@ -128,6 +128,7 @@ def clt_estimate(event: Event, delta: float) -> ApproximateEpsilon:
         rate, inner = (part.rate, part.event) if isinstance(part, ev.PoissonSampled) else (1, part)
         if not isinstance(inner, ev.Gaussian) or inner.noise_multiplier == 0:
             raise refuse(part, "central-limit", "the estimate is for (sampled) Gaussians")
-        spread = 1 / float(inner.noise_multiplier) ** 2
-        total += times * (float(rate) ** 2 * math.expm1(spread) if rate != 1 else spread)
+        spread = 1 / float(inner.noise_multiplier) / float(inner.noise_multiplier)
+        growth = math.expm1(spread) if spread < 700 else math.inf
+        total += times * (float(rate) ** 2 * growth if rate != 1 else spread)
     return ApproximateEpsilon(gaussian_epsilon(math.sqrt(total), delta), "central limit theorem")

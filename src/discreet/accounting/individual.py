@@ -58,7 +58,9 @@ class _Filter:
         checked_norms = np.where(
             (checked_norms >= 0) & (checked_norms <= self._clip), checked_norms, self._clip
         )
-        after = self._spent + self._costs(checked_norms) * _UP
+        costs = self._costs(checked_norms) * _UP
+        # Rounded up, however many steps are added: a cost far below what was spent would otherwise vanish.
+        after = np.where(costs > 0, np.nextafter(self._spent + costs, math.inf), self._spent)
         self._active = self._active & (after <= self._budget)
         self._spent = np.where(self._active, after, self._spent)
         return self._active.copy()

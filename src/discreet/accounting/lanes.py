@@ -13,11 +13,13 @@ from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
 
+import numpy as np
+
 from .. import _require, _round
 from .._errors import Unsupported
 from .._public import Neighbors
 from .._registry import described
-from . import pure
+from . import api, pure
 from .events import Event, PureDP
 from .normal import normal
 from .rdp import curve
@@ -27,6 +29,8 @@ Exact = Fraction | float
 
 # Prices are rounded up to this grid: sums are exact, so their order is irrelevant, and stay short in JSON.
 GRID = 2**128
+# By how much the same price may differ, relatively, where it is computed again on another machine.
+_LAST_DIGITS = Fraction(1, 2**30)
 
 
 def on_grid(value: Exact | int) -> Exact:
@@ -64,6 +68,22 @@ class Spent:
         delta = self.delta if times == 0 else self.delta + times * other.delta
         return Spent(sums=sums, delta=delta, events=self.events + times * other.events)
 
+    def agrees_with(self, other: Spent) -> bool:
+        """Return whether both are the same but for the last digits of prices, which differ between processors
+        and versions of numpy."""
+        if self.events != other.events or len(self.sums) != len(other.sums):
+            return False
+        pairs = zip((*self.sums, self.delta), (*other.sums, other.delta), strict=True)
+        return all(_same_price(a, b) for a, b in pairs)
+
+
+def _same_price(a: Exact, b: Exact) -> bool:
+    """Return whether two prices differ in their last digits at most."""
+    if isinstance(a, float) or isinstance(b, float):
+        # infinity, which has no digits
+        return a == b
+    return abs(a - b) <= _LAST_DIGITS * max(a, b)
+
 
 def split(event: Event) -> tuple[Event, Fraction, Fraction]:
     """Return the event where it does not fail; its own delta; its distance.
@@ -77,15 +97,23 @@ def split(event: Event) -> tuple[Event, Fraction, Fraction]:
 def lane_prices(bare: Event, orders: tuple[float, ...]) -> Spent:
     """Return the pure epsilon and Rényi divergences at `orders` of an event without a delta of its own."""
     exact = pure.epsilon_of(bare)
+    # A Rényi divergence never exceeds the pure epsilon.
+    largest = math.inf if exact is None else exact
     try:
-        renyi = [max(0.0, value) for value in curve(bare, orders)]
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            renyi = curve(bare, orders)
     except Unsupported:
         if exact is None:
             raise
-        # A Rényi divergence never exceeds the pure epsilon.
-        renyi = [exact] * len(orders)
-    largest = math.inf if exact is None else exact
-    sums = (on_grid(largest), *(on_grid(min(value, largest)) for value in renyi))
+        renyi = [largest] * len(orders)
+    except ArithmeticError:
+        # what leaves the range of floats: nothing is claimed for it
+        renyi = [largest] * len(orders)
+    # `value < largest` and not `min`: what is no number must not count as 0
+    sums = (
+        on_grid(largest),
+        *(on_grid(max(0.0, value) if value < largest else largest) for value in renyi),
+    )
     return Spent(sums=sums, events=1)
 
 
@@ -109,7 +137,7 @@ class Capped:
 
     def __post_init__(self) -> None:
         if not isinstance(self.event, Event):
-            raise _require.fail("event", self.event, "an accounting event")
+            raise _require.fail("event", type(self.event).__name__, "an accounting event")
         _require.positive(epsilon=self.epsilon)
         _require.open_probability(delta=self.delta)
 
@@ -135,12 +163,9 @@ def event_of(item: Item) -> Event:
 def certified_epsilon(event: Event, delta: float) -> float:
     """Return the epsilon that is certified for the event without its own deltas at `delta`; infinite where
     none is known."""
-    # Imported here: the accountants import the lanes' neighbors.
-    from .api import epsilon
-
     bare, _, _ = split(event)
     try:
-        return epsilon(bare, delta=delta)
+        return api.epsilon(bare, delta=delta)
     except Unsupported:
         return math.inf
 

@@ -18,10 +18,14 @@ from .gdp import ApproximateEpsilon
 
 # the moments that Abadi et al. tried
 LARGEST = 32
+# The grid of the integrals is a fraction of the noise wide: for less noise than this it takes memory, and
+# every moment is above the largest float anyway.
+_LEAST_NOISE = 1e-3
 
 
 class MomentPair(NamedTuple):
-    """The two integrals at one moment: E1 tells removing, E2 adding; the accountant takes the larger."""
+    """The two integrals at one moment: E1 bounds what adding a unit shows, E2 what removing one does; the
+    accountant takes the larger."""
 
     e1: float
     e2: float
@@ -42,10 +46,12 @@ def integrals(moment: int, rate: float, noise_multiplier: float) -> MomentPair:
     2.718282
     """
     _require.integer(moment=moment, at_least=1)
-    _require.open_probability(rate=min(rate, 0.5))
+    _require.probability(rate=rate)
+    if rate == 0:
+        raise _require.fail("rate", rate, "above zero")
     _require.positive(noise_multiplier=noise_multiplier)
-    if rate > 1:
-        raise _require.fail("rate", rate, "at most 1")
+    if noise_multiplier < _LEAST_NOISE:
+        raise _require.fail("noise_multiplier", noise_multiplier, f"at least {_LEAST_NOISE:g}")
     s = noise_multiplier
     step = s / 32
     z = np.arange(-(moment + 1) - 40 * s, moment + 2 + 40 * s, step)
@@ -54,8 +60,10 @@ def integrals(moment: int, rate: float, noise_multiplier: float) -> MomentPair:
         log_ratio = np.logaddexp(
             np.log1p(-rate) if rate < 1 else -np.inf, math.log(rate) + (2 * z - 1) / (2 * s * s)
         )
-    e1 = float(np.sum(np.exp(log_m0 - moment * log_ratio))) * step
-    e2 = float(np.sum(np.exp(log_m0 + (moment + 1) * log_ratio))) * step
+    # what overflows is infinite: that moment bounds nothing
+    with np.errstate(over="ignore"):
+        e1 = float(np.sum(np.exp(log_m0 - moment * log_ratio))) * step
+        e2 = float(np.sum(np.exp(log_m0 + (moment + 1) * log_ratio))) * step
     return MomentPair(e1 * (1 + 1e-12), e2 * (1 + 1e-12))
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import functools
 import math
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
@@ -69,8 +70,7 @@ class Normal:
 def normal(event: Event) -> Normal:
     """Return the normal form. Refuses amplification that is not proved for the event's relation.
 
-    Every accountant asks for it, often several for one number: the last few are kept. Nobody changes the
-    parts of one.
+    The last few are cached, since several accountants often ask for the same one: do not change `parts`.
 
     >>> normal(ce.Thresholded(event=ev.PureDP(epsilon=1), delta=1e-9).repeated(2)).delta
     2e-09
@@ -142,7 +142,8 @@ def _sparse_vector(e: ce.SparseVector) -> _Step:
 
 def _poisson(e: ev.PoissonSampled) -> _Step:
     """Reduce an event on a Poisson sample."""
-    if e.rate == 1:
+    # a rate that no float tells from 1 gets no credit for the sample
+    if _round.up(e.rate) == 1:
         return _equal_price(e.event)
     if e.rate == 0:
         return _equal_price(ev.NoOp(neighbors=e.neighbors))
@@ -184,7 +185,8 @@ def _one_gaussian(form: Normal) -> Event | None:
         if not isinstance(part, ev.Gaussian) or part.noise_multiplier == 0:
             return None
         total += times / _require.exact(part.noise_multiplier, "noise") ** 2
-    return ev.Gaussian(noise_multiplier=float(1 / total) ** 0.5 * (1 - 4e-16), neighbors=form.neighbors)
+    variance = min(_require.float_or_inf(1 / total), sys.float_info.max)
+    return ev.Gaussian(noise_multiplier=variance**0.5 * (1 - 4e-16), neighbors=form.neighbors)
 
 
 def _without_replacement(e: se.SampledWithoutReplacement) -> _Step:
@@ -291,10 +293,16 @@ def group_delta(epsilon: float, delta: float, size: int) -> float:
     Vadhan 2017; rounded up."""
     if delta == 0:
         return 0.0
-    # With more terms the sum is above e^800, the inverse of any delta that is a float.
-    terms = size if epsilon == 0 else min(size, 1 + int(800 / epsilon))
-    total = math.fsum(math.exp(min(i * epsilon, 700.0)) for i in range(terms)) * delta * (1 + 1e-12)
-    return min(1.0, total) if terms == size else 1.0
+    k = _require.float_or_inf(size)
+    # the logarithm of the last and largest term of the sum
+    log_largest = (k - 1) * epsilon + math.log(_round.up(delta))
+    if log_largest >= 0:
+        return 1.0
+    if (k - 1) * epsilon <= 700:
+        return min(1.0, math.fsum(math.exp(i * epsilon) for i in range(size)) * delta * (1 + 1e-12))
+    # e^{(k - 1) eps} may be no float: the sum over its last term is (1 - e^{-k eps}) / (1 - e^{-eps})
+    terms = math.expm1(-k * epsilon) / math.expm1(-epsilon)
+    return min(1.0, math.exp(log_largest) * terms * (1 + 1e-12) + 5e-324)
 
 
 def _pure_group(e: Any, size: int) -> Event:

@@ -70,7 +70,9 @@ class Odometer:
         return Spent(sums=(Fraction(0),) * (1 + len(self.orders)))
 
     def add(self, spent: Spent | Iterable[Event], event: Event) -> Spent:
-        """Return what is spent after `event`. An odometer refuses nothing."""
+        """Return what is spent after `event`. An odometer refuses nothing that it has a price for."""
+        if not isinstance(event, Event):
+            raise _require.fail("event", type(event).__name__, "an accounting event")
         require_relation(event.neighbors, self.neighbors, what="this odometer")
         bare, own, distance = split(event)
         if distance > 0:

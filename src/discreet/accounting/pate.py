@@ -104,20 +104,6 @@ def vote_cost(queries: Iterable[Sequence[float]], sigma: float, orders: Sequence
     return VoteCost(totals, tuple(float(order) for order in orders))
 
 
-def _bound_after_moves(q: float, sigma: float, classes: int, votes: float) -> float:
-    """Return the bound q after `votes` more (negative: fewer) votes moved against the plurality, all
-    runners-up alike.
-
-    Papernot et al. 2018, arXiv:1802.08908, Appendix B: moving one vote changes every gap by at most 2.
-    """
-    others = classes - 1
-    share = min(max(q, _LEAST) / others, 0.5)
-    shifted = (
-        _NORMAL.inv_cdf(share) + votes * math.sqrt(2) / sigma if share < 0.5 else votes * math.sqrt(2) / sigma
-    )
-    return min(1.0, max(others * 0.5 * math.erfc(-shifted / math.sqrt(2)), _LEAST))
-
-
 # Cells of the grid for one vote, and how many of them one moved vote may cross: one more, for where in its
 # cell a value lies.
 _CELLS = 16
@@ -156,10 +142,10 @@ def smooth_sensitivity(
     for d in range(distance + 1):
         if math.exp(-beta * d) * worst <= best:
             break
-        for classes, radius in cells:
+        for classes, place in cells:
             grid = _VoteGrid(order, sigma, classes)
-            peaks[classes, radius] = max(
-                peaks[classes, radius], *(_bound(grid, cell) for cell in _ring(radius, d, grid.lowest))
+            peaks[classes, place] = max(
+                peaks[classes, place], *(_bound(grid, cell) for cell in _ring(place, d, grid.lowest))
             )
         total = math.fsum(n * peaks[key] for key, n in cells.items())
         best = max(best, math.exp(-beta * d) * min(total, worst))

@@ -58,7 +58,7 @@ class ZCDPFilter(BudgetFilter):
 
     @property
     def total(self) -> Fraction:
-        return _require.exact(self.rho, "rho") * (1 + self.slack)
+        return _require.exact(self.rho, "rho") * self._allowance
 
     @property
     def limits(self) -> tuple[Fraction, ...]:
@@ -66,7 +66,7 @@ class ZCDPFilter(BudgetFilter):
 
     @property
     def delta_limit(self) -> Fraction:
-        return Fraction(self.delta) * (1 + self.slack)
+        return Fraction(self.delta) * self._allowance
 
     def price(self, event: Item) -> Spent:
         self._check(event)
@@ -114,7 +114,7 @@ class GaussianFilter(BudgetFilter):
 
     @property
     def total(self) -> Fraction:
-        return _require.exact(self.mu, "mu") ** 2 * (1 + self.slack)
+        return _require.exact(self.mu, "mu") ** 2 * self._allowance
 
     @property
     def limits(self) -> tuple[Fraction, ...]:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import _require, _round
+from .._public import ADD_REMOVE, ZERO_OUT, require_relation
 from . import choice_events as ce
 from . import events as ev
 from . import sampled_events as se
@@ -45,6 +46,14 @@ def _of_sampled(e: Any) -> float:
     """Return the amplified epsilon of the event on the sample."""
     inner_epsilon = epsilon_of(e.event)
     return amplified(inner_epsilon, _round.up(e.rate)) if inner_epsilon is not None else math.inf
+
+
+def _of_poisson(e: ev.PoissonSampled) -> float:
+    """Return the amplified epsilon; refused where the amplification is not proved, also inside an event that
+    `normal` does not take apart."""
+    if e.rate not in (0, 1):
+        require_relation(e.neighbors, ADD_REMOVE, ZERO_OUT, what="amplification by Poisson sampling")
+    return _of_sampled(e)
 
 
 def _of_group(e: ev.Group) -> float:
@@ -89,7 +98,7 @@ _RULES: dict[type[Event], Callable[[Any], float]] = {
     ),
     # post-processing of the sender's own report
     se.Shuffled: lambda e: _round.up(e.epsilon),
-    ev.PoissonSampled: _of_sampled,
+    ev.PoissonSampled: _of_poisson,
     se.SampledWithoutReplacement: _of_sampled,
     ev.Group: _of_group,
     ce.RepeatAndSelect: _of_selected,

@@ -26,8 +26,10 @@ _UP = 1 + 1e-13
 
 
 def _ratio(value: Any, other: Any) -> float:
-    """Return value / other as a float, through rationals."""
-    return float(_require.exact(value, "parameter") / _require.exact(other, "parameter"))
+    """Return value / other as a float, through rationals: infinite where it overflows, and no 0 where it is
+    none."""
+    ratio = _require.exact(value, "parameter") / _require.exact(other, "parameter")
+    return max(_require.float_or_inf(ratio), 5e-324) if ratio else 0.0
 
 
 def gap(order: float, loss: float) -> float:
@@ -79,6 +81,8 @@ def laplace(epsilon: float) -> Moment:
 def _slope(c: float, epsilon: float) -> float:
     """Return sinh(c eps)/c - 2 sinh(eps/2): the integral of the gap over losses in [0, eps]; a series of
     positive terms."""
+    if c < _NEAR_ORDER_1:
+        return _slope_near_order_1(c, epsilon)
     if c * epsilon > 1:
         return math.sinh(c * epsilon) / c - 2 * math.sinh(epsilon / 2)
     total, term, first, second = 0.0, epsilon, 1.0, 1.0
@@ -89,12 +93,34 @@ def _slope(c: float, epsilon: float) -> float:
     return total * (1 + 1e-12)
 
 
+# Below it, orders under 1.001, the two terms of `_slope` are almost equal, and their difference has lost
+# digits.
+_NEAR_ORDER_1 = 0.501
+
+
+def _slope_near_order_1(c: float, epsilon: float) -> float:
+    """Return the same as `_slope`, from products instead of differences of almost equal numbers."""
+    above = c - 0.5
+    if c * epsilon > 1:
+        rise = math.cosh((c + 0.5) * epsilon / 2) * math.sinh(above * epsilon / 2)
+        return 2 * (rise - above * math.sinh(epsilon / 2)) / c
+    # c^2j - (1/2)^2j, each from the one before
+    total, term, difference, quarters = 0.0, epsilon, 0.0, 1.0
+    for j in range(1, 12):
+        term *= epsilon * epsilon / ((2 * j) * (2 * j + 1))
+        difference, quarters = c * c * difference + above * (c + 0.5) * quarters, quarters * 0.25
+        total += difference * term
+    return total * (1 + 1e-12)
+
+
 def discrete_laplace(e: ev.DiscreteLaplace) -> Moment:
     """Return the moments of discrete Laplace noise, the sum over the integers regrouped: flat ends with mass
     1/(1+a) each way, and constant sqrt(pq) in between."""
-    shift, scale = e.sensitivity, float(e.scale)
     epsilon = pure.epsilon_of(e)
-    assert epsilon is not None
+    if epsilon is None:
+        # so little noise that sensitivity over scale is no float
+        return _infinite
+    shift, scale = e.sensitivity, float(e.scale)
     a = math.exp(-1 / scale)
     inner = -math.expm1(-1 / scale) / (1 + a)
 
@@ -257,7 +283,8 @@ def best_delta(moment: Moment, epsilon: float) -> float:
 
 def _sampled_poisson(e: ev.PoissonSampled) -> Moment:
     """Return the moments of an event on a Poisson sample."""
-    rate = float(e.rate)
+    # a rate that is too small for a float is taken as the least one
+    rate = float(e.rate) or 5e-324
     inner = e.event
     if isinstance(inner, ev.Gaussian):
         return sampled.gaussian(rate, float(inner.noise_multiplier))
@@ -304,9 +331,8 @@ def _infinite(order: float) -> float:
 
 
 # Event -> moment function. The discrete Gaussian's curve is the continuous one: exact at integer orders, an
-# upper bound at others, because a theta function is largest at its centre (the proof of Canonne, Kamath &
-# Steinke 2020,
-# Theorem 14).
+# upper bound at others, because a theta function is largest at its center (the proof of Canonne, Kamath &
+# Steinke 2020, Theorem 14).
 RULES: dict[type[Event], Callable[[Any], Moment]] = {
     ev.NoOp: lambda e: lambda order: 0.0,
     ev.NonPrivate: lambda e: _infinite,

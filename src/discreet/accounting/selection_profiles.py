@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from .. import _require
+from .._errors import Unsupported
 from . import api
 from .choice_events import NegativeBinomialTrials, PoissonTrials, RepeatAndSelect
 from .events import Event
@@ -24,8 +25,9 @@ _UP = 1 + 1e-9
 # Epsilons that the profile of a run is computed at: between them it is bounded by chords, so that more of
 # them change the third digit only.
 _POINTS = 48
-# The delta at which the profile of a run ends: beyond its epsilon the value there holds.
-_LEAST = 1e-16
+# The delta at which the profile of a run ends: beyond its epsilon the value there holds. A run with a larger
+# delta of its own has no epsilon there, and the next is tried.
+_LEAST = (1e-16, 1e-13, 1e-10, 1e-7, 1e-4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +51,9 @@ class _Profile:
 @lru_cache(maxsize=16)
 def _profile(event: Event) -> _Profile:
     """Return an upper bound of delta at some epsilons, for interpolation."""
-    far = max(1e-6, float(api.epsilon(event, delta=_LEAST)))
-    # an infinite price at this delta: what is known is known up to here
+    prices = (float(api.epsilon(event, delta=delta)) for delta in _LEAST)
+    # an infinite price at each of these deltas: what is known is known up to here
+    far = max(1e-6, next((price for price in prices if math.isfinite(price)), math.inf))
     grid = np.concatenate([[0.0], np.geomspace(min(far, 600.0) / 200, min(far, 600.0), _POINTS - 1)])
     deltas = [min(1.0, float(api.delta(event, epsilon=float(x))) * _UP) for x in grid]
     return _Profile(tuple(grid.tolist()), tuple(deltas))
@@ -96,7 +99,11 @@ def selection_epsilon(event: RepeatAndSelect, *, delta: float) -> float:
     """Return an epsilon at which private selection is (epsilon, delta)-DP: the smaller of what the profile of
     a run gives (`selection_delta`) and of the tightest that `epsilon` knows."""
     _require.open_probability(delta=delta)
-    high = float(api.epsilon(event, delta=delta))
+    try:
+        high = float(api.epsilon(event, delta=delta))
+    except Unsupported:
+        # no Rényi bound, as for a run with a delta of its own: the profile alone decides
+        high = math.inf
     if selection_delta(event, epsilon=min(high, 1e6)) > delta:
         return high
     low, high = 0.0, min(high, 1e6)

@@ -20,6 +20,10 @@ from .. import _require
 _Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
+# Above it e^epsilon0 is near the largest float or beyond it, and no clones are counted on.
+_LARGEST = 700.0
+
+
 def epsilon(local_epsilon: float, reports: int, delta: float) -> float:
     """Return the epsilon of shuffled reports by exact summation over clones, rounded up.
 
@@ -50,6 +54,8 @@ def delta_at(local_epsilon: float, reports: int, epsilon: float) -> float:
     _require.non_negative(epsilon=epsilon)
     if epsilon >= local_epsilon:
         return 0.0
+    if local_epsilon > _LARGEST:
+        return 1.0
     clones = _edges(local_epsilon, reports, 160)
     values = _delta_given(clones, local_epsilon, epsilon)
     return min(1.0, _average(clones, values, local_epsilon, reports))
@@ -80,6 +86,8 @@ def closed_form(local_epsilon: float, reports: int, delta: float) -> float:
 def moment(local_epsilon: float, reports: int) -> Callable[[float], float]:
     """Return (order - 1) times the Rényi divergence of the same pair (Feldman, McMillan & Talwar 2021,
     Section 3, by the same reduction)."""
+    if local_epsilon > _LARGEST:
+        return lambda order: (order - 1) * local_epsilon * (1 + 1e-14)
     clones = _edges(local_epsilon, reports, 64)
     losses = [_losses(int(c), local_epsilon) for c in clones]
 

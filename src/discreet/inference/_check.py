@@ -1,5 +1,5 @@
-"""What every function here asks of its arguments: finite numbers, variances that are variances, shapes that
-fit."""
+"""Checks what every function here asks of its arguments: finite numbers, variances that are variances, shapes
+that fit."""
 
 from __future__ import annotations
 
@@ -99,6 +99,9 @@ def some(name: str, positions: NDArray[Any], limit: int = 6) -> str:
 def as_array(name: str, values: Any) -> Floats:
     if isinstance(values, str | bytes) or (isinstance(values, np.ndarray) and values.dtype == bool):
         raise _require.fail(name, type(values).__name__, "numbers")
+    if getattr(getattr(values, "dtype", None), "kind", "f") == "c":
+        # numpy would drop the imaginary parts
+        raise _require.fail(name, "complex numbers", "real numbers")
     try:
         return np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):

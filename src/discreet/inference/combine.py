@@ -62,9 +62,11 @@ def _weighted_mean(y: Floats, v: Floats, what: str) -> tuple[Floats, Any]:
         some = np.isfinite(low)
         if (high[some] - low[some] > RELATIVE_TOLERANCE * (1 + np.abs(high[some]))).any():
             raise InvalidInput(f"{what} contradict each other. {NOTHING_COMPUTED}")
-    with np.errstate(divide="ignore"):
-        weight = np.where(exact.any(axis=0), exact.astype(np.float64), 1 / np.where(exact, 1.0, v))
-        spread = np.where(exact.any(axis=0), 0.0, 1 / weight.sum(axis=0))
+    # relative to the smallest: one over a tiny variance would be infinite
+    smallest = np.where(exact, np.inf, v).min(axis=0)
+    with np.errstate(invalid="ignore"):
+        weight = np.where(exact.any(axis=0), exact.astype(np.float64), smallest / np.where(exact, 1.0, v))
+        spread = np.where(exact.any(axis=0), 0.0, smallest / weight.sum(axis=0))
     share = weight / weight.sum(axis=0)
     mean = (share.reshape(share.shape + (1,) * (y.ndim - share.ndim)) * y).sum(axis=0)
     return np.asarray(mean), spread if np.ndim(spread) else float(spread)

@@ -25,6 +25,9 @@ from .projections import _onto_totals
 from .rounding import _largest_remainders
 from .tree import Families, Tree
 
+# Whole numbers below this, and their sums with one more, fit 64 bits.
+_LARGEST = 2.0**62
+
 
 def hierarchy(tree: Tree, values: Any, variances: Any) -> Estimate:
     """Return best linear unbiased estimates for all nodes: every parent is the sum of its children.
@@ -91,6 +94,10 @@ def top_down(tree: Tree, values: Any, variances: Any, *, integers: bool = True) 
     x = np.zeros(len(tree))
     x[roots] = np.maximum(upward.z[roots], 0.0)
     if integers:
+        if (x[roots] >= _LARGEST).any():
+            raise InvalidInput(
+                f"a root above 2^62 does not fit 64 bits. {NOTHING_COMPUTED} Ask with integers=False."
+            )
         x[roots] = np.floor(x[roots] + 0.5)
     for family in tree.families():
         shares = _onto_totals(upward.z[family.children], s[family.children], family.first, x[family.parents])

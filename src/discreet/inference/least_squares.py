@@ -27,7 +27,7 @@ Method = Literal["auto", "direct", "iterative"]
 RANK = 1e-10
 # constraints that differ by no more than this, relative to their terms, agree
 RELATIVE_TOLERANCE = 1e-9
-# iterations of LSMR
+# the relative tolerance of LSMR's iterations
 TOLERANCE = 1e-12
 # entries of a matrix that is still solved directly
 DIRECT = 2_000_000
@@ -189,7 +189,7 @@ def _measured_directly(A: Floats, y: Floats, v: Floats) -> tuple[Estimate, Any]:
     exact = v == 0
     p, Z = _public_facts(A[exact], y[exact], A.shape[1])
     noisy, left = A[~exact] @ Z, y[~exact] - A[~exact] @ p
-    _, singular, W = linalg.svd(noisy, full_matrices=True)
+    _, singular, W = _right_factors(noisy)
     r = _rank(singular)
     seen, unseen = Z @ W[:r].T, Z @ W[r:].T
     weight = 1 / np.sqrt(v[~exact])
@@ -214,11 +214,18 @@ def _public_facts(A: Floats, y: Floats, n: int) -> tuple[Floats, Floats]:
     """Return the shortest solution of A x = y, and an orthonormal basis of what it leaves open."""
     if not len(y):
         return np.zeros(n), np.eye(n)
-    U, singular, W = linalg.svd(A, full_matrices=True)
+    U, singular, W = _right_factors(A)
     r = _rank(singular)
     p: Floats = W[:r].T @ ((U[:, :r].T @ y) / singular[:r])
     _agree(y - A @ p, np.abs(y) + np.abs(A) @ np.abs(p))
     return p, W[r:].T
+
+
+def _right_factors(A: Floats) -> tuple[Floats, Floats, Floats]:
+    """Return the singular value decomposition with all right factors, and no more left ones than there are
+    singular values: a matrix of many rows has rows² of them."""
+    U, singular, W = linalg.svd(A, full_matrices=A.shape[0] < A.shape[1])
+    return U, singular, W
 
 
 def _constrained_iteratively(y: Floats, v: Floats, C: Any, d: Floats) -> Estimate:

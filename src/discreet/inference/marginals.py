@@ -1,6 +1,5 @@
-"""Tables that share attributes: age by sex, sex by region, region alone.
-
-Made to agree wherever they overlap, by exact least squares.
+"""Tables that share attributes (age by sex, sex by region, region alone), made to agree wherever they overlap
+by exact least squares.
 
 Every marginal splits into orthogonal parts, one for each subset of its attributes: what the table says about
 exactly that interaction (the Fourier view of Barak et al. 2007; the residuals of Xiao, He, Zhang & Kifer
@@ -46,7 +45,7 @@ class Marginal:
     interaction: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "attributes", tuple(self.attributes))
+        object.__setattr__(self, "attributes", _require.listed(attributes=self.attributes))
         object.__setattr__(
             self, "values", _check.numbers("values", self.values, dimensions=len(self.attributes))
         )
@@ -86,7 +85,13 @@ def consistent_marginals(
     [51.5, 48.5]
     """
     sizes = _sizes(measured)
-    attribute_sets = [m.attributes for m in measured] if wanted is None else [tuple(w) for w in wanted]
+    attribute_sets = (
+        [m.attributes for m in measured]
+        if wanted is None
+        else [_require.listed(wanted_attributes=w) for w in wanted]
+    )
+    for attributes in attribute_sets:
+        _require_known(attributes, sizes)
     parts: dict[frozenset[Hashable], tuple[Floats, float]] = {}
     position = {name: i for i, name in enumerate(sizes)}
     for attributes in attribute_sets:
@@ -100,12 +105,7 @@ def consistent_marginals(
 def marginal_matrix(sizes: dict[Hashable, int], attributes: Sequence[Hashable]) -> Any:
     """Return the sparse matrix that sums the full table's cells (in C order of `sizes`) to the marginal of
     `attributes`."""
-    unknown = [name for name in attributes if name not in sizes]
-    if unknown:
-        raise InvalidInput(
-            f"there is no attribute {unknown[0]!r}; there are {', '.join(map(repr, sizes))}. "
-            f"{NOTHING_COMPUTED}"
-        )
+    _require_known(attributes, sizes)
     names = list(sizes)
     cells = math.prod(sizes.values())
     positions = np.unravel_index(np.arange(cells), tuple(sizes.values()))
@@ -114,6 +114,16 @@ def marginal_matrix(sizes: dict[Hashable, int], attributes: Sequence[Hashable]) 
         row = row * sizes[name] + positions[names.index(name)]
     rows = math.prod(sizes[name] for name in attributes)
     return sparse.csr_array((np.ones(cells), (row, np.arange(cells))), shape=(rows, cells))
+
+
+def _require_known(attributes: Sequence[Hashable], sizes: dict[Hashable, int]) -> None:
+    """Refuse an attribute that there is not."""
+    unknown = [name for name in attributes if name not in sizes]
+    if unknown:
+        raise InvalidInput(
+            f"there is no attribute {unknown[0]!r}; there are {', '.join(map(repr, sizes))}. "
+            f"{NOTHING_COMPUTED}"
+        )
 
 
 def _sizes(measured: Sequence[Marginal]) -> dict[Hashable, int]:

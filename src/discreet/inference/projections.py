@@ -54,7 +54,9 @@ def isotonic(
         raise InvalidInput(f"lower must not be above upper, got {lower!r} and {upper!r}. {NOTHING_COMPUTED}")
     if not len(y):
         return y
-    fit = optimize.isotonic_regression(y, weights=v.min() / v, increasing=increasing).x
+    # scipy refuses a weight of zero, which a quotient of floats may become
+    weights = np.maximum(v.min() / v, np.finfo(np.float64).tiny)
+    fit = optimize.isotonic_regression(y, weights=weights, increasing=increasing).x
     return (
         np.clip(np.asarray(fit, dtype=np.float64), lower, upper)
         if lower is not None or upper is not None
@@ -233,7 +235,16 @@ def non_negative_measured(A: Any, y: Any, variances: Any) -> Floats:
     z = _check.numbers("y", y)
     B = _check.matrix("A", A, rows=len(z))
     v = _check.variances(variances, z.shape, zero=False)
-    weight = np.sqrt(v.min(initial=np.inf) / v)
+    if not len(z):
+        # the smallest; scipy would return memory that nobody has written to
+        return np.zeros(B.shape[1])
+    weight = np.sqrt(v.min() / v)
     dense = (B if isinstance(B, np.ndarray) else sparse.csr_array(B).toarray()) * weight[:, None]
-    solution, _ = optimize.nnls(dense, z * weight, maxiter=50 * max(1, dense.shape[1]))
+    try:
+        solution, _ = optimize.nnls(dense, z * weight, maxiter=50 * max(1, dense.shape[1]))
+    except RuntimeError:
+        raise InvalidInput(
+            f"non-negative least squares did not converge: the system is too badly conditioned. "
+            f"{NOTHING_COMPUTED} Bring variances and coefficients nearer to each other."
+        ) from None
     return np.asarray(solution, dtype=np.float64)

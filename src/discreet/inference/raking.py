@@ -70,8 +70,8 @@ def rake(
             return Raked(values=x, rounds=count, gap=gap)
     raise InvalidInput(
         f"after {rounds} rounds the margins are still missed by {gap:.2g} of the total: the zeros of "
-        f"the table may not allow them. {NOTHING_COMPUTED} "
-        f"Put small positive numbers there, allow more rounds, or a larger tolerance."
+        f"the table may not allow them, or the margins disagree by more than the tolerance. "
+        f"{NOTHING_COMPUTED} Put small positive numbers there, allow more rounds, or a larger tolerance."
     )
 
 
@@ -80,7 +80,7 @@ Target = tuple[tuple[int, ...], Floats]
 
 def _target(x: Floats, axes: int | Sequence[int], sums: Any) -> Target:
     """Return the axes to sum over, and the sums with those axes kept at length one."""
-    kept = (axes,) if isinstance(axes, int) else tuple(axes)
+    kept = (axes,) if isinstance(axes, int | np.integer) else tuple(axes)
     if len(set(kept)) < len(kept) or any(isinstance(a, bool) or not 0 <= a < x.ndim for a in kept):
         raise InvalidInput(
             f"axes must be different ones between 0 and {x.ndim - 1}, got {kept!r}. {NOTHING_COMPUTED}"

@@ -6,6 +6,7 @@ Nothing here is random. Ties go to the entry that comes first, which is public.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from .tree import Tree
 
 # beyond this a float no longer tells an integer from its neighbors' halves
 EXACT = 2**52
+# sums of whole numbers below this fit 64 bits
+_LARGEST_TOTAL = 2**62
 
 
 def round_to_total(values: Any, total: int | None = None) -> Ints:
@@ -32,9 +35,14 @@ def round_to_total(values: Any, total: int | None = None) -> Ints:
     ([2, 2, 3], [1, 0, 1])
     """
     x = _integral_range(_check.numbers("values", values))
+    base = np.floor(x)
+    whole = sum(base.astype(np.int64).tolist())
     if total is None:
-        total = int(np.floor(x.sum() + 0.5))
+        # the sum of whole parts is exact, and what is left is small
+        total = whole + math.floor(math.fsum(x - base) + 0.5)
     _require.integer(total=total)
+    if max(abs(whole), abs(total)) >= _LARGEST_TOTAL:
+        raise InvalidInput(f"totals must be below 2^62 in size to fit 64 bits. {NOTHING_COMPUTED}")
     if not len(x):
         if total:
             raise InvalidInput(f"no values cannot add up to {total!r}. {NOTHING_COMPUTED}")
@@ -75,11 +83,13 @@ def round_table(table: Any) -> Ints:
         bounds=np.column_stack([np.zeros(x.size), np.ceil(part.ravel())]),
         method="highs-ds",
     )
-    up = np.rint(solved.x) if solved.status == 0 else np.full(x.size, np.nan)
-    if not (np.abs(up - solved.x) < 1e-6).all() or not (np.abs(sums @ up - inside) < 1).all():
+    # without a solution there is no `solved.x`
+    solution = solved.x if solved.status == 0 else np.full(x.size, np.nan)
+    up = np.rint(solution)
+    if not (np.abs(up - solution) < 1e-6).all() or not (np.abs(sums @ up - inside) < 1).all():
         raise InvalidInput(
-            f"the rounding of a table of shape {x.shape} failed numerically. {NOTHING_COMPUTED} Round with "
-            f"less digits first."
+            f"the rounding of a table of shape {x.shape} failed numerically. {NOTHING_COMPUTED} Round to "
+            f"fewer digits first."
         )
     return np.asarray(base + up.reshape(x.shape), dtype=np.int64)
 
@@ -128,7 +138,8 @@ def _largest_remainders(x: Floats, first: Ints, totals: Ints) -> Ints:
 
 
 def _snap(x: Floats) -> Floats:
-    """Remove the error of floats: what is an integer up to 1e-9 becomes one."""
+    """Remove the error of floats: what is an integer up to 1e-9, relative to values between 1 and 10,000,
+    becomes one."""
     rounded = np.rint(x)
     return np.where(np.abs(x - rounded) <= 1e-9 * np.maximum(1.0, np.minimum(np.abs(x), 1e4)), rounded, x)
 

@@ -41,7 +41,7 @@ class Tree:
     """
 
     parents: Ints
-    # nodes by depth, brothers and sisters side by side
+    # nodes by depth, siblings side by side
     order: Ints = field(repr=False)
     # where each level begins in `order`, and the end
     starts: tuple[int, ...] = field(repr=False)

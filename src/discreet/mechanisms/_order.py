@@ -2,26 +2,27 @@
 once.
 
 Let x_1 <= ... <= x_n be the values on an integer grid from `low` to `high`, x_i = low for i < 1 and high for
-i > n, and let the median be x_m with m = ceil(n/2). Write A_k(x) for the largest x_j - x_i over windows i <=
-m <= j with j - i = k + 1.
+i > n, and let the median be x_m with m = ceil(n/2). Write A_k(x) for the largest x_j - x_i over windows
+i <= m <= j with j - i = k + 1.
 
 Lemma. Let a change be the addition, the removal or the replacement of one value.
 (1) |median(z) - median(z')| <= A_k(x) whenever z is at most k changes away from x and z' one change away from
     z.
 (2) A_k(x) <= A_{k+1}(x') whenever x' is one change away from x.
 
-Proof. (1) Say the two medians are u < v. For a table y let s(y) = #{y <= u} - #{y > u} and s'(y) = #{y < v} -
-#{y >= v}. The median of y is at most u iff s(y) >= 0, and at least v iff s'(y) <= -1. One change moves either
-by at most 2, additions and removals by 1; and s' - s is twice the number of values in (u, v). If median(z) =
-u, then s(z) >= 0 and s'(z) <= s'(z') + 2 <= 1; if median(z) = v, then s'(z) <= -1 and s(z) >= s(z') - 2 >=
--2. In both cases s'(z) - s(z) <= 1, so z has no value in (u, v), and x has at most k. Let a = #{x <= u}, b =
-#{x < v}, so x_a <= u, x_{b+1} >= v, b - a <= k. From s(x) >= -2 - 2k and s'(x) <= 1 + 2k follow a >= n/2 - 1
-- k, hence m <= a + k + 1, and b <= n/2 + 1/2 + k, hence b <= m + k. The window that starts at i = min(a, m)
-  and ends at i + k + 1 contains m, starts at a value of at most u, and ends at one of at least v.
-(2) Take the best window (i, j) of x. An addition makes every x_i weakly smaller at its rank and x_i <=
-x'_{i+1}, and m grows by at most 1: (i, j + 1) is a window of x'. A removal: x'_{i-1} <= x_i, x'_j >= x_j, m
-shrinks by at most 1: (i - 1, j). A replacement by a larger value: x'_{i-1} <= x_i, x'_j >= x_j: (i - 1, j);
-by a smaller one: (i, j + 1). Each is one longer and at least as wide.
+Proof. (1) Say the two medians are u < v. For a table y let s(y) = #{y <= u} - #{y > u} and
+s'(y) = #{y < v} - #{y >= v}. The median of y is at most u iff s(y) >= 0, and at least v iff s'(y) <= -1.
+One change moves either by at most 2, additions and removals by 1; and s' - s is twice the number of values
+in (u, v). If median(z) = u, then s(z) >= 0 and s'(z) <= s'(z') + 2 <= 1; if median(z) = v, then
+s'(z) <= -1 and s(z) >= s(z') - 2 >= -2. In both cases s'(z) - s(z) <= 1, so z has no value in (u, v), and
+x has at most k. Let a = #{x <= u}, b = #{x < v}, so x_a <= u, x_{b+1} >= v, b - a <= k. From
+s(x) >= -2 - 2k follows a >= n/2 - 1 - k, hence m <= a + k + 1; from s'(x) <= 1 + 2k follows
+b <= n/2 + 1/2 + k, hence b <= m + k. The window that starts at i = min(a, m) and ends at i + k + 1
+contains m, starts at a value of at most u, and ends at one of at least v.
+(2) Take the best window (i, j) of x. An addition makes every x_i weakly smaller at its rank and
+x_i <= x'_{i+1}, and m grows by at most 1: (i, j + 1) is a window of x'. A removal: x'_{i-1} <= x_i,
+x'_j >= x_j, m shrinks by at most 1: (i - 1, j). A replacement by a larger value: x'_{i-1} <= x_i,
+x'_j >= x_j: (i - 1, j); by a smaller one: (i, j + 1). Each is one longer and at least as wide.
 
 So A_0 bounds the local sensitivity, min{k : A_k > B} is a distance to where it may exceed B that moves by at
 most 1, and max_k exp(-beta k) A_k is a beta-smooth upper bound of it. For odd n under `replace` these are the
@@ -42,7 +43,7 @@ from ..tables import Source
 from . import arrow_columns
 
 Ints = NDArray[np.int64]
-# so few windows are compared at once without splitting
+# Up to so many starts of windows are compared with all ends at once, without splitting.
 _BLOCK = 8
 
 
@@ -73,8 +74,10 @@ class Ordered:
         return int(np.max(self._right(k) - self._left(k)[::-1]))
 
     def distance(self, bound: int) -> int:
-        """Return min{k : A_k > bound}, for a bound below high - low; A_k grows with k and is high - low at k
-        = n."""
+        """Return min{k : A_k > bound}, for a bound below high - low.
+
+        A_k does not fall as k grows, and is high - low at k = n.
+        """
         low, high = -1, len(self.values)
         while high - low > 1:
             middle = (low + high) // 2
@@ -118,7 +121,8 @@ def _steepest(left: Ints, right: Ints, beta: float) -> float:
         middle = (s_low + s_high) // 2
         rows = slice(s_low, s_high) if s_high - s_low <= _BLOCK else slice(middle, middle + 1)
         s, t = np.arange(rows.start, rows.stop)[:, None], np.arange(t_low, t_high)[None, :]
-        values = (right[t] - left[s]) * np.exp(-beta * (s + t - 1.0))
+        # s = t = 0 is no window: its width is 0, and must not meet an infinite weight
+        values = (right[t] - left[s]) * np.exp(-beta * np.maximum(s + t - 1.0, 0.0))
         best = max(best, float(values.max()))
         if s_high - s_low > _BLOCK:
             chosen = t_low + int(np.argmax(values[0]))

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import _require
+from .. import _require, _round
 from .._errors import InvalidInput, WrongRelation
 from .._public import Public
 from .._registry import described
@@ -58,8 +58,7 @@ class AddNoise:
             raise _require.fail(
                 "noise", type(self.noise).__name__, "noise on integers, such as IntegerLaplace"
             )
-        if not is_statistic(self.statistic):
-            raise _require.fail("statistic", type(self.statistic).__name__, "a statistic, such as Count()")
+        _check_statistic(self.statistic)
         require_public(self.public)
         if self.noise.neighbors != self.public.neighbors:
             raise WrongRelation(
@@ -92,7 +91,7 @@ class AddNoise:
 
     def _error(self, confidence: float, entries: int) -> Any:
         width = step_of(self.statistic, self.public) * self.noise.error(confidence, entries=entries)
-        return int(width) if width.denominator == 1 else float(width)
+        return int(width) if width.denominator == 1 else _round.up(width)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -104,6 +103,12 @@ class AddNoise:
         return release(plain(noisy), event=self.event, entropy=entropy, error=error)
 
 
+def _check_statistic(statistic: Any) -> None:
+    """Refuse what is not a statistic, before it is asked for its sensitivity."""
+    if not is_statistic(statistic):
+        raise _require.fail("statistic", type(statistic).__name__, "a statistic, such as Count()")
+
+
 def plain(values: Any) -> Any:
     """Return a single number as a Python number, a vector as an array."""
     return np.asarray(values).item() if np.ndim(values) == 0 else values
@@ -111,6 +116,7 @@ def plain(values: Any) -> Any:
 
 def laplace(public: Public, statistic: Statistic, *, epsilon: Real) -> AddNoise:
     """Return the statistic with discrete Laplace noise, exactly epsilon-DP under the relation of `public`."""
+    _check_statistic(statistic)
     noise = IntegerLaplace.for_epsilon(
         epsilon, sensitivity=statistic.sensitivity(public), neighbors=public.neighbors
     )
@@ -126,6 +132,7 @@ def gaussian(
     delta: float | None = None,
 ) -> AddNoise:
     """Return the statistic with discrete Gaussian noise: rho-zCDP, or (epsilon, delta)-DP."""
+    _check_statistic(statistic)
     sensitivity = statistic.sensitivity(public)
     if rho is not None and epsilon is None and delta is None:
         noise = IntegerGaussian.for_rho(rho, sensitivity=sensitivity, neighbors=public.neighbors)
@@ -141,7 +148,7 @@ def gaussian(
 def noisy_count(public: Public, *, epsilon: Real) -> AddNoise:
     """Return the number of rows, epsilon-DP.
 
-    Where the size is public (replace) there is nothing to buy, and it says so.
+    Refused under `replace`, where the number of rows is public and needs no noise.
     """
     return laplace(public, Count(), epsilon=epsilon)
 

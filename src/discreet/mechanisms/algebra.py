@@ -157,10 +157,6 @@ class Parallel:
         object.__setattr__(self, "parts", pairs)
         _require.non_empty(parts=pairs)
         require_rows(self.public)
-        if len({category for category, _ in pairs}) < len(pairs):
-            raise InvalidInput(
-                "a category has two mechanisms, so parts would not be disjoint. Nothing was read."
-            )
         for category, mechanism in pairs:
             require_mechanism(mechanism, f"the mechanism of {category!r}")
             if mechanism.public != part_public(self.public, self.column, category):
@@ -168,6 +164,10 @@ class Parallel:
                     f"the mechanism of category {category!r} was not priced for that part. Nothing was read. "
                     f"Build it with part_public(public, {self.column!r}, {category!r})."
                 )
+        if len({category for category, _ in pairs}) < len(pairs):
+            raise InvalidInput(
+                "a category has two mechanisms, so parts would not be disjoint. Nothing was read."
+            )
         self.event  # noqa: B018 - refuse a price nobody can prove now, not after data was read
 
     @property
@@ -253,9 +253,9 @@ class SourcePart:
 
 def split(confidence: float, parts: int) -> float:
     """Return the confidence each of `parts` bounds needs so that all hold together, by the union bound;
-    rounded up."""
+    rounded up, to the largest float below 1 at most."""
     _require.open_probability(confidence=confidence)
-    each = 1 - Fraction(1 - Fraction(confidence)) / parts
+    each = 1 - (1 - Fraction(confidence)) / parts
     return min(float(np.nextafter(float(each), 1.0)), math.nextafter(1.0, 0.0))
 
 

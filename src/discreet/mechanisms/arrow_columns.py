@@ -106,6 +106,9 @@ def categories(array: Any, values: tuple[str | int, ...], column: str) -> Ints:
         )
     if text:
         array, kind = array.cast(pa.large_string()), pa.large_string()
+    if pa.types.is_floating(kind):
+        # the two zeros are one number, as they are to SQL
+        array = pc.add(array, pa.scalar(0, kind))
     fitting = [i for i, value in enumerate(values) if _fits(value, kind, text)]
     if not fitting:
         raise InvalidInput(
@@ -134,7 +137,7 @@ def _fits(value: str | int, kind: Any, text: bool) -> bool:
 
 
 class ColumnGrid:
-    """Turns the values of one column to integers: v is clipped to its bounds and rounded to a multiple of
+    """Turns the values of one column into integers: v is clipped to its bounds and rounded to a multiple of
     `step`.
 
     Guarantee: every result lies in [low, high], the two bounds rounded exactly by floor(v / step + 1/2).
@@ -151,9 +154,8 @@ class ColumnGrid:
         )
         if max(abs(self.low), abs(self.high)) >= LIMIT:
             raise InvalidInput(
-                f"the bounds of column {column!r} are more than 2**62 steps of {step} wide. Nothing "
-                f"was released. "
-                f"Choose a larger step."
+                f"the bounds of column {column!r} reach further than 2**62 steps of {step} from zero. "
+                f"Nothing was released. Choose a larger step."
             )
 
     def __call__(self, values: npt.NDArray[Any]) -> Ints:
@@ -203,7 +205,8 @@ def integers(values: Any) -> npt.NDArray[Any]:
     """Return an array of integers, refused otherwise; no value appears in the message."""
     array = np.asarray(values)
     if array.dtype.kind == "O" and all(isinstance(v, int | np.integer) for v in array.flat):
-        return array
+        # numpy's own integers would wrap when noise is added to them
+        return np.array([int(v) for v in array.flat], dtype=object).reshape(array.shape)
     if array.dtype.kind == "i":
         return array.astype(np.int64, copy=False)
     if array.dtype.kind == "u":

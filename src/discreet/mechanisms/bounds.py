@@ -26,7 +26,7 @@ from .noise import IntegerLaplace
 from .protocols import Release, check_source, release, require_numbers
 from .statistics import require_rows
 
-# Levels of a logarithmic grid: more than floats have powers of two on either side.
+# The most doublings of `smallest`: floats have about as many powers of two on either side of 1.
 _MAX_LEVELS = 1000
 
 
@@ -104,7 +104,8 @@ class BinarySearchBounds:
 
     Guarantee: 2 ceil(log2(2 levels + 2)) discrete Laplace comparisons that share epsilon. With probability
                `confidence`, on either side at most tail * n + `error` rows are outside, and the next smaller
-               range would leave out at least tail * n - `error`.
+               range, if the noise did not make the two ends cross, would leave out at least
+               tail * n - `error`.
     Proof:     each comparison asks the sign of tail * #(x <= edge) - (1 - tail) * #(x > edge), times the
                denominator of `tail`, plus noise: a row that appears or goes moves it by max(tail, 1 - tail),
                one that is replaced by 1. It grows with the edge and is zero or more at the last. If all noise
@@ -124,9 +125,10 @@ class BinarySearchBounds:
         _require.open_probability(tail=self.tail)
         exact = Fraction(repr(self.tail)) if isinstance(self.tail, float) else Fraction(self.tail)
         object.__setattr__(self, "tail", exact)
-        _require.integer(denominator_of_tail=exact.denominator, at_least=2)
         if exact.denominator > 10**6:
             raise _require.fail("tail", self.tail, "a fraction with a denominator of at most 10**6")
+        if exact >= Fraction(1, 2):
+            raise _require.fail("tail", self.tail, "below 1/2: that part is left out on either side")
         self._noise()
 
     def rehearse(self, source: Source) -> None:
@@ -198,14 +200,14 @@ def doubling(smallest: Real, levels: int) -> NDArray[np.float64]:
 
 
 def present_values(source: Source, column: str, edges: NDArray[np.float64]) -> Any:
-    """Return the values that are there, as floats inside the outermost edges."""
+    """Yield the values that are there, batch by batch, as floats inside the outermost edges."""
     for array in arrow_columns.each(source, column):
         here, values = arrow_columns.present(array), arrow_columns.numbers(array, column).astype(np.float64)
         yield np.clip(values[here], edges[0], edges[-1])
 
 
 def _check(mechanism: Any) -> None:
-    """Refuse levels whose bounds a float does not hold."""
+    """Refuse a price, a unit of privacy or a grid of edges that the two mechanisms cannot have."""
     require_rows(mechanism.public)
     _require.positive(epsilon=mechanism.epsilon, smallest=mechanism.smallest)
     _require.integer(levels=mechanism.levels, at_least=0)
@@ -216,7 +218,7 @@ def _check(mechanism: Any) -> None:
         raise _require.fail(
             "smallest, levels",
             (mechanism.smallest, mechanism.levels),
-            "such that smallest * 2**levels is below 1e300",
+            f"such that levels is at most {_MAX_LEVELS} and smallest * 2**levels between 1e-300 and 1e300",
         )
 
 

@@ -25,8 +25,10 @@ from .._require import Real
 
 # Decimal digits of mpmath: what leaves is rounded once, towards more noise.
 _DIGITS = 50
-# the relative width of the bracket of a variance: 1e-6 is promised
+# the relative width of the bracket around a variance; its docstring promises 1e-6
 _TOLERANCE = 1e-7
+# below this variance a float takes the noise for none
+_LEAST_VARIANCE = Fraction(1, 10**300)
 # beyond this sigma the sum over integers is bounded by an integral
 _WIDEST_SUM = 1 << 12
 
@@ -48,7 +50,7 @@ def classical_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> fl
             f"needs less noise."
         )
     with mpmath.workdps(_DIGITS):
-        sigma = _mpf(sensitivity) * mpmath.sqrt(2 * mpmath.log(1.25 / mpmath.mpf(delta))) / _mpf(epsilon)
+        sigma = _mpf(sensitivity) * mpmath.sqrt(2 * mpmath.log(1.25 / _mpf(delta))) / _mpf(epsilon)
         return _up(sigma)
 
 
@@ -74,7 +76,7 @@ def analytic_gaussian(epsilon: Real, delta: float, sensitivity: Real = 1) -> flo
     _check(epsilon, delta)
     _require.positive(sensitivity=sensitivity)
     with mpmath.workdps(_DIGITS):
-        exact_epsilon, exact_delta = _mpf(epsilon), mpmath.mpf(delta)
+        exact_epsilon, exact_delta = _mpf(epsilon), _mpf(delta)
         sigma = _least(lambda s: _gaussian_delta(exact_epsilon, mpmath.mpf(s)) <= exact_delta, 1e-13)
         return _up(mpmath.mpf(sigma) * _mpf(sensitivity))
 
@@ -124,9 +126,12 @@ def discrete_gaussian(
     """
     _check(epsilon, delta)
     _require.integer(linf=linf, l0=l0, at_least=1)
+    # numpy's integers would wrap in the squares below
+    linf, l0 = int(linf), int(l0)
     full = l0 * linf**2
-    l2 = full if l2_squared is None else min(full, l2_squared)
-    _require.integer(l2_squared=l2, at_least=1)
+    if l2_squared is not None:
+        _require.integer(l2_squared=l2_squared, at_least=1)
+    l2 = full if l2_squared is None else min(full, int(l2_squared))
     if l0 == 1:
         linf = min(linf, math.isqrt(l2))
     rho = zcdp_rho(epsilon, delta)
@@ -148,12 +153,11 @@ def zcdp_delta(rho: Real, epsilon: Real) -> float:
     _require.non_negative(epsilon=epsilon)
     r, e = _round.up(rho), _round.down(epsilon)
 
-    # a = 1 + exp(x)
     def log_delta(x: float) -> float:
-        order = 1 + math.exp(x)
-        if order == 1:
-            return 0.0
-        return (order - 1) * (order * r - e) - x + order * math.log1p(-1 / order)
+        """Return the logarithm of delta at the order a = 1 + exp(x), written so that nothing cancels."""
+        above_one = math.exp(x)
+        order = 1 + above_one
+        return above_one * (order * r - e) - x - order * math.log1p(1 / above_one)
 
     low, high = math.log(1e-6), math.log(max(10.0, 10 * (e + 1) / r))
     # golden section; convex in the order, so unimodal in its logarithm
@@ -200,13 +204,24 @@ def _product_delta(epsilon: Real, variance: Fraction, linf: int, l0: int) -> flo
 
 
 def _summed_delta(v: Fraction, d: int, y0: Fraction) -> float:
-    """Sum delta summand by summand; the end is bounded by a geometric series, rounding by one part in
-    1e11."""
+    """Sum delta summand by summand.
+
+    What follows the last summand is bounded by a geometric series, and rounding by one part in 1e11.
+    """
     first = math.floor(y0) + 1
+    # a float would take such a variance for zero; all noise is zero, and 1 is a bound of any delta
+    if v < _LEAST_VARIANCE:
+        return 1.0
     sigma = math.sqrt(v)
-    start = float(first - y0)
+    # the sum would be long, and 1 to more than 30 digits
+    if -first > 12 * sigma + 40:
+        return 1.0
     # exponents are taken relative to the largest weight in the sum
     base = max(first, 0)
+    # the whole sum is below the least float
+    if base * base > 2000 * v:
+        return math.ulp(0.0)
+    start = float(first - y0)
     count = int(12 * sigma + 40) + max(0, -first)
     k = np.arange(count, dtype=np.float64)
     y = first + k
@@ -237,7 +252,7 @@ def _integrated_delta(epsilon: Fraction, v: Fraction, d: int, y0: Fraction) -> f
            |g''| is at most that of |f''| h + 2 |f'| h' + f |h''|. As |f''| <= f'' + 2 f / v, and f'' h
            integrates by parts to that of -f' h', the first is at most that of |f'| h' plus 2/v that of g.
            With z = y + d, f h' = (d / v) e^eps f(z), |y| <= |z| + d, and |z| f(z) / v integrates to f(z0)
-           from z0 >= 0, and to at most 2 from anywhere.
+           from z0 = y0 + d = eps v / d + d / 2 on, which is positive.
     """
     with mpmath.workdps(_DIGITS):
         e, var, z0 = mpmath.exp(_mpf(epsilon)), _mpf(v), _mpf(y0 + d)
@@ -245,29 +260,41 @@ def _integrated_delta(epsilon: Fraction, v: Fraction, d: int, y0: Fraction) -> f
         width = sigma * mpmath.sqrt(2 * mpmath.pi)
         integral = _gaussian_delta(_mpf(epsilon), sigma / d)
         slope, tail = d / var, e * width * mpmath.ncdf(-z0 / sigma)
-        moment = e * mpmath.exp(-(z0**2) / (2 * var)) if z0 >= 0 else 2 * e
+        moment = e * mpmath.exp(-(z0**2) / (2 * var))
         jump = slope * mpmath.exp(-(_mpf(y0) ** 2) / (2 * var))
         variation = jump + 3 * slope * (moment + slope * tail) + 2 / var * width * integral + slope**2 * tail
         return min(1.0, _up(integral + variation / (8 * width)))
 
 
 def _gaussian_delta(epsilon: mpmath.mpf, noise_multiplier: mpmath.mpf) -> mpmath.mpf:
-    half = 1 / (2 * noise_multiplier)
-    shift = epsilon * noise_multiplier
-    return mpmath.ncdf(half - shift) - mpmath.exp(epsilon) * mpmath.ncdf(-half - shift)
+    """Return the formula of `gaussian_delta`, to about `_DIGITS` digits.
+
+    Its two terms agree in about as many bits as noise_multiplier and epsilon * noise_multiplier have together
+    before their points: by Mills' ratio the relative difference is about 1 / (epsilon * noise_multiplier²).
+    """
+    lost = sum(max(0, mpmath.mag(x)) for x in (noise_multiplier, epsilon * noise_multiplier))
+    with mpmath.extraprec(lost):
+        half = 1 / (2 * noise_multiplier)
+        shift = epsilon * noise_multiplier
+        return mpmath.ncdf(half - shift) - mpmath.exp(epsilon) * mpmath.ncdf(-half - shift)
 
 
 def _least(enough: Callable[[float], bool], tolerance: float) -> float:
-    """Return the upper end of a bracket of relative width `tolerance` around where `enough` begins to
-    hold."""
+    """Return the upper end of a bracket of relative width `tolerance` around where `enough` begins to hold;
+    refuse where no float is enough."""
     high = 1.0
     while not enough(high):
         high *= 2
+        if math.isinf(high):
+            raise InvalidInput(
+                "the noise for this epsilon and delta is wider than floats reach. Nothing was computed. "
+                "Ask with a larger epsilon or delta."
+            )
     low = high / 2
     while enough(low):
         low, high = low / 2, low
     while high > low * (1 + tolerance):
-        middle = math.sqrt(low * high)
+        middle = math.sqrt(low * high) if 1e-150 < low < 1e150 else math.sqrt(low) * math.sqrt(high)
         if enough(middle):
             high = middle
         else:
@@ -282,8 +309,8 @@ def _probability(log: float) -> float:
 
 def _check(epsilon: Real, delta: float) -> None:
     _require.positive(epsilon=epsilon)
-    _require.a_float(epsilon=epsilon)
-    _require.open_probability(delta=_require.float_or_inf(delta))
+    _require.a_float(epsilon=epsilon, delta=delta)
+    _require.open_probability(delta=float(delta))
 
 
 def _mpf(x: Real) -> mpmath.mpf:

@@ -21,8 +21,8 @@ _LARGEST = 20_000
 
 @lru_cache(maxsize=1024)
 def exp_bounds(x: Fraction) -> tuple[Fraction, Fraction]:
-    """Return rationals (low, high) with low <= exp(x) <= high and high / low < 1 + 2**-100, for 0 <= x <=
-    20000.
+    """Return rationals (low, high) with low <= exp(x) <= high and high / low < 1 + 2**-100, for
+    0 <= x <= 20000.
 
     Proof: with y = x / 2**s <= 1/2, the Taylor sum of exp(y) is taken in integers, each term rounded down (up
            for `high`); what follows the last term t is less than t, because each later term is less than half
@@ -59,13 +59,15 @@ def exp_below(x: Fraction) -> Fraction:
 
 
 def log_above(x: Fraction) -> float:
-    """Return a float that is not below ln(x), for x >= 1; a few ulps above it at most.
+    """Return a float that is not below ln(x), for x >= 1; a few ulps above it at most where x >= 1 + 1e-20.
 
     Proof: the float returned has a certified lower bound of its exponential that is not below x.
     """
-    candidate = max(math.nextafter(_log(x), 0.0), 0.0)
+    candidate, steps = max(math.nextafter(_log(x), 0.0), 0.0), 0
     while exp_bounds(Fraction(candidate))[0] < x:
-        candidate = math.nextafter(candidate, math.inf)
+        steps += 1
+        # The guess is a few ulps off at most; closer to 1 the certified bounds are wider than that.
+        candidate += math.ulp(candidate) * max(1, 2 ** (steps - 20))
     return candidate
 
 
@@ -111,4 +113,7 @@ def _ratio_below(scale: Fraction) -> Fraction:
 
 def _log(x: Fraction) -> float:
     """Return ln(x), also where x or 1/x is no float; a first guess that certified bounds correct."""
-    return math.log(x.numerator) - math.log(x.denominator) if max(x, 1 / x) > 2**500 else math.log(x)
+    if max(x, 1 / x) > 2**500:
+        return math.log(x.numerator) - math.log(x.denominator)
+    # near 1 a float of x has lost the digits of its logarithm
+    return math.log1p(x - 1) if 1 / 2 < x < 2 else math.log(x)

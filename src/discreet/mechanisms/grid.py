@@ -15,6 +15,7 @@ True
 from __future__ import annotations
 
 import math
+import sys
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
@@ -37,7 +38,8 @@ from .protocols import Integers, Sensitivity
 def round_to_grid(values: Any, step: Fraction) -> Integers:
     """Return floor(v / step + 1/2) for every real v, exactly: floats are taken at their binary value."""
     array = np.asarray(values)
-    if array.dtype.kind not in "iufO" or not _all_finite(array):
+    # long doubles are no floats of Python, and have no exact fraction
+    if array.dtype.kind not in "iufO" or array.dtype.itemsize > 8 or not _all_finite(array):
         raise InvalidInput(
             f"finite real numbers are needed (got an array of {array.dtype}). Nothing was drawn or released. "
             f"Clip the values and drop what is missing first."
@@ -129,9 +131,9 @@ class GridLaplace(_GridNoise):
         draft = cls(
             step=as_step(step),
             scale=Fraction(1),
-            sensitivity=_exact(sensitivity),
+            sensitivity=_require.exact(sensitivity, "sensitivity"),
             entries=entries,
-            linf=_exact(linf),
+            linf=None if linf is None else _require.exact(linf, "linf"),
             neighbors=neighbors,
         )
         return replace(
@@ -232,9 +234,9 @@ class GridGaussian(_GridNoise):
         return cls(
             step=as_step(step),
             variance=Fraction(1),
-            sensitivity=_exact(sensitivity),
+            sensitivity=_require.exact(sensitivity, "sensitivity"),
             entries=entries,
-            linf=_exact(linf),
+            linf=None if linf is None else _require.exact(linf, "linf"),
             neighbors=neighbors,
         )
 
@@ -285,11 +287,6 @@ def _check_fields(noise: Any, *names: str) -> None:
     object.__setattr__(noise, "neighbors", as_neighbors(noise.neighbors))
 
 
-def _exact(value: Any) -> Any:
-    """Return a sensitivity as a rational; None stays None."""
-    return None if value is None else _require.exact(value, "sensitivity")
-
-
 def _with_rounding(step: Fraction, steps: int) -> float:
     """Return an error in steps in the values' own unit, with half a step for rounding, rounded up."""
     return _round.up(step * (steps + Fraction(1, 2)))
@@ -298,9 +295,14 @@ def _with_rounding(step: Fraction, steps: int) -> float:
 def in_units(values: Integers, step: Fraction) -> Any:
     """Return integers as multiples of `step`: integers if it is whole, else floats.
 
-    What is released is the integer already.
+    The integers are what is paid for; their multiples say no more of the data.
     """
     if step.denominator == 1:
         return values if step == 1 else values.astype(object) * step.numerator
-    flat = [float(int(v) * step) for v in values.ravel()]
+    flat = [nearest_float(int(v) * step) for v in values.ravel()]
     return np.array(flat).reshape(values.shape)
+
+
+def nearest_float(x: Fraction) -> float:
+    """Return the nearest finite float: no release may fail because its noise went beyond the largest."""
+    return max(min(_require.float_or_inf(x), sys.float_info.max), -sys.float_info.max)

@@ -27,6 +27,7 @@ from ..accounting import DiscreteLaplace, Event
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns, calibration, noise_tails
+from .grid import nearest_float
 from .protocols import Release, check_source, release
 from .statistics import Sum, contributions
 
@@ -37,7 +38,7 @@ class InputPerturbation:
     """Adds discrete Laplace noise to each row's value, in whole steps, and releases their sum (or mean):
     input perturbation.
 
-    Guarantee: each row's noisy value is released (here: only their sum) with event
+    Guarantee: each row's noisy value, of which only the sum is released here, has the event
                `DiscreteLaplace(scale, r)`, r the range of one row's value in steps; the table as a whole has
                the same event.
     Proof:     neighbors differ in one row, and only that row's noisy value has another distribution: one
@@ -105,7 +106,7 @@ class InputPerturbation:
         total = steps * self.step
         if self.release_as == "mean":
             total /= self.public.declared_size("a mean")
-        return int(total) if total.denominator == 1 else float(total)
+        return int(total) if total.denominator == 1 else nearest_float(total)
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)

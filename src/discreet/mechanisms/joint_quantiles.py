@@ -31,8 +31,8 @@ from .statistics import require_rows
 
 # Points of the grid: the time grows with their square.
 _MAX_POINTS = 512
-# points squared times quantiles stays below 64 of these: seconds, not hours
-_MAX_SEQUENCE = 10**6
+# The most that points squared times quantiles may be: seconds, not hours.
+_MAX_WORK = 64 * 10**6
 # Bits by which intervals and uniforms are lengthened where they do not decide yet.
 _BITS = 96
 
@@ -69,9 +69,14 @@ class JointQuantiles:
         object.__setattr__(self, "step", as_step(self.step))
         grid = grid_of(self)
         points = grid.high - grid.low + 1
-        if points > _MAX_POINTS or points**2 * len(exact) > 64 * _MAX_SEQUENCE:
+        if points > _MAX_POINTS:
             raise _require.fail(
                 "step", self.step, f"such that the grid has at most {_MAX_POINTS} points (it has {points})"
+            )
+        most = _MAX_WORK // points**2
+        if len(exact) > most:
+            raise _require.fail(
+                "qs", f"{len(exact)} quantiles", f"at most {most} on a grid of {points} points"
             )
         self._exponential_mechanism()
 
@@ -167,8 +172,8 @@ class _Tables:
         return last or 0, lows, highs
 
     def _from(self, last: int | None, j: int, offset: int = 0) -> tuple[int, list[int], list[int]]:
-        """Return the smallest misfit to come after `last` for answer j, and the enclosed summands; `offset`
-        is where answer j's table stands."""
+        """Return the smallest misfit to come after the answer `last`, and the enclosed summands, one for each
+        candidate for answer j; `offset` is the place of answer j's tables in `best`, `low` and `high`."""
         start, before = last or 0, 0 if last is None else self.up_to[last]
         best, low, high = self.best[offset], self.low[offset], self.high[offset]
         costs = [self._misfit(self.up_to[t] - before, j) + best[t] for t in range(start, len(self.up_to))]

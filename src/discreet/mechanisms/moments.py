@@ -26,6 +26,7 @@ from ..accounting import Event, compose
 from ..sampling import Entropy
 from ..tables import Source
 from . import arrow_columns
+from .algebra import split
 from .arrow_columns import as_step
 from .bounds import BinarySearchBounds, HistogramBounds
 from .noise import IntegerLaplace
@@ -66,7 +67,7 @@ class Scale(NamedTuple):
 
 
 class Noisy(NamedTuple):
-    """Count, sum and centered squares after noise, with the noise each was given (None: exact, because
+    """Holds count, sum and centered squares after noise, with the noise each was given (None: exact, because
     public)."""
 
     values: tuple[int, ...]
@@ -79,7 +80,7 @@ class Noisy(NamedTuple):
         """
         noise, value = self.noises[entry], self.values[entry]
         noisy = sum(n is not None for n in self.noises)
-        width = 0 if noise is None else noise.error(1 - (1 - confidence) / noisy)
+        width = 0 if noise is None else noise.error(split(confidence, noisy))
         return value - width, value + width
 
 
@@ -141,7 +142,9 @@ def _cells(values: Any, scale: Scale) -> Any:
     """Return how many steps above the lower bound each value lies, clipped and rounded: 0 to `cells`, for any
     finite values and any range, found ones of the smallest floats included."""
     lower, upper = float(scale.lower), float(scale.upper)
-    above = np.clip(values.astype(np.float64), lower, upper) - lower
+    # a warning would tell of the data; what is infinite is clipped below
+    with np.errstate(over="ignore"):
+        above = np.clip(values.astype(np.float64), lower, upper) - lower
     per_step = _require.float_or_inf(1 / scale.step)
     if math.isfinite(per_step):
         steps = above * per_step
@@ -258,7 +261,7 @@ class MeanWithFoundBounds:
             raise InvalidInput(
                 "the finder is for another column or other public facts. Nothing was computed or released."
             )
-        Scale(Fraction(0), Fraction(1), _checked_cells(self.cells))
+        _checked_cells(self.cells)
 
     def _noises(self) -> tuple[IntegerLaplace | None, ...]:
         scale = Scale(Fraction(0), Fraction(1), self.cells)
@@ -331,13 +334,14 @@ def _answer(noisy: Noisy, spans: Spans, scale: Scale, *, event: Event, entropy: 
         return spans(parts[0], parts[1], parts[2] if len(parts) > 2 else None, scale)
 
     # bounds near the end of floats have squares beyond it: no answer may fail because of its noise
-    value = min(span_at(None)[0], _LARGEST)
+    value = float(min(span_at(None)[0], _LARGEST))
 
     def error(confidence: float) -> float:
         low, high = span_at(confidence)
-        return math.nextafter(_round.up(max(value - low, high - value)), math.inf)
+        # about the float that is released, which may be rounded by more than the noise is wide
+        return _round.up(max(Fraction(value) - low, high - Fraction(value)))
 
-    return release(float(value), event=event, entropy=entropy, error=error)
+    return release(value, event=event, entropy=entropy, error=error)
 
 
 def _settle(mechanism: Any, entries: int) -> None:
@@ -351,7 +355,8 @@ def _settle(mechanism: Any, entries: int) -> None:
 
 def _checked_shares(shares: Sequence[int], entries: int) -> tuple[int, ...]:
     """Return the shares of epsilon, one positive integer for each released number."""
-    if len(_require.listed(shares=shares)) != entries:
+    shares = _require.listed(shares=shares)
+    if len(shares) != entries:
         raise _require.fail("shares", shares, f"{entries} positive integers")
     for share in shares:
         _require.integer(shares=share, at_least=1)

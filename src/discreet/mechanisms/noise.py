@@ -39,7 +39,7 @@ from .protocols import Integers, Sensitivity
 
 @runtime_checkable
 class Noise(Protocol):
-    """What `AddNoise` needs of a piece of integer noise."""
+    """Declares what `AddNoise` needs of a piece of integer noise."""
 
     @property
     def neighbors(self) -> Neighbors: ...
@@ -60,11 +60,17 @@ def draw(scale: Fraction, entropy: Entropy) -> int:
 
 
 def add(values: Integers, noise: Integers) -> Integers:
-    """Return the sum of values and noise, in Python integers as soon as 64 bits might not hold it."""
-    if not (_short(values) and _short(noise)):
-        total = values.astype(object) + noise.astype(object)
-        return np.asarray(total, dtype=object)
-    return np.asarray(values + noise)
+    """Return the sum of values and noise: int64 where all of it is within 2**62 of zero, Python integers
+    otherwise.
+
+    The type is a function of the sum alone. That of the values before noise would tell, for certain, on which
+    side of 2**62 they are.
+    """
+    if values.dtype != object and _short(values) and noise.dtype != object and _short(noise):
+        total = np.asarray(values + noise)
+    else:
+        total = np.asarray(values.astype(object) + noise.astype(object), dtype=object)
+    return total.astype(np.int64 if _short(total) else object, copy=False)
 
 
 def _short(values: Integers) -> bool:
@@ -72,7 +78,7 @@ def _short(values: Integers) -> bool:
 
     Asked of all at once: Python's integers take longer for some values than for others.
     """
-    return values.dtype != object and bool(((values > -(1 << 62)) & (values < 1 << 62)).all())
+    return bool(((values > -(1 << 62)) & (values < 1 << 62)).all())
 
 
 @described("mechanisms.IntegerLaplace")

@@ -9,6 +9,7 @@ says what a function does to an error bound: clamping to a range that surely hol
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass
 from fractions import Fraction
@@ -39,7 +40,7 @@ class PostFunction:
         if not _is_numeric(value):
             return value
         if np.ndim(value) == 0:
-            return self.one(value)
+            return self.one(value.item() if isinstance(value, np.generic | np.ndarray) else value)
         array = np.asarray(value)
         flat = [self.one(v) for v in array.ravel().tolist()]
         return np.array(flat, dtype=array.dtype if array.dtype == object else None).reshape(array.shape)
@@ -110,9 +111,12 @@ class Fold(PostFunction):
         _require.ordered(lower=self.lower, upper=self.upper)
 
     def one(self, value: Any) -> Any:
+        if not _is_finite(value):
+            return value
         width = self.upper - self.lower
         away = (value - self.lower) % (2 * width)
-        return self.lower + min(away, 2 * width - away)
+        # rounding of floats may put the sum an ulp above
+        return min(self.lower + min(away, 2 * width - away), self.upper)
 
 
 @described("mechanisms.Round")
@@ -126,6 +130,8 @@ class Round(PostFunction):
         as_step(self.step)
 
     def one(self, value: Any) -> Any:
+        if not _is_finite(value):
+            return value
         return _multiple(nearest(Fraction(value) / as_step(self.step)), self.step)
 
     @property
@@ -144,6 +150,8 @@ class Truncate(PostFunction):
         as_step(self.step)
 
     def one(self, value: Any) -> Any:
+        if not _is_finite(value):
+            return value
         return _multiple(int(Fraction(value) / as_step(self.step)), self.step)
 
     @property
@@ -223,6 +231,11 @@ def require_mechanism(candidate: Any, name: str = "mechanism") -> None:
         raise _require.fail(
             name, type(candidate).__name__, "a mechanism: something with public, event and a call"
         )
+
+
+def _is_finite(value: Any) -> bool:
+    """Return whether a released number is finite; one that is not is left as it is, as it was paid for."""
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _multiple(count: int, step: Real) -> Any:

@@ -168,7 +168,7 @@ class Randomizer(Protocol):
 
 
 class Run(Protocol):
-    """A `Stepped` mechanism on its way: `steps_taken` steps of it are done or lost."""
+    """A run of a `Stepped` mechanism: `steps_taken` of its steps are done, or were lost when it stopped."""
 
     steps_taken: int
 
@@ -334,7 +334,11 @@ def rehearse_parts(thing: Any, source: AnySource) -> None:
         elif is_dataclass(part) and not isinstance(part, type | Public):
             things += [getattr(part, option.name, None) for option in fields(part)]
         elif isinstance(part, tuple | list):
-            things += [inner for inner in part if is_dataclass(inner) or isinstance(inner, tuple | list)]
+            things += [
+                inner
+                for inner in part
+                if is_dataclass(inner) or isinstance(inner, tuple | list) or hasattr(inner, "rehearse")
+            ]
 
 
 def require_columns(source: AnySource, *names: str) -> None:
@@ -397,9 +401,9 @@ def check_source(public: Public, source: AnySource, *, examples: bool = False) -
         )
     if source.public != public:
         differing = [
-            name
-            for name in ("table", "version", "unit", "neighbors", "size", "schema")
-            if getattr(source.public, name) != getattr(public, name)
+            option.name
+            for option in fields(Public)
+            if getattr(source.public, option.name) != getattr(public, option.name)
         ]
         raise PublicMismatch(
             f"the mechanism was priced for other public facts than the source has: "

@@ -47,19 +47,21 @@ DIED = {
 
 
 def serve_requests(
-    pipe: Connection, reads: bool, seconds: float, rows: int, copy_rows: int, warm: str
+    pipe: Connection, reads: bool, seconds: float, rows: int, copy_rows: int, warm: str, verb: str | None
 ) -> None:
     """Answer requests until the front process is gone: the main function of a worker.
 
     Packages are loaded and tables opened before anything is asked: that takes longer than most answers, and
-    is nobody's question.
+    is nobody's question. `verb`: the only one that will be asked of it; its packages are enough.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     from .sessions import Desk
-    from .verbs import handle
+    from .verbs import VERBS, handle
 
     desk = Desk(reads, seconds, rows, copy_rows)
-    if reads:
+    if verb is not None:
+        VERBS[verb].load()
+    elif reads:
         load_packages()
     for dataset in json.loads(warm):
         handle(desk, {"verb": "open", "analyst": "steward", "dataset": dataset, "options": {}})
@@ -87,13 +89,19 @@ class Worker:
     """A worker as the front process sees it."""
 
     def __init__(
-        self, reads: bool, seconds: float, rows: int, copy_rows: int, warm: list[dict[str, str]]
+        self,
+        reads: bool,
+        seconds: float,
+        rows: int,
+        copy_rows: int,
+        warm: list[dict[str, str]],
+        verb: str | None = None,
     ) -> None:
         self.pipe, theirs = _SPAWN.Pipe()
         self.opened = {dataset["ledger"] for dataset in warm}
         self.process = _SPAWN.Process(
             target=serve_requests,
-            args=(theirs, reads, seconds, rows, copy_rows, json.dumps(warm)),
+            args=(theirs, reads, seconds, rows, copy_rows, json.dumps(warm), verb),
             daemon=True,
             name="discreet worker",
         )
@@ -161,6 +169,8 @@ class Lane:
     warm: Callable[[], list[dict[str, str]]] = list
     # the largest number of rows that are drawn of a synthetic copy
     copy_rows: int = 1_000_000
+    # the only verb that will be asked, where that is known
+    verb: str | None = None
     idle: asyncio.Queue[Worker] = field(default_factory=asyncio.Queue)
     workers: set[Worker] = field(default_factory=set)
     _turns: dict[str, asyncio.Semaphore] = field(default_factory=dict)
@@ -181,7 +191,7 @@ class Lane:
     def _add(self) -> None:
         if self._stopped:
             return
-        worker = Worker(self.reads, self.seconds, self.rows, self.copy_rows, self.warm())
+        worker = Worker(self.reads, self.seconds, self.rows, self.copy_rows, self.warm(), self.verb)
         self.workers.add(worker)
         task = asyncio.get_running_loop().create_task(self._await(worker))
         self._starting.add(task)
