@@ -108,16 +108,20 @@ def _errors(app: FastAPI) -> None:
         return shown(request, kind, f"{error.detail}. Nothing was done.", error.status_code, headers)
 
 
+def host_name(request: Request) -> str:
+    """Return the name by which a request calls the server, without the port."""
+    host = request.headers.get("host", "")
+    return host if host.endswith("]") else host.rsplit(":", 1)[0]
+
+
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
     """Check the host of every request, and set the headers of every response."""
     allowed = {*settings.hosts, settings.host}
 
     @app.middleware("http")
     async def around(request: Request, follow: Callable[[Request], Awaitable[Response]]) -> Response:
-        host = request.headers.get("host", "")
-        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         # a name that is not ours: another site may have pointed its own name at this address
-        if name not in allowed:
+        if host_name(request) not in allowed:
             response: Response = JSONResponse(
                 body_of("InvalidInput", "this server does not go by that name (--name NAME)."), 400
             )
