@@ -68,3 +68,15 @@ def test_a_line_of_the_form_that_would_be_half_read_is_refused(text):
 def test_a_number_of_people_that_is_none_is_refused(text):
     with pytest.raises(InvalidInput, match="how many people"):
         analysis_pages._people(text)
+
+
+def test_a_ledger_is_not_served_under_a_budget_that_it_does_not_have():
+    """A steward who adds data with a ledger and names a budget would believe in the one that was named."""
+    policy = Policy(budget=Budget(epsilon=10), analysts=(("ann", Budget(epsilon=1)), ("bob", None)))
+    ann = {"epsilon": 1.0, "rho": None, "delta": 0.0}
+    same = {"budget": ann | {"epsilon": 10.0}, "analysts": {"bob": None, "ann": ann}}
+    for options in ({}, {"budget": None, "analysts": {}}, same):
+        bookkeeping._check_in_force(options, policy)
+    for other in ({"budget": ann}, {"analysts": {"ann": ann}}, {"analysts": {"ann": None, "bob": None}}):
+        with pytest.raises(InvalidInput, match="has a ledger already"):
+            bookkeeping._check_in_force(same | other, policy)

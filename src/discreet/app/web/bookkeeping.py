@@ -262,6 +262,7 @@ def create(desk: Desk, request: Request) -> Result:
     dataset, options = request["dataset"], request["options"]
     if Path(dataset["ledger"]).exists():
         session = desk.session(dataset, STEWARD)
+        _check_in_force(options, session.curator.policy)
     else:
         if options.get("budget") is None:
             raise InvalidInput("a new dataset needs a budget, such as epsilon 1. Nothing was opened.")
@@ -279,3 +280,21 @@ def create(desk: Desk, request: Request) -> Result:
         )
     session.curator.note("steward", {"by": request["by"], "what": f"served as {dataset['name']!r}"})
     return {"table": session.public.table, "analysts": [name for name, _ in session.curator.policy.analysts]}
+
+
+def _check_in_force(options: Options, policy: Policy) -> None:
+    """Refuse to serve a ledger with a budget or with analysts that it does not have; none named are its own."""
+    budget, analysts, own = options.get("budget"), options.get("analysts"), dict(policy.analysts)
+
+    def stays(facts: Options | None, old: Budget | None) -> bool:
+        return old is None if facts is None else _changed_budget(facts, old) == old
+
+    budget_stays = budget is None or stays(budget, policy.budget)
+    analysts_stay = not analysts or (
+        analysts.keys() == own.keys() and all(stays(facts, own[name]) for name, facts in analysts.items())
+    )
+    if not (budget_stays and analysts_stay):
+        raise InvalidInput(
+            "this data has a ledger already, with another budget or other analysts, which stay. Nothing was "
+            "added. Leave both out, and change them afterwards, in the books of the dataset."
+        )
