@@ -283,7 +283,7 @@ def create(desk: Desk, request: Request) -> Result:
 
 
 def _check_in_force(options: Options, policy: Policy) -> None:
-    """Refuse to serve a ledger with a budget or with analysts that it does not have; none named are its own."""
+    """Refuse to serve a ledger with a budget or analysts that it does not have; none named are its own."""
     budget, analysts, own = options.get("budget"), options.get("analysts"), dict(policy.analysts)
 
     def stays(facts: Options | None, old: Budget | None) -> bool:

@@ -39,6 +39,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
+# what is said of a fault of the server itself
+FAULT = "the server failed, and its log says why. What was charged stays charged. Tell the steward."
 
 
 def build(settings: Settings) -> FastAPI:
@@ -106,6 +108,13 @@ def _errors(app: FastAPI) -> None:
         kind = kinds.get(error.status_code, "InvalidInput")
         headers = dict(error.headers or {})
         return shown(request, kind, f"{error.detail}. Nothing was done.", error.status_code, headers)
+
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        # What it says stays in the server's log. The middleware below does not see this response.
+        response = shown(request, "InternalError", FAULT, 500, {})
+        response.headers.update(HEADERS | {"Cache-Control": "no-store"})
+        return response
 
 
 def host_name(request: Request) -> str:
