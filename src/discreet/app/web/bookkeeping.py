@@ -208,14 +208,16 @@ def policy(desk: Desk, request: Request) -> Result:
     curator = desk.session(request["dataset"], STEWARD).curator
     options = request["options"]
     if options.get("policy") is not None:
-        if options.get("was") not in (None, policy_fingerprint(requests.policy_json(curator.policy))):
+        in_force = curator.policy
+        if options.get("was") not in (None, policy_fingerprint(requests.policy_json(in_force))):
             raise InvalidInput(
                 "the budgets were changed by somebody else since you loaded the page. Nothing was changed. "
                 "Load it again, and look at what is there now."
             )
-        changed = _changed_policy(options["policy"], curator.policy)
-        if changed != curator.policy:
-            curator.change_policy(changed, large_delta=bool(options.get("large_delta", False)))
+        changed = _changed_policy(options["policy"], in_force)
+        if changed != in_force:
+            large_delta = bool(options.get("large_delta", False))
+            curator.change_policy(changed, large_delta=large_delta, replacing=in_force)
     return requests.policy_json(curator.policy)
 
 
