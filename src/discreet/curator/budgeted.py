@@ -228,8 +228,8 @@ class BudgetedDataset:
     ) -> None:
         """Change the budgets from now on.
 
-        Everything spent so far is counted again under the new rule, and must fit it. With `replacing`, nothing
-        is changed if another policy than this one is in force by then.
+        Everything spent so far is counted again under the new rule, and must fit it. With `replacing`,
+        nothing is changed if another policy than this one is in force by then.
 
         Decide without looking at answers: the guarantee of a budget that was chosen because of what was
         released is weaker, as the deltas of all budgets that might have been chosen add up (docs/filters.md).
