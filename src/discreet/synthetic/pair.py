@@ -146,13 +146,21 @@ class SyntheticPair:
             raise InvalidInput(f"{str(folder)!r} is a file, not a folder. Nothing was written.")
         if not target.parent.is_dir():
             raise InvalidInput(f"there is no folder {str(target.parent)!r}. Nothing was written.")
-        files = [target / f"{name}.{suffix}" for name in file_names(*self.names)]
+        names, other = file_names(*self.names), "csv" if suffix == "parquet" else "parquet"
+        files = [target / f"{name}.{suffix}" for name in names]
         card, text = target / "card.json", json.dumps(self.card(), indent=2) + "\n"
         # The same card is there if the copy was written in the other format before.
         same = card.is_file() and card.read_bytes() == text.encode()
         if target.is_dir():
             for path in (*files, *([] if same else [card])):
                 check_writable(path, overwrite=overwrite)
+        stale = [path for path in (target / f"{name}.{other}" for name in names) if path.exists()]
+        # `open_copy` would take the tables of the one copy and the card of the other.
+        if stale and not same:
+            raise InvalidInput(
+                f"{str(stale[0])!r} is of another copy, which this one's card would not describe. Nothing "
+                f"was written. Give another folder, or remove that file."
+            )
         target.mkdir(exist_ok=True)
         card.write_text(text)
         return dict(zip(files, (self.parents, self.children), strict=True))
