@@ -94,7 +94,8 @@ class Domain:
         """Return the domain of a table: all columns with a finite set of values, or those named.
 
         `bins`: for a number or date the number of bins of equal width, or their edges. `missing`: whether a
-        column has a code for NULL, where that is to differ from what the schema says.
+        column has a code for NULL, where that is to differ from what the schema says; without one, NULL
+        counts as the first code.
         """
         require_public(public)
         bins, missing = check_mapping(bins=bins), check_mapping(missing=missing)
