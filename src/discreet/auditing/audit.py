@@ -66,8 +66,8 @@ def audit(
     that raises is an output too: what is raised, and what it says. The two tables take turns, so that what
     drifts drifts for both; `progress` is called after each turn with the number of turns.
 
-    Guarantee: if `run` is (epsilon, delta)-DP for these neighbors, the reported epsilon is above it, or a
-               true claim refuted, with probability at most 1 - confidence.
+    Guarantee: if `run` is (epsilon, delta)-DP for these neighbors, with the delta of the claim, the reported
+               epsilon is above it, or a true claim refuted, with probability at most 1 - confidence.
     Proof:     the attack is fixed by the first half of the runs; on the others its two rates have
                Clopper-Pearson limits (`Guesses.limits`). Two attacks are measured, one per direction, each at
                half the level.
