@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -343,7 +344,7 @@ def encode_value(coding: Coding, value: Any) -> int:
             raise InvalidInput(f"column {coding.column!r} is never missing in this copy.")
         return coding.size - 1
     if isinstance(fact, Categories):
-        if not isinstance(value, str | int) or isinstance(value, bool) or value not in fact.values:
+        if not isinstance(value, str | Integral) or isinstance(value, bool) or value not in fact.values:
             hint = _require.did_you_mean(str(value), map(str, fact.values))
             raise InvalidInput(f"{value!r} is no declared value of column {coding.column!r}.{hint}")
         return fact.values.index(value)

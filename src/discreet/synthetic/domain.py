@@ -60,7 +60,9 @@ class DomainColumn:
             _require.finite(an_edge=edge)
         floats = [float(edge) for edge in edges]
         if len(floats) == 1 or any(b <= a for a, b in itertools.pairwise(floats)):
-            raise _require.fail(f"the edges of {self.column!r}", edges, "two or more numbers that grow")
+            raise _require.fail(
+                f"the edges of {self.column!r}", edges, "two or more numbers that grow, and differ as floats"
+            )
 
 
 @described("synthetic.Domain")
