@@ -1,7 +1,7 @@
 """Discreet answers questions about people without telling on anyone: differential privacy, one dataset, one
 budget.
 
-`open` a dataset with a budget, and ask. Rooms load when they are first used, so that `import discreet` is
+`open` a dataset with a budget, and ask. Packages load when they are first used, so that `import discreet` is
 quick.
 
 >>> import discreet as dp

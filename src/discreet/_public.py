@@ -212,8 +212,12 @@ class Related:
     key: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
+        _require.text(name=self.name)
+        if self.unit is not None:
+            _require.text(unit=self.unit)
         object.__setattr__(self, "schema", _freeze(self.schema))
-        object.__setattr__(self, "key", (self.key,) if isinstance(self.key, str) else tuple(self.key))
+        key = (self.key,) if isinstance(self.key, str) else _require.listed(key=self.key)
+        object.__setattr__(self, "key", key)
         _require.flag(private=self.private)
         if self.private and self.unit is None:
             raise InvalidInput(

@@ -145,11 +145,13 @@ class BudgetPlan(_require.NearestNames):
     def run(self) -> tuple[Any, ...]:
         """Do all of it, in order; each is charged before it is done.
 
-        Refused at once where the budget does not hold the whole plan.
+        Refused at once where what is left of the caller's epsilon does not hold the whole plan. Under a
+        budget in rho, or where others have spent the dataset's, the first piece that does not fit is refused,
+        and what was done before stays done.
         """
         spent = sum(item.epsilon for item in self.items)
-        remaining, unit = self.session.remaining, self.session.budget.epsilon
-        if unit is not None and spent > remaining * (1 + 1e-9):
+        remaining, budget_epsilon = self.session.remaining, self.session.budget.epsilon
+        if budget_epsilon is not None and spent > remaining * (1 + 1e-9):
             raise BudgetExceeded(
                 f"the plan costs epsilon {spent:.4g}, and {remaining:.4g} is left. Nothing was "
                 f"released. Plan with less epsilon."
@@ -166,7 +168,8 @@ def plan(session: Any, work: Sequence[Any], *, epsilon: _require.Real, together:
 
     Each is SQL; a list of counting queries to be answered together; a pair (estimator, target); a mapping
     with `sql`, `queries` or `estimator` and `weight`, `within`, `rows`, `target`, `features`; or any `Work`.
-    With `together`, plain counting queries are joined into one workload where that is predicted to be better.
+    A weight is 1 by default; that of queries to be answered together is their number. With `together`, plain
+    counting queries are joined into one workload where that is predicted to be better.
     """
     _require.positive(epsilon=epsilon)
     if epsilon < _LEAST:
@@ -282,6 +285,12 @@ def _item(work: Any) -> tuple[Work, float, float | None]:
     )
 
 
+def _default_weight(work: Mapping[str, Any]) -> float:
+    """Return 1 for each query of the work: a workload counts as its queries would one by one."""
+    queries = work.get("queries")
+    return float(len(queries)) if isinstance(queries, list | tuple) and queries else 1.0
+
+
 def _from_mapping(work: Mapping[str, Any]) -> tuple[Work, float, float | None]:
     if unknown := sorted(set(work) - _FIELDS):
         raise InvalidInput(
@@ -290,7 +299,7 @@ def _from_mapping(work: Mapping[str, Any]) -> tuple[Work, float, float | None]:
     kinds = [kind for kind in ("sql", "queries", "estimator") if kind in work]
     if len(kinds) != 1:
         raise InvalidInput("work is one of sql, queries and estimator. Nothing was charged.")
-    weight, within = work.get("weight", 1.0), work.get("within")
+    weight, within = work.get("weight", _default_weight(work)), work.get("within")
     _require.price(weight=weight)
     if within is not None:
         _require.positive(within=within)

@@ -15,8 +15,9 @@ import pytest
 from discreet import Bounds, Categories, InvalidInput, NotPrivate, Public, PublicMismatch
 from discreet import accounting as acc
 from discreet._errors import BudgetExceeded, LedgerError, ReleaseFailed
-from discreet.curator import Anchor, Budget, Curator, Ledger, Policy, values
+from discreet.curator import Anchor, Budget, Curator, Key, Ledger, Policy, values
 from discreet.curator.ledger import canonical
+from discreet.curator.store import Store
 from discreet.mechanisms import (
     AddNoise,
     Count,
@@ -356,6 +357,20 @@ def test_what_is_no_release_or_was_made_with_seeded_noise_does_not_leave(curator
     assert kinds(curator) == ["open", "charge", "failed", "charge", "failed"]
 
 
+def test_what_cannot_be_stored_is_released_once_and_what_fails_to_be_stored_is_a_failure(curator):
+    wide = Own(lambda entropy: release(np.longdouble(0.5), event=Own.event, entropy=entropy))
+    assert curator.ask(wide, analyst="bob").value == 0.5
+
+    def error(confidence):
+        raise ArithmeticError("row 17 says 42")
+
+    failing = Own(lambda entropy: release(5, event=Own.event, entropy=entropy, error=error))
+    with pytest.raises(ReleaseFailed, match="nothing was released") as raised:
+        curator.ask(failing, analyst="bob")
+    assert raised.value.__cause__ is None
+    assert kinds(curator) == ["open", "charge", "release", "charge", "failed"]
+
+
 @pytest.mark.parametrize(
     "value", [float("nan"), {"a": 1, 2: np.array([1.5])}, np.float32(0.5), (1, float("inf"), None)]
 )
@@ -460,6 +475,30 @@ def test_no_key_is_left_behind_where_no_ledger_can_be_made(people, tmp_path):
     with pytest.raises(LedgerError, match="no ledger can be made"):
         Curator.create(tmp_path / "people.ledger", people, policy)
     assert not (tmp_path / "people.ledger.key").exists()
+
+
+def test_a_ledger_whose_making_was_interrupted_is_said_to_hold_no_entry(people, tmp_path):
+    Key.create(tmp_path / "people.ledger.key")
+    Store(tmp_path / "people.ledger").create()
+    with pytest.raises(LedgerError, match=r"holds no entry.*take it and its key away"):
+        Curator.open(tmp_path / "people.ledger", people)
+
+
+def test_an_analyst_called_dataset_is_told_of_their_own_budget(people, tmp_path):
+    policy = Policy(budget=Budget(epsilon=2), analysts={"dataset": Budget(epsilon=0.5)})
+    curator = Curator.create(tmp_path / "people.ledger", people, policy)
+    with pytest.raises(BudgetExceeded, match=r"^dataset's own budget"):
+        curator.ask(noisy_count(PUBLIC, epsilon=1), analyst="dataset")
+
+
+def test_a_disk_that_is_full_before_the_key_is_written_leaves_no_half_of_it(people, tmp_path, monkeypatch):
+    policy = Policy(budget=Budget(epsilon=1))
+    with monkeypatch.context() as full:
+        full.setattr("os.fsync", lambda handle: (_ for _ in ()).throw(OSError(28, "No space left on device")))
+        with pytest.raises(LedgerError, match="cannot be made: No space left"):
+            Curator.create(tmp_path / "people.ledger", people, policy)
+    assert list(tmp_path.iterdir()) == []
+    assert Curator.create(tmp_path / "people.ledger", people, policy).used == 0
 
 
 def test_a_mechanism_that_asks_in_the_middle_of_an_answer_is_told_so(curator):

@@ -1,8 +1,12 @@
 """The ledger: append-only, signed, whole after a crash, and honest about what was tampered with."""
 
 import json
+import os
+import signal
 import sqlite3
 import threading
+import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -176,3 +180,81 @@ def test_threads_take_turns(ledger):
         thread.join()
     assert ledger.anchor.seq == 6 + 80
     assert ledger.verify() == []
+
+
+def test_what_is_listed_was_checked_first(ledger):
+    """A row that somebody without the key has added is refused, not listed, though it is newer than the last
+    look."""
+    listed = list(ledger.entries())
+    forged = (7, listed[-1].time, "charge", '{"n":9}', bytes(32), bytes(64), None, "ann")
+    raw(ledger, ("INSERT INTO entry VALUES (?, ?, ?, ?, ?, ?, ?, ?)", forged))
+    with pytest.raises(LedgerError, match="entry 7 of the ledger is not as it was signed"):
+        list(ledger.entries())
+
+
+class _Snapshots:
+    """Reads as from a database: a reader has the entries of the moment when it began, while others write."""
+
+    def __init__(self, store, writes):
+        self.path, self.writing = store.path, store.writing
+        self._store, self._writes = store, writes
+
+    @contextmanager
+    def reading(self, *, strict=True):
+        with self._store.reading() as db:
+            rows = self._store.read_rows(db, 1)
+        if self._writes:
+            self._writes.pop()()
+        yield rows
+
+    def read_rows(self, db, first, limit=1000):
+        if not isinstance(db, list):
+            return self._store.read_rows(db, first, limit)
+        return [row for row in db if row[0] >= first][:limit]
+
+
+def test_a_reader_whose_moment_is_older_than_what_another_thread_saw_looks_again(ledger):
+    def write():
+        with ledger.writing() as writer:
+            writer.append("charge", {"n": 9})
+
+    ledger._store = _Snapshots(ledger._store, [write] * 4)
+    assert ledger.anchor.seq == 6 + 4
+    ledger._store = _Snapshots(ledger._store._store, [])
+    # between the look at the chain and the look at its newest entry
+    meanwhile = [write]
+
+    def newest(reader):
+        if meanwhile:
+            meanwhile.pop()()
+        return reader.last("charge").seq
+
+    assert ledger.look(newest) == 6 + 5
+    assert [entry.seq for entry in ledger.entries()] == list(range(1, 12))
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_a_fork_while_another_thread_reads_leaves_a_ledger_that_can_be_read(ledger, monkeypatch):
+    """A thread is in the middle of reading the chain: the child must neither wait for it for ever, nor have
+    half of what it saw."""
+    with ledger.writing() as writer:
+        writer.append("charge", {"n": 9})
+    reopened, reading, read_rows = Ledger(ledger.path, ledger.key), threading.Event(), ledger._store.read_rows
+    with ledger.writing() as writer:
+        writer.append("charge", {"n": 10})
+
+    def slow(db, first, limit=1000):
+        reading.set()
+        time.sleep(0.02)
+        return read_rows(db, first, limit)
+
+    monkeypatch.setattr(reopened._store, "read_rows", slow)
+    thread = threading.Thread(target=lambda: reopened.anchor)
+    thread.start()
+    assert reading.wait(10)
+    child = os.fork()
+    if not child:
+        signal.alarm(5)
+        os._exit(0 if reopened.anchor.seq == 8 and len(list(reopened.entries())) == 8 else 1)
+    thread.join()
+    assert os.waitpid(child, 0)[1] == 0

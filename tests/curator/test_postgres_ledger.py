@@ -250,6 +250,17 @@ def test_a_ledger_is_never_overwritten_and_names_are_checked(tmp_path, remote, c
         attach(curator.ledger.path, remote + "x")
 
 
+def test_a_ledger_that_nothing_can_point_to_is_taken_back(tmp_path, remote, monkeypatch):
+    policy = Policy(budget=Budget(epsilon=1))
+    with monkeypatch.context() as full:
+        full.setattr(PostgresStore, "point", lambda store: (_ for _ in ()).throw(LedgerError("no room.")))
+        with pytest.raises(LedgerError, match="no room"):
+            Curator.create(tmp_path / "people.ledger", people(), policy, remote=remote)
+    assert not PostgresStore(tmp_path / "people.ledger", remote).exists()
+    assert list(tmp_path.iterdir()) == []
+    assert Curator.create(tmp_path / "people.ledger", people(), policy, remote=remote).used == 0
+
+
 def test_a_role_that_may_only_insert_and_select_is_enough(curator, remote):
     run(remote, "GRANT USAGE ON SCHEMA people TO reader", "GRANT SELECT, INSERT ON entry TO reader")
     pointer = curator.ledger.path

@@ -3,11 +3,12 @@ charge."""
 
 import pytest
 
-from discreet import Bounds, Categories, InvalidInput, Public
+from discreet import Bounds, Categories, InvalidInput, LedgerError, Public, ReleaseFailed
 from discreet import mechanisms as mech
+from discreet.accounting import PureDP
 from discreet.curator import Budget, Curator, Policy, segments
 from discreet.mechanisms import SparseVector, Stepped
-from discreet.mechanisms.protocols import Run, rehearse
+from discreet.mechanisms.protocols import Run, rehearse, release
 from discreet.tables import Memory
 
 PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
@@ -24,6 +25,74 @@ def test_the_old_names_of_stepped_and_its_run_are_the_same_things():
     assert segments.Resumable is Stepped
     assert segments.Part is Run
     assert not isinstance(SparseVector(public=PUBLIC, threshold=1, epsilon=1), Stepped)
+
+
+class InSteps:
+    """Two steps, and a release that fails where `broken`."""
+
+    public, event, length, period = PUBLIC, PureDP(epsilon=0.25), 2, 1
+
+    def __init__(self, broken=False):
+        self.broken, self.steps_taken, self.progress, self._entropy = broken, 0, None, None
+
+    def start(self, source, *, entropy):
+        self.steps_taken, self._entropy = 0, entropy
+        return self
+
+    def restore(self, source, raw, steps_taken, *, entropy):
+        self.steps_taken, self._entropy = steps_taken, entropy
+        return self
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        return None
+
+    def step(self):
+        self.steps_taken += 1
+
+    def dump(self):
+        return b"state"
+
+    def release(self):
+        if self.broken:
+            raise ArithmeticError("row 17 says 42")
+        return release(self.steps_taken, event=self.event, entropy=self._entropy)
+
+
+@pytest.fixture
+def stepping(tmp_path):
+    people, policy = Memory({"age": [1, 2]}, PUBLIC), Policy(budget=Budget(epsilon=1), analysts={"bob": None})
+    return Curator.create(tmp_path / "people.ledger", people, policy)
+
+
+def test_a_run_whose_release_fails_has_failed_and_why_is_withheld(stepping):
+    with pytest.raises(ReleaseFailed, match="nothing was released") as raised:
+        stepping.run(InSteps(broken=True), analyst="bob")
+    assert raised.value.__cause__ is None
+    assert [entry.kind for entry in stepping.ledger.entries()][-2:] == ["segment", "failed"]
+    assert stepping.run(InSteps(), analyst="bob").value == 2
+
+
+def test_a_checkpoint_that_does_not_fit_the_disk_says_what_becomes_of_the_run(
+    stepping, tmp_path, monkeypatch
+):
+    def full(path, data):
+        path.write_bytes(data[:10])
+        if stepping.ledger.last("segment") is not None:
+            raise OSError(28, "No space left on device")
+        path.write_bytes(data)
+
+    run = tmp_path / "run"
+    with monkeypatch.context() as disk:
+        disk.setattr("discreet.curator.segments._write", full)
+        with pytest.raises(LedgerError, match=r"No space left on device.*count as taken"):
+            stepping.run(InSteps(), checkpoint=run, every=1)
+    assert sorted(path.name for path in tmp_path.glob("run*")) == ["run"]
+    assert segments.resume(stepping, InSteps(), run).value == 2
+    assert [e.body["to"] for e in stepping.ledger.entries(kind="segment")] == [1, 2]
+    assert stepping.used == 0.25
 
 
 def test_what_fails_in_its_rehearsal_is_not_charged(tmp_path):

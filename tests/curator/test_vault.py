@@ -13,9 +13,10 @@ import pytest
 from discreet import Bounds, InvalidInput, Public
 from discreet._errors import LedgerError
 from discreet.accounting import PureDP
-from discreet.curator import Budget, Curator, Policy, vault
+from discreet.curator import Budget, Curator, Key, Ledger, Policy, vault
 from discreet.curator.blobs import DatabaseBlobs
 from discreet.curator.ledger import Writer
+from discreet.curator.postgres_store import PostgresStore
 from discreet.mechanisms import noisy_count
 from discreet.mechanisms.protocols import release
 from discreet.tables import Memory
@@ -53,6 +54,34 @@ def test_the_newest_version_is_given_and_older_files_are_gone(curator):
     again = Curator.open(curator.ledger.path, people())
     assert again.vault.get(CHARGE, "teacher") == b"three" * 100_000
     assert curator.verify() == []
+
+
+def test_the_names_of_the_key_and_of_the_vault_are_on_disk_too(tmp_path, monkeypatch):
+    """Names are kept by the folder that they are in: a power cut must not take them away."""
+    synced, fsync = [], os.fsync
+    monkeypatch.setattr("os.fsync", lambda handle: (synced.append(os.fstat(handle).st_ino), fsync(handle)))
+    pointer = tmp_path / "far.ledger"
+    PostgresStore(pointer, "postgresql://user@host/books::far").point()
+    assert synced == [path.stat().st_ino for path in (pointer, tmp_path)]
+    ledger = Ledger.create(tmp_path / "people.ledger", Key.create(tmp_path / "people.ledger.key"), {})
+    assert synced[-1] == tmp_path.stat().st_ino
+    synced.clear()
+    with vault.Vault(ledger).blobs.writing(b"teacher") as name:
+        folder = vault.Vault(ledger).folder
+        assert synced == [path.stat().st_ino for path in (tmp_path, folder / name, folder)]
+
+
+def test_a_blob_that_does_not_fit_the_disk_is_refused_and_not_left_there(curator, monkeypatch):
+    def full(handle, data, folder, *, durable):
+        os.write(handle, data[:10])
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("discreet.curator.blobs._write", full)
+    anchor = curator.ledger.anchor
+    with pytest.raises(LedgerError, match=r"No space left on device.*Nothing was stored"):
+        curator.vault.put(CHARGE, "teacher", b"one")
+    assert files(curator) == []
+    assert curator.ledger.anchor == anchor
 
 
 def test_nothing_of_a_blob_can_be_read_without_the_key(curator):

@@ -14,6 +14,7 @@ from discreet import (
     PrivateFact,
     Public,
     PublicMismatch,
+    Related,
     Unit,
     WrongRelation,
 )
@@ -132,6 +133,9 @@ def test_the_bundled_schema_covers_its_categories():
         lambda: Public(tables=5),
         lambda: Public(tables=("visits",)),
         lambda: Public(version=3),
+        lambda: Related(name=3),
+        lambda: Related(name="visits", private=True, unit=3),
+        lambda: Related(name="visits", key=3),
         lambda: Unit(column=3),
     ],
 )

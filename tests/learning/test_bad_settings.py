@@ -7,6 +7,7 @@ from fractions import Fraction
 from typing import Any
 
 import pytest
+from torch import nn
 
 from discreet import Bounds, InvalidInput, Public
 from discreet._errors import DiscreetError
@@ -27,6 +28,7 @@ from discreet.learning import (
     PrivateScaler,
     Scaling,
     Toeplitz,
+    Trainer,
     TruncatedPoisson,
     WithoutReplacement,
 )
@@ -74,6 +76,36 @@ def test_nonsense_in_a_field_is_refused_with_an_error_of_ours_or_does_no_harm(th
 
 def test_settings_that_a_schedule_has_already_are_refused_beside_it() -> None:
     plan = Poisson(rate=Fraction(1, 2), steps=3, divisor=2.0)
-    for more in ({"limit": 3}, {"strategy": "square_root"}):
-        with pytest.raises(InvalidInput, match="belong to the schedule"):
+    for more in ({"limit": 3}, {"strategy": "square_root"}, {"batch": 2}, {"rate": 0.5}, {"epochs": 3}):
+        with pytest.raises(InvalidInput, match="belongs to the schedule"):
             build_schedule(plan, size=4, **more)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        # Noise that float32 rounds to zero, or to infinity; noise beyond the integers of a grid.
+        {"clip": 1e-45},
+        {"clip": Adaptive(clip=1e-15), "noise_multiplier": 1e-30},
+        {"clip": 1e30},
+        {"noise_multiplier": 1e308, "clip": 100.0},
+        {"noise_multiplier": 1e300, "noise": "discrete"},
+    ],
+)
+def test_noise_that_its_numbers_cannot_hold_is_refused(options: dict[str, Any]) -> None:
+    settings: dict[str, Any] = {"noise_multiplier": 1.0, "n": 8, "batch": 4, "steps": 2}
+    with pytest.raises(InvalidInput, match=r"(clip|noise_multiplier) must be"):
+        Trainer(nn.Linear(2, 2), nn.CrossEntropyLoss(), **(settings | options))
+
+
+def test_an_adaptive_clip_stays_among_those_that_are_allowed() -> None:
+    rule = Adaptive(clip=1e-14, rate=1.0)
+    assert Flat(clip=rule.next_clip(2.0**-50, 1e9, 1.0)).clip == 2.0**-50
+    assert Flat(clip=Adaptive(clip=1e14).next_clip(1e15, -1e9, 1.0)).clip == 2.0**50
+
+
+@pytest.mark.parametrize("kind", ["poisson", "cyclic", "balls_in_bins"])
+@pytest.mark.parametrize("rate", [0, -0.5, 2])
+def test_a_rate_that_is_no_probability_above_zero_is_refused(kind: str, rate: float) -> None:
+    with pytest.raises(InvalidInput, match="rate must be"):
+        build_schedule(kind, size=10, rate=rate, epochs=2)

@@ -3,12 +3,17 @@ the clip."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from discreet import Unsupported
-from discreet.learning import Automatic, ClippingEngine, Flat, PerLayer, plan
+from discreet.learning import Automatic, ClippingEngine, Flat, PerLayer, convolution, plan
+from discreet.learning.clipping import factors
+from discreet.learning.losses import CrossEntropy, per_example
+from discreet.learning.single_examples import pick
 
 from .zoo import ZOO, B, loss, made, naive
 
@@ -545,3 +550,65 @@ def test_the_clipped_sum_of_an_empty_batch_is_zero() -> None:
         with engine.attached():
             got = engine.clipped_sum(torch.zeros(0, 3), torch.zeros(0, dtype=torch.long), clip=1.0)
         assert torch.equal(got, engine.buffer())
+
+
+class Packed(nn.Module):
+    """Runs an LSTM on packed sequences: their longest decides how many steps there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.LSTM(16, 16, batch_first=True)
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        states: Tensor = self.inner(packed)[1][0]
+        return states[-1]
+
+
+def bounds_of(model: nn.Module, criterion: Any, inputs: Any, targets: Tensor, count: int) -> Tensor:
+    """Bounds on the norms of the first examples, in a batch of so many."""
+    engine = ClippingEngine(model, criterion)
+    with engine.attached():
+        engine.gradients(*pick((inputs, targets), torch.arange(2)))
+        batch = pick((inputs, targets), torch.arange(count))
+        return engine.gradients(*batch, by_layer=False, sums_only=True).squares[:2].sqrt()
+
+
+def weighted(outputs: Tensor, y: Tensor) -> Tensor:
+    return outputs.flatten(1).sum(1) * y
+
+
+def test_bounds_on_norms_do_not_depend_on_the_rest_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ghost norms and built gradients differ by up to a per cent, beyond rounding: which of them is taken must
+    not change with one example more."""
+    torch.manual_seed(0)
+    # Between two and three examples what is built would be too large, were it for the batch that came.
+    monkeypatch.setattr(convolution, "FRESH_FROM", 2 * 64 * 64 * 9)
+    images = nn.Conv2d(64, 64, 3, padding=1), weighted, torch.randn(3, 64, 8, 8), torch.ones(3)
+    # The third label is an ignored one.
+    labels = nn.Linear(4096, 3), nn.CrossEntropyLoss(), torch.randn(3, 4096), torch.tensor([0, 1, -100])
+    # The third text is longer.
+    texts = Packed(), weighted, (torch.randn(3, 40, 16), torch.tensor([5, 5, 40])), torch.ones(3)
+    for model, criterion, inputs, targets in (images, labels, texts):
+        fewer, more = (bounds_of(model, criterion, inputs, targets, count) for count in (2, 3))
+        assert torch.allclose(fewer, more, rtol=1e-6, atol=0)
+
+
+def test_an_ignored_label_has_no_gradient_in_closed_form() -> None:
+    outputs, labels = torch.randn(4, 3, requires_grad=True), torch.tensor([0, 2, 1, 2])
+    for ignored in (-100, 2):
+        targets = labels.masked_fill(labels == 2, ignored)
+        closed = per_example(nn.CrossEntropyLoss(ignore_index=ignored))
+        assert isinstance(closed, CrossEntropy)
+        (wanted,) = torch.autograd.grad(closed(outputs, targets).sum(), outputs)
+        got = closed.gradient(outputs.detach(), targets)
+        assert got is not None
+        assert torch.allclose(got, wanted, atol=1e-6)
+
+
+def test_no_factor_is_rounded_up_among_the_smallest_floats() -> None:
+    squared = torch.tensor([[1e39**2], [1.3e39**2], [1.0]], dtype=torch.float64)
+    for clip in (1.0, 1e-2, 1e-6):
+        weights, keep = factors(Flat(clip=clip), squared)
+        assert keep is None
+        assert (weights.double() * squared.sqrt() <= clip).all()

@@ -358,3 +358,35 @@ def test_random_branches_that_hardly_move_the_loss_are_told_apart_from_mixing() 
 
     torch.manual_seed(0)
     probe(ClippingEngine(Dropped(), loss), torch.rand(5, D), torch.rand(5, D))
+
+
+class Counts(nn.Module):
+    """Has a parameter of its own, and returns a number that it reads off its input."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(D))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, int]:
+        return x * self.scale, int((x > 5).sum())
+
+
+class Divides(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = Counts(), nn.Linear(D, D)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, count = self.inner(x)
+        result: Tensor = self.outer(h) / (1 + count)
+        return result
+
+
+def test_a_number_of_one_example_is_not_taken_for_that_of_others() -> None:
+    engine = ClippingEngine(Divides(), loss)
+    x = torch.rand(3, D)
+    with engine.attached():
+        engine.clipped_sum(x, torch.rand(3, D), clip=1.0)
+        x[2] = 9
+        with pytest.raises(Unsupported, match="not the same for all examples"):
+            engine.clipped_sum(x, torch.rand(3, D), clip=1.0)

@@ -17,6 +17,7 @@ from discreet import accounting as acc
 from discreet.learning import SGD, Automatic, ClippingEngine, Examples, Flat, PerLayer, Tabular, Trainer
 from discreet.learning.data import People
 from discreet.learning.pooling import built, owned, pooled
+from discreet.learning.summands import _grouped_by_size
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
 
@@ -54,6 +55,23 @@ def test_a_persons_gradient_and_norm_are_those_of_the_naive_loop(name: str, mean
     exact = truth.double().norm(dim=1)
     assert (norms >= exact * (1 - 1e-6)).all()
     assert (norms <= exact * 1.001 + 1e-6).all()
+
+
+def test_a_persons_norm_is_bounded_in_the_same_way_whoever_else_is_there() -> None:
+    """Four rows that almost cancel: bounds by ghost norms and by built gradients differ by much more than
+    rounding, and which is taken must not go with the rows of others."""
+    torch.manual_seed(0)
+    x, y = torch.randn(1, 12).expand(11, -1), torch.tensor([[1.0], [-1.0]]).repeat(6, 12)[:11]
+    engine = ClippingEngine(nn.Linear(12, 12), lambda outputs, targets: (outputs * targets).sum(1))
+    bounds = []
+    with engine.attached():
+        for counts in ([4], [4, 7]):
+            rows = sum(counts)
+            gradients = engine.gradients(x[:rows], y[:rows])
+            bounds.append(pooled(engine, gradients, owned(torch.tensor(counts), mean=True)).squares[0])
+    assert torch.allclose(*bounds, rtol=1e-3, atol=0)
+    groups = _grouped_by_size([np.arange(n) for n in (7, 3, 4, 1)], None)
+    assert [counts.tolist() for _, counts in groups] == [[1], [3], [4, 7]]
 
 
 def people_data(public: Public = PUBLIC, who: Any = None, without: str | None = None) -> Examples:

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 import discreet as dp
 from discreet import BudgetExceeded, InvalidInput, LedgerError, NotPrivate, Public, ReleaseFailed, Unsupported
 from discreet.curator import Period, segments
-from discreet.learning import SGD, Adam, Examples, Tabular, Trainer
+from discreet.learning import SGD, Adam, Examples, Tabular, Trainer, checkpoints
 from discreet.learning.trainer import Progress, Run
 from discreet.sampling import SeededEntropy
 
@@ -521,3 +521,22 @@ def test_a_run_goes_on_for_whom_and_on_what_it_was_paid_for(tmp_path: Path) -> N
         with pytest.raises(InvalidInput, match="another analyst, or for other periods"):
             session.resume(trained, tmp_path / "run")
     assert first.as_analyst("ann").resume(made, tmp_path / "run").private
+
+
+def test_the_options_of_a_loss_are_part_of_a_runs_identity() -> None:
+    def identity(loss: Any) -> Any:
+        settings: dict[str, Any] = {"noise_multiplier": 1.0, "n": 8, "batch": 4, "steps": 2}
+        return checkpoints.identity(Trainer(nn.Linear(2, 2), loss, **settings))
+
+    plain = identity(nn.CrossEntropyLoss())
+    assert plain == identity(nn.CrossEntropyLoss())
+    # as it stands in ledgers
+    assert "loss options" not in plain
+    for loss in (
+        nn.CrossEntropyLoss(label_smoothing=0.1),
+        nn.CrossEntropyLoss(ignore_index=1),
+        nn.CrossEntropyLoss(weight=torch.tensor([1.0, 2.0]), reduction="sum"),
+    ):
+        assert identity(loss) != plain
+    weights = [nn.CrossEntropyLoss(weight=torch.tensor([1.0, w]), reduction="sum") for w in (2.0, 3.0)]
+    assert identity(weights[0]) != identity(weights[1])

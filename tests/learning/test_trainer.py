@@ -34,6 +34,7 @@ from discreet._errors import ReleaseFailed
 from discreet.learning import (
     SGD,
     Adam,
+    Adaptive,
     BallsInBins,
     Examples,
     Performance,
@@ -187,6 +188,27 @@ def test_a_failure_on_private_examples_says_nothing_about_them() -> None:
     assert run.done
 
 
+@pytest.mark.parametrize("options", [{"noise": "discrete"}, {"clip": Adaptive(clip=0.5, count_noise=9.0)}])
+def test_a_step_that_was_interrupted_ends_the_run(
+    options: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half of its batch is in sums and counts, and must not be added to the next one's."""
+    run = trainer(batch=SIZE, microbatch=SIZE // 2, **options).start(examples(), entropy=Entropy())
+    add, calls = run._summands._add_clipped, []
+
+    def interrupted(*args: Any) -> None:
+        calls.append(add(*args))
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(run._summands, "_add_clipped", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.step()
+    assert run.done
+    with pytest.raises(Halted, match="interrupted"):
+        run.step()
+
+
 def test_progress_shows_public_facts_only() -> None:
     seen: list[Progress] = []
     trainer()(examples(), entropy=Entropy(), progress=seen.append)
@@ -289,6 +311,18 @@ def test_without_replacement_charges_noise_over_twice_the_clip() -> None:
     assert made(examples(public), entropy=Entropy()).private
     with pytest.raises(PublicMismatch):
         list(WithoutReplacement(sample=20, size=SIZE, steps=1).batches(SIZE - 1, SeededEntropy(1)))
+
+
+def test_a_size_that_is_not_true_is_refused_before_anything_is_charged() -> None:
+    public = Public(size=SIZE, neighbors="replace")
+    with pytest.raises(InvalidInput, match="says otherwise"):
+        trainer(public=public, sampling="without_replacement", n=SIZE - 1)
+    made = trainer(public=public, sampling="without_replacement")
+    made.rehearse(examples(public))
+    with pytest.raises(PublicMismatch, match="the size is public"):
+        made.rehearse(examples(public, rows=SIZE - 1))
+    # under add_remove the size is private, and no reason to stop
+    trainer().rehearse(examples(rows=SIZE - 1))
 
 
 def test_zero_out_is_priced_for_its_own_relation() -> None:

@@ -9,12 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 import discreet as dp
 from discreet import Bounds, Budget, Categories, InvalidInput, Public
 from discreet import accounting as acc
 from discreet.learning import SGD, DPClassifier, LogisticRegression, PrivateSearch
 from discreet.learning.tabular.trial_distributions import cap_of, gamma_of, mean_of, number_of_trials
+from discreet.learning.trials import _classes
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
@@ -146,6 +149,28 @@ def test_a_search_over_trainers_picks_what_learns(tmp_path: Path) -> None:
         people.fit(PrivateSearch(base, {"batch": [50, 100]}, epsilon=1), target="y")
     with pytest.raises(InvalidInput, match="delta above 0"):
         PrivateSearch(base, SPACE, epsilon=1).mechanism(Public(schema=SCHEMA, size=500), target="y")
+
+
+class LastBits(nn.Module):
+    """Stands for a product whose last bits depend on the size of the batch."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + torch.tensor([0.0, 1e-6 * len(x) - 3e-6])
+
+
+def test_the_class_of_a_held_out_row_does_not_depend_on_other_rows() -> None:
+    rows = torch.tensor([[1.0, 1.0], [0.0, 2.0], [2.0, 0.0], [3.0, 3.0], [math.nan, 1.0]])
+    alone = torch.cat([_classes(LastBits(), row.unsqueeze(0)) for row in rows])
+    assert torch.equal(_classes(LastBits(), rows), alone)
+    assert torch.equal(alone[:4], torch.tensor([0, 1, 0, 0]))
+
+
+def test_a_search_over_trainers_releases_models_in_evaluation_mode() -> None:
+    module = nn.Sequential(nn.Dropout(0.5), nn.Linear(2, 2))
+    trials = PrivateSearch(DPClassifier(module, batch=10), SPACE, epsilon=3, delta=1e-5).mechanism(
+        Public(schema=SCHEMA, size=100), target="y"
+    )
+    assert not trials.unpack_model(trials.pack_model((0, module))).training
 
 
 @pytest.mark.slow

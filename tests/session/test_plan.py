@@ -84,6 +84,13 @@ def test_shares_follow_cube_roots_of_weighted_errors(people: dp.Session) -> None
     assert people.spent == 0
 
 
+def test_a_workload_weighs_as_much_as_its_queries_however_it_is_written(people: dp.Session) -> None:
+    listed = people.plan([list(COUNTS), MEAN], epsilon=1, together=False)
+    mapped = people.plan([{"queries": COUNTS}, MEAN], epsilon=1, together=False)
+    assert [item.weight for item in listed.items] == [len(COUNTS), 1]
+    assert mapped.items == listed.items
+
+
 def test_a_plan_joins_counts_keeps_wishes_and_runs_in_order(people: dp.Session) -> None:
     plan = people.plan(
         [*COUNTS, MEAN, {"sql": "SELECT COUNT(*) AS n FROM people WHERE bmi > 50", "within": 30}], epsilon=2

@@ -113,6 +113,15 @@ def test_analysts_have_their_own_budgets():
         people.as_analyst("eve")
 
 
+def test_the_order_in_which_analysts_are_named_does_not_matter(tmp_path):
+    analysts = {"ann": dp.Budget(epsilon=0.25), "bob": None}
+    opened(analysts=analysts, ledger=tmp_path / "l")
+    backwards = dict(reversed(analysts.items()))
+    assert opened(analysts=backwards, ledger=tmp_path / "l").as_analyst("ann").remaining == 0.25
+    with pytest.raises(dp.LedgerError, match="analysts ann, bob"):
+        opened(analysts=analysts | {"ann": None}, ledger=tmp_path / "l")
+
+
 def test_many_rows_of_one_person_are_protected_together():
     people = opened(unit="id")
     people.sql("SELECT COUNT(*) AS n FROM people", epsilon=1, rows=2)

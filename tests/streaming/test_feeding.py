@@ -296,6 +296,23 @@ def test_a_tick_that_bears_a_later_number_blocks_no_feed_without_a_name(tmp_path
     assert [round(v) for v in stream.history] == [1, 2, 3, 4]
 
 
+def test_a_stream_of_one_period_takes_no_rows_of_its_own() -> None:
+    schema = {"ward": dp.Categories(["a", "b"]), "day": dp.Dates("2026-01-01", "2026-01-31")}
+    session = dp.open(
+        {"ward": ["a", "b"], "day": ["2026-01-01", "2026-01-01"]},
+        table="visits",
+        unit=dp.rows(),
+        schema=schema,
+        budget=dp.Budget(epsilon=1, per=dp.Period(column="ward")),
+        ledger=":memory:",
+    )
+    stream = session.during("a").stream("SELECT COUNT(*) AS n FROM visits", epsilon=1, clock="day")
+    with pytest.raises(dp.InvalidInput, match="about a only"):
+        stream.feed({"ward": ["a"], "day": ["2026-01-01"]})
+    stream.feed()
+    assert stream.steps == 1
+
+
 def test_a_stream_with_a_clock_takes_no_name_of_a_tick(tmp_path: Path) -> None:
     people = opened(csv(tmp_path / "v.csv", crowd(0, 5)), tmp_path / "l", dp.rows(), version="1")
     stream = people.stream(TEXT, epsilon=4, horizon=4)

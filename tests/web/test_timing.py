@@ -7,6 +7,8 @@ import contextlib
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import pytest
@@ -249,6 +251,34 @@ def test_who_goes_away_does_not_learn_from_the_next_question_how_long_the_first_
         return time.monotonic() - begun
 
     assert 0.8 <= in_a_loop(run) + 0.002 < 0.95
+    store.close()
+
+
+@pytest.mark.parametrize("jump", [-10.0, 0.0, 10.0])
+def test_a_clock_that_is_set_does_not_end_or_hide_a_public_time(tmp_path, monkeypatch, jump):
+    """Entries are dated by a clock that may be set: whenever one of the first request was written, before the
+    clock was set or after, the second request is told of a public time that covers it."""
+    store, clock = ServerStore(tmp_path), SimpleNamespace(date=1000.0, moment=50.0)
+    monkeypatch.setattr(
+        "discreet.app.web.desk.time",
+        SimpleNamespace(time=lambda: clock.date, monotonic=lambda: clock.moment),
+    )
+    desk = FrontDesk(Settings(state=tmp_path, seconds=5), store)
+
+    def withheld() -> list[tuple[str, float]]:
+        request: dict[str, Any] = {"analyst": "ann", "dataset": {"ledger": "l"}}
+        desk._begin(request, 5.0)
+        return request["withheld"]["since"]
+
+    assert withheld() == []
+    written = [clock.date + 1.0, clock.date + jump + 2.0]
+    clock.date, clock.moment = clock.date + jump + 3.0, clock.moment + 3.0
+    ((name, since),) = withheld()
+    assert name == "ann"
+    assert since <= min(written)
+    assert since >= min(written) - 10 - 2
+    clock.date, clock.moment = clock.date + 2.5, clock.moment + 2.5
+    assert len(withheld()) == 1, "the first one is over, by the clock that nobody sets"
     store.close()
 
 

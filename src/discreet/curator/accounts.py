@@ -111,7 +111,7 @@ class Accounts:
         split of delta.
         """
         priced = self.priced(event, periods, requested_price, elsewhere=elsewhere)
-        after = [_charge(account, item, self.budget) for account, item in priced]
+        after = [self._charge(account, item) for account, item in priced]
         facts = charges.cap_of(priced[0][1], charges.cap_name(self.owner))
         if self.budget.per is not None:
             # All periods are charged the same; the total, which comes last, is priced by itself.
@@ -120,6 +120,25 @@ class Accounts:
                 charges.cap_of(priced[-1][1], charges.cap_name(self.owner, total=True)) if limited else {}
             )
         return facts | self._totals(after[0], elsewhere)
+
+    def _charge(self, account: Account, item: Item) -> Spent:
+        """Return what an account has spent after a charge; refused if the budget does not hold it."""
+        # An analyst may be called "dataset": what an account is called does not tell whose it is.
+        name, own = account.of, f"{account.of}'s own budget"
+        if self.owner is None and self.budget.per is None:
+            name, own = "the dataset", "the dataset's budget"
+        pure = self.budget.delta == 0 and self.budget.rho is None
+        needed = normal(item).delta if isinstance(item, Event) and pure else 0.0
+        if needed > 0:
+            raise BudgetExceeded(
+                f"{name} has no delta, and this needs {needed:g} of it, as groups do that are not declared. "
+                f"Nothing was charged or released. The steward can give one, Budget(epsilon=..., delta=...), "
+                f"or declare the categories."
+            )
+        try:
+            return account.rule.charge(account.spent, item)
+        except BudgetExceeded as refused:
+            raise BudgetExceeded(f"{name if self.budget.per is not None else own}: {refused}") from None
 
     def _totals(self, after: Spent, elsewhere: bool) -> dict[str, Any]:
         """Return what a charge carries along: the new total, and the own delta of the first charge, which has
@@ -155,12 +174,11 @@ class Accounts:
             if kind == TOTAL:
                 self._rule(_TOTAL).charge(spent, nothing)
             elif kind == PERIOD:
-                _charge(
+                self._charge(
                     Account(
                         f"period {name}" if name else "any other period", self.rule, undivided.plus(spent)
                     ),
                     nothing,
-                    self.budget,
                 )
 
     def problems(self) -> list[str]:
@@ -320,26 +338,6 @@ def _choice(
         return account, caps.choose(account.rule, account.spent, event, requested_price)
     rule, item = caps.first(account.rule, event, requested_price)
     return Account(account.of, rule, rule.start()), item
-
-
-def _charge(account: Account, event: Item, budget: Budget) -> Spent:
-    """Return the account after a charge; refused if the budget does not hold it."""
-    needed = (
-        normal(event).delta if isinstance(event, Event) and budget.delta == 0 and budget.rho is None else 0.0
-    )
-    if needed > 0:
-        who = "the dataset" if account.of == "dataset" else account.of
-        raise BudgetExceeded(
-            f"{who} has no delta, and this needs {needed:g} of it: groups that are not declared are "
-            f"shown with a delta. Nothing was "
-            f"charged or released. The steward can give one, Budget(epsilon=..., delta=...), or "
-            f"declare the categories."
-        )
-    try:
-        return account.rule.charge(account.spent, event)
-    except BudgetExceeded as refused:
-        own = "the dataset's budget" if account.of == "dataset" else f"{account.of}'s own budget"
-        raise BudgetExceeded(f"{account.of if budget.per is not None else own}: {refused}") from None
 
 
 def _legible(left: float, total: float) -> float:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from .._errors import LedgerError
+from .locks import sync_folder
 from .postgres_store import PostgresStore
 from .tickets import locked_file, unlocked, unused
 
@@ -56,13 +57,33 @@ class FileBlobs:
 
     @contextmanager
     def writing(self, data: bytes) -> Iterator[str]:
-        self.folder.mkdir(mode=0o700, exist_ok=True)
+        with self._translated_errors():
+            if not self.folder.is_dir():
+                self.folder.mkdir(mode=0o700, exist_ok=True)
+                if self.durable:
+                    sync_folder(self.folder.parent)
         handle, path = self._new_file()
         try:
-            _write(handle.lock, data, self.folder, durable=self.durable)
+            try:
+                with self._translated_errors():
+                    _write(handle.lock, data, self.folder, durable=self.durable)
+            except BaseException:
+                # no entry will name it, and it would keep a full disk full
+                self.remove(path.name)
+                raise
             yield path.name
         finally:
             unlocked(handle)
+
+    @contextmanager
+    def _translated_errors(self) -> Iterator[None]:
+        """Translate the system's errors, such as a full disk, into ours."""
+        try:
+            yield
+        except OSError as error:
+            raise LedgerError(
+                f"no blob can be written to {self.folder} ({error.strerror}). Nothing was stored or released."
+            ) from None
 
     def check(self) -> None:
         """Refuse nothing: whoever may write the ledger's file may write beside it."""

@@ -197,9 +197,10 @@ class BudgetedDataset:
     ) -> FilterPreview:
         """Return what an event would cost the dataset, or an analyst's own account. Touches no data.
 
-        Whether it is admitted, and how many more of it would be, takes both accounts into account; the
-        numbers are the analyst's own. `requested_price` is the (epsilon, delta) it was asked with, where it
-        was: `requested_price_of(mechanism)`.
+        Whether it is admitted, and how many more of it would be, takes both accounts into account, and so
+        tells an analyst how much the dataset has left where that is less; the other numbers are their own.
+        `requested_price` is the (epsilon, delta) it was asked with, where it was:
+        `requested_price_of(mechanism)`.
         """
         owners = self._accounts_for(self.ledger, analyst, self._in_force(self.ledger))
         views = [accounts.preview(event, self.periods, requested_price) for accounts in owners]
@@ -336,17 +337,17 @@ def _admit(
     body: dict[str, Any],
     has_own: bool,
 ) -> dict[str, Any]:
-    """Let an account admit an event; an analyst with a budget of their own is not told what others have spent
-    of the dataset's."""
+    """Let an account admit an event; the refusal does not tell an analyst with a budget of their own what
+    others have spent of the dataset's."""
     try:
         return accounts.admit(event, periods, requested_price, elsewhere=bool(body.get("elsewhere")))
     except BudgetExceeded:
         if not has_own or accounts.owner is not None:
             raise
         raise BudgetExceeded(
-            f"the dataset's budget does not hold this any more, whatever is left of "
-            f"{body['analyst']!r}'s own. Nothing was charged or "
-            f"released. Ask with less epsilon, or ask the steward for more."
+            f"the dataset's budget does not hold this any more, whatever is left of the own budget of "
+            f"{body['analyst']!r}. Nothing was charged or released. Ask with less epsilon, or ask the "
+            f"steward for more."
         ) from None
 
 

@@ -29,7 +29,8 @@ class _NoData:
     public: Public
 
     def ready(self) -> None:
-        """Refuse every charge: this source holds no data, and the curator asks for it before each one."""
+        """Refuse every question: this source holds no data, and the curator asks for it before each
+        charge."""
         raise LedgerError(_NO_TABLE)
 
     def batches(self, columns: Sequence[str]) -> Iterator[Any]:

@@ -160,11 +160,12 @@ class Curator(BudgetedDataset):
         _require.integer(number=number)
         charge = self.ledger.entry(number)
         described = description_of(as_started(interactive, charge))
-        trusted = described is None and not charge.body.get("trusted")
+        is_untrusted = described is None and not charge.body.get("trusted")
         elsewhere = charge.body.get("periods") != periods_field(
             self._in_force(self.ledger).budget, self.periods
         ).get("periods")
-        if charge.kind != books.SPENDING or charge.body.get("mechanism") != described or trusted or elsewhere:
+        same = charge.kind == books.SPENDING and charge.body.get("mechanism") == described
+        if not same or is_untrusted or elsewhere:
             raise InvalidInput(
                 f"entry {number} of the ledger is not the start of this mechanism. Nothing was charged."
             )
@@ -250,21 +251,13 @@ class Curator(BudgetedDataset):
         """Run a mechanism that was charged, and store its release where it can be stored."""
         try:
             release = checked_release(mechanism(self.source, entropy=self._entropy))
+            stored = _stored_form(release, mechanism)
         except Exception as error:
             raise self._record_failure(charge) from (error if charge.body["analyst"] == STEWARD else None)
-        body = {"charge": charge.seq, "analyst": charge.body["analyst"]}
-        try:
-            # "scored" is the stored name of `error_in_scores`
-            body |= {"value": values.encode(release.value), "scored": release.error_in_scores}
-        except DescriptionError:
-            # a trained model, say: it cannot be stored, so it is never served again
-            key = None
-        else:
-            # it is about this release, not about all of its kind
-            if release._error != error_of_value(release.value, mechanism):
-                body["errors"] = values.tabulated(release._error)
+        body = {"charge": charge.seq, "analyst": charge.body["analyst"], **stored}
         with self.ledger.writing() as writer:
-            writer.append("release", body, topic=key)
+            # what cannot be stored is never served again
+            writer.append("release", body, topic=key if stored else None)
         return release
 
     def _record_failure(self, charge: Entry) -> ReleaseFailed:
@@ -279,3 +272,17 @@ class Curator(BudgetedDataset):
             f"charge stays, because how it "
             f"failed may depend on the data; nothing was released."
         )
+
+
+def _stored_form(release: Release, mechanism: Mechanism) -> dict[str, Any]:
+    """Return a release as its entry has it; nothing for one that cannot be stored, such as a trained
+    model."""
+    try:
+        # "scored" is the stored name of `error_in_scores`
+        stored = {"value": values.encode(release.value), "scored": release.error_in_scores}
+    except DescriptionError:
+        return {}
+    # it is about this release, not about all of its kind
+    if release._error != error_of_value(release.value, mechanism):
+        stored["errors"] = values.tabulated(release._error)
+    return stored

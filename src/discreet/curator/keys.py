@@ -43,17 +43,23 @@ class Key:
             handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             raise LedgerError(
-                f"{path} exists already. A key is never overwritten: nothing was changed."
+                f"{path} exists already. A key is never overwritten: nothing was changed. If no ledger was "
+                f"ever made with it, take it away."
             ) from None
         except OSError as error:
-            raise LedgerError(
-                f"the key {path} cannot be made: {error.strerror}. Nothing was changed."
-            ) from None
-        with os.fdopen(handle, "w") as file:
-            file.write(_HEADER + seed.hex() + "\n")
-            file.flush()
-            if durable:
-                os.fsync(file.fileno())
+            raise _not_made(path, error) from None
+        try:
+            with os.fdopen(handle, "w") as file:
+                file.write(_HEADER + seed.hex() + "\n")
+                file.flush()
+                if durable:
+                    os.fsync(file.fileno())
+        except BaseException as error:
+            # half a key would be in the way of the next try
+            path.unlink(missing_ok=True)
+            if isinstance(error, OSError):
+                raise _not_made(path, error) from None
+            raise
         return cls(seed)
 
     @classmethod
@@ -112,6 +118,10 @@ class Key:
 
     def _derive(self, purpose: bytes) -> bytes:
         return _derive_key(self.seed, purpose)
+
+
+def _not_made(path: Path, error: OSError) -> LedgerError:
+    return LedgerError(f"the key {path} cannot be made: {error.strerror}. Nothing was changed.")
 
 
 @lru_cache(maxsize=16)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -69,7 +70,12 @@ class Ledger:
         if key is not None:
             self._store.migrate()
             first = next(iter(self._rows(strict=False)), None)
-            if first is None or key.public.hex() != entry_of(first).body.get("key"):
+            if first is None:
+                raise LedgerError(
+                    f"{path} holds no entry: making it was interrupted, or it was emptied. Nothing was "
+                    f"changed. If nothing was ever asked with it, take it and its key away, and make it anew."
+                )
+            if key.public.hex() != entry_of(first).body.get("key"):
                 raise LedgerError(
                     f"the key given is not the one that {path} was made with. Nothing was changed."
                 )
@@ -187,27 +193,33 @@ class Ledger:
         writer = self._writer
         if writer is not None:
             return writer.page(first)
+        # What was written since the last look is checked first, where there is a key to check it with.
+        if strict and self.key is not None:
+            rows: list[Row] = self.look(lambda reader: reader.page(first))
+            return rows
         with self._store.reading(strict=strict) as db:
-            rows = self._store.read_rows(db, first)
-        return [self._history.relied(row) for row in rows] if strict else rows
+            return self._store.read_rows(db, first)
 
     def look(self, look: Callable[[Any], T]) -> T:
         """Look through the transaction that this thread is in, or else through a connection of its own: one
-        moment of the ledger."""
+        moment of the ledger.
+
+        `look` may be called again: in a database, another thread may see entries that are newer than the
+        moment, which the history has then and the connection has not.
+        """
         writer = self._writer
         if writer is not None:
             return look(writer)
-        with self._store.reading() as db:
-            try:
-                self._history.refresh(self._store, db)
-            except Tampered:
-                # Another thread may have seen entries that are newer than this moment; the next one has them.
-                pass
-            else:
-                return look(LedgerReader(self._store, db, self._history))
-        with self._store.reading() as db:
-            self._history.refresh(self._store, db)
-            return look(LedgerReader(self._store, db, self._history))
+        while True:
+            seen = self._history.head
+            with self._store.reading() as db:
+                try:
+                    self._history.refresh(self._store, db)
+                    return look(LedgerReader(self._store, db, self._history))
+                except LedgerError:
+                    # Where nothing was seen since before this moment, it is the ledger that is wrong.
+                    if self._history.head == seen:
+                        raise
 
 
 def store_of(path: Path, *, durable: bool = True, remote: str | None = None) -> LedgerStore:
@@ -232,6 +244,7 @@ class History:
         self.newest: dict[tuple[str, str | None], int] = {}
         self._hashes = bytearray(GENESIS)
         self._lock = threading.RLock()
+        _HISTORIES[id(self)] = self
 
     def refresh(self, store: LedgerStore, db: Any) -> None:
         """Look at all that was written since the last time."""
@@ -258,8 +271,8 @@ class History:
                 )
 
     def relied(self, row: Row) -> Row:
-        """Return the row, if it is the one that was seen to be part of the chain; of what is newer, if it was
-        written by this transaction."""
+        """Return the row, if it is the one that was seen to be part of the chain. What is newer was written
+        by the transaction that reads it."""
         if self.public is not None and isinstance(row[0], int) and row[0] <= self.head.seq:
             start = 32 * row[0]
             before, own = bytes(self._hashes[start - 32 : start]), self._hashes[start : start + 32]
@@ -294,6 +307,30 @@ class History:
             raise _tampered_error(head.seq + 1)
 
 
+_HISTORIES: weakref.WeakValueDictionary[int, History] = weakref.WeakValueDictionary()
+
+
+def _before_fork() -> None:
+    """Wait until no thread is in the middle of reading a chain: the child would have half of what it saw,
+    under a lock that nobody gives up there."""
+    histories = [history for reference in _HISTORIES.valuerefs() if (history := reference()) is not None]
+    # in one order, whichever thread forks
+    _LOCAL.forking = sorted(histories, key=id)
+    for history in _LOCAL.forking:
+        history._lock.acquire()
+
+
+def _after_fork() -> None:
+    """Give up what was locked for the fork, in the parent and in the child."""
+    for history in _LOCAL.__dict__.pop("forking", ()):
+        history._lock.release()
+
+
+# not on Windows, which does not fork
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before_fork, after_in_parent=_after_fork, after_in_child=_after_fork)
+
+
 def _tampered_error(seq: int) -> Tampered:
     return Tampered(
         f"entry {seq} of the ledger is not as it was signed. Nothing was charged or released. "
@@ -326,9 +363,14 @@ class LedgerReader:
         seq = self.history.newest.get((kind, topic))
         return None if seq is None else self.entry(seq)
 
+    def page(self, first: int) -> list[Row]:
+        """Return some rows from a number on."""
+        return [self.history.relied(row) for row in self.store.read_rows(self.db, first)]
+
     def topics(self, kind: str, *, after: int = 0) -> list[str]:
         """Return what the entries of a kind after a number are about, each topic once."""
-        newest = self.history.newest.items()
+        # a copy: other threads may enter what they see meanwhile
+        newest = list(self.history.newest.items())
         return [topic for (of, topic), seq in newest if of == kind and topic is not None and seq > after]
 
 
@@ -366,8 +408,7 @@ class Writer:
 
     def page(self, first: int) -> list[Row]:
         """Return some rows from a number on."""
-        rows = self._transaction.store.read_rows(self._transaction.db, first)
-        return [self._before.history.relied(row) for row in rows]
+        return self._before.page(first)
 
     def entry(self, seq: int) -> Entry:
         return self._before.entry(seq)

@@ -369,8 +369,9 @@ def _pad_state(state: Any) -> bytes:
     """Return the state as JSON with blanks behind it, which JSON does not mind.
 
     Encryption hides what a text says and not how long it is: a noisy threshold has more digits the larger its
-    noise is, and an exact sum the larger it is. So the length is that of the state's structure alone, with as
-    much room for every number as the longest has (`_room`), rounded up to a power of two.
+    noise is, and an exact sum the larger it is. So the length is that of the state's structure alone, with
+    the same room for every number (`_room`), rounded up to a power of two. A number of more than 32
+    characters, which no state has at a sensible price, has room for the next multiple of 32.
     """
     text = canonical(state).encode()
     room = max(_LEAST_ROOM, len(text), _room(state))
@@ -378,7 +379,8 @@ def _pad_state(state: Any) -> bytes:
 
 
 def _room(part: Any) -> int:
-    """Return how long a part of a state can be, whatever its numbers are: how many there are is public."""
+    """Return how long a part of a state can be, whatever its numbers are, up to 32 characters each: how many
+    there are is public."""
     if isinstance(part, dict):
         return 2 + sum(len(canonical(key)) + 2 + _room(value) for key, value in part.items())
     if isinstance(part, list | tuple):

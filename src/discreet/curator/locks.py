@@ -133,6 +133,16 @@ def unlock_file(handle: int | None) -> None:
         os.close(handle)
 
 
+def sync_folder(folder: Path) -> None:
+    """Write the names of new files in a folder to disk as well, where the system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
 def lock_bytes(path: Path, *, exclusive: bool) -> int | None:
     """Lock the bytes of the ledger that SQLite locks, for as long as the file returned stays open; None
     where SQLite must do it itself.

@@ -31,7 +31,7 @@ from .._errors import InvalidInput, LedgerError
 from ..tables import EngineError
 from ..tables.engines.postgres_connection import Address, driver
 from .entries import Row
-from .locks import WAIT, HeldLock, register, unregister
+from .locks import WAIT, HeldLock, register, sync_folder, unregister
 from .postgres_layout import COMMENT, FIRST, LAYOUT, SECOND, layout_of, newest_layout
 from .store import COLUMNS, FORMAT, PAGE, Tampered
 
@@ -122,7 +122,12 @@ class PostgresStore:
                 raise LedgerError(
                     f"no ledger can be made in the database at {self._address.label} ({_reason(error)})."
                 ) from None
-        self.point()
+        try:
+            self.point()
+        except BaseException:
+            # a ledger that nothing points to would be in the way of the next try
+            self._drop_empty_schema()
+            raise
 
     def point(self) -> None:
         """Write the file that says where the entries are; only its owner can read it."""
@@ -130,8 +135,18 @@ class PostgresStore:
             handle = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         except OSError as error:
             raise LedgerError(f"{self.path} cannot be made ({error.strerror}).") from None
-        with os.fdopen(handle, "wb") as file:
-            file.write(MARK + self.remote.encode() + b"\n")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                file.write(MARK + self.remote.encode() + b"\n")
+                file.flush()
+                if self.durable:
+                    os.fsync(file.fileno())
+        except OSError as error:
+            self.path.unlink(missing_ok=True)
+            raise LedgerError(f"{self.path} cannot be made ({error.strerror}).") from None
+        if self.durable:
+            # its name, and that of the key beside it: the entries would outlive a key that a power cut took
+            sync_folder(self.path.parent)
 
     def exists(self) -> bool:
         """Return whether the database has a ledger of this name."""
@@ -140,11 +155,15 @@ class PostgresStore:
 
     def remove(self) -> None:
         """Take back what `create` made, unless there is an entry already."""
+        self._drop_empty_schema()
+        self.path.unlink(missing_ok=True)
+
+    def _drop_empty_schema(self) -> None:
+        """Drop the schema of a ledger without an entry."""
         psycopg = driver()
         with suppress(psycopg.Error, LedgerError), self._connected() as db:
             if not db.execute(f"SELECT count(*) FROM {self.name}.entry").fetchone()[0]:
                 db.execute(f"DROP SCHEMA {self.name} CASCADE")
-        self.path.unlink(missing_ok=True)
 
     def check(self) -> None:
         """Refuse what is not a ledger of this format."""
@@ -248,11 +267,14 @@ class PostgresStore:
         given up; None if somebody has it."""
         with self._translated_errors("locked"):
             db = self._opened()
-            held = register(HeldLock(None, db))
-            if not db.execute("SELECT pg_try_advisory_lock(%s)", (self._number(name),)).fetchone()[0]:
-                self.give_up(held)
-                return None
-            return held
+            held, taken = register(HeldLock(None, db)), False
+            try:
+                sql = "SELECT pg_try_advisory_lock(%s)"
+                taken = bool(db.execute(sql, (self._number(name),)).fetchone()[0])
+            finally:
+                if not taken:
+                    self.give_up(held)
+            return held if taken else None
 
     def give_up(self, held: HeldLock) -> None:
         """Let go of a lock; a forked child leaves its parent's alone."""

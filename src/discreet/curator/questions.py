@@ -14,6 +14,7 @@ from .ledger import Entry, canonical
 
 
 def check_mechanism(mechanism: Any, source: AnySource, kind: Any, advice: str) -> None:
+    """Refuse what is no mechanism of this kind, was priced for other public facts, or fails its rehearsal."""
     price, facts = getattr(mechanism, "event", None), getattr(mechanism, "public", None)
     if isinstance(mechanism, type) or not isinstance(price, Event) or not isinstance(facts, Public):
         raise InvalidInput(

@@ -31,6 +31,7 @@ from .identities import identity_of
 from .keys import signed_by
 from .ledger import Entry, Ledger, Writer, canonical
 from .policy import STEWARD
+from .questions import checked_release
 
 if TYPE_CHECKING:
     from .curator import Curator
@@ -81,9 +82,9 @@ def train(
     Guarantee: of the run that `event` prices, every step is run at most once, over all crashes, resumptions
                and processes that share the ledger.
     Proof:     a step is run only after its number was passed by the counter of a signed entry, in an
-               exclusive transaction that compared the counter with what the process had seen (`Work.claim`);
-               no other process can then claim it. What later steps start from is a signed function of earlier
-               noisy ones, which adaptive composition allows.
+               exclusive transaction that compared the counter with what the process had seen
+               (`ChargedRun.claim`); no other process can then claim it. What later steps start from is a
+               signed function of earlier noisy ones, which adaptive composition allows.
     Assumes:   the ledger is not rolled back (an anchor kept elsewhere shows it), and the key is secret.
 
     What `progress` raises stops the run like a crash, and reaches the caller as it is; with a checkpoint,
@@ -201,12 +202,21 @@ class ChargedRun:
             return
         header = {"charge": self.charge.seq, "claim": claim.seq, "hash": claim.hash.hex(), "every": every}
         new = self.path.with_name(self.path.name + ".new")
-        _write(new, _envelope(self.ledger, header, raw))
-        with self.ledger.writing() as writer:
-            self._require_unmoved(writer, claim)
-            os.replace(new, self.path)
-            _sync(self.path.parent)
-            self._record(writer, claim)
+        try:
+            _write(new, _envelope(self.ledger, header, raw))
+            with self.ledger.writing() as writer:
+                self._require_unmoved(writer, claim)
+                os.replace(new, self.path)
+                _sync(self.path.parent)
+                self._record(writer, claim)
+        except OSError as error:
+            with suppress(OSError):
+                new.unlink(missing_ok=True)
+            raise LedgerError(
+                f"the checkpoint {self.path} cannot be written ({error.strerror}). Nothing was released; the "
+                f"run (entry {self.charge.seq} of the ledger) stays paid for, and its steps since the "
+                f"checkpoint before count as taken. Make room, and resume it from there."
+            ) from None
 
     def accept(self, header: dict[str, Any]) -> tuple[int, Entry]:
         """Return the counter, and the entry that moved it last, if a checkpoint is the one to go on from."""
@@ -254,13 +264,16 @@ class ChargedRun:
             except Exception as error:
                 raise self._forfeit() from (error if self._by_steward else None)
             self.save(raw, head, every)
+        try:
+            release = checked_release(part.release())
+        except NotPrivate:
+            raise
+        except Exception as error:
+            raise self._forfeit() from (error if self._by_steward else None)
         with self.ledger.writing() as writer:
             if writer.last("release", self.topic) is None:
                 body = {"charge": self.charge.seq, "analyst": self.charge.body["analyst"]}
                 writer.append("release", body, topic=self.topic)
-        release = part.release()
-        if not release.private:
-            raise NotPrivate("the release says of itself that it is not private: its randomness was seeded.")
         return release
 
     @property
@@ -352,7 +365,7 @@ def _require_multiple(every: Any, period: int) -> None:
 
 
 def _envelope(ledger: Ledger, header: dict[str, Any], raw: bytes) -> bytes:
-    # `writing` is asked for by then
+    # a run is charged before it is saved, which needs the key
     assert ledger.key is not None
     head = canonical({**header, "ledger": ledger.genesis.hash.hex()}).encode()
     size = len(head).to_bytes(4, "little")

@@ -29,6 +29,7 @@ from .locks import (
     lock_bytes,
     lock_file,
     register,
+    sync_folder,
     unlock_file,
     unregister,
 )
@@ -167,7 +168,7 @@ class Store:
                 marks = f"PRAGMA application_id={_APPLICATION}; PRAGMA user_version={FORMAT};"
                 db.executescript(f"BEGIN IMMEDIATE;{_TABLES}{marks}COMMIT;")
             if self.durable:
-                _sync(self.path.parent)
+                sync_folder(self.path.parent)
         except (sqlite3.Error, OSError, LedgerError) as error:
             self.remove()
             raise LedgerError(f"no ledger can be made at {self.path} ({_reason(error)}).") from None
@@ -350,13 +351,3 @@ def _reason(error: Any) -> str:
     return _WORDS.get(
         code & 0xFF if isinstance(code, int) else -1, str(getattr(error, "strerror", None) or error)
     )
-
-
-def _sync(folder: Path) -> None:
-    """Write the name of a new file to disk as well."""
-    with suppress(OSError):
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)

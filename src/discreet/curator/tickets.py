@@ -146,6 +146,8 @@ class Asker:
 
     def __exit__(self, *error: object) -> None:
         held, self._held = self._held, None
+        with _OURS_LOCK:
+            _OURS.discard(self._start + self.name)
         if held is not None and self._store is not None:
             self._store.give_up(held)
             return
@@ -154,8 +156,6 @@ class Asker:
             return
         with suppress(OSError):
             os.unlink(self._start + self.name)
-        with _OURS_LOCK:
-            _OURS.discard(self._start + self.name)
         unlocked(held)
 
 
@@ -220,7 +220,7 @@ def _database(ledger: Path) -> PostgresStore | None:
 
 @contextmanager
 def unused(path: str | Path) -> Iterator[bool]:
-    """Whether a file is there and nobody has it locked; nobody else gets it for as long as the block runs."""
+    """Yield whether a file is there and nobody has it locked; nobody else gets it while the block runs."""
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:

@@ -21,7 +21,11 @@ def encode(value: Any) -> Any:
     """Return a JSON-able form of what a mechanism released; DescriptionError if it has none (a trained model,
     say)."""
     if isinstance(value, np.generic):
-        return encode(value.item())
+        item = value.item()
+        if isinstance(item, np.generic):
+            # a long double, which no number of Python's holds
+            raise DescriptionError(f"{type(item).__name__} has no JSON description.")
+        return encode(item)
     if isinstance(value, np.ndarray):
         kind = "object" if value.dtype == object else str(value.dtype)
         return {

@@ -7,8 +7,8 @@ back is refused: a state that was wound back would draw noise again. A file is w
 entry is; a file that no entry names is an orphan, and is removed at the next start. Names, versions and sizes
 are public: where a size could tell something, it is padded to a public one (`size`).
 
-put  lock a new file, write, sync, then one short transaction: compare the version, append the entry; then
-remove the old file.
+The order of `put`: lock a new file, write it, sync it; in one short transaction compare the version and
+append the entry; then remove the old file.
 """
 
 from __future__ import annotations

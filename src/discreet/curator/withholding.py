@@ -22,6 +22,9 @@ class Withheld:
 
     Guarantee: whether a question is refused here depends on what was charged when, and on public clocks: not
                on whether the work is done, or how it went.
+    Assumes:   the clocks of all machines that write to the ledger agree with the one that these times are of,
+               and none is set back between `now` and this check; what was charged would seem to lie before a
+               public time, and be served within it.
     """
 
     now: datetime
@@ -46,8 +49,9 @@ class Withheld:
 
 
 def _before(writer: Writer, last: int, moment: datetime) -> int:
-    """Return the number of an entry before which all are older than the moment: by halving, as entries are in
-    the order of their times."""
+    """Return the number of an entry after which all lie that are younger than the moment, by bisection:
+    entries are in the order of their times, but where the clock was set back, and then some older ones are
+    found as well."""
     low, high = 1, last
     while low < high:
         middle = (low + high) // 2

@@ -25,7 +25,7 @@ def attention(
     average_attn_weights: bool = True,
     is_causal: bool = False,
 ) -> tuple[Tensor, Tensor | None]:
-    """Return the same arguments and results as `nn.MultiheadAttention`."""
+    """Run the layer, with the arguments and results of `nn.MultiheadAttention`."""
     if query.dim() != 3:
         raise NotBatchFirst("MultiheadAttention was given a query without a batch dimension.")
     same = query is key and key is value

@@ -29,7 +29,8 @@ class FlipAndShift:
     """Mirrors images [..., height, width] left to right with probability 1/2 and moves them by up to `shift`
     pixels; edges are reflected.
 
-    The augmentation of De et al. for CIFAR-10 is `FlipAndShift(shift=4)`.
+    Of several inputs each is flipped and moved by coins of its own. The augmentation of De et al. for
+    CIFAR-10 is `FlipAndShift(shift=4)`.
     """
 
     shift: int = 4
@@ -59,7 +60,7 @@ class FlipAndShift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Augment:
-    """Makes `times` variants of each example.
+    """Makes `times` variants of each example, whose gradients are averaged.
 
     `function` takes the inputs of ONE example and returns a variant; or it is `FlipAndShift`.
 

@@ -123,7 +123,9 @@ def outer_bound(x: Numbers, g: Numbers, bias: Any) -> Numbers:
 
 # a warning would leak a fact about the data
 @np.errstate(all="ignore")
-def ghost_bound(x_gram: Tensor, g_gram: Tensor, k: int, p: int, *, bias: bool = False) -> Tensor:
+def ghost_bound(
+    x_gram: Tensor, g_gram: Tensor, k: int, p: int, *, bias: bool = False, filled_up: bool = False
+) -> Tensor:
     """Return at least the squared norm of the sum over positions t of g_t x_tᵀ, the gradient of a linear
     layer's weight, for each example: [B], float64. With `bias` it is that of g_t (x_t, 1)ᵀ, so that the
     bias's gradient is included. What the taps' `add` rounds when it scales g_t is included as well.
@@ -132,7 +134,8 @@ def ghost_bound(x_gram: Tensor, g_gram: Tensor, k: int, p: int, *, bias: bool = 
     arXiv:2110.05679): the gradient itself is never built.
 
     `x_gram` and `g_gram` are the inner products (x_t . x_s) and (g_t . g_s), [B, T, T], of k and of p numbers
-    each, in float32; `x_gram` is overwritten.
+    each, in float32; `x_gram` is overwritten. `filled_up` says that T depends on other examples: then only an
+    example's own positions count, those at which some inner product of its g is not zero.
 
     Guarantee: as above, also where products underflow, or are flushed to zero.
     Proof:     the squared norm is the sum over t, s of (x_t . x_s)(g_t . g_s). With a = |x_t||x_s| and b =
@@ -142,7 +145,7 @@ def ghost_bound(x_gram: Tensor, g_gram: Tensor, k: int, p: int, *, bias: bool = 
                |x_t||g_t|)², a to (sum of |x_t|)² <= T times the sum of |x_t|², and b likewise. The lengths
                are the diagonals, enlarged (`widening`). Rounding the scaled x_t or g_t in `add` makes the
                norm larger by at most u times the sum of |x_t||g_t|. A bias is one more number in each x_t,
-               which is 1.
+               which is 1. Adding zeros rounds nothing, so that T is the number of own positions there.
     """
     xs, gs = x_gram.numpy(), g_gram.numpy()
     if bias:
@@ -154,7 +157,10 @@ def ghost_bound(x_gram: Tensor, g_gram: Tensor, k: int, p: int, *, bias: bool = 
     parts = np.sqrt(x_squares * g_squares).sum(1)
     underflow = p * x_squares.sum(1) + k * g_squares.sum(1) + steps
     total = np.vecdot(xs, gs).sum(1, dtype=np.float64)
-    total += (2 * growth(k + p + steps)) * np.square(parts) + (2 * TINY * steps) * underflow
+    error: Any = growth(k + p + steps)
+    if filled_up:
+        error = np.array([growth(k + p + int(n)) for n in (gs != 0).any(1).sum(1)])
+    total += 2 * error * np.square(parts) + (2 * TINY * steps) * underflow
     return torch.from_numpy(np.square(np.sqrt(np.maximum(total, 0)) + (4 * UNIT) * parts))
 
 

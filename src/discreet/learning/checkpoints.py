@@ -141,16 +141,33 @@ def identity(trainer: Trainer, *, weights: bool = False) -> dict[str, Any]:
 
 def is_identifiable(trainer: Trainer) -> bool:
     """Return whether `identity` tells this trainer from others: Python's text of a function defined inside
-    another does not say what it does."""
+    another, or of an object without a text of its own, does not say what it does."""
     texts = _setting_texts(trainer).values()
-    return not any("<locals>" in text or "<lambda>" in text for text in texts)
+    return not any(mark in text for text in texts for mark in ("<locals>", "<lambda>", " object>"))
 
 
 def _setting_texts(trainer: Trainer) -> dict[str, str]:
     """Return the text of each setting. `local` came later than the rest: runs without it keep the identity
     that stands in their ledgers."""
     names = _SETTINGS if trainer.local is None else (*_SETTINGS, "local")
-    return {name: _text(getattr(trainer, name)) for name in names}
+    return {name: _text(getattr(trainer, name)) for name in names} | _loss_options(trainer.loss)
+
+
+def _loss_options(loss: Any) -> dict[str, str]:
+    """Return the options of a loss that is a module (weights of classes, label smoothing), which its text
+    leaves out; nothing where one of torch's has the defaults of its class, or one's own has none."""
+    if not isinstance(loss, torch.nn.Module):
+        return {}
+    is_torchs = type(loss).__module__.startswith("torch.")
+    options, default = _options_of(loss), _options_of(type(loss)() if is_torchs else torch.nn.Module())
+    return {} if options == default else {"loss options": options}
+
+
+def _options_of(loss: torch.nn.Module) -> str:
+    """Return the text of a module's public attributes, and a digest of its tensors."""
+    options = {name: v for name, v in vars(loss).items() if not name.startswith("_") and name != "training"}
+    tensors = {name: t for name, t in loss.state_dict().items() if isinstance(t, Tensor)}
+    return f"{_text(options)} {_digest(tensors)}"
 
 
 def _text(value: Any) -> str:

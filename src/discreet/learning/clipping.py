@@ -19,6 +19,11 @@ from .._registry import described
 # Turning a float64 factor into float32 and multiplying by it each round by 2**-24 at most; this is four of
 # them.
 MARGIN = 1 - 2.0**-22
+# The smallest normal float32: below, the rounding of a factor is no longer small beside the factor.
+SMALLEST = 2.0**-126
+# Clips for which float32 holds clipped gradients, their sums and the noise with all digits: far below, what
+# is added rounds to zero, the noise first.
+SMALLEST_CLIP, LARGEST_CLIP = 2.0**-50, 2.0**50
 
 
 def as_floats(settings: Any, *names: str) -> None:
@@ -31,10 +36,16 @@ def as_floats(settings: Any, *names: str) -> None:
         object.__setattr__(settings, name, number)
 
 
+def _check_clip(clip: float) -> None:
+    """Refuse a clip at which float32 would lose gradients or noise."""
+    _require.positive(clip=clip)
+    if not SMALLEST_CLIP <= clip <= LARGEST_CLIP:
+        raise _require.fail("clip", clip, "between 2**-50 and 2**50, for float32; scale the loss instead")
+
+
 def norms(squares: Tensor) -> npt.NDArray[np.float64]:
-    """Return [B, 1]: the norm over all layers together. Few numbers: numpy's calls cost a third of
-    torch's.
-    """
+    """Return the norm over all layers together, [B, 1]; in numpy, whose calls cost a third of torch's on so
+    few numbers."""
     squared_norms = squares.numpy()
     total: npt.NDArray[np.float64] = (
         squared_norms if squared_norms.shape[1] == 1 else squared_norms.sum(1, keepdims=True)
@@ -53,7 +64,7 @@ class Flat:
 
     def __post_init__(self) -> None:
         as_floats(self, "clip")
-        _require.positive(clip=self.clip)
+        _check_clip(self.clip)
 
     def weights(self, squares: Tensor) -> Tensor:
         """Return [B, layers] factors for [B, layers] squared norms; all layers of an example have one
@@ -71,7 +82,7 @@ class PerLayer:
 
     def __post_init__(self) -> None:
         as_floats(self, "clip")
-        _require.positive(clip=self.clip)
+        _check_clip(self.clip)
 
     def weights(self, squares: Tensor) -> Tensor:
         share = self.clip / math.sqrt(squares.shape[1])
@@ -92,7 +103,8 @@ class Automatic:
 
     def __post_init__(self) -> None:
         as_floats(self, "clip", "stability")
-        _require.positive(clip=self.clip, stability=self.stability)
+        _check_clip(self.clip)
+        _require.positive(stability=self.stability)
 
     def weights(self, squares: Tensor) -> Tensor:
         return torch.from_numpy(self.clip * MARGIN / (norms(squares) + self.stability))
@@ -122,7 +134,8 @@ class Adaptive:
 
     def __post_init__(self) -> None:
         as_floats(self, "clip", "rate", "quantile", *([] if self.count_noise is None else ["count_noise"]))
-        _require.positive(clip=self.clip, rate=self.rate)
+        _check_clip(self.clip)
+        _require.positive(rate=self.rate)
         _require.probability(quantile=self.quantile)
         if self.count_noise is not None:
             _require.positive(count_noise=self.count_noise)
@@ -146,10 +159,12 @@ class Adaptive:
         return Flat(clip=self.clip).weights(squares)
 
     def next_clip(self, clip: float, noisy_count: float, divisor: float) -> float:
-        """Return the next clip, from the noisy sum of 1/2 and -1/2; kept within 2**40 of the first."""
+        """Return the next clip, from the noisy sum of 1/2 and -1/2; kept within 2**40 of the first, and among
+        those that are allowed."""
         fraction = noisy_count / divisor + 0.5
         shift = min(max(-self.rate * (fraction - self.quantile), -20.0), 20.0)
-        return min(max(clip * math.exp(shift), self.clip * 2.0**-40), self.clip * 2.0**40)
+        lowest = max(self.clip * 2.0**-40, SMALLEST_CLIP)
+        return min(max(clip * math.exp(shift), lowest), self.clip * 2.0**40, LARGEST_CLIP)
 
 
 Clipping = Flat | PerLayer | Automatic | Adaptive
@@ -168,9 +183,11 @@ def factors(rule: Clipping, squares: Tensor) -> tuple[Tensor, Tensor | None]:
 
     Guarantee: scaling by the factors gives vectors no longer than `rule.clip`, exactly, whatever the rounding
                of the multiplication.
-    Proof:     `squares` are upper bounds; MARGIN pays for the rounding of factor and product.
+    Proof:     `squares` are upper bounds; MARGIN pays for the rounding of factor and product. A factor below
+               the normal float32 becomes zero.
     """
     weights = rule.weights(squares)
+    weights.masked_fill_(weights < SMALLEST, 0)
     if math.isfinite(squares.numpy().sum()):
         return weights.float(), None
     keep = squares.sum(1).isfinite()

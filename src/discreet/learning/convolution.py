@@ -19,9 +19,9 @@ from torch.nn import functional as F
 from .batching import NotBatchFirst
 from .bounds import ghost_bound, single, squares
 from .layers import Recorder, targets
-from .taps import MAX_ENTRIES, PAIR_COST, Rows, Tap, Target, _zeroed
+from .taps import PAIR_COST, Rows, Tap, Target, _zeroed
 
-# Numbers: a megabyte.
+# The size of the buffer for patches, in float32 numbers: a megabyte.
 _BUFFER = 1 << 18
 # As `taps.ENTRY_COST`; patches must be cut either way, so that building costs less, until the result is so
 # large that the C library gives its memory back each time and every page is fresh (measured).
@@ -32,6 +32,8 @@ ENTRY_COST, FRESH_COST = 16, 96
 PATCH_COST, SHIFT_COST = 32, 20
 # Entries: 32 megabytes.
 FRESH_FROM = 1 << 23
+# Entries of built gradients for one weight: a quarter of a gigabyte.
+MAX_ENTRIES = 1 << 26
 # A weight of so many entries whose examples have fewer patches than it has rows (512 x 512 x 3 x 3 over 2 x 2
 # places, say): torch's weight gradient would cost more by its fresh memory than by what is computed. Patches
 # are multiplied right into the sum, in a quarter of the time (measured).
@@ -44,12 +46,16 @@ def convolution(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
     recorder.first(layer, input)
     out: Tensor = layer._conv_forward(input, layer.weight, layer.bias)
     weight, bias = targets(layer, "weight", "bias")
-    x = input.detach()
+    x, examples = input.detach(), recorder.expected
 
     def taps(g: Tensor) -> list[Tap]:
         g = single(g)
-        taps_here: list[Tap] = [] if weight is None else [Convolved(weight, layer, single(x), g.contiguous())]
-        return taps_here if bias is None else [*taps_here, Rows(bias, g.flatten(2).sum(2))]
+        biases: list[Tap] = [] if bias is None else [Rows(bias, g.flatten(2).sum(2))]
+        return (
+            biases
+            if weight is None
+            else [Convolved(weight, layer, single(x), g.contiguous(), examples), *biases]
+        )
 
     recorder.note((out,), taps)
     return out
@@ -57,12 +63,15 @@ def convolution(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
 
 @dataclass
 class Convolved(Tap):
-    """The gradient of a convolution's weight; `pieces` is [B, groups, k, p] where it was cheaper to build."""
+    """Taps a convolution's weight; `pieces` is [B, groups, k, p] where it was cheaper to build."""
 
     target: Target
     layer: Any
     x: Tensor  # [B, channels, ...]
     g: Tensor  # [B, channels, ...]
+    # About how many examples are run together: a public number, which decides whether gradients are built. B
+    # must not: the two bounds on a norm differ, and one example more would change the factors of all others.
+    examples: int = 1
     pieces: Tensor | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -82,9 +91,9 @@ class Convolved(Tap):
         """Return whether to cut patches and build [B, k, p] gradients, or to compare positions in pairs; by
         what each costs beyond the weight's own gradient, in multiplications per example."""
         entries = self.k * self.p
-        if len(self.g) * entries > MAX_ENTRIES:
-            return bool(len(self.g) * entries < self.pixels**2)
-        cost = ENTRY_COST if len(self.g) * entries <= FRESH_FROM else FRESH_COST
+        if self.examples * entries > MAX_ENTRIES:
+            return bool(self.examples * entries < self.pixels**2)
+        cost = ENTRY_COST if self.examples * entries <= FRESH_FROM else FRESH_COST
         kernel, channels = math.prod(self.layer.kernel_size), self.x.shape[1]
         pairs = self.positions**2 * (self.p + SHIFT_COST * kernel + PAIR_COST)
         built = PATCH_COST * self.positions * self.k + cost * entries
@@ -98,7 +107,7 @@ class Convolved(Tap):
                 torch.bmm(x, g.transpose(1, 2), out=self.pieces[part].view(-1, self.k, self.p))
 
     def _chunks(self) -> Any:
-        """A few examples at a time: where, their patches [n, k, T], their gradients [n, p, T]."""
+        """Yield a few examples at a time: their slice of the batch, patches [n, k, T], and g as [n, p, T]."""
         batch, groups = len(self.g), self.layer.groups
         step = max(1, _BUFFER // (groups * self.k * self.positions))
         buffer: Tensor | None = None

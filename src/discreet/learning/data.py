@@ -131,7 +131,7 @@ class _Dataset(Examples):
         self.people = _owners(self._public, people, self._rows)
         if like is not None and not (isinstance(like, tuple) and len(like) == 2):
             raise _require.fail("like", type(like).__name__, "a pair of made-up (inputs, targets)")
-        # Found once, before anybody asks anything: whether there is a first item must not show later.
+        # Read once, before anybody asks anything: whether there is a first item must not show later.
         self._example_shapes = self._first() if like is None else tree_map(lambda t: _tensor(t)[:0], like)
 
     def take(self, positions: Array) -> tuple[Any, Any]:
@@ -271,9 +271,10 @@ def _tensor(values: Any) -> Tensor:
 class Tabular:
     """Reads columns of a table as examples, by what the schema declares of them and nothing else.
 
-    Numbers are clipped to their bounds and scaled to [-1, 1]; a missing one is 0. A category becomes one
-    indicator each, none for a value that is not declared. The target is a class number (categories, booleans)
-    or a number scaled like the features. With `scaling`, which a `PrivateScaler` released, its columns are
+    Numbers are clipped to their bounds and scaled to [-1, 1]; a missing one is 0. A column of categories
+    becomes one indicator per declared category, all 0 for a value that is not declared. The target is a class
+    number (categories, booleans; a value that is not declared, or missing, counts as the first) or a number
+    scaled like the features. With `scaling`, which a `PrivateScaler` released, its columns are
     standardized instead.
     """
 

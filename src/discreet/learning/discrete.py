@@ -2,8 +2,8 @@
 discrete Gaussian.
 
 Closes what floats leave open (docs/learning.md): the sum of integers does not depend on the order, noise has
-exactly the distribution that is priced, and the bound on what one example moves is checked in integers before
-it counts. Gradients must be built one by one for it, which is slower.
+exactly the distribution that is priced, and what one example adds is held against the bound once it is on the
+grid. Gradients must be built one by one for it, which is slower.
 """
 
 from __future__ import annotations
@@ -40,8 +40,9 @@ class Grid:
     Guarantee: what one example adds is an integer vector of squared length at most `l2_squared`, the integer
                part of (clip / step + sqrt(size) / 2)².
     Proof:     rounding to the nearest multiple moves each entry by at most half a step, so the vector by at
-               most sqrt(size) / 2 steps; the triangle inequality. Whatever floats made of it, the squared
-               length is computed in integers, and a vector above the bound counts as zero.
+               most sqrt(size) / 2 steps; the triangle inequality. Whatever floats made of it, the length of
+               the rounded vector is bounded from above (`_lengths`), and where that is above the bound the
+               vector counts as zero.
     """
 
     clip: float
@@ -108,8 +109,8 @@ class Grid:
 
 
 def _lengths(rows: Tensor) -> Tensor:
-    """Return upper bounds on the l2 norms of rows, in float64: squares of integers are added up in float32 by
-    256, each block off by at most 264 roundings, then in float64."""
+    """Return upper bounds on the l2 norms of rows, in float64: squares of integers are added up in float32 in
+    blocks of 256, each off by at most 264 roundings (264 / 2**24 < 2**-15), then in float64."""
     in_blocks = rows.shape[1] - rows.shape[1] % _BLOCK
     blocks = torch.linalg.vector_norm(
         rows[:, :in_blocks].reshape(len(rows), in_blocks // _BLOCK, _BLOCK), dim=2

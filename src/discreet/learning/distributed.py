@@ -28,6 +28,7 @@ from .._public import Public
 from ..accounting import Event
 from ..mechanisms.protocols import AnySource, Mechanism, Release
 from ..sampling import Entropy
+from . import checkpoints
 from .clipping import Automatic, Flat, PerLayer
 from .schedules import BallsInBins, Indices, Poisson
 from .summands import Summands
@@ -99,31 +100,24 @@ class _DistributedTrainer:
         return run.release()
 
     def _check_agreement(self) -> None:
-        """Require that all workers have the same price, clip and steps: else the sum would have less noise
-        than was paid for. Reads no data."""
+        """Require that all workers have the same price, clip and steps, else the sum would have less noise
+        than was paid for, and the same optimizer, else their weights would part. Reads no data."""
         if not dist.is_available() or not dist.is_initialized():
             raise InvalidInput(
                 "there is no process group: call torch.distributed.init_process_group('gloo') first. "
                 "Nothing was read."
             )
         trainer = self.trainer
-        sizes = [[name, list(p.shape)] for name, p in trainer.model.named_parameters() if p.requires_grad]
-        facts = [
-            trainer.event.to_json(),
-            repr(trainer.clip),
-            trainer.schedule.divisor,
-            repr(trainer.public),
-            self.noise,
-            sizes,
-        ]
+        settings = checkpoints.identity(trainer)
+        facts = [trainer.event.to_json(), repr(trainer.public), self.noise, settings]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
         digest_tensor = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
         digests = [torch.empty_like(digest_tensor) for _ in range(dist.get_world_size(self.group))]
         self._communicate(lambda: dist.all_gather(digests, digest_tensor, group=self.group))
         if any(not torch.equal(digest_tensor, other) for other in digests):
             raise InvalidInput(
-                "the workers do not have the same trainer: price, clip, batch, public facts and "
-                "shapes must be alike. Nothing was read or trained."
+                "the workers do not have the same trainer: price, public facts, shapes and all settings but "
+                "performance= must be alike. Nothing was read or trained."
             )
 
     def _broadcast_weights(self, run: Run) -> None:

@@ -55,16 +55,14 @@ FEWEST = 4
 # 0.93 times as long as in parts of 6, 6 and 4 (measured).
 PART_OVERFLOW = 0.25
 
-TapsAndLosses = tuple[
-    list[Tap], Tensor | None, Tensor
-    # Taps, the squares of all of them together where that is known, losses.
-]
+# Taps, the squares of all of them together where that is known, losses.
+TapsAndLosses = tuple[list[Tap], Tensor | None, Tensor]
 
 
 @dataclass
 class Gradients:
-    """The gradients of one batch, each example's by itself, as taps; `squares` bounds their squared norms,
-    [B, layers or 1]."""
+    """Holds the gradients of one batch, each example's by itself, as taps; `squares` bounds their squared
+    norms from above, [B, layers] or [B, 1]."""
 
     taps: list[Tap]
     squares: Tensor
@@ -82,12 +80,13 @@ class Gradients:
 
 
 class ClippingEngine:
-    """Clipped gradient sums of a model under a loss. The loss is one number for each example.
+    """Computes clipped gradient sums of a model under a loss, which is one number for each example.
 
     `isolate=True` runs the whole model and the loss example by example under vmap: slower, and mixing
     examples is impossible. `by_hand=False` leaves every layer to torch, `keep_memory=True` sets the process's
     allocator while attached (`Performance`). With `sizes`, clipped sums run what `torch.compile` made of the
-    model, on parts of a batch that are filled up to one of these sizes.
+    model, on parts of a batch that are filled up to one of these sizes. `expected` is about the size of a
+    batch, which is public: ways to bound a norm are chosen by it, never by the size of the batch that came.
     """
 
     def __init__(
@@ -99,8 +98,9 @@ class ClippingEngine:
         by_hand: bool = True,
         keep_memory: bool = False,
         sizes: tuple[int, ...] = (),
+        expected: int = 256,
     ) -> None:
-        self.sizes = tuple(sorted(sizes))
+        self.sizes, self._expected, self._expected_part = tuple(sorted(sizes)), expected, 0
         self.model, self.isolate, self.keep_memory = model, isolate, keep_memory
         self.loss = per_example(loss, isolate=isolate)
         self.routes = plan.routes(model)
@@ -132,7 +132,7 @@ class ClippingEngine:
 
     @property
     def size(self) -> int:
-        """How many numbers the model learns."""
+        """Return how many numbers the model learns."""
         return sum(p.numel() for p in self.parameters.values())
 
     def buffer(self) -> Tensor:
@@ -140,7 +140,7 @@ class ClippingEngine:
         return torch.zeros(self.size, dtype=self.dtype)
 
     def parts(self, vector: Tensor) -> dict[str, Tensor]:
-        """Views of such a vector in the shapes of the parameters, by name."""
+        """Return views of such a vector in the shapes of the parameters, by name."""
         sizes = [p.numel() for p in self.parameters.values()]
         pairs = zip(self.parameters.items(), torch.split(vector, sizes), strict=True)
         return {name: piece.view(p.shape) for (name, p), piece in pairs}
@@ -152,7 +152,7 @@ class ClippingEngine:
         }
 
     def train(self, mode: bool = True) -> None:
-        """As the model's own, except that a frozen batch normalization stays in evaluation mode."""
+        """Set the model's mode, except that a frozen batch normalization stays in evaluation mode."""
         self.model.train(mode)
         for name, way in self.routes.items():
             if way == plan.CONSTANT:
@@ -160,7 +160,7 @@ class ClippingEngine:
 
     @contextmanager
     def attached(self) -> Iterator[None]:
-        """Within this context the model leaves what the engine needs; outside, it is as it was."""
+        """Let the model leave behind what the engine needs, within this context; outside, it is as it was."""
         with (
             heap.kept(self.keep_memory),
             attachment.eager(self.model),
@@ -175,11 +175,10 @@ class ClippingEngine:
     def gradients(
         self, inputs: Any, targets: Any, *, by_layer: bool = True, sums_only: bool = False
     ) -> Gradients:
-        """Forward and backward of one batch; the first dimension of every tensor is the batch.
+        """Run one batch forward and backward; the first dimension of every tensor is the batch.
 
-        A tuple holds the model's arguments.
-
-        `sums_only` is for those who will only `add`: no losses, and taps let go of the rest.
+        A tuple holds the model's arguments. With `sums_only` the result is good for `add` alone: no losses,
+        and taps let go of the rest.
         """
         inputs = inputs if isinstance(inputs, tuple) else (inputs,)
         batch = _length(inputs)
@@ -193,11 +192,11 @@ class ClippingEngine:
         return Gradients(taps, squares, losses)
 
     def _recorded(self, inputs: tuple[Any, ...], targets: Any, sums_only: bool) -> TapsAndLosses:
-        """Taps and losses, by torch's forward and backward pass; the squares are not known yet."""
+        """Return taps and losses, by torch's forward and backward pass; the squares are not known yet."""
         recorder = self.recorder
         try:
             self.decide(inputs)
-            recorder.batch, recorder.active = _length(inputs), True
+            recorder.batch, recorder.active, recorder.expected = _length(inputs), True, self._fix_part()
             with torch.enable_grad():
                 outputs = self.model(*inputs)
                 gradient = self._loss_gradient(outputs, targets)
@@ -287,8 +286,7 @@ class ClippingEngine:
         return self.model
 
     def _rehearse(self, inputs: tuple[Any, ...], size: int, survey: ShapeSurvey | None = None) -> Any:
-        """Run the model on a few examples; nothing of it is kept but the result, and what the survey
-        notes."""
+        """Run the model on a few examples; nothing is kept but the result, and what the survey notes."""
         recorder = self.recorder
         recorder.batch, recorder.active, recorder.survey = size, True, survey
         try:
@@ -298,7 +296,7 @@ class ClippingEngine:
             recorder.edges, recorder.notes, recorder.calls, recorder.axes = [], [], {}, {}
 
     def _stacked(self, inputs: tuple[Any, ...], targets: Any, sums_only: bool) -> TapsAndLosses | None:
-        """Return the same by hand, for a plain stack of layers; None where it is not one."""
+        """Return what `_recorded` does, by hand, for a plain stack of layers; None for any other model."""
         if self._stack is None or not self.is_attached or not self._stack.takes(inputs):
             return None
         with torch.no_grad():
@@ -312,15 +310,13 @@ class ClippingEngine:
 
     def _loss_gradient(self, outputs: Any, targets: Any) -> Tensor | None:
         """Return the gradient of the losses by the outputs, where the loss knows it."""
-        if (
-            not isinstance(self.loss, CrossEntropy)
-            or not isinstance(outputs, Tensor)
-            or not isinstance(targets, Tensor)
-        ):
+        if not isinstance(self.loss, CrossEntropy):
             return None
-        return self.loss.gradient(outputs, targets)
+        are_tensors = isinstance(outputs, Tensor) and isinstance(targets, Tensor)
+        return self.loss.gradient(outputs, targets) if are_tensors else None
 
     def _squares(self, taps: list[Tap], batch: int, sums_only: bool) -> Tensor:
+        """Return the bounds on squared norms [B, layers], of each layer by itself."""
         out, held = torch.zeros(batch, max(self.layers.values()) + 1, dtype=torch.float64), 0
         for tap in taps:
             out[:, self.layers[id(tap.target.parameter)]] += tap.square()
@@ -331,7 +327,7 @@ class ClippingEngine:
         return out
 
     def _total(self, taps: list[Tap], batch: int, sums_only: bool) -> Tensor:
-        """[B]: of all layers together."""
+        """Return the bounds on squared norms [B], of all layers together."""
         total, held = torch.zeros(batch, dtype=torch.float64), 0
         for tap in taps:
             total.add_(tap.square())
@@ -377,6 +373,12 @@ class ClippingEngine:
         if self.sizes:
             return next((size for size in self.sizes if size >= batch), self.sizes[-1])
         return -(-batch // max(1, math.ceil(batch / self._examples_per_part() - PART_OVERFLOW)))
+
+    def _fix_part(self) -> int:
+        """Return the part size of the expected batch; fixed as soon as it is known what an example holds."""
+        if not self._expected_part and self._entries:
+            self._expected_part = self.part_size(self._expected)
+        return self._expected_part or FEWEST
 
     def _examples_per_part(self) -> float:
         """Return how many examples are worked on together, about.
@@ -428,7 +430,7 @@ class ClippingEngine:
 
 
 def _length(inputs: tuple[Any, ...]) -> int:
-    """Of the batch, which is the first dimension of each tensor in it."""
+    """Return the size of the batch, which is the first dimension of each tensor in it."""
     return len(inputs[0] if isinstance(inputs[0], Tensor) else tree_leaves(inputs)[0])
 
 
@@ -442,6 +444,6 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _layers(parameters: dict[str, nn.Parameter]) -> dict[int, int]:
-    """By id of the parameter: the number of the layer, that is of the module which holds it."""
+    """Return the number of each parameter's layer, the module that holds it, by id of the parameter."""
     owners: dict[str, int] = {}
     return {id(p): owners.setdefault(name.rpartition(".")[0], len(owners)) for name, p in parameters.items()}

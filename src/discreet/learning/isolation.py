@@ -85,7 +85,13 @@ def run_isolated(
         a, k = tree_unflatten(example, spec)
         with stateless._reparametrize_module(module, params, tie_weights=True):
             leaves, outer = tree_flatten(forward(*a, **k))
-        structure[:] = [outer, *(_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves)]
+        own = [outer, *(_TENSOR if isinstance(leaf, Tensor) else leaf for leaf in leaves)]
+        if structure and _plain(structure) != _plain(own):
+            raise NotBatchFirst(
+                f"{type(module).__name__} returns a number that is not the same for all examples, and not in "
+                f"a tensor: it would be one example's for all of them."
+            )
+        structure[:] = own
         return [
             _squeeze_batch(module, leaf, d)
             for leaf, d in zip(leaves, outer_dims or (0,) * len(leaves), strict=True)
@@ -105,6 +111,11 @@ def run_isolated(
     return tree_unflatten(
         [_in_batch(next(tensors), d) if leaf is _TENSOR else leaf for leaf, d in pairs], outer
     )
+
+
+def _plain(structure: list[Any]) -> list[Any]:
+    """Return how results are nested, with the numbers and texts among them."""
+    return [part if isinstance(part, int | float | str) else type(part) for part in structure]
 
 
 def _squeeze_batch(module: nn.Module, result: Tensor, dim: Axis) -> Tensor:

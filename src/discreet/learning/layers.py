@@ -29,6 +29,8 @@ class Recorder:
     gradients there."""
 
     batch: int = 0
+    # How many examples are run together in training, about: a public number, unlike `batch`.
+    expected: int = 1
     active: bool = False
     # Whether layers may be run by hand (`learning.fast`).
     fast: bool = True
@@ -37,9 +39,9 @@ class Recorder:
     # Which dimensions of each call's tensors are the batch; `survey` is set while that is being found out.
     layouts: dict[Call, Layout] = field(default_factory=dict)
     survey: ShapeSurvey | None = None
-    # Of the call that is being made.
+    # The decision for the call that is being made.
     layout: Layout | None = None
-    # The same, by id of its tensors.
+    # The batch dimension of each tensor of that call, by the tensor's id.
     axes: dict[int, Axis] = field(default_factory=dict)
     # The model, where all of it runs example by example.
     isolated_model: nn.Module | None = None
@@ -66,16 +68,14 @@ class Recorder:
             )
         if all(out.requires_grad for out in outputs):
             self.notes.append(([(out.shape, out.dtype) for out in outputs], taps))
-            self.edges.extend(
-                map(get_gradient_edge, outputs)
-                # Now: the tensor may be changed in place later.
-            )
+            # Now: the tensor may be changed in place later.
+            self.edges.extend(map(get_gradient_edge, outputs))
 
     def taps(self, result: Tensor, gradient: Tensor | None = None) -> list[Tap]:
-        """Return one backward pass, only as far as the noted outputs: no gradient of a weight is computed on
-        the way.
+        """Run one backward pass, only as far as the noted outputs, and return the taps: no gradient of a
+        weight is computed on the way.
 
-        It starts from the losses, or from the model's outputs where the gradient there is known.
+        It starts from `result`: the losses, or the model's outputs where the `gradient` there is known.
         """
         edges, notes = self.edges, self.notes
         self.edges, self.notes = [], []
@@ -158,8 +158,8 @@ def affine(weight: Target | None, bias: Target | None, x: Tensor, g: Tensor) -> 
 
 
 def transposed_linear(layer: Any, recorder: Recorder, x: Tensor) -> Tensor:
-    """y = x W + b, the layer of GPT-2 that `transformers` calls Conv1D: inputs and gradients change
-    positions."""
+    """Run y = x W + b, the layer of GPT-2 that `transformers` calls Conv1D: its weight is transposed, so that
+    in the tap inputs and gradients change places."""
     recorder.first(layer, x)
     out = owned(F.linear(x, layer.weight.t(), layer.bias))
     weight, bias = targets(layer, "weight", "bias")
@@ -227,7 +227,7 @@ def embedding_bag(
 
 
 def _bags(flat: Tensor, offsets: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the bags of a flat list as rows [B, T], filled up with zeros, and which places are not filling.
+    """Return the bags of a flat list as rows [B, T], padded with zeros, and which positions are no padding.
 
     What stands before the first offset is in no bag: torch demands that the first one is 0.
     """
@@ -259,7 +259,8 @@ def rms_norm(layer: nn.RMSNorm, recorder: Recorder, input: Tensor) -> Tensor:
 def _scaled_last(
     layer: Any, recorder: Recorder, input: Tensor, out: Tensor, normal: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Scale and shift over the last dimensions: sum over all between the batch and those."""
+    """Note the taps of a scale and shift over the last dimensions: gradients are summed over all dimensions
+    between the batch and those."""
     recorder.first(layer, input)
     weight, bias = targets(layer, "weight", "bias")
     last = len(layer.normalized_shape)
@@ -278,9 +279,9 @@ def _scaled_last(
 def _shifted(
     weight: Target | None, bias: Target | None, g: Tensor, x: Tensor, between: tuple[int, ...]
 ) -> list[Tap]:
+    """Return the taps of y = weight * x + bias, summed over dimensions `between`; x may be overwritten."""
     taps: list[Tap] = []
     if weight is not None:
-        # Made for this: it may be overwritten.
         x = g * x if x is g or x.dtype != g.dtype else x.mul_(g)
         taps.append(Rows(weight, x.sum(between) if between else x))
     if bias is not None:
@@ -305,7 +306,8 @@ def instance_norm(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
 def _scaled_channels(
     layer: Any, recorder: Recorder, input: Tensor, out: Tensor, normal: Callable[[Tensor], Tensor]
 ) -> Tensor:
-    """Scale and shift over channels, the second dimension: sum over all that follow."""
+    """Note the taps of a scale and shift over channels, the second dimension: gradients are summed over all
+    dimensions that follow."""
     recorder.first(layer, input)
     weight, bias = targets(layer, "weight", "bias")
     x = input.detach()

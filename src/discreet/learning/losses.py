@@ -92,7 +92,11 @@ class CrossEntropy:
 
     def gradient(self, outputs: Tensor, targets: Tensor) -> Tensor | None:
         """Return the gradient [B, classes] of each example's loss by its own outputs; None where the closed
-        form does not apply."""
+        form does not apply, by shapes and types alone, or a label is wrong.
+
+        An ignored label is no reason: the other way bounds norms otherwise, and one example with such a label
+        would change the factors of all others.
+        """
         is_plain = outputs.dim() == 2 and targets.dim() == 1 and len(outputs) == len(targets) > 0
         if (
             not is_plain
@@ -100,16 +104,15 @@ class CrossEntropy:
             or outputs.dtype not in (torch.float32, torch.float64)
         ):
             return None
-        if self._ignored >= 0 and bool((targets == self._ignored).any()):
-            return None
+        is_ignored = targets == self._ignored
         result = _softmax(outputs.detach())
-        positions = targets.unsqueeze(0)
+        positions = targets.masked_fill(is_ignored, 0).unsqueeze(0)
         try:
             result.scatter_add_(0, positions, _MINUS_ONE[result.dtype].expand(positions.shape))
         except RuntimeError:
-            # A label below zero, ignored or wrong: the general loss knows which.
+            # A label that is no class: the general loss fails on it, too.
             return None
-        return result.T
+        return result.masked_fill_(is_ignored, 0).T
 
 
 # Up to so many classes the softmax is computed across rows (`_softmax`); above, rows are long enough.

@@ -12,7 +12,7 @@ from .taps import Key, Lookup, Outer, Product, Rows, Tap, Target, Tied, flat_row
 def merged(taps: list[Tap]) -> list[Tap]:
     """Return taps of which no two are of the same number of a parameter, with the same sums.
 
-    Guarantee: squares of the taps add up to the square of all of them together.
+    Guarantee: the squared norms of the taps' gradients add up to that of the whole gradient.
     Proof:     a weight used twice has one gradient, the sum of both: its length is not that of the parts, so
                taps of one target become one. Targets of one parameter that overlap without being equal
                (attention projects queries, keys and values together, or each by itself) are cut where any of
@@ -56,7 +56,10 @@ def _split_rows(tap: Tap, bounds: set[int]) -> list[Tap]:
     if isinstance(tap, Outer):
         return [Outer(target, tap.x, tap.g[:, part]) for target, part in zip(targets, rows, strict=True)]
     if isinstance(tap, Product):
-        return [Product(target, tap.x, tap.g[:, :, part]) for target, part in zip(targets, rows, strict=True)]
+        return [
+            Product(target, tap.x, tap.g[:, :, part], positions=tap.positions)
+            for target, part in zip(targets, rows, strict=True)
+        ]
     built = tap.built()
     built = built.reshape(len(built), *tap.target.parameter[begin:end].shape)
     return [Rows(target, built[:, part]) for target, part in zip(targets, rows, strict=True)]
@@ -69,11 +72,7 @@ def _merge_group(group: list[Tap]) -> Tap:
     lookups = [tap for tap in group if isinstance(tap, Lookup)]
     if len(products) + len(lookups) < len(group):
         return Rows(target, torch.stack([flat_rows(tap.built()) for tap in group]).sum(0))
-    matrix = (
-        Product(target, torch.cat([t.x for t in products], 1), torch.cat([t.g for t in products], 1))
-        if products
-        else None
-    )
+    matrix = _concatenated(target, products) if products else None
     table = (
         Lookup(target, torch.cat([t.ids for t in lookups], 1), torch.cat([t.g for t in lookups], 1))
         if lookups
@@ -82,6 +81,14 @@ def _merge_group(group: list[Tap]) -> Tap:
     if matrix is not None and table is not None:
         return Tied(table, matrix)
     return matrix if matrix is not None else table  # type: ignore[return-value]
+
+
+def _concatenated(target: Target, products: list[Product]) -> Product:
+    """Return one product over the positions of several."""
+    depends = any(tap.positions is not None for tap in products)
+    positions = sum(tap.positions or tap.x.shape[1] for tap in products) if depends else None
+    x, g = torch.cat([tap.x for tap in products], 1), torch.cat([tap.g for tap in products], 1)
+    return Product(target, x, g, positions=positions)
 
 
 def _as_product(tap: Outer | Product) -> Product:

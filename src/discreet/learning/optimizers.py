@@ -141,13 +141,13 @@ class Adam:
             gradient = total.div_(divisor)
             momentum.lerp_(gradient, 1 - beta1)
             second_moment.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
-            size = second_moment / (1 - beta2**steps)
+            corrected = second_moment / (1 - beta2**steps)
             if excess:
-                size.sub_(excess).clamp_(min=self.floor**2)
+                corrected.sub_(excess).clamp_(min=self.floor**2)
             if self.weight_decay:
                 values.mul_(1 - self.lr * factor * self.weight_decay)
             values.addcdiv_(
-                momentum, size.sqrt_().add_(self.eps), value=-self.lr * factor / (1 - beta1**steps)
+                momentum, corrected.sqrt_().add_(self.eps), value=-self.lr * factor / (1 - beta1**steps)
             )
 
         return _FlatUpdate(update, {"first": momentum, "second": second_moment, "steps": step_count})

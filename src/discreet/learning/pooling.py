@@ -28,6 +28,8 @@ class Owners:
     count: int
     # [rows]
     share: Tensor
+    # At least `max_rows`, and the same whoever else is in the batch: norms are bounded in ways that go by it.
+    nominal_rows: int
 
     @property
     def max_rows(self) -> int:
@@ -44,6 +46,8 @@ def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
     """Return the owners of a batch with so many rows each, in `copies`; a row's copies are averaged, an
     owner's rows averaged or added up.
 
+    Owners in one batch have counts of one `size_class`.
+
     >>> owned(torch.tensor([1, 3]), mean=True).share
     tensor([1.0000, 0.3333, 0.3333, 0.3333])
     """
@@ -51,7 +55,14 @@ def owned(counts: Tensor, *, mean: bool, copies: int = 1) -> Owners:
         torch.float32
     )
     of = torch.repeat_interleave(torch.arange(len(counts)), counts * copies)
-    return Owners(of, len(counts), row_share[of])
+    largest = int(counts.max()) if len(counts) else 1
+    return Owners(of, len(counts), row_share[of], copies * ((1 << size_class(largest)) - 1))
+
+
+def size_class(rows: int) -> int:
+    """Return the class of owners that are pooled together, by an owner's number of rows: 1 for one row, 2 for
+    two or three, 3 for four to seven."""
+    return rows.bit_length()
 
 
 def pooled(engine: ClippingEngine, gradients: Gradients, owners: Owners) -> Gradients:
@@ -89,7 +100,10 @@ class _Pooling:
             g = self._weighted(tap.g)
             products: list[Tap] = [
                 Product(
-                    tap.target, self._side_by_side(tap.x.unsqueeze(1)), self._side_by_side(g.unsqueeze(1))
+                    tap.target,
+                    self._side_by_side(tap.x.unsqueeze(1)),
+                    self._side_by_side(g.unsqueeze(1)),
+                    positions=self.owners.nominal_rows,
                 )
             ]
             return products if tap.bias is None else [*products, Rows(tap.bias, self._summed(g))]
@@ -102,9 +116,9 @@ class _Pooling:
         return [Rows(tap.target, self._summed(self._weighted(tap.built())))]
 
     def _product(self, tap: Product) -> Product:
-        return Product(
-            tap.target, self._side_by_side(tap.x), self._side_by_side(self._weighted(tap.g)), tap.bias
-        )
+        positions = self.owners.nominal_rows * (tap.positions or tap.x.shape[1])
+        x, g = self._side_by_side(tap.x), self._side_by_side(self._weighted(tap.g))
+        return Product(tap.target, x, g, tap.bias, positions)
 
     def _lookup(self, tap: Lookup) -> Lookup:
         return Lookup(tap.target, self._side_by_side(tap.ids), self._side_by_side(self._weighted(tap.g)))

@@ -20,9 +20,13 @@ from .bounds import single
 from .layers import Recorder, affine, owned, targets
 from .taps import Tap, Target, product, summed_over_positions
 
+# Stands for the length of packed sequences where the way to bound a norm is chosen: the longest of a batch is
+# private, and one longer sequence would change the bounds of all others. A choice, not measured.
+PACKED_LENGTH = 64
+
 
 def recurrent(layer: Any, recorder: Recorder, input: Any, hx: Any = None) -> tuple[Any, Any]:
-    """Return the same arguments and results as `nn.RNN`, `nn.LSTM` and `nn.GRU`, for padded and for packed
+    """Run the layer, with the arguments and results of `nn.RNN`, `nn.LSTM` and `nn.GRU`, on padded or packed
     batches."""
     if isinstance(input, PackedSequence):
         return _packed(layer, recorder, input, hx)
@@ -52,7 +56,7 @@ def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> t
 
 
 def _layers(layer: Any, recorder: Recorder, x: Tensor, hx: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
-    """Return all layers in all directions: outputs [T, B, h], and last states."""
+    """Run all layers in all directions, and return outputs [T, B, h] and last states."""
     lstm = isinstance(layer, nn.LSTM)
     states = _initial(layer, x, hx, lstm)
     states_by_layer: list[tuple[Tensor, ...]] = []
@@ -104,7 +108,7 @@ def _direction(
     direction: int,
     lengths: Tensor | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
-    """Return one layer in one direction: the outputs [T, B, h], and the last state."""
+    """Run one layer in one direction, and return the outputs [T, B, h] and the last state."""
     suffix = f"_l{depth}" + ("_reverse" if direction else "")
     names = [f"{name}{suffix}" for name in ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")]
     parameters: list[Any] = [getattr(layer, name, None) for name in names]
@@ -118,7 +122,7 @@ def _direction(
         # only the recurrent weight learns: its gradient is tapped here
         gates.requires_grad_()
     if gru:
-        steps, last = _gru(recorder, gates, state[0], w_hh, b_hh, learned)
+        steps, last = _gru(recorder, gates, state[0], w_hh, b_hh, learned, lengths)
     elif isinstance(layer, nn.LSTM):
         steps, last = _lstm(recorder, gates, state, w_hh, w_hr, learned, lengths)
     else:
@@ -130,18 +134,19 @@ def _direction(
 
     def taps(g: Tensor) -> list[Tap]:
         g = single(g).transpose(0, 1)
-        products = _products(learned[0], inputs, g) + _biases(learned[2], g)
+        products = _products(learned[0], inputs, g, lengths) + _biases(learned[2], g)
         if not gru:
-            products += _products(learned[1], before, g) + _biases(learned[3], g)
+            products += _products(learned[1], before, g, lengths) + _biases(learned[3], g)
         return products
 
     recorder.note((gates,), taps)
     return (_reversed(steps, lengths) if direction else steps), last
 
 
-def _products(target: Target | None, x: Tensor, g: Tensor) -> list[Tap]:
+def _products(target: Target | None, x: Tensor, g: Tensor, lengths: Tensor | None) -> list[Tap]:
     """Return the tap of a weight that learns, from its inputs and the gradients of its outputs."""
-    return [] if target is None else [product(target, single(x).transpose(0, 1), g)]
+    positions = None if lengths is None else PACKED_LENGTH
+    return [] if target is None else [product(target, single(x).transpose(0, 1), g, positions=positions)]
 
 
 def _biases(target: Target | None, g: Tensor) -> list[Tap]:
@@ -186,14 +191,20 @@ def _lstm(
         projection_inputs = torch.stack(outs).detach()
 
         def taps(*g: Tensor) -> list[Tap]:
-            return _products(learned[4], projection_inputs, single(torch.stack(g, 1)))
+            return _products(learned[4], projection_inputs, single(torch.stack(g, 1)), lengths)
 
         recorder.note(tuple(steps), taps)
     return sequence, (h, c if lengths is None else _last_steps(torch.stack(cells), lengths))
 
 
 def _gru(
-    recorder: Recorder, gates: Tensor, h: Tensor, w_hh: Tensor, b_hh: Tensor | None, learned: list[Any]
+    recorder: Recorder,
+    gates: Tensor,
+    h: Tensor,
+    w_hh: Tensor,
+    b_hh: Tensor | None,
+    learned: list[Any],
+    lengths: Tensor | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Run the steps of a GRU, whose recurrent products are tapped step by step."""
     steps, recurrent_terms, before = [], [], []
@@ -210,7 +221,7 @@ def _gru(
 
     def taps(*g: Tensor) -> list[Tap]:
         all_g = single(torch.stack(g, 1))
-        return _products(learned[1], hidden_states, all_g) + _biases(learned[3], all_g)
+        return _products(learned[1], hidden_states, all_g, lengths) + _biases(learned[3], all_g)
 
     recorder.note(tuple(recurrent_terms), taps)
     return torch.stack(steps), (h,)

@@ -36,9 +36,12 @@ def build_schedule(
     """Return a schedule from a trainer's options: `batch` of a declared `size`, or `rate`; `epochs`, or
     `steps`."""
     if isinstance(kind, Schedule):
-        if limit is not None or strategy is not None:
+        options = {"rate": rate, "batch": batch, "steps": steps, "epochs": epochs, "limit": limit}
+        given = [name for name, value in (options | {"strategy": strategy}).items() if value is not None]
+        if given:
             raise InvalidInput(
-                "limit= and strategy= belong to the schedule that is given. Nothing was read or trained."
+                f"{given[0]}= belongs to the schedule, sampling={type(kind).__name__}(...), and would be "
+                "ignored. Nothing was read or trained. Leave it out."
             )
         return kind
     _check_options(kind, steps, epochs, limit, strategy)
@@ -125,6 +128,9 @@ def _rate(size: int | None, rate: Any, batch: Any) -> tuple[Fraction, float]:
         raise InvalidInput(
             "give batch= (the expected size of a batch), or rate=. Nothing was read or trained."
         )
+    if rate is not None:
+        _require.positive(rate=_require.exact(rate, "rate"))
+        _require.probability(rate=_require.exact(rate, "rate"))
     if rate is not None and batch is not None:
         _require.positive(batch=batch)
         return _require.exact(rate, "rate"), float(batch)

@@ -30,8 +30,8 @@ from .correlated import IDENTITY, Strategy, sensitivity
 from .discrete import Grid
 
 Indices = npt.NDArray[np.int64]
-# About how many members batches that are drawn together have: one call of the sampler for many small batches,
-# and little to keep. More is no faster for batches of hundreds.
+# About how many members all batches have together that one call of the sampler draws: one call for many small
+# batches, and little to keep. More is no faster for batches of hundreds.
 _MEMBERS = 1 << 13
 
 
@@ -61,6 +61,15 @@ class Schedule:
         `size` is the private number of examples; it goes nowhere else.
         """
         raise NotImplementedError
+
+    def check_size(self, size: int) -> None:
+        """Refuse data of another size than was declared and priced, where the schedule samples from exactly
+        so many: then the size is public, and may be said."""
+        declared = getattr(self, "size", None)
+        if declared is not None and size != declared:
+            raise PublicMismatch(
+                f"the size is public and must be true: priced for {declared}, the data has {size}."
+            )
 
 
 def _noise(noise_multiplier: float, neighbors: Neighbors, grid: Grid | None, changes: int = 1) -> Event:
@@ -174,7 +183,7 @@ class WithoutReplacement(Schedule):
         return SampledWithoutReplacement(event=noise, size=self.size, sample=self.sample).repeated(self.steps)
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
-        _check_size(self.size, size)
+        self.check_size(size)
         for _ in range(self.steps):
             yield np.asarray(sampling.subset(size, self.sample, entropy), dtype=np.int64)
 
@@ -217,7 +226,7 @@ class TruncatedPoisson(Schedule):
         return step.repeated(self.steps)
 
     def batches(self, size: int, entropy: Entropy) -> Iterator[Indices]:
-        _check_size(self.size, size)
+        self.check_size(size)
         for batch in _poisson_batches(size, self.rate, self.steps, entropy):
             if len(batch) > self.limit:
                 yield batch[np.asarray(sampling.subset(len(batch), self.limit, entropy), dtype=np.int64)]
@@ -277,7 +286,7 @@ class Cyclic(Schedule):
             raise _require.fail(
                 "strategy", type(self.strategy).__name__, "Toeplitz(...), Dense(...), or square_root(steps)"
             )
-        # Refuses where it is for fewer steps.
+        # Raises where the strategy is for fewer steps.
         self.strategy.row(self.steps - 1)
 
     @property
@@ -334,12 +343,3 @@ def _poisson_batches(size: int, rate: Fraction, steps: int, entropy: Entropy) ->
     steps_at_once = max(1, min(steps, int(_MEMBERS / (1 + rate * size))))
     for start in range(0, steps, steps_at_once):
         yield from sampling.poisson_subsets(size, rate, min(steps_at_once, steps - start), entropy)
-
-
-def _check_size(declared: int, size: int) -> None:
-    """Refuse data of another size than was declared and priced."""
-    # Public under replace and zero_out, so that it may be said.
-    if size != declared:
-        raise PublicMismatch(
-            f"the size is public and must be true: priced for {declared}, the data has {size}."
-        )

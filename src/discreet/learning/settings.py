@@ -3,6 +3,7 @@ of a run."""
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -56,6 +57,12 @@ def check(trainer: Trainer) -> None:
 
 def _check_together(trainer: Trainer) -> None:
     """Refuse combinations of options that no price is proved for, or that would train wrongly."""
+    declared, size = getattr(trainer.schedule, "size", None), trainer.public.size
+    if declared is not None and size is not None and declared != size:
+        raise InvalidInput(
+            f"{type(trainer.schedule).__name__} samples from all examples, exactly: it was made for "
+            f"{declared}, and Public(size={size}) says otherwise. Nothing was read or trained. Leave out n=."
+        )
     has_adaptive_clip, is_cyclic = isinstance(trainer.clip, Adaptive), isinstance(trainer.schedule, Cyclic)
     if has_adaptive_clip and (is_cyclic or trainer.noise == "discrete"):
         raise Unsupported(
@@ -101,6 +108,21 @@ def _factors(trainer: Trainer) -> list[float]:
     return factors
 
 
+def _check_deviation(trainer: Trainer) -> None:
+    """Refuse noise that rounds to zero in float32, or is beyond floats, or beyond the integers of a grid."""
+    try:
+        deviation = trainer.deviation
+    except OverflowError:
+        deviation = math.inf
+    largest = 2.0**100 if trainer.grid is None else 2.0**58 * float(trainer.grid.step)
+    if not 2.0**-100 <= deviation <= largest:
+        raise _require.fail(
+            "noise_multiplier",
+            trainer.noise_multiplier,
+            f"such that the noise on a sum has a deviation between 2**-100 and {largest:g}",
+        )
+
+
 def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
     """Check the optimizer: one of ours, or a function that builds one of torch's for the parameters it is
     given.
@@ -117,6 +139,7 @@ def check_optimizer(trainer: Trainer, parameters: list[nn.Parameter]) -> None:
             f"torch.optim.{kind}(parameters, lr={rate}), or give learning.SGD(lr=...) or "
             "learning.Adam(lr=...)."
         )
+    _check_deviation(trainer)
     is_own = isinstance(optimizer, SGD | Adam)
     if not is_own and (not callable(optimizer) or optimizer in (SGD, Adam)):
         raise _require.fail("optimizer", optimizer, _INSTEAD)

@@ -22,9 +22,8 @@ _HANDLERS: dict[Any, _Handler] = {}
 
 
 class Shared(Tensor):
-    """Is a tensor that is the same for all examples: [B, *shape] inside, of shape `shape` for everybody
-    else.
-    """
+    """Holds a tensor that is the same for all examples, once for each of them: [B, *shape] inside, of shape
+    `shape` to the model's code."""
 
     @classmethod
     def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:

@@ -54,8 +54,8 @@ STATE = (
 
 @dataclass
 class Measured:
-    """The gradients of a batch, each example's by itself; weighted sums of them are built, a parameter at a
-    time."""
+    """Holds the gradients of a batch, each example's by itself; weighted sums of them are built, a parameter
+    at a time."""
 
     engine: ClippingEngine
     gradients: Gradients
@@ -73,8 +73,8 @@ class Measured:
             yield sums.pop(id(p)).detach()
 
     def _sums(self, parameter: Tensor, taps: dict[int, list[Tap]], weights: Tensor) -> dict[int, Tensor]:
-        """Return the sums of this parameter and of those whose taps look after it, too: a bias beside its
-        weight, a bias in three parts beside three weights."""
+        """Return the sums of this parameter and of all that share a tap with it: a bias beside its weight, a
+        bias in three parts beside three weights."""
         sums = {id(parameter): torch.zeros_like(parameter)}
         todo = {id(tap): tap for tap in taps.get(id(parameter), [])}
         added: set[int] = set()
@@ -295,8 +295,8 @@ def _spread_weights(weights: Tensor, size: int) -> Tensor:
 
 
 class _Truth:
-    """What torch itself computes for examples that are alone: the weighted sum of their gradients, and the
-    squared length of each by layer."""
+    """Holds what torch itself computes for examples that are alone: the weighted sum of their gradients, and
+    the squared length of each by layer."""
 
     def __init__(self, engine: ClippingEngine) -> None:
         self.engine = engine
@@ -305,7 +305,7 @@ class _Truth:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Within this context gradients of weights are taken as they come, and let go of."""
+        """Take the gradients of weights as they come, within this context, and keep none of them."""
         parameters = list(self.engine.parameters.values())
         kept = [p.grad for p in parameters]
         handles = []

@@ -22,7 +22,7 @@ from .discrete import GridSum
 from .engine import ClippingEngine, Gradients
 from .federated import Updates
 from .noise import Reservoir, fill_gaussian
-from .pooling import Owners, built, owned, pooled
+from .pooling import Owners, built, owned, pooled, size_class
 from .precision import full_precision
 from .schedules import Cyclic, Indices
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 
-# Gradients that are built one by one, for exact noise: so few stay in the caches.
+# Rows that are run together where exact noise needs each gradient by itself: so few stay in the caches.
 ROWS_AT_ONCE = 8
 
 
@@ -54,7 +54,7 @@ class Summands:
         self._count = 0.0
         grid = trainer.grid
         self._grid_sum = None if grid is None else GridSum(grid, trainer.noise_multiplier, entropy)
-        # where gradients are built one by one, kept from one microbatch to the next
+        # The buffer of gradients that are built one by one, kept from one microbatch to the next.
         self._rows: Tensor | None = None
         self._copies = 1 if trainer.augment is None else trainer.augment.times
         self._one_row_each = trainer.augment is None and examples.people is None
@@ -122,7 +122,7 @@ class Summands:
             self._count += float(unclipped.sum()) - len(unclipped) / 2
         weights, keep = factors(self.rule, gradients.squares)
         with torch.no_grad():
-            # what is not finite has weight zero, is NaN then, and counts as zero
+            # On the grid a gradient that is not finite stays NaN with weight zero, and counts as zero there.
             if self._grid_sum is not None:
                 rows = built(self._engine, gradients, self._rows)
                 self._rows = rows if self._rows is None or len(rows) > len(self._rows) else self._rows
@@ -174,13 +174,16 @@ class Summands:
 def _grouped_by_size(rows: list[Indices], limit: int | None) -> Iterator[tuple[Indices, Indices]]:
     """Group people with about as many rows as each other, so that little is padded; at most `limit` rows
     unless one person has more.
+
+    A person's group goes by the person's own number of rows alone (`size_class`): a norm is bounded in a way
+    that goes by the group.
     """
     rows = sorted(rows, key=len)
     begin, row_count = 0, 0
     for end in range(len(rows) + 1):
         full = (
             end == len(rows)
-            or len(rows[end]) >= 2 * len(rows[begin])
+            or size_class(len(rows[end])) > size_class(len(rows[begin]))
             or (limit and row_count + len(rows[end]) > limit)
         )
         if full and end > begin:

@@ -27,10 +27,11 @@ from .bounds import BLOCK, TINY, UNIT, _enlarged, ghost_bound, gram, growth, out
 
 # What an entry of a built gradient costs, in multiplications: it is written once and read twice (measured).
 ENTRY_COST = 16
-# What a pair of positions costs beside its two inner products, which are multiplied and added up in float64.
+# What a pair of positions costs beside its two inner products, which are multiplied and added up.
 PAIR_COST = 100
-# No more than a quarter of a gigabyte of built gradients for one weight.
-MAX_ENTRIES = 1 << 26
+# Entries of one example's gradient that is built, at most: 64 megabytes. By example, as the size of the batch
+# is private; large models run four examples together.
+MAX_ENTRIES = 1 << 24
 # Entries that are still in a core's own cache when they have been built (measured).
 CACHED_ENTRIES = 1 << 18
 # Tokens of a text are compared in pairs up to this length, and sorted beyond: pairs cost its square. No
@@ -53,7 +54,7 @@ class Target:
 
     @property
     def span(self) -> tuple[int, int]:
-        """The rows, also where they are all of them; a parameter without dimensions has one."""
+        """Return the first row and the one after the last; a parameter without dimensions has one row."""
         if self.rows is not None:
             return self.rows
         return 0, self.parameter.shape[0] if self.parameter.dim() else 1
@@ -63,22 +64,20 @@ class Target:
         return out if self.rows is None else out[self.rows[0] : self.rows[1]]
 
 
-def build_is_cheaper(batch: int, positions: int, k: int, p: int, cost: int = ENTRY_COST) -> bool:
+def worth_building(positions: int, k: int, p: int) -> bool:
     """Return whether building the gradients [B, p, k] is cheaper than the ghost norm, which needs the inner
-    products of all pairs of T `positions`. What is built needs no further contraction in `add`."""
-    return batch * k * p <= MAX_ENTRIES and positions * positions * (k + p + PAIR_COST) > cost * k * p
-
-
-def worth_building(batch: int, positions: int, k: int, p: int) -> bool:
-    """Return whether `build_is_cheaper`, and what is built is no larger than the x and g that it replaces.
+    products of all pairs of T `positions`, and what is built is no larger than the x and g that it replaces.
 
     More would be fresh memory at every step, which costs more than it saves (measured, a vision transformer).
+    What is built needs no further contraction in `add`. It does not depend on the batch: the two bounds
+    differ by up to a per cent, and one example more would change the factors of all others.
     """
-    return k * p <= positions * (k + p) and build_is_cheaper(batch, positions, k, p)
+    is_cheaper = positions * positions * (k + p + PAIR_COST) > ENTRY_COST * k * p
+    return is_cheaper and k * p <= min(positions * (k + p), MAX_ENTRIES)
 
 
 class Tap:
-    """Is the base class: the gradient of one target, for every example of the batch."""
+    """Holds the gradient of one target for every example of the batch: the base class of all taps."""
 
     target: Target
     # The bias of the same layer, where this tap covers it too: its gradient is g summed over positions.
@@ -216,19 +215,25 @@ class Pieces(Tap):
 @dataclass
 class Product(Tap):
     """Taps y_t = W x_t + b at T positions of each example: gradients are sums over t, of g_t x_tᵀ and of
-    g_t."""
+    g_t.
+
+    Where T depends on the other examples of the batch (those with fewer positions are filled up with zeros),
+    `positions` is a number that does not, by which the way to bound the norm is chosen.
+    """
 
     target: Target
     x: Tensor  # [B, T, k]
     g: Tensor  # [B, T, p]
     bias: Target | None = None
+    positions: int | None = None
     pieces: Pieces | None = field(default=None, init=False)
     bias_rows: Tensor | None = field(default=None, init=False)  # [B, p], where `pieces` are built
 
     def square(self) -> Tensor:
-        x, g = self.x, self.g
-        if not worth_building(len(x), x.shape[1], x.shape[2], g.shape[2]):
-            return ghost_bound(gram(x), gram(g), x.shape[2], g.shape[2], bias=self.bias is not None)
+        x, g, filled_up = self.x, self.g, self.positions is not None
+        if not worth_building(self.positions or x.shape[1], x.shape[2], g.shape[2]):
+            has_bias = self.bias is not None
+            return ghost_bound(gram(x), gram(g), x.shape[2], g.shape[2], bias=has_bias, filled_up=filled_up)
         self.pieces = Pieces(self.target).take(x, g)
         if self.bias is None:
             return self.pieces.square()
@@ -275,11 +280,13 @@ class Product(Tap):
             self.x = self.g = self.x.new_empty(0)
 
 
-def product(target: Target, x: Tensor, g: Tensor, bias: Target | None = None) -> Tap:
-    """Return the tap of y = W x + b, with x [B, ..., k] and g [B, ..., p]."""
-    if g.dim() == 2 or g[0, ..., 0].numel() == 1:
+def product(
+    target: Target, x: Tensor, g: Tensor, bias: Target | None = None, *, positions: int | None = None
+) -> Tap:
+    """Return the tap of y = W x + b, with x [B, ..., k] and g [B, ..., p]; for `positions` see `Product`."""
+    if positions is None and (g.dim() == 2 or g[0, ..., 0].numel() == 1):
         return Outer(target, x.reshape(x.shape[0], -1), g.reshape(g.shape[0], -1), bias)
-    return Product(target, x.flatten(1, -2), g.flatten(1, -2), bias)
+    return Product(target, x.flatten(1, -2), g.flatten(1, -2), bias, positions)
 
 
 def summed_over_positions(target: Target, g: Tensor) -> Rows:
@@ -394,4 +401,9 @@ def without_bias(tap: Tap) -> list[Tap]:
     """Return a layer's weight and its bias as taps of their own."""
     if not isinstance(tap, Outer | Product) or tap.bias is None:
         return [tap]
-    return [type(tap)(tap.target, tap.x, tap.g), summed_over_positions(tap.bias, tap.g)]
+    weight = (
+        Outer(tap.target, tap.x, tap.g)
+        if isinstance(tap, Outer)
+        else Product(tap.target, tap.x, tap.g, positions=tap.positions)
+    )
+    return [weight, summed_over_positions(tap.bias, tap.g)]

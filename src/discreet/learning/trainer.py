@@ -31,6 +31,7 @@ from ..mechanisms.protocols import AnySource, ExampleSource, Release, check_sour
 from ..sampling import Entropy
 from . import attachment, checkpoints, heap, settings
 from .augment import Augment, one_variant_each
+from .batching import forked_generator
 from .buffers import KeptBuffers
 from .clipping import Adaptive, Clipping, as_clipping, as_floats
 from .copying import check_copyable, copied
@@ -43,6 +44,7 @@ from .performance import Performance, padded_sizes
 from .safety import made_up, probe
 from .schedule_options import build_schedule
 from .schedules import Indices, Schedule
+from .single_examples import SMALL_BATCH, pick
 from .summands import Summands
 
 
@@ -168,9 +170,8 @@ class Trainer:
 
     @property
     def deviation(self) -> float:
-        """Return the standard deviation of the independent noise on the sum of clipped gradients (in the
-        first step, where the clip adapts).
-        """
+        """Return the standard deviation of the independent noise on the sum of clipped gradients, in the
+        first step where the clip adapts."""
         clip: Any = self.clip
         if isinstance(clip, Adaptive):
             return clip.split(self.noise_multiplier, self.schedule.divisor) * clip.clip
@@ -189,6 +190,7 @@ class Trainer:
             by_hand=options.by_hand,
             keep_memory=options.keep_memory,
             sizes=padded_sizes(batch, rate, options.microbatch) if options.compiled else (),
+            expected=self._rows_together(),
         )
 
     def _rows_together(self) -> int:
@@ -222,14 +224,11 @@ class Trainer:
 
     @property
     def asked(self) -> tuple[float, float] | None:
-        """Return the requested (epsilon, delta) that the noise was calibrated to; None where the noise itself
-        was given.
-        """
+        """Return the (epsilon, delta) that noise was calibrated to; None where the noise itself was given."""
         return None if self.epsilon is None or self.delta is None else (self.epsilon, self.delta)
 
     def spent(self, step: int, *, delta: float) -> float:
-        """Return epsilon after so many steps of a Poisson or fixed-size schedule; the whole price for
-        others."""
+        """Return epsilon after so many steps of a Poisson or fixed-size schedule; of others, in the end."""
         if step >= self.schedule.steps or not isinstance(self.event, acc.Repeated):
             return acc.epsilon(self.event, delta=delta)
         steps_per_event = self.schedule.steps // self.event.times
@@ -263,6 +262,8 @@ class Trainer:
     def rehearse(self, source: AnySource) -> None:
         """Try model and loss on made-up examples of the source's shapes: before anything is charged, and
         without a look at a value."""
+        if isinstance(source, ExampleSource):
+            self.schedule.check_size(source.size)
         if self.synthetic is None:
             self._try(self._engine(copied(self.model)), *shapes_of(source, self.columns))
 
@@ -279,9 +280,7 @@ class Trainer:
 
     @property
     def period(self) -> int:
-        """Return after how many steps, and each multiple of them, a checkpoint can be taken; raise
-        Unsupported where it cannot.
-        """
+        """Return every how many steps a checkpoint can be taken; raise Unsupported where none can."""
         return checkpoints.period(self)
 
     @property
@@ -306,7 +305,7 @@ class Run:
     def __init__(self, trainer: Trainer, examples: ExampleSource, entropy: Entropy) -> None:
         self._trainer, self._examples, self._entropy = trainer, examples, entropy
         self._coins = entropy.aside("coins of the model")
-        self.steps_taken = 0
+        self.steps_taken, self._failed = 0, False
         self._working_model = copied(trainer.model)
         # What one step leaves in the model's buffers must not reach the next.
         self._buffers = KeptBuffers(self._working_model)
@@ -315,9 +314,9 @@ class Run:
         if trainer.synthetic is None:
             trainer._try(self._engine, *examples.shapes())
         else:
-            inputs = trainer.synthetic[0]
-            with self._engine.attached():
-                self._engine.decide(inputs if isinstance(inputs, tuple) else (inputs,))
+            # Whatever the engine decides, it decides by made-up examples.
+            with self._engine.attached(), forked_generator():
+                self._engine.gradients(*pick(trainer.synthetic, torch.arange(SMALL_BATCH)))
         self._values, self._gradient = _flatten_parameters(self._engine), self._engine.buffer()
         self._sums = self._engine.sums(self._gradient)
         self._summands = Summands(trainer, self._engine, examples, entropy)
@@ -350,25 +349,30 @@ class Run:
     def step(self) -> None:
         """Take one noisy step. An empty batch is a step like any other."""
         if self.done:
+            steps = f"all {self._trainer.schedule.steps} steps that were paid for are taken"
             raise Halted(
-                f"all {self._trainer.schedule.steps} steps that were paid for are taken. Nothing was read. "
-                "Training on means a new trainer, which pays for its own steps."
+                f"{'a step failed or was interrupted, and ended the run' if self._failed else steps}. "
+                "Nothing was read. Training on means a new trainer, which pays for its own steps."
             )
         if not self._engine.is_attached:
             with self:
                 return self.step()
         self.steps_taken += 1
-        self._summands.noise(self._gradient)
-        self._accumulate(next(self._batches))
-        self._summands.close(self._gradient)
+        try:
+            self._summands.noise(self._gradient)
+            self._accumulate(next(self._batches))
+            self._summands.close(self._gradient)
+        except BaseException:
+            # Interrupted, too: what half a step left in sums, counts and buffers must not reach another one.
+            self.steps_taken, self._failed = self._trainer.schedule.steps, True
+            raise
         self._descend()
         return None
 
     def _descend(self) -> None:
         """Move the weights by the noisy sum: nothing here depends on the data but through it."""
-        factor = (
-            float(self._trainer.learning_rate(self.steps_taken - 1)) if self._trainer.learning_rate else 1.0
-        )
+        rate = self._trainer.learning_rate
+        factor = 1.0 if rate is None else float(rate(self.steps_taken - 1))
         with torch.no_grad():
             self._update(self._values, self._gradient, factor)
             if self._averaged is not None:
@@ -384,7 +388,6 @@ class Run:
             self._buffers.restore()
         except Exception:
             # Its text could quote a value: an index out of range, say.
-            self.steps_taken = self._trainer.schedule.steps
             raise ReleaseFailed(
                 "the model or the loss failed on private examples; what it said is withheld, as it may "
                 "speak of the data. The price of the run is spent, and the run is over. Try the model on "

@@ -16,6 +16,8 @@ from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_map
 
 from .. import _require, accounting, sampling
 from .._errors import InvalidInput
@@ -34,6 +36,8 @@ from .trainer import Trainer
 _SCORE_SHARE = Fraction(1, 10)
 # Rows that are scored at once: bounds the memory of a large model's outputs.
 _ROWS = 1 << 12
+# Of the largest output of a row: so much more than what float32 makes of a row in one batch and in another.
+_DOUBT = 1e-3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,10 +51,10 @@ class TrainerTrials(RepeatedTrials):
 
     Guarantee: `event`: RepeatAndSelect of one run, which is the training followed by the score.
     Proof:     given its coins a run is an adaptive composition of a trainer's event on the rows that are not
-               held out and of a sum that one row moves by at most 1, put on a grid; which candidate it is and
-               the coins do not depend on the data. (A unit is in one of the two parts, so that composition
-               charges more than is needed.) Runs are independent and alike. Papernot & Steinke 2022
-               (arXiv:2110.03620), Theorems 2 and 6.
+               held out and of a sum that one row moves by at most 1 (a row's class does not depend on other
+               rows: `_classes`), put on a grid; which candidate it is and the coins do not depend on the
+               data. (A unit is in one of the two parts, so that composition charges more than is needed.)
+               Runs are independent and alike. Papernot & Steinke 2022 (arXiv:2110.03620), Theorems 2 and 6.
     Assumes:   as `Trainer`; rows are units (`public.unit` names no column).
     """
 
@@ -115,7 +119,7 @@ class TrainerTrials(RepeatedTrials):
         with torch.no_grad():
             for start in range(0, len(held_out), _ROWS):
                 inputs, targets = data.take(held_out[start : start + _ROWS])
-                correct += int((model(inputs).argmax(1) == targets).sum())
+                correct += int((_classes(model, inputs) == targets).sum())
         score = self.noise(np.array([correct * CELLS], dtype=np.int64), entropy=entropy)
         return int(score[0]), candidate, (candidate, model)
 
@@ -135,7 +139,26 @@ class TrainerTrials(RepeatedTrials):
         candidate, encoded_weights = packed_model
         module = copy.deepcopy(self.candidates[candidate].model)
         module.load_state_dict(files.load(base64.b64decode(encoded_weights))[0])
-        return module
+        # As a trainer releases it, and as it was scored: without dropout.
+        return module.eval()
+
+
+def _classes(model: Any, inputs: Any) -> Tensor:
+    """Return the position of the largest output for each row.
+
+    Guarantee: a function of the row and the model, whatever other rows are in the batch.
+    Proof:     where the two largest outputs are close, the row is run alone. Otherwise its outputs alone have
+               the same largest one: they differ from those in a batch by rounding, far less than `_DOUBT`.
+    Assumes:   rounding of `Trainer`'s floats: an output differs by less than half of `_DOUBT` of the largest.
+    """
+    outputs = model(inputs)
+    classes: Tensor = outputs.argmax(1)
+    if outputs.shape[1] > 1:
+        first, second = outputs.topk(2).values.unbind(1)
+        # Not `<=`, which is false where an output is not a number.
+        for row in (~(first - second > _DOUBT * outputs.abs().amax(1))).nonzero().flatten().tolist():
+            classes[row] = model(tree_map(lambda t, i=row: t[i : i + 1], inputs)).argmax(1)[0]
+    return classes
 
 
 def trainer_trials(

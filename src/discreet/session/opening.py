@@ -221,7 +221,7 @@ def _open_curator(
     curator = Curator.open(path, source)
     policy = curator.policy
     if (budget is not None and budget != policy.budget) or (
-        analysts is not None and tuple(analysts.items()) != policy.analysts
+        analysts is not None and dict(analysts) != dict(policy.analysts)
     ):
         names = ", ".join(name for name, _ in policy.analysts)
         analyst_words = f"analysts {names}" if names else "no analysts"

@@ -12,8 +12,8 @@ class Session(Questions, Models, OpenMechanisms):
     """Answers questions about one dataset under one budget, as one person may ask them. `analyst` is who
     asks; the steward by default.
 
-    An analyst with a budget of their own sees that budget and what is left of it, never what others have
-    spent.
+    An analyst with a budget of their own sees that budget and what is left of it. Of what others have spent
+    they learn only whether, and in a preview how often, a question still fits the dataset's budget.
     """
 
     __slots__ = ()

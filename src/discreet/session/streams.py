@@ -118,6 +118,12 @@ class Stream(_require.NearestNames):
             self._check_current()
             handle = session.curator.resume(self.counter, self.number, analyst=session.analyst)
             return handle.answer(Advance())
+        if session.curator.periods:
+            raise InvalidInput(
+                f"this stream is about {', '.join(session.curator.periods)} only, and rows that are given "
+                f"may be of any period. Nothing was read or released. Leave them out: feed() closes the tick "
+                f"over the session's own table."
+            )
         version = f"tick {self.steps + 1}"
         source = self._source(rows, replace(self.counter.public, version=version))
         curator = Curator.open(session.ledger.path, source)

@@ -19,7 +19,7 @@ import math
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...curator.postgres_store import is_pointer
 from .errors import HTTPError
@@ -73,6 +73,22 @@ def ledger_location(ledger: str) -> str:
     return str(path.resolve())
 
 
+class _PublicTime(NamedTuple):
+    """The public time of a request: on which ledger, of whom, its begin by the clock that entries are dated
+    by, and its begin and end by one that nobody sets."""
+
+    ledger: str
+    analyst: str
+    dated: float
+    begin: float
+    end: float
+
+    def since(self, now: float, moment: float) -> float:
+        """Return from which date on entries may be of this request: its begin as it was dated, or as it would
+        be dated now, if the clock was set back in the meantime."""
+        return min(self.dated, now - (moment - self.begin))
+
+
 class FrontDesk:
     """Passes the requests of all routes to worker processes, and keeps count of who waits for what.
 
@@ -94,8 +110,8 @@ class FrontDesk:
         self._held: Counter[str] = Counter()
         self._busy: Counter[str] = Counter()
         self._jobs: dict[str, asyncio.Task[None]] = {}
-        # The requests whose public time is not over yet: ledger, analyst, begin and end (seconds since 1970).
-        self._public_times: dict[object, tuple[str, str, float, float]] = {}
+        # The requests whose public time is not over yet.
+        self._public_times: dict[object, _PublicTime] = {}
         self._job_slots = asyncio.Semaphore(settings.jobs)
 
     def _datasets_to_open(self) -> list[dict[str, str]]:
@@ -223,12 +239,13 @@ class FrontDesk:
         A client that hangs up does not end its public time: that is removed when it is over, or when its
         answer has left.
         """
-        now, ticket = time.time(), object()
-        self._public_times = {key: times for key, times in self._public_times.items() if times[3] > now}
+        now, moment, ticket = time.time(), time.monotonic(), object()
+        self._public_times = {key: times for key, times in self._public_times.items() if times.end > moment}
         ledger = ledger_location(request["dataset"]["ledger"])
-        since = [[who, begun] for at, who, begun, _ in self._public_times.values() if at == ledger]
+        running = [times for times in self._public_times.values() if times.ledger == ledger]
+        since = [[times.analyst, times.since(now, moment)] for times in running]
         request["withheld"] = {"now": now, "since": since}
-        self._public_times[ticket] = (ledger, request["analyst"], now, now + seconds)
+        self._public_times[ticket] = _PublicTime(ledger, request["analyst"], now, moment, moment + seconds)
         return ticket
 
     def horizon(self, person: Person, dataset: Dataset) -> float:
