@@ -85,11 +85,24 @@ class SyntheticPair:
         return np.repeat(np.arange(self.rows), self.units.codes[-1])
 
     @cached_property
-    def children(self) -> pa.Table:
+    def _drawn_children(self) -> tuple[pa.Table, list[Any]]:
+        """The flat table of children, and its codes; the columns of owners stay theirs."""
         random = np.random.default_rng([self.seed, 3])
-        codes, fitted = self._child_codes, self.fitted.children
+        codes, fitted = self._sampled_children, self.fitted.children
         table = fitted.domain.decode(fitted.public, codes, random)
-        table = repair_rows(table, fitted, codes, random) if table.num_rows else table
+        if not table.num_rows:
+            return table, codes
+        table, rows = repair_rows(table, fitted, codes, random)
+        shared = len(self.units.codes) - 1
+        return table, codes[:shared] + [column[rows] for column in codes[shared:]]
+
+    @property
+    def _child_codes(self) -> list[Any]:
+        return self._drawn_children[1]
+
+    @cached_property
+    def children(self) -> pa.Table:
+        table = self._drawn_children[0]
         of_child = table.column_names[len(self.units.codes) - 1 :]
         own_names = [name[len(self.fitted.child) + 1 :] for name in of_child]
         table = table.select(of_child).rename_columns(own_names)
@@ -100,7 +113,7 @@ class SyntheticPair:
         return fit_model(self.fitted.children)
 
     @cached_property
-    def _child_codes(self) -> list[Any]:
+    def _sampled_children(self) -> list[Any]:
         """The codes of the flat table of children: those of the owners, and others given these."""
         random = np.random.default_rng([self.seed, 2])
         fitted, owners, shared = self.fitted.children, self._owners, self.units.codes[:-1]

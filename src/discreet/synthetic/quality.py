@@ -144,7 +144,8 @@ class CopyDistance:
     pairs.
 
     The value is a share of the copy's noisy total. One number for all pairs, so that its noise is that of a
-    single count.
+    single count. Rows are compared as the model gives them, before those whose bins allow no numbers that
+    satisfy the constraints are replaced (`constraints.repair_rows`).
 
     Guarantee: epsilon-DP.
     Proof:     the sum over pairs of the l1 distances moves by at most pairs times GRID times the l1
