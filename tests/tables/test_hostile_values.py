@@ -351,8 +351,8 @@ def test_a_fingerprint_of_data_is_keyed():
     assert source._fingerprint(b"a" * 32) == Memory({"x": [1.0]}, source.public)._fingerprint(b"a" * 32)
 
 
-# One row that cannot be read sends a file through a copy (`columns.held`): it must not decide what the rows of
-# others say there.
+# One row that cannot be read sends a file through a copy (`columns.engine_types`): it must not decide what the
+# rows of others say there.
 
 
 def _readings(data, column, fact):
@@ -390,6 +390,24 @@ def test_a_row_of_a_file_that_cannot_be_read_changes_no_other(tmp_path):
             pq.write_table(pa.table({"c": column, "s": texts}), tmp_path / "t.parquet")
             outcomes.append(_readings(tmp_path / "t.parquet", "c", fact))
         assert outcomes[0] == outcomes[1], column.type
+
+
+def test_a_row_that_cannot_be_read_changes_no_time_of_96_bits_and_no_uuid(tmp_path):
+    # the years 3000 and 1500
+    times = pa.array([32_503_680_000 * 10**6, -14_821_056_000 * 10**6]).view(pa.timestamp("us"))
+    ids = pa.array([bytes(16), bytes([255] * 16)], pa.uuid())
+    public = Public(schema={"at": Dates("1000-01-01", "3500-01-01"), "id": Text(), "s": Text()}, table="t")
+    outcomes = []
+    for bad in (b"a", b"\xff"):
+        table = pa.table({"at": times, "id": ids, "s": raw_text([b"a", bad])})
+        pq.write_table(table, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
+        engine = connect(tmp_path / "t.parquet", public)
+        # No text of a query makes it fail, as one that is no UUID would where the column holds these.
+        sql = "SELECT COUNT(*) AS n FROM t WHERE id <> 'nobody' AND \"at\" < DATE '1600-01-01'"
+        rows = pa.Table.from_batches(engine.batches(["at", "id"])).to_pydict()
+        outcomes.append((rows, Query(sql=sql, public=public, epsilon=1)._without_noise(engine, 3)))
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][1] == [[1.0]]
 
 
 def test_a_row_of_a_database_that_cannot_be_read_changes_no_other(tmp_path):

@@ -167,10 +167,11 @@ def check_same(first: str, schema: pa.Schema, path: str, other: pa.Schema) -> No
 def parquet_batches(paths: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
-    # With this type dictionaries come as their values; pyarrow would refuse one that has an entry which is no
-    # text.
     for path in paths:
-        with pq.ParquetFile(path, binary_type=pa.large_binary()) as file:
+        # With this binary type dictionaries come as their values; pyarrow would refuse one that has an entry
+        # which is no text. Times of 96 bits are microseconds to the engine: as nanoseconds, those outside
+        # 1677 to 2262 would wrap around.
+        with pq.ParquetFile(path, binary_type=pa.large_binary(), coerce_int96_timestamp_unit="us") as file:
             yield from file.iter_batches(1 << 16, columns=list(columns), use_threads=False)
 
 
