@@ -250,8 +250,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     ),
     # The engine combines the hashes of several values by exclusive or: taken alone, `hash(key, u, j)` chose
     # the third of three groups half of the time, and two units the same group more often than chance. The
-    # outer hash mixes all bits, at no cost
-    # that was measurable (10 million rows).
+    # outer hash mixes all bits, at no cost that was measurable (10 million rows).
     d.KeyedHash: template("HASH(HASH(CAST({key} AS UBIGINT), {expressions}))"),
     d.ContentHash: template("HASH(HASH({expressions}))"),
     d.Rank: _rank,
