@@ -4,7 +4,9 @@ change no error and no other row."""
 from __future__ import annotations
 
 import gc
+import itertools
 import math
+import re
 from decimal import Decimal as D
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from discreet._public import Boolean, Dates
 from discreet.query import Query
 from discreet.tables import Database, EngineError, Memory, connect
 from discreet.tables.columns import check_facts
+from discreet.tables.engines.duckdb_files import csv_reader
 
 EXTREMES = [0, 1, -1, 2**62, -(2**62), 2**63 - 1, -(2**63) + 1, -(2**63), None]
 BYTES = [
@@ -314,6 +317,24 @@ def test_a_broken_line_of_a_csv_file_takes_no_other_with_it(tmp_path):
             assert engine.answer("SELECT COUNT(*) AS n FROM t WHERE starts_with(b, 'x')").to_pylist() == [
                 {"n": 3000}
             ]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
+def test_an_odd_line_end_in_a_csv_file_changes_no_other_line(end, tmp_path):
+    path = tmp_path / "t.csv"
+    for columns, odd, place in itertools.product((1, 2), (b"\r", b"7\r\r", b"\n", b"7\r8"), (0, 2)):
+        lines = [b",".join([b"x%d" % i] * columns) for i in range(4)]
+        header = b",".join([b"a", b"b"][:columns])
+        path.write_bytes(end.join([header, *lines[:place], odd, *lines[place:]]) + end)
+        first = re.search(rb"\r\n?|\n", path.read_bytes())
+        if columns == 1 and first[0] == b"\r\n" and re.search(rb"\r(?!\n)", path.read_bytes()):
+            with pytest.raises(InvalidInput, match="end in different ways"):
+                csv_reader(str(path), "t")
+            continue
+        read = {a for (a,) in duckdb.sql(f"SELECT a FROM {csv_reader(str(path), 't')}").fetchall()}
+        assert {"x0", "x1", "x2", "x3"} <= read, (columns, odd, place)
+    path.write_bytes(end.join([b"a", b"1", b"", b"3"]) + end)
+    assert duckdb.sql(f"SELECT a FROM {csv_reader(str(path), 't')}").fetchall() == [("1",), (None,), ("3",)]
 
 
 def test_a_data_frame_that_changed_gets_no_old_answer(tmp_path):
