@@ -6,6 +6,7 @@ from __future__ import annotations
 import itertools
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 
@@ -150,6 +151,20 @@ def test_three_answers_shuffled_are_as_enumerated_and_below_the_clones(epsilon, 
         assert low <= truth * (1 + 1e-9) + 1e-15
         assert high >= truth * (1 - 1e-6) - 1e-12
         assert truth <= shuffling.delta_at(epsilon, reports, float(x)) * (1 + 1e-9)
+
+
+def test_two_answers_that_are_hardly_ever_false_keep_the_digits_of_that_chance():
+    """At epsilon 34 the chance of a false answer was 1 - p with two digits, and losses were off by 0.1."""
+    epsilon, n = 34.0, 5
+    pair = attained.shuffled_response(epsilon, n + 1)
+    with mp.workdps(60):
+        yes = 1 / (1 + mp.exp(epsilon))
+        f = [mp.binomial(n, k) * yes**k * (1 - yes) ** (n - k) for k in range(n + 1)]
+        p, q = ([a * ([0, *f][k]) + (1 - a) * ([*f, 0][k]) for k in range(n + 2)] for a in (1 - yes, yes))
+        truth = sorted((mp.log(a / b), a) for a, b in zip(p, q, strict=True))
+    for loss, mass, (true_loss, true_mass) in zip(pair.loss, pair.mass, truth, strict=True):
+        assert abs(loss - true_loss) <= pair.loss_error
+        assert abs(mass - true_mass) <= pair.mass_error * true_mass
 
 
 def test_shuffled_lower_ends_with_three_answers_beat_two():
@@ -338,6 +353,8 @@ def test_optimal_composition_of_huge_epsilons():
         acc.ExponentialMechanism(epsilon=1e3).repeated(3),
         acc.VectorDiscreteGaussian(variance=1e-3, l2_squared=3),
         acc.Shuffled(epsilon=50, reports=10**7),
+        acc.NoisyMax(epsilon=100, noise="laplace"),
+        acc.NoisyMax(epsilon=250, noise="exponential"),
         acc.RDPPoint(order=1.0001, epsilon=1),
         acc.RepeatAndSelect(event=acc.NonPrivate(), trials=acc.geometric(0.1)),
         acc.Group(event=acc.Group(event=acc.Gaussian(noise_multiplier=2.0), size=2).repeated(2), size=4),

@@ -18,7 +18,7 @@ from discreet import accounting as acc
 from discreet._errors import InvalidInput, Unsupported, WrongRelation
 from discreet.accounting import pld
 from discreet.accounting.pld import rules
-from discreet.accounting.pld.pairs import basic_pairs, cells, sampled
+from discreet.accounting.pld.pairs import basic_pairs, cells, closed_form, sampled
 
 from ..loops import for_each
 
@@ -149,7 +149,7 @@ def test_two_laplace_releases_bracket_their_exact_curve(e0, delta):
     assert high <= low * (1 + 1e-3)
 
 
-@for_each("noise", [0.3, 1.0, 7.0, 1000.0])
+@for_each("noise", [1e-15, 1e-10, 1e-6, 0.3, 1.0, 7.0, 1000.0])
 @for_each("delta", [1e-2, 1e-6, 1e-15])
 def test_gaussians_in_closed_form(noise, delta):
     event = acc.Gaussian(noise_multiplier=noise).repeated(9)
@@ -160,6 +160,43 @@ def test_gaussians_in_closed_form(noise, delta):
         assert curve(mp.mpf(high)) <= delta
         assert low == 0 or curve(mp.mpf(low)) >= mp.mpf(delta) * (1 - mp.mpf(10) ** -12)
     assert high - low <= 1e-9 * high
+
+
+@pytest.mark.parametrize("shift", [1e7, 1e10, 1e16])
+def test_a_gaussian_with_hardly_any_noise_has_a_delta_of_nearly_one(shift):
+    """At epsilon = shift²/2 - 30 shift the two terms of delta are 1 and 1e-198, but rounding moves the exponent
+    of the second by shift² u: it was e^600 times too large, and delta was 1e-14."""
+    low, high = closed_form.gaussian_delta(shift, shift * (shift / 2 - 30))
+    assert low <= 1 - 1e-190 <= high
+    assert low > 0.99 or shift == 1e16
+
+
+@pytest.mark.parametrize("categories", [2, 4])
+@pytest.mark.parametrize("times", [2, 12, 40])
+def test_many_samples_of_fixed_size_of_randomized_response_bracket_their_exact_curve(categories, times):
+    """Three losses each time: a, 0, -a. The mass at 0 was lost: 30 samples cost less than one."""
+    q, e = 0.1, math.e
+    falsely, truly = 1 / (e + categories - 1), e / (e + categories - 1)
+    up, down, a = (1 - q) * falsely + q * truly, falsely, math.log1p(q * (e - 1))
+
+    def exact(x):
+        counts = ((i, j) for i in range(times + 1) for j in range(times + 1 - i))
+        return math.fsum(
+            math.comb(times, i)
+            * math.comb(times - i, j)
+            * up**i
+            * down**j
+            * (1 - up - down) ** (times - i - j)
+            * max(0.0, -math.expm1(x - (i - j) * a))
+            for i, j in counts
+        )
+
+    inner = acc.RandomizedResponse(epsilon=1.0, categories=categories, neighbors="replace")
+    event = acc.SampledWithoutReplacement(event=inner, size=1000, sample=100).repeated(times)
+    high = acc.epsilon(event, delta=1e-4)
+    assert exact(high) <= 1e-4 * (1 + 1e-9)
+    assert exact(high * (1 - 1e-3)) >= 1e-4 * (1 - 1e-2)
+    assert exact(0.3) <= pld.delta(event, 0.3) * (1 + 1e-9)
 
 
 def test_lattice_and_closed_form_agree():
@@ -329,6 +366,21 @@ def test_wholes_and_nothings():
     assert pld.epsilon(acc.ApproximateDP(epsilon=1, delta=1e-3), 1e-4) == math.inf
     assert pld.delta(acc.PureDP(epsilon=1), 1.0) == 0
     assert pld.epsilon(acc.DiscreteLaplace(scale=3, sensitivity=0), 1e-6) == 0
+    assert pld.bounds(acc.PureDP(epsilon=0).sampled(0.1), 1e-6) == (0, 0)
+    assert pld.supports(acc.PureDP(epsilon=0).sampled(0.1))
+
+
+@pytest.mark.parametrize("epsilon", [650, 690, 710, 10**4])
+def test_what_leaves_the_range_of_floats_is_priced_as_pure_and_not_below(epsilon):
+    """A grid with overflown numbers gave 508 for 690, where the truth is 685."""
+    event = acc.PureDP(epsilon=epsilon).sampled(0.01)
+    truth = epsilon + math.log(0.9) + math.log(0.01)
+    low, high = pld.bounds(event, 1e-3)
+    assert low <= truth <= high <= truth + 0.2
+    if epsilon > 700:  # below, the grid takes half a second to say that it knows nothing
+        low, high = pld.delta_bounds(event, truth)
+        assert low <= 1e-3 <= high
+    assert pld.supports(acc.ExponentialMechanism(epsilon=epsilon))
 
 
 def test_refusals_have_names():

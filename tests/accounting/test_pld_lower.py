@@ -6,12 +6,14 @@ from __future__ import annotations
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from discreet import REPLACE
 from discreet import accounting as acc
 from discreet.accounting import pld
-from discreet.accounting.pld.lattice import engine
+from discreet.accounting.pld import rules, solve
+from discreet.accounting.pld.lattice import engine, fourier
 
 mpmath = pytest.importorskip("mpmath")
 mp, mpf = mpmath.mp, mpmath.mpf
@@ -60,8 +62,36 @@ def test_fixed_size_samples_of_almost_nothing() -> None:
             assert low <= truth <= high
 
 
-def test_without_the_allowance_for_rounding_the_check_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_checks_notice_a_logarithm_that_loses_small_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With numpy's complex log1p, which does; the first check also needs the allowance for rounding to go."""
+    monkeypatch.setattr(fourier, "_complex_log1p", lambda z, unit: np.log1p(z))
+    with pytest.raises(AssertionError):
+        test_no_delta_is_claimed_beyond_the_largest_loss()
     read = engine._read_lower
     monkeypatch.setattr(engine, "_read_lower", lambda *given: read(*given[:-1], 0.0))
     with pytest.raises(AssertionError):
         test_fixed_size_samples_of_almost_nothing()
+
+
+def test_no_delta_is_claimed_beyond_the_largest_loss() -> None:
+    """When a unit is added the losses are at most 3.33 together. numpy's log1p loses small complex numbers,
+    and what was left of a tiny gain, 1e-20 where the bound on its error was 1e-28, became a lower end of
+    1."""
+    one, five = (
+        acc.RandomizedResponse(epsilon=0.17850358199018013).sampled(0.5),
+        acc.RandomizedResponse(epsilon=3.0638483844441624, categories=3).sampled(0.5),
+    )
+    parts: dict[acc.Event, int] = {one: 1, five: 5}
+    adding = rules.compositions(parts, 1e-40, 1)[1]
+    assert sum(n * float(pair.nodes(1e-40).loss[-1]) for pair, n in adding.parts) < 3.33
+    solver = solve.Solver(adding, solve.guess_delta(adding.parts, 5.11))
+    assert solver.delta_below(5.11) == 0
+    assert solver.delta_below(3.2) > 0
+
+
+def test_a_window_that_merging_stretches_without_limit_is_not_computed() -> None:
+    """10^20 steps would have taken 600 TiB; nothing is claimed from below then."""
+    parts: dict[acc.Event, int] = {acc.Laplace(noise_multiplier=3e5): 10**12}
+    solver = solve.Solver(rules.compositions(parts, 1e-14, 1)[0], 1e-6)
+    assert solver.epsilon_below(1e-6, 20.0) == 0
+    assert solver.delta_below(20.0) == 0

@@ -87,6 +87,8 @@ PAIRS = {
     "mixed-remove": basic_pairs.PoissonSampledPair(basic_pairs.laplace(0.8), 0.1, True),
     "mixed-add": basic_pairs.PoissonSampledPair(basic_pairs.laplace(0.8), 0.1, False),
     "fixed-size": basic_pairs.FixedSizeSampledPair(sampled.SampledGaussian(0.9, 1.0), 0.2),
+    "fixed-size-laplace": basic_pairs.FixedSizeSampledPair(basic_pairs.laplace(0.8), 0.2),
+    "fixed-size-response": basic_pairs.FixedSizeSampledPair(rules.randomized_response(1.0, 5), 0.2),
     "discrete-gaussian": rules.discrete_gaussian(rules.Fraction(4), 1),
 }
 
@@ -175,6 +177,17 @@ def test_mass_is_never_lost_however_coarse_the_knots():
         for knots in (np.array([-0.01, 0.0, 0.02]), np.array([-2.0, 3.0])):
             law = cells.upper(pair, knots)
             assert law.mass.sum() + law.infinite >= 1 - 1e-15
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_cells_with_finite_ends_hold_what_lies_between_them_and_nothing_else(name):
+    edges = np.array([-np.inf, -0.7, -0.1, 0.0, 0.05, 1.1, np.inf])
+    whole = PAIRS[name].measure(edges, np.zeros(6))
+    assert whole.mass.sum() == pytest.approx(1.0, abs=1e-12)
+    for i, j in ((0, 2), (1, 3), (3, 6), (4, 5)):
+        part = PAIRS[name].measure(edges[i : j + 1], np.zeros(j - i))
+        assert part.mass == pytest.approx(whole.mass[i:j], abs=1e-12)
+        assert part.excess == pytest.approx(whole.excess[i:j], abs=1e-12)
 
 
 def test_plan_windows_stay_affordable():

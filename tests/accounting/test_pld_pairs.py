@@ -14,6 +14,7 @@ from discreet.accounting.pld.lattice.joint import joint
 from discreet.accounting.pld.pairs import attained, closed_form, single
 from discreet.accounting.pld.pairs.basic_pairs import laplace
 from discreet.accounting.pld.pairs.sampled import SampledGaussian
+from discreet.accounting.pld.solve import Composition, Solver
 
 
 @pytest.mark.parametrize("epsilon", [0.2, 1.0, 2.0, 3.0])
@@ -119,3 +120,10 @@ def test_a_fixed_size_sample_of_a_composition():
     assert low <= high <= low * (1 + 1e-3)
     each = [acc.SampledWithoutReplacement(event=part, size=1000, sample=50) for part in parts]
     assert high > max(pld.bounds(one, 1e-6)[0] for one in each)
+
+
+def test_mass_at_infinite_loss_is_taken_off_delta_for_one_release_too():
+    """The pairs of today's rules have such mass only where they are atoms, for which the lattice takes it off."""
+    with_mass = Solver(Composition(((laplace(1.0), 1),), infinite_above=9e-6), 1e-5)
+    without = Solver(Composition(((laplace(1.0), 1),)), 1e-6)
+    assert with_mass.epsilon_above(1e-5) >= without.epsilon_above(1e-6) * (1 - 1e-9)

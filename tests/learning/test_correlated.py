@@ -230,10 +230,11 @@ def test_one_example_moves_what_is_noised_by_at_most_what_is_priced() -> None:
 
 
 def test_bad_strategies_are_refused() -> None:
-    for bad in ((), (0.0, 1.0), (1.0, math.nan), ("a",)):
+    # squares of 1e-200 are zero in floats: a sensitivity of 0, and no noise
+    for bad in ((), (0.0, 1.0), (1.0, math.nan), ("a",), (1e-200,)):
         with pytest.raises(InvalidInput):
             Toeplitz(coefficients=bad)  # type: ignore[arg-type]
-    for rows in ((), ((1.0, 2.0),), ((1.0,), (1.0, 0.0))):
+    for rows in ((), ((1.0, 2.0),), ((1.0,), (1.0, 0.0)), ((1e-200,), (1e-200, 1e-200))):
         with pytest.raises(InvalidInput):
             Dense(rows=rows)
     with pytest.raises(InvalidInput, match="for 8 steps"):

@@ -273,3 +273,19 @@ def test_bad_codes_draw_nothing() -> None:
         with pytest.raises(InvalidInput):
             two_coins().respond(np.array(codes), entropy)
     assert entropy.drawn == 0
+
+
+def test_a_design_whose_estimates_are_beyond_floats_is_answered_and_not_lost() -> None:
+    """Its third row is nearly a mix of the others; that a variance raised was found out after the charge."""
+    public = Public(schema={"c": Categories(["a", "b", "c"])}, neighbors=REPLACE, size=3)
+    d = F(1, 10**200)
+    rows = (
+        (F(1, 2), F(1, 4), F(1, 4)),
+        (F(1, 4), F(1, 2), F(1, 4)),
+        (F(3, 8), F(3, 8) - d, F(1, 4) + d),
+    )
+    mechanism = RandomizedResponse(public=public, column="c", lottery=Channel(rows=rows))
+    assert mechanism.error() > 1e199
+    released = mechanism(Memory({"c": ["a", "b", "a"]}, public), entropy=SeededEntropy(1)).value
+    assert sum(released.counts) == 3
+    assert max(released.standard_errors) == math.inf

@@ -571,3 +571,21 @@ def test_scores_that_are_not_one_for_each_candidate_are_refused_before_anything_
         Select(public=public, scores=Histogram(column="c"), candidates=candidates, chooser=chooser)
     with pytest.raises(InvalidInput, match="a single number"):
         Select(public=public, scores=Count(), candidates=candidates, chooser=chooser)
+
+
+def test_cells_of_bounds_that_are_one_float_are_one_cell_and_tell_nothing() -> None:
+    """2**53 and 2**53 + 1 are one float: 0 / 0 was a warning, and a cell that no row was in."""
+    public = Public(schema={"x": Bounds(2**53, 2**53 + 1), "y": Bounds(0, 1)})
+    counts = CellCounts(x="x", y="y", cells=2)(Memory({"x": [2**53] * 3, "y": [0.1, 0.2, 0.9]}, public))
+    assert counts.tolist() == [2, 1, 0, 0]
+
+
+def test_candidates_that_cannot_be_compared_are_refused() -> None:
+    public = Public(schema={"c": Categories(["a", "b"])})
+    with pytest.raises(InvalidInput, match="tuples"):
+        Select(
+            public=public,
+            scores=Histogram(column="c"),
+            candidates=([0], [1]),
+            chooser=ExponentialMechanism(epsilon=1),
+        )

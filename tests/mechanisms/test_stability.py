@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from scipy import stats
 
 from discreet._errors import DescriptionError, DiscreetError, Halted, InvalidInput, PrivateFact, Unsupported
-from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories, Neighbors, Public, Unit
+from discreet._public import ADD_REMOVE, REPLACE, ZERO_OUT, Bounds, Categories, Neighbors, Public, Text, Unit
 from discreet._registry import from_json, to_json
 from discreet.accounting import ApproximateDP, DiscreteLaplace, PureDP
 from discreet.mechanisms import (
@@ -637,7 +638,7 @@ def test_a_unit_without_rows_cannot_stop_a_release(monkeypatch: pytest.MonkeyPat
     unit of rows without a name is drawn for even where there are none: it must not count then."""
     from discreet.mechanisms import sample_aggregate
 
-    public = Public(schema={"x": Bounds(0, 100)}, unit=Unit("who"), neighbors=REPLACE, size=1)
+    public = Public(schema={"x": Bounds(0, 100)}, unit=Unit("who"), neighbors=REPLACE, size=101)
     mechanism = SubsampleAggregateStable(
         public=public,
         columns=("x",),
@@ -647,13 +648,55 @@ def test_a_unit_without_rows_cannot_stop_a_release(monkeypatch: pytest.MonkeyPat
         rate=0.02,
         subsamples=100,
     )
-    # every subsample keeps the last unit, which is the one without a name
+    # Every subsample keeps one of a hundred named units, each in turn, and the last unit, which is the one
+    # without a name.
+    turns = itertools.count()
     monkeypatch.setattr(
-        sample_aggregate.sampling, "poisson_subset", lambda n, rate, entropy: np.array([n - 1])
+        sample_aggregate.sampling,
+        "poisson_subset",
+        lambda n, rate, entropy: np.array([next(turns) % 100, n - 1]),
     )
-    for name, value in (("ann", "same"), (None, None)):
-        source = Memory(pa.table({"x": [1], "who": pa.array([name], pa.string())}), public)
+    named = [f"p{i}" for i in range(100)]
+    for last, value in (("p0", "same"), (None, None)):
+        source = Memory(pa.table({"x": [1] * 101, "who": pa.array([*named, last], pa.string())}), public)
         assert mechanism(source, entropy=SeededEntropy(1)).value == value
+
+
+@pytest.mark.parametrize("rows", [[], ["abc"]])
+def test_no_part_tells_an_empty_table_from_one_of_a_single_row(rows: list[str]) -> None:
+    """An engine gives no batch of an empty table, so that its columns have no type: a function of text fails on
+    every part, where of a table of one row it is 0 on all parts but one."""
+    public = Public(schema={"x": Text()}, size=100)
+    source = Memory(pa.table({"x": pa.array(rows, pa.string())}), public)
+
+    def letters(part: Any) -> float:
+        return float(pc.sum(pc.utf8_length(part.column("x"))).as_py() or 0)
+
+    mean = SampleAndAggregate(
+        public=public, columns=("x",), function=letters, parts=50, bounds=Bounds(0, 100), epsilon=1000
+    )
+    # One part of fifty may move the mean by two; all of them moved it from 50 to 0.
+    assert mean(source, entropy=SeededEntropy(1)).value == pytest.approx(50, abs=3)
+    mode = SubsampleAggregateStable(
+        public=public, columns=("x",), function=letters, epsilon=2, delta=1e-3, rate=0.1, subsamples=200
+    )
+    assert mode(source, entropy=SeededEntropy(1)).value is None
+
+
+def test_the_ends_of_what_epsilon_may_be_are_allowed_as_they_are_written() -> None:
+    assert smooth_noise(1e-6, None, 3).epsilon == F(1e-6)
+    assert (
+        DistanceToInstability(public=X, function=StableMode(column="c"), epsilon=1e-12, delta=0.1).reach > 0
+    )
+    with pytest.raises(InvalidInput, match="give a rate"):
+        SubsampleAggregateStable(
+            public=X, columns=("c",), function=PartMode(column="c"), epsilon=1e-12, delta=0.1
+        )
+
+
+def test_a_stable_sparse_vector_whose_threshold_is_beyond_all_bounds_is_refused_before_it_is_paid() -> None:
+    with pytest.raises(InvalidInput):
+        StableSparseVector(public=X, epsilon=1e5, delta=0.1, failures=1, questions=2)
 
 
 def test_subsamples_keep_all_rows_of_a_person_together() -> None:

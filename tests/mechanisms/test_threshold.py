@@ -542,3 +542,16 @@ def test_more_refusals() -> None:
         RedrawnSparseVector(**good, delta=1e-6, constants="dwork-roth", numeric=True)
     with pytest.raises(InvalidInput, match="questions"):
         SparseVector(**good).error(0.9)
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-8, 4e-12])
+def test_zcdp_rounds_of_a_tiny_epsilon_are_the_largest_within_1e_9(epsilon: float) -> None:
+    """sqrt(L + epsilon) - sqrt(L) cancels: at 4e-12 the search from there took minutes, in ever longer numbers."""
+    from mpmath import mp, mpf, sqrt
+
+    rounds = 10
+    e0 = zcdp_epsilon(epsilon, 1e-6, rounds)
+    with mp.workdps(50):
+        log_term = -mp.log(mpf(1e-6))
+        best = sqrt(mpf(2) / rounds) * (sqrt(log_term + mpf(epsilon)) - sqrt(log_term))
+        assert 0 <= 1 - mpf(e0.numerator) / e0.denominator / best < 1e-9

@@ -27,7 +27,7 @@ CALLS = [
     *[(sampling.bernoulli_each, (bad,)) for bad in ([0.5, 1.5], [math.nan], ["a"], [[0.5]], [True])],
     *[
         (sampling.bernoulli_exp_each, bad)
-        for bad in (([1], 0), ([1], -2), ([-1], 1), ([0.5], 1), (np.array([-1]), 1))
+        for bad in (([1], 0), ([1], -2), ([-1], 1), ([0.5], 1), (np.array([-1]), 1), (3, 1), (None, 1))
     ],
     *[(sampling.poisson_subset, (5, bad)) for bad in NOT_PROBABILITY],
     *[(sampling.binomial, (5, bad, 3)) for bad in NOT_PROBABILITY],
@@ -74,6 +74,8 @@ CALLS = [
         )
     ],
     *[(sampling.top_k_gumbel, ([1, 2], 1, bad)) for bad in (-1, 3, 1.5, None)],
+    *[(sampling.top_k_gumbel_rows, (bad, 1, 1)) for bad in ([[0.5]], [1, 2], [], None, [["a"]])],
+    *[(sampling.top_k_gumbel_rows, ([[1, 2]], 1, bad)) for bad in (0, 3, 1.5, None)],
 ]
 
 
@@ -98,6 +100,7 @@ def test_bad_input_is_refused_and_nothing_is_drawn(call, arguments):
         (sampling.subset, (3, 1)),
         (sampling.categorical, ([1], 1)),
         (sampling.argmax_gumbel, ([1], 1)),
+        (sampling.top_k_gumbel_rows, ([[1]], 1, 1)),
     ],
 )
 def test_only_entropy_is_taken_for_entropy(call, arguments):
@@ -118,10 +121,61 @@ def test_no_weight_or_score_is_shown_in_a_message():
     for call in (
         lambda: sampling.categorical([5, -987654], 1, Forbidden()),
         lambda: sampling.bernoulli_exp_each([-987654], 1, Forbidden()),
+        lambda: sampling.argmax_gumbel([1, 987654.5], 1, Forbidden()),
     ):
         with pytest.raises(InvalidInput) as caught:
             call()
         assert "987654" not in str(caught.value)
+
+
+@pytest.mark.skipif(np.dtype(np.longdouble).itemsize == 8, reason="long doubles are doubles here")
+def test_a_probability_that_floats_would_round_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="ps must be"):
+        sampling.bernoulli_each(np.array([0.5], dtype=np.longdouble), Forbidden())
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int16])
+def test_differences_that_their_own_type_does_not_hold_do_not_wrap(dtype) -> None:
+    """Costs of 8 bits, -128 and 127: 255 apart, which is -1 in 8 bits and would make the worse one win."""
+    limits = np.iinfo(dtype)
+    far = np.array([limits.min, limits.max], dtype=dtype)
+    for seed in range(5):
+        entropy = sampling.SeededEntropy(seed)
+        assert sampling.weighted_softmax(far, np.array([1, 1], dtype=dtype), 1, entropy) == 0
+        assert sampling.top_k_gumbel_rows(far[None], 1, 1, entropy).tolist() == [[1]]
+
+
+@pytest.mark.parametrize(
+    "row",
+    [np.array([0, 200], np.uint8), np.array([0, 2**64 - 1], np.uint64), np.array([-(2**63), 2**63 - 1])],
+)
+def test_scores_of_rows_are_compared_without_wrapping(row) -> None:
+    scores = np.stack([row, row[::-1]])
+    for seed in range(5):
+        chosen = sampling.top_k_gumbel_rows(scores, 1, 2, sampling.SeededEntropy(seed))
+        assert chosen.tolist() == [[1, 0], [0, 1]]
+    assert sampling.top_k_gumbel_rows(scores[:0], 1, 2, Forbidden()).shape == (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("costs", "weights", "rate", "chosen"),
+    [
+        ([0, 10**400], [1, 1], 1, {0}),
+        ([0, 10**400], [1, 1], 0, {0, 1}),
+        ([0, 10**400], [1, 1], Fraction(1, 10**400), {0, 1}),
+        ([0, 10**200], [1, 1], 10**200, {0}),
+        ([0, 0], [10**400, 1], 1, {0}),
+        ([0, 0], [10**308, 10**308], 1, {0, 1}),
+    ],
+)
+def test_costs_and_weights_beyond_floats_are_compared_as_integers(costs, weights, rate, chosen) -> None:
+    drawn = {
+        sampling.weighted_softmax(
+            np.array(costs, object), np.array(weights, object), rate, sampling.SeededEntropy(seed)
+        )
+        for seed in range(20)
+    }
+    assert drawn == chosen
 
 
 def test_costs_whose_differences_exceed_64_bits_do_not_wrap() -> None:

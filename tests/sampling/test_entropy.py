@@ -203,3 +203,16 @@ def test_bad_sizes_are_refused(bad):
 def test_bad_seeds_are_refused(bad):
     with pytest.raises(ValueError, match="must be"):
         SeededEntropy(bad)
+
+
+def test_numbers_of_numpys_own_types_do_not_wrap():
+    assert len(SeededEntropy(1).words(np.int8(100))) == len(SeededEntropy(1).shorts(np.int8(100))) == 100
+    assert SeededEntropy(1).integer(np.int8(100)) == SeededEntropy(1).integer(100)
+    assert len(SeededEntropy(1).integers(np.int8(100), np.int8(100))) == 100
+
+
+def test_what_is_put_aside_from_a_stream_is_as_private_as_its_source():
+    first, second = (Stream(SeededEntropy(1)).aside("a purpose") for _ in range(2))
+    assert not first.private
+    assert (first.words(4) == second.words(4)).all()
+    assert Stream(Entropy()).aside("a purpose").private

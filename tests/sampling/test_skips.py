@@ -141,3 +141,12 @@ def test_bad_input_is_refused_and_nothing_is_drawn(arguments: tuple[object, ...]
         poisson_subsets(*arguments, Forbidden())  # type: ignore[arg-type]
     with pytest.raises(InvalidInput, match="entropy must be"):
         sampling.poisson_subsets(5, 0.01, 1, np.random.default_rng())  # type: ignore[arg-type]
+
+
+def test_sizes_of_numpys_own_types_do_not_wrap() -> None:
+    """3,000 subsets of a million in 32 bits: index -1,294,967,296 was among them."""
+    size, n = np.int32(1_000_000), np.int32(3_000)
+    drawn = poisson_subsets(size, Fraction(1, 10**6), n, SeededEntropy(1))
+    expected = poisson_subsets(int(size), Fraction(1, 10**6), int(n), SeededEntropy(1))
+    assert [kept.tolist() for kept in drawn] == [kept.tolist() for kept in expected]
+    assert all(0 <= index < size for kept in expected for index in kept.tolist())

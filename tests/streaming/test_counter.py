@@ -21,11 +21,11 @@ from discreet._errors import ReleaseFailed
 from discreet._public import REPLACE, Unit
 from discreet.curator import Budget, Curator, Policy
 from discreet.curator.values import decode
-from discreet.mechanisms import Count, Histogram, Sum
+from discreet.mechanisms import Count, CountNonNull, Histogram, Sum
 from discreet.mechanisms.matrix import Toeplitz
 from discreet.query import SqlStatistic
 from discreet.sampling import SeededEntropy
-from discreet.streaming import ContinualCounter, Latest, counter, named
+from discreet.streaming import Advance, ContinualCounter, DyadicCounts, Latest, counter, named
 from discreet.tables import Database, Memory
 
 PUBLIC = Public(schema={"age": dp.Bounds(0, 100)}, table="visits")
@@ -282,6 +282,7 @@ def test_a_table_of_a_database_and_a_frame_are_batches_too(tmp_path: Path) -> No
         ({"horizon": 9, "window": 2, "decay": 0.5, "strategy": "blt"}, "not both"),
         ({"horizon": 9, "decay": 1.5, "strategy": "blt"}, "decay"),
         ({"horizon": 9, "decay": 0.5, "strategy": "tree"}, "decayed"),
+        ({"horizon": 9, "decay": 0.5, "strategy": "optimal"}, "decayed"),
         ({"horizon": 9, "participations": 2}, "participations"),
         ({"horizon": 9, "participations": 0}, "participations"),
         ({"horizon": 9, "separation": 0}, "separation"),
@@ -449,3 +450,48 @@ def test_more_steps_than_variances_can_be_computed_for_are_refused(name: str) ->
         ContinualCounter(
             public=Public(), statistic=Count(), strategy=named("honaker", 8), epsilon=1, **{name: 1 << 26}
         )
+
+
+@pytest.mark.parametrize(
+    ("options", "worst"),
+    [
+        ({"strategy": "honaker"}, 1022),
+        ({"horizon": 100, "window": 30, "strategy": "honaker"}, 93),
+        ({"horizon": 50, "window": 7, "strategy": "optimal"}, 8),
+        ({"horizon": 100, "restart": 22, "strategy": "honaker"}, 15),
+        ({"horizon": 100, "window": 7, "strategy": "item"}, 100),
+    ],
+)
+def test_the_error_of_all_steps_is_that_of_the_worst(options: dict[str, Any], worst: int) -> None:
+    mechanism = counter(PUBLIC, Count(), rho=1, **options)
+    deviations = [mechanism.deviation(t) for t in range(1, options.get("horizon", 1) + 1)]
+    assert max(deviations) <= mechanism.deviation(worst) * (1 + 1e-9)
+    assert mechanism.error(0.95) == pytest.approx(mechanism.error(0.95, worst))
+
+
+def test_a_decayed_sum_of_a_short_horizon_finds_a_strategy() -> None:
+    """The first candidate, the optimal matrix, has no formula for it: that refused all others with it."""
+    mechanism = counter(PUBLIC, Count(), rho=1, horizon=30, decay=0.9)
+    assert mechanism.strategy == named("square_root", 30)
+
+
+def test_a_gaussian_stream_without_end_fits_a_budget_of_what_it_was_asked_for() -> None:
+    """Its blocks are charged as zCDP: calibrated by the noise of one block, 1 was charged as 1.078."""
+    statistic = DyadicCounts(column="age", edges=tuple(range(65)))
+    mechanism = counter(PUBLIC, statistic, epsilon=1, delta=1e-6)
+    assert mechanism.rho is not None
+    assert dp.accounting.epsilon(mechanism.event, delta=1e-6) <= 1
+
+
+def test_the_newest_release_can_be_had_again_when_the_clock_has_run_down() -> None:
+    public = Public(schema={"day": dp.Bounds(1, 2)}, table="visits")
+    # the second column is declared nowhere: its values count all the same
+    mechanism = counter(public, CountNonNull(column="age"), rho=1, clock="day")
+    visits, entropy = Memory({"day": [1, 1, 2], "age": [5, None, 7]}, public), SeededEntropy(1)
+    state = mechanism.start(visits, entropy=entropy)
+    for _ in range(2):
+        state, released = mechanism.answer(state, visits, Advance(), entropy=entropy)
+    assert abs(float(released.value) - 2) < mechanism.error(1 - 1e-9)
+    with pytest.raises(Halted):
+        mechanism.answer(state, visits, Advance(), entropy=entropy)
+    assert mechanism.answer(state, visits, Latest(), entropy=entropy)[1].value == released.value

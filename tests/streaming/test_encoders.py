@@ -133,3 +133,10 @@ def test_strategies_of_other_kinds_keep_their_bands() -> None:
         state, _ = part.encode(state, np.ones(1, int), t)
     assert len(state["secret"]) == 2
     assert isinstance(named("optimal", 4), Dense)
+
+
+def test_the_l1_norm_of_a_long_column_is_not_rounded_down() -> None:
+    """Odd integers that add up beyond 2**53, where a float holds every other one."""
+    coefficients = (2.0**20, *[(2**40 - 1) / 2**20] * 16383)
+    part = encoder(Toeplitz(coefficients=coefficients), len(coefficients))
+    assert part.sensitivity(1, 1, ONE).l1 == 2**40 + 16383 * (2**40 - 1)

@@ -87,3 +87,8 @@ def test_what_makes_no_sense_is_refused() -> None:
         named("square_root", 1 << 20)
     with pytest.raises(InvalidInput, match="at most"):
         matrix.blt(10, 99)
+
+
+def test_what_is_no_strategy_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="honaker"):
+        error_factors(5, steps=3)

@@ -163,3 +163,9 @@ def test_mirror_descent_keeps_its_bound_on_sets_away_from_the_origin(slope: floa
         <= learner.regret_bound(1.0)
         == pytest.approx(10, rel=1e-3)
     )
+
+
+def test_points_far_away_are_projected_onto_the_simplex_too() -> None:
+    """Beside 1e20 the 1 of the simplex is lost in floats: no entry was found to be above zero."""
+    assert Simplex(3).project(np.array([1e20, 0.0, 0.0])).tolist() == [1, 0, 0]
+    assert Simplex(2).project(np.array([-1e20, -1e20])).tolist() == [0.5, 0.5]

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
 
 import discreet as dp
-from discreet import Public
+from discreet import InvalidInput, Public
 from discreet._public import Unit
 from discreet.mechanisms import Histogram
 from discreet.sampling import SeededEntropy
@@ -184,3 +185,8 @@ def test_ids_that_are_no_id_are_nobody_also_when_asked_directly() -> None:
     assert int(PerUnit(statistic=Histogram(column="age", edges=(0, 10)))(source).sum()) == 2
     gradients = ClippedGradients(loss=LinearLoss(columns=("age",)), clip=1.0)(source)
     assert abs(int(gradients[0])) <= 2 << 16
+
+
+def test_shares_of_quantiles_lie_between_0_and_1() -> None:
+    with pytest.raises(InvalidInput, match="share"):
+        DyadicCounts(column="age", edges=(0, 1, 2)).quantile([1.0, 2.0, 3.0], 1.5)

@@ -165,7 +165,7 @@ class MinMax:
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
         grid, rate = grid_of(self), self._exponential_mechanism().rate
-        # beyond the number of rows a rank orders the points as any other there
+        # A target above the number of rows adds the same to all costs: which one it is does not matter.
         target = min(int(self.outside or 0), 1 << 60)
         runs = _runs(indices(source, self.column, grid), grid.low, grid.high)
         ends = [

@@ -143,8 +143,11 @@ class RandomizedResponse:
         reports = Reports(
             categories=self.labels,
             counts=tuple(report_counts),
-            estimates=tuple(float(x) for x in design.estimate(report_counts)),
-            standard_errors=tuple(math.sqrt(float(v)) for v in design.variance(report_counts)),
+            # Of a design that says next to nothing they may be beyond floats: infinite.
+            estimates=tuple(_require.float_or_inf(x) for x in design.estimate(report_counts)),
+            standard_errors=tuple(
+                math.sqrt(_require.float_or_inf(v)) for v in design.variance(report_counts)
+            ),
         )
         people = max(sum(report_counts), 1)
         return release(

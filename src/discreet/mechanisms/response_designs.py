@@ -89,7 +89,8 @@ class ResponseDesign:
         for spread, unit_variance in self._moments():
             third = spread * log_term / 3
             hoeffding = spread * math.sqrt(people * log_term / 2)
-            bernstein = third + math.sqrt(third**2 + 2 * people * unit_variance * log_term)
+            # not third**2, which raises where it is no float
+            bernstein = third + math.sqrt(third * third + 2 * people * unit_variance * log_term)
             widths.append(min(hoeffding, bernstein))
         return max(widths) * (1 + 1e-12)
 

@@ -82,7 +82,8 @@ class SampleAndAggregate:
     sample and aggregate.
 
     Answers are clipped to `bounds` and put on a grid of `step`; a part whose answer is missing, not finite,
-    not hashable (such as a NumPy array) or an exception counts as the middle of the bounds.
+    not hashable (such as a NumPy array) or an exception counts as the middle of the bounds, and so does a
+    part without rows, for which `function` is not called.
     `aggregate` is "mean" (discrete Laplace noise) or "median" (`SmoothNoise`, pure, or approximate with
     `delta`).
 
@@ -96,7 +97,8 @@ class SampleAndAggregate:
                these choices, two neighbors differ in one part, so in one of the `parts` answers, which the
                bounds confine: their sum moves by at most the width of the grid, and their median is that of a
                table of public size in which one value was replaced (`_order`). Nissim, Raskhodnikova & Smith
-               2007, Section 4.
+               2007, Section 4. (An empty table's columns have no type; its parts are not shown to the
+               function, and neither are the empty ones of a table of one row.)
     Assumes:   `function` looks at nothing but its part. What it costs in time, and whether it ends, is not
                hidden.
     """
@@ -213,7 +215,8 @@ class SubsampleAggregateStable:
     """Releases the answer most subsamples agree on, exactly, if the majority is clear; else None: subsample
     and aggregate (M_samp).
 
-    Each of n_T = `subsamples` subsamples keeps every unit with probability g = `rate`. By default g = epsilon
+    Each of n_T = `subsamples` subsamples keeps every unit with probability g = `rate`; one that keeps no row
+    answers None, and `function` is not called. By default g = epsilon
     / (32 ln(1/delta)) and n_T = ln(n/delta) / g^2 with the declared size n, the constants of the lecture
     notes: then, if `function` gives its answer on three quarters of the subsamples, that answer is released
     with probability at least 1 - 3 delta (Smith & Thakurta 2013; Dwork & Roth 2014, Section 7.3). That
@@ -268,7 +271,12 @@ class SubsampleAggregateStable:
         default = float(self.epsilon) / (32 * math.log(1 / self.delta))
         if not default < 1:
             raise _require.fail("epsilon", self.epsilon, "below 32 ln(1/delta), or give a rate")
-        return Fraction(default).limit_denominator(10**9)
+        rate = Fraction(default).limit_denominator(10**9)
+        if not 0 < rate < 1:
+            raise _require.fail(
+                "epsilon", self.epsilon, "such that the default rate is not 0 or 1; give a rate"
+            )
+        return rate
 
     @property
     def count(self) -> int:
@@ -342,7 +350,7 @@ class SubsampleAggregateStable:
         ranked = sorted(counts.values(), reverse=True)
         lead = ranked[0] - (ranked[1] if len(ranked) > 1 else 0)
         passed = lead - 2 * self.max_load + draw(self._scale, entropy) >= self.reach
-        # only units that have rows: the unit without a name is drawn for also where there is none
+        # Only units that have rows: the unit of rows without a name is in subsamples even where no row is so.
         overloaded = bool((seen[units] > self.max_load).any())
         winner = max(counts, key=lambda answer: counts[answer])
         value = winner[0] if passed and not overloaded else None
@@ -396,10 +404,14 @@ def _rows_of(table: Any, units: Ints, kept: Ints, number: int, by_rows: bool) ->
 
 
 def quietly(function: Callable[[Any], Any], part: Any) -> Any:
-    """Return the function's answer, or None where it raises or its answer is not hashable.
+    """Return the function's answer, or None where it raises, its answer is not hashable, or the part has no
+    rows.
 
-    An exception that got out would be a release that depends on one part.
+    An exception that got out would be a release that depends on one part. A part without rows looks different
+    in an empty table, whose columns have no type: every part would tell that there is no row anywhere.
     """
+    if part.num_rows == 0:
+        return None
     try:
         answer = function(part)
         hash(answer)

@@ -48,8 +48,9 @@ class RealScores:
                step); and if all move the same way, so do the integers.
     Proof:     rounding is monotone and commutes with adding integers: r(b) <= r(a + ceil(d)) = r(a) + ceil(d)
                for b <= a + d.
-    Assumes:   `function` returns finite numbers, and `claimed` bounds how far they move *as computed*. Has no
-               description.
+    Assumes:   `function` returns finite numbers, and `claimed` bounds how far they move *as computed*.
+
+    It has no description: it is charged every time, and never served from the store.
     """
 
     function: Callable[[Source], Any]
@@ -78,7 +79,7 @@ class RealScores:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Cells:
-    """A map cut into `cells` x `cells` equal rectangles by the declared bounds of columns `x` and `y`;
+    """Cuts a map into `cells` x `cells` equal rectangles by the declared bounds of columns `x` and `y`;
     row-major."""
 
     x: str
@@ -92,11 +93,11 @@ class _Cells:
         return self.cells**2
 
     def candidates(self) -> tuple[tuple[int, int], ...]:
-        """Return the cells in the order of the scores: (column of x, column of y), each from 0."""
+        """Return the cells in the order of the scores: (position along x, position along y), each from 0."""
         return tuple((i, j) for i in range(self.cells) for j in range(self.cells))
 
     def positions(self, source: Source) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
-        """Return the cell of every row; a row without one of its coordinates is in none."""
+        """Yield the cells of the rows, batch by batch; a row without one of its coordinates is in none."""
         bounds = [source.public.bounds(name) for name in (self.x, self.y)]
         for batch in source.batches([self.x, self.y]):
             arrays = [arrow_columns.unpacked(batch.column(0)), arrow_columns.unpacked(batch.column(1))]
@@ -109,7 +110,9 @@ class _Cells:
 
     def _cell(self, values: NDArray[Any], bounds: Bounds) -> NDArray[np.int64]:
         low, high = float(bounds.lower), float(bounds.upper)
-        part = (np.clip(values.astype(np.float64), low, high) - low) / (high - low) * self.cells
+        # Bounds that are one float leave one cell.
+        width = high - low or 1.0
+        part = (np.clip(values.astype(np.float64), low, high) - low) / width * self.cells
         return np.clip(np.floor(part), 0, self.cells - 1).astype(np.int64)
 
     def moves_one_way(self, public: Public) -> bool:
@@ -196,7 +199,13 @@ class Select:
         arrow_columns.require_public(self.public)
         object.__setattr__(self, "candidates", _require.listed(candidates=self.candidates))
         _require.non_empty(candidates=self.candidates)
-        if len(set(self.candidates)) < len(self.candidates):
+        try:
+            different = len(set(self.candidates))
+        except TypeError:
+            raise InvalidInput(
+                "candidates must be hashable: tuples in the place of lists. Nothing was computed or released."
+            ) from None
+        if different < len(self.candidates):
             raise InvalidInput("candidates must differ from each other. Nothing was computed or released.")
         if not is_statistic(self.scores):
             raise _require.fail(
@@ -271,8 +280,9 @@ def moves_one_way(statistic: Statistic, public: Public) -> bool:
     for by the steward).
 
     Proof: `Histogram`: a row appears or goes (replace moves one entry up and another down, and so does a
-           blank that counts as the lower bound). `CountsBelow`: a larger value lowers entries only, a smaller
-           one raises them, and so does a missing one.
+           blank that counts as the lower bound). `CountsBelow`: a larger value only lowers entries, and so
+           does a missing one that counts nowhere; a smaller value, the lower bound included, only raises
+           them.
     """
     if isinstance(statistic, Trusted | RealScores | CountsBelow):
         return True

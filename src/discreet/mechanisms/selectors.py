@@ -257,9 +257,9 @@ class TopK(_Selector):
     With `one_shot` Gumbel noise is drawn once and the k largest are taken: the same distribution, k times
     faster.
 
-    Guarantee: k composed choices of bounded range epsilon / k, so epsilon-DP. For each j the j-th choice
-               falls short of the j-th best score by c or more, for some j, with probability at most k y / (1
-               + y), y = (m - 1) exp(-rate c / k).
+    Guarantee: k composed choices of bounded range epsilon / k, so epsilon-DP. The j-th choice falls short of
+               the j-th best score by c or more, for some j, with probability at most k y / (1 + y), y =
+               (m - 1) exp(-rate c / k), among m candidates.
     Proof:     Durfee & Rogers 2019, arXiv:1905.04273, Lemma 4.2 (one shot equals peeling). Before the j-th
                choice one of the j best is left, so the best left is no worse than the j-th best;
                `ExponentialMechanism` bounds each choice.
@@ -271,6 +271,7 @@ class TopK(_Selector):
     def __post_init__(self) -> None:
         _Selector.__post_init__(self)
         _require.integer(k=self.k, at_least=1)
+        _require.flag(one_shot=self.one_shot)
 
     @property
     def event(self) -> Event:

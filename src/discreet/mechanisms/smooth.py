@@ -100,8 +100,8 @@ class SmoothNoise:
                tanh(1/2b)/tanh(1/2b') <= b'/b <= e^beta; if b > b', it is at most exp((|x|/b)(b/b' - 1)) <=
                exp((|x|/b)(e^beta - 1)), which exceeds e^(epsilon/2) only if |x|/b > t = (epsilon/2) / (e^beta
                - 1), and that has probability at most 2 e^-t <= delta by the choice of beta. Scale first, then
-                 shift: delta is not multiplied. Compare Nissim, Raskhodnikova & Smith 2007, Section 2, for
-                 continuous noise.
+               shift: delta is not multiplied. Compare Nissim, Raskhodnikova & Smith 2007, Section 2, for
+               continuous noise.
     """
 
     epsilon: Fraction
@@ -146,7 +146,7 @@ def smooth_noise(epsilon: Real, delta: float | None, power: int) -> SmoothNoise:
     """Return the noise for these parameters; refuse those for which its integers or floats get out of
     hand."""
     _require.positive(epsilon=epsilon)
-    if not Fraction(1, 10**6) <= epsilon <= 1000:
+    if not 1e-6 <= epsilon <= 1000:
         raise _require.fail("epsilon", epsilon, "between 1e-06 and 1000")
     _require.integer(power=power, at_least=1)
     if power > 20:

@@ -130,7 +130,9 @@ class StableMedian:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrustedStable:
-    """Computes the steward's own function and its distance. Has no description.
+    """Computes the steward's own function and its distance.
+
+    It has no description: it is charged every time, and never served from the store.
 
     An exception would be an answer of its own, so it is not let out: a value that raises is None, a distance
     that raises is 0.
@@ -251,7 +253,7 @@ class ProposeTestRelease:
 
     @property
     def scales(self) -> tuple[Fraction, Fraction]:
-        """Of the noise on the distance, and on the value."""
+        """The scales of the noise on the distance, and on the value."""
         epsilon, share = _require.exact(self.epsilon, "epsilon"), _require.exact(self.share, "share")
         return 1 / (share * epsilon), self.bound / ((1 - share) * epsilon)
 
@@ -305,7 +307,7 @@ def check_stable(function: Any, public: Public, bound: int) -> None:
 
 def check_budget(epsilon: Any, delta: Any) -> None:
     _require.positive(epsilon=epsilon)
-    if not Fraction(1, 10**12) <= epsilon <= 10**6:
+    if not 1e-12 <= epsilon <= 1e6:
         raise _require.fail("epsilon", epsilon, "between 1e-12 and 1e6")
     _require.open_probability(delta=delta)
 

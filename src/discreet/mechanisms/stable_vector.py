@@ -71,11 +71,11 @@ class StableSparseVector:
         _require.integer(failures=self.failures, questions=self.questions, at_least=1)
         if self.constants is not None:
             check_constants(self.constants)
-        self.scales  # noqa: B018 - refuses what its constants do not cover
+        self.threshold  # noqa: B018 - refuses what its constants and its bounds do not cover
 
     @property
     def scales(self) -> tuple[Fraction, Fraction]:
-        """Of the noise on the threshold, and on each distance."""
+        """The scales of the noise on the threshold, and on each distance."""
         if self.constants is None:
             pure = SparseVector(
                 public=self.public, threshold=0, epsilon=self.epsilon, positives=self.failures

@@ -114,7 +114,7 @@ def moves_up(question: Any, public: Public) -> bool:
 
 
 class Thresholds:
-    """Shares what the three have in common: checks of questions, the comparison, the state.
+    """Shares what the sparse vectors have in common: checks of questions, the comparison, the state.
 
     The state is {"threshold": noisy threshold (secret), "positives": so far, "asked": so far}: plain JSON,
     nothing else is kept.
@@ -135,7 +135,7 @@ class Thresholds:
 
     @property
     def scales(self) -> tuple[Fraction, Fraction, Fraction | None]:
-        """Of the noise on the threshold, on each value, and on each released value."""
+        """The scales of the noise on the threshold, on each compared value, and on each released value."""
         raise NotImplementedError
 
     @property

@@ -91,7 +91,8 @@ class SanitizedCost:
     """Publishes the data-dependent Rényi cost at `order`, for an `epsilon` of its own.
 
     Guarantee: epsilon-DP, for units that move one vote in every question.
-    Proof:     the cost, in steps of 2^-30, moves by at most its local sensitivity plus one step of rounding.
+    Proof:     the cost, in steps of 2^-30, moves by at most its local sensitivity plus two steps: one of
+               rounding to the grid, one for the rounding of sums in floats.
                `accounting.pate.smooth_sensitivity` is a beta-smooth bound of the former for the answers, and
                for the checks (`check_votes`); sums of beta-smooth bounds, and constants, are beta-smooth.
                `SmoothNoise` does the rest. Which questions were answered is released, and fixed here.
@@ -137,7 +138,7 @@ class SanitizedCost:
     ) -> SanitizedFigure:
         """Release the noisy cost, and the epsilon it stands for; between 0 and the worst case."""
         total, smooth = self.exact(aggregator, history)
-        noise = self._noise.draw(smooth / _STEP + 1, entropy)
+        noise = self._noise.draw(smooth / _STEP + 2, entropy)
         rdp = min(max((round(total / _STEP) + noise) * _STEP, 0.0), self.worst(aggregator))
         epsilon = rdp_to_epsilon(self.order, rdp, delta) + float(self.epsilon)
         return SanitizedFigure(float(self.order), float(rdp), float(epsilon), float(delta))

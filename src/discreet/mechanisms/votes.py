@@ -77,9 +77,11 @@ def check_open(aggregator: Any, state: State) -> None:
         or state["answered"] >= answers
         or (failures is not None and refused >= failures)
     ):
+        limits = f"{aggregator.queries} questions, {answers} answers"
+        limits += "" if failures is None else f", {failures} refusals"
         raise Halted(
-            f"the {aggregator.queries} questions that were paid for are used up ({state['asked']} asked, "
-            f"{state['answered']} answered), so this has halted for good. Nothing was drawn or released. "
+            f"what was paid for is used up ({state['asked']} asked, {state['answered']} answered, of at most "
+            f"{limits}), so this has halted for good. Nothing was drawn or released. "
             f"Buy a new labeller, or train a student on the answers."
         )
 

@@ -65,7 +65,9 @@ def bernoulli_each(ps: Any, entropy: Entropy) -> Bools:
     Assumes:   `entropy` yields independent uniform bits.
     """
     ps = np.asarray(ps)
-    if ps.dtype.kind not in "fiu" or ps.ndim != 1 or not ((ps >= 0) & (ps <= 1)).all():
+    # a long double would be rounded
+    numbers = ps.dtype.kind in "fiu" and ps.dtype.itemsize <= 8
+    if not numbers or ps.ndim != 1 or not ((ps >= 0) & (ps <= 1)).all():
         raise _require.fail(
             "ps", f"an array of {ps.dtype}", "a one-dimensional array of numbers between 0 and 1"
         )
@@ -79,13 +81,13 @@ def bernoulli_each(ps: Any, entropy: Entropy) -> Bools:
 
 
 def bernoulli_exp_each(numerators: Any, denominator: int, entropy: Entropy) -> Bools:
-    """Return one coin for each integer numerator, True with probability exactly exp(-numerator /
-    denominator).
+    """Return one coin for each integer numerator, True with probability exactly
+    exp(-numerator / denominator).
 
     Guarantee: independent; no rounding enters.
     Proof:     U < exp(-x) is decided in floats where the two are further apart than the error of numpy's exp
                and of the 53 bits of U that are known; elsewhere by `_bounds.below` on certified digits.
-    Assumes:   `entropy` yields independent uniform bits; numpy's exp is right to 2**-46 (checked by the
+    Assumes:   `entropy` yields independent uniform bits; numpy's exp is right to 2**-48 (checked by the
                tests).
     """
     _require.integer(denominator=denominator, at_least=1)
@@ -99,7 +101,7 @@ def bernoulli_exp_each(numerators: Any, denominator: int, entropy: Entropy) -> B
         values: Any = numerators
         xs = numerators.astype(np.float64) / float(divisor)
     else:
-        values = integers(numerators, "numerators") if len(numerators) else []
+        values = integers(numerators, "numerators", may_be_empty=True)
         xs = np.array([_require.float_or_inf(Fraction(v, divisor)) for v in values], dtype=np.float64)
     if (xs < 0).any():
         raise _require.fail("numerators", f"{len(xs)} of them", "zero or above")
@@ -117,8 +119,9 @@ def exp_coins(
     """Toss coins U < exp(-exact(i)), from xs within a factor 1 + 2**-49 of exact, and the first 53 bits of
     each U.
 
-    Proof: that factor moves exp(-x) by at most x exp(-x) 2**-49 < 2**-50; numpy's own error and the 2**-53 of
-           U that is unknown leave the distance between the two within `error` of what is computed.
+    Proof: that factor moves exp(-x) by at most x exp(-x) 2**-49 < 2**-50; numpy's own error is at most
+           2**-48, and 2**-53 of U is unknown. Together they are below `error`, which is how far the computed
+           difference of the two may be off.
     """
     margin = np.exp(-xs)
     margin -= prefixes.astype(np.float64) * 2.0**-53
@@ -163,8 +166,8 @@ def poisson_subset(size: int, rate: Any, entropy: Entropy) -> npt.NDArray[np.int
 def _coins_up(
     digits: _bounds.Digits, low: int, high: int, start: int, n: int, entropy: Entropy
 ) -> npt.NDArray[np.int64]:
-    """Return which of n coins come up, counted from `start`: those whose first 16 bits leave no other way, or
-    for which more bits say so.
+    """Return which of n coins come up, counted from `start`: those of which the first 16 bits say so, or
+    more bits where these leave it open.
 
     All passes but the last are over bits and shorts, not over indices: at high rates nearly all indices are
     kept.

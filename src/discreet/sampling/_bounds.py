@@ -41,8 +41,8 @@ def exp_neg(x: Fraction, bits: int) -> tuple[int, int]:
 def log(x: Fraction, bits: int) -> tuple[int, int]:
     """Return integers (low, high) with low <= 2**bits * ln(x) <= high and high - low <= 3, for x > 0.
 
-    Proof:   rounding the argument to `working` bits moves ln(x) by less than 2**-(bits+38), and |ln(x)| <
-             2**(4 + the length of the longer term's length).
+    Proof:   rounding the argument to `working` bits moves ln(x) by less than 2**-(bits+38); and |ln(x)| is
+             below `magnitude`, so 2**30 units in the last of `working` bits are less than 2**-(bits+13).
     Assumes: mpmath's log is right to within 2**30 units in the last place.
     """
     magnitude = max(x.numerator.bit_length(), x.denominator.bit_length())
@@ -81,7 +81,7 @@ def below(prefix: int, bits: int, digits: Digits, entropy: Entropy) -> bool:
     """Return whether U < y, for U uniform on [0, 1) whose first `bits` bits are `prefix`.
 
     Proof: U lies in [prefix, prefix + 1) / 2**bits. If prefix + 1 <= low then U < y; if prefix >= high then U
-           >= y; otherwise 64 more bits are appended. The chance of going on shrinks by about 2**-62 a round.
+           >= y; otherwise 64 more bits are appended. Each round goes on with a chance of about 2**-62.
     """
     while True:
         low, high = digits(bits)

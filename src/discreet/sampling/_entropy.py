@@ -64,17 +64,20 @@ class Entropy:
     def bytes(self, n: int) -> bytes:
         """Return `n` uniform bytes."""
         _require.integer(n=n, at_least=0)
-        return self._take(n)[:n].tobytes()
+        return self._take(int(n))[: int(n)].tobytes()
 
     def words(self, n: int) -> npt.NDArray[np.uint64]:
         """Return `n` uniform 64-bit words, in a fresh writable array."""
         _require.integer(n=n, at_least=0)
-        return self._take(8 * n)[: 8 * n].view(np.uint64)
+        # a number of numpy's could wrap
+        size = 8 * int(n)
+        return self._take(size)[:size].view(np.uint64)
 
     def shorts(self, n: int) -> npt.NDArray[np.uint16]:
         """Return `n` uniform 16-bit words, in a fresh writable array."""
         _require.integer(n=n, at_least=0)
-        return self._take(2 * n)[: 2 * n].view(np.uint16)
+        size = 2 * int(n)
+        return self._take(size)[:size].view(np.uint16)
 
     def fill(self, out: npt.NDArray[Any]) -> None:
         """Overwrite an array with uniform bits, in place: all of its memory must be in one piece."""
@@ -95,6 +98,7 @@ class Entropy:
     def integers(self, bits: int, n: int) -> npt.NDArray[np.object_]:
         """Return `n` uniform integers of `bits` bits, as Python integers."""
         _require.integer(bits=bits, n=n, at_least=0)
+        bits, n = int(bits), int(n)
         size = -(-bits // 8)
         raw, excess = self.bytes(n * size), 8 * size - bits
         numbers = (int.from_bytes(raw[i * size : (i + 1) * size], "little") >> excess for i in range(n))
@@ -197,6 +201,9 @@ class Stream(Entropy):
     @property
     def private(self) -> bool:
         return self._source.private
+
+    def aside(self, purpose: str) -> Entropy:
+        return self._source.aside(purpose)
 
     def _rekey(self) -> None:
         self._use(self._source.bytes(32))

@@ -51,8 +51,8 @@ _UNDECIDED = -(1 << 31)
 
 
 def geometric(x: Any, n: int, entropy: Entropy) -> Integers:
-    """Draw `n` times the number of failures before a success of probability 1 - exp(-x): P(G >= k) = exp(-k
-    x).
+    """Draw `n` times the number of failures before a success of probability 1 - exp(-x), so that
+    P(G >= k) = exp(-k x).
 
     Guarantee: independent, with exactly this distribution, for every rational x > 0.
     Proof:     P(G = k) is proportional to exp(-k x); see `_Wide` and `_Narrow`.
@@ -168,9 +168,9 @@ def _singly(shape: _Shape, n: int, entropy: Entropy) -> Integers:
 def _weights_at(shape: _Shape, step: int, mirrored: bool) -> WeightIntervals:
     """Return the weights at k = 0, step, 2 step, ...; each k > 0 twice in a row if `mirrored`.
 
-    Proof: f(j+1) = f(j) r(j) and r(j+1) = r(j) c with r(0) = exp(-(square step² + linear step)), c = exp(-2
-           square step²); products of intervals in [0, 1] are rounded outwards. r does not increase, so f(J)
-           and all that follow sum to at most f(J) / (1 - r(J)).
+    Proof: f(j+1) = f(j) r(j) and r(j+1) = r(j) c with r(0) = exp(-(square step² + linear step)) and
+           c = exp(-2 square step²); products of intervals in [0, 1] are rounded outwards. r does not
+           increase, so f(J) and all that follow sum to at most f(J) / (1 - r(J)).
     """
     first = shape.cost(step)
     curve = 2 * shape.square * step * step

@@ -36,7 +36,7 @@ def argmax_gumbel(scores: Any, rate: Any, entropy: Entropy) -> int:
 
     Guarantee: index i has probability exactly exp(rate scores[i]) / sum_j exp(rate scores[j]).
     Proof:     the Gumbel-max identity (Yellott 1977); the noisy scores are compared exactly (`_largest`).
-    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-48 (checked by the
                tests).
 
     >>> from discreet.sampling import SeededEntropy
@@ -51,7 +51,7 @@ def argmax_exponential(scores: Any, rate: Any, entropy: Entropy) -> int:
 
     Guarantee: exactly this distribution (that of permute-and-flip: Ding et al. 2021, arXiv:2105.07260v3).
     Proof:     the noisy scores are compared exactly (`_largest`).
-    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-48 (checked by the
                tests).
     """
     return int(_largest(scores, rate, 1, _EXPONENTIAL, entropy)[0])
@@ -62,7 +62,7 @@ def argmax_laplace(scores: Any, rate: Any, entropy: Entropy) -> int:
 
     Guarantee: exactly this distribution.
     Proof:     the noisy scores are compared exactly (`_largest`).
-    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-48 (checked by the
                tests).
     """
     return int(_largest(scores, rate, 1, _LAPLACE, entropy)[0])
@@ -72,11 +72,11 @@ def top_k_gumbel(scores: Any, rate: Any, k: int, entropy: Entropy) -> npt.NDArra
     """Return the indices of the `k` largest rate * scores[i] + G_i, largest first, with independent standard
     Gumbel G_i.
 
-    Guarantee: exactly the distribution of drawing k times without replacement with weights exp(rate
-               scores[i]).
+    Guarantee: exactly the distribution of drawing k times without replacement with weights
+               exp(rate scores[i]).
     Proof:     one-shot Gumbel is peeling (Durfee & Rogers 2019, arXiv:1905.04273); the noisy scores are
                compared exactly (`_largest`).
-    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-48 (checked by the
                tests).
     """
     return _largest(scores, rate, k, _GUMBEL, entropy)
@@ -91,7 +91,7 @@ def top_k_gumbel_rows(
     Guarantee: exactly the distribution of `top_k_gumbel` for each row, independent between rows.
     Proof:     where the float intervals of the first k and of all after them do not overlap they decide the
                order; each other row is decided as a vector is (`_decide`), with the bits that were drawn.
-    Assumes:   as `top_k_gumbel`; scores of one row differ by less than 2**62.
+    Assumes:   as `top_k_gumbel`.
 
     >>> from discreet.sampling import SeededEntropy
     >>> top_k_gumbel_rows(np.array([[0, 10**6, 5], [7, 0, -(10**6)]]), 10, 1, SeededEntropy(0)).tolist()
@@ -99,13 +99,24 @@ def top_k_gumbel_rows(
     """
     exact_rate = _require.exact(rate, "rate")
     _require.non_negative(rate=exact_rate)
+    scores = np.asarray(scores)
+    if scores.ndim != 2 or scores.dtype.kind not in "iu":
+        raise _require.fail(
+            "scores", f"an array of {scores.dtype} with {scores.ndim} dimensions", "a matrix of integers"
+        )
     rows, width = scores.shape
     _require.integer(k=k, at_least=1)
     if k > width:
         raise _require.fail("k", k, f"at most the number of scores, {width}")
-    best = scores.max(axis=1, keepdims=True)
-    gaps = scores - best
-    words = stream(entropy).words(rows * width).reshape(rows, width)
+    stream(entropy)
+    if not rows:
+        return np.empty((0, k), np.int64)
+    # differences could wrap in 64 bits: row by row, where they are Python integers
+    if scores.dtype == np.uint64 or int(scores.max()) - int(scores.min()) >= 1 << 62:
+        return np.array([_largest(row, exact_rate, k, _GUMBEL, entropy) for row in scores])
+    scores = scores.astype(np.int64, copy=False)
+    gaps = scores - scores.max(axis=1, keepdims=True)
+    words = entropy.words(rows * width).reshape(rows, width)
     low, high = _GUMBEL.floats(words, _FLOAT_ERROR)
     offsets = gaps.astype(np.float64) * min(_require.float_or_inf(exact_rate), 1e280)
     rounding = np.abs(offsets) * _FLOAT_ERROR
@@ -295,11 +306,11 @@ def _decide(
             break
         members = [int(i) for i in kept[run]]
         if len(members) > 1:
-            people = [
+            candidates = [
                 _Candidate(i, exact_rate * int(exact_scores(i)), int(words[i]), noise, entropy)
                 for i in members
             ]
-            members = [c.index for c in sorted(people, key=cmp_to_key(_compare))]
+            members = [c.index for c in sorted(candidates, key=cmp_to_key(_compare))]
         order += members
     return order[:k]
 

@@ -133,11 +133,11 @@ class _Coin:
     constant: int
 
     def __call__(self, prefix: int, size: int) -> tuple[bool, bool]:
-        """Return whether it is certain, and whether it is possible, for U in [prefix, prefix + 1) / 2**(bits
-        - 2).
+        """Return whether acceptance is certain, and whether it is possible, for all U in
+        [prefix, prefix + 1) / 2**(bits - 2).
 
-        Proof: with variance = v / w, a = w scale and b = lifted a + v, size = |Y| + lifted, the bound is (a
-               size - b)² / (2 v w scale²). Multiplied out, and what is subtracted moved to the other side.
+        Proof: with variance = v / w, a = w scale and b = lifted a + v, size = |Y| + lifted, the bound is
+               (a size - b)² / (2 v w scale²). Multiplied out, and what is subtracted moved to the other side.
         """
         low, high = self.log.enclose(prefix)
         right = self.square * (size * size) + self.constant

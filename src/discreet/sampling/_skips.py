@@ -17,11 +17,12 @@ from ._entropy import Entropy, draws
 
 Indices = npt.NDArray[np.int64]
 
-# Above these rates a coin for each is as cheap; below, floats say little about a gap.
+# Between these rates gaps are drawn: above, a coin for each index is as cheap; below, floats say little about
+# a gap.
 _SPARSE = Fraction(1, 1 << 40), Fraction(1, 16)
 # drawn at a time
 _GAPS = 1 << 14
-# relative, of numpy's log (2**-46, see docs/sampling.md) and of the few operations around it
+# relative, of numpy's log (2**-48, see docs/sampling.md) and of the few operations around it
 _FLOAT_ERROR = 2.0**-44
 
 
@@ -34,7 +35,7 @@ def poisson_subsets(size: int, rate: Any, n: int, entropy: Entropy) -> list[Indi
     Proof:     the coins in one long line; between two that are kept the number of others is geometric,
                independently of all before. It is floor(-ln U / -ln(1 - rate)), computed in floats where these
                leave one answer, and by certified digits of both logarithms elsewhere (`_exact_gap`).
-    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-46 (checked by the
+    Assumes:   `entropy` yields independent uniform bits; numpy's log is right to 2**-48 (checked by the
                tests).
 
     >>> from discreet.sampling import SeededEntropy
@@ -43,7 +44,9 @@ def poisson_subsets(size: int, rate: Any, n: int, entropy: Entropy) -> list[Indi
     """
     exact = _probability(rate, "rate")
     _require.integer(size=size, n=n, at_least=0)
-    line = draws(int(size) * int(n), entropy)
+    # numbers of numpy's could wrap
+    size, n = int(size), int(n)
+    line = draws(size * n, entropy)
     if not _SPARSE[0] <= exact <= _SPARSE[1]:
         return [poisson_subset(size, exact, entropy) for _ in range(n)]
     kept = _coins_up(line, exact, entropy)
@@ -65,7 +68,8 @@ def _coins_up(line: int, rate: Fraction, entropy: Entropy) -> Indices:
 
 
 def _slope(rate: Fraction) -> float:
-    """Return -1 / ln(1 - rate), to 2**-51: digits beyond the leading one."""
+    """Return -1 / ln(1 - rate) with a relative error below 2**-51: -ln(1 - rate) >= rate, so at least 63 of
+    the bits that are computed stand behind its leading one."""
     bits = 64 + rate.denominator.bit_length()
     return float(Fraction(1 << bits, -_bounds.log(1 - rate, bits)[0]))
 

@@ -24,8 +24,8 @@ _UNDERFLOW = 700.0
 def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction, entropy: Entropy) -> int:
     """Return an index, i with probability proportional to weights[i] * exp(-rate * costs[i]).
 
-    Guarantee: exactly this distribution, for integer costs, positive integer weights and a rational rate >=
-               0.
+    Guarantee: exactly this distribution, for integer costs, positive integer weights and a rational rate of
+               at least 0.
     Proof:     the index is where U * total falls in the cumulated terms, for one uniform U. With 53 bits of U
                and float sums the answer is taken only if it lies further from both ends of its stretch than
                all float errors together; otherwise more bits of the same U are drawn and certified integer
@@ -44,7 +44,7 @@ def weighted_softmax(costs: NDArray[Any], weights: NDArray[Any], rate: Fraction,
     prefix = entropy.integer(53)
     # beyond it every cost but 0 is beyond _UNDERFLOW all the same
     capped = min(_require.float_or_inf(rate), 1e250)
-    index = _by_floats((costs - best).astype(np.float64), weights.astype(np.float64), capped, prefix)
+    index = _by_floats(_floats(costs - best), _floats(weights), capped, prefix)
     return _by_integers(costs, best, weights, rate, prefix, entropy) if index is None else index
 
 
@@ -58,8 +58,15 @@ def _integers(values: Any, name: str) -> NDArray[Any]:
         raise _require.fail(
             name, f"an array of {array.dtype} with {array.ndim} dimensions", "a list of integers"
         )
-    wide = int(array.max()) - int(array.min()) >= 1 << 63 or array.dtype.kind == "u"
-    return array.astype(object) if wide else array
+    wide = int(array.max()) - int(array.min()) >= 1 << 63 or array.dtype.kind in "uO"
+    return array.astype(object if wide else np.int64)
+
+
+def _floats(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return integers of any size as floats; infinite where they are too large."""
+    if values.dtype == object:
+        return np.array([_require.float_or_inf(value) for value in values])
+    return values.astype(np.float64)
 
 
 def _by_floats(gaps: NDArray[Any], weights: NDArray[Any], rate: float, prefix: int) -> int | None:
@@ -69,12 +76,17 @@ def _by_floats(gaps: NDArray[Any], weights: NDArray[Any], rate: float, prefix: i
            one beyond is taken as 0 and is below weight * e**-699. Adding n terms one by one loses at most n
            units in the last place of the total (of a long double: where a million stretches weigh alike, a
            double's would often leave the draw undecided). The cheapest term is at least 1, so the total is.
+           Gaps and weights beyond the range of floats decide nothing.
     """
-    x = gaps * rate
+    with np.errstate(over="ignore"):
+        all_weights = weights.sum()
+        if not (np.isfinite(all_weights) and np.isfinite(gaps).all()):
+            return None
+        x = gaps * rate
     terms = np.where(x <= _UNDERFLOW, weights * np.exp(-np.minimum(x, _UNDERFLOW)), 0.0)
     ends = np.cumsum(terms, dtype=np.longdouble)
     total, last_place = ends[-1], np.finfo(np.longdouble).eps
-    rounding = total * (_TERM_ERROR + 2 * len(ends) * last_place) + weights.sum() * 1e-300
+    rounding = total * (_TERM_ERROR + 2 * len(ends) * last_place) + all_weights * 1e-300
     low, high = total * (prefix * 2.0**-53), total * ((prefix + 1) * 2.0**-53)
     index = min(int(np.searchsorted(ends, low, side="right")), len(ends) - 1)
     if index > 0 and low - ends[index - 1] <= 4 * rounding:
@@ -87,7 +99,7 @@ def _by_floats(gaps: NDArray[Any], weights: NDArray[Any], rate: float, prefix: i
 def _by_integers(
     costs: NDArray[Any], best: int, weights: NDArray[Any], rate: Fraction, prefix: int, entropy: Entropy
 ) -> int:
-    """Return the same question with certified sums and as many bits of U as it takes."""
+    """Return the index by certified sums and as many bits of U as it takes."""
     gaps, sizes = [int(c) - best for c in costs], [int(w) for w in weights]
     length = 53
     while True:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -124,8 +125,9 @@ def categorical(weights: Sequence[int] | Integers, n: int, entropy: Entropy) -> 
     return codes.astype(np.int64, copy=False)
 
 
-def integers(values: Any, name: str) -> list[int]:
-    """Return a non-empty one-dimensional sequence of integers as Python integers, or an error."""
+def integers(values: Any, name: str, may_be_empty: bool = False) -> list[int]:
+    """Return a one-dimensional sequence of integers as Python integers, or an error that shows none of them:
+    they may be data."""
     if isinstance(values, np.ndarray):
         if values.ndim != 1 or values.dtype.kind not in "iuO":
             raise _require.fail(
@@ -133,9 +135,11 @@ def integers(values: Any, name: str) -> list[int]:
             )
         values = values.tolist()
     values = _require.listed(**{name: values})
-    _require.non_empty(**{name: values})
+    if not may_be_empty:
+        _require.non_empty(**{name: values})
     for value in values:
-        _require.integer(**{name: value})
+        if isinstance(value, bool) or not isinstance(value, Integral):
+            raise _require.fail(name, f"a {type(value).__name__} among them", "a list of integers")
     return [int(value) for value in values]
 
 

@@ -9,6 +9,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._require import Real
+from ..mechanisms.calibration import zcdp_rho
 from ..mechanisms.noise import IntegerGaussian
 from ..mechanisms.protocols import Statistic
 from . import factors
@@ -57,7 +58,7 @@ def counter(
         if options["restart"] > MAX_STEPS:
             raise _require.fail("restart", options["restart"], f"at most {MAX_STEPS:,}")
     steps = options.get("restart") or horizon
-    names = _candidates(strategy, steps, rho is not None or delta > 0)
+    names = _candidates(strategy, steps, rho is not None or delta > 0, options.get("decay") is not None)
     facts = {"public": public, "statistic": statistic, "horizon": horizon, "clock": clock, **options}
     choices = []
     refusal: Exception | None = None
@@ -73,13 +74,14 @@ def counter(
     return min(choices, key=lambda choice: choice.rmse)
 
 
-def _candidates(strategy: Any, steps: int | None, gaussian: bool) -> list[Any]:
-    """Return the strategies to compare: the one that was named, or those that "auto" chooses from."""
+def _candidates(strategy: Any, steps: int | None, gaussian: bool, decayed: bool) -> list[Any]:
+    """Return the strategies to compare: the one that was named, or those that "auto" chooses from. The error
+    of decayed sums is known for Toeplitz strategies only, which the optimal one is not."""
     if strategy != "auto":
         return [strategy]
     if steps is None or not gaussian:
         return ["honaker"] if steps is None else ["honaker", "item"]
-    best = "optimal" if steps <= _SHORT else "square_root" if steps <= _FULL else "blt"
+    best = "optimal" if steps <= _SHORT and not decayed else "square_root" if steps <= _FULL else "blt"
     return [best, "honaker", "item"]
 
 
@@ -94,9 +96,13 @@ def _priced_choices(
     choices = [ContinualCounter(**facts, strategy=strategy, epsilon=epsilon, asked=requested_price)]
     if delta:
         draft = choices[0]
-        noise = IntegerGaussian.for_privacy(
-            epsilon=epsilon, delta=delta, sensitivity=draft.sensitivity, neighbors=draft.public.neighbors
-        )
-        gaussian_rho = Fraction(int(draft.sensitivity.l2_squared or 0)) / (2 * noise.variance)
+        if draft.horizon is None and draft.restart is None:
+            # Blocks double without end: they are charged as zCDP, and not by the noise of one block.
+            gaussian_rho = Fraction(zcdp_rho(epsilon, delta))
+        else:
+            noise = IntegerGaussian.for_privacy(
+                epsilon=epsilon, delta=delta, sensitivity=draft.sensitivity, neighbors=draft.public.neighbors
+            )
+            gaussian_rho = Fraction(int(draft.sensitivity.l2_squared or 0)) / (2 * noise.variance)
         choices.append(ContinualCounter(**facts, strategy=strategy, rho=gaussian_rho, asked=requested_price))
     return choices

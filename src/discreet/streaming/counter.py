@@ -37,9 +37,9 @@ from ..mechanisms.statistics import length_of, step_of
 from ..sampling import Entropy
 from ..tables import Source
 from .counter_checks import check_options, check_shape, check_units
-from .deviations import Noise, deviation_at, encoder_of, noise_of, worst_candidates
+from .deviations import Noise, deviation_at, encoder_of, noise_of, worst_deviation
 from .factors import StreamStrategy
-from .records import BLOB, UnitRecord, record_size, rows_of, tick_value
+from .records import BLOB, UnitRecord, columns_of, record_size, rows_of, tick_value
 
 Floats = NDArray[np.float64]
 State = dict[str, Any]
@@ -194,7 +194,12 @@ class ContinualCounter:
     def deviation(self, step: int) -> float:
         """Return the standard deviation of the value released at a step, in the statistic's own unit (of
         windows of a tree, a bound of it)."""
-        return self._grid_step() * deviation_at(replace(self, public=replace(self.public, version="")), step)
+        return self._grid_step() * deviation_at(self._unversioned(), step)
+
+    def _unversioned(self) -> ContinualCounter:
+        """Return the counter without the version of its table, on which no deviation depends: what caches are
+        asked with."""
+        return replace(self, public=replace(self.public, version=""))
 
     @property
     def rmse(self) -> float:
@@ -204,7 +209,8 @@ class ContinualCounter:
         steps = range(1, (self.horizon or self.restart or 1024) + 1)
         # of a longer horizon, a sample of about 4,096 steps at equal distances
         sampled = steps if len(steps) <= 4096 else steps[:: len(steps) // 4096]
-        deviations = [self.deviation(t) for t in sampled]
+        counter, unit = self._unversioned(), self._grid_step()
+        deviations = [unit * deviation_at(counter, t) for t in sampled]
         # Squares of large deviations are not finite. Scaling by a power of two changes no digit: which
         # strategy is the best must not change under a stream that goes on.
         _, exponent = math.frexp(max(deviations))
@@ -216,12 +222,12 @@ class ContinualCounter:
         horizon (of the first 1,024 steps where there is none)."""
         _require.open_probability(confidence=confidence)
         noise = self.noise(self._block_length(step or 1))
-        if step is None:
-            last = self.horizon or self.restart or 1024
-            largest = max(map(self.deviation, worst_candidates(last)))
-        else:
-            largest = self.deviation(step)
+        largest = self.deviation(step) if step is not None else self._worst_deviation()
         return width(noise, confidence) * largest
+
+    def _worst_deviation(self) -> float:
+        """Return the largest deviation of the horizon (or of a block, or of the first 1,024 steps)."""
+        return self._grid_step() * worst_deviation(self._unversioned())
 
     def _grid_step(self) -> float:
         """Return the step of the grid that the statistic counts in, in its own unit."""
@@ -260,8 +266,6 @@ class ContinualCounter:
         if not isinstance(question, Advance | Latest):
             raise _require.fail("question", type(question).__name__, "Advance() or Latest()")
         if isinstance(question, Latest):
-            if self.clock is not None:
-                self._check_end(state)
             return state, self._latest(state, entropy)
         if self.clock is None:
             raise InvalidInput(
@@ -313,7 +317,8 @@ class ContinualCounter:
         tick = None if self.clock is None else tick_value(self.public, self.clock, step)
         names = [name for name, _ in self.public.schema]
         unit = self.public.unit.column
-        columns = list(dict.fromkeys([*names, *([] if unit is None else [unit])]))
+        # A statistic may read a column that nobody declared (`CountNonNull`).
+        columns = list(dict.fromkeys([*names, *columns_of(statistic), *([] if unit is None else [unit])]))
         if unit is None:
             return statistic(rows_of(source, columns, clock=self.clock, tick=tick))
         if drawer is None:

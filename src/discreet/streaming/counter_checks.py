@@ -87,10 +87,11 @@ def check_shape(counter: ContinualCounter) -> None:
         raise Unsupported(
             "a sliding window or a decayed sum needs a horizon and no restart. Nothing was read or charged."
         )
-    if counter.decay is not None and isinstance(counter.strategy, BinaryTree | RunningSum):
+    if counter.decay is not None and isinstance(counter.strategy, BinaryTree | RunningSum | Dense):
         raise Unsupported(
-            "a decayed sum is read off single steps, which a tree over time does not estimate well. "
-            "Nothing was read or charged. Take strategy='square_root', 'blt' or 'item'."
+            "a decayed sum is read off single steps, which a tree over time does not estimate well, and its "
+            "error is known for Toeplitz strategies only. Nothing was read or charged. Take "
+            "strategy='square_root', 'blt' or 'item'."
         )
     if isinstance(counter.strategy, Dense) and len(counter.strategy.rows) < counter._block_length(1):
         raise _require.fail("strategy", f"{len(counter.strategy.rows)} rows", "as long as the horizon")

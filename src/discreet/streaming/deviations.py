@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._errors import Unsupported
 from ..mechanisms.matrix.binary_tree import BinaryTree
 from ..mechanisms.matrix.triangular import Dense
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
@@ -70,6 +69,24 @@ def deviation_at(counter: ContinualCounter, step: int) -> float:
     return math.sqrt(variance)
 
 
+@lru_cache(maxsize=64)
+def worst_deviation(counter: ContinualCounter) -> float:
+    """Return the largest deviation over the steps of the horizon, of a block where there is a `restart`, or
+    of the first 1,024 steps; in steps of the statistic's grid."""
+    last = min((n for n in (counter.horizon, counter.restart) if n is not None), default=1024)
+    if counter.horizon is None and counter.restart is None:
+        return max(deviation_at(counter, step) for step in range(1, last + 1))
+    window_of_tree = counter.window is not None and isinstance(counter.strategy, BinaryTree | RunningSum)
+    if isinstance(counter.strategy, Dense) or window_of_tree:
+        # Any step may be the worst: the deviation of such a window is that of two sums.
+        roots = np.sqrt(variances_of(counter.strategy, counter._block_length(1))[:last])
+        before = np.zeros(last)
+        if counter.window is not None:
+            before[counter.window :] = roots[: max(0, last - counter.window)]
+        return math.sqrt(noise_variance(counter, counter._block_length(1))) * float((roots + before).max())
+    return max(deviation_at(counter, step) for step in worst_candidates(last))
+
+
 @lru_cache(maxsize=1024)
 def noise_variance(counter: ContinualCounter, length: int) -> float:
     """Return the variance of the noise on one measurement of a block."""
@@ -85,9 +102,8 @@ def filtered_deviation(counter: ContinualCounter, step: int) -> float:
     length = counter._block_length(1)
     noise = math.sqrt(noise_variance(counter, length))
     if isinstance(counter.strategy, BinaryTree | RunningSum | Dense):
-        assert counter.window is not None or isinstance(counter.strategy, Dense)
-        if counter.window is None:
-            raise Unsupported("a decayed sum takes a Toeplitz strategy. Nothing was read or charged.")
+        # Decayed sums of these are refused when a counter is built.
+        assert counter.window is not None
         variances = variances_of(counter.strategy, length)
         before = step - counter.window
         return noise * (

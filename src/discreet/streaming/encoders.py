@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from .._errors import InvalidInput
 from ..mechanisms.matrix.binary_tree import BinaryTree, tree_square
 from ..mechanisms.matrix.buffered import Buffered
-from ..mechanisms.matrix.triangular import Dense, Toeplitz, sensitivity
+from ..mechanisms.matrix.triangular import Dense, Toeplitz, sensitivity, toeplitz_square
 from ..mechanisms.protocols import Integers, Sensitivity
 from .factors import StreamStrategy, prefix_variances
 from .running import RunningSum
@@ -255,9 +255,11 @@ class RowEncoder(Encoder):
         else:
             square = math.ceil(sensitivity(self.grid, self.steps, separation, times) ** 2)
         if isinstance(self.grid, Toeplitz):
-            absolute = np.abs(self.grid.diagonals(self.steps))[:, None]
+            floats = self.grid.diagonals(self.steps)[:, None]
         else:
-            absolute = np.abs(self.grid.matrix(self.steps))
+            floats = self.grid.matrix(self.steps)
+        # In integers: a sum of floats beyond 2**53 may round down.
+        absolute = np.abs(floats.astype(np.int64))
         column, entry = int(absolute.sum(axis=0).max()), int(absolute.max())
         bands = min(self.grid.bands, self.steps)
         return UnitInfluence(
@@ -325,8 +327,6 @@ class BufferedEncoder(Encoder):
         return np.concatenate([[1.0], self.weights @ powers])
 
     def sensitivity(self, times: int, separation: int, step: Sensitivity) -> Sensitivity:
-        from ..mechanisms.matrix.triangular import toeplitz_square
-
         coefficients = self.diagonals()
         rounding = 1 + 1e-9
         length = math.sqrt(toeplitz_square(coefficients, separation, times)) * rounding

@@ -78,8 +78,10 @@ def error_factors(
     if isinstance(strategy, str):
         minimized = MINIMIZES.get(strategy, minimize)
         strategy = named(strategy, steps, minimize=minimize, buffers=buffers, bands=bands)
-    else:
+    elif isinstance(strategy, StreamStrategy):
         minimized = "unknown"
+    else:
+        raise _require.fail("strategy", type(strategy).__name__, f"one of {', '.join(NAMES)}, or a strategy")
     if isinstance(strategy, Buffered):
         return ErrorFactors(*buffered.factors(strategy, steps), minimized)
     variances = prefix_variances(strategy, steps)

@@ -1,9 +1,9 @@
 """Losses of online learners, with a gradient for every row, and the statistic that adds up clipped gradients.
 
 A closed set with complete descriptions: analysts may ask for them, and a learner's price never depends on
-code. All arithmetic of a row is done column by column in operations that IEEE rounds alike wherever the row
-stands (sums, products, roots; exponentials one by one): a row never changes what another contributes, not by
-an ulp.
+code. All arithmetic of a row's gradient is done column by column in operations that IEEE rounds alike
+wherever the row stands (sums, products, roots; exponentials one by one): a row never changes what another
+contributes, not by an ulp. `values` is for comparisons in simulations, and no part of a release.
 """
 
 from __future__ import annotations

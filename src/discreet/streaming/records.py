@@ -7,7 +7,7 @@ last of them. It is as secret as the data, sealed in the vault, and padded to a 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -55,6 +55,15 @@ def tick_value(public: Public, clock: str, step: int) -> Any:
         return date.fromisoformat(fact.lower) + timedelta(days=step - 1)
     assert isinstance(fact, Bounds)
     return int(fact.lower) + step - 1
+
+
+def columns_of(statistic: Any) -> Iterator[str]:
+    """Yield the columns that a statistic, or a part of it, names as its own, declared or not."""
+    if isinstance(column := getattr(statistic, "column", None), str):
+        yield column
+    for part in (*getattr(statistic, "parts", ()), getattr(statistic, "statistic", None)):
+        if part is not None:
+            yield from columns_of(part)
 
 
 def rows_of(

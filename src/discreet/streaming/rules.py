@@ -88,6 +88,8 @@ class Simplex:
 
     def project(self, w: Floats) -> Floats:
         """Project onto the simplex by sorting (Duchi, Shalev-Shwartz, Singer & Chandra 2008)."""
+        # The projection is the same for w plus a constant; with large entries the 1 below would be lost.
+        w = w - w.max()
         falling = np.sort(w)[::-1]
         excess = (np.cumsum(falling) - 1) / np.arange(1, len(w) + 1)
         return np.asarray(np.maximum(w - excess[np.flatnonzero(falling > excess)[-1]], 0.0))

@@ -31,8 +31,8 @@ Floats = NDArray[np.float64]
 @described("streaming.DyadicCounts")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DyadicCounts:
-    """Counts of all aligned intervals of 2^i bins between public `edges`, from single bins up: what quantiles
-    are read off.
+    """Counts the rows in all aligned intervals of 2^i bins between public `edges`, from single bins up: what
+    quantiles are read off.
 
     Guarantee: one row moves one entry of each level by 1 (add_remove; twice that under replace, and under
                zero_out where a missing value is in a bin).
@@ -85,6 +85,8 @@ class DyadicCounts:
 
     def quantile(self, released: Any, *shares: float) -> list[float]:
         """Return the upper edges of the bins in which these shares of the released counts are reached."""
+        for share in shares:
+            _require.probability(share=share)
         below = self.cumulative(released)
         bins = [int(np.searchsorted(below, share * below[-1])) for share in shares]
         return [float(self.edges[min(bin_index, len(below) - 1) + 1]) for bin_index in bins]

@@ -24,7 +24,7 @@ from discreet import (
     inference,
 )
 from discreet.mechanisms import IntegerLaplace, matrix
-from discreet.mechanisms.matrix.integer import SparseCellCounts
+from discreet.mechanisms.matrix.integer import DenseGrid, SparseCellCounts
 from discreet.mechanisms.matrix.on_grid import on_grid
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
@@ -264,3 +264,47 @@ def test_rows_outside_all_declared_values_are_in_no_cell() -> None:
     assert matrix.answer(PUBLIC, BY_BOTH, FOUR, epsilon=1)(PEOPLE, entropy=Entropy()).value.answers.shape == (
         4,
     )
+
+
+@pytest.mark.parametrize(("norm", "tiny"), [("l1", 5e-324), ("l2", 1e-200)])
+def test_a_strategy_of_tiny_numbers_is_measured_as_what_it_is(norm: Any, tiny: float) -> None:
+    """One over its length is not a float: entries became the least 64-bit integer, whose absolute value is
+    negative, so that no sensitivity was seen; with noise for a sensitivity of 1 the answer told the parity."""
+    strategy = matrix.explicit([[tiny, tiny]])
+    assert np.array_equal(on_grid(strategy, norm).matrix, on_grid(matrix.explicit([[0.5, 0.5]]), norm).matrix)
+    with pytest.raises(InvalidInput, match="more than the noise is priced for"):
+        matrix.WorkloadMechanism(
+            public=PUBLIC,
+            cells=matrix.Cells.of("sex"),
+            workload=matrix.total(2),
+            strategy=strategy,
+            norm=norm,
+            noise=IntegerLaplace(scale=Fraction(1)),
+        )
+
+
+def test_no_entry_of_a_grid_may_be_the_least_64_bit_integer() -> None:
+    with pytest.raises(InvalidInput, match="9,223,372,036,854,775,808"):
+        DenseGrid(np.full((1, 2), np.iinfo(np.int64).min))
+
+
+def test_products_with_more_values_than_one_matrix_may_have_are_answered_cell_by_cell() -> None:
+    """A factor of so many values would have to be written out; such a plan was chosen, and refused afterwards."""
+    public = Public(schema={"a": Categories(list(range(5000))), "b": Categories(["x", "y"])})
+    workload = matrix.product(matrix.identity(5000), matrix.prefix(2))
+    plan = matrix.answer(public, matrix.Cells.of("a", "b"), workload, rho=1)
+    assert plan.rmse == pytest.approx(plan.noise.standard_deviation * math.sqrt(1.5))
+
+
+def test_marginals_of_differences_alone_do_not_measure_the_total() -> None:
+    """Of counts by sex only the difference is asked: the total is in no answer, and its variance was 1 / 0."""
+    workload = matrix.marginals([2], [(0,)], bases={0: matrix.explicit([[1, -1]])})
+    asked = matrix.answer(PUBLIC, matrix.Cells.of("sex"), workload, rho=1e12)
+    assert asked(PEOPLE, entropy=SeededEntropy(1)).value.answers == pytest.approx([2], abs=1e-3)
+    assert asked.deviations == pytest.approx(asked.rmse)
+
+
+def test_edges_given_as_a_list_are_those_of_a_tuple() -> None:
+    by_age = matrix.Attribute(column="age", edges=[0, 4, 8])  # type: ignore[arg-type]
+    assert by_age == matrix.Attribute(column="age", edges=(0, 4, 8))
+    assert len({by_age}) == 1

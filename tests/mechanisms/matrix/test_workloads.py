@@ -100,3 +100,17 @@ def test_ten_attributes_with_1e10_cells_are_never_written_out() -> None:
 def test_bad_workloads_are_refused(build) -> None:  # type: ignore[no-untyped-def]
     with pytest.raises(InvalidInput):
         build()
+
+
+def test_blocks_of_many_single_cells_are_never_a_square_matrix() -> None:
+    """100,000 cells squared are 80 GB; a block is at most 4 million numbers."""
+    blocks = matrix.identity(100_000).rows()
+    first, second = next(blocks), next(blocks)
+    assert first.size <= 1 << 22
+    assert first[0, 0] == second[0, len(first)] == 1
+    assert first.sum() == len(first)
+
+
+def test_bases_of_attributes_that_do_not_exist_are_refused() -> None:
+    with pytest.raises(InvalidInput, match="0 to 1"):
+        matrix.marginals([2, 3], [(0,)], bases={7: matrix.prefix(3)})

@@ -53,9 +53,21 @@ def _epsilon(event: Event, delta: float, solved: list[Solved] | None) -> float:
         return 0.0
     if delta == 0 or rules.without_noise(form):
         return exact if delta == 0 and form.delta == 0 == form.distance else math.inf
-    return least_epsilon(
-        form, float(delta), lambda remaining_delta: _above(form, remaining_delta, solved), exact
-    )
+
+    def price(remaining_delta: float) -> float:
+        return _within_floats(lambda: _above(form, remaining_delta, solved), exact)
+
+    return least_epsilon(form, float(delta), price, exact)
+
+
+def _within_floats(price: Callable[[], float], otherwise: float) -> float:
+    """Return a price, or another that always holds where numbers on the way left the range of floats: a grid
+    that holds infinities, or what is no number, claims too little."""
+    try:
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            return price()
+    except ArithmeticError:
+        return otherwise
 
 
 def bounds(event: Event, delta: float) -> tuple[float, float]:
@@ -72,7 +84,10 @@ def bounds(event: Event, delta: float) -> tuple[float, float]:
         return upper, upper
     failure = _failure_probability(event)
     left = (float(delta) - failure) / (1 - failure) * (1 + 1e-12)
-    return (min(_below(normal(attained(event, upper)), left, solved), upper) if left > 0 else upper), upper
+    if left <= 0:
+        return upper, upper
+    lower = _within_floats(lambda: _below(normal(attained(event, upper)), left, solved), 0.0)
+    return min(lower, upper), upper
 
 
 def delta(event: Event, epsilon: float) -> float:
@@ -88,12 +103,7 @@ def delta(event: Event, epsilon: float) -> float:
         return 1.0
     if _pure(form) <= epsilon and form.delta == 0 == form.distance:
         return 0.0
-    try:
-        with np.errstate(over="raise", invalid="raise", divide="raise"):
-            above = _delta_above(form, float(epsilon))
-    except ArithmeticError:
-        # A grid that leaves the range of floats holds numbers that are none: nothing is claimed from it.
-        above = 1.0
+    above = _within_floats(lambda: _delta_above(form, float(epsilon)), 1.0)
     return form.total_delta(above, float(epsilon))
 
 
@@ -105,7 +115,7 @@ def delta_bounds(event: Event, epsilon: float) -> tuple[float, float]:
     if upper == 0 or rules.without_noise(form):
         return upper, upper
     failure = _failure_probability(event)
-    below = _delta_below(normal(attained(event, epsilon)), float(epsilon))
+    below = _within_floats(lambda: _delta_below(normal(attained(event, epsilon)), float(epsilon)), 0.0)
     return min(upper, failure + (1 - failure) * below * (1 - 1e-15)), upper
 
 
@@ -117,10 +127,14 @@ def supports(event: Event) -> bool:
 def reason(event: Event) -> str | None:
     """Return why an event cannot be bounded here; None if it can."""
     try:
-        for part in rules.merged(normal(event)):
-            rules.pairs_of(part, 1e-20)
+        with np.errstate(over="raise", invalid="raise", divide="raise"):
+            for part in rules.merged(normal(event)):
+                rules.pairs_of(part, 1e-20)
     except DiscreetError as refused:
         return str(refused)
+    except ArithmeticError:
+        # there is a pair, but no float holds its numbers: `epsilon` falls back to pure DP, or is infinite
+        return None
     return None
 
 

@@ -299,7 +299,10 @@ def _rho(part: Any) -> Fraction:
 
 
 def _free(part: Event) -> bool:
-    """Return whether nothing moves, or epsilon is zero: no loss at all."""
+    """Return whether nothing moves, or epsilon is zero, also of what is sampled: no loss at all."""
+    if isinstance(part, ev.PoissonSampled | se.SampledWithoutReplacement):
+        form = normal(part.event)
+        return not (form.delta or form.distance or merged(form))
     return (
         isinstance(part, ev.NoOp)
         or getattr(part, "sensitivity", 1) == 0

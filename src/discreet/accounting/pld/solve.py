@@ -114,7 +114,7 @@ class Solver:
         left = delta - self.infinite_above
         if left <= 0:
             return math.inf
-        interval = self._interval_by_line(delta)
+        interval = self._interval_by_line(left)
         if interval is not None and (
             interval.high <= enough or interval.high - interval.low <= _TIGHT * interval.high
         ):
@@ -124,8 +124,8 @@ class Solver:
             self.points > _LONG or self._made_of_rare_losses(bound, delta)
         )
         if interval is None and poor:
-            interval = self._line(delta, EpsilonInterval(0.0, bound, self.theta))
-            self.line_interval = delta, interval
+            interval = self._line(left, EpsilonInterval(0.0, bound, self.theta))
+            self.line_interval = left, interval
         return bound if interval is None else min(interval.high, bound)
 
     def _made_of_rare_losses(self, epsilon: float, delta: float) -> bool:

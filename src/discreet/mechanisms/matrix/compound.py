@@ -256,7 +256,12 @@ def marginals(
         _require.integer(ways=ways, at_least=0)
         sets = combinations(range(len(sizes)), ways)
     listed = tuple(tuple(_require.listed(set=s)) for s in sets or ())
-    factors = tuple((bases or {}).get(i) or Identity(n=n) for i, n in enumerate(sizes))
+    by_position = dict(bases or {})
+    if unknown := [key for key in by_position if not _is_position(key, len(sizes))]:
+        raise _require.fail(
+            "a key of bases", unknown[0], f"the position of an attribute, 0 to {len(sizes) - 1}"
+        )
+    factors = tuple(by_position.get(i) or Identity(n=n) for i, n in enumerate(sizes))
     return Marginals(sizes=sizes, sets=listed, weights=tuple(weights), bases=factors)
 
 

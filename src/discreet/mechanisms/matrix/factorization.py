@@ -137,8 +137,7 @@ def error_of(workload: Workload, strategy: Workload, norm: Norm) -> float:
 def lower_bound(workload: Workload) -> float:
     """Return the SVD bound on the error in either norm: (sum of singular values)² / cells."""
     if isinstance(workload, Marginals):
-        plain = [_nuclear_axis(base) for base in workload.bases]
-        return _marginal_bound(workload, plain)
+        return _marginal_bound(workload)
     if isinstance(workload, Product):
         return math.prod(lower_bound(factor) for factor in workload.factors)
     if workload.cells > MAX_CELLS:
@@ -154,17 +153,13 @@ def _svd(workload: Workload) -> float:
     return optimal.svd_bound(workload.gram())
 
 
-def _nuclear_axis(base: Workload) -> bool:
-    return isinstance(base, Identity)
-
-
-def _marginal_bound(workload: Marginals, plain: list[bool]) -> float:
+def _marginal_bound(workload: Marginals) -> float:
     """Return the lower bound for marginals; exact where every base is the identity: the residual strategy
     attains it.
 
     Otherwise that of the largest table alone.
     """
-    if all(plain):
+    if all(isinstance(base, Identity) for base in workload.bases):
         return Residuals(marginals=workload).error()
     tables = [
         w**2 * math.prod(lower_bound(workload.bases[a]) for a in s)
@@ -245,7 +240,9 @@ def _for_products(workload: Workload, norm: Norm) -> Candidates:
     assert isinstance(first, Product)
     sizes = tuple(f.cells for f in first.factors)
     yield "identity", lambda: Product(factors=tuple(Identity(n=n) for n in sizes))
-    yield "product", lambda: _alternating(workload, sizes, norm)
+    # The integer matrix of each factor is written out when it is measured.
+    if max(sizes) <= MAX_CELLS:
+        yield "product", lambda: _alternating(workload, sizes, norm)
 
 
 def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Product:
@@ -258,9 +255,7 @@ def _alternating(workload: Workload, sizes: tuple[int, ...], norm: Norm) -> Prod
     )
     weights = np.array([w for w, _ in parts])
     for _ in range(ROUNDS if len(parts) > 1 else 1):
-        for i, n in enumerate(sizes):
-            if n > MAX_CELLS:
-                continue
+        for i in range(len(sizes)):
             others = weights**2 * np.prod(np.delete(errors, i, axis=1), axis=1)
             # Rounded to six digits, so that the same workload has the same description everywhere.
             scale = tuple(float(f"{math.sqrt(o):.6g}") for o in others / others.max())

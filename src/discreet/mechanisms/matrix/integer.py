@@ -23,7 +23,7 @@ from ..._errors import InvalidInput, Unsupported
 from ..protocols import Integers, Sensitivity
 from . import optimal
 from .compound import Marginals, Product, Union, kron_times, row_squares
-from .strategies import Norm
+from .strategies import MAX_CELLS, Norm
 from .workloads import Workload
 
 Floats = NDArray[np.float64]
@@ -58,7 +58,8 @@ class SparseCellCounts:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeastSquaresFit:
-    """Answers by least squares, and the variance of each for unit noise."""
+    """Holds the answers by least squares, and the estimated count of each cell (None where tables were
+    measured)."""
 
     answers: Floats
     cells: Floats | None
@@ -139,14 +140,16 @@ class DenseGrid(Grid):
         """Store an integer matrix. With a `bound` on the norms of columns, that is what is claimed: it does
         not depend on the last bits of floats.
 
-        Entries are below 2**21 and rows below 2**20, so that sums of squares stay within 64 bits.
+        Entries are at most 2**21 and rows at most 2**20, so that sums of squares stay within 64 bits.
         """
         self.matrix = matrix
-        self.rows, self.largest = len(matrix), int(np.abs(matrix).max(initial=0))
-        if self.largest > 1 << 21 or self.rows > 1 << 20:
+        # In Python integers: the absolute value of the least 64-bit integer is negative in 64 bits.
+        self.rows = len(matrix)
+        self.largest = max(int(matrix.max(initial=0)), -int(matrix.min(initial=0)))
+        if self.largest > 1 << 21 or self.rows > 1 << 20 or matrix.shape[1] > MAX_CELLS:
             raise InvalidInput(
-                f"a strategy of {self.rows:,} rows with entries up to {self.largest:,} is too large. "
-                f"Nothing was read."
+                f"a strategy of {self.rows:,} rows and {matrix.shape[1]:,} cells with entries up to "
+                f"{self.largest:,} is too large to be one matrix. Nothing was read."
             )
         exact = (
             int(np.abs(matrix).sum(axis=0).max(initial=0)),
@@ -166,8 +169,8 @@ class DenseGrid(Grid):
             self.exchange = int((diagonal[:, None] + diagonal[None, :] - 2 * X).max(initial=0))
 
     def measure(self, counts: SparseCellCounts) -> Integers:
-        """Multiply in three parts of 21 bits, so that no product leaves 64 bits: entries are below 2**22,
-        cells at most 2**12."""
+        """Multiply in three parts of 21 bits, so that no sum of products leaves 64 bits: entries are at most
+        2**21, cells at most 2**12."""
         x = counts.table(range(len(counts.domain))).ravel()
         exact = np.zeros(self.rows, dtype=object)
         for shift in (0, _LIMB, 2 * _LIMB):

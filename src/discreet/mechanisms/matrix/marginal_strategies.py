@@ -55,7 +55,8 @@ def axis_of(base: Workload, centered: bool = False) -> Axis:
         return Axis(np.empty((0, 0)), n - 1.0, 1 / n, 1 - 1 / n, True)
     G = base.gram()
     center = np.eye(n) - 1 / n
-    outside = float(G.sum()) / n**2
+    # |W 1|² is never negative, whatever rounding makes of it
+    outside = max(float(G.sum()), 0.0) / n**2
     centered_weight = float(np.trace(center @ G @ center))
     # only the total is asked for
     if centered_weight <= 1e-12 * float(np.trace(G)):
@@ -137,13 +138,13 @@ class Residuals(_MarginalStrategy):
     def variances(self) -> dict[Set, float]:
         """Return the variance of each interaction at l2 sensitivity 1 and unit noise.
 
-        An interaction that cannot vary (one value) needs none.
+        An interaction that cannot vary (one value), or that no question depends on, is not measured.
         """
         axes = self.axes()
         weight_of = importance(self.marginals, axes)
         cost = {s: math.prod(axes[a].cost for a in s) for s in weight_of}
         total = sum(math.sqrt(cost[s] * weight_of[s]) for s in weight_of)
-        return {s: total * math.sqrt(cost[s] / weight_of[s]) for s in weight_of if cost[s] > 0}
+        return {s: total * math.sqrt(cost[s] / weight_of[s]) for s in weight_of if cost[s] * weight_of[s] > 0}
 
     def error(self) -> float:
         """Return the weighted sum of variances at l2 sensitivity 1 and unit noise: the square of sum sqrt(p

@@ -55,7 +55,7 @@ class Attribute:
     edges: tuple[Real, ...] | None = None
 
     def __post_init__(self) -> None:
-        Histogram(column=self.column, edges=self.edges)
+        object.__setattr__(self, "edges", Histogram(column=self.column, edges=self.edges).edges)
 
 
 @described("matrix.Cells")
@@ -366,6 +366,11 @@ def answer(
 
 
 def prices(epsilon: Real | None, delta: float, rho: Real | None) -> tuple[Norm, ...]:
+    """Return the norms of the noise that a price can buy: l1 (Laplace) for epsilon, l2 (Gaussian) with delta
+    or rho.
+
+    Anything but exactly one of epsilon and rho is refused.
+    """
     if (epsilon is None) == (rho is None):
         raise InvalidInput(
             "give either epsilon (with or without delta) or rho. Nothing was read or released."

@@ -59,6 +59,10 @@ def _dense(strategy: Workload, norm: Norm, bits: int) -> DenseGrid:
     rounded = np.rint(A)
     if np.array_equal(rounded, A) and np.abs(A).max(initial=0) < 1 << 16:
         return DenseGrid(rounded.astype(np.int64))
+    largest = float(np.abs(A).max())
+    if not 2.0**-300 < largest < 2.0**300:
+        # Squares, or one over the length, would not be floats. Powers of two change no other digit.
+        A = np.ldexp(A, -math.frexp(largest)[1])
     power = 1 if norm == "l1" else 2
     length = float((np.abs(A) ** power).sum(axis=0).max()) ** (1 / power)
     # A little less than the grid, for the rounding of `length`.

@@ -42,7 +42,7 @@ class TableGrid(Grid):
         self.largest = max(w * math.prod(self._largest(a) for a in s) for s, w in self.weights.items())
 
     def _size(self, s: Set) -> int:
-        """Return what the integer matrices of S are larger by than their float ones."""
+        """Return the factor by which the integer matrices of S are larger than those of floats."""
         return 1 if self.axes is None else math.prod(self._scale(a) for a in s)
 
     def _scale(self, a: int) -> int:
@@ -110,8 +110,8 @@ class TableGrid(Grid):
                 )
             )
         if self.axes is not None:
-            # What cannot vary (an attribute of one value, or of which only the total is asked) was not
-            # measured: it is zero.
+            # What cannot vary (an attribute of one value), or is in no answer (of an attribute of which only
+            # the total is asked, or never the total), was not measured: zero stands for it.
             for s in set(self.marginals.closure) - set(self.weights):
                 zero = np.zeros(tuple(self.marginals.sizes[a] for a in s))
                 out.append(inference.Marginal(attributes=s, values=zero, variance=0.0, interaction=True))
@@ -169,8 +169,8 @@ class TableGrid(Grid):
         return inside.clip(0), base.times(np.full(n, 1 / n)) ** 2
 
     def _spread(self, s: Set) -> float:
-        """Return the variance of interaction S for unit noise; an interaction that was not measured is zero
-        by itself."""
+        """Return the variance of interaction S for unit noise; 0 of one that was not measured, as no answer
+        depends on it."""
         if self.axes is not None:
             return 1 / (self.weights[s] ** 2 * self._size(s) ** 2) if s in self.weights else 0.0
         size = self.marginals.size_of(s)

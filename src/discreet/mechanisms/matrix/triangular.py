@@ -22,13 +22,17 @@ from ..._registry import described
 
 Matrix = npt.NDArray[np.float64]
 
+# What the largest entry of a strategy is at least: with a smaller one the squares of the sensitivity, or the
+# noise of training in 32-bit floats, might underflow to zero.
+_LEAST = 1e-9
+
 
 class Triangular:
     """A lower-triangular strategy: a matrix C with a diagonal that is nowhere zero, so that noise comes step
     by step.
 
-    `Strategy` of `learning`. Independent noise Z of deviation `sensitivity(C, ...)` makes C⁻¹ Z the noise of
-    the steps.
+    `learning` calls it `Strategy`. Independent noise Z of deviation `sensitivity(C, ...)` makes C⁻¹ Z the
+    noise of the steps.
     """
 
     __slots__ = ()
@@ -71,6 +75,7 @@ class Toeplitz(Triangular):
             _require.finite(coefficient=value)
         if not values[0]:
             raise _require.fail("the first coefficient", values[0], "other than zero: C must have an inverse")
+        _check_size(max(abs(value) for value in values))
         object.__setattr__(self, "coefficients", tuple(float(value) for value in values))
 
     @property
@@ -104,6 +109,7 @@ class Dense(Triangular):
                     f"row {t} of a strategy must have {t + 1} entries, the last of them not zero: C "
                     f"is lower triangular and has an inverse."
                 )
+        _check_size(max(abs(value) for row in rows for value in row))
         object.__setattr__(self, "rows", tuple(tuple(float(value) for value in row) for row in rows))
 
     @property
@@ -116,6 +122,14 @@ class Dense(Triangular):
         return np.array(self.rows[step][::-1])
 
 
+def _check_size(largest: float) -> None:
+    """Refuse a strategy so small that floats may lose its sensitivity, or its noise."""
+    if largest < _LEAST:
+        raise _require.fail(
+            "the largest entry of a strategy", largest, f"at least {_LEAST:g}: scale it, only ratios matter"
+        )
+
+
 # independent noise in every step
 IDENTITY = Toeplitz(coefficients=(1.0,))
 
@@ -126,8 +140,8 @@ def square_root(steps: int, bands: int | None = None) -> Toeplitz:
 
     Error within a constant of the best for sums so far (Fichtenberger, Henzinger & Upadhyay 2023,
     arXiv:2202.11205; Henzinger, Upadhyay & Upadhyay 2023, arXiv:2211.05006). `bands` keeps the first so many
-    coefficients (Kalinin & Lampert 2024, arXiv:2405.13763): as much memory less, and with at least so many
-    steps between two turns of a person, the turns do not add up beyond their squares.
+    coefficients (Kalinin & Lampert 2024, arXiv:2405.13763): a stream keeps that many steps only, and where
+    two participations of a unit are at least so many steps apart, their changes are orthogonal.
 
     >>> square_root(4).coefficients
     (1.0, 0.5, 0.375, 0.3125)

@@ -149,7 +149,7 @@ class Identity(_OneAttribute):
 
     def rows(self) -> Iterator[Floats]:
         for block in _blocks(self.n, self.n):
-            yield np.eye(self.n)[block]
+            yield np.eye(block.stop - block.start, self.n, block.start)
 
 
 @described("matrix.Total")

@@ -32,6 +32,9 @@ class RepeatedPair(NamedTuple):
 
 # nothing that is rounded up may underflow to zero
 _TINY = 1e-305
+# Lattice points beyond which no lower bound is computed: merging moves the mean of very many steps out of the
+# window that was planned, without limit, and memory grows with it. Four times what plans have at most.
+_MAX_STRETCHED = 2**24
 
 
 class DeltaCurve(NamedTuple):
@@ -176,7 +179,8 @@ def _read_upper(
 
 
 def tests(parts: Sequence[RepeatedPair], plan: LatticePlan, tail: float) -> Tests:
-    """Return P - e^epsilon Q of {sum of merged loss indices >= K}, for K from near the estimate on."""
+    """Return P - e^epsilon Q of {sum of merged loss indices >= K}, for K from near the estimate on; no test
+    where that would take too many lattice points."""
     built = []
     for part in parts:
         knots = _knots(part, plan, tail)
@@ -184,6 +188,8 @@ def tests(parts: Sequence[RepeatedPair], plan: LatticePlan, tail: float) -> Test
         built.append(LatticePairMasses(knots, merged.p, merged.gain, part.times))
     ps = [LatticeMasses(part.indices, part.mass, part.times) for part in built]
     plan = _centered(ps, plan)
+    if plan.points > _MAX_STRETCHED:
+        return Tests(0, plan.mesh, 0.0, *(np.zeros(0) for _ in range(3)))
     window = _window(plan)
     total = fourier.difference(built, plan.theta, plan.mesh, window.size, window.start, plan.precise)
     steps = sum(part.times for part in parts)
@@ -230,7 +236,8 @@ def _read_lower(
         size + discounted((np.maximum(mass, 0.0) + total.p.error) * weight)
     )
     held, kept = (discounted((mass - gain + sign * either) * weight) + sign * wrong for sign in (1, -1))
-    return Tests(first, h, scale, better - rounding * np.maximum(held, 0.0), np.maximum(kept, 0.0), held)
+    held = np.maximum(held, 0.0)
+    return Tests(first, h, scale, better - rounding * held, np.maximum(kept, 0.0), held)
 
 
 def _centered(parts: Sequence[LatticeMasses], plan: LatticePlan) -> LatticePlan:

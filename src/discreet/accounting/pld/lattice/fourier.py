@@ -157,6 +157,13 @@ def log_one_plus(
     return log, np.arctan2(b, 1 + a), log_error.astype(np.float64)
 
 
+def _complex_log1p(z: npt.NDArray[Any], unit: float) -> npt.NDArray[Any]:
+    """Return log(1 + z), of a small z to all its digits: numpy's own takes the logarithm of |1 + z|, where
+    they are lost."""
+    log, angle, _ = log_one_plus(z, 0.0, unit)
+    return np.asarray(log + 1j * angle)
+
+
 class _Spectrum:
     """Accumulates the transform of a convolution of distributions, in logarithms and only where it is not
     negligible."""
@@ -249,7 +256,7 @@ class _Powers:
         near = np.abs(g) < 0.5 * np.abs(phi)
         ratio = np.divide(g, phi, out=np.zeros_like(phi), where=near)
         self.log_ratio = self.log_ratio + n * np.where(
-            near, np.log1p(-ratio), np.log(rest) - (log + 1j * angle)
+            near, _complex_log1p(-ratio, u), np.log(rest) - (log + 1j * angle)
         )
         shared_error = error_g + np.minimum(np.abs(ratio) + ~near, 1.0) * (error + 16 * u * np.abs(phi))
         self.log_ratio_error += (n * np.log1p(shared_error / np.abs(rest))).astype(np.float64)

@@ -142,8 +142,8 @@ def _selected(e: ce.RepeatAndSelect) -> Event:
 
 
 def _choice(event: Event, share: float) -> Event:
-    """Return exponential mechanisms between two candidates, at the odds that are worst for a loss of about 2
-    share - 1 of the largest."""
+    """Return exponential mechanisms between two candidates, at the odds that are worst for a total loss of
+    about (2 share - 1) times the largest."""
     if not isinstance(event, ev.ExponentialMechanism) or event.epsilon == 0:
         return event
     epsilon = _round.down(_require.exact(event.epsilon, "epsilon"))
@@ -158,18 +158,19 @@ def _choice(event: Event, share: float) -> Event:
 # --- choices between two candidates -------------------------------------------------------------------------
 
 
-def coin(p: float, q: float) -> Atoms:
-    """Return the pair of a coin that is heads with chance p or q <= p, both at most 1/2 away from an accurate
-    number."""
-    loss = np.array([math.log1p(-p) - math.log1p(-q), math.log(p) - math.log(q)])
-    return Atoms(
-        loss, np.array([1 - p, p]), None, 256 * U * (1 + abs(math.log(q))), 256 * U * (1 + abs(math.log(q)))
-    )
+def coin(p: tuple[float, float], q: tuple[float, float]) -> Atoms:
+    """Return the pair of a coin with chances p or q of tails and heads, heads no rarer under p.
+
+    Both chances are given, so that a tiny one keeps its digits.
+    """
+    logs = np.log([p, q])
+    error = 256 * U * (1 + float(np.abs(logs).max()))
+    return Atoms(logs[0] - logs[1], np.array(p), None, error, error)
 
 
 def two_candidates(epsilon: float, share: float) -> Atoms:
-    """Return the exponential mechanism between two candidates whose odds change by e^epsilon: losses t and t
-    - epsilon, t = share * epsilon."""
+    """Return the exponential mechanism between two candidates whose odds change by e^epsilon: its losses are
+    t - epsilon and t, for t = share * epsilon."""
     t = share * epsilon
     high = math.expm1(t - epsilon) / math.expm1(-epsilon)
     mass = np.array([math.expm1(t) / math.expm1(epsilon), high])
@@ -192,13 +193,14 @@ def _noisy_max(e: ce.NoisyMax) -> Event:
     if e.noise == "gumbel":
         return ev.ExponentialMechanism(epsilon=epsilon, neighbors=e.neighbors)
 
-    def wins(x: float) -> float:
+    # the chances that the first loses, and wins
+    def contest(x: float) -> tuple[float, float]:
         y = abs(x) * epsilon / 2
         tail = math.exp(-y) * (1 + y / 2 if e.noise == "laplace" else 1.0) / 2
-        return tail if x >= 0 else 1 - tail
+        return (1 - tail, tail) if x >= 0 else (tail, 1 - tail)
 
     middles = (0.0, 1.0, 1 + 2 / epsilon, 1 + 12 / epsilon)
-    return Seen(pairs=tuple(coin(wins(m - 1), wins(m + 1)) for m in middles), neighbors=e.neighbors)
+    return Seen(pairs=tuple(coin(contest(m - 1), contest(m + 1)) for m in middles), neighbors=e.neighbors)
 
 
 def _votes(e: ce.GNMax) -> Event:
@@ -207,7 +209,11 @@ def _votes(e: ce.GNMax) -> Event:
     step = 1 / (float(e.sigma) * math.sqrt(2))
     if not 1e-6 < step < 4:
         return ev.NoOp(neighbors=e.neighbors)
-    pairs = tuple(coin(float(ndtr(step - m)), float(ndtr(-step - m))) for m in (0.0, 1.0, 2.0, 3.0, 4.0))
+
+    def comparison(x: float) -> tuple[float, float]:
+        return float(ndtr(-x)), float(ndtr(x))
+
+    pairs = tuple(coin(comparison(step - m), comparison(-step - m)) for m in (0.0, 1.0, 2.0, 3.0, 4.0))
     return Seen(pairs=pairs, neighbors=e.neighbors)
 
 
@@ -279,8 +285,8 @@ def _allocation(e: se.RandomAllocation) -> Event:
 
 @lru_cache(maxsize=16)
 def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Atoms]:
-    """Return the sum of whole numbers k ~ Y / mesh, one per step, Y its likelihood ratio, cut off above:
-    nearly all that a pass shows.
+    """Return the pairs of what the sum of whole numbers k shows, one per step: k is Y / mesh, rounded and cut
+    off above, for the likelihood ratio Y of the step. That is nearly all that a pass shows.
 
     In the chosen steps k has one distribution, in the others another, wherever those steps are: so the
     distribution of the sum, modulo anything, is that of a sum of independent draws.
@@ -306,8 +312,8 @@ def allocation_sums(steps: int, selected: int, noise: float) -> tuple[Atoms, Ato
 
 @lru_cache(maxsize=16)
 def allocation_largest(steps: int, selected: int, noise: float) -> tuple[Atoms, Atoms]:
-    """Return in which of many intervals the largest of all steps lies: nearly all that a pass shows when
-    there is little noise."""
+    """Return the pairs of what is shown by the interval, one of many, in which the largest of all steps lies:
+    nearly all that a pass shows when there is little noise."""
     mu = 1 / noise
     cut = np.linspace(-1.0, mu + 9.0, 600)
     with_unit = -np.expm1((steps - selected) * log_ndtr(cut) + selected * log_ndtr(cut - mu))
@@ -335,8 +341,8 @@ def shuffled_response(epsilon: float, reports: int) -> Atoms:
     With f the distribution of the others' yeses, P(k) = p f(k-1) + (1-p) f(k) and Q(k) the same with 1-p:
     what is seen depends on k alone.
     """
-    n, p = reports - 1, 1 / (1 + math.exp(-epsilon))
-    yes = 1 - p if p < 1 else math.exp(-epsilon)
+    # 1 - p would lose the digits of a small chance
+    n, p, yes = reports - 1, 1 / (1 + math.exp(-epsilon)), 1 / (1 + math.exp(epsilon))
     spread = math.ceil(14 * math.sqrt(n * yes * p)) + 40
     k = np.arange(
         max(0, math.floor(n * yes) - spread), min(reports, math.ceil(n * yes) + spread) + 1, dtype=np.float64

@@ -15,7 +15,7 @@ from .cells import DominatingPair, LossCells, Nodes
 
 @dataclass(frozen=True, eq=False)
 class Atoms:
-    """P-masses at finitely many losses, ascending; Q-masses are mass * e^-loss.
+    """Holds P-masses at finitely many losses, ascending; Q-masses are mass * e^-loss.
 
     `mass_error` is relative, `loss_error` absolute: how far each given number may be from the true one.
     """
@@ -34,25 +34,28 @@ class Atoms:
         return True
 
     def measure(self, edges: Array, refs: Array) -> LossCells:
-        cell = np.searchsorted(edges, self.loss, side="right") - 1
-        cell = np.clip(cell, 0, len(refs) - 1)
+        inside = (self.loss >= edges[0]) & (self.loss < edges[-1])
+        loss, mass = (self.loss, self.mass) if inside.all() else (self.loss[inside], self.mass[inside])
+        cell = np.searchsorted(edges, loss, side="right") - 1
         ref = refs[cell]
-        ratio = np.exp(np.minimum(ref - self.loss, 700.0))
-        excess = self.mass * -np.expm1(np.minimum(ref - self.loss, 700.0))
-        moved = self.loss_error + 4 * U * (np.abs(self.loss) + np.abs(ref))
-        wrong = np.abs(excess) * (self.mass_error + 4 * U) + self.mass * (1 + ratio) * moved
-        columns = [np.bincount(cell, w, len(refs)).astype(np.float64) for w in (self.mass, excess, wrong)]
-        mass = columns[0]
-        spread = 2 * U * len(self.mass)
+        ratio = np.exp(np.minimum(ref - loss, 700.0))
+        excess = mass * -np.expm1(np.minimum(ref - loss, 700.0))
+        moved = self.loss_error + 4 * U * (np.abs(loss) + np.abs(ref))
+        wrong = np.abs(excess) * (self.mass_error + 4 * U) + mass * (1 + ratio) * moved
+        columns = [np.bincount(cell, w, len(refs)).astype(np.float64) for w in (mass, excess, wrong)]
+        spread = 2 * U * len(mass)
         return LossCells(
-            mass, mass * (self.mass_error + spread), columns[1], columns[2] + spread * np.abs(columns[1])
+            columns[0],
+            columns[0] * (self.mass_error + spread),
+            columns[1],
+            columns[2] + spread * np.abs(columns[1]),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class Wedge:
-    """P(a < L < b) = weight (e^(b/2) - e^(a/2)) inside (-epsilon, epsilon); atoms `top` at epsilon and top
-    e^-epsilon at -epsilon.
+    """Is the pair with P(a < L < b) = weight (e^(b/2) - e^(a/2)) inside (-epsilon, epsilon), and atoms of
+    mass `top` at epsilon and top * e^-epsilon at -epsilon.
 
     Laplace: weight = e^(-epsilon/2) / 2 and top = 1/2. Bounded range: weight = 1 / (2 sinh(epsilon/2)) and no
     atoms.
@@ -90,7 +93,9 @@ class Wedge:
         size = np.maximum(np.abs(a), np.abs(b)) + np.abs(refs) + 1
         error = 16 * U * (np.abs(excess) + mass * size * (1 + np.exp(np.minimum(refs - a, 700.0))))
         for loss, atom in ((self.epsilon, self.top), (-self.epsilon, self.top * math.exp(-self.epsilon))):
-            i = min(max(int(np.searchsorted(edges, loss, side="right")) - 1, 0), len(refs) - 1)
+            if not edges[0] <= loss < edges[-1]:
+                continue
+            i = int(np.searchsorted(edges, loss, side="right")) - 1
             above = -math.expm1(min(refs[i] - loss, 700.0))
             mass[i] += atom
             excess[i] += atom * above
@@ -108,9 +113,10 @@ def bounded_range(epsilon: float) -> Wedge:
     """Return the largest hockey-stick curve of all mechanisms of bounded range epsilon.
 
     Proof: losses lie in some [t - epsilon, t]; the pair is dominated by the one with both ends as atoms (a
-    spread in Q/P), whose curve at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at t =
-    (epsilon + x) / 2 (Dong, Durfee & Rogers 2020, arXiv:1909.13830). The supremum over t of convex curves is
-    convex, hence the curve of a pair (Zhu, Dong & Wang 2022): (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
+    spread in Q/P), whose curve at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at
+    t = (epsilon + x) / 2 (Dong, Durfee & Rogers 2020, arXiv:1909.13830). The supremum over t of convex curves
+    is convex, hence the curve of a pair (Zhu, Dong & Wang 2022):
+    (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
     """
     return Wedge(epsilon, 0.5 / math.sinh(epsilon / 2), 0.0)
 
@@ -224,11 +230,13 @@ class FixedSizeSampledPair:
             up.excess + down.excess,
             up.excess_error + down.excess_error,
         )
+        mass_error = up.mass_error + down.mass_error
+        if not edges[0] <= 0 < edges[-1]:
+            return LossCells(mass, mass_error, excess, error)
         middle = max(0.0, 1.0 - float(rest[0].mass[0] + rest[1].mass[0]))
         wrong = float(rest[0].mass_error[0] + rest[1].mass_error[0]) + 4 * U
-        i = min(max(int(np.searchsorted(edges, 0.0, side="right")) - 1, 0), len(refs) - 1)
+        i = int(np.searchsorted(edges, 0.0, side="right")) - 1
         above_ref = -math.expm1(min(float(refs[i]), 700.0))
-        mass_error = up.mass_error + down.mass_error
         mass[i] += middle
         mass_error[i] += wrong
         excess[i] += middle * above_ref

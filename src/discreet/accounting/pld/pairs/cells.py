@@ -50,7 +50,11 @@ class DominatingPair(Protocol):
         """Whether the nodes are all losses that occur."""
 
     def measure(self, edges: Array, refs: Array) -> LossCells:
-        """Return cells between ascending `edges` (infinite ends allowed); `refs` has one entry per cell."""
+        """Return cells between ascending `edges` (infinite ends allowed); `refs` has one entry per cell.
+
+        A cell holds its left edge and not its right one; what lies before the first edge, or from the last
+        one on, is in none of them.
+        """
 
 
 class DominatingLaw(NamedTuple):
@@ -113,5 +117,6 @@ def lower(pair: DominatingPair, knots: Array, offset: float = 0.0) -> DominatedL
     kept = np.maximum(cells.mass - cells.mass_error, 0.0)
     kept = np.where(cells.excess > -_SWAMPED * cells.mass, kept, 0.0)
     shrunk = np.divide(cells.mass - kept, cells.mass, out=np.ones_like(kept), where=cells.mass > 0)
-    spare = cells.excess_error + np.abs(cells.excess) * (shrunk + 4 * U)
+    # twice: the true mass may be as much above the computed one as the kept one is below it
+    spare = cells.excess_error + np.abs(cells.excess) * (2 * shrunk + 4 * U)
     return DominatedLaw(kept, np.where(kept > 0, np.minimum(cells.excess - spare, kept), 0.0))

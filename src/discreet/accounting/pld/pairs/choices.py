@@ -49,8 +49,8 @@ def adaptive_pair(epsilon: float, times: int) -> tuple[Atoms, float]:
                e^loss with mean 1 under Q: the perspective of a convex function is convex in y, so both ends
                are worst, and with w = e^t
 
-                   TW(s) = max over w in [1, e^eps] of ((e^eps - w) W(s / w) + (w - 1) W(s e^eps / w)) /
-                   (e^eps - 1),
+                   TW(s) = max over w in [1, e^eps] of
+                           ((e^eps - w) W(s / w) + (w - 1) W(s e^eps / w)) / (e^eps - 1),
 
                again convex (Dong, Durfee & Rogers 2020, arXiv:1909.13830, on the cost of adaptivity, do this
                for fixed t). A mechanism with a fixed pair averages W over its loss; max of averages <=

@@ -14,6 +14,9 @@ from .arrays import U
 
 # erfcx takes its argument over the root of two.
 _SQRT2 = math.sqrt(2)
+# The b from which on delta is taken as a tail of the normal distribution: at 1e6 its square, rounded, is off
+# by 1e-4, and the second term is a millionth of the first.
+_CANCELLED = 1e6
 
 
 def gaussian_delta(shift: float, epsilon: float) -> tuple[float, float]:
@@ -26,6 +29,8 @@ def gaussian_delta(shift: float, epsilon: float) -> tuple[float, float]:
     if shift == 0:
         return 0.0, 0.0
     a, b = epsilon / shift - shift / 2, epsilon / shift + shift / 2
+    if b > _CANCELLED:
+        return _nearly_normal(a, b)
     if a < -1:
         near, far = float(ndtr(-a)), math.exp(_log_tail(b) + epsilon)
         error = U * (
@@ -39,6 +44,26 @@ def gaussian_delta(shift: float, epsilon: float) -> tuple[float, float]:
     error = 64 * U * (near * (1 + a * a) + far * (1 + b * b))
     low, high = density * (near - far - error), density * (near - far + error)
     return max(0.0, low * (1 - 1e-12)), min(1.0, high * (1 + 1e-12) + 1e-320)
+
+
+def _nearly_normal(a: float, b: float) -> tuple[float, float]:
+    """Return bounds on delta where b is so large that a, the difference of two numbers of its size, is not
+    known to all digits, and the second term of delta hardly counts.
+
+    Proof: a is off by at most 4 u b; Phi(-a) falls with a; and the second term, the normal density at a times
+           the Mills ratio at b, lies between 0 and that density over b.
+    """
+    moved = 4 * U * b
+    least, largest = (_tail_bounds(x) for x in (a + moved, a - moved))
+    second = math.exp(-0.5 * max(abs(a) - moved, 0.0) ** 2) / b if abs(a) < 1e3 + moved else 0.0
+    return max(0.0, least[0] - second), largest[1]
+
+
+def _tail_bounds(z: float) -> tuple[float, float]:
+    """Return a lower and an upper bound on Phi(-z)."""
+    tail = float(ndtr(-z))
+    error = U * (64 + 32 * min(z * z, 1600.0)) * tail + 1e-300
+    return max(0.0, tail - error), min(1.0, tail + error)
 
 
 def _log_tail(z: float) -> float:

@@ -144,7 +144,7 @@ def fixed_size_atoms(delta_at: Callable[[float], float], rate: float, largest: f
 
 
 def mirrored(half: Array, right: Array) -> tuple[Atoms, float]:
-    """Return the curve below 0 from that above 0, for relations under which either table may be the first: 1
-    - g + g f(1/g)."""
+    """Return the pair of a curve that is given above loss 0 only, for relations under which either table may
+    be the first: with f the curve as a function of e^loss, it is 1 - g + g f(1/g) at g < 1."""
     left = -np.expm1(-half[1:]) + np.exp(-half[1:]) * right[1:]
     return _from_curve(np.concatenate((-half[:0:-1], half)), np.concatenate((left[::-1], right)))

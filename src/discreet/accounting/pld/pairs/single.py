@@ -27,10 +27,12 @@ def delta(pair: DominatingPair, epsilon: float) -> tuple[float, float]:
 def interval(
     pair: DominatingPair, target_delta: float, near: float, slope: float
 ) -> tuple[float, float] | None:
-    """Return a lower and an upper bound on epsilon at delta = goal, the lower also at deltas larger by
+    """Return a lower and an upper bound on epsilon at `target_delta`, the lower also at deltas larger by
     rounding; None if no crossing is found."""
     candidates = []
-    for side, level in ((0, math.log(target_delta) + ROUNDED), (1, math.log(target_delta))):
+    log_delta = math.log(target_delta)
+    # the logarithms that are compared are rounded, by less than ROUNDED together
+    for side, level in ((0, log_delta + ROUNDED), (1, log_delta - ROUNDED)):
 
         def excess(x: float, side: int = side, level: float = level) -> float:
             return math.log(max(delta(pair, x)[side], 1e-320)) - level
