@@ -1,4 +1,4 @@
-"""The closed set in DuckDB's words."""
+"""Writes the closed set in DuckDB's SQL."""
 
 from __future__ import annotations
 

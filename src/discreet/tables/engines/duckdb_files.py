@@ -39,7 +39,8 @@ def rewritten(csv_file: Csv) -> str:
     """Return numbers with a decimal point and dates in ISO format, by functions that cannot fail.
 
     A date in no known format gets a mark before it, so that it is none: queries take it for missing, and
-    `discreet check` tells it from an empty field. Different texts stay different, in case they are units.
+    `discreet check` tells it from an empty field. Such texts stay different, but for blanks at their ends, in
+    case they are units.
     """
     format, parts = csv_file.format, []
     if format.decimal != "." or format.thousands:

@@ -1,4 +1,4 @@
-"""The closed set in PostgreSQL's words (14 and later; tested on 15).
+"""Writes the closed set in PostgreSQL's SQL (14 and later; tested on 15).
 
 No function is created on the owner's server: everything is an expression. PostgreSQL has no cast that gives
 NULL where it fails, so that texts are compared with a pattern before they are cast. What a column holds is
