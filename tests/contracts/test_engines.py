@@ -274,9 +274,10 @@ UNITS = {
 
 
 def totals(case, units, n, dialect=None):
-    """Each unit with 0 to 6 groups, one of them of 300 rows: what the engine keeps, and what its own ranks
-    say should be kept."""
-    groups = [(i, j) for i in range(10) for j in range(i % 7) for _ in range(300 if i + j == 9 else 1 + j)]
+    """Each unit with 0 to 6 groups, one of them of 300 rows, and rows without a unit: what the engine keeps,
+    and what its own ranks say should be kept."""
+    sizes = [(i, j, 300 if i + j == 9 else 1 + j) for i in range(10) for j in range((i + 3) % 7)]
+    groups = [(i, j) for i, j, size in sizes for _ in range(size)]
     table = pa.table(
         {
             "u": UNITS[units].take(pa.array([i for i, _ in groups])),

@@ -86,6 +86,8 @@ def test_memory_refuses_what_does_not_fit():
         Memory({"a": [1], "b": [1, 2]})
     with pytest.raises(InvalidInput, match="one-dimensional"):
         Memory({"a": np.zeros((2, 2))})
+    with pytest.raises(InvalidInput, match="got lists of different lengths"):
+        Memory({"a": [[1], [2, 3]]})
     with pytest.raises(InvalidInput, match="declares"):
         Memory({"a": [1]}, Public(schema={"b": Bounds(0, 1)}))
     with pytest.raises(InvalidInput, match="unit's column 'id'"):

@@ -132,6 +132,11 @@ def test_equal_people_are_one_and_others_are_not(engine):
     assert exact(engine, "SELECT COUNT(DISTINCT id) AS n FROM odd") == [[5.0]]
 
 
+def test_equal_people_are_one_and_others_are_not_where_rows_leave(engine):
+    ids = [value for batch in engine.batches(["id"]) for value in batch.column(0).to_pylist()]
+    assert ids == ["1", "1", "1.00000000000000000001", "NaN", "Infinity", "1" + "0" * 300, None]
+
+
 def test_collations_make_no_two_values_one(engine):
     assert exact(engine, "SELECT COUNT(*) AS n FROM odd WHERE folded = 'a'") == [[1.0]]
     assert exact(engine, "SELECT COUNT(*) AS n FROM odd WHERE folded LIKE '%a%'") == [[1.0]]

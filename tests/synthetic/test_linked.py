@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 import discreet as dp
@@ -100,6 +101,19 @@ def hostile_tables(seed: int) -> tuple[dict[str, list[Any]], dict[str, list[Any]
 def without_unit(table: dict[str, list[Any]], key: str, unit: int) -> dict[str, list[Any]]:
     rows_left = [i for i, one in enumerate(table[key]) if one != unit]
     return {name: [column[i] for i in rows_left] for name, column in table.items()}
+
+
+def test_a_unit_of_one_type_of_numbers_is_not_two_units_of_another() -> None:
+    """As doubles 2**53 and 2**53 + 1 are one number, and a visit would count for both people."""
+    ids = pa.array([2**53, 2**53 + 1], pa.uint64())
+    people = pa.table({"id": ids, "sex": ["f", "f"], "age": [30, 30]})
+    visits = pa.table({"who": pa.array([float(2**53)]), "kind": ["gp"], "cost": [1]})
+    parents, children = count_linked_cells(build_method(), engine(people, visits), SeededEntropy(1))  # type: ignore[arg-type]
+    assert parents.table(range(len(parents.sizes))).sum() == 2
+    assert children.table(range(len(children.sizes))).sum() <= 1
+    exact = visits.set_column(0, "who", ids.slice(1, 1))
+    children = count_linked_cells(build_method(), engine(people, exact), SeededEntropy(1))[1]  # type: ignore[arg-type]
+    assert children.table(range(len(children.sizes))).sum() == 1
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (2, 3))])

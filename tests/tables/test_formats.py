@@ -88,6 +88,7 @@ def test_the_walk_of_a_steward_with_such_a_file(folder):
     "bad",
     [
         {"delimiter": ";;"},
+        {"delimiter": "€"},
         {"decimal": ";"},
         {"decimal": ",", "thousands": ","},
         {"dates": ["tomorrow"]},

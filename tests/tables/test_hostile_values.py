@@ -4,7 +4,9 @@ change no error and no other row."""
 from __future__ import annotations
 
 import gc
+import itertools
 import math
+import re
 from decimal import Decimal as D
 from pathlib import Path
 
@@ -22,6 +24,7 @@ from discreet._public import Boolean, Dates
 from discreet.query import Query
 from discreet.tables import Database, EngineError, Memory, connect
 from discreet.tables.columns import check_facts
+from discreet.tables.engines.duckdb_files import csv_reader
 
 EXTREMES = [0, 1, -1, 2**62, -(2**62), 2**63 - 1, -(2**63) + 1, -(2**63), None]
 BYTES = [
@@ -316,6 +319,24 @@ def test_a_broken_line_of_a_csv_file_takes_no_other_with_it(tmp_path):
             ]
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"], ids=["LF", "CRLF", "CR"])
+def test_an_odd_line_end_in_a_csv_file_changes_no_other_line(end, tmp_path):
+    path = tmp_path / "t.csv"
+    for columns, odd, place in itertools.product((1, 2), (b"\r", b"7\r\r", b"\n", b"7\r8"), (0, 2)):
+        lines = [b",".join([b"x%d" % i] * columns) for i in range(4)]
+        header = b",".join([b"a", b"b"][:columns])
+        path.write_bytes(end.join([header, *lines[:place], odd, *lines[place:]]) + end)
+        first = re.search(rb"\r\n?|\n", path.read_bytes())
+        if columns == 1 and first[0] == b"\r\n" and re.search(rb"\r(?!\n)", path.read_bytes()):
+            with pytest.raises(InvalidInput, match="end in different ways"):
+                csv_reader(str(path), "t")
+            continue
+        read = {a for (a,) in duckdb.sql(f"SELECT a FROM {csv_reader(str(path), 't')}").fetchall()}
+        assert {"x0", "x1", "x2", "x3"} <= read, (columns, odd, place)
+    path.write_bytes(end.join([b"a", b"1", b"", b"3"]) + end)
+    assert duckdb.sql(f"SELECT a FROM {csv_reader(str(path), 't')}").fetchall() == [("1",), (None,), ("3",)]
+
+
 def test_a_data_frame_that_changed_gets_no_old_answer(tmp_path):
     frame, how = pd.DataFrame({"x": [1.0, 2.0, 3.0]}), {"schema": {"x": Bounds(0, 10)}, "unit": dp.rows()}
 
@@ -351,8 +372,8 @@ def test_a_fingerprint_of_data_is_keyed():
     assert source._fingerprint(b"a" * 32) == Memory({"x": [1.0]}, source.public)._fingerprint(b"a" * 32)
 
 
-# One row that cannot be read sends a file through a copy (`columns.held`): it must not decide what the rows of
-# others say there.
+# One row that cannot be read sends a file through a copy (`columns.engine_types`): it must not decide what the
+# rows of others say there.
 
 
 def _readings(data, column, fact):
@@ -390,6 +411,24 @@ def test_a_row_of_a_file_that_cannot_be_read_changes_no_other(tmp_path):
             pq.write_table(pa.table({"c": column, "s": texts}), tmp_path / "t.parquet")
             outcomes.append(_readings(tmp_path / "t.parquet", "c", fact))
         assert outcomes[0] == outcomes[1], column.type
+
+
+def test_a_row_that_cannot_be_read_changes_no_time_of_96_bits_and_no_uuid(tmp_path):
+    # the years 3000 and 1500
+    times = pa.array([32_503_680_000 * 10**6, -14_821_056_000 * 10**6]).view(pa.timestamp("us"))
+    ids = pa.array([bytes(16), bytes([255] * 16)], pa.uuid())
+    public = Public(schema={"at": Dates("1000-01-01", "3500-01-01"), "id": Text(), "s": Text()}, table="t")
+    outcomes = []
+    for bad in (b"a", b"\xff"):
+        table = pa.table({"at": times, "id": ids, "s": raw_text([b"a", bad])})
+        pq.write_table(table, tmp_path / "t.parquet", use_deprecated_int96_timestamps=True)
+        engine = connect(tmp_path / "t.parquet", public)
+        # No text of a query makes it fail, as one that is no UUID would where the column holds these.
+        sql = "SELECT COUNT(*) AS n FROM t WHERE id <> 'nobody' AND \"at\" < DATE '1600-01-01'"
+        rows = pa.Table.from_batches(engine.batches(["at", "id"])).to_pydict()
+        outcomes.append((rows, Query(sql=sql, public=public, epsilon=1)._without_noise(engine, 3)))
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][1] == [[1.0]]
 
 
 def test_a_row_of_a_database_that_cannot_be_read_changes_no_other(tmp_path):

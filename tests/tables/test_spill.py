@@ -57,6 +57,21 @@ def test_the_next_start_removes_what_a_crash_left_and_nothing_else(folder):
     assert [path.name for path in folder.iterdir()] == ["other"]
 
 
+def test_a_folder_that_is_being_made_is_not_taken_for_left(monkeypatch):
+    flock = spill.fcntl.flock
+
+    def sweep_first(handle, how):
+        monkeypatch.setattr(spill.fcntl, "flock", flock)
+        assert spill.sweep() == []
+        flock(handle, how)
+
+    monkeypatch.setattr(spill.fcntl, "flock", sweep_first)
+    own = spill.Spill()
+    assert spill.sweep() == []
+    assert own.path.exists()
+    own.remove()
+
+
 def test_a_forked_child_leaves_its_parents_folder(folder):
     own = spill.Spill()
     child = os.fork()

@@ -1,6 +1,5 @@
 """Counts of the cells of a discretized table, computed by the engine: of the rows nothing comes back but how
-many
-are in each cell that occurs.
+many are in each cell that occurs.
 
 A column is coded by `Coding`: a whole number for every declared category, or for every bin between public
 edges, and one more for what is missing. Which code a row has depends on that row alone. Of a unit with many
@@ -63,8 +62,7 @@ def count_cells(
     unit.
 
     Guarantee: for every `key`, two tables that differ in one unit give counts that differ in that unit's
-               rows,
-               at most `rows` of them where a column names the unit. Rows without a unit count nowhere.
+               rows, at most `rows` of them where a column names the unit. Rows without a unit count nowhere.
     Proof:     a row's code is a function of the row. The rows of a unit are ordered by a keyed hash of the
                unit, the codes and a number among rows with the same codes, ties by codes and number: a total
                order that only the unit's own rows decide, of which the first `rows` are kept. Rows with the
@@ -109,7 +107,9 @@ def count_linked(
     Proof:     of a unit's rows of the main table the first in the order of `count_cells` is taken, of those
                of the other table the first `rows`: only the unit's own rows decide. The tables are joined by
                the unit, so that every joined row is of one unit, and there is one row for every unit, or for
-               every row that was taken. Units without a row of the main table count nowhere.
+               every row that was taken. Units that are numbers are joined by their texts: converted to one
+               type, as an engine compares a decimal with a double, two units could equal a third. Units
+               without a row of the main table count nowhere.
     """
     engine, public = engine_of(source), source.public
     unit = public.unit.column
@@ -126,9 +126,10 @@ def count_linked(
     query = _with_chosen_rows(query, below, rows, key, second)
     numbers = exp.select(_name("u"), _alias(exp.Count(this=exp.Star()), "k")).from_(f"{second}chosen")
     query = query.with_(f"{second}numbers", as_=numbers.group_by(_name("u")))
+    by_text = "number" in (engine.kinds[public.table][unit], engine.kinds[child.name][str(child.unit)])
     with one_snapshot(engine):
-        parents = _run_query(engine, _select_parents(query.copy(), above, first), [*above, "k"])
-        children = _run_query(engine, _select_children(query, above, below, first), [*above, *below])
+        parents = _run_query(engine, _select_parents(query.copy(), above, first, by_text), [*above, "k"])
+        children = _run_query(engine, _select_children(query, above, below, first, by_text), [*above, *below])
     return LinkedCells(parents, children)
 
 
@@ -141,25 +142,30 @@ def _prefix(tables: Sequence[str]) -> str:
     return prefix
 
 
-def _unit_of(relation: str) -> Any:
-    return exp.column(exp.to_identifier("u", quoted=True), table=exp.to_identifier(relation))
+def _equal_units(first: str, second: str, by_text: bool) -> Any:
+    """Write the condition that rows of two relations are of the same unit."""
+    name = exp.to_identifier("u", quoted=True)
+    units: list[Any] = [exp.column(name.copy(), table=exp.to_identifier(r)) for r in (first, second)]
+    if by_text:
+        units = [semantics.Convert(this=unit, to="text") for unit in units]
+    return exp.EQ(this=units[0], expression=units[1])
 
 
-def _select_parents(query: exp.Select, names: list[str], prefix: str) -> exp.Select:
+def _select_parents(query: exp.Select, names: list[str], prefix: str, by_text: bool) -> exp.Select:
     """Count parents by their codes and their number of children."""
-    own, other = _unit_of(f"{prefix}chosen"), _unit_of(f"{prefix}child_numbers")
     number = exp.Coalesce(this=_name("k"), expressions=[_integer(0)])
     joined = exp.select(*map(_name, names), _alias(number, "k")).from_(f"{prefix}chosen")
-    same = exp.EQ(this=own, expression=other)
+    same = _equal_units(f"{prefix}chosen", f"{prefix}child_numbers", by_text)
     joined = joined.join(f"{prefix}child_numbers", on=same, join_type="left")
     return _group_codes(query.with_(f"{prefix}joined", as_=joined), [*names, "k"], f"{prefix}joined")
 
 
-def _select_children(query: exp.Select, above: list[str], below: list[str], prefix: str) -> exp.Select:
+def _select_children(
+    query: exp.Select, above: list[str], below: list[str], prefix: str, by_text: bool
+) -> exp.Select:
     """Count children by their own codes and those of their parents."""
-    own, other = _unit_of(f"{prefix}child_chosen"), _unit_of(f"{prefix}chosen")
     joined = exp.select(*map(_name, [*above, *below])).from_(f"{prefix}child_chosen")
-    same = exp.EQ(this=own, expression=other)
+    same = _equal_units(f"{prefix}child_chosen", f"{prefix}chosen", by_text)
     joined = joined.join(f"{prefix}chosen", on=same, join_type="inner")
     return _group_codes(query.with_(f"{prefix}joined", as_=joined), [*above, *below], f"{prefix}joined")
 

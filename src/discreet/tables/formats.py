@@ -40,9 +40,13 @@ class Format:
     def __post_init__(self) -> None:
         object.__setattr__(self, "dates", _require.listed(dates=self.dates))
         if self.delimiter is not None and (
-            not isinstance(self.delimiter, str) or len(self.delimiter) != 1 or self.delimiter in '"\n\r'
+            not isinstance(self.delimiter, str)
+            or len(self.delimiter) != 1
+            or not self.delimiter.isascii()
+            or self.delimiter in '"\n\r'
         ):
-            raise _require.fail("delimiter", self.delimiter, "one character, such as ';'")
+            # Of one byte, as quotes are looked for between single bytes (`quotes.multiline`).
+            raise _require.fail("delimiter", self.delimiter, "one character of ASCII, such as ';'")
         if self.decimal not in (".", ","):
             raise _require.fail("decimal", self.decimal, "'.' or ','")
         if (

@@ -370,7 +370,7 @@ class Rank(Semantic):
 
 class SmallestRanks(Semantic):
     """WITH `alias`: the rows of `source` whose rank "h" is among the `n` smallest different ranks of their
-    unit "u"; of these "u", "j" and `columns`.
+    unit "u"; of these "u", "j" and `columns`. Rows without a unit are left out.
 
     `pairs` names a relation that has each ("u", "h") of `source` once."""
 

@@ -44,7 +44,7 @@ class Memory:
     ) -> None:
         table = data if isinstance(data, pa.Table) else _arrow(data)
         self._public = Public() if public is None else public
-        # Before `held`, which keeps one column of each name.
+        # Before `engine_types`, which keeps one column of each name.
         check_names(self._public.table, table.column_names)
         self._table = engine_types(table)
         self._batch_rows = batch_rows
@@ -124,8 +124,12 @@ class Memory:
 def _arrow(data: Mapping[str, Any]) -> pa.Table:
     """Return columns in memory as an Arrow table; they must have one length."""
     for name, column in data.items():
-        if np.ndim(column) != 1:
-            raise InvalidInput(f"column {name!r} must be one-dimensional, got {np.ndim(column)} dimensions.")
+        try:
+            shape = f"{np.ndim(column)} dimensions"
+        except ValueError:
+            shape = "lists of different lengths"
+        if shape != "1 dimensions":
+            raise InvalidInput(f"column {name!r} must be one-dimensional, got {shape}.")
     lengths = {len(column) for column in data.values()}
     if len(lengths) > 1:
         raise InvalidInput(f"all columns must have one length; {list(data)} do not.")

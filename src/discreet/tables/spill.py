@@ -34,9 +34,12 @@ class PrivateFolder:
         sweep(prefix)
         self.path = Path(tempfile.mkdtemp(prefix=prefix))
         self._pid = os.getpid()
-        self._lock = os.open(self.path / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        # Locked before it has its name: a `sweep` in between would take the folder for one that was left.
+        unnamed = self.path / f"{_LOCK}-soon"
+        self._lock = os.open(unnamed, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         if fcntl is not None:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
+            unnamed.rename(self.path / _LOCK)
 
     def remove(self) -> None:
         """Remove it with all it holds. A forked child leaves its parent's alone."""

@@ -1,4 +1,4 @@
-"""The engines: DuckDB, embedded.
+"""The engines that answer queries: DuckDB (embedded), PostgreSQL and Spark.
 
 Each engine is a module here, with the `Dialect` that writes the closed set of nodes for it.
 

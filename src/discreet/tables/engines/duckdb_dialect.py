@@ -1,4 +1,4 @@
-"""The closed set in DuckDB's words."""
+"""Writes the closed set in DuckDB's SQL."""
 
 from __future__ import annotations
 
@@ -51,6 +51,14 @@ def _number(value: str) -> str:
     return f"CASE WHEN TYPEOF({value}) = 'VARCHAR' AND ({odd}) THEN NULL ELSE {value} END"
 
 
+def _exact_number(value: str) -> str:
+    """Return a value without texts that only DuckDB's casts to integers and decimals take for numbers: '7e ',
+    '+ ', '1e5.'."""
+    text = f"CAST({value} AS VARCHAR)"
+    odd = f"STRLEN({text}) > {d.LONGEST_NUMBER} OR NOT REGEXP_FULL_MATCH({text}, {literal(d.NUMBER)})"
+    return f"CASE WHEN TYPEOF({value}) = 'VARCHAR' AND ({odd}) THEN NULL ELSE {value} END"
+
+
 def _safe_cast(g: Generator, node: Any) -> str:
     to, value = node.args["to"], argument(g, node, "this")
     if to == "double":
@@ -70,7 +78,7 @@ def _safe_cast(g: Generator, node: Any) -> str:
 def _as_integer(g: Generator, node: Any) -> str:
     """Convert to an integer by way of a wider one: DuckDB's cast of a number at the edge of a narrow type
     wraps around."""
-    wide = f"TRY_CAST({_once(argument(g, node, 'this'), _number)} AS INT128)"
+    wide = f"TRY_CAST({_once(argument(g, node, 'this'), _exact_number)} AS INT128)"
     return f"CAST(TRY_CAST({wide} AS {_INTEGERS[node.args['type']]}) AS DOUBLE)"
 
 
@@ -106,7 +114,7 @@ def _as_decimal(g: Generator, node: Any) -> str:
         of_text = f"TRY_CAST({_without_exponent(value)} AS {type_})"
         return f"CASE WHEN TYPEOF({value}) = 'VARCHAR' THEN {of_text} ELSE TRY_CAST({value} AS {type_}) END"
 
-    return f"CAST({_once(_once(argument(g, node, 'this'), _number), decimal)} AS DOUBLE)"
+    return f"CAST({_once(_once(argument(g, node, 'this'), _exact_number), decimal)} AS DOUBLE)"
 
 
 def _with_digits(name: str) -> Writer:
@@ -250,8 +258,7 @@ WRITERS: Mapping[type[exp.Expression], Writer] = {
     ),
     # The engine combines the hashes of several values by exclusive or: taken alone, `hash(key, u, j)` chose
     # the third of three groups half of the time, and two units the same group more often than chance. The
-    # outer hash mixes all bits, at no cost
-    # that was measurable (10 million rows).
+    # outer hash mixes all bits, at no cost that was measurable (10 million rows).
     d.KeyedHash: template("HASH(HASH(CAST({key} AS UBIGINT), {expressions}))"),
     d.ContentHash: template("HASH(HASH({expressions}))"),
     d.Rank: _rank,

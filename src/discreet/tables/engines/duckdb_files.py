@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 import gzip
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -17,6 +18,9 @@ from ..columns import check_names, engine_types
 from ..engine import ROW, literal, quoted
 from ..formats import Csv
 from ..quotes import multiline
+
+# Bytes of a file that are looked through at once.
+_CHUNK = 1 << 24
 
 
 def file_kind(path: str) -> str:
@@ -35,7 +39,8 @@ def rewritten(csv_file: Csv) -> str:
     """Return numbers with a decimal point and dates in ISO format, by functions that cannot fail.
 
     A date in no known format gets a mark before it, so that it is none: queries take it for missing, and
-    `discreet check` tells it from an empty field. Different texts stay different, in case they are units.
+    `discreet check` tells it from an empty field. Such texts stay different, but for blanks at their ends, in
+    case they are units.
     """
     format, parts = csv_file.format, []
     if format.decimal != "." or format.thousands:
@@ -63,6 +68,11 @@ def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Se
 
     Queries convert text to the declared type, and what does not convert is missing. A `declared` column that
     the first line does not name is refused here: no statement about it could be run.
+
+    What ends a line is said as well. The engine would guess, and take CR and LF for one end: then a line with
+    another CR before them hands its LF to the line after it, and in a file of CRs one LF shifts every line.
+    Told that LF ends a line, it ends one at each CR, too; between CR and LF it sees an empty line, which is
+    no row where there are several columns.
     """
     mark = delimiter or ("\t" if ".tsv" in Path(path).suffixes else ",")
     opener: Any = gzip.open if path.endswith(".gz") else open
@@ -73,17 +83,17 @@ def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Se
         "".join(names).encode()
         with opener(path, "rb") as file:
             spans = multiline(file, mark)
+        with opener(path, "rb") as file:
+            end = "\\n" if len(names) > 1 else _line_end(file)
     except (OSError, EOFError, ValueError, csv.Error):
         raise InvalidInput(
             f"{Path(path).name!r} cannot be read as text in UTF-8. Nothing was opened or charged. "
             f"Convert the file{_conversion(path)}."
         ) from None
     if spans is None:
-        raise InvalidInput(
-            f"the quotes of {Path(path).name!r} do not pair up: an unclosed one would swallow the "
-            f"lines after it. Nothing was opened or "
-            f'charged. Put fields that hold quotes between quotes, and write "" for each inside.'
-        )
+        raise InvalidInput(_unpaired(Path(path).name))
+    if end is None:
+        raise InvalidInput(_mixed_ends(Path(path).name))
     if not names or len(set(names)) < len(names):
         raise InvalidInput(_ambiguous(Path(path).name, names))
     check_names(table, [*names, ROW])
@@ -92,10 +102,23 @@ def csv_reader(path: str, table: str, delimiter: str | None = None, declared: Se
     columns = ", ".join(f"{literal(name)}: 'VARCHAR'" for name in names)
     return (
         f"read_csv({literal(path)}, columns={{{columns}}}, delim={literal(mark)}, quote='\"', "
-        f"escape='\"', header=true, "
+        f"escape='\"', header=true, new_line='{end}', "
         f"auto_detect=false, hive_partitioning=false, ignore_errors=true, null_padding=true, "
         f"strict_mode=false{', parallel=false' if spans else ''})"
     )
+
+
+def _line_end(file: IO[bytes]) -> str | None:
+    """Return what ends the lines of a file with one column, in which an empty line is a row, as the engine
+    writes it: what ends the first; None where that is CR and LF, and some CR has no LF after it."""
+    chunk = file.read(_CHUNK)
+    first = re.match(rb'(?:"(?:[^"]|"")*"|[^"\r\n])*(\r\n)', chunk)
+    while first is not None and chunk:
+        following = file.read(_CHUNK)
+        if re.search(rb"\r(?!\n)", chunk + following[:1]):
+            return None
+        chunk = following
+    return "\\n" if first is None else "\\r\\n"
 
 
 def _conversion(path: str) -> str:
@@ -104,6 +127,22 @@ def _conversion(path: str) -> str:
         return ""
     name = shlex.quote(Path(path).name)
     return f", if it is from Windows or in Latin-1 with: iconv -f cp1252 -t utf-8 {name} > new.csv"
+
+
+def _unpaired(file: str) -> str:
+    """Say that the quotes of a file do not pair up."""
+    return (
+        f"the quotes of {file!r} do not pair up: an unclosed one would swallow the lines after it. Nothing "
+        f'was opened or charged. Put fields that hold quotes between quotes, and write "" for each inside.'
+    )
+
+
+def _mixed_ends(file: str) -> str:
+    """Say that the lines of a file do not end alike."""
+    return (
+        f"lines of {file!r} end in different ways: some in CR and LF, and there are CRs without LF, which "
+        f"would become part of another line. Nothing was opened or charged. Write the file anew."
+    )
 
 
 def _ambiguous(file: str, names: Sequence[str]) -> str:
@@ -167,10 +206,11 @@ def check_same(first: str, schema: pa.Schema, path: str, other: pa.Schema) -> No
 def parquet_batches(paths: Sequence[str], columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     import pyarrow.parquet as pq
 
-    # With this type dictionaries come as their values; pyarrow would refuse one that has an entry which is no
-    # text.
     for path in paths:
-        with pq.ParquetFile(path, binary_type=pa.large_binary()) as file:
+        # With this binary type dictionaries come as their values; pyarrow would refuse one that has an entry
+        # which is no text. Times of 96 bits are microseconds to the engine: as nanoseconds, those outside
+        # 1677 to 2262 would wrap around.
+        with pq.ParquetFile(path, binary_type=pa.large_binary(), coerce_int96_timestamp_unit="us") as file:
             yield from file.iter_batches(1 << 16, columns=list(columns), use_threads=False)
 
 

@@ -4,8 +4,8 @@ for every row.
 Nothing about rows is guessed, and what cannot be read is refused by name before anything is charged. No query
 may fail on a row: the declared columns of a file are read once when it is opened, and where a value cannot be
 (text that is not UTF-8, a time beyond the engine's years), queries read a copy in the private folder in which
-it is missing or the nearest that can (`columns.held`). The connection has a limit on memory, spills what is
-larger into a private folder, and is locked once its tables are in.
+it is missing (`columns.engine_types`). The connection has a limit on memory, spills what is larger into a
+private folder, and is locked once its tables are in.
 """
 
 from __future__ import annotations
@@ -257,7 +257,11 @@ class TableReader:
     def _replace_unreadable(
         self, name: str, what: str, batches: Callable[[Sequence[str]], Iterator[pa.RecordBatch]]
     ) -> None:
-        """Put a copy that can be read in the place of declared columns that cannot."""
+        """Put a copy that can be read in the place of declared columns that cannot.
+
+        The copy has the types that the view had: one row decides whether there is a copy, and must not decide
+        what other rows say, nor whether queries fail on them.
+        """
         columns = list(dict.fromkeys(self.declared.get(name, ())))
         described = {
             column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
@@ -270,15 +274,14 @@ class TableReader:
             write_parquet(path, batches(columns))
             reader = f"read_parquet({literal(path)}, file_row_number=true)"
             wide = [column for column in columns if described[column] in WIDE]
-            back = ", ".join(f"CAST({quoted(c)} AS {described[c]}) AS {quoted(c)}" for c in wide)
-            self.con.execute(
-                f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT * {f'REPLACE ({back}) ' if back else ''}"
-                f"RENAME (file_row_number AS {ROW}) FROM {reader}"
-            )
-            described = {
+            back = {c: f"CAST({quoted(c)} AS {described[c]})" for c in wide}
+            selection = f"* {self._replace_clause(reader, what, back)}RENAME (file_row_number AS {ROW})"
+            self.con.execute(f"CREATE OR REPLACE VIEW {quoted(name)} AS SELECT {selection} FROM {reader}")
+            copied = {
                 column: type_ for column, type_, *_ in self.con.execute(f"DESCRIBE {quoted(name)}").fetchall()
             }
-            mended = self._reads(name, columns, described)
+            same_types = all(copied[column] == described[column] for column in columns)
+            mended = same_types and self._reads(name, columns, copied)
         except Exception:
             # Its text may quote the file.
             mended = False

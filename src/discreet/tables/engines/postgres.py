@@ -28,7 +28,7 @@ from ..._public import Public
 from ..engine import EngineError, quoted
 from .postgres_arrow import DATE, SERVER, arrow_table, csv_batches, day_loader
 from .postgres_connection import Address, Pool, driver
-from .postgres_tables import PostgresTable, check, converted, definitions, look, resolve
+from .postgres_tables import PostgresTable, check, definitions, look, resolve
 from .refusals import check_columns, check_declared, check_size, not_unique, stopwatch, too_late, withheld
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class PostgreSQL:
 
         from .. import semantics
 
-        to = converted(dict(table.schema).get(name), self._kinds[table.name][name])
+        to = table.converted(name)
         column = exp.column(exp.to_identifier(name, quoted=True))
         kinds = {"number": "double", "boolean": "boolean", "date": "date"}
         if to is None:

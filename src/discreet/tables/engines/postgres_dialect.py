@@ -1,4 +1,4 @@
-"""The closed set in PostgreSQL's words (14 and later; tested on 15).
+"""Writes the closed set in PostgreSQL's SQL (14 and later; tested on 15).
 
 No function is created on the owner's server: everything is an expression. PostgreSQL has no cast that gives
 NULL where it fails, so that texts are compared with a pattern before they are cast. What a column holds is
@@ -281,10 +281,14 @@ def _names(node: Any, *names: str) -> list[str]:
 
 
 def _smallest_ranks(g: Generator, node: Any) -> str:
-    """Keep the rows of the n smallest different ranks of each unit: rows that share a rank stay together."""
+    """Keep the rows of the n smallest different ranks of each unit: rows that share a rank stay together, and
+    rows without a unit are left out."""
     source, _, n, alias = _names(node, "source", "pairs", "n", "alias")
     columns = "".join(f', "{word(name)}"' for name in node.args["columns"])
-    ranked = f'SELECT *, DENSE_RANK() OVER (PARTITION BY "u" ORDER BY "h") AS "kept" FROM {source}'
+    ranked = (
+        f'SELECT *, DENSE_RANK() OVER (PARTITION BY "u" ORDER BY "h") AS "kept" FROM {source} '
+        f'WHERE "u" IS NOT NULL'
+    )
     return f'{alias} AS (SELECT "u", "j"{columns} FROM ({ranked}) AS d WHERE "kept" <= {n})'
 
 

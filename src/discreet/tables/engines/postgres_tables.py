@@ -251,14 +251,24 @@ class PostgresTable:
 
     def arrow(self, columns: Sequence[str]) -> pa.Schema:
         """Return the types in which columns come in batches."""
-        types, facts = {n: t for n, t, _ in self.shape.columns}, dict(self.schema)
+        types = {n: t for n, t, _ in self.shape.columns}
         fields = []
         for name in columns:
-            fact, kind = facts.get(name), self.kinds[name]
-            type_ = pa.timestamp("us") if types[name].startswith("timestamp") else _ARROW[kind]
-            to = converted(fact, kind)
+            type_ = pa.timestamp("us") if types[name].startswith("timestamp") else _ARROW[self.kinds[name]]
+            to = self.converted(name)
             fields.append(pa.field(name, type_ if to is None else _ARROW[to]))
         return pa.schema(fields)
+
+    def converted(self, column: str) -> str | None:
+        """Return the kind as which a column is handed on in batches where it is not its own.
+
+        A unit of type numeric leaves as text: as doubles, ids that differ would become one, and two people.
+        """
+        if column == self.unit and any(
+            n == column and type_ == "numeric" for n, type_, _ in self.shape.columns
+        ):
+            return "text"
+        return converted(dict(self.schema).get(column), self.kinds[column])
 
 
 def converted(fact: Fact | None, kind: str) -> str | None:
