@@ -43,10 +43,10 @@ class Comparison:
     def __repr__(self) -> str:
         priced = [row for row in self.rows if row.epsilon is not None]
         lines = [f"epsilon at delta = {self.delta:g}"]
-        best = self.best if priced else None
         for row in sorted(priced, key=lambda r: r.epsilon or 0.0):
-            mark = "<- tightest" if best is not None and row.epsilon == best.epsilon else ""
-            number = "infinite" if row.epsilon is None or math.isinf(row.epsilon) else f"{row.epsilon:.6g}"
+            assert row.epsilon is not None
+            mark = "<- tightest" if row.epsilon == self.best.epsilon else ""
+            number = "infinite" if math.isinf(row.epsilon) else f"{row.epsilon:.6g}"
             lines.append(
                 (
                     f"  {row.accountant:<9} {number:>12}  "
@@ -59,7 +59,7 @@ class Comparison:
 
 @_require.check_options
 def compare(event: Event, *, delta: float) -> Comparison:
-    """Return every applicable accountant's epsilon, the best marked; the others say why they have none."""
+    """Return every applicable accountant's epsilon, the best marked; those that do not apply say why."""
     _check_event(event)
     _require.open_probability(delta=delta)
     return Comparison(float(delta), tuple(_row(name, event, float(delta)) for name in ACCOUNTANTS))

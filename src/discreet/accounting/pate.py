@@ -1,8 +1,8 @@
-"""PATE: what the teachers' votes made of the price. Strong consensus costs far less than the worst case.
+"""PATE: what answers cost, given how the teachers voted. Strong consensus costs far less than the worst case.
 
 The data-dependent cost is computed from private votes and is private itself. It is for the steward's eyes, or
-for publication through the smooth-sensitivity release priced here; the ledger is charged `GNMax`, whose price
-is known before any vote.
+for publication with smooth sensitivity (`mechanisms.vote_cost.SanitizedCost`; with Gaussian noise,
+`release_rdp`). The ledger is charged `GNMax`, whose price is known before any vote.
 """
 
 from __future__ import annotations
@@ -104,8 +104,8 @@ def vote_cost(queries: Iterable[Sequence[float]], sigma: float, orders: Sequence
     return VoteCost(totals, tuple(float(order) for order in orders))
 
 
-# Cells of the grid for one vote, and how many of them one moved vote may cross: one more, for where in its
-# cell a value lies.
+# Cells of the grid for one vote, and how many of them one moved vote may cross: one more, as a value may
+# lie anywhere in its cell.
 _CELLS = 16
 _CROSSED = _CELLS + 1
 
@@ -115,7 +115,7 @@ def smooth_sensitivity(
 ) -> float:
     """Return a beta-smooth upper bound of the local sensitivity of the total cost at one order.
 
-    Private: for the steward or the release below.
+    Private: for the steward, or for a release with smooth noise.
 
     Guarantee: at least how far moving one vote in every query changes the total of `query_rdp`; and S(v) <=
                e^beta S(v') for any two vectors of votes that differ by one moved vote in every query.

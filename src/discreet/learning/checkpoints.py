@@ -155,11 +155,16 @@ def _setting_texts(trainer: Trainer) -> dict[str, str]:
 
 def _loss_options(loss: Any) -> dict[str, str]:
     """Return the options of a loss that is a module (weights of classes, label smoothing), which its text
-    leaves out; nothing where one of torch's has the defaults of its class, or one's own has none."""
+    leaves out; empty for a loss of torch with its default options, and for one of the user's without any."""
     if not isinstance(loss, torch.nn.Module):
         return {}
     is_torchs = type(loss).__module__.startswith("torch.")
-    options, default = _options_of(loss), _options_of(type(loss)() if is_torchs else torch.nn.Module())
+    try:
+        plain = type(loss)() if is_torchs else torch.nn.Module()
+    except TypeError:
+        # it has no defaults
+        plain = torch.nn.Module()
+    options, default = _options_of(loss), _options_of(plain)
     return {} if options == default else {"loss options": options}
 
 

@@ -72,8 +72,8 @@ class LocalHashing(FrequencyOracle):
 
     Guarantee: one report is epsilon-DP.
     Proof:     the masks do not depend on the value; given them, the report is k-ary randomized response over
-               the buckets with a / b <= exp(epsilon). Wang et al. 2017 (USENIX Security); one bucket pair (g
-               = 2) is Bassily & Smith 2015, arXiv:1504.04686. For the estimate: P(<m, x> = <m, y> for all
+               the buckets with a / b <= exp(epsilon). Wang et al. 2017 (USENIX Security); with two buckets it
+               is that of Bassily & Smith 2015, arXiv:1504.04686. For the estimate: P(<m, x> = <m, y> for all
                masks) = 1 / buckets exactly for x != y, so q = 1 / buckets.
     Assumes:   `entropy` yields independent uniform bits.
 
@@ -239,17 +239,17 @@ class LocalHashing(FrequencyOracle):
 @described("local.HadamardResponse")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HadamardResponse(FrequencyOracle):
-    """Reports one of about 2 domain numbers, more likely from the half that the value's Hadamard row marks:
-    Hadamard response.
+    """Reports one of at most about 2 * domain numbers, more likely from the half that the value's Hadamard
+    row marks: Hadamard response.
 
     With `blocks` = 1 it tells one bit (the high-privacy form); more blocks, a power of two, suit a larger
     epsilon. By default the best number.
 
     Guarantee: one report is epsilon-DP.
-    Proof:     the marked numbers, as many for each value, have weight a, all others weight b, of one total; a
-               / b <= exp(epsilon). Acharya, Sun & Zhang 2019, arXiv:1802.04705. The estimate is 2 (marked) -
-               (block), which has mean zero for other values: within the block because rows are orthogonal,
-               outside because all its numbers weigh alike.
+    Proof:     each value marks equally many numbers; these have weight a and all others weight b, so that the
+               total is the same for all values, and a / b <= exp(epsilon). Acharya, Sun & Zhang 2019,
+               arXiv:1802.04705. The estimate is 2 (marked) - (block), which has mean zero for other values:
+               within the block because rows are orthogonal, outside because all its numbers weigh alike.
     Assumes:   `entropy` yields independent uniform bits.
 
     >>> round(HadamardResponse(epsilon=1, domain=128, blocks=1).mean_squared_error(20_000), 6)
@@ -357,6 +357,7 @@ class HadamardResponse(FrequencyOracle):
         return min((1 << k for k in range(25) if 1 << k <= min(largest, self.domain)), key=unit_variance)
 
     def _moments(self) -> tuple[float, float]:
+        """Return the range of one person's summand, and a bound on its variance."""
         scale, own, other = self._block_chances
         return _round.up(2 / scale), _round.up(max(own, other) / scale**2)
 

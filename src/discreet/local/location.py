@@ -38,18 +38,18 @@ class DistanceResponse(LocalRandomizer):
     """Reports place y for place x with a weight of exp(-rate * distance(x, y)): distance response, an
     exponential mechanism.
 
-    `places` are points of the plane (or a line: one number each), numbered in order. The rate is the largest,
-    to one part in a thousand, at which the mechanism is epsilon-DP: with few places it is well above the
-    textbook's epsilon / (2 diameter), because rows that are normalized differ by less.
+    `places` are points as tuples of coordinates, (x, y) or (x,) on a line, numbered in order. The rate is
+    nearly the largest at which the mechanism is epsilon-DP: with few places it is up to twice the textbook's
+    epsilon / (2 diameter), because rows that are normalized differ by less.
 
     Guarantee: one report is epsilon-DP.
     Proof:     weights are integers; the largest ratio of two places' probabilities of one report is computed
-               over all reports and pairs, as a fraction, and compared with exp(epsilon). McSherry & Talwar
-               2007 say that epsilon / (2 diameter) is always found.
+               over all reports and pairs, as a fraction, and compared with exp(epsilon). (Without
+               rounding, epsilon / (2 diameter) always is epsilon-DP: McSherry & Talwar 2007.)
     Assumes:   `entropy` yields independent uniform bits.
 
-    >>> corner = DistanceResponse(epsilon=1, places=grid_places(3))
-    >>> bool(corner.rate > 1 / (2 * 2 * 2**0.5)), float(corner.ratio) <= 2.7182818284590455
+    >>> response = DistanceResponse(epsilon=1, places=grid_places(3))
+    >>> bool(response.rate > 1 / (2 * 2 * 2**0.5)), float(response.ratio) <= 2.7182818284590455
     (True, True)
     """
 
@@ -59,10 +59,15 @@ class DistanceResponse(LocalRandomizer):
     def __post_init__(self) -> None:
         _draws.positive_epsilon(self.epsilon)
         rows = [_require.listed(place=place) for place in _require.listed(places=self.places)]
-        if not 2 <= len(rows) <= _MAX_PLACES or len({len(row) for row in rows}) != 1 or not rows[0]:
+        if not 2 <= len(rows) <= _MAX_PLACES:
             raise InvalidInput(
-                f"places must be 2 to {_MAX_PLACES} points with as many coordinates each, got {len(rows)}. "
-                "Nothing was drawn. Use a coarser grid."
+                f"places must be 2 to {_MAX_PLACES} points, got {len(rows)}. Nothing was drawn. Use a "
+                f"coarser grid."
+            )
+        if len({len(row) for row in rows}) != 1 or not rows[0]:
+            raise InvalidInput(
+                "places must be points with the same number of coordinates each, one at least. Nothing was "
+                "drawn."
             )
         for row in rows:
             for coordinate in row:
@@ -188,10 +193,10 @@ def _table(
         logs = logs - np.log(np.exp(logs).sum(axis=1, keepdims=True))
         return float((logs.max(axis=0) - logs.min(axis=0)).max())
 
+    # The log ratios at the two ends of the diameter D add up to 2 * rate * D: no rate above epsilon / D is
+    # private.
     low = target / (2 * float(distances.max()))
     high = 2 * low
-    while spread(high) < target and high < low * 64:
-        high *= 2
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if spread(middle) <= target else (low, middle)

@@ -1,7 +1,8 @@
 """Exact binomial draws: trials are split into blocks, each drawn from a certified table of its distribution,
 and added up.
 
-The rounding in `_weights` is what makes the draws exact; sizes of blocks and chunks change the speed alone.
+The rounding in `_weights` is what makes the draws exact; sizes of blocks and chunks change the speed
+and what a seed gives, not the distribution.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from ._entropy import Entropy, draws
 from ._table import Table, WeightIntervals, Weights
 
 # Trials per table: with the smaller, a table has some ten thousand outcomes of more than negligible weight;
-# the larger is for more trials than it has itself, so that fewer blocks are drawn.
+# the larger is used where there are more trials than its own 2**26, so that fewer blocks are drawn.
 _BLOCKS = (1 << 20, 1 << 26)
 # The blocks of more trials than this would take too long: they are drawn one after the other.
 _MAX_TRIALS = 1 << 40

@@ -1,7 +1,7 @@
 """The rows of a batch that count: those of the tick that is closed now, of units that may still take part.
 
 The record of units is a table of keyed hashes with the number of steps that each unit took part in, and the
-last of them. It is as secret as the data, sealed in the vault, and padded to a public size.
+last of them. It is as secret as the data, sealed in the vault, which pads it to a public size.
 """
 
 from __future__ import annotations
@@ -69,8 +69,11 @@ def columns_of(statistic: Any) -> Iterator[str]:
 def rows_of(
     source: Source, columns: Sequence[str], *, clock: str | None, tick: Any, allowed: Any = None
 ) -> Memory:
-    """Return the rows of a tick, held in memory: those whose unit is `allowed`, a function of the column of
-    units."""
+    """Return the rows of a tick, held in memory.
+
+    `allowed` is given the unit of each row (None for rows of other ticks), and returns for each whether it
+    counts.
+    """
     batches = list(source.batches(list(columns)))
     unit = source.public.unit.column
     if batches:
@@ -114,8 +117,8 @@ class UnitRecord:
 
     Guarantee: `admit` lets no unit take part in more than `times` steps, nor in two that are less than
                `separation` apart; whether a unit is admitted depends on its own earlier rows alone.
-    Proof:     entries are found by a keyed 128-bit hash of the unit, and each is changed by its own unit only
-               (two units of one hash: probability below units² / 2^129).
+    Proof:     entries are found by a keyed 127-bit hash of the unit, and each is changed by its own unit only
+               (two units of one hash: probability below units² / 2^128).
     """
 
     def __init__(self, raw: bytes, key: bytes, capacity: int) -> None:

@@ -30,8 +30,8 @@ _TAIL = 1e-8
 
 
 def epsilon(event: Event, delta: float) -> float:
-    """Return the epsilon of an event at a delta, from above; within 1e-4 of the least one that holds for its
-    dominating pair.
+    """Return the epsilon of an event at a delta, from above; within a relative 1e-4 of the least one that
+    holds for its dominating pair.
 
     Guarantee: the event is (epsilon, delta)-DP under its neighbor relation.
     Proof:     docs/pld.md; each event's dominating pair has its theorem in RULES.
@@ -62,7 +62,7 @@ def _epsilon(event: Event, delta: float, solved: list[Solved] | None) -> float:
 
 def _within_floats(price: Callable[[], float], otherwise: float) -> float:
     """Return a price, or another that always holds where numbers on the way left the range of floats: a grid
-    that holds infinities, or what is no number, claims too little."""
+    that holds infinities or NaN would give a price that is too low."""
     try:
         with np.errstate(over="raise", invalid="raise", divide="raise"):
             return price()
@@ -154,7 +154,8 @@ def _failure_probability(event: Event) -> float:
 
 
 def _shift(parts: dict[Event, int]) -> tuple[float, float] | None:
-    """Return bounds on m if all there is are unsampled Gaussians."""
+    """Return bounds on the shift m = 1 / noise multiplier, if there is one Gaussian alone (`rules.merged` has
+    joined them, with count 1); None otherwise."""
     if not all(isinstance(part, ev.Gaussian) for part in parts):
         return None
     ((part, _),) = parts.items()
@@ -172,7 +173,8 @@ def _above(form: Normal, delta: float, solved: list[Solved] | None = None) -> fl
     if shift:
         return closed_form.gaussian_epsilon(shift[1], delta)[1]
     best = min(
-        _worst(rules.compositions(parts, delta * _TAIL, 0, way), delta, solved) for way in rules.ways(parts)
+        _worst(rules.compositions(parts, delta * _TAIL, 0, by_block), delta, solved)
+        for by_block in rules.ways(parts)
     )
     if rules.only_renyi(parts):
         best = min(best, rdp.of_form(Normal(parts, 0.0, 0.0, form.neighbors), delta).value)
@@ -224,7 +226,7 @@ def _solved(composition: Composition, delta: float, solved: list[Solved]) -> tup
 
 def _delta_above(form: Normal, epsilon: float) -> float:
     """Return a certified upper bound on delta."""
-    bound = _over_directions(form, epsilon, 0, lambda s: s.delta_above(epsilon), 1)
+    bound = _over_directions(form, epsilon, lambda s: s.delta_above(epsilon), below=False)
     parts = rules.merged(form)
     if parts and rules.only_renyi(parts):
         bound = min(bound, rdp.delta(Normal(parts, 0.0, 0.0, form.neighbors).event, epsilon))
@@ -236,25 +238,27 @@ def _delta_below(form: Normal, epsilon: float) -> float:
     return (
         1.0
         if rules.without_noise(form)
-        else _over_directions(form, epsilon, 1, lambda s: s.delta_below(epsilon), 0)
+        else _over_directions(form, epsilon, lambda s: s.delta_below(epsilon), below=True)
     )
 
 
 def _over_directions(
-    form: Normal, epsilon: float, which: int, ask: Callable[[Solver], float], side: int
+    form: Normal, epsilon: float, bound_of: Callable[[Solver], float], *, below: bool
 ) -> float:
-    """Return the worst delta over removing and adding a unit, by the best way of pricing."""
+    """Return the worst delta over removing and adding a unit, from above by the best way of pricing."""
     parts = rules.merged(form)
     if not parts:
         return 0.0
     shift = _shift(parts)
     if shift:
+        side = 0 if below else 1
         return closed_form.gaussian_delta(shift[side], epsilon)[side]
     bounds = []
-    for way in rules.ways(parts) if which == 0 else (False,):
+    # whether exponential mechanisms are priced by the block, which is an upper bound only
+    for by_block in (False,) if below else rules.ways(parts):
         best = 0.0
-        for composition in rules.compositions(parts, 1e-40, which, way):
+        for composition in rules.compositions(parts, 1e-40, int(below), by_block):
             guess = solve.guess_delta(composition.parts, epsilon)
-            best = max(best, ask(Solver(composition, guess)))
+            best = max(best, bound_of(Solver(composition, guess)))
         bounds.append(best)
     return min(bounds)

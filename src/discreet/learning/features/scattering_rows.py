@@ -1,5 +1,5 @@
-"""Scattering coefficients as rows for a linear model: normalized for each image, of length 1, and, where
-asked, the same for an image and its mirror image."""
+"""Scattering coefficients as rows for a linear model: normalized for each image, of norm 1 (or zero, where it
+is blank), and, where asked, the same for an image and its mirror image."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from .scattering import Scattering
 
 
 class ScatteringRows:
-    """Computes one row of length 1 for each image: scattering coefficients under GroupNorm.
+    """Computes one row of norm 1, or zero for a blank image, for each image: scattering coefficients under
+    GroupNorm.
 
     Each `group` of neighboring channels is standardized over the image's own positions (Tramer & Boneh 2021,
     arXiv:2011.11660, have groups of three for Fashion-MNIST). With `mirror`, coefficients are added up with
-    those of the mirror image (three pixels aside, where the averages of J = 2 stand), which are the same
-    numbers at other positions and angles: half of the features remain, and left and right look alike.
+    those of the mirror image (shifted by three pixels: with J = 2, averages stand at pixels 0, 4, ..., 24 of
+    28), which are the same numbers at other positions and angles: half of the features remain, and left and
+    right look alike.
 
     Guarantee: a function of each image by itself, up to the rounding of floats: computing it costs nothing,
                and neighbors stay neighbors.

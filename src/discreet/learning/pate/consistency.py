@@ -37,7 +37,10 @@ class FixMatchStudent:
 
     `sure` is the probability from which the network's own opinion of a slightly moved image is taken as the
     label of its distorted copy. The weights that predict are a moving average. Distortions are rotations up
-    to `degrees`, sizes, shears, moves and an erased square; never a mirror image, which is another digit.
+    to `degrees`, sizes, shears, moves and an erased square; never mirrored, as a mirrored digit is none.
+
+    Each step takes `labelled` of the images with labels and `unlabelled` of all; `progress(step, steps)` is
+    called after it.
     """
 
     def __init__(
@@ -68,7 +71,7 @@ class FixMatchStudent:
         """Fit to public images (n, channels, height, width) with labels, -1 (or None) where there is none."""
         x = _images(images)
         targets = torch.tensor([-1 if label is None else int(label) for label in labels])
-        if len(targets) != len(x) or bool((targets >= self.classes).any()):
+        if len(targets) != len(x) or bool(((targets >= self.classes) | (targets < -1)).any()):
             raise InvalidInput("labels must have a class number, or -1, for each image. Nothing was trained.")
         labelled = torch.nonzero(targets >= 0).flatten()
         if len(torch.unique(targets[labelled])) < 2:

@@ -151,7 +151,7 @@ class Student:
 
 def _check_labels(targets: Array, inputs: int, classes: int) -> None:
     """Refuse labels that are not one for each input, or no class."""
-    if targets.shape != (inputs,) or (targets >= classes).any():
+    if targets.shape != (inputs,) or ((targets >= classes) | (targets < -1)).any():
         raise InvalidInput("labels must have a class number, or -1, for each input. Nothing was computed.")
 
 
