@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from discreet.learning.bounds import UNIT, growth, lengths, squares
+from discreet.learning.taps import Lookup, Product, Tap, Target, Tied
 
 
 def test_the_growth_of_a_sum_covers_what_rounding_may_have_taken_from_it():
@@ -29,3 +30,30 @@ def test_bounds_are_at_least_the_norm_and_close_to_it(n):
         ratio = bound.numpy() / exact
         assert ratio.min() >= 1
         assert ratio.max() <= 1 + 4 * growth(n) + 1e-6
+
+
+@pytest.mark.parametrize("size", [1e-20, 1.0])
+def test_the_bound_of_a_row_does_not_depend_on_how_many_rows_there_are(size):
+    row = torch.full((1, 1000), size)
+    assert squares(row) == squares(row.expand(600, -1))[0]
+
+
+def _filled_up(positions: int) -> list[Tap]:
+    """Taps of one example with three positions of its own, filled up to so many. Inputs are as large, and
+    gradients as small, as makes underflow a part of the bound; what is filled up may be infinite."""
+    torch.manual_seed(0)
+    table, ids = Target(torch.nn.Parameter(torch.empty(8, 8))), torch.arange(positions).unsqueeze(0) % 8
+    x, g = torch.full((1, positions, 8), 1e15), torch.zeros(1, positions, 8)
+    g[:, :3] = 1e-19 * torch.randn(1, 3, 8)
+    infinite = x.clone()
+    infinite[:, 3:] = torch.inf
+    pairs = [(x, g), (g, x), (infinite, g)]
+    products = [Product(table, *pair, positions=nominal) for pair in pairs for nominal in (3, 60)]
+    lookups = [Lookup(table, ids, g, positions=nominal) for nominal in (3, 200)]
+    return [*products, *lookups, Tied(lookups[0], Product(table, x, g, positions=3))]
+
+
+def test_bounds_do_not_depend_on_how_far_an_example_is_filled_up():
+    """To the longest example of a batch, which is another one."""
+    for short, long in zip(_filled_up(3), _filled_up(60), strict=True):
+        assert torch.allclose(short.square(), long.square(), rtol=1e-5, atol=0)

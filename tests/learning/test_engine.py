@@ -553,16 +553,41 @@ def test_the_clipped_sum_of_an_empty_batch_is_zero() -> None:
 
 
 class Packed(nn.Module):
-    """Runs an LSTM on packed sequences: their longest decides how many steps there are."""
+    """Runs a recurrent layer on packed sequences: their longest decides how many steps there are."""
 
-    def __init__(self) -> None:
+    def __init__(self, inner: nn.Module) -> None:
         super().__init__()
-        self.inner = nn.LSTM(16, 16, batch_first=True)
+        self.inner = inner
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
-        states: Tensor = self.inner(packed)[1][0]
-        return states[-1]
+        states, _ = nn.utils.rnn.pad_packed_sequence(self.inner(packed)[0], batch_first=True)
+        return states[torch.arange(len(x)), lengths - 1]
+
+
+class CutOff(nn.Module):
+    """Cuts texts off behind the longest of them, and adds up what a layer makes of each one's own tokens."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
+        longest = int(lengths.max())
+        is_own = torch.arange(longest) < lengths.unsqueeze(1)
+        x = x[:, :longest]
+        if isinstance(self.inner, nn.Conv1d):
+            outputs = self.inner(x.transpose(1, 2)).transpose(1, 2)
+        else:
+            outputs = self.inner(x)[0] if isinstance(self.inner, nn.RNN) else self.inner(x)
+        return torch.where(is_own.unsqueeze(2), outputs, 0).sum(1)
+
+
+def growing() -> nn.RNN:
+    """A recurrent layer whose states grow fiftyfold with each step, beyond floats within a long text."""
+    layer = nn.RNN(16, 16, nonlinearity="relu", batch_first=True)
+    layer.weight_hh_l0.data.copy_(50 * torch.eye(16))
+    return layer
 
 
 def bounds_of(model: nn.Module, criterion: Any, inputs: Any, targets: Tensor, count: int) -> Tensor:
@@ -588,9 +613,13 @@ def test_bounds_on_norms_do_not_depend_on_the_rest_of_the_batch(monkeypatch: pyt
     # The third label is an ignored one.
     labels = nn.Linear(4096, 3), nn.CrossEntropyLoss(), torch.randn(3, 4096), torch.tensor([0, 1, -100])
     # The third text is longer.
-    texts = Packed(), weighted, (torch.randn(3, 40, 16), torch.tensor([5, 5, 40])), torch.ones(3)
-    for model, criterion, inputs, targets in (images, labels, texts):
+    models = [Packed(nn.LSTM(16, 16, batch_first=True)), Packed(growing()), CutOff(growing())]
+    models += [CutOff(nn.Linear(16, 16)), CutOff(nn.Conv1d(16, 16, 1))]
+    data = torch.randn(3, 40, 16), torch.tensor([5, 5, 40])
+    texts = [(model, weighted, data, torch.ones(3)) for model in models]
+    for model, criterion, inputs, targets in (images, labels, *texts):
         fewer, more = (bounds_of(model, criterion, inputs, targets, count) for count in (2, 3))
+        assert fewer.isfinite().all()
         assert torch.allclose(fewer, more, rtol=1e-6, atol=0)
 
 

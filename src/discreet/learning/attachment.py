@@ -133,6 +133,7 @@ def _record_call(
         recorder.layout = layout_of(recorder.layouts, call)
         _check_form(recorder, name, args, kwargs)
         recorder.axes = _axes(recorder.layout, args, kwargs)
+        recorder.shapes = _shapes(recorder.layout, args, kwargs)
         if rule.func in _LAST_DIMENSIONS and len(args) == 1 and isinstance(args[0], Tensor) and not kwargs:
             return _run_on_last(recorder, rule, *args)
         return rule(recorder, *args, **kwargs)
@@ -175,14 +176,16 @@ def _run_on_last(recorder: Recorder, rule: Any, x: Tensor) -> Tensor:
     axis = SAME_FOR_ALL if isinstance(x, Shared) else recorder.axes.get(id(x), 0)
     if axis is SAME_FOR_ALL:
         return _run_on_constant(recorder, rule, x)
-    layer, batch = rule.args[0], recorder.batch
+    layer, batch, shape = rule.args[0], recorder.batch, recorder.shapes.get(id(x))
     result: Tensor
     if isinstance(axis, Folded) and len(x) == axis.rows * batch:
-        recorder.axes = {}
-        result = rule(recorder, x.reshape(batch, axis.rows, *x.shape[1:])).flatten(0, 1)
+        unfolded = x.reshape(batch, axis.rows, *x.shape[1:])
+        recorder.axes, recorder.shapes = {}, {id(unfolded): shape}
+        result = rule(recorder, unfolded).flatten(0, 1)
     elif isinstance(axis, int) and 0 < axis < x.dim() - _LAST_DIMENSIONS[rule.func](layer):
-        recorder.axes = {}
-        result = rule(recorder, x.movedim(axis, 0)).movedim(0, axis)
+        batch_first = x.movedim(axis, 0)
+        recorder.axes, recorder.shapes = {}, {id(batch_first): shape}
+        result = rule(recorder, batch_first).movedim(0, axis)
     else:
         result = rule(recorder, x)
     return result
@@ -192,7 +195,7 @@ def _run_on_constant(recorder: Recorder, rule: Any, x: Tensor) -> Tensor:
     """Run a layer on one copy of a constant per example: each has a gradient of its own, and the model's code
     sees the shape it expects."""
     per_example = each_of(x) if isinstance(x, Shared) else x.unsqueeze(0).expand(recorder.batch, *x.shape)
-    recorder.axes = {}
+    recorder.axes, recorder.shapes = {}, {id(per_example): recorder.shapes.get(id(x))}
     return shared(rule(recorder, per_example))
 
 
@@ -202,3 +205,11 @@ def _axes(layout: Layout | None, args: Any, kwargs: Any) -> dict[int, Axis]:
     if layout is None or len(layout.inputs) != len(leaves):
         return {}
     return {id(x): axis for x, axis in zip(leaves, layout.inputs, strict=True) if isinstance(x, Tensor)}
+
+
+def _shapes(layout: Layout | None, args: Any, kwargs: Any) -> dict[int, tuple[int, ...] | None]:
+    """Return the shape that one example had in each tensor of a call when layouts were decided, by its id."""
+    leaves = leaves_of((args, kwargs))
+    if layout is None or len(layout.shapes) != len(leaves):
+        return {}
+    return {id(x): shape for x, shape in zip(leaves, layout.shapes, strict=True) if isinstance(x, Tensor)}

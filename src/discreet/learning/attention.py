@@ -31,13 +31,16 @@ def attention(
     same = query is key and key is value
     for tensor in (query, key, value):
         recorder.first(layer, tensor, 0 if layer.batch_first else 1)
+    positions = [recorder.positions(tensor, tensor.shape[-1]) for tensor in (query, key, value)]
     if not layer.batch_first:
         query, key, value = (
-            (query.transpose(0, 1),) * 3 if same else (t.transpose(0, 1) for t in (query, key, value))
+            (query.transpose(0, 1),) * 3 if same else tuple(t.transpose(0, 1) for t in (query, key, value))
         )
-    joint = _project_jointly(layer, recorder, query) if same and layer._qkv_same_embed_dim else None
+    if same and layer._qkv_same_embed_dim:
+        parts = _project_jointly(layer, recorder, query, positions[0]).chunk(3, -1)
+    else:
+        parts = tuple(_project_separately(layer, recorder, (query, key, value), positions))
     drop = layer.dropout if layer.training else 0.0
-    parts = _project_separately(layer, recorder, query, key, value) if joint is None else joint.chunk(3, -1)
     q, k, v = (_heads(layer, part) for part in parts)
     mask = _mask(layer, q, k, attn_mask, key_padding_mask, is_causal and attn_mask is None)
     if need_weights:
@@ -47,33 +50,40 @@ def attention(
         attended = torch.matmul(probabilities, v)
     else:
         attended = F.scaled_dot_product_attention(q, k, v, mask, drop)
-    out = _projected(layer, recorder, attended.transpose(1, 2).flatten(2))
+    out = _projected(layer, recorder, attended.transpose(1, 2).flatten(2), positions[0])
     if not need_weights:
         return out, None
     return out, probabilities.mean(1) if average_attn_weights else probabilities
 
 
-def _projected(layer: nn.MultiheadAttention, recorder: Recorder, attended: Tensor) -> Tensor:
+def _projected(
+    layer: nn.MultiheadAttention, recorder: Recorder, attended: Tensor, positions: int | None
+) -> Tensor:
     out = owned(F.linear(attended, layer.out_proj.weight, layer.out_proj.bias))
     weight, bias = targets(layer.out_proj, "weight", "bias")
-    _record_affine(recorder, out, weight, bias, attended.detach())
+    _record_affine(recorder, out, weight, bias, attended.detach(), positions)
     return out if layer.batch_first else out.transpose(0, 1)
 
 
-def _project_jointly(layer: nn.MultiheadAttention, recorder: Recorder, x: Tensor) -> Tensor:
+def _project_jointly(
+    layer: nn.MultiheadAttention, recorder: Recorder, x: Tensor, positions: int | None
+) -> Tensor:
     """Return queries, keys and values of one tensor, side by side: [B, T, 3 width]."""
     joint = owned(F.linear(x, layer.in_proj_weight, layer.in_proj_bias))
     weight_target, bias_target = targets(layer, "in_proj_weight", "in_proj_bias")
-    _record_affine(recorder, joint, weight_target, bias_target, x.detach())
+    _record_affine(recorder, joint, weight_target, bias_target, x.detach(), positions)
     return joint
 
 
 def _project_separately(
-    layer: nn.MultiheadAttention, recorder: Recorder, query: Tensor, key: Tensor, value: Tensor
+    layer: nn.MultiheadAttention,
+    recorder: Recorder,
+    inputs: tuple[Tensor, ...],
+    positions: list[int | None],
 ) -> list[Tensor]:
     """Return queries, keys and values, [B, T, width] each."""
     bias, width, parts = layer.in_proj_bias, layer.embed_dim, []
-    for index, (name, x) in enumerate((("q", query), ("k", key), ("v", value))):
+    for index, (name, x) in enumerate(zip("qkv", inputs, strict=True)):
         rows = (index * width, (index + 1) * width)
         part = slice(*rows)
         weight = (
@@ -84,16 +94,21 @@ def _project_separately(
         weight_target = Target(own.parameter, rows) if own is not None and layer._qkv_same_embed_dim else own
         (bias_target,) = targets(layer, "in_proj_bias")
         bias_target = None if bias_target is None else Target(bias_target.parameter, rows)
-        _record_affine(recorder, out, weight_target, bias_target, x.detach())
+        _record_affine(recorder, out, weight_target, bias_target, x.detach(), positions[index])
         parts.append(out)
     return parts
 
 
 def _record_affine(
-    recorder: Recorder, out: Tensor, weight_target: Target | None, bias_target: Target | None, x: Tensor
+    recorder: Recorder,
+    out: Tensor,
+    weight_target: Target | None,
+    bias_target: Target | None,
+    x: Tensor,
+    positions: int | None,
 ) -> None:
     def taps(g: Tensor) -> list[Tap]:
-        return affine(weight_target, bias_target, x, g)
+        return affine(weight_target, bias_target, x, g, positions)
 
     recorder.note((out,), taps)
 

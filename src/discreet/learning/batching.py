@@ -61,6 +61,10 @@ class Layout:
     outputs: tuple[Axis, ...]
     # The shapes of those arguments that are the same for all examples; None for the others.
     constants: tuple[Any, ...] = ()
+    # The shape of each argument for one example; None for what is no tensor. In the batch that comes a
+    # dimension may be longer or shorter, by the longest text in it, say: a way to bound norms is chosen by
+    # this shape, which one example more does not change.
+    shapes: tuple[Any, ...] = field(default=(), compare=False)
 
     def fits(self, leaves: list[Any]) -> bool:
         """Return whether a call's arguments look like those the decision was made for: as many, and constants
@@ -133,7 +137,17 @@ def _layout(first: Form, second: Form) -> Layout:
         a if axis is CONSTANT and isinstance(a, torch.Size) else None
         for a, axis in zip(first[0], inputs, strict=True)
     ]
-    return Layout(inputs, _axes(first[1], second[1]), tuple(constants))
+    shapes = tuple(map(_example_shape, first[0], inputs))
+    return Layout(inputs, _axes(first[1], second[1]), tuple(constants), shapes)
+
+
+def _example_shape(form: Any, axis: Axis) -> tuple[int, ...] | None:
+    """Return the shape of one example in an argument, from its form at the first batch size."""
+    if not isinstance(form, torch.Size) or axis == UNCLEAR:
+        return None
+    if isinstance(axis, Folded):
+        return axis.rows, *form[1:]
+    return tuple(form) if axis is CONSTANT else (*form[:axis], *form[axis + 1 :])
 
 
 def layout_of(decisions: dict[Call, Layout], call: Call) -> Layout | None:

@@ -26,10 +26,6 @@ TINY = 2.0**-126
 # Squares of long vectors are added up in float32 within blocks of so many entries, and the blocks in float64:
 # the bound stays within about 1e-4 of the norm whatever the length.
 BLOCK = 256
-# Up to so many entries numpy is called instead of torch: one thread adds up their squares in a tenth of a
-# millisecond, so that the cost of the call counts, and numpy's is a third of torch's. Measure again if that
-# changes.
-FEW = 1 << 19
 # From here on 1 + growth would no longer cover 1 / sqrt(1 - growth), see `growth`.
 _LARGEST_ROUNDING = 0.375
 Numbers = TypeVar("Numbers", Tensor, npt.NDArray[np.float64])
@@ -48,6 +44,12 @@ def growth(n: int) -> float:
     return nu / (1 - nu) if nu < _LARGEST_ROUNDING else float("inf")
 
 
+def _growths(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+    """Return `growth` of several numbers of products."""
+    nu = (counts + 8) * UNIT
+    return np.where(nu < _LARGEST_ROUNDING, nu / (1 - nu), np.inf)
+
+
 def lengths(rows: Tensor) -> Tensor:
     """Return an upper bound on the l2 norm over the last dimension, in the rows' own type.
 
@@ -64,14 +66,15 @@ def _enlarged(norms: Tensor, n: int) -> Tensor:
 
 def squares(rows: Tensor) -> Tensor:
     """Return an upper bound on the squared l2 norm over the last dimension, in float64: squares of small
-    norms underflow in float32."""
+    norms underflow in float32.
+
+    Which of two bounds is taken, in numpy (whose call costs a third of torch's) or in torch, goes by the
+    number of dimensions and never by that of rows: for tiny numbers the two differ by a factor of sqrt(2),
+    and one example more would change the factors of all others.
+    """
     n = rows.shape[-1]
     if n < 4 * BLOCK:
-        return (
-            _squares_in_numpy(rows)
-            if rows.dim() == 2 and rows.numel() <= FEW
-            else lengths(rows).double().square_()
-        )
+        return _squares_in_numpy(rows) if rows.dim() == 2 else lengths(rows).double().square_()
     in_blocks = n - n % BLOCK
     sums: Tensor = squares(rows[..., :in_blocks].reshape(*rows.shape[:-1], -1, BLOCK)).sum(-1)
     return sums.add_(squares(rows[..., in_blocks:])) if in_blocks < n else sums
@@ -80,7 +83,7 @@ def squares(rows: Tensor) -> Tensor:
 # a warning would leak a fact about the data
 @np.errstate(all="ignore")
 def _squares_in_numpy(rows: Tensor) -> Tensor:
-    """Return the bound of `squares` for a matrix with at most `FEW` entries, by inner products in numpy."""
+    """Return the bound of `squares` for a matrix, by inner products in numpy."""
     array = rows.detach().numpy()
     return torch.from_numpy(widening(rows.shape[1])(np.vecdot(array, array)))
 
@@ -123,9 +126,7 @@ def outer_bound(x: Numbers, g: Numbers, bias: Any) -> Numbers:
 
 # a warning would leak a fact about the data
 @np.errstate(all="ignore")
-def ghost_bound(
-    x_gram: Tensor, g_gram: Tensor, k: int, p: int, *, bias: bool = False, filled_up: bool = False
-) -> Tensor:
+def ghost_bound(x_gram: Tensor, g_gram: Tensor, own: Tensor, k: int, p: int, *, bias: bool = False) -> Tensor:
     """Return at least the squared norm of the sum over positions t of g_t x_tᵀ, the gradient of a linear
     layer's weight, for each example: [B], float64. With `bias` it is that of g_t (x_t, 1)ᵀ, so that the
     bias's gradient is included. What the taps' `add` rounds when it scales g_t is included as well.
@@ -134,8 +135,8 @@ def ghost_bound(
     arXiv:2110.05679): the gradient itself is never built.
 
     `x_gram` and `g_gram` are the inner products (x_t . x_s) and (g_t . g_s), [B, T, T], of k and of p numbers
-    each, in float32; `x_gram` is overwritten. `filled_up` says that T depends on other examples: then only an
-    example's own positions count, those at which some inner product of its g is not zero.
+    each, in float32; `x_gram` is overwritten. `own` [B, T] is false only where g_t xᵀ_t is zero: T may depend
+    on other examples (all are filled up to the longest), the bound must not, so that only these count.
 
     Guarantee: as above, also where products underflow, or are flushed to zero.
     Proof:     the squared norm is the sum over t, s of (x_t . x_s)(g_t . g_s). With a = |x_t||x_s| and b =
@@ -145,21 +146,21 @@ def ghost_bound(
                |x_t||g_t|)², a to (sum of |x_t|)² <= T times the sum of |x_t|², and b likewise. The lengths
                are the diagonals, enlarged (`widening`). Rounding the scaled x_t or g_t in `add` makes the
                norm larger by at most u times the sum of |x_t||g_t|. A bias is one more number in each x_t,
-               which is 1. Adding zeros rounds nothing, so that T is the number of own positions there.
+               which is 1. Products with an x_t or g_t of zeros are zero, and adding them rounds nothing: all
+               of this is about the positions in `own`, and T is their number.
     """
     xs, gs = x_gram.numpy(), g_gram.numpy()
     if bias:
         xs += 1
         k += 1
-    steps = xs.shape[1]
-    x_squares = widening(k)(xs.diagonal(axis1=1, axis2=2))
-    g_squares = widening(p)(gs.diagonal(axis1=1, axis2=2))
+    is_own = own.numpy()
+    steps = is_own.sum(1)
+    x_squares = np.where(is_own, widening(k)(xs.diagonal(axis1=1, axis2=2)), 0)
+    g_squares = np.where(is_own, widening(p)(gs.diagonal(axis1=1, axis2=2)), 0)
     parts = np.sqrt(x_squares * g_squares).sum(1)
     underflow = p * x_squares.sum(1) + k * g_squares.sum(1) + steps
     total = np.vecdot(xs, gs).sum(1, dtype=np.float64)
-    error: Any = growth(k + p + steps)
-    if filled_up:
-        error = np.array([growth(k + p + int(n)) for n in (gs != 0).any(1).sum(1)])
+    error = _growths(k + p + steps)
     total += 2 * error * np.square(parts) + (2 * TINY * steps) * underflow
     return torch.from_numpy(np.square(np.sqrt(np.maximum(total, 0)) + (4 * UNIT) * parts))
 
@@ -167,6 +168,11 @@ def ghost_bound(
 def gram(rows: Tensor) -> Tensor:
     """Return all inner products of the rows of each example: [B, T, d] to [B, T, T]."""
     return torch.bmm(rows, rows.transpose(1, 2))
+
+
+def not_zero(g: Tensor, dim: int) -> Tensor:
+    """Return at which positions of each example some number of g is not zero (NaN is not)."""
+    return (g != 0).any(dim)
 
 
 def single(tensor: Tensor) -> Tensor:

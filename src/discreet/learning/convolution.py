@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,7 +18,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from .batching import NotBatchFirst
-from .bounds import ghost_bound, single, squares
+from .bounds import ghost_bound, not_zero, single, squares
 from .layers import Recorder, targets
 from .taps import PAIR_COST, Rows, Tap, Target, _zeroed
 
@@ -46,7 +47,8 @@ def convolution(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
     recorder.first(layer, input)
     out: Tensor = layer._conv_forward(input, layer.weight, layer.bias)
     weight, bias = targets(layer, "weight", "bias")
-    x, examples = input.detach(), recorder.expected
+    x, examples, shape = input.detach(), recorder.expected, recorder.shapes.get(id(input))
+    sizes = None if shape is None else shape[1:]
 
     def taps(g: Tensor) -> list[Tap]:
         g = single(g)
@@ -54,7 +56,7 @@ def convolution(layer: Any, recorder: Recorder, input: Tensor) -> Tensor:
         return (
             biases
             if weight is None
-            else [Convolved(weight, layer, single(x), g.contiguous(), examples), *biases]
+            else [Convolved(weight, layer, single(x), g.contiguous(), examples, sizes), *biases]
         )
 
     recorder.note((out,), taps)
@@ -72,6 +74,9 @@ class Convolved(Tap):
     # About how many examples are run together: a public number, which decides whether gradients are built. B
     # must not: the two bounds on a norm differ, and one example more would change the factors of all others.
     examples: int = 1
+    # The sizes of an input behind its channels when layouts were decided: public, while those of x may go by
+    # the longest example. None stands for these.
+    sizes: tuple[int, ...] | None = None
     pieces: Tensor | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -90,14 +95,20 @@ class Convolved(Tap):
     def _build_is_cheaper(self) -> bool:
         """Return whether to cut patches and build [B, k, p] gradients, or to compare positions in pairs; by
         what each costs beyond the weight's own gradient, in multiplications per example."""
-        entries = self.k * self.p
+        entries, layer = self.k * self.p, self.layer
+        sizes = padded_sizes(layer, self.x.shape[2:] if self.sizes is None else self.sizes)
+        dims = zip(sizes, layer.kernel_size, layer.stride, layer.dilation, strict=True)
+        pixels = math.prod(sizes)
+        positions = math.prod(
+            (n - dilation * (size - 1) - 1) // stride + 1 for n, size, stride, dilation in dims
+        )
         if self.examples * entries > MAX_ENTRIES:
-            return bool(self.examples * entries < self.pixels**2)
+            return bool(self.examples * entries < pixels**2)
         cost = ENTRY_COST if self.examples * entries <= FRESH_FROM else FRESH_COST
         kernel, channels = math.prod(self.layer.kernel_size), self.x.shape[1]
-        pairs = self.positions**2 * (self.p + SHIFT_COST * kernel + PAIR_COST)
-        built = PATCH_COST * self.positions * self.k + cost * entries
-        return bool(self.pixels**2 * channels + pairs > built)
+        pairs = positions**2 * (self.p + SHIFT_COST * kernel + PAIR_COST)
+        built = PATCH_COST * positions * self.k + cost * entries
+        return bool(pixels**2 * channels + pairs > built)
 
     def _build(self) -> None:
         if self.pieces is None:
@@ -132,7 +143,8 @@ class Convolved(Tap):
         for x, g in zip(torch.split(self.x, step), torch.split(self.g, step), strict=True):
             columns = g.flatten(2)
             g_gram = torch.bmm(columns.transpose(1, 2), columns)
-            bounds.append(ghost_bound(patch_gram(self.layer, x), g_gram, self.k, self.p))
+            own = not_zero(columns, 1)
+            bounds.append(ghost_bound(patch_gram(self.layer, x), g_gram, own, self.k, self.p))
         return torch.cat(bounds)
 
     def built(self) -> Tensor:
@@ -214,7 +226,7 @@ def patch_gram(layer: Any, x: Tensor) -> Tensor:
     return total.reshape(len(x), positions, positions)
 
 
-def padded_sizes(layer: Any, sizes: torch.Size) -> list[int]:
+def padded_sizes(layer: Any, sizes: Sequence[int]) -> list[int]:
     """Return the sizes of the input with its padding."""
     pads = layer._reversed_padding_repeated_twice
     return [size + pads[-2 * dim - 2] + pads[-2 * dim - 1] for dim, size in enumerate(sizes)]

@@ -7,6 +7,7 @@ backward pass the note is turned into taps.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -18,7 +19,7 @@ from torch.nn import functional as F
 
 from .batching import CONSTANT, Axis, Call, Layout, NotBatchFirst, ShapeSurvey
 from .bounds import single
-from .taps import Lookup, Rows, Tap, Target, product, summed_over_positions
+from .taps import MAX_PAIRED_TOKENS, Lookup, Rows, Tap, Target, product, summed_over_positions
 
 Taps = Callable[..., list[Tap]]
 
@@ -43,6 +44,8 @@ class Recorder:
     layout: Layout | None = None
     # The batch dimension of each tensor of that call, by the tensor's id.
     axes: dict[int, Axis] = field(default_factory=dict)
+    # The shape that one example had in each of them when layouts were decided: a public one.
+    shapes: dict[int, tuple[int, ...] | None] = field(default_factory=dict)
     # The model, where all of it runs example by example.
     isolated_model: nn.Module | None = None
     # Ids of modules that vmap could not run.
@@ -90,6 +93,12 @@ class Recorder:
                 pairs = zip(own, shapes, strict=True)
                 collected += taps(*(torch.zeros(s, dtype=d) if g is None else g for g, (s, d) in pairs))
         return collected
+
+    def positions(self, x: Tensor, width: int) -> int | None:
+        """Return how many vectors of so many numbers one example had in a call's argument when layouts were
+        decided; None where that is not known."""
+        shape = self.shapes.get(id(x))
+        return None if shape is None else math.prod(shape) // width
 
     def first(self, layer: nn.Module, x: Tensor, dim: int = 0) -> None:
         """Check that a call's argument has the batch in this dimension: else one row of the sum would not be
@@ -144,17 +153,19 @@ def linear(layer: nn.Linear, recorder: Recorder, input: Tensor) -> Tensor:
     recorder.first(layer, input)
     out = owned(F.linear(input, layer.weight, layer.bias))
     weight, bias = targets(layer, "weight", "bias")
-    x = input.detach()
-    recorder.note((out,), lambda g: affine(weight, bias, x, g))
+    x, positions = input.detach(), recorder.positions(input, layer.in_features)
+    recorder.note((out,), lambda g: affine(weight, bias, x, g, positions))
     return out
 
 
-def affine(weight: Target | None, bias: Target | None, x: Tensor, g: Tensor) -> list[Tap]:
-    """Return the taps of y = W x + b."""
+def affine(
+    weight: Target | None, bias: Target | None, x: Tensor, g: Tensor, positions: int | None = None
+) -> list[Tap]:
+    """Return the taps of y = W x + b; for `positions` see `taps.Product`."""
     g = single(g)
     if weight is None:
         return [] if bias is None else [summed_over_positions(bias, g)]
-    return [product(weight, single(x), g, bias)]
+    return [product(weight, single(x), g, bias, positions=positions)]
 
 
 def transposed_linear(layer: Any, recorder: Recorder, x: Tensor) -> Tensor:
@@ -163,11 +174,11 @@ def transposed_linear(layer: Any, recorder: Recorder, x: Tensor) -> Tensor:
     recorder.first(layer, x)
     out = owned(F.linear(x, layer.weight.t(), layer.bias))
     weight, bias = targets(layer, "weight", "bias")
-    held = x.detach()
+    held, positions = x.detach(), recorder.positions(x, layer.weight.shape[0])
 
     def taps(g: Tensor) -> list[Tap]:
         g = single(g)
-        products = [] if weight is None else [product(weight, g, single(held))]
+        products = [] if weight is None else [product(weight, g, single(held), positions=positions)]
         return products if bias is None else [*products, summed_over_positions(bias, g)]
 
     recorder.note((out,), taps)
@@ -177,14 +188,14 @@ def transposed_linear(layer: Any, recorder: Recorder, x: Tensor) -> Tensor:
 def embedding(layer: nn.Embedding, recorder: Recorder, input: Tensor) -> Tensor:
     recorder.first(layer, input)
     out = F.embedding(input, layer.weight, layer.padding_idx)
-    target = Target(cast(nn.Parameter, layer.weight))
+    target, positions = Target(cast(nn.Parameter, layer.weight)), recorder.positions(input, 1)
 
     def taps(g: Tensor) -> list[Tap]:
         ids, g = input.reshape(len(input), -1), single(g)
         g = g.reshape(*ids.shape, -1)
         if layer.padding_idx is not None:
             g = g.masked_fill((ids == layer.padding_idx).unsqueeze(2), 0)
-        return [Lookup(target, ids, g)]
+        return [Lookup(target, ids, g, positions)]
 
     recorder.note((out,), taps)
     return out
@@ -213,6 +224,8 @@ def embedding_bag(
         padding_idx=layer.padding_idx,
     )
     target = Target(cast(nn.Parameter, layer.weight))
+    # How long the longest bag of a flat list is depends on all examples: tokens are sorted, however few.
+    positions = recorder.positions(input, 1) if offsets is None else MAX_PAIRED_TOKENS + 1
     ids, kept = (input, torch.ones_like(input)) if offsets is None else _bags(input, offsets)
     weights = kept.to(out.dtype)
     if layer.padding_idx is not None:
@@ -222,7 +235,11 @@ def embedding_bag(
     elif per_sample_weights is not None:
         scales = per_sample_weights.detach()
         weights = weights * (scales if offsets is None else _bags(scales, offsets)[0])
-    recorder.note((out,), lambda g: [Lookup(target, ids, single(g).unsqueeze(1) * weights.unsqueeze(2))])
+
+    def taps(g: Tensor) -> list[Tap]:
+        return [Lookup(target, ids, single(g).unsqueeze(1) * weights.unsqueeze(2), positions)]
+
+    recorder.note((out,), taps)
     return out
 
 

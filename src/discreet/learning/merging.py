@@ -74,7 +74,12 @@ def _merge_group(group: list[Tap]) -> Tap:
         return Rows(target, torch.stack([flat_rows(tap.built()) for tap in group]).sum(0))
     matrix = _concatenated(target, products) if products else None
     table = (
-        Lookup(target, torch.cat([t.ids for t in lookups], 1), torch.cat([t.g for t in lookups], 1))
+        Lookup(
+            target,
+            torch.cat([tap.ids for tap in lookups], 1),
+            torch.cat([tap.g for tap in lookups], 1),
+            sum(tap.ids.shape[1] if tap.positions is None else tap.positions for tap in lookups),
+        )
         if lookups
         else None
     )
@@ -85,8 +90,7 @@ def _merge_group(group: list[Tap]) -> Tap:
 
 def _concatenated(target: Target, products: list[Product]) -> Product:
     """Return one product over the positions of several."""
-    depends = any(tap.positions is not None for tap in products)
-    positions = sum(tap.positions or tap.x.shape[1] for tap in products) if depends else None
+    positions = sum(tap.x.shape[1] if tap.positions is None else tap.positions for tap in products)
     x, g = torch.cat([tap.x for tap in products], 1), torch.cat([tap.g for tap in products], 1)
     return Product(target, x, g, positions=positions)
 

@@ -116,12 +116,14 @@ class _Pooling:
         return [Rows(tap.target, self._summed(self._weighted(tap.built())))]
 
     def _product(self, tap: Product) -> Product:
-        positions = self.owners.nominal_rows * (tap.positions or tap.x.shape[1])
+        positions = self.owners.nominal_rows * (tap.x.shape[1] if tap.positions is None else tap.positions)
         x, g = self._side_by_side(tap.x), self._side_by_side(self._weighted(tap.g))
         return Product(tap.target, x, g, tap.bias, positions)
 
     def _lookup(self, tap: Lookup) -> Lookup:
-        return Lookup(tap.target, self._side_by_side(tap.ids), self._side_by_side(self._weighted(tap.g)))
+        positions = self.owners.nominal_rows * (tap.ids.shape[1] if tap.positions is None else tap.positions)
+        ids, g = self._side_by_side(tap.ids), self._side_by_side(self._weighted(tap.g))
+        return Lookup(tap.target, ids, g, positions)
 
     def _weighted(self, g: Tensor) -> Tensor:
         return g * self.owners.share.to(g.dtype).view((-1,) + (1,) * (g.dim() - 1))

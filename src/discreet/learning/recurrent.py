@@ -35,7 +35,7 @@ def recurrent(layer: Any, recorder: Recorder, input: Any, hx: Any = None) -> tup
     # [T, B, k]
     x = input.transpose(0, 1) if layer.batch_first else input
     recorder.first(layer, input, 0 if layer.batch_first else 1)
-    x, last_states = _layers(layer, recorder, x, hx, None)
+    x, last_states = _layers(layer, recorder, x, hx, None, recorder.positions(input, layer.input_size))
     return (x.transpose(0, 1) if layer.batch_first else x), last_states
 
 
@@ -47,7 +47,7 @@ def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> t
         raise NotBatchFirst(
             f"{type(layer).__name__} was given a packed sequence of other than one sequence for each example."
         )
-    steps, last_states = _layers(layer, recorder, x, hx, lengths)
+    steps, last_states = _layers(layer, recorder, x, hx, lengths, PACKED_LENGTH)
     order = torch.arange(len(lengths)) if input.sorted_indices is None else input.sorted_indices
     data = torch.cat(
         [step[order[:size]] for step, size in zip(steps, input.batch_sizes.tolist(), strict=True)]
@@ -55,8 +55,13 @@ def _packed(layer: Any, recorder: Recorder, input: PackedSequence, hx: Any) -> t
     return PackedSequence(data, input.batch_sizes, input.sorted_indices, input.unsorted_indices), last_states
 
 
-def _layers(layer: Any, recorder: Recorder, x: Tensor, hx: Any, lengths: Tensor | None) -> tuple[Tensor, Any]:
-    """Run all layers in all directions, and return outputs [T, B, h] and last states."""
+def _layers(
+    layer: Any, recorder: Recorder, x: Tensor, hx: Any, lengths: Tensor | None, positions: int | None
+) -> tuple[Tensor, Any]:
+    """Run all layers in all directions, and return outputs [T, B, h] and last states.
+
+    `lengths` [B] are those of packed sequences; for `positions` see `taps.Product`.
+    """
     lstm = isinstance(layer, nn.LSTM)
     states = _initial(layer, x, hx, lstm)
     states_by_layer: list[tuple[Tensor, ...]] = []
@@ -64,7 +69,7 @@ def _layers(layer: Any, recorder: Recorder, x: Tensor, hx: Any, lengths: Tensor 
         outputs = []
         for direction in range(2 if layer.bidirectional else 1):
             state = tuple(s[len(states_by_layer)] for s in states)
-            steps, last = _direction(layer, recorder, x, state, depth, direction, lengths)
+            steps, last = _direction(layer, recorder, x, state, depth, direction, lengths, positions)
             outputs.append(steps)
             states_by_layer.append(last)
         x = torch.cat(outputs, -1) if len(outputs) > 1 else outputs[0]
@@ -107,6 +112,7 @@ def _direction(
     depth: int,
     direction: int,
     lengths: Tensor | None,
+    positions: int | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Run one layer in one direction, and return the outputs [T, B, h] and the last state."""
     suffix = f"_l{depth}" + ("_reverse" if direction else "")
@@ -122,9 +128,9 @@ def _direction(
         # only the recurrent weight learns: its gradient is tapped here
         gates.requires_grad_()
     if gru:
-        steps, last = _gru(recorder, gates, state[0], w_hh, b_hh, learned, lengths)
+        steps, last = _gru(recorder, gates, state[0], w_hh, b_hh, learned, lengths, positions)
     elif isinstance(layer, nn.LSTM):
-        steps, last = _lstm(recorder, gates, state, w_hh, w_hr, learned, lengths)
+        steps, last = _lstm(recorder, gates, state, w_hh, w_hr, learned, lengths, positions)
     else:
         steps, last = _rnn(gates, state[0], w_hh, torch.tanh if layer.nonlinearity == "tanh" else torch.relu)
     if lengths is not None:
@@ -134,19 +140,29 @@ def _direction(
 
     def taps(g: Tensor) -> list[Tap]:
         g = single(g).transpose(0, 1)
-        products = _products(learned[0], inputs, g, lengths) + _biases(learned[2], g)
+        products = _products(learned[0], inputs, g, lengths, positions) + _biases(learned[2], g)
         if not gru:
-            products += _products(learned[1], before, g, lengths) + _biases(learned[3], g)
+            products += _products(learned[1], before, g, lengths, positions) + _biases(learned[3], g)
         return products
 
     recorder.note((gates,), taps)
     return (_reversed(steps, lengths) if direction else steps), last
 
 
-def _products(target: Target | None, x: Tensor, g: Tensor, lengths: Tensor | None) -> list[Tap]:
-    """Return the tap of a weight that learns, from its inputs and the gradients of its outputs."""
-    positions = None if lengths is None else PACKED_LENGTH
-    return [] if target is None else [product(target, single(x).transpose(0, 1), g, positions=positions)]
+def _products(
+    target: Target | None, x: Tensor, g: Tensor, lengths: Tensor | None, positions: int | None
+) -> list[Tap]:
+    """Return the tap of a weight that learns, from its inputs and the gradients of its outputs.
+
+    Beyond an example's own length inputs count as zero. The states there go on growing, as long as the
+    longest sequence of the batch lasts, and zero times an infinite one would be no number.
+    """
+    if target is None:
+        return []
+    if lengths is not None:
+        is_beyond = torch.arange(len(x)).unsqueeze(1) >= lengths
+        x = x.masked_fill(is_beyond.unsqueeze(2), 0)
+    return [product(target, single(x).transpose(0, 1), g, positions=positions)]
 
 
 def _biases(target: Target | None, g: Tensor) -> list[Tap]:
@@ -171,6 +187,7 @@ def _lstm(
     w_hr: Tensor | None,
     learned: list[Any],
     lengths: Tensor | None,
+    positions: int | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Run the steps of an LSTM, by hand where `fast` takes it: the outputs [T, B, h] and the last states."""
     if lengths is None and recorder.fast and fast.takes_lstm(gates, w_hr):
@@ -191,7 +208,8 @@ def _lstm(
         projection_inputs = torch.stack(outs).detach()
 
         def taps(*g: Tensor) -> list[Tap]:
-            return _products(learned[4], projection_inputs, single(torch.stack(g, 1)), lengths)
+            all_g = single(torch.stack(g, 1))
+            return _products(learned[4], projection_inputs, all_g, lengths, positions)
 
         recorder.note(tuple(steps), taps)
     return sequence, (h, c if lengths is None else _last_steps(torch.stack(cells), lengths))
@@ -205,6 +223,7 @@ def _gru(
     b_hh: Tensor | None,
     learned: list[Any],
     lengths: Tensor | None,
+    positions: int | None,
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """Run the steps of a GRU, whose recurrent products are tapped step by step."""
     steps, recurrent_terms, before = [], [], []
@@ -221,7 +240,8 @@ def _gru(
 
     def taps(*g: Tensor) -> list[Tap]:
         all_g = single(torch.stack(g, 1))
-        return _products(learned[1], hidden_states, all_g, lengths) + _biases(learned[3], all_g)
+        products = _products(learned[1], hidden_states, all_g, lengths, positions)
+        return products + _biases(learned[3], all_g)
 
     recorder.note(tuple(recurrent_terms), taps)
     return torch.stack(steps), (h,)

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from .bounds import BLOCK, TINY, UNIT, _enlarged, ghost_bound, gram, growth, outer_bound, squares
+from .bounds import BLOCK, TINY, UNIT, _enlarged, ghost_bound, gram, growth, not_zero, outer_bound, squares
 
 # What an entry of a built gradient costs, in multiplications: it is written once and read twice (measured).
 ENTRY_COST = 16
@@ -37,6 +37,9 @@ CACHED_ENTRIES = 1 << 18
 # Tokens of a text are compared in pairs up to this length, and sorted beyond: pairs cost its square. No
 # measurement on record.
 MAX_PAIRED_TOKENS = 128
+# Pairs of positions that are compared at a time, unless one example has more: 64 megabytes. Reached where
+# texts are far longer than the made-up ones by which the way was chosen.
+PAIRS_AT_ONCE = 1 << 24
 
 Key = tuple[int, tuple[int, int]]
 
@@ -217,8 +220,9 @@ class Product(Tap):
     """Taps y_t = W x_t + b at T positions of each example: gradients are sums over t, of g_t x_tᵀ and of
     g_t.
 
-    Where T depends on the other examples of the batch (those with fewer positions are filled up with zeros),
-    `positions` is a number that does not, by which the way to bound the norm is chosen.
+    T may depend on the other examples of the batch: those with fewer positions are filled up, with a g of
+    zeros, or the model cuts all off behind the longest. `positions` is a number that does not, by which the
+    way to bound the norm is chosen; None stands for T.
     """
 
     target: Target
@@ -230,15 +234,40 @@ class Product(Tap):
     bias_rows: Tensor | None = field(default=None, init=False)  # [B, p], where `pieces` are built
 
     def square(self) -> Tensor:
-        x, g, filled_up = self.x, self.g, self.positions is not None
-        if not worth_building(self.positions or x.shape[1], x.shape[2], g.shape[2]):
-            has_bias = self.bias is not None
-            return ghost_bound(gram(x), gram(g), x.shape[2], g.shape[2], bias=has_bias, filled_up=filled_up)
+        bounds = self._square()
+        if bool(bounds.isfinite().all()):
+            return bounds
+        # An x that is not finite where g is zero is nothing of the gradient, and whether such a position is
+        # there may depend on the longest of other examples.
+        keep = self._own(self.x, self.g).unsqueeze(2)
+        self.x, self.g = torch.where(keep, self.x, 0), torch.where(keep, self.g, 0)
+        return self._square()
+
+    def _own(self, x: Tensor, g: Tensor) -> Tensor:
+        """Return at which positions of each example there is a gradient: x_t or g_t may be what was filled up
+        with zeros, as in layers whose weight is transposed they change places."""
+        return not_zero(g, 2) if self.bias is not None else not_zero(g, 2) & not_zero(x, 2)
+
+    def _square(self) -> Tensor:
+        x, g = self.x, self.g
+        positions = x.shape[1] if self.positions is None else self.positions
+        if not worth_building(positions, x.shape[2], g.shape[2]):
+            return self._ghost()
         self.pieces = Pieces(self.target).take(x, g)
         if self.bias is None:
             return self.pieces.square()
         self.bias_rows = g.sum(1)
         return self.pieces.square().add_(squares(self.bias_rows))
+
+    def _ghost(self) -> Tensor:
+        """Return `ghost_bound` of all examples, a few at a time where they have very many positions."""
+        examples = max(1, PAIRS_AT_ONCE // max(1, self.x.shape[1]) ** 2)
+        k, p, bias = self.x.shape[2], self.g.shape[2], self.bias is not None
+        bounds = [
+            ghost_bound(gram(x), gram(g), self._own(x, g), k, p, bias=bias)
+            for x, g in zip(torch.split(self.x, examples), torch.split(self.g, examples), strict=True)
+        ]
+        return bounds[0] if len(bounds) == 1 else torch.cat(bounds)
 
     def built(self) -> Tensor:
         return torch.bmm(self.g.transpose(1, 2), self.x)
@@ -284,8 +313,9 @@ def product(
     target: Target, x: Tensor, g: Tensor, bias: Target | None = None, *, positions: int | None = None
 ) -> Tap:
     """Return the tap of y = W x + b, with x [B, ..., k] and g [B, ..., p]; for `positions` see `Product`."""
-    if positions is None and (g.dim() == 2 or g[0, ..., 0].numel() == 1):
-        return Outer(target, x.reshape(x.shape[0], -1), g.reshape(g.shape[0], -1), bias)
+    # With dimensions between there may be one position by chance: the longest text has one token.
+    if g.dim() == 2:
+        return Outer(target, x, g, bias)
     return Product(target, x.flatten(1, -2), g.flatten(1, -2), bias, positions)
 
 
@@ -297,23 +327,26 @@ def summed_over_positions(target: Target, g: Tensor) -> Rows:
 @dataclass
 class Lookup(Tap):
     """Taps rows of a table (an embedding): the gradient of row v is the sum of g_t over the positions t that
-    look up v."""
+    look up v. For `positions` see `Product`."""
 
     target: Target
     ids: Tensor  # [B, T]
     g: Tensor  # [B, T, d]
+    positions: int | None = None
 
     def square(self) -> Tensor:
-        if self.ids.shape[1] == 1:
-            return squares(self.g[:, 0])
-        return self._pairs() if self.ids.shape[1] <= MAX_PAIRED_TOKENS else self._sorted()
+        positions = self.ids.shape[1] if self.positions is None else self.positions
+        return self._pairs() if positions <= MAX_PAIRED_TOKENS else self._sorted()
 
     def _pairs(self) -> Tensor:
         """Return the sum of g_t . g_s over pairs of positions that look up the same row, enlarged for
         rounding."""
-        gram = torch.bmm(self.g, self.g.transpose(1, 2))
-        gram.masked_fill_(self.ids.unsqueeze(2) != self.ids.unsqueeze(1), 0)
-        return self._widened(gram.sum((1, 2), dtype=torch.float64))
+        examples = max(1, PAIRS_AT_ONCE // max(1, self.ids.shape[1]) ** 2)
+        totals = []
+        for ids, g in zip(torch.split(self.ids, examples), torch.split(self.g, examples), strict=True):
+            products = gram(g).masked_fill_(ids.unsqueeze(2) != ids.unsqueeze(1), 0)
+            totals.append(products.sum((1, 2), dtype=torch.float64))
+        return self._widened(torch.cat(totals))
 
     def _sorted(self) -> Tensor:
         """Return the same bound as `_pairs`: gradients of the same row are added up first, in float64."""
@@ -323,15 +356,18 @@ class Lookup(Tap):
         sums = torch.zeros(len(unique), d, dtype=torch.float64).index_add_(
             0, group.flatten(), self.g.reshape(-1, d).double()
         )
-        return self._widened(
-            torch.zeros(batch, dtype=torch.float64).index_add_(0, unique // size, squares(sums))
-        )
+        # A row that only filled-up positions look up counts for nothing.
+        own = squares(sums).mul_(not_zero(sums, 1))
+        return self._widened(torch.zeros(batch, dtype=torch.float64).index_add_(0, unique // size, own))
 
     def _widened(self, total: Tensor) -> Tensor:
-        """Return an upper bound on the true squared norm, from one that float32 has rounded."""
-        _, positions, d = self.g.shape
-        parts = squares(self.g).sqrt_().sum(1)
-        total = total.add_(parts.square(), alpha=2 * growth(d)).add_(2 * d * positions**2 * TINY)
+        """Return an upper bound on the true squared norm, from one that float32 has rounded.
+
+        Positions where g is zero count for nothing: how many they are may depend on other examples.
+        """
+        d, own = self.g.shape[2], not_zero(self.g, 2)
+        parts = squares(self.g).sqrt_().mul_(own).sum(1)
+        total = total.add_(parts.square(), alpha=2 * growth(d)).add_(own.sum(1).square(), alpha=2 * d * TINY)
         return total.clamp_(min=0).sqrt_().add_(parts, alpha=4 * UNIT).square_()
 
     def built(self) -> Tensor:
@@ -360,14 +396,16 @@ class Tied(Tap):
     def square(self) -> Tensor:
         """Return |a + b|² = |a|² + |b|² + 2 a.b, with a.b the sum over t, s of (g_t . x_s) h_s[id_t],
         enlarged for rounding; h is the product's gradient g."""
-        ids, g, x, h = self.lookup.ids, self.lookup.g, self.product.x, self.product.g
         lookup_square, product_square = self.lookup.square(), self.product.square()
+        ids, g, x, h = self.lookup.ids, self.lookup.g, self.product.x, self.product.g
         chosen = h.gather(2, ids.unsqueeze(1).expand(-1, h.shape[1], -1))  # [B, S, T]
         inner_products = torch.bmm(x, g.transpose(1, 2)).mul_(chosen).sum((1, 2), dtype=torch.float64)
-        h_lengths = squares(h).sqrt_()
-        lengths = squares(g).sqrt_().sum(1) * squares(x).sqrt_().mul_(h_lengths).sum(1)
+        own, h_own = not_zero(g, 2), not_zero(h, 2)
+        h_lengths = squares(h).sqrt_().mul_(h_own)
+        lengths = squares(g).sqrt_().mul_(own).sum(1) * squares(x).sqrt_().mul_(h_lengths).sum(1)
         # An inner product of d numbers may lose d TINY, times |h_s|; its product with h_s[id_t] one more.
-        lost = 4 * TINY * ids.shape[1] * (g.shape[2] * h_lengths.sum(1) + h.shape[1])
+        # Where one of the two gradients is zero nothing is lost.
+        lost = 4 * TINY * own.sum(1) * (g.shape[2] * h_lengths.sum(1) + h_own.sum(1))
         return (
             lookup_square + product_square + 2 * inner_products + 4 * growth(g.shape[2]) * lengths + lost
         ).clamp_(min=0)
