@@ -370,6 +370,23 @@ def test_wholes_and_nothings():
     assert pld.supports(acc.PureDP(epsilon=0).sampled(0.1))
 
 
+def test_a_rate_far_below_delta_is_priced():
+    """The tail that may be given up inside was delta over the rate, more than 1: the roots of logarithms failed."""
+    event = acc.ZCDP(rho=0.001).sampled(1e-12)
+    assert pld.bounds(event, 1e-3) == (0, 0)
+    # the rate times the distance in total variation, at most sqrt(rho / 2)
+    assert 0 < pld.delta(event, 0.0) <= 1e-12 * 0.0224
+    assert pld.bounds(acc.compose([acc.PureDP(epsilon=1), acc.PureDP(epsilon=2)]).sampled(1e-12), 0.5) == (
+        0,
+        0,
+    )
+
+
+def test_a_grid_that_no_memory_holds_claims_nothing():
+    event = acc.Shuffled(epsilon=20, reports=50).repeated(10**18)
+    assert pld.delta(event, 1.0) == 1
+
+
 @pytest.mark.parametrize("epsilon", [650, 690, 710, 10**4])
 def test_what_leaves_the_range_of_floats_is_priced_as_pure_and_not_below(epsilon):
     """A grid with overflown numbers gave 508 for 690, where the truth is 685."""

@@ -62,11 +62,12 @@ def _epsilon(event: Event, delta: float, solved: list[Solved] | None) -> float:
 
 def _within_floats(price: Callable[[], float], otherwise: float) -> float:
     """Return a price, or another that always holds where numbers on the way left the range of floats: a grid
-    that holds infinities, or what is no number, claims too little."""
+    that holds infinities, or what is no number, claims too little. Nor is anything claimed where no memory
+    holds the grid."""
     try:
         with np.errstate(over="raise", invalid="raise", divide="raise"):
             return price()
-    except ArithmeticError:
+    except (ArithmeticError, MemoryError):
         return otherwise
 
 
