@@ -327,3 +327,33 @@ def test_the_price_and_the_papers_scales():
 def test_wrong_input_is_named(make):
     with pytest.raises((InvalidInput, PrivateFact)):
         make()
+
+
+def test_scores_that_would_wrap_around_64_bits_are_refused_or_computed_in_longer_integers(monkeypatch):
+    """Wrapped, one row moved a score by 2**64 steps, or flipped it, at a price for far less."""
+    for most in (1e16, 1e307):
+        with pytest.raises(InvalidInput, match="at most 1048576 nats"):
+            LikelihoodScores(
+                column="x", time="t", times=4, change=GaussianChange(before=0, after=1, most=most)
+            )
+    times = 530_000
+    rising = np.arange(times)
+    monkeypatch.setattr(RankScores, "rows", lambda self, source: iter([(rising, rising.astype(float))]))
+    scores = RankScores(column="x", time="t", times=times, margin=times // 2)(table([]))
+    assert scores.tolist() == [512 * times // 2]
+
+
+@pytest.mark.parametrize("more", [{"deviation": 0.02}, {"deviation": 0.1, "most": 600.0}])
+def test_a_change_of_many_deviations_has_an_error(more):
+    change = GaussianChange(before=0, after=1, **more)
+    mechanism = changepoint(public=PUBLIC, column="x", time="t", times=50, change=change, epsilon=100)
+    assert 0 <= mechanism.error() <= 49
+
+
+def test_the_moment_of_a_clipped_ratio_is_that_of_a_sum_where_tilting_leaves_the_range():
+    """By summing over a fine grid: the tilted chance, a difference of two numbers next to 1, was 0."""
+    change = GaussianChange(before=0, after=10, most=2)
+    x = np.arange(-10, 30, 1e-4) + 5e-5
+    masses = np.exp(-((x - 10) ** 2) / 2) * 1e-4 / np.sqrt(2 * np.pi)
+    by_sum = float(masses @ np.exp(-1.5 * change.ratios(x)))
+    assert change.moment(-1.5, (-1e3, 1e3), changed=True) == pytest.approx(by_sum, rel=1e-7)

@@ -14,6 +14,7 @@ import pytest
 
 from discreet import ADD_REMOVE, REPLACE, Bounds, Categories, Halted, InvalidInput, PrivateFact, Public
 from discreet import accounting as acc
+from discreet._errors import ReleaseFailed
 from discreet.adaptive._sparse_vector import SparseVectorRounds
 from discreet.adaptive.holdout import Check, Thresholdout
 from discreet.adaptive.scorer import HoldoutScorer, _RowFormat
@@ -366,3 +367,32 @@ def _whole(n: int, d: int, sizes: tuple[int, ...], random: Any) -> Any:
         [((t[:, found[:k]] * np.sign(a[found[:k]])).sum(axis=1) > 0).mean() for k in sizes]
         for t in (training, kept, fresh)
     ]
+
+
+def test_comparisons_beyond_64_bits_neither_wrap_nor_become_floats() -> None:
+    rounds = SparseVectorRounds(
+        threshold=Fraction(1), query=Fraction(50), value=Fraction(1), max_positives=2, redraws=True
+    )
+    state = {"noise": 0, "positives": 0, "asked": 0}
+    excess = [-(2**63) + 1] * 20 + [2**63 - 1] * 2
+    after, above, answers = rounds.many(state, excess, [0] * 20 + [2**70] * 2, SeededEntropy(1))
+    assert above.tolist() == [False] * 20 + [True] * 2
+    assert after["positives"] == 2
+    assert all(abs(value - 2**70) < 100 for value in answers.values())
+
+
+def test_an_estimator_whose_labels_are_a_column_is_refused(live: Any) -> None:
+    """Compared with the labels it would give one number for each pair of rows."""
+
+    class Column(Stump):
+        def predict(self, X: Any) -> Any:
+            return super().predict(X)[:, None]
+
+    X, y = np.zeros((4, 1)), np.zeros(4)
+    scorer = HoldoutScorer(live, features=["x"], target="y", training="public")
+    for estimator, labels in ((Column(), y), (Stump(), y[:, None])):
+        with pytest.raises(InvalidInput, match="one label for each row"):
+            scorer(estimator, X, labels)
+    bought = HoldoutScorer(live, features=["x"], target="y", training=lambda estimator, X, y: 0.5)
+    with pytest.raises(ReleaseFailed):
+        bought(Column(), None, None)

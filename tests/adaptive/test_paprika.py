@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -375,3 +376,26 @@ def test_a_foreign_state_is_refused():
 def test_a_hypothesis_that_makes_no_sense_is_refused(make):
     with pytest.raises(InvalidInput):
         make()
+
+
+def test_the_noise_of_a_huge_epsilon_still_has_a_threshold():
+    assert TwoLaplaces(first=5e-4, second=8e-4).survival(np.array([0, 1])).tolist() == [1.0, 0.0]
+    mechanism = Paprika(public=PUBLIC, epsilon=5000, rejections=2, redraw=True)
+    assert [told.rejected for told in decisions(mechanism, [400, 1000, 1000], SeededEntropy(1))] == [0, 1, 1]
+
+
+def test_a_procedure_whose_wealth_is_no_float_goes_on_from_its_saved_state():
+    for procedure in (
+        Lord3(alpha=0.05, wealth=0),
+        Lord3(alpha=Fraction(1, 20)),
+        Lord3(alpha=np.float64(0.05)),
+    ):
+        saved = json.loads(json.dumps(procedure.start().saved()))
+        assert procedure.restored(saved).level == procedure.start().level
+
+
+def test_a_bound_halfway_between_two_steps_is_rounded_up_as_the_column_is():
+    """Rounded to even, what lies above the bound was one step too low, and true nulls passed too often."""
+    _, masses = TruncatedExponential(trials=1, rate=1, bound=2.5, step=1).masses()
+    below = -np.expm1(-np.array([0.5, 1.5, 2.5]))
+    assert masses == pytest.approx(np.diff([0, *below, 1]), abs=1e-15)

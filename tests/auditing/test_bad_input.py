@@ -59,6 +59,26 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {
         "look at numbers",
         lambda: auditing.floating_point_attack(lambda x: [], 1.0, 0.0, scale=1, claim=1.0),
     ),
+    "a column named as one of ours": (
+        "'__N' has a name",
+        lambda: auditing.t_closeness({"__N": [1, 1, 2], "ill": TABLE["ill"]}, ["__N"], "ill"),
+    ),
+    "an empty population": (
+        "population is empty",
+        lambda: auditing.delta_presence({"zip": ["1"][:0]}, {"zip": ["1"][:0]}, ["zip"]),
+    ),
+    "no columns to generalize": ("identifiers", lambda: auditing.mondrian(TABLE, [], 1)),
+    "a class below 0": ("0 to 2", lambda: auditing.margins([[1.0, 2.0, 3.0]], [-1])),
+    "a class that is none": ("0 to 2", lambda: auditing.margins([[1.0, 2.0, 3.0]], [3])),
+    "a shadow's class that is none": (
+        "0 to 1",
+        lambda: auditing.by_shadows(np.full((2, 2), 0.5), [0, -1], np.full((3, 2, 2), 0.5), np.eye(3, 2)),
+    ),
+    "a confidence of 2 in one run": (
+        "got 2",
+        lambda: auditing.audit_one_run([1.0, 2.0], [True, False], confidence=2),
+    ),
+    "one score for all": ("two lists", lambda: auditing.audit_one_run(1.0, [True, False])),
 }
 
 

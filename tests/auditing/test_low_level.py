@@ -40,6 +40,7 @@ def test_the_attack_recognizes_what_numpy_can_and_cannot_draw():
     assert all(floating.explained(y, 3.0, 2.0) for y in draws)
     other = [floating.explained(y, 0.0, 2.0) for y in draws]
     assert np.mean(other) < 0.75
+    assert not any(floating.explained(y, 3.0, 2.0) for y in (math.nan, math.inf, -math.inf))
 
 
 @pytest.mark.parametrize("scale", [1, 10])

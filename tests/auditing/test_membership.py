@@ -87,6 +87,7 @@ def test_ties_count_half_and_bad_scores_are_refused():
         auditing.Roc.from_labels([1.0, 2.0, 3.0], [True, False])
     with pytest.raises(InvalidInput, match="two members"):
         auditing.Roc.of([1.0], [0.0]).at(0.1)
+    assert not auditing.Roc.of([1.0, 2.0], [1.0, 2.0]).at(0.1).above(1e4)
 
 
 def test_margins_are_the_logit_of_the_confidence_where_that_does_not_saturate():

@@ -69,7 +69,7 @@ def test_a_mutant_with_odds_a_hundredth_too_large_fails_the_check(
 ) -> None:
     odds, share = _draws.odds, _draws.small_share
     monkeypatch.setattr(_draws, "odds", lambda e, *places: ((w := odds(e, *places))[0] + w[0] // 100, w[1]))
-    monkeypatch.setattr(_draws, "small_share", lambda e: share(e) - share(e) // 50)
+    monkeypatch.setattr(_draws, "small_share", lambda e, **bits: (q := share(e, **bits)) - q // 50)
     with pytest.raises(AssertionError, match="above exp"):
         assert_exactly_private(laws(case), case.randomizer.epsilon)
 

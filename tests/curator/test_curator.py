@@ -215,6 +215,15 @@ def test_a_changed_policy_counts_what_was_spent_before(curator):
     assert curator.verify() == []
 
 
+def test_a_policy_replaces_the_one_it_was_made_for_and_no_other(curator):
+    seen = curator.policy
+    first = Policy(budget=Budget(epsilon=2.5))
+    curator.change_policy(first, replacing=seen)
+    with pytest.raises(InvalidInput, match="changed by somebody else"):
+        curator.change_policy(Policy(budget=Budget(epsilon=100)), replacing=seen)
+    assert curator.policy == first
+
+
 def test_many_small_gaussians_cost_less_than_their_sum(curator):
     from discreet.mechanisms import gaussian
 

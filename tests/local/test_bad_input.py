@@ -111,3 +111,22 @@ def test_extreme_values_are_clamped_or_kept() -> None:
     assert len(local.Rappor(epsilon=2, bits=4).respond("\ud800", entropy=SeededEntropy(1))) == 5
     assert isinstance(local.best(epsilon=1, domain=1 << 50, people=10), local.LocalHashing)
     assert np.isfinite(local.PrivUnit(epsilon=50, dimension=3, directions=16).scale)
+
+
+def test_reports_may_be_unsigned_integers() -> None:
+    oracle = local.LocalHashing(epsilon=1, domain=16)
+    data = oracle.respond(np.arange(16), entropy=SeededEntropy(1)).data
+    assert (oracle.estimate(data.astype(np.uint64)).value == oracle.estimate(data).value).all()
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: local.SymmetricUnary(epsilon=1e-12, domain=3),
+        lambda: local.Rappor(epsilon=1e-12),
+        lambda: local.DistanceResponse(epsilon=1e-12, places=((0,), (1,), (3,))),
+    ],
+)
+def test_an_epsilon_that_is_too_small_is_named_as_it_was_given(build: Any) -> None:
+    with pytest.raises(InvalidInput, match=r"larger.*got 1e-12"):
+        build()

@@ -185,3 +185,13 @@ def test_variances_of_means_are_those_of_the_papers() -> None:
     assert local.HybridMean(**fine).variance(1) < min(
         local.DuchiMean(**fine).variance(1), local.PiecewiseMean(**fine).variance(1)
     )
+
+
+def test_the_error_of_laplace_noise_counts_the_rounding_to_the_grid() -> None:
+    """One step and little noise: a value in the middle is rounded up or down, deviation 1/2."""
+    randomizer = local.LaplaceMean(epsilon=10, low=0, high=1, steps=1)
+    assert randomizer.variance(1, 0.5) == pytest.approx(0.25, abs=1e-3)
+    assert randomizer.error(100, 0.95) >= math.sqrt(0.25 / 100 / 0.05)
+    # a noise so wide that 1 - exp(-1 / scale) has two digits left
+    wide = local.LaplaceMean(epsilon=1e-9, low=0, high=1, steps=1 << 16)
+    assert wide.variance(1) == pytest.approx(2e18, rel=1e-9)

@@ -6,6 +6,7 @@ import json
 from fractions import Fraction
 from typing import Any
 
+import mpmath
 import numpy as np
 import pytest
 
@@ -154,3 +155,20 @@ def test_the_state_survives_a_restart_and_holds_no_value() -> None:
 def test_a_state_that_is_none_is_refused(state: Any) -> None:
     with pytest.raises(InvalidInput):
         local.ClientBudget.from_json(state)
+
+
+def test_the_price_of_one_report_is_rounded_up() -> None:
+    """A rounding of the ratio near 1 is many units in the last place of its logarithm."""
+    for number in range(20):
+        rappor = local.Rappor(epsilon=Fraction(1, 1000) + Fraction(number, 10**6), hashes=1)
+        with mpmath.workdps(50):
+            exact = mpmath.log(mpmath.mpf(rappor.first_ratio.numerator) / rappor.first_ratio.denominator)
+            assert exact <= rappor.first_epsilon <= exact * (1 + mpmath.mpf(10) ** -11)
+
+
+def test_the_likeliest_shares_of_long_term_reports_are_those_of_one_report() -> None:
+    """The unbiased estimate of two shares inside the simplex has the largest likelihood."""
+    chain = local.LongTermResponse(epsilon=3, first_epsilon=1, domain=2)
+    reports = [0] * 638 + [1] * 362
+    likeliest = local.expectation_maximization(chain, reports)
+    assert likeliest == pytest.approx(chain.estimate(reports).value, abs=1e-4)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
+from datetime import date
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
-from discreet import Bounds, Categories, Public
-from discreet.query import Query, QueryError
+from discreet import Bounds, Categories, Dates, Public
+from discreet.query import Answer, Query, QueryError
 from discreet.query.counts import SparseCounts
 from discreet.query.quantiles import scores
 from discreet.sampling import Entropy, SeededEntropy, top_k_gumbel_rows
@@ -104,6 +105,24 @@ def test_the_limit_of_time_stops_choices_too():
     with pytest.raises(TimeLimit, match=r"0\.5 seconds"):
         query(engine, entropy=Entropy())
     assert time.monotonic() - start < 5
+
+
+def test_the_most_common_day_is_a_text_that_can_be_stored():
+    public = Public(schema={"day": Dates("2020-01-01", "2020-01-09")}, table="t")
+    sql = "SELECT MODE(day) AS m, APPROX_TOP_K(day, 1) AS k, MODE(day) = DATE '2020-01-03' AS third FROM t"
+    source = connect({"day": [date(2020, 1, 3)] * 50}, public)
+    answer = Query(sql=sql, public=public, epsilon=200)(source, entropy=Entropy()).value
+    assert answer.rows == (("2020-01-03", ("2020-01-03",), 1.0),)
+    assert Answer.from_json(answer.to_json()).rows == answer.rows
+
+
+def test_medians_of_whole_numbers_are_whole_and_may_be_beyond_64_bits():
+    public = Public(schema={"x": Bounds(0, 100), "y": Bounds(0, 1e20)}, table="t")
+    source = connect({"x": [42.0] * 50, "y": [9e19] * 50}, public)
+    sql = "SELECT MEDIAN(CAST(x AS DECIMAL(5, 0))) AS x, MEDIAN(FLOOR(y)) AS y FROM t"
+    ((x, y),) = Query(sql=sql, public=public, epsilon=1)._without_noise(source, 7)
+    assert x == 42
+    assert y == pytest.approx(9e19, rel=1e-3)
 
 
 def test_too_many_candidates_are_refused_before_any_charge():

@@ -153,6 +153,38 @@ def test_refusals_say_what_to_write(sql, told):
         rows(sql)
 
 
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT MAX(cost, 3) FROM visits",
+        "SELECT APPROX_COUNT_DISTINCT(code, 3) FROM visits",
+        "SELECT PERCENTILE_CONT(0.5, cost) WITHIN GROUP (ORDER BY cost) FROM visits",
+        "SELECT ward, COUNT(*) FROM visits GROUP BY ward LIMIT 10%",
+        "SELECT COUNT(*) FROM (SELECT cost FROM visits) AS v TABLESAMPLE 10%",
+        "SELECT COUNT(*) FROM (SELECT cost, ward FROM visits) PIVOT (COUNT(*) FOR ward IN ('ER', 'A')) AS v",
+        "SELECT COUNT(*) FROM (SELECT cost FROM visits HAVING cost > 3) AS v",
+        "SELECT COUNT(*) FROM (SELECT DISTINCT who FROM visits GROUP BY who, ward) AS v",
+        "SELECT COUNT(*) FROM (SELECT DISTINCT ON (who) who, ward FROM visits) AS v",
+        "SELECT COUNT(*) FROM visits WHERE who IN (SELECT DISTINCT ON (ward) who FROM visits)",
+        "SELECT COUNT(*) FROM (SELECT who, COUNT(DISTINCT ward, code) AS n FROM visits GROUP BY who) AS v",
+        "SELECT COUNT(*) FROM (SELECT who, COUNT(ward, code) AS n FROM visits GROUP BY who) AS v",
+        "SELECT COUNT(*) FROM (SELECT who, MAX(cost, 2) AS n FROM visits GROUP BY who) AS v",
+        "SELECT COUNT(*) FROM (SELECT who, MIN(cost) AS n, COUNT(*) AS N FROM visits GROUP BY who) AS v",
+        "SELECT SUM(cost) FROM (SELECT cost / 2 AS cost, * FROM visits) AS v",
+    ],
+)
+def test_no_part_of_a_query_is_skipped(sql):
+    """Each of these was answered as if what no rule reads were not there, or the first of two names."""
+    with pytest.raises(QueryError, match="Nothing was read or charged"):
+        rows(sql, Unit("who", rows=1))
+
+
+def test_numbers_are_read_in_every_way_that_sql_writes_them():
+    assert rows("SELECT COUNT(*) FROM visits WHERE day + INTERVAL '- 3' DAY = '2024-01-28'") == [[1]]
+    logs = rows("SELECT SUM(LOG(2.0, cost + 1)) AS a, SUM(LOG(2, cost + 1)) AS b FROM visits")
+    assert logs[0][0] == logs[0][1] > 0
+
+
 def test_joins_of_three_tables_multiply_nothing():
     """Joined one after the other, each on its own condition; as a product of all three it would take days."""
     n = 20_000

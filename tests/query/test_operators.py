@@ -4,15 +4,17 @@ numbers."""
 from __future__ import annotations
 
 import math
+from datetime import date
 
 import duckdb
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from discreet import Categories, Public
-from discreet.query import Query, nodes
+from discreet import Boolean, Bounds, Categories, Dates, InvalidInput, Public
+from discreet.query import Query, QueryError, nodes
 from discreet.query.domain import Kind, number
 from discreet.query.errors import Refusal
 from discreet.query.nodes import Column, Literal, Output, make
@@ -171,3 +173,61 @@ def test_a_column_that_is_called_like_an_expression_has_a_key_of_its_own(name: s
         Column("a", domain),
     ]
     assert nodes.key(Column(name, domain)) not in {nodes.key(other) for other in others}
+
+
+WORDS = (
+    "NULLIF(word, 'b')",
+    "CASE WHEN word = 'b' THEN word END",
+    "COALESCE(NULLIF(word, 'b'), 'none')",
+    "NULLIF(word, 'b') IS NULL",
+    "NOT ('2.5' = NULLIF(word, 'b'))",
+    "UPPER(NULLIF(word, 'b')) || '!'",
+    "TRY_CAST(word AS DOUBLE)",
+    "TRY_CAST(word AS INTEGER)",
+    "TRY_CAST(word AS DECIMAL(5, 1))",
+    "TRY_CAST(word AS FLOAT)",
+)
+DAYS = (
+    "LEAST(NULLIF(day, DATE '2020-01-02'), DATE '2020-01-03')",
+    "GREATEST(NULLIF(day, DATE '2020-01-02'), DATE '2020-01-03')",
+    "NULLIF(day, DATE '2020-01-02') > DATE '2020-01-01'",
+    "YEAR(NULLIF(day, DATE '2020-01-02'))",
+)
+FLAGS = ("flag AND COUNT(*) > 0", "NOT flag OR COUNT(*) < 0")
+
+
+@pytest.mark.parametrize(("column", "expressions"), [("word", WORDS), ("day", DAYS), ("flag", FLAGS)])
+def test_what_is_computed_from_released_texts_days_and_conditions_is_what_the_engine_computes(
+    column, expressions
+):
+    """A NULL among texts was NaN, which no answer can be stored with; others failed after the charge."""
+    days = [date(2020, 1, 1), date(2020, 1, 2), date(2020, 1, 4)]
+    table = pa.table({"word": ["2.5", "b", ""], "day": days, "flag": [True, False, True]})
+    schema = {
+        "word": Categories(["2.5", "b", ""]),
+        "day": Dates("2020-01-01", "2020-01-04"),
+        "flag": Boolean(),
+    }
+    public = Public(schema=schema, table="t")
+    items = ", ".join(f"{expression} AS x{i}" for i, expression in enumerate(expressions))
+    sql = f"SELECT {column} AS k, {items} FROM t GROUP BY {column}"
+    query = Query(sql=f"{sql} HAVING COUNT(*) > 0", public=public, epsilon=1)
+    released = {str(k): cells for k, *cells in query._without_noise(connect(table, public), 7)}
+    CON.register("t", table)
+    plain = {str(k): cells for k, *cells in CON.execute(sql).fetchall()}
+    CON.unregister("t")
+    shown = {k: [str(x) if isinstance(x, date) else x for x in cells] for k, cells in plain.items()}
+    assert released == shown
+
+
+def test_a_list_of_the_most_common_is_not_computed_with():
+    public = Public(schema={"k": Categories(["a", "b"])}, table="t")
+    for part in ("SELECT APPROX_TOP_K(k, 1) = 'a' AS x", "SELECT COUNT(*) AS x"):
+        with pytest.raises(QueryError, match="is a list"):
+            Query(sql=f"{part} FROM t HAVING APPROX_TOP_K(k, 1) = 'a'", public=public, epsilon=1)
+
+
+def test_a_covariance_beyond_the_range_of_floats_is_refused():
+    public = Public(schema={"x": Bounds(0.0, 1e100), "y": Bounds(0.0, 1e100)}, table="t")
+    with pytest.raises(InvalidInput, match="Nothing was read or charged"):
+        Query(sql="SELECT COVAR_POP(x, y) AS c FROM t", public=public, epsilon=1)

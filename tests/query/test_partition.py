@@ -94,6 +94,13 @@ def test_a_price_of_nothing_is_refused():
         partition.chances(epsilon=Fraction(1, 10**9), delta=Fraction(1, 10**12))
 
 
+def test_a_huge_epsilon_takes_no_longer_than_a_large_one():
+    """e to the 10^8 has 144 million bits; the chances are those of e to the 90."""
+    huge = partition.chances(epsilon=Fraction(10**12), delta=Fraction(1, 10**6))
+    assert huge == partition.chances(epsilon=Fraction(90), delta=Fraction(1, 10**6))
+    assert huge[-3:] == (huge[1], 1 - Fraction(1, 2**128), 1)
+
+
 @pytest.mark.parametrize("x", [Fraction(0), Fraction(1, 3), Fraction(1), Fraction(37, 5)])
 def test_the_bound_on_exp_is_below_and_close(x):
     with mpmath.workdps(80):

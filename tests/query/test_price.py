@@ -123,6 +123,9 @@ def test_unknown_groups_need_a_delta_and_pay_for_the_choice():
     )
     assert total <= 1
     assert delta <= 1e-6
+    # no probability of 2**-128 or more is left: it was charged, and failed then
+    with pytest.raises(InvalidInput, match="Nothing was read or charged"):
+        query(epsilon=1, delta=1e-40, public=public, groups=2)
 
 
 @pytest.mark.parametrize("within", [5, 50, 500])
@@ -166,6 +169,28 @@ def test_an_average_of_everybody_can_be_asked_by_accuracy_when_the_size_is_decla
         ask("SELECT AVG(age) AS a FROM rand_hie", PUBLIC, within=0.5)
     with pytest.raises(InvalidInput, match="not both"):
         ask(BY_HEALTH, PUBLIC, within=1, epsilon=1)
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT AVG(age) AS a FROM rand_hie WHERE health = 'poor'",
+        "SELECT AVG(age) FILTER (WHERE health = 'poor') AS a FROM rand_hie",
+        "SELECT AVG(age) AS a FROM (SELECT age FROM rand_hie WHERE health = 'poor') AS p",
+    ],
+)
+def test_no_error_is_promised_for_an_average_of_a_private_number_of_rows(sql):
+    public = replace(PUBLIC, size=20_000)
+    assert query(sql, public=public, epsilon=1, rows=1).preview().errors == (None,)
+    with pytest.raises(InvalidInput, match="depends on the data"):
+        ask(sql, public, within=0.5, rows=1)
+
+
+def test_asking_by_accuracy_searches_up_to_its_largest_price():
+    public = Public(schema={"x": Bounds(0.0, 100.0)}, table="t")
+    found = ask("SELECT SUM(x) AS s FROM t", public, within=0.4)
+    assert 512 < found.epsilon <= 1000
+    assert found.preview().errors[0] <= 0.4
 
 
 @pytest.mark.parametrize(

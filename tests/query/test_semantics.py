@@ -7,11 +7,13 @@ import math
 from collections import defaultdict
 from fractions import Fraction
 
+import pyarrow as pa
 import pytest
 
-from discreet import Public, Related, Unit
-from discreet.query import Query
+from discreet import Bounds, Public, Related, Unit
+from discreet.query import Query, plan
 from discreet.query.domain import number
+from discreet.query.exact import _occurring_keys
 from discreet.query.measures import candidates
 from discreet.tables import connect
 
@@ -262,3 +264,11 @@ def test_other_tables_too(seed):
     data = ref.table(seed, rows=120, units=15)
     test_aggregates_equal_the_reference_on_bounded_data(data, "categories", "person", "where")
     test_distinct_counts_quantiles_and_modes_equal_the_reference(data, "bins", "person", "plain")
+
+
+def test_a_group_of_both_zeros_has_one_name_whichever_zero_the_engine_kept():
+    """Engines name it by one of its rows, and -0.0 sorts elsewhere than 0.0 as text."""
+    public = Public(schema={"x": Bounds(-1e6, 1e6)}, table="t")
+    planned = plan("SELECT CEIL(x) AS k, COUNT(*) AS n FROM t GROUP BY 1", public)
+    keys, _ = _occurring_keys(planned, pa.table({"k0": [-0.0, 1.0], "j": [1, 2]}))
+    assert str(keys) == "[(0.0,), (1.0,)]"

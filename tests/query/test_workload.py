@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy import integrate
 
-from discreet import Boolean, Bounds, Categories, InvalidInput, Public, Unit
+from discreet import Boolean, Bounds, Categories, InvalidInput, Public, Text, Unit
 from discreet._registry import from_json, to_json
 from discreet.query import Query, QueryError, WorkloadQuery, together
 from discreet.query.answer import combined_width
@@ -272,13 +272,22 @@ def test_what_cannot_be_answered_together_is_refused_before_anything_is_read(que
 
 
 def test_keys_that_nobody_declared_are_refused() -> None:
-    from discreet import Text
-
     public = Public(schema={**SCHEMA, "name": Text()}, table="people")
     with pytest.raises(QueryError, match="not declared"):
         WorkloadQuery(
             queries=("SELECT name, COUNT(*) AS n FROM people GROUP BY name",), public=public, epsilon=1
         )
+
+
+def test_no_text_of_a_query_stands_where_the_key_of_a_run_goes() -> None:
+    """A literal that is the placeholder would be replaced by the key, and count other rows."""
+    from discreet.query.exact import PLACEHOLDER
+
+    name, public = str((1 << 62) + 7_021_961), Public(schema={"name": Text()}, table="people")
+    assert name != str(PLACEHOLDER)
+    asked = (f"SELECT COUNT(*) AS n FROM people WHERE name = '{name}'", "SELECT COUNT(*) AS n FROM people")
+    source = Memory({"name": [name, "other"]}, public)
+    assert WorkloadQuery(queries=asked, public=public, epsilon=1)._without_noise(source, 7) == [[[1]], [[2]]]
 
 
 def test_a_unit_with_several_rows_needs_a_limit() -> None:

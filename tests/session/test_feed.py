@@ -139,7 +139,7 @@ def test_a_table_that_is_not_the_next_version_is_refused(opened):
     watch = monday.watch(500, epsilon=2)
     with pytest.raises(InvalidInput, match=r"version 'monday' of the table already.*version="):
         opened("monday", 2000).feed(watch)
-    with pytest.raises(PublicMismatch, match="schema differ"):
+    with pytest.raises(PublicMismatch, match="schema, version differ"):
         opened("tuesday", 10, schema={**SCHEMA, "age": dp.Bounds(0, 200)}).feed(watch)
     # On another ledger the same number may be the charge of an equal mechanism.
     elsewhere = opened("tuesday", 10, ledger="other.ledger")

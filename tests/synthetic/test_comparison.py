@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from discreet import Bounds, Categories, Dates, InvalidInput, Public, auditing
+from discreet._public import Unit
 from discreet.sampling import SeededEntropy
 from discreet.synthetic import Domain, compare
 from discreet.synthetic.copy import SyntheticCopy
@@ -53,6 +54,21 @@ def test_what_cannot_be_compared_is_refused() -> None:
         compare(copy, correlated(), target="z")
     with pytest.raises(InvalidInput, match="empty"):
         compare(copy, Memory(correlated()._table.slice(0, 0), PUBLIC))
+
+
+def test_as_many_rows_of_a_unit_are_compared_as_were_copied() -> None:
+    """Half of the units have one row, the others three, all with other values."""
+    unit_ids = np.repeat(np.arange(40), np.tile([1, 3], 20))
+    letters = np.array(["a", "b"])[unit_ids % 2]
+    schema: Any = {"p": Categories(["a", "b"]), "q": Categories(["a", "b"])}
+    public = Public(schema=schema, unit=Unit("id"))
+    source = Memory({"id": unit_ids, "p": letters, "q": letters}, public)
+    domain = Domain.of(public, missing={"p": False, "q": False})
+    method = METHODS["independent"](public=public, domain=domain, rho=1, rows_per_unit=3)
+    released = method(source, entropy=SeededEntropy(1))
+    copy = SyntheticCopy.of(released.value, released.event, rows=10, seed=1)
+    assert compare(copy, source, rows_per_unit=3).marginals[0].other == (0.25, 0.75)
+    assert compare(copy, source).marginals[0].other == (0.5, 0.5)
 
 
 def proven_epsilon(method: Any, runs: int = 250) -> float:

@@ -82,6 +82,12 @@ def test_chains_hold_in_every_row_even_where_no_bins_allow_all_of_them(bins: int
     assert ((frame.x <= frame.a) | frame.x.isna()).all()
     assert frame.c.isna().any()
     assert frame.b.max() > frame.b.min()
+    # Reports and children are computed from codes: those of the rows that are handed out.
+    for coding, codes in zip(copy.fitted.domain.codings(PUBLIC), copy.codes, strict=True):
+        present = frame[coding.column].notna().to_numpy()
+        bins_of_rows = np.searchsorted(coding.edges, frame[coding.column].to_numpy(float), side="right") - 1
+        last = len(coding.edges) - 2
+        assert np.array_equal(np.minimum(bins_of_rows, last)[present], codes[present])
 
 
 def test_dates_are_compared_as_dates_whatever_their_lower_bounds() -> None:

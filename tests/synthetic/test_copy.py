@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 import discreet as dp
 from discreet.app.cli import app
 from discreet.session import Session
-from discreet.synthetic.copy import NOTE, open_copy
+from discreet.synthetic.copy import NOTE, encode_value, open_copy
+from discreet.tables.cells import Coding
 
 from .test_linked import clinic_tables
 
@@ -104,6 +105,14 @@ def test_constraints_hold_in_every_row_and_conditions_too(copy: Any) -> None:
     ):
         with pytest.raises(dp.InvalidInput, match=words):
             copy.sample(3, given=given)
+
+
+def test_a_condition_may_be_a_number_of_numpy() -> None:
+    coding = Coding("x", dp.Categories([4, 7]))
+    assert encode_value(coding, np.int64(7)) == encode_value(coding, 7) == 1
+    for wrong in (7.0, np.int64(5), True, np.True_):
+        with pytest.raises(dp.InvalidInput, match="no declared value"):
+            encode_value(coding, wrong)
 
 
 def test_files_carry_the_card(copy: Any, tmp_path: Path) -> None:

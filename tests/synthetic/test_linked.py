@@ -223,6 +223,16 @@ def test_real_files_of_the_tables_names_are_not_written_over(people: Any, tmp_pa
         assert open_copy(folder).sql("SELECT COUNT(*) AS n FROM people").to_arrow()["n"].to_pylist() == [50]
 
 
+def test_a_folder_does_not_mix_the_tables_of_one_copy_with_the_card_of_another(tmp_path: Path) -> None:
+    released = build_method("independent")(engine(*clinic_tables(20)), entropy=SeededEntropy(1))
+    first, second = (SyntheticPair.of(released.value, released.event, rows=n, seed=1) for n in (5, 6))
+    first.to_parquet(tmp_path / "copy")
+    first.to_csv(tmp_path / "copy")
+    with pytest.raises(dp.InvalidInput, match="of another copy"):
+        second.to_csv(tmp_path / "copy", overwrite=True)
+    assert open_copy(tmp_path / "copy").card["rows"] == 5
+
+
 def test_the_default_number_of_units_is_a_noisy_total(people: Any) -> None:
     pair = people.synthesize(epsilon=1, child="visits", rows_per_unit=2, method="independent")
     assert abs(pair.rows - 3000) < 300
@@ -290,6 +300,27 @@ def test_methods_for_other_tables_or_more_rows_are_refused() -> None:
     ):
         with pytest.raises(dp.DiscreetError):
             dataclasses.replace(method, **wrong)
+    # A column of the parents' table that is among the children's own would be looked for in their table.
+    sex, age, number = method.parents.domain.columns
+    children = Domain(columns=(sex, age, *method.children.domain.columns[2:]))
+    with pytest.raises(dp.InvalidInput, match="'age' of the children's domain is one of the parents' table"):
+        dataclasses.replace(
+            method,
+            parents=dataclasses.replace(method.parents, domain=Domain(columns=(sex, number))),
+            children=dataclasses.replace(method.children, domain=children),
+        )
+
+
+def test_no_step_of_two_tables_is_run_beyond_those_that_are_paid_for() -> None:
+    method = build_method("independent")
+    run = method.start(engine(*clinic_tables(20)), entropy=SeededEntropy(1))
+    run.step()
+    raw = run.dump()
+    run.step()
+    with pytest.raises(dp.Halted, match="all 2 steps are taken"):
+        run.step()
+    with pytest.raises(dp.InvalidInput, match="holds 1 steps"):
+        method.restore(run.source, raw, 0, entropy=SeededEntropy(1))
 
 
 @pytest.mark.parametrize(

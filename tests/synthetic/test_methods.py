@@ -281,6 +281,30 @@ def test_a_checkpoint_of_other_options_is_refused() -> None:
         other.restore(source, raw, 0, entropy=SeededEntropy(1))
 
 
+def test_no_step_is_run_twice_or_beyond_those_that_are_paid_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    source, mechanism = correlated(50), MST(public=PUBLIC, domain=DOMAIN, rho=1)
+    spy = Spy(monkeypatch)
+    run = mechanism.start(source, entropy=SeededEntropy(1))
+    run.step()
+    raw = run.dump()
+    measure = MST.measure
+
+    def interrupted(this: Any, state: Any, *rest: Any) -> Any:
+        measure(this, state, *rest)
+        raise KeyboardInterrupt
+
+    run.step()
+    monkeypatch.setattr(MST, "measure", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run.step()
+    monkeypatch.setattr(MST, "measure", measure)
+    with pytest.raises(dp.Halted, match="all 3 steps are taken"):
+        run.step()
+    assert spy.rho <= 1
+    with pytest.raises(dp.InvalidInput, match="holds 1 steps, and only 0"):
+        mechanism.restore(source, raw, 0, entropy=SeededEntropy(1))
+
+
 def test_privbayes_measures_the_largest_tables_that_are_theta_useful() -> None:
     """Whatever is measured with parents holds on average theta times the average noise in each cell."""
     for theta, widest in ((4, 4), (10**9, 1)):

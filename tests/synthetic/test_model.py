@@ -17,7 +17,7 @@ from discreet.synthetic.estimation import (
 )
 from discreet.synthetic.junction import JunctionTree, junction_tree_cells, triangulate
 from discreet.synthetic.model import GraphicalModel, propagate_beliefs
-from discreet.synthetic.rows import condition, sample
+from discreet.synthetic.rows import allocate_codes, condition, sample
 
 SIZES = (3, 2, 4, 2, 3)
 GRAPHS = [
@@ -100,3 +100,12 @@ def test_rows_have_the_tables_of_the_model_and_conditions_hold() -> None:
     conditional_rows = sample(model, 500, np.random.default_rng(2), {4: 1, 0: 2})
     assert set(conditional_rows[4]) == {1}
     assert set(conditional_rows[0]) == {2}
+
+
+def test_rows_are_drawn_also_where_a_uniform_number_is_zero() -> None:
+    class Zeros:
+        def random(self, shape: Any) -> Any:
+            return np.zeros(shape)
+
+    codes = allocate_codes(np.array([[0.0, 1.0, 1.0]]), np.zeros(3, np.int64), Zeros())  # type: ignore[arg-type]
+    assert sorted(codes) in ([1, 1, 2], [1, 2, 2])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 
 import discreet as dp
+from discreet.app.web import copies
 from discreet.app.web.numbering import Numbers
 from discreet.app.web.sessions import Desk
 from discreet.app.web.verbs import handle
@@ -72,6 +74,34 @@ def test_a_number_means_an_own_entry_or_nothing(asked):
         assert "of yours" in asked("bob", "answer", number=number, question="a > 1")["message"]
     charges = [e for e in asked("steward", "ledger", last=50)["entries"] if e["kind"] == "charge"]
     assert charges[-1]["seq"] > 2, "the steward sees the ledger's own numbers"
+
+
+def test_a_message_that_repeats_a_question_does_not_tell_whose_an_entry_is(asked):
+    """Who writes the names of entries into a question learns nothing: one's own entries are named alike."""
+    asked("bob", "sql", sql=sql(2), epsilon=0.1)
+    entries = asked("steward", "ledger", last=100)["entries"]
+    own = next(e["seq"] for e in entries if e["kind"] == "charge")
+    for words in ("entry {} of the ledger", "number={}"):
+        questions = [f'SELECT COUNT("{words.format(number)}") AS n FROM t' for number in (own, own + 1)]
+        said = {asked("bob", "preview", sql=text, epsilon=0.1)["message"] for text in questions}
+        assert len(said) == 1, said
+
+
+def test_two_analysts_with_one_number_have_each_their_own_copy(monkeypatch):
+    """A worker keeps copies at hand by their entries: numbers are each analyst's own."""
+    entries = {
+        who: SimpleNamespace(seq=seq, body={"value": {"type": "synthetic.Fitted", "whose": who}})
+        for seq, who in ((4, "ann"), (9, "bob"))
+    }
+    charge = SimpleNamespace(body={"event": None, "mechanism": None})
+    drawn = lambda fitted, *_, seed, **__: SimpleNamespace(rows=10, whose=fitted["whose"], seed=seed)  # noqa: E731
+    monkeypatch.setattr(copies, "visible_releases", lambda _, r: [(1, entries[r["analyst"]], charge)])
+    monkeypatch.setattr(copies.values, "decode", lambda value: value)
+    monkeypatch.setattr(copies, "SyntheticCopy", SimpleNamespace(of=drawn))
+    desk, request = Desk(False, 5.0), {"dataset": {"ledger": "books"}, "options": {"number": 1}}
+    held = [copies._copy_of(desk, request | {"analyst": who}) for who in ("ann", "bob", "ann")]
+    assert [copy.whose for copy in held] == ["ann", "bob", "ann"]
+    assert held[2] is held[0], "what was drawn before is at hand"
 
 
 def test_messages_of_the_library_name_entries_as_they_are_shown():

@@ -1,11 +1,18 @@
 """The server's own store: what a revoked token and a removed person leave behind."""
 
+import asyncio
 import time
+from types import SimpleNamespace
+from typing import Any
 
+import argon2
+import httpx
 import pytest
 
 from discreet import InvalidInput
+from discreet.app.web import steward_api
 from discreet.app.web.desk import FrontDesk
+from discreet.app.web.server import build
 from discreet.app.web.settings import Settings
 from discreet.app.web.store import Dataset, Person, Role, ServerStore
 
@@ -18,6 +25,72 @@ def test_a_revoked_token_leaves_no_password_behind(tmp_path):
     assert store.by_password("ann", "a password of a thief") is not None
     assert store.revoke_token(public) == "ann"
     assert store.by_password("ann", "a password of a thief") is None
+    store.close()
+
+
+def test_a_log_in_takes_as_long_for_a_name_that_does_not_exist(tmp_path, monkeypatch):
+    """After the first log-in by name, whoever it is costs one verification, and no hash beside it."""
+    work: list[str] = []
+
+    class Hasher:
+        def hash(self, password: str) -> str:
+            work.append("hash")
+            return password
+
+        def verify(self, hashed: str, password: str) -> None:
+            work.append("verify")
+            if hashed != password:
+                raise argon2.exceptions.VerifyMismatchError
+
+    monkeypatch.setattr(argon2, "PasswordHasher", Hasher)
+    store = ServerStore(tmp_path)
+    for name in ("ann", "bob"):
+        store.add_person(name, Role.ANALYST)
+    store.set_password("ann", "a long password")
+    store.by_password("first", "guess")
+    done = {}
+    for name in ("ann", "bob", "nobody"):
+        work.clear()
+        assert store.by_password(name, "guess") is None
+        done[name] = list(work)
+    assert done["ann"] == done["bob"] == done["nobody"] == ["verify"]
+    store.close()
+
+
+def test_a_fault_of_the_server_has_the_shape_of_all_errors_and_says_nothing(tmp_path, monkeypatch):
+    app = build(Settings(state=tmp_path))
+
+    def broken(token: str) -> None:
+        raise RuntimeError(f"a secret about {token}")
+
+    async def get(path: str) -> httpx.Response:
+        transport = httpx.ASGITransport(app=app, raise_app_exceptions=False)
+        async with httpx.AsyncClient(transport=transport, base_url="http://testserver") as client:
+            return await client.get(path, headers={"Authorization": "Bearer dsc_x"})
+
+    monkeypatch.setattr(app.state.store, "by_token", broken)
+    replies = [asyncio.run(get(path)) for path in ("/api/v1/me", "/")]
+    for reply in replies:
+        assert reply.status_code == 500
+        assert "secret" not in reply.text
+        assert "stays charged" in reply.text
+        assert reply.headers["cache-control"] == "no-store"
+        assert "default-src 'none'" in reply.headers["content-security-policy"]
+    assert replies[0].json()["error"]["kind"] == "InternalError"
+    app.state.store.close()
+
+
+def test_a_person_who_is_removed_leaves_no_job_to_be_charged(tmp_path):
+    store = ServerStore(tmp_path)
+    for name in ("ann", "bob"):
+        store.add_person(name, Role.ANALYST)
+    jobs = [store.add_job(name, "health", "fit", 60) for name in ("ann", "bob")]
+    cancelled: list[str] = []
+    state = SimpleNamespace(store=store, desk=SimpleNamespace(cancel=cancelled.append))
+    request: Any = SimpleNamespace(app=SimpleNamespace(state=state))
+    removal = steward_api.remove_person(request, "ann", Person("steward", Role.STEWARD))
+    assert asyncio.run(removal) == {"removed": True}
+    assert cancelled == jobs[:1]
     store.close()
 
 

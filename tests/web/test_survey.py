@@ -153,13 +153,26 @@ def test_a_respondent_may_leave_out_is_told_of_mistakes_and_of_a_server_that_is_
     context.close()
 
 
-def test_a_page_loaded_again_before_sending_sends_the_same_report(browser, survey):
+def test_a_page_loaded_again_and_a_second_tab_send_the_same_report_once(browser, survey):
+    """Nobody draws twice from their answers in one browser: not after a reload, and not in a tab that was open
+    before."""
     page = answered(browser, survey[0], "3")
+    other = page.context.new_page()
+    other.goto(survey[0])
+    other.fill("input[type=number]", "4")
     page.click("#draw")
     first = page.inner_text("#reports")
     page.reload()
     page.wait_for_selector("#reports")
     assert page.inner_text("#reports") == first
+    other.click("#draw")
+    assert other.inner_text("#reports") == first
+    other.click("#send")
+    other.wait_for_selector("#thanks")
+    requests = len(page.sent)
+    page.click("#send")
+    page.wait_for_selector("text=This browser has sent its reports")
+    assert len(page.sent) == requests, "they were sent by the other tab"
     page.context.close()
 
 

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from fractions import Fraction
 
 import pytest
 
+from discreet import Budget, InvalidInput
+from discreet.app import requests
+from discreet.app.web import analysis_pages, bodies, bookkeeping, formats, steward_pages
 from discreet.app.web.verbs import VERBS
+from discreet.curator import Period, Policy
 
 
 @pytest.mark.parametrize("name", VERBS)
@@ -20,3 +25,58 @@ def test_a_worker_loads_neither_fastapi_nor_rooms_that_it_was_not_asked_for():
     code = "import sys, discreet.app.web.verbs; print([m for m in ('fastapi', 'torch', 'discreet.synthetic') if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+MONTHS = Period(column="admitted", every="month", total="unlimited")
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        Budget(epsilon=1.2345678901, delta=1.23456789e-7),
+        Budget(epsilon=Fraction(1, 3), per=MONTHS),
+        Budget(rho=0.1234567890123, delta=1e-7),
+    ],
+)
+def test_a_form_of_budgets_that_is_sent_back_unchanged_changes_none(budget):
+    own = [
+        Budget(rho=Fraction(1, 7), delta=1e-9),
+        Budget(epsilon=0.1 + 0.2),
+        Budget(epsilon=1, per=budget.per),
+    ]
+    analysts = (("ann", own[0]), ("bob", own[1]), ("cleo", None), ("dan", own[2]))
+    policy = Policy(budget=budget, analysts=analysts)
+    page = requests.policy_json(policy)
+    unit = "rho" if page["budget"]["rho"] else "epsilon"
+    text = "\n".join(steward_pages._line(who, line, unit) for who, line in page["analysts"].items())
+    typed = {key: float(formats.exact(page["budget"][key])) for key in (unit, "delta")}
+    facts = {"budget": typed, "analysts": steward_pages._parse_analysts(text, unit)}
+    sent = bodies.PolicyBody(**facts).model_dump()
+    assert bookkeeping._changed_policy(sent, policy) == policy
+    raised = bookkeeping._changed_policy(sent | {"budget": sent["budget"] | {unit: 5.0}}, policy)
+    assert raised.budget.per == budget.per
+    assert raised.budget != budget
+
+
+@pytest.mark.parametrize("text", ["ann 1 0 bob 1", "ann 1\nann 2", "ann rho", "ann 1 0 0"])
+def test_a_line_of_the_form_that_would_be_half_read_is_refused(text):
+    with pytest.raises(InvalidInput, match="no line of the form"):
+        steward_pages._parse_analysts(text, "epsilon")
+
+
+@pytest.mark.parametrize("text", ["000000000001" + "9" * 5000, "99999999999", "0", "", "1.5"])
+def test_a_number_of_people_that_is_none_is_refused(text):
+    with pytest.raises(InvalidInput, match="how many people"):
+        analysis_pages._people(text)
+
+
+def test_a_ledger_is_not_served_under_a_budget_that_it_does_not_have():
+    """A steward who adds data with a ledger and names a budget would believe in the one that was named."""
+    policy = Policy(budget=Budget(epsilon=10), analysts=(("ann", Budget(epsilon=1)), ("bob", None)))
+    ann = {"epsilon": 1.0, "rho": None, "delta": 0.0}
+    same = {"budget": ann | {"epsilon": 10.0}, "analysts": {"bob": None, "ann": ann}}
+    for options in ({}, {"budget": None, "analysts": {}}, same):
+        bookkeeping._check_in_force(options, policy)
+    for other in ({"budget": ann}, {"analysts": {"ann": ann}}, {"analysts": {"ann": None, "bob": None}}):
+        with pytest.raises(InvalidInput, match="has a ledger already"):
+            bookkeeping._check_in_force(same | other, policy)

@@ -53,7 +53,7 @@ class Lord3(FDRProcedure):
 
     def start(self) -> HypothesisStream:
         """Return a stream that tests one hypothesis at a time."""
-        return _WealthStream(self, self.wealth)
+        return _WealthStream(self, float(self.wealth))
 
     def restored(self, saved: Any) -> HypothesisStream:
         """Return a stream as it was when `saved()` was called."""
@@ -115,7 +115,7 @@ class GeneralizedAlphaInvesting(FDRProcedure):
 
     def start(self) -> HypothesisStream:
         """Return a stream that tests one hypothesis at a time."""
-        return _WealthStream(self, self.alpha * (1 - self.alpha))
+        return _WealthStream(self, float(self.alpha * (1 - self.alpha)))
 
     def restored(self, saved: Any) -> HypothesisStream:
         """Return a stream as it was when `saved()` was called."""
@@ -182,4 +182,4 @@ class _WealthStream:
 
     def saved(self) -> dict[str, Any]:
         """Return the state, as plain JSON."""
-        return {"wealth": self.wealth, "then": self.then, "since": self.since}
+        return {"wealth": float(self.wealth), "then": float(self.then), "since": self.since}

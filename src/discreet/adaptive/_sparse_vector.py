@@ -16,8 +16,8 @@ import numpy as np
 
 from .. import sampling
 from .._errors import Halted, InvalidInput
-from ..mechanisms import certified
-from ..mechanisms.noise import draw
+from ..mechanisms import arrow_columns, certified
+from ..mechanisms.noise import add, draw
 from ..sampling import Entropy
 
 State = dict[str, Any]
@@ -101,7 +101,9 @@ class SparseVectorRounds:
         position.
         """
         assert self.value is not None
-        noisy = np.asarray(excess) + sampling.discrete_laplace(self.query, len(excess), entropy)
+        # in Python integers where 64 bits might wrap
+        exact_excess = arrow_columns.as_integers([int(value) for value in excess])
+        noisy = add(exact_excess, sampling.discrete_laplace(self.query, len(excess), entropy))
         above, answers, noise, start = np.zeros(len(noisy), bool), {}, state["noise"], 0
         left = self.max_positives - state["positives"]
         while left and start < len(noisy):

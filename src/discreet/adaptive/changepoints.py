@@ -46,6 +46,8 @@ from ..tables import Source
 GRID = 256
 # The most times of a series, each of which has a score in memory. No measurement on record.
 _MAX_TIMES = 1_000_000
+# The largest log-likelihood ratio, in nats: 64 bits hold the sums of 2**35 rows, and none wraps.
+_MAX_RATIO = 2**20
 
 
 @runtime_checkable
@@ -93,10 +95,7 @@ class BernoulliChange:
 
     def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
         """Draw synthetic values, for choosing thresholds."""
-        draws: NDArray[np.float64] = (
-            source.uniform(size=count) < (self.after if changed else self.before)
-        ).astype(float)
-        return draws
+        return np.asarray(source.uniform(size=count) < (self.after if changed else self.before), np.float64)
 
 
 @described("adaptive.GaussianChange")
@@ -135,10 +134,7 @@ class GaussianChange:
 
     def ratios(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
         slope = float(self._exact_slope)
-        log_ratios: NDArray[np.float64] = np.clip(
-            slope * (values - (self.before + self.after) / 2), -self.most, self.most
-        )
-        return log_ratios
+        return np.asarray(np.clip(slope * (values - (self.before + self.after) / 2), -self.most, self.most))
 
     def moment(self, power: float, bounds: tuple[float, float], *, changed: bool) -> float:
         """Return E[exp(power * ratio)] of one value of the series, clipped to bounds, before or after the
@@ -146,15 +142,20 @@ class GaussianChange:
 
         Without any clipping the ratio is normal, with variance d^2 and mean d^2 / 2 after the change, -d^2 /
         2 before it; d is the change in deviations. Below and above the clipped range it is at its ends.
+        Infinite where floats do not hold it.
         """
         low, high = sorted(self.ratios(np.array(bounds)).tolist())
         d = abs(self.after - self.before) / self.deviation
         mean = (1 if changed else -1) * d * d / 2
         below, above = ndtr((low - mean) / d), ndtr((mean - high) / d)
-        tilted_mean = mean + power * d * d
-        inside = max(0.0, ndtr((high - tilted_mean) / d) - ndtr((low - tilted_mean) / d))
-        middle = math.exp(power * mean + power * power * d * d / 2) * inside
-        return float(math.exp(power * low) * below + middle + math.exp(power * high) * above)
+        tilted_mean, exponent = mean + power * d * d, power * mean + power * power * d * d / 2
+        from_low, to_high = (low - tilted_mean) / d, (high - tilted_mean) / d
+        inside = ndtr(to_high) - ndtr(from_low) if from_low < 0 else ndtr(-from_low) - ndtr(-to_high)
+        if (largest := max(power * low, power * high)) > 700:
+            return math.inf
+        # where floats do not hold the product an upper bound: the larger end wherever nothing is clipped
+        middle = math.exp(exponent) * inside if exponent < 700 else math.exp(largest) * (1 - below - above)
+        return float(math.exp(power * low) * below + max(0.0, middle) + math.exp(power * high) * above)
 
     def draw(self, source: np.random.Generator, count: int, *, changed: bool) -> NDArray[np.float64]:
         """Draw synthetic values, for choosing thresholds."""
@@ -169,11 +170,10 @@ def grid_range(change: Change) -> tuple[int, int]:
 
 def on_grid(change: Change, values: NDArray[np.float64]) -> NDArray[np.int64]:
     """Return each value's ratio in whole steps, clipped once more: whatever floating point does, it stays in
-    the range. No number is zero."""
+    the range. NaN counts as zero."""
     low, high = grid_range(change)
     steps = np.nan_to_num(np.rint(change.ratios(values) * GRID), nan=0.0, posinf=high, neginf=low)
-    steps_on_grid: NDArray[np.int64] = np.clip(steps, low, high).astype(np.int64)
-    return steps_on_grid
+    return np.asarray(np.clip(steps, low, high), np.int64)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,7 +228,7 @@ class LikelihoodScores(_Series):
     Guarantee: add_remove, zero_out: all entries up to the row's time move by its ratio, the others stay: one
                way, at most the largest absolute ratio. replace: an entry loses one ratio, gains another, or
                both.
-    Proof:     sums are exact integers, each row's part lies in the grid range (`on_grid`).
+    Proof:     sums are exact integers (`_MAX_RATIO`), each row's part lies in the grid range (`on_grid`).
     """
 
     change: Change
@@ -236,9 +236,9 @@ class LikelihoodScores(_Series):
     def __post_init__(self) -> None:
         _Series.__post_init__(self)
         if not isinstance(self.change, Change):
-            raise _require.fail(
-                "change", type(self.change).__name__, "BernoulliChange, GaussianChange or the like"
-            )
+            raise _require.fail("change", type(self.change).__name__, "a GaussianChange or the like")
+        if not max(map(abs, self.change.range)) <= _MAX_RATIO:
+            raise _require.fail("the range of change", self.change.range, f"at most {_MAX_RATIO} nats")
 
     def length(self, public: Public) -> int:
         return self.times
@@ -308,8 +308,9 @@ class RankScores(_Series):
             np.minimum.at(series, ticks, values)
         signs = np.abs(np.cumsum(_sign_sums(series)))[self.margin - 1 : self.times - self.margin]
         k = np.arange(self.margin, self.times - self.margin + 1)
-        scores: Integers = signs * (512 * self.margin) // (k * (self.times - k))
-        return scores
+        # at most 512 margin (times / 2)^2: in Python integers where 64 bits would wrap
+        exact = signs.astype(object) if 128 * self.margin * self.times**2 >= 2**63 else signs
+        return np.asarray(exact * (512 * self.margin) // (k * (self.times - k)), np.int64)
 
 
 def _sign_sums(series: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -320,9 +321,8 @@ def _sign_sums(series: NDArray[np.float64]) -> NDArray[np.int64]:
     cancel.
     """
     is_present = np.isfinite(series)
-    ordered = np.sort(series[is_present])
-    differences = np.zeros(len(series), np.int64)
-    values = series[is_present]
+    values, differences = series[is_present], np.zeros(len(series), np.int64)
+    ordered = np.sort(values)
     differences[is_present] = (
         len(ordered) - np.searchsorted(ordered, values, "right") - np.searchsorted(ordered, values, "left")
     )

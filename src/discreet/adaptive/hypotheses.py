@@ -22,6 +22,7 @@ from .. import _require
 from .._errors import InvalidInput
 from .._public import Public
 from .._registry import described
+from ..mechanisms import arrow_columns
 from ..mechanisms.protocols import Statistic, is_statistic
 from ..mechanisms.statistics import length_of
 
@@ -85,7 +86,9 @@ class TruncatedExponential:
 
     def masses(self) -> tuple[int, Masses]:
         """Return the smallest value, and the probability of each value from there on."""
-        return 0, _exponential(self.trials, float(self.rate), float(self.bound), float(self.step))
+        # halves up, as columns are put on a grid
+        top = arrow_columns.nearest(_require.exact(self.bound, "bound") / _require.exact(self.step, "step"))
+        return 0, _exponential(self.trials, float(self.rate), top, float(self.step))
 
 
 def _check_size(entries: int) -> None:
@@ -107,9 +110,9 @@ def _binomial(trials: int, chance: float) -> Masses:
 
 
 @lru_cache(maxsize=16)
-def _exponential(trials: int, rate: float, bound: float, step: float) -> Masses:
-    """Return the distribution of one person's rounded value, and by its transform that of the sum."""
-    top = round(bound / step)
+def _exponential(trials: int, rate: float, top: int, step: float) -> Masses:
+    """Return the distribution of the sum, by the transform of that of one person's rounded value, at most
+    `top` steps."""
     edges = (np.arange(top) + 0.5) * step
     trial_masses = np.diff(np.concatenate([[0.0], -np.expm1(-rate * edges), [1.0]]))
     length = fft.next_fast_len(top * trials + 1, real=True)
@@ -217,7 +220,8 @@ class TwoLaplaces:
         """Return c q^m / (1 - q), written with expm1 so that large scales lose nothing."""
         # 1 - q, 1 - q' and 1 - q' / q
         complement, other_complement = -math.expm1(-1 / own), -math.expm1(-1 / other)
-        ratio_complement = -math.expm1(1 / own - 1 / other)
+        # beyond 700, where the weight is next to nothing, floats would overflow
+        ratio_complement = -math.expm1(min(1 / own - 1 / other, 700.0))
         weight = (
             complement
             * other_complement**2

@@ -95,8 +95,9 @@ class _Board:
 
     @property
     def _monotone(self) -> bool:
-        """Return whether a row moves all errors the same way: it adds an error or none to every submission,
-        and blanking it takes that away.
+        """Return whether a row moves all errors the same way: it adds an error or none to every submission.
+        A blank that is left out takes that away from all; one that is kept, without a label, counts as an
+        error of all.
 
         Replacing does not.
         """

@@ -46,7 +46,7 @@ _MAX_UPDATES = 10**6
 class Where:
     """Counts how many rows have, in each named column, one of the values listed for it.
 
-    ((column, values), ...)
+    `conditions` are pairs of a column and its values, ((column, values), ...); without any, all rows count.
 
     Guarantee: one row moves it by at most 1, under every relation; adding a row never lowers it.
     Proof:     each row adds 0 or 1.

@@ -32,8 +32,9 @@ class HoldoutScorer:
     filled with a fixed value, so that no estimator can fail on it.
 
     Assumes: the estimator predicts each row by itself, so that one row of the holdout moves the number of
-             right predictions by at most 1. It is the steward's code, run on protected rows: it must not keep
-             or send them.
+             right predictions by at most 1. (A matrix product may round a row otherwise among other rows:
+             rows exactly on a decision boundary then break this.) It is the steward's code, run on
+             protected rows: it must not keep or send them.
     """
 
     def __init__(
@@ -61,7 +62,9 @@ class HoldoutScorer:
         if callable(self.training):
             score = self.training(estimator, X, y)
         else:
-            score = float(np.mean(np.asarray(estimator.predict(X)) == np.asarray(y)))
+            predicted, labels = np.asarray(estimator.predict(X)), np.asarray(y)
+            _require_labels(predicted, labels.shape)
+            score = float(np.mean(predicted == labels))
         row_format = _RowFormat(X, self.features)
         right = Trusted(
             function=lambda source: self._right(estimator, source, row_format), claimed=Sensitivity(linf=1)
@@ -73,10 +76,11 @@ class HoldoutScorer:
         total = 0
         for batch in source.batches([*self.features, self.target]):
             if batch.num_rows:
-                truth = np.asarray(batch.column(len(self.features)).to_pylist(), dtype=object)
-                total += int(
-                    np.sum(np.asarray(estimator.predict(row_format.rows(batch))).astype(object) == truth)
-                )
+                truth = np.empty(batch.num_rows, dtype=object)
+                truth[:] = batch.column(len(self.features)).to_pylist()
+                predicted = np.asarray(estimator.predict(row_format.rows(batch))).astype(object)
+                _require_labels(predicted, truth.shape)
+                total += int(np.sum(predicted == truth))
         return total
 
 
@@ -115,6 +119,16 @@ class _RowFormat:
         if training is not None and _has_missing(training):
             values = np.where(arrow_columns.present(array), values, np.nan)
         return values
+
+
+def _require_labels(predicted: Any, shape: tuple[int, ...]) -> None:
+    """Refuse labels that are not one for each row: a column of them would be compared with the labels of all
+    rows, so that one row would move the number of right ones by more than 1."""
+    if predicted.ndim != 1 or predicted.shape != shape:
+        raise InvalidInput(
+            "predict must return one label for each row, and y must have one for each, in one dimension. "
+            "Nothing was drawn or released. Fit the estimator to one-dimensional labels."
+        )
 
 
 def _has_missing(values: Any) -> bool:

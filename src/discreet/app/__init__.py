@@ -1,1 +1,2 @@
-"""Where discreet meets people: the command line and its demo. Parsing, printing and drawing only."""
+"""Where discreet meets people: the command line, the server with its client, and the demo. Parsing, printing
+and drawing only."""

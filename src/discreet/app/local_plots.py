@@ -64,7 +64,10 @@ def measure(
 def against_central(
     path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]], epsilon: float
 ) -> Path:
-    """Draw measured errors as points, sqrt(N) / epsilon and 1 / epsilon as lines, both axes logarithmic."""
+    """Draw measured errors as points, and the standard deviations by formula as lines, both axes logarithmic.
+
+    These are about sqrt(N) / epsilon and sqrt(2) / epsilon where epsilon is small.
+    """
     figure, axes = load_pyplot().subplots(figsize=(8.5, 4.8), layout="constrained")
     style_axes(
         axes, f"The error of a count at epsilon = {epsilon:g}", "people", "root mean squared error, in people"

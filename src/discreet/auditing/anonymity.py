@@ -27,6 +27,8 @@ from .._public import Public
 from ..tables import Engine, Source, connect
 from ..tables.engine import quoted
 
+# Names that our queries give to columns of their own; those of the table must be others.
+_OWN_NAMES = ("__value", "__n", "__size", "__q", "__p", "__gap", "__rank", "__top", "__rest")
 # The most classes times values of an ordered distance, which are joined in the engine. No measurement on
 # record.
 _CELLS = 200_000_000
@@ -113,6 +115,8 @@ def _cells(identifiers: Sequence[str], sensitive: str) -> str:
     """Return (class, value, n, size of the class), from which all measures of diversity and closeness are
     computed."""
     keys = names(identifiers)
+    if taken := [name for name in identifiers if name.lower() in _OWN_NAMES]:
+        raise InvalidInput(f"column {taken[0]!r} has a name that is used here for counts. Rename it.")
     return (
         f"cells AS (SELECT {keys}, {names([sensitive])} AS __value, COUNT(*) AS __n FROM {{table}} "
         "GROUP BY ALL), "
@@ -230,6 +234,8 @@ def delta_presence(data: Any, population: Any, identifiers: Sequence[str]) -> tu
         f'FROM "everyone" e FULL JOIN "inside" i ON {_null_safe_equality("i", "e", identifiers)})'
     )
     row = joined.answer(sql).to_pylist()[0]
+    if row["low"] is None:
+        raise InvalidInput("the population is empty, so nobody has a chance to be in the table.")
     if row["missing"]:
         raise InvalidInput(
             "the table has rows that the population does not have. Give the population it was drawn from."

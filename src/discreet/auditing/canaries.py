@@ -77,14 +77,14 @@ def step_scores(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryAudit:
-    """Reports what was shown about one training run.
+    """Reports what was shown about one training run: three lower bounds on its epsilon.
 
-    With probability `confidence` each of the three bounds holds, under its own assumption.
-
-    `epsilon`: what ran is the claimed kind of training with at most the noise `noise_multiplier`; canaries'
-    coordinates have independent noise. `one_run_epsilon`: nothing is assumed (Steinke, Nasr & Jagielski 2023,
-    arXiv:2305.08846). `one_run_curve_epsilon`: the claimed kind of training, noise in any way dependent
-    (Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235).
+    Each holds with probability `confidence`, under its own assumption. `epsilon` assumes the claimed kind of
+    training, with any noise, and that the noise of the canaries' coordinates is independent; it is that of
+    the least noise multiplier that is refuted, `noise_multiplier`, infinite if none is.
+    `one_run_curve_epsilon` assumes the claimed kind of training, with noise that may be dependent
+    (Mahloujifar, Melis & Chaudhuri 2024, arXiv:2410.22235). `one_run_epsilon` assumes neither (Steinke, Nasr
+    & Jagielski 2023, arXiv:2305.08846).
     """
 
     claimed: float

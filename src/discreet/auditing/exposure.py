@@ -41,7 +41,7 @@ class Exposure:
 def exposure(surprise: float, others: Any) -> Exposure:
     """Return the exact exposure; `others` has the surprise (minus log-likelihood) of every other candidate.
 
-    Ties count against the secret.
+    A candidate that is as surprising as the secret is ranked before it.
 
     Proof: Carlini et al. 2019, arXiv:1802.08232, Definition 4: log2 of the number of candidates minus log2 of
            the rank.

@@ -38,9 +38,11 @@ def explained(output: float, value: float, scale: float, *, reach: int = 6) -> b
     ln(u) exactly equal to it.
 
     Mironov 2012: u is recovered from the output up to a few grid points, and these are tried. The grid is
-    that of numpy's sampler.
+    that of numpy's sampler. NaN and infinities are not explained.
     """
     noise = output - value
+    if not math.isfinite(noise):
+        return False
     sign, grid = (1.0, _GRID_BELOW) if noise < 0 else (-1.0, _GRID_ABOVE)
     near = round(math.exp(-abs(noise) / scale) * grid)
     return any(

@@ -89,6 +89,7 @@ def mondrian(data: Any, identifiers: Sequence[str], k: int) -> pa.Table:
     _require.integer(k=k, at_least=1)
     table = as_arrow(data)
     identifiers = _require.listed(identifiers=identifiers)
+    _require.non_empty(identifiers=identifiers)
     missing = [name for name in identifiers if name not in table.column_names]
     if missing:
         raise InvalidInput(f"there is no column {missing[0]!r}; the table has {table.column_names}.")

@@ -57,10 +57,19 @@ def margins(logits: Any, labels: Any) -> Floats:
     z, y = np.asarray(logits, dtype=float), np.asarray(labels)
     if z.ndim != 2 or y.shape != z.shape[:1]:
         raise InvalidInput("logits must have a row for each example, labels one class number each.")
+    _check_classes(y, z.shape[1])
     true_logit = np.take_along_axis(z, y[:, None].astype(np.int64), axis=1)[:, 0]
     other_logits = np.array(z)
     np.put_along_axis(other_logits, y[:, None].astype(np.int64), -np.inf, axis=1)
     return np.asarray(true_logit - special.logsumexp(other_logits, axis=1), dtype=float)
+
+
+def _check_classes(labels: Any, classes: int) -> None:
+    """Refuse labels that are no class: -1 would be taken for the last one."""
+    if not np.isin(labels, np.arange(classes)).all():
+        raise InvalidInput(
+            f"labels must be the numbers of classes, 0 to {classes - 1}. Nothing was computed."
+        )
 
 
 def by_loss(members: Any, others: Any) -> Roc:
@@ -230,6 +239,7 @@ def by_shadows(target: Any, labels: Any, vectors: Any, included: Any, *, top: in
             "shadow attack: target [examples, classes], labels [examples], vectors [models, examples, "
             "classes], included [models, examples]."
         )
+    _check_classes(y, p.shape[2])
     _require.integer(top=top, at_least=1)
     scores = np.zeros(len(target_vectors))
     for value in np.unique(y):
@@ -276,9 +286,8 @@ def by_quantile(
 
     `target` are scaled confidences, `features` what is known of each example (a row each); `outside` and
     `outside_features` the same for examples that were certainly not in the training data. For every level a
-    linear quantile is fitted; the score says between which
-    quantiles an example's confidence lies, on a normal scale.
-    No model is trained but this one (Bertran et al. 2023, arXiv:2307.03694).
+    linear quantile is fitted; the score says between which quantiles an example's confidence lies, on a
+    normal scale. No model is trained but this one (Bertran et al. 2023, arXiv:2307.03694).
     """
     outside_scores, x = np.asarray(outside, dtype=float), _design(outside_features)
     target_scores, z = np.asarray(target, dtype=float), _design(features)

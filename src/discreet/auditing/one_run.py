@@ -31,7 +31,8 @@ def one_run_p_value(canaries: int, guesses: int, right: int, *, epsilon: float, 
                that sees its output only.
     Proof:     Steinke, Nasr & Jagielski 2023, arXiv:2305.08846, Theorem 5.2: with W binomial (guesses, e^eps
                / (1 + e^eps)), P[W >= right] + 2 canaries delta max_i P[right > W >= right - i] / i.
-    Assumes:   each canary is in or out by a fair coin of its own; a guess is in, out, or none.
+    Assumes:   each canary is in or out by a fair coin of its own, and the privacy is that of neighbors that
+               differ in whether one canary is in; a guess is in, out, or none.
 
     >>> round(one_run_p_value(1000, 100, 75, epsilon=1.0), 4)
     0.3827
@@ -176,8 +177,9 @@ def audit_one_run(
     Proof:     each number of guesses is fixed beforehand and gets an equal part of the level (union bound).
     """
     _require.non_empty(fractions=fractions)
+    _require.open_probability(confidence=confidence)
     bound_confidence = 1 - (1 - confidence) / len(fractions)
-    count = len(np.asarray(scores))
+    count = np.size(scores)
     bounds = []
     for fraction in fractions:
         _require.probability(fraction=fraction)

@@ -12,6 +12,7 @@ arXiv:2112.03570).
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,7 +44,8 @@ class Operating:
         upper limit of the other."""
         _require.non_negative(epsilon=epsilon)
         _require.probability(delta=delta)
-        return bool(self.tpr[0] > float(np.exp(epsilon)) * self.fpr[1] + delta)
+        # Beyond e^700 nothing is contradicted: the upper limit of a rate is never so small.
+        return bool(self.tpr[0] > math.exp(min(float(epsilon), 700.0)) * self.fpr[1] + delta)
 
 
 @dataclass(frozen=True, eq=False)

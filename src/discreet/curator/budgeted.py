@@ -223,10 +223,13 @@ class BudgetedDataset:
         with self.ledger.writing() as writer:
             return writer.append(kind, body)
 
-    def change_policy(self, policy: Policy, *, large_delta: bool = False) -> None:
+    def change_policy(
+        self, policy: Policy, *, large_delta: bool = False, replacing: Policy | None = None
+    ) -> None:
         """Change the budgets from now on.
 
-        Everything spent so far is counted again under the new rule, and must fit it.
+        Everything spent so far is counted again under the new rule, and must fit it. With `replacing`,
+        nothing is changed if another policy than this one is in force by then.
 
         Decide without looking at answers: the guarantee of a budget that was chosen because of what was
         released is weaker, as the deltas of all budgets that might have been chosen add up (docs/filters.md).
@@ -236,6 +239,11 @@ class BudgetedDataset:
         public = self._full_source.public
         policy.check(public, large_delta=large_delta)
         with self.ledger.writing() as writer:
+            if replacing is not None and self._in_force(writer) != replacing:
+                raise InvalidInput(
+                    "the budgets were changed by somebody else in the meantime. Nothing was changed. Look at "
+                    "what is there now."
+                )
             pairs = ((None, policy.budget), *policy.analysts)
             owners = [
                 Accounts(writer, public, budget, owner) for owner, budget in pairs if budget is not None

@@ -133,7 +133,8 @@ class LocalRandomizer:
             wanted = "an integer" if width is None else f"a list of {width} integers"
             raise InvalidInput(f"each report of {type(self).__name__} is {wanted}. Nothing was estimated.")
         self._check_reports(data)
-        return data, event
+        # checked, so below 2**63: bits are combined with signed integers later
+        return data.astype(np.int64) if data.dtype == np.uint64 else data, event
 
     def _as_array(self, reports: Any) -> NDArray[Any]:
         if isinstance(reports, np.ndarray):

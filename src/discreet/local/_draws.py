@@ -121,11 +121,11 @@ def odds(epsilon: Any, truth: int = 1, other: int = 1) -> tuple[int, int]:
     return a, b
 
 
-def small_share(epsilon: Any) -> int:
-    """Return the least integer q with (2**32 - q) / q <= exp(epsilon): the chance q / 2**32 >= 1 / (1 +
-    exp(epsilon)).
+def small_share(epsilon: Any, bits: int = 1) -> int:
+    """Return the least integer q with (2**32 - q) / q <= exp(epsilon / bits): the chance q / 2**32 >= 1 / (1
+    + exp(epsilon / bits)), for reports in which two values differ by so many `bits`.
     """
-    q = _small_share(positive_epsilon(epsilon))
+    q = _small_share(positive_epsilon(epsilon) / bits)
     if 2 * q >= COIN:
         raise _require.fail("epsilon", epsilon, "larger: the coins of 32 bits would be fair, and say nothing")
     return q

@@ -17,6 +17,7 @@ from ..inference import with_total
 from ._base import Floats
 from .designs import DesignResponse
 from .location import DistanceResponse
+from .longterm import LongTermResponse
 from .oracles import FrequencyOracle, UnaryEncoding
 
 METHODS = ("norm_sub", "norm_mul", "clip")
@@ -106,4 +107,7 @@ def _support_likelihoods(oracle: FrequencyOracle) -> tuple[float, float]:
     if isinstance(oracle, UnaryEncoding):
         p, q = (float(x) for x in oracle.support)
         return p / q, (1 - p) / (1 - q)
+    if isinstance(oracle, LongTermResponse):
+        # `ratio` is that of the permanent answer; a report is a noisy copy of it
+        return float(oracle.first_ratio), 1.0
     return float(oracle.ratio), 1.0

@@ -195,14 +195,15 @@ def _table(
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if spread(middle) <= target else (low, middle)
-    # rounding to integers may have enlarged the ratio: step back, by growing steps, until the exact one fits
-    for back in range(1, 60):
+    # rounding to integers may have enlarged the ratio: step back, by growing steps and as long as the rate is
+    # positive, until the exact one fits
+    for back in range(1, 45):
         rate = Fraction(low) * (1 - Fraction(back * back, 2000))
         weights = _weights(distances, rate)
         if _draws.within(_ratio(weights), epsilon):
             return rate, weights
     raise _require.fail(
-        "epsilon", target, "smaller, or places nearer to each other: weights below 2**-36 are not drawn"
+        "epsilon", target, f"larger: weights of {_WEIGHT_BITS} bits cannot tell these places apart at it"
     )
 
 

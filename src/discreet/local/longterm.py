@@ -29,6 +29,7 @@ from .._registry import described
 from .._require import Real
 from ..accounting import Event
 from ..inference import non_negative_measured
+from ..mechanisms import certified
 from ..mechanisms.protocols import Release
 from ..sampling import Entropy
 from . import _draws
@@ -209,7 +210,7 @@ class Rappor(LocalRandomizer):
     @property
     def thresholds(self) -> tuple[int, int, int]:
         """Return (f/2, p, q) in units of 2**-32."""
-        flip = _draws.small_share(_draws.positive_epsilon(self.epsilon) / (2 * self.hashes))
+        flip = _draws.small_share(self.epsilon, bits=2 * self.hashes)
         p, q = (int(_require.exact(x, "p") * _draws.COIN) for x in (self.p, self.q))
         return flip, max(p, 1), min(q, _draws.COIN - 1)
 
@@ -234,7 +235,7 @@ class Rappor(LocalRandomizer):
     @property
     def first_epsilon(self) -> float:
         """Return what one report alone costs, rounded up."""
-        return math.nextafter(math.log(self.first_ratio), math.inf)
+        return certified.log_above(self.first_ratio)
 
     def filter(self, word: str | bytes, cohort: int) -> NDArray[np.bool_]:
         """Return the Bloom filter of a word in a cohort."""
@@ -336,7 +337,7 @@ class Rappor(LocalRandomizer):
 
     def _estimate(self, data: NDArray[Any], event: Event) -> Release:
         """Return the shares of set bits, by cohort: what the reports say without a list of words; see
-        `decode`."""
+        `decode`. A cohort in which nobody reported has zeros, to which the error does not apply."""
         shares, people = self.bit_shares(data)
         up, down = self._one_report
         spread = _round.up(1 / (up - down))

@@ -335,18 +335,20 @@ class LaplaceMean(MeanRandomizer):
         return data.astype(np.float64)
 
     def _unit_variance(self, x: float) -> float:
-        decay = math.exp(-1 / float(self.scale))
-        return 2 * decay / (1 - decay) ** 2
+        rate, part = 1 / float(self.scale), x - math.floor(x)
+        return 2 * math.exp(-rate) / math.expm1(-rate) ** 2 + part * (1 - part)
 
     def _largest_variance(self) -> float:
         return self._unit_variance(0.0)
 
     def error(self, people: int, confidence: float = 0.95) -> float:
         """Return how far the estimated mean is at most from the true one, with probability `confidence`:
-        Chebyshev's inequality."""
+        Chebyshev's inequality, for the noise and the rounding to the grid."""
         _require.integer(people=people, at_least=1)
         _require.open_probability(confidence=confidence)
-        return math.sqrt(self.variance(people) / (1 - confidence)) * (1 + 1e-12)
+        unit = float((self._exact("high") - self._exact("low")) / self.steps)
+        variance = (self._largest_variance() + 0.25) * unit**2 / people
+        return math.sqrt(variance / (1 - confidence)) * (1 + 1e-12)
 
     def _spread(self) -> float:
         return math.inf

@@ -278,7 +278,7 @@ class SymmetricUnary(UnaryEncoding):
 
     @property
     def thresholds(self) -> tuple[int, int]:
-        low = _draws.small_share(_draws.positive_epsilon(self.epsilon) / 2)
+        low = _draws.small_share(self.epsilon, bits=2)
         return _draws.COIN - low, low
 
 

@@ -106,9 +106,9 @@ class SetResponse(_PaddedRandomizer):
     A value is a set of items, each numbered from 0 to domain - 1; estimates are shares of people.
 
     Guarantee: one report is epsilon-DP, for any two sets.
-    Proof:     the position is drawn without looking at the items; given what is in it, the oracle's report
-               is epsilon-DP, and so is a mixture over positions. (Qin et al. 2016, LDPMiner; Wang, Li & Jha
-               2018, S&P.)
+    Proof:     whatever is in the position that is drawn, the oracle's report has probabilities within a
+               factor exp(epsilon) of those for any other content, and so has any mixture over contents; how
+               positions are drawn does not enter. (Qin et al. 2016, LDPMiner; Wang, Li & Jha 2018, S&P.)
     Assumes:   `entropy` yields independent uniform bits. Estimates are unbiased if nobody has more than
                `largest` items.
     """

@@ -154,7 +154,8 @@ def _codebook(seed: int, dimension: int, first: int, count: int) -> Floats:
     """
     blocks = -(-dimension // 4)
     raw = np.random.Philox(key=seed, counter=first * blocks).random_raw(count * blocks * 4)
-    uniform = ((raw >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53
+    # below one, to which the largest of the 2**53 numbers would be rounded
+    uniform = np.minimum(((raw >> np.uint64(11)).astype(np.float64) + 0.5) * 2.0**-53, 1 - 2.0**-53)
     rows = special.ndtri(uniform.reshape(count, blocks * 4)[:, :dimension])
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 

@@ -10,6 +10,7 @@ from typing import Any
 from sqlglot import exp
 
 from .binder import Binder
+from .clauses import refuse_further_arguments
 from .domain import Domain, Kind, number
 from .errors import Node, refuse
 from .nodes import Expr, Literal, key, make
@@ -57,13 +58,20 @@ class Aggregates:
             return self._bind_filter(node)
         if isinstance(node, exp.WithinGroup):
             ordered = node.expression.expressions
-            if isinstance(node.this, exp.PercentileCont | exp.PercentileDisc) and len(ordered) == 1:
+            if (
+                isinstance(node.this, exp.PercentileCont | exp.PercentileDisc)
+                and len(ordered) == 1
+                and not node.this.args.get("expression")
+            ):
                 return self._quantile(
                     node, ordered[0].this, node.this.this, down=bool(ordered[0].args.get("desc"))
                 )
             raise refuse(node, "WITHIN GROUP is for PERCENTILE_CONT(q) WITHIN GROUP (ORDER BY x)")
         rule = _AGGREGATES.get(type(node))
-        return None if rule is None else rule(self, node)
+        if rule is None:
+            return None
+        refuse_further_arguments(node)
+        return rule(self, node)
 
     def _bind_filter(self, node: exp.Filter) -> Aggregate:
         """Bind an aggregate with FILTER: rows that fail the condition have no value."""
@@ -78,8 +86,6 @@ class Aggregates:
 
     def _count(self, node: exp.Count) -> Aggregate:
         """Bind COUNT(*), COUNT(x) and COUNT(DISTINCT x)."""
-        if node.expressions:
-            raise refuse(node, "COUNT takes one column")
         if node.this is None or isinstance(node.this, exp.Star):
             return Aggregate("count")
         if isinstance(node.this, exp.Distinct):

@@ -32,7 +32,8 @@ def ask(
     within `within` of the truth.
 
     The promise is about each number by itself, with probability `confidence`, over the noise; the truth is
-    the answer on the bounded data. Averages need a declared size of the table, as their error depends on it.
+    the answer on the bounded data. Averages need a declared size of the table, as their error depends on it,
+    and must be of everybody: without WHERE, FILTER or an inner join.
     `delta` may be a function of epsilon.
     """
     if within is None:
@@ -52,13 +53,13 @@ def ask(
 
     high = 1.0
     while not good(query_at(high)):
-        high *= 2
-        if high > MAX_EPSILON:
+        if high == MAX_EPSILON:
             raise InvalidInput(
                 f"no epsilon up to {MAX_EPSILON:g} promises an error within {float(within):g}. Nothing was "
                 f"read or charged. "
                 f"Ask for fewer numbers, tighter bounds, or less accuracy."
             )
+        high = min(2 * high, MAX_EPSILON)
     low = high / 2
     while good(query_at(low)) and low > LEAST_EPSILON:
         low, high = low / 2, low

@@ -137,7 +137,7 @@ class Binder:
             return make("log10", self(node.this))
         base, x = fixed_number(self(node.this)), self(node.expression)
         if base in (2, 10):
-            return make(f"log{base}", x)
+            return make(f"log{int(base)}", x)
         if base is None or base <= 0 or base == 1:
             raise Refusal("LOG needs a fixed base above 0 other than 1")
         return make("/", make("ln", x), Literal(math.log(base)))

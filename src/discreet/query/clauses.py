@@ -18,6 +18,20 @@ def only(node: Node, allowed: set[str], where: str) -> None:
             )
 
 
+# Arguments of aggregates that some rule reads; `big_int` says of COUNT that its type has 64 bits.
+_OF_AGGREGATES = {"this", "expression", "quantile", "big_int"}
+
+
+def refuse_further_arguments(node: Node) -> None:
+    """Refuse an aggregate with an argument that no rule reads: MAX(x, 3) is not MAX(x)."""
+    if any(arg and name not in _OF_AGGREGATES for name, arg in node.args.items()):
+        raise refuse(
+            node,
+            f"{node.sql(dialect='duckdb')[:60]} has more arguments than are known",
+            f"Leave out what follows the first: {node.sql_name()}({node.this.sql(dialect='duckdb')[:40]}).",
+        )
+
+
 def named(item: Node) -> tuple[str, Node]:
     """Return the name of a SELECT item, and what it names."""
     if isinstance(item, exp.Alias):

@@ -179,8 +179,8 @@ class Compiler:
         return self._finish(query, source, [aliased(total, "m0")], "vi")
 
     def _grouped_first(self, columns: list[tuple[str, Node]], sums: list[Node]) -> str:
-        """Return one row per unit: rows are added up under their keys as they are, and only the results are
-        matched with the public keys."""
+        """Return one row per group, where a row is the unit: rows are added up under their keys as they are,
+        and only the results are matched with the public keys."""
         keys = [f"k{i}" for i in range(len(self.plan.keys))]
         totals = [aliased(total, f"m{i}") for i, total in enumerate(sums)]
         grouped = exp.select(*(name(k) for k in keys), *totals, copy=False).from_("rows", copy=False)

@@ -99,7 +99,8 @@ def fixed_number(x: Expr) -> float | int | None:
 def interval_number(node: Node) -> int | None:
     """Return the integer of an INTERVAL, of at most six digits: 3, '3', '-3', (3); None for anything else."""
     text = node.sql(dialect="duckdb").strip("()' ") if node is not None else ""
-    return int(text) if re.fullmatch(r"-?\s*\d{1,6}", text) else None
+    written = re.fullmatch(r"(-?)\s*(\d{1,6})", text)
+    return None if written is None else int(written[1] + written[2])
 
 
 def parse_number(text: str) -> int | float | None:

@@ -1,4 +1,5 @@
-"""Domain rules of dates: differences, shifts, parts, DATE_TRUNC and STRFTIME, within the declared bounds."""
+"""Defines the domain rules of dates: differences, shifts, parts, DATE_TRUNC and STRFTIME, within the declared
+bounds."""
 
 from __future__ import annotations
 

@@ -141,7 +141,9 @@ def _occurring_keys(plan: Plan, table: pa.Table) -> tuple[list[tuple[Any, ...]],
     columns = []
     for i, k in enumerate(plan.keys):
         raw = table.column(f"k{i}").to_pylist()
-        columns.append([k.values[v] for v in raw] if k.values is not None else raw)
+        # both zeros are one group, and which of them an engine names it by depends on its rows: 0 + -0.0 is 0
+        plain = [0 + v if isinstance(v, float) else v for v in raw]
+        columns.append([k.values[v] for v in raw] if k.values is not None else plain)
     keys = list(zip(*columns, strict=True))
     return keys, {j: index for index, j in enumerate(table.column("j").to_pylist())}
 

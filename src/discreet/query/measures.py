@@ -16,7 +16,7 @@ from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors
 from ..mechanisms.protocols import Sensitivity
 from .aggregates import Aggregate
-from .domain import Domain
+from .domain import HUGE, Domain
 from .nodes import Expr, Literal, make
 from .plan import Plan
 
@@ -193,7 +193,14 @@ class Recipes:
         assert y is not None
         first, second = self._sum(x, centered=True), self._sum(y, centered=True)
         centered = [make("-", e, Literal(float(m.center * m.step))) for e, m in ((x, first), (y, second))]
-        product = self._sum(make("*", *centered), centered=True)
+        both = make("*", *centered)
+        if not both.domain.bounded:
+            raise InvalidInput(
+                f"the declared ranges of the two numbers of a covariance are so wide that their product may "
+                f"be beyond {HUGE:g}. Nothing was read or charged. Declare narrower bounds, or write "
+                f"CLAMP(x, low, high)."
+            )
+        product = self._sum(both, centered=True)
         parts = [self._count(x), self._add(first), self._add(second), self._add(product)]
         if function == "corr":
             parts += [self._add(self._square(x)), self._add(self._square(y))]

@@ -113,6 +113,9 @@ class Query:
             )
         self._check_choices()
         keep(self, "_allocation", allocate(self._shape(), self._target()))
+        if self._allocation.selection is not None:
+            # chances that are too small to be tabulated are refused here, before the charge
+            partition.units_always_shown(*self._allocation.selection)
         self._try_outputs()
 
     def rehearse(self, source: Source) -> None:

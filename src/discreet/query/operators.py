@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import operator
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import date
@@ -25,6 +26,8 @@ from .domain import Domain, boolean
 from .errors import Node
 
 Rule = Callable[..., Domain]
+# A text that every engine reads as a finite number, unless it is too large.
+_NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +73,13 @@ def _to_digits(cls: type[semantics.Semantic]) -> Callable[..., Node]:
 def _truth(function: Callable[..., Any]) -> Callable[..., Any]:
     """Return a comparison on released numbers as 1.0, 0.0 or NaN."""
 
+    def of_present(x: Any, y: Any) -> float:
+        return math.nan if _is_missing(x) or _is_missing(y) else float(function(x, y))
+
     def value(a: Any, b: Any) -> Any:
         a, b = np.asarray(a), np.asarray(b)
         if a.dtype == object or b.dtype == object:
-            return np.where(a == None, np.nan, np.vectorize(function, otypes=[float])(a, b))  # noqa: E711
+            return np.vectorize(of_present, otypes=[float])(a, b)
         return np.where(np.isnan(a) | np.isnan(b), np.nan, function(a, b).astype(float))
 
     return value
@@ -94,27 +100,48 @@ def _case_value(*args: Any) -> Any:
     result = args[-1]
     for condition, then in reversed(list(zip(args[:-1:2], args[1:-1:2], strict=True))):
         result = np.where(np.asarray(condition) == 1.0, then, result)
-    return result
+    return _none_for_nan(result)
 
 
 def _first_value(*args: Any) -> Any:
     result = args[-1]
     for arg in reversed(args[:-1]):
         result = np.where(_missing(arg), result, arg)
-    return result
+    return _none_for_nan(result)
+
+
+def _null_if(a: Any, b: Any) -> Any:
+    return _none_for_nan(np.where(np.asarray(a) == b, np.nan, a))
+
+
+def _none_for_nan(a: Any) -> Any:
+    """Return texts with None where the literal NULL, which is NaN among numbers, was put in."""
+    a = np.asarray(a)
+    return np.where(_missing(a), None, a) if a.dtype == object else a
 
 
 def _missing(a: Any) -> Any:
     a = np.asarray(a)
-    return np.array([v is None for v in a.ravel()]).reshape(a.shape) if a.dtype == object else np.isnan(a)
+    return np.vectorize(_is_missing, otypes=[bool])(a) if a.dtype == object else np.isnan(a)
+
+
+def _is_missing(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and math.isnan(value))
 
 
 def _and(a: Any, b: Any) -> Any:
+    a, b = _truths(a), _truths(b)
     return np.where((a == 0) | (b == 0), 0.0, np.where(np.isnan(a) | np.isnan(b), np.nan, 1.0))
 
 
 def _or(a: Any, b: Any) -> Any:
+    a, b = _truths(a), _truths(b)
     return np.where((a == 1) | (b == 1), 1.0, np.where(np.isnan(a) | np.isnan(b), np.nan, 0.0))
+
+
+def _truths(a: Any) -> Any:
+    """Return conditions as 1.0, 0.0 and NaN; as keys of groups they are True and False."""
+    return np.asarray(a, dtype=float)
 
 
 def _in(a: Any, *items: Any) -> Any:
@@ -167,11 +194,39 @@ def _cut(a: Any, digits: Any = 0) -> Any:
     return np.trunc(a * unit) / unit
 
 
+def _numbers(a: Any) -> Any:
+    """Return released values as numbers; NaN for a text that is none, as the engine has NULL for it."""
+    a = np.asarray(a)
+    return np.vectorize(_read_number, otypes=[float])(a) if a.dtype == object else a.astype(float)
+
+
+def _read_number(value: Any) -> float:
+    if value is None or (isinstance(value, str) and not _NUMBER.fullmatch(value)):
+        return math.nan
+    number = float(value)
+    return number if math.isfinite(number) else math.nan
+
+
+def _extreme(of_numbers: Callable[..., Any], pick: Callable[..., Any]) -> Callable[..., Any]:
+    """Return LEAST or GREATEST of released numbers or days; what is missing is skipped."""
+
+    def of_days(*days: Any) -> Any:
+        return pick((day for day in days if not _is_missing(day)), default=None)
+
+    def value(*args: Any) -> Any:
+        if any(np.asarray(a).dtype == object for a in args):
+            return np.vectorize(of_days, otypes=[object])(*args)
+        return reduce(of_numbers, args)
+
+    return value
+
+
 def _within(lower: int, upper: int) -> Callable[..., Any]:
     """Return the function that rounds to a whole number, and gives NaN outside a range."""
 
     def value(a: Any) -> Any:
-        rounded = np.rint(np.asarray(a, dtype=float))
+        # DuckDB casts a DOUBLE with halves to the even neighbor, and a text with halves away from zero
+        rounded = (_half_away if np.asarray(a).dtype == object else np.rint)(_numbers(a))
         return np.where((rounded >= lower) & (rounded <= upper), rounded, np.nan)
 
     return value
@@ -312,10 +367,8 @@ OPERATORS: dict[str, Operator] = {
     "exp": Operator(rules.exponential, _unary(semantics.Exponential), _quiet(np.exp)),
     "power": Operator(rules.power, _of_two(semantics.Power), _quiet(np.power)),
     "clamp": Operator(rules.clamp, clipped, _quiet(np.clip)),
-    "least": Operator(rules.least_or_greatest(min), _of_many(semantics.Least), lambda *a: reduce(np.fmin, a)),
-    "greatest": Operator(
-        rules.least_or_greatest(max), _of_many(semantics.Greatest), lambda *a: reduce(np.fmax, a)
-    ),
+    "least": Operator(rules.least_or_greatest(min), _of_many(semantics.Least), _extreme(np.fmin, min)),
+    "greatest": Operator(rules.least_or_greatest(max), _of_many(semantics.Greatest), _extreme(np.fmax, max)),
     "=": Operator(rules.comparison, _binary(exp.EQ), _truth(operator.eq)),
     "<>": Operator(rules.comparison, _binary(exp.NEQ), _truth(operator.ne)),
     "<": Operator(rules.comparison, _binary(exp.LT), _truth(operator.lt)),
@@ -324,7 +377,7 @@ OPERATORS: dict[str, Operator] = {
     ">=": Operator(rules.comparison, _binary(exp.GTE), _truth(operator.ge)),
     "and": Operator(rules.logic, _binary(exp.And), _and),
     "or": Operator(rules.logic, _binary(exp.Or), _or),
-    "not": Operator(rules.logic, lambda a: paren(exp.Not(this=a)), lambda a: 1.0 - a),
+    "not": Operator(rules.logic, lambda a: paren(exp.Not(this=a)), lambda a: 1.0 - _truths(a)),
     "same": Operator(rules.not_distinct, _of_two(semantics.Same), _alike),
     "null?": Operator(
         lambda a: boolean(False),
@@ -341,7 +394,7 @@ OPERATORS: dict[str, Operator] = {
     "nullif": Operator(
         rules.nullif,
         lambda a, b: exp.Nullif(this=a, expression=b),
-        lambda a, b: np.where(np.asarray(a) == b, np.nan, a),
+        _null_if,
     ),
     **{
         name: Operator(text_rules.engine_function(name), _unary(cls), _engine_text(name))
@@ -362,10 +415,14 @@ OPERATORS: dict[str, Operator] = {
     "number": Operator(
         rules.to_number,
         lambda a: semantics.SafeCast(this=a, to="double"),
-        lambda a: np.asarray(a, dtype=float),
+        _numbers,
     ),
-    "float": Operator(rules.to_float, _unary(semantics.AsFloat), _quiet(lambda a: np.float32(a) * 1.0)),
-    "decimal": Operator(rules.to_decimal, _to_decimal, _quiet(lambda a, width, scale: _half_away(a, scale))),
+    "float": Operator(
+        rules.to_float, _unary(semantics.AsFloat), _quiet(lambda a: np.float32(_numbers(a)) * 1.0)
+    ),
+    "decimal": Operator(
+        rules.to_decimal, _to_decimal, _quiet(lambda a, width, scale: _half_away(_numbers(a), scale))
+    ),
     **{
         f"whole:{name}": Operator(rules.to_integer(*ends), _to_integer(name), _within(*ends))
         for name, ends in INTEGERS.items()

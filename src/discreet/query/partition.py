@@ -19,6 +19,9 @@ from ..sampling import Entropy
 
 # probabilities are multiples of 2**-128
 _BITS = 128
+# From this epsilon on the table is the same: with any factor above 2**128 (e^89) a group of one unit is shown
+# with probability delta, of two with 1 - 2**-128, of three surely.
+_LARGEST_EPSILON = 200
 # Entries of the table of probabilities: a group that needs more units to be shown surely is refused.
 LONGEST = 1_000_000
 
@@ -53,7 +56,7 @@ def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
         raise InvalidInput("groups that nobody declared need an epsilon and a delta above zero.")
     unit = 1 << _BITS
     # both rounded down
-    factor, step = int(exp_below(epsilon) * unit), int(delta * unit)
+    factor, step = int(exp_below(min(epsilon, Fraction(_LARGEST_EPSILON))) * unit), int(delta * unit)
     entries = [0]
     while entries[-1] < unit:
         p = entries[-1]

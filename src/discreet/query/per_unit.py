@@ -1,5 +1,4 @@
-"""Binds sub-queries that make one row of everybody's rows: GROUP BY the unit, computed for every unit by
-itself, exactly."""
+"""Binds sub-queries with one row per unit: GROUP BY the unit, computed for every unit by itself, exactly."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ from sqlglot import exp
 
 from .._public import Text
 from .binder import Binder
-from .clauses import by_position, named, only
+from .clauses import by_position, named, only, refuse_further_arguments
 from .domain import Domain, Kind, declared, number
 from .errors import Node, refuse
 from .nodes import Column, Expr, Literal, make
@@ -31,7 +30,13 @@ class PerUnitBinder:
 
     def __call__(self, select: exp.Select) -> Relation:
         row = Binder(self.scope)
-        group = select.args.get("group")
+        group, distinct = select.args.get("group"), select.args.get("distinct")
+        if distinct is not None and (group is not None or distinct.args.get("on") is not None):
+            raise refuse(
+                select,
+                "DISTINCT in a sub-query stands without GROUP BY and without ON",
+                "Group by what is to be different.",
+            )
         if group is None:
             grouped = [row(named(item)[1]) for item in select.expressions]
         else:
@@ -50,6 +55,8 @@ class PerUnitBinder:
         columns: dict[str, Expr] = {}
         for item in select.expressions:
             name, inner = named(item)
+            if name.lower() in (earlier.lower() for earlier in columns):
+                raise refuse(item, f"two columns are called {name!r}", "Give one another name with AS.")
             columns[name] = binder(inner)
         having = select.args.get("having")
         condition = None if having is None else binder.condition(having.this)
@@ -111,11 +118,16 @@ class PerUnitBinder:
 
 
 def per_unit_aggregate(node: Node) -> tuple[str, Node | None] | None:
-    """Return what a unit's own rows may be made into."""
+    """Return the aggregate of one unit's rows that a node asks for, as its function and argument; None if it
+    is no aggregate that has a rule."""
+    if isinstance(node, exp.Count | exp.Sum | exp.Avg | exp.Min | exp.Max):
+        refuse_further_arguments(node)
     if isinstance(node, exp.Count):
         if isinstance(node.this, exp.Star) or node.this is None:
             return "count", None
         if isinstance(node.this, exp.Distinct):
+            if len(node.this.expressions) != 1:
+                raise refuse(node, "COUNT(DISTINCT ...) takes one column")
             return "distinct", node.this.expressions[0]
         return "count", node.this
     for cls, name in ((exp.Sum, "sum"), (exp.Avg, "avg"), (exp.Min, "min"), (exp.Max, "max")):

@@ -1,5 +1,5 @@
-"""SQL about a table that is not protected (a synthetic copy), sent by somebody who is not trusted: one SELECT
-over that table, and nothing else that an engine could reach."""
+"""Checks SQL about a table that is not protected (a synthetic copy), sent by somebody who is not trusted: it
+must be one SELECT over that table, and reach nothing else that the engine could."""
 
 from __future__ import annotations
 

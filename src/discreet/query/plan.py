@@ -28,7 +28,7 @@ from .scope import Scope
 from .sources import From, Relation, source_key
 from .spelling import hinted
 
-# Public groups that are written out (each is in the answer, empty or not), and aggregates of one query.
+# Public groups that are written out: each is in the answer, empty or not.
 MAX_GROUPS = 1 << 20
 # Aggregates of one query: each gets a share of the price.
 MAX_AGGREGATES = 100
@@ -258,15 +258,30 @@ class _Planner:
     def _output(self, node: Node) -> Expr:
         """Bind one item of SELECT over keys and aggregates."""
         bound = self.post(node)
+        self._refuse_list(node, bound)
         if not computable(bound):
             raise refuse(node, "this cannot be computed from released numbers")
         if not any(isinstance(part, Output) for part in walk(bound)):
             raise refuse(node, "a constant is no answer", "Leave it out.")
         return bound
 
+    def _refuse_list(self, node: Node, bound: Expr) -> None:
+        """Refuse to compute with APPROX_TOP_K, whose value is a list: as a text it would equal nothing."""
+        parts = walk(bound) if isinstance(bound, Call) else ()
+        if any(
+            isinstance(part, Output)
+            and part.kind == "aggregate"
+            and self.aggregates[part.index].function == "top"
+            for part in parts
+        ):
+            raise refuse(
+                node, "APPROX_TOP_K is a list, with which nothing is computed", "Write MODE(x) for one value."
+            )
+
     def _condition(self, node: Node) -> Expr:
         """Bind HAVING over keys and aggregates."""
         bound = self.post.condition(node)
+        self._refuse_list(node, bound)
         if not computable(bound):
             raise refuse(
                 node,
@@ -289,6 +304,7 @@ class _Planner:
                 keys += [(bound, bool(item.args.get("desc"))) for _, bound in self.outputs]
                 continue
             bound = self.post(by_position(item.this, self.select))
+            self._refuse_list(item, bound)
             if not computable(bound):
                 raise refuse(item, "this cannot be computed from released numbers")
             keys.append((bound, bool(item.args.get("desc"))))
@@ -305,8 +321,9 @@ class _Planner:
             and not inner.is_string
             and inner.name.isdigit()
             and len(inner.name) < 16
+            and not any(arg for name, arg in node.args.items() if name != "expression")
         ):
-            raise refuse(node, f"{clause.upper()} needs a whole number")
+            raise refuse(node, f"{clause.upper()} needs a whole number, and nothing else")
         return int(inner.name)
 
     def _loose_column(self, node: exp.Column) -> Expr:

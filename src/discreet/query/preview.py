@@ -12,11 +12,12 @@ from ..accounting import Event
 from ..mechanisms.noise import IntegerLaplace
 from .aggregates import EXTREME
 from .measures import Bounding, Choice, Recipes
-from .nodes import Call, Expr, Output, walk
+from .nodes import Call, Column, Expr, Output, walk
 from .partition import units_always_shown
 from .plan import Plan
 from .price import Allocation, Selector
 from .release import direct
+from .sources import Filtered, Joined, Scan
 
 # the confidence of what is said in words
 PROMISED = 0.95
@@ -28,9 +29,12 @@ _BEYOND = "anything beyond that is missing, and ± does not cover it"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preview(_require.NearestNames):
-    """`errors`: for each column how far a value may be off with `confidence`; None where that depends on the
+    """Holds the price of a query and its errors, as they are known before anything is read.
+
+    `errors`: for each column how far a value may be off with `confidence`; None where that depends on the
     data, or for `keys`. `chosen`: columns of chosen values (quantiles, modes), which never have a ±: the
-    notes say how far off they are, in rows."""
+    notes say how far off they are, in rows.
+    """
 
     columns: tuple[str, ...]
     event: Event
@@ -59,10 +63,8 @@ class Preview(_require.NearestNames):
         price = f"rho {self.rho:.4g}" if self.rho is not None else f"epsilon {self.epsilon:.4g}"
         lines = [f"price: {price}" + (f", delta {self.delta:g}" if self.delta else "")]
         for name, error in self.measured:
-            units_always_shown = (
-                f" with {self.confidence:.0%} confidence" if error.startswith("within") else ""
-            )
-            lines.append(f"{name}: {error}{units_always_shown}")
+            confidence = f" with {self.confidence:.0%} confidence" if error.startswith("within") else ""
+            lines.append(f"{name}: {error}{confidence}")
         return "\n".join([*lines, *self.plan, *(f"Note: {note}." for note in self.notes)])
 
 
@@ -98,8 +100,12 @@ def predicted(
     public: Public, plan: Plan, recipes: Recipes, allocation: Allocation, confidence: float
 ) -> tuple[float | None, ...]:
     """Return the error of each output column that is known beforehand: exact for counts and sums, and for
-    averages of everybody where the size of the table is declared (to first order: the noise of the sum and of
-    the count, over the size)."""
+    averages of everybody where the size of the table is declared.
+
+    An average's error is that of its sum and of its count over the declared size, to first order. How many
+    rows a WHERE, an inner join or an expression that may be missing leaves is private, so there is none for
+    these; of a declared column the values that are missing (NULL) are taken to be few.
+    """
     return tuple(_error(public, plan, recipes, allocation, confidence, i) for i in range(len(plan.outputs)))
 
 
@@ -116,7 +122,7 @@ def _error(
     ):
         return None
     recipe = recipes.recipes[expression.index]
-    if recipe.function != "avg":
+    if recipe.function != "avg" or not _of_everybody(plan, plan.aggregates[expression.index].argument):
         return None
     count, total = recipe.measures
     half = max(abs(recipes.measures[total].low), abs(recipes.measures[total].high)) * float(
@@ -128,11 +134,21 @@ def _error(
     return (noise + half * float(allocation.noises[count].error(split))) / public.size
 
 
+def _of_everybody(plan: Plan, argument: Expr | None) -> bool:
+    """Return whether an aggregate takes in every row of the main table, and a value of each."""
+    node = plan.source
+    while not isinstance(node, Scan):
+        if isinstance(node, Filtered) or (isinstance(node, Joined) and node.kind != "left"):
+            return False
+        node = node.left if isinstance(node, Joined) else node.child
+    return argument is not None and (isinstance(argument, Column) or not argument.domain.nullable)
+
+
 def words(
     public: Public, plan: Plan, recipes: Recipes, bounding: Bounding, allocation: Allocation, other: bool
 ) -> tuple[str, ...]:
     """Return the plan in words, one sentence per step."""
-    unit = f"everybody's rows together ({public.unit.column})" if public.unit.column else "one row"
+    unit = f"all rows of one {public.unit.column}" if public.unit.column else "one row"
     relation = f"{public.neighbors}" + (" (one more or less)" if public.neighbors == ADD_REMOVE else "")
     lines = [f"Protects {unit}, under {relation}."]
     if plan.many:

@@ -219,10 +219,7 @@ def _by_epsilon(shape: PricedShape, target: PriceTarget, *, gaussian: bool) -> A
 
 def _gaussians(shape: PricedShape, epsilon: Fraction, delta: float) -> list[Any]:
     """Return the Gaussian noise of each measure: of a single one, the least variance that is proved for it;
-    of several, shares of the rho that (epsilon, delta) allows.
-
-    Several: shares of the rho that (epsilon, delta) allows.
-    """
+    of several, shares of the rho that (epsilon, delta) allows."""
     if len(shape.sensitivities) == 1:
         (s,) = shape.sensitivities
         return [

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..sampling import Entropy
 from .counts import SparseCounts
+from .exact import shown
 from .measures import Choice
 from .price import Selector
 
@@ -79,17 +80,17 @@ def _stack_choices(choice: Choice, picked: list[Any]) -> list[Any]:
     return result
 
 
-def _name_choices(choice: Choice, quantiles: list[Any]) -> Any:
-    """Return the chosen candidates, by group, in place of their indices."""
+def _name_choices(choice: Choice, chosen: list[Any]) -> Any:
+    """Return the chosen candidates, by group, in place of their indices; days as text, as keys are."""
     if choice.kind == "quantile":
         domain = choice.expression.domain
-        values = [float(choice.first + int(i) * choice.step) for i in quantiles]
+        values = [float(choice.first + int(i) * choice.step) for i in chosen]
         return np.clip(np.array(values, dtype=float), domain.low, domain.high)
     if choice.kind == "top":
-        names = np.empty(len(quantiles), dtype=object)
-        for g, indices in enumerate(quantiles):
-            names[g] = tuple(choice.values[i] for i in indices)
+        names = np.empty(len(chosen), dtype=object)
+        for g, indices in enumerate(chosen):
+            names[g] = tuple(shown(choice.values[i]) for i in indices)
         return names
-    values_of = [choice.values[int(i)] for i in quantiles]
+    values_of = [shown(choice.values[int(i)]) for i in chosen]
     numeric = all(isinstance(v, int) and not isinstance(v, bool) for v in choice.values)
     return np.array(values_of, dtype=float if numeric else object)

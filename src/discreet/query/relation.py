@@ -32,7 +32,7 @@ Tables = dict[str, dict[str, Expr]]
 
 @dataclass(frozen=True, slots=True)
 class CommonTable:
-    """A common table expression, with those that it can see."""
+    """Holds a common table expression, with those that it can see."""
 
     select: Node
     ctes: dict[str, CommonTable]
@@ -114,6 +114,7 @@ class Relations:
                     "only a SELECT can stand in brackets here",
                     "Parts of one table: one SELECT with OR in its WHERE.",
                 )
+            only(item, {"this", "alias"}, "after a sub-query")
             return item.alias or f"subquery{self.count}", self.subquery(item.this, ctes, _alias_columns(item))
         if not isinstance(item, exp.Table) or not isinstance(item.this, exp.Identifier):
             raise refuse(
@@ -198,6 +199,10 @@ class Relations:
         relation, scope = self.bind(select, ctes)
         group = select.args.get("group")
         if group is None and select.args.get("distinct") is None:
+            if select.args.get("having") is not None:
+                raise refuse(
+                    select, "HAVING in a sub-query follows GROUP BY", "Conditions on rows belong into WHERE."
+                )
             columns = self._projection(select, Binder(scope), relation)
             return replace(relation, columns=columns)
         self.count += 1
@@ -210,12 +215,15 @@ class Relations:
             if isinstance(item, exp.Star):
                 if any(item.args.get(k) for k in ("except_", "except", "replace", "rename")):
                     raise refuse(item, "* with EXCEPT or REPLACE is not known", "Name the columns.")
-                columns.update(relation.columns)
+                added = relation.columns
             else:
                 name, inner = named(item)
-                if name in columns:
+                added = {name: binder(inner)}
+            present = {earlier.lower() for earlier in columns}
+            for name in added:
+                if name.lower() in present:
                     raise refuse(item, f"two columns are called {name!r}", "Give one another name with AS.")
-                columns[name] = binder(inner)
+            columns.update(added)
         return columns
 
     def _join(
@@ -365,7 +373,7 @@ def _join_kind(join: exp.Join) -> str:
     """Return inner, left or right; other joins are refused."""
     side, kind, method = (str(join.args.get(name) or "").upper() for name in ("side", "kind", "method"))
     only(join, {"this", "side", "kind", "on", "using", "method"}, "in a join")
-    if side == "FULL" or kind in ("SEMI", "ANTI") or method not in ("",):
+    if side == "FULL" or kind not in ("", "INNER", "OUTER", "CROSS") or method:
         advice = {"SEMI": "Write WHERE EXISTS (SELECT ...).", "ANTI": "Write WHERE NOT EXISTS (SELECT ...)."}
         raise refuse(
             join,
@@ -390,7 +398,7 @@ def _links(condition: Node, before: Scope, both: Scope) -> bool:
 
 
 class _Aliases:
-    """The columns of a scope, and beyond these what SELECT calls something: WHERE may name it."""
+    """Resolves names to columns of a scope, and beyond these to what SELECT calls so: WHERE may name it."""
 
     def __init__(self, scope: Scope, select: exp.Select) -> None:
         self.scope = scope

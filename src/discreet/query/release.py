@@ -16,7 +16,7 @@ from .aggregates import Aggregate
 from .domain import Domain, Kind
 from .exact import shown
 from .measures import PAIRED, Measure, Recipe, Recipes
-from .nodes import Output, value
+from .nodes import Output, value, walk
 from .plan import Plan
 from .price import Noise
 
@@ -157,10 +157,9 @@ def _cells(
     if output.dtype == object:
         return list(output)
     if isinstance(expression, Output) and expression.domain.integral and not np.isnan(output).any():
-        cells: list[Any] = (
-            output.astype(np.int64).tolist() if (output == np.floor(output)).all() else output.tolist()
-        )
-        return cells
+        # Python's integers: a median may lie beyond 64 bits
+        cells: list[Any] = output.tolist()
+        return list(map(int, cells)) if (output == np.floor(output)).all() else cells
     return _floats_or_none(output)
 
 
@@ -217,7 +216,7 @@ def _deviations(
             deviations[i] = np.full(
                 size, noises[measure].standard_deviation * float(recipes.measures[measure].resolution)
             )
-        elif any(isinstance(n, Output) and n.kind == "aggregate" for n in _parts(expression)) and _is_noisy(
+        elif any(isinstance(n, Output) and n.kind == "aggregate" for n in walk(expression)) and _is_noisy(
             plan, recipes, expression
         ):
             derived.append(i)
@@ -230,15 +229,9 @@ def _deviations(
     return deviations
 
 
-def _parts(expression: Any) -> list[Any]:
-    from .nodes import walk
-
-    return list(walk(expression))
-
-
 def _is_noisy(plan: Plan, recipes: Recipes, expression: Any) -> bool:
     """Return whether all aggregates in it are made of noisy numbers; chosen values have no deviation."""
-    used = [n.index for n in _parts(expression) if isinstance(n, Output) and n.kind == "aggregate"]
+    used = [n.index for n in walk(expression) if isinstance(n, Output) and n.kind == "aggregate"]
     return expression.domain.kind is not Kind.TEXT and all(recipes.recipes[i].choice is None for i in used)
 
 

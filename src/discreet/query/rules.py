@@ -1,4 +1,5 @@
-"""Domain rules of operators: which values a result can have, from which values its arguments can have.
+"""Defines the domain rules of operators: which values a result can have, from which values its arguments
+can have.
 
 A rule takes the domains of the arguments and returns the domain of the result, or refuses arguments that the
 operator is not for. Here: numbers, comparisons, conditions and casts; `date_rules` and `text_rules` have the
@@ -304,7 +305,8 @@ def to_decimal(a: Domain, width: Domain, scale: Domain) -> Domain:
     missing."""
     b, digits = to_number(a), int(scale.low)
     half, limit = 0.5 * 10.0**-digits, 10.0 ** (int(width.low) - digits)
-    domain = number(max(b.low - half, -limit), min(b.high + half, limit), integral=digits == 0)
+    ends = (round_half_away(b.low), round_half_away(b.high)) if digits == 0 else (b.low - half, b.high + half)
+    domain = number(max(ends[0], -limit), min(ends[1], limit), integral=digits == 0)
     if b.integral and -limit < b.low and b.high < limit and a.kind is not Kind.TEXT:
         return replace(b, integer=False)
     return domain

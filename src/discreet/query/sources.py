@@ -95,8 +95,7 @@ class Relation:
     """Holds a bound FROM item. `unit`: the raw column that says whose a row is, None if public.
 
     `unit_keys`: expressions equal to the unit. `nullable_unit_keys`: those equal to the unit or, where an
-    outer join had no partner, NULL. `many`: one unit may
-    have several rows.
+    outer join had no partner, NULL. `many`: one unit may have several rows.
     """
 
     node: From

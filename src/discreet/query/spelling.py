@@ -1,5 +1,5 @@
-"""What people meant who wrote a name with blanks, a text or a decimal in the way of another language: a hint
-at the end of a refusal. Looks at the text and the declared names only."""
+"""Adds a hint to a refusal where a name with blanks, a text or a decimal is written in the way of another
+language. Looks at the text and the declared names only."""
 
 from __future__ import annotations
 

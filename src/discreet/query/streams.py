@@ -20,7 +20,7 @@ def stream_statistic(
     charged.
     """
     select = parse(text)
-    if select.find(exp.Distinct) is not None:
+    if select.find(exp.Distinct, exp.ApproxDistinct) is not None:
         raise QueryError(
             "what is distinct in one tick may come again in the next, and a stream would add it up once "
             "more. Nothing was read or charged. Count rows, or take streaming.Presence for different people."

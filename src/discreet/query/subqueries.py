@@ -166,6 +166,9 @@ def _plain(select: Node) -> exp.Select:
     for clause in ("limit", "offset"):
         if select.args.get(clause) is not None:
             raise refuse(select, f"{clause.upper()} cannot be answered in a sub-query", "Leave it out.")
+    distinct = select.args.get("distinct")
+    if distinct is not None and distinct.args.get("on") is not None:
+        raise refuse(select, "DISTINCT ON cannot be answered in a sub-query", "Leave it out.")
     for clause in ("distinct", "order"):
         select.set(clause, None)
     return select

@@ -1,5 +1,4 @@
-"""Tables of SQL syntax: which operator a node of the syntax tree stands for, and which arguments a node may
-have.
+"""Lists SQL syntax: which operator a node of the syntax tree stands for, and which arguments a node may have.
 
 An operator of SQL that takes expressions alone is added here and in `operators`; one that needs more is a
 rule of `binder`.

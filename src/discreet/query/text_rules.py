@@ -1,4 +1,5 @@
-"""Domain rules of text functions: on declared categories the results are declared too; otherwise any text."""
+"""Defines the domain rules of text functions: of declared categories the results are known too; otherwise
+they are any text."""
 
 from __future__ import annotations
 

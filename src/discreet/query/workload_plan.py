@@ -22,7 +22,7 @@ from ..tables import Engine
 from ..tables.dialect import Dialect
 from .cells import CompiledCounts, ExplicitCells, compile_counts, explicit
 from .errors import QueryError
-from .exact import integers
+from .exact import PLACEHOLDER, integers
 from .groupings import PlainQuery, expanded
 from .marks import counts_sql
 from .measures import bounding_of
@@ -84,13 +84,13 @@ class WorkloadPlan:
         )
         if kinds_key not in self.written:
             max_rows = self.max_rows if self.compilation.many else None
-            self.written[kinds_key] = counts_sql(self.compilation, kinds, max_rows, _KEY_PLACEHOLDER, dialect)
+            self.written[kinds_key] = counts_sql(self.compilation, kinds, max_rows, PLACEHOLDER, dialect)
         return self.written[kinds_key]
 
     def counts(self, engine: Engine, key: int) -> SparseCellCounts:
         """Return the exact counts of cells."""
         table = engine.answer(
-            self.statement(engine.kinds, engine.dialect).replace(str(_KEY_PLACEHOLDER), str(key))
+            self.statement(engine.kinds, engine.dialect).replace(str(PLACEHOLDER), str(key))
         )
         n = np.asarray(integers(table.column("n")), dtype=np.int64)
         codes = [integers(table.column(f"c{i}")) for i in range(len(self.compilation.marks))]
@@ -108,8 +108,6 @@ class WorkloadPlan:
 
 # So far below zero that no later combination brings a row back among the cells.
 _NO_CELL = -(1 << 40)
-# Stands for the key of a run in the written query: a number that no other part of the query contains.
-_KEY_PLACEHOLDER = (1 << 62) + 7_021_961
 
 
 def _positions(combinations: tuple[tuple[int, ...], ...], codes: list[Any]) -> Any:

@@ -23,6 +23,7 @@ from ..tables import Source
 from .arguments import check_instance
 from .copy import SyntheticCopy
 from .counting import OccurringCells, count_domain_cells
+from .counting import rows_per_unit as bounded_rows
 from .drawing import Drawing, MarginalShares, marginal
 from .junction import Clique
 
@@ -88,13 +89,25 @@ class Comparison:
 
 
 def compare(
-    copy: SyntheticCopy, source: Source, *, target: str | None = None, rho: float | None = None, seed: int = 0
+    copy: SyntheticCopy,
+    source: Source,
+    *,
+    target: str | None = None,
+    rho: float | None = None,
+    seed: int = 0,
+    rows_per_unit: int | None = None,
 ) -> Comparison:
-    """Compare a copy with the data it was made from, or with other rows of the same schema. Not private."""
+    """Compare a copy with the data it was made from, or with other rows of the same schema. Not private.
+
+    `rows_per_unit`: how many rows of one unit count, as they did for the copy. Without it as many as the unit
+    declares, or one.
+    """
     _check_arguments(copy, source, target, rho, seed)
+    default_rows = (source.public.unit.rows or 1) if rows_per_unit is None else rows_per_unit
+    rows = bounded_rows(source.public, default_rows)
     random = np.random.default_rng(int(seed))
     domain = copy.fitted.domain
-    data = count_domain_cells(source, domain, source.public.unit.rows or 1, Entropy())
+    data = count_domain_cells(source, domain, rows, Entropy())
     if not data.counts.sum():
         raise InvalidInput("the table is empty: there is nothing to compare with.")
     synthetic = OccurringCells(data.sizes, tuple(copy.codes), np.ones(copy.rows, np.int64))

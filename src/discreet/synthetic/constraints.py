@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from .. import _require
 from .._errors import InvalidInput
@@ -126,20 +127,22 @@ def _potential_of_groups(table: Floats, axis: int, groups: Any) -> Floats:
 
 def repair_rows(
     table: pa.Table, fitted: Fitted, codes: Sequence[Any], random: np.random.Generator
-) -> pa.Table:
-    """Draw numbers within bins again where they break a constraint, until all constraints hold in every row.
+) -> tuple[pa.Table, NDArray[np.int64]]:
+    """Draw numbers within bins again where they break a constraint, until all constraints hold in every row;
+    return the rows, and which of the given ones each of them is.
 
     First all columns concerned, some times, which leaves the draw uniform; then lower columns first. Rows
     whose bins allow no such numbers (each pair does, but not all together) become copies of others.
     """
+    rows = np.arange(table.num_rows)
     if not fitted.constraints:
-        return table
+        return table, rows
     order = ColumnOrder(fitted.constraints)
     codes_by_name = {n: np.asarray(codes[fitted.domain.names.index(n)]) for n in order.columns}
     for _ in range(_MAX_REDRAWS):
         violating = _violations(table, fitted.constraints)
         if not violating.any():
-            return table
+            return table, rows
         for name in order.columns:
             values = fitted.domain.decode_one(fitted.public, name, codes_by_name[name], random)
             table = _replace_values(table, name, violating, values)
@@ -150,16 +153,15 @@ def repair_rows(
         table = _replace_values(table, name, violating, values)
     violating = _violations(table, fitted.constraints) | (violating & ~possible)
     if not violating.any():
-        return table
+        return table, rows
     satisfying = np.flatnonzero(~violating)
     if not len(satisfying):
         raise InvalidInput(
             "no row under these conditions satisfies the constraints. The copy itself is as it was: ask for "
             "other conditions, or for more rows."
         )
-    rows = np.arange(len(violating))
     rows[violating] = random.choice(satisfying, int(violating.sum()))
-    return table.take(pa.array(rows))
+    return table.take(pa.array(rows)), rows
 
 
 def _replace_values(table: pa.Table, name: str, rows: Any, values: pa.Array) -> pa.Table:

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -95,14 +96,21 @@ class SyntheticCopy:
         return fit_model(self.fitted)
 
     @cached_property
+    def _drawn(self) -> tuple[pa.Table, list[Any]]:
+        """The rows as a table, and as codes."""
+        codes = sample_rows(self.fitted, self.model, self.rows, np.random.default_rng(self.seed))
+        table, rows = self._decode(codes, np.random.default_rng([self.seed, 1]))
+        return table, [column[rows] for column in codes]
+
+    @property
     def codes(self) -> list[Any]:
         """The rows as one array of codes for each column."""
-        return sample_rows(self.fitted, self.model, self.rows, np.random.default_rng(self.seed))
+        return self._drawn[1]
 
-    @cached_property
+    @property
     def table(self) -> pa.Table:
-        random = np.random.default_rng([self.seed, 1])
-        return self._decode(self.codes, random)
+        """The rows as an Arrow table."""
+        return self._drawn[0]
 
     def sample(
         self, rows: int, *, seed: int | None = None, given: Mapping[str, Any] | None = None
@@ -117,7 +125,7 @@ class SyntheticCopy:
         random = np.random.default_rng(None if seed is None else int(seed))
         conditions = self._encode_conditions(check_mapping(given=given))
         codes = sample_rows(self.fitted, self.model, int(rows), random, conditions)
-        return self._decode(codes, random)
+        return self._decode(codes, random)[0]
 
     def _encode_conditions(self, values: Mapping[str, Any]) -> dict[int, int]:
         """Return the code of each column that has a condition."""
@@ -132,7 +140,8 @@ class SyntheticCopy:
             conditions[self.columns.index(name)] = encode_value(codings[name], value)
         return conditions
 
-    def _decode(self, codes: list[Any], random: np.random.Generator) -> pa.Table:
+    def _decode(self, codes: list[Any], random: np.random.Generator) -> tuple[pa.Table, Any]:
+        """Return the values of codes, and which of the given rows each row is (`repair_rows`)."""
         table = self.fitted.domain.decode(self.public, codes, random)
         return repair_rows(table, self.fitted, codes, random)
 
@@ -343,7 +352,7 @@ def encode_value(coding: Coding, value: Any) -> int:
             raise InvalidInput(f"column {coding.column!r} is never missing in this copy.")
         return coding.size - 1
     if isinstance(fact, Categories):
-        if not isinstance(value, str | int) or isinstance(value, bool) or value not in fact.values:
+        if not isinstance(value, str | Integral) or isinstance(value, bool) or value not in fact.values:
             hint = _require.did_you_mean(str(value), map(str, fact.values))
             raise InvalidInput(f"{value!r} is no declared value of column {coding.column!r}.{hint}")
         return fact.values.index(value)

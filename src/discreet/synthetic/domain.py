@@ -60,7 +60,9 @@ class DomainColumn:
             _require.finite(an_edge=edge)
         floats = [float(edge) for edge in edges]
         if len(floats) == 1 or any(b <= a for a, b in itertools.pairwise(floats)):
-            raise _require.fail(f"the edges of {self.column!r}", edges, "two or more numbers that grow")
+            raise _require.fail(
+                f"the edges of {self.column!r}", edges, "two or more numbers that grow, and differ as floats"
+            )
 
 
 @described("synthetic.Domain")
@@ -94,7 +96,8 @@ class Domain:
         """Return the domain of a table: all columns with a finite set of values, or those named.
 
         `bins`: for a number or date the number of bins of equal width, or their edges. `missing`: whether a
-        column has a code for NULL, where that is to differ from what the schema says.
+        column has a code for NULL, where that is to differ from what the schema says; without one, NULL
+        counts as the first code.
         """
         require_public(public)
         bins, missing = check_mapping(bins=bins), check_mapping(missing=missing)

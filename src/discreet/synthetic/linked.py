@@ -33,7 +33,7 @@ from .constraints import Constraint
 from .counting import OccurringCells
 from .domain import Domain, DomainColumn
 from .methods import method_class
-from .synthesizer import RHO_BRACKET, Fitted, State, Synthesizer
+from .synthesizer import RHO_BRACKET, Fitted, State, Synthesizer, count_lost_steps, refuse_further_steps
 
 # Children of one unit, at most: each number is a code of a column of the parents, and the noise of the
 # children's tables grows with it.
@@ -179,8 +179,16 @@ class LinkedSynthesis:
                 "the children's domain must begin with the parents' columns, and the parents' end with their "
                 "number. Nothing was charged. Build it with LinkedSynthesis.for_privacy(...)."
             )
-        if len(self.children.domain.columns) == len(shared):
+        own = self.children.domain.names[len(shared) :]
+        if not own:
             raise InvalidInput(f"no column of {self.child!r} is copied. Nothing was charged. Name some.")
+        of_parent = [name for name in own if name in dict(self.public.schema)]
+        if of_parent:
+            raise InvalidInput(
+                f"column {of_parent[0]!r} of the children's domain is one of the parents' table that the "
+                f"parents' domain does not have. Nothing was charged. Build it with "
+                f"LinkedSynthesis.for_privacy(...)."
+            )
 
     @property
     def _shared(self) -> tuple[Any, ...]:
@@ -277,6 +285,7 @@ class LinkedSynthesis:
                 "the checkpoint is of a synthesis with other options. Nothing was run. Give those that it "
                 "was started with."
             )
+        count_lost_steps(state.steps, steps_taken)
         first = self.parents.length
         self.parents.forfeit(state.parents, min(steps_taken, first) - min(state.steps, first))
         self.children.forfeit(state.children, max(steps_taken - first, 0) - max(state.steps - first, 0))
@@ -313,7 +322,8 @@ class LinkedState:
 
 
 class LinkedRun:
-    """Runs a synthesis of two tables step by step: first the parents' steps, then the children's."""
+    """Runs a synthesis of two tables step by step: first the parents' steps, then the children's. As in
+    `SynthesisRun`, a step counts as taken when it begins."""
 
     def __init__(
         self, method: LinkedSynthesis, source: Source, state: LinkedState, steps_taken: int, entropy: Entropy
@@ -340,16 +350,15 @@ class LinkedRun:
         return None
 
     def step(self) -> None:
+        refuse_further_steps(self.steps_taken, self.method.length)
+        step, first = self.steps_taken, self.method.parents.length
+        self.steps_taken += 1
         if self._cells is None:
             self._cells = count_linked_cells(self.method, self.source, self.entropy)
-        first = self.method.parents.length
-        if self.steps_taken < first:
-            self.method.parents.advance(self.state.parents, self._cells[0], self.steps_taken, self.entropy)
+        if step < first:
+            self.method.parents.advance(self.state.parents, self._cells[0], step, self.entropy)
         else:
-            self.method.children.advance(
-                self.state.children, self._cells[1], self.steps_taken - first, self.entropy
-            )
-        self.steps_taken += 1
+            self.method.children.advance(self.state.children, self._cells[1], step - first, self.entropy)
         self.state.steps = self.steps_taken
 
     def dump(self) -> bytes:

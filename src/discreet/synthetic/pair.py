@@ -85,11 +85,24 @@ class SyntheticPair:
         return np.repeat(np.arange(self.rows), self.units.codes[-1])
 
     @cached_property
-    def children(self) -> pa.Table:
+    def _drawn_children(self) -> tuple[pa.Table, list[Any]]:
+        """The flat table of children, and its codes; the columns of owners stay theirs."""
         random = np.random.default_rng([self.seed, 3])
-        codes, fitted = self._child_codes, self.fitted.children
+        codes, fitted = self._sampled_children, self.fitted.children
         table = fitted.domain.decode(fitted.public, codes, random)
-        table = repair_rows(table, fitted, codes, random) if table.num_rows else table
+        if not table.num_rows:
+            return table, codes
+        table, rows = repair_rows(table, fitted, codes, random)
+        shared = len(self.units.codes) - 1
+        return table, codes[:shared] + [column[rows] for column in codes[shared:]]
+
+    @property
+    def _child_codes(self) -> list[Any]:
+        return self._drawn_children[1]
+
+    @cached_property
+    def children(self) -> pa.Table:
+        table = self._drawn_children[0]
         of_child = table.column_names[len(self.units.codes) - 1 :]
         own_names = [name[len(self.fitted.child) + 1 :] for name in of_child]
         table = table.select(of_child).rename_columns(own_names)
@@ -100,7 +113,7 @@ class SyntheticPair:
         return fit_model(self.fitted.children)
 
     @cached_property
-    def _child_codes(self) -> list[Any]:
+    def _sampled_children(self) -> list[Any]:
         """The codes of the flat table of children: those of the owners, and others given these."""
         random = np.random.default_rng([self.seed, 2])
         fitted, owners, shared = self.fitted.children, self._owners, self.units.codes[:-1]
@@ -146,13 +159,21 @@ class SyntheticPair:
             raise InvalidInput(f"{str(folder)!r} is a file, not a folder. Nothing was written.")
         if not target.parent.is_dir():
             raise InvalidInput(f"there is no folder {str(target.parent)!r}. Nothing was written.")
-        files = [target / f"{name}.{suffix}" for name in file_names(*self.names)]
+        names, other = file_names(*self.names), "csv" if suffix == "parquet" else "parquet"
+        files = [target / f"{name}.{suffix}" for name in names]
         card, text = target / "card.json", json.dumps(self.card(), indent=2) + "\n"
         # The same card is there if the copy was written in the other format before.
         same = card.is_file() and card.read_bytes() == text.encode()
         if target.is_dir():
             for path in (*files, *([] if same else [card])):
                 check_writable(path, overwrite=overwrite)
+        stale = [path for path in (target / f"{name}.{other}" for name in names) if path.exists()]
+        # `open_copy` would take the tables of the one copy and the card of the other.
+        if stale and not same:
+            raise InvalidInput(
+                f"{str(stale[0])!r} is of another copy, which this one's card would not describe. Nothing "
+                f"was written. Give another folder, or remove that file."
+            )
         target.mkdir(exist_ok=True)
         card.write_text(text)
         return dict(zip(files, (self.parents, self.children), strict=True))

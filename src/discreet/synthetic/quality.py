@@ -84,13 +84,17 @@ def bound_errors(
 ) -> Report:
     """Bound how far each measured table of the copy is from the truth, from released values only.
 
-    Guarantee: each bound holds with probability `confidence`, in parts of the noisy total.
+    Guarantee: half the l1 distance between the copy's counts, scaled to the noisy total, and the true ones is
+               at most `bound` times that total, for each table with probability `confidence`. A bound of 1
+               says nothing.
     Proof:     |copy - truth| <= |copy - measured| + |noise| in l1. The sum over n cells of their noise
                without signs is above t with probability at most 2^n exp(-t^2 / (2 v)), where v is the sum
                of their variance parameters: discrete Gaussian noise is sub-Gaussian with its own (Canonne,
                Kamath & Steinke 2020, arXiv:2004.00010, Corollary 17), a sum of such draws (a group of codes)
                with the sum of theirs, an average of several measurements with that of the average, and
                exp(s|x|) <= exp(sx) + exp(-sx).
+    Assumes:   how often a table is measured does not depend on its noise. AIM and MWEM, which may choose a
+               table again after they have seen it, do not quite keep to that.
     """
     _require.open_probability(confidence=confidence)
     rows, total = len(codes[0]), model.total
@@ -140,7 +144,8 @@ class CopyDistance:
     pairs.
 
     The value is a share of the copy's noisy total. One number for all pairs, so that its noise is that of a
-    single count.
+    single count. Rows are compared as the model gives them, before those whose bins allow no numbers that
+    satisfy the constraints are replaced (`constraints.repair_rows`).
 
     Guarantee: epsilon-DP.
     Proof:     the sum over pairs of the l1 distances moves by at most pairs times GRID times the l1

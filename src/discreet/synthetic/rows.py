@@ -102,5 +102,6 @@ def _systematic_sample(remainders: Floats, sizes: Codes, random: np.random.Gener
     scaled = np.where(sums > 0, cumulative / np.where(sums > 0, sums, 1), 1.0) * sizes[:, None]
     counts = np.floor(scaled + random.random((len(sizes), 1)) - 1e-12).astype(np.int64)
     counts[:, -1] = sizes
-    counts = np.minimum(counts, sizes[:, None])
+    # What is subtracted above leaves -1 where a uniform draw is smaller.
+    counts = np.clip(counts, 0, sizes[:, None])
     return np.diff(counts, axis=1, prepend=0)

@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from .. import _require
-from .._errors import InvalidInput
+from .._errors import Halted, InvalidInput
 from .._public import Public
 from .._registry import described, to_json
 from .._require import Real
@@ -277,7 +277,8 @@ class Synthesizer(ABC):
                 "the checkpoint is of a synthesis with other options. Nothing was run. Give those that it "
                 "was started with."
             )
-        self.forfeit(state, steps_taken - int(state.facts.get("steps", 0)))
+        lost = count_lost_steps(int(state.facts.get("steps", 0)), steps_taken)
+        self.forfeit(state, lost)
         return SynthesisRun(self, source, state, steps_taken, entropy)
 
     def _fingerprint(self) -> str:
@@ -324,8 +325,31 @@ def grid_distance(counts: Integers, expected: Any) -> int:
     return min(_MAX_DISTANCE, int(np.abs(counts * GRID - rounded).sum()))
 
 
+def count_lost_steps(steps_saved: int, steps_taken: int) -> int:
+    """Return how many steps were begun after a checkpoint was written.
+
+    Refused where the checkpoint has more steps than were begun: what it holds would be measured once more.
+    """
+    if steps_taken < steps_saved:
+        raise InvalidInput(
+            f"the checkpoint holds {steps_saved:,} steps, and only {steps_taken:,} are said to be taken. "
+            f"Nothing was run. Give the number of steps that were begun."
+        )
+    return steps_taken - steps_saved
+
+
+def refuse_further_steps(steps_taken: int, length: int) -> None:
+    """Refuse a step that is not paid for."""
+    if steps_taken >= length:
+        raise Halted(f"all {length:,} steps are taken. Nothing was read or released.")
+
+
 class SynthesisRun:
-    """Runs a synthesis step by step. The cells are counted once, when the first step needs them."""
+    """Runs a synthesis step by step. The cells are counted once, when the first step needs them.
+
+    A step counts as taken when it begins: one that fails, or is interrupted, may have drawn some of its noise
+    already, and is not run again.
+    """
 
     def __init__(
         self, method: Synthesizer, source: Source, state: State, steps_taken: int, entropy: Entropy
@@ -351,12 +375,14 @@ class SynthesisRun:
         return None
 
     def step(self) -> None:
-        """Take the next step."""
+        """Take the next step; refused when all are taken."""
+        refuse_further_steps(self.steps_taken, self.method.length)
+        step = self.steps_taken
+        self.steps_taken += 1
         if self._cells is None:
             rows = self.method.rows_per_unit
             self._cells = count_domain_cells(self.source, self.method.domain, rows, self.entropy)
-        self.method.advance(self.state, self._cells, self.steps_taken, self.entropy)
-        self.steps_taken += 1
+        self.method.advance(self.state, self._cells, step, self.entropy)
         self.state.facts["steps"] = self.steps_taken
 
     def dump(self) -> bytes:

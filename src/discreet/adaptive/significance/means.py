@@ -45,8 +45,8 @@ class GroupSums:
 
     Guarantee: add_remove, zero_out: one row moves one sum, by at most its largest absolute term. replace:
                also two, by that each.
-    Proof:     summands are integers of a public range (`arrow_columns.Grid`), and a row is in at most one
-               group. Rows without a value or without a group add nothing.
+    Proof:     summands are integers of a public range (`arrow_columns.ColumnGrid`), and a row is in at most
+               one group. Rows without a value or without a group add nothing.
     """
 
     column: str

@@ -63,7 +63,7 @@ async def begin_model(request: Request, name: str, person: Asker) -> HTMLRespons
 
 def _people(text: str) -> int:
     """Return about how many people there are, as the form says."""
-    if not text.isdecimal() or not 1 <= int(text[:12]) <= 10**10:
+    if not text.isdecimal() or len(text) > 11 or not 1 <= int(text) <= 10**10:
         raise InvalidInput(
             "a model of classes needs to know about how many people are in the table: a whole number, from "
             "what is known without the data. Nothing was charged."

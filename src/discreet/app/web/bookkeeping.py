@@ -22,7 +22,7 @@ from ...curator import STEWARD, Budget, Policy, books
 from ...query import Answer
 from .. import entries, requests
 from .numbering import Numbers
-from .sessions import Desk, Request, Result, numbers
+from .sessions import Desk, Options, Request, Result, numbers
 
 
 def ledger(desk: Desk, request: Request) -> Result:
@@ -208,22 +208,41 @@ def policy(desk: Desk, request: Request) -> Result:
     curator = desk.session(request["dataset"], STEWARD).curator
     options = request["options"]
     if options.get("policy") is not None:
-        facts = options["policy"]
-        if options.get("was") not in (None, policy_fingerprint(requests.policy_json(curator.policy))):
+        in_force = curator.policy
+        if options.get("was") not in (None, policy_fingerprint(requests.policy_json(in_force))):
             raise InvalidInput(
                 "the budgets were changed by somebody else since you loaded the page. Nothing was changed. "
                 "Load it again, and look at what is there now."
             )
-        per = curator.policy.budget.per
-        total_budget = Budget(**numbers(facts["budget"]), per=per)
-        analysts = tuple(
-            (name, None if budget is None else Budget(**numbers(budget)))
-            for name, budget in facts["analysts"].items()
-        )
-        changed = Policy(budget=total_budget, analysts=analysts)
-        if changed != curator.policy:
-            curator.change_policy(changed, large_delta=bool(options.get("large_delta", False)))
+        changed = _changed_policy(options["policy"], in_force)
+        if changed != in_force:
+            large_delta = bool(options.get("large_delta", False))
+            curator.change_policy(changed, large_delta=large_delta, replacing=in_force)
     return requests.policy_json(curator.policy)
+
+
+def _changed_policy(facts: Options, in_force: Policy) -> Policy:
+    """Return the policy that a request holds, where another one is in force."""
+    own = dict(in_force.analysts)
+    analysts = tuple(
+        (name, None if budget is None else _changed_budget(budget, own.get(name)))
+        for name, budget in facts["analysts"].items()
+    )
+    return Policy(budget=_changed_budget(facts["budget"], in_force.budget), analysts=analysts)
+
+
+def _changed_budget(facts: Options, old: Budget | None) -> Budget:
+    """Return the budget that a request holds. What a request cannot say stays as it was: the periods, and an
+    amount that is exactly a fraction, if the request repeats the float nearest to it."""
+    new = Budget(**numbers(facts))
+    if old is None:
+        return new
+    new = replace(new, per=old.per)
+    return old if _floats(new) == _floats(old) else new
+
+
+def _floats(budget: Budget) -> tuple[float | None, ...]:
+    return tuple(None if x is None else float(x) for x in (budget.epsilon, budget.rho, budget.delta))
 
 
 def note(desk: Desk, request: Request) -> Result:
@@ -245,6 +264,7 @@ def create(desk: Desk, request: Request) -> Result:
     dataset, options = request["dataset"], request["options"]
     if Path(dataset["ledger"]).exists():
         session = desk.session(dataset, STEWARD)
+        _check_in_force(options, session.curator.policy)
     else:
         if options.get("budget") is None:
             raise InvalidInput("a new dataset needs a budget, such as epsilon 1. Nothing was opened.")
@@ -262,3 +282,21 @@ def create(desk: Desk, request: Request) -> Result:
         )
     session.curator.note("steward", {"by": request["by"], "what": f"served as {dataset['name']!r}"})
     return {"table": session.public.table, "analysts": [name for name, _ in session.curator.policy.analysts]}
+
+
+def _check_in_force(options: Options, policy: Policy) -> None:
+    """Refuse to serve a ledger with a budget or analysts that it does not have; none named are its own."""
+    budget, analysts, own = options.get("budget"), options.get("analysts"), dict(policy.analysts)
+
+    def stays(facts: Options | None, old: Budget | None) -> bool:
+        return old is None if facts is None else _changed_budget(facts, old) == old
+
+    budget_stays = budget is None or stays(budget, policy.budget)
+    analysts_stay = not analysts or (
+        analysts.keys() == own.keys() and all(stays(facts, own[name]) for name, facts in analysts.items())
+    )
+    if not (budget_stays and analysts_stay):
+        raise InvalidInput(
+            "this data has a ledger already, with another budget or other analysts, which stay. Nothing was "
+            "added. Leave both out, and change them afterwards, in the books of the dataset."
+        )

@@ -172,15 +172,15 @@ def _copy_of(desk: Desk, request: Request) -> SyntheticCopy:
     entry, charge = _find_release(desk, request, number)
     if rows is not None and rows > desk.copy_rows:
         raise InvalidInput(f"a copy has at most {desk.copy_rows:,} rows here. Nothing was drawn.")
-    key = (request["dataset"]["ledger"], number, rows, seed)
+    seed = number if seed is None else seed
+    # The entry's place in the ledger, not the number: each analyst counts their own entries from 1.
+    key = (request["dataset"]["ledger"], entry.seq, rows, seed)
     cached: SyntheticCopy | None = desk.copies.pop(key, None)
     if cached is None:
         fitted = values.decode(entry.body["value"])
         event = _registry.from_json(charge.body["event"])
         price = requested_price_of(_registry.from_json(charge.body["mechanism"]))
-        cached = SyntheticCopy.of(
-            fitted, event, rows=rows, seed=number if seed is None else seed, asked=price
-        )
+        cached = SyntheticCopy.of(fitted, event, rows=rows, seed=seed, asked=price)
         if cached.rows > desk.copy_rows:
             cached = SyntheticCopy.of(fitted, event, rows=desk.copy_rows, seed=cached.seed, asked=price)
     desk.copies[key] = cached

@@ -23,6 +23,7 @@ CODES = {
     "TooLarge": 413,
     "InvalidRequest": 422,
     "TooManyRequests": 429,
+    "InternalError": 500,
     "MissingExtra": 501,
     "LedgerError": 503,
     "Busy": 503,
@@ -68,5 +69,6 @@ def from_error(error: DiscreetError) -> HTTPError:
 
 # of the pages of the API's description
 DOCUMENTED: dict[int | str, dict[str, Any]] = {
-    code: {"model": ErrorBody} for code in (400, 401, 402, 403, 404, 405, 409, 413, 422, 429, 501, 503, 504)
+    code: {"model": ErrorBody}
+    for code in (400, 401, 402, 403, 404, 405, 409, 413, 422, 429, 500, 501, 503, 504)
 }

@@ -6,6 +6,8 @@ import math
 from datetime import UTC, datetime
 from typing import Any
 
+from ... import _registry
+
 
 def figure(value: float, error: float | None = None) -> str:
     """Return a number as people write it: with as many decimals as its error allows, never with an exponent
@@ -35,6 +37,17 @@ def amount(value: float | None) -> str:
     if value is None:
         return ""
     return f"{value:,.0f}" if math.isfinite(value) and abs(value) >= 1000 else f"{value:.4g}"
+
+
+def exact(value: Any) -> str:
+    """Return a number of a budget as a form holds it: sent back unchanged, it is the same number.
+
+    >>> exact(3.0), exact(1e-06), exact(0.30000000000000004), exact({"fraction": "1/3"})
+    ('3', '1e-06', '0.30000000000000004', '0.3333333333333333')
+    """
+    number = float(_registry.from_json(value))
+    short = f"{number:g}"
+    return short if float(short) == number else repr(number)
 
 
 def minute(text: str) -> str:
@@ -81,5 +94,5 @@ def harmless(text: str) -> str:
 
 FILTERS: dict[str, Any] = {
     "figure": figure, "amount": amount, "minute": minute, "moment": moment, "day": day, "brief": brief,
-    "rest": rest,
+    "rest": rest, "exact": exact,
 }  # fmt: skip

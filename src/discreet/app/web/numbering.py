@@ -4,8 +4,10 @@ Guarantee: the numbers that an analyst is shown, and may send, count that analys
            answers: they are the same whatever others ask.
 Proof:     a number is the position of an entry among those in whose body the analyst stands; a ledger only
            grows, so that a position never changes.
-Assumes:   messages that name an entry go through `renumbered`. Stewards and auditors see the ledger's own
-           numbers.
+Assumes:   messages that name an entry go through `renumbered`, and those that may repeat words of the request
+           through `Numbers([])` if these words look like an entry's name (`names_entry`): whoever wrote
+           "entry 17 of the ledger" into a question would learn whether entry 17 is theirs. Stewards and
+           auditors see the ledger's own numbers.
 """
 
 from __future__ import annotations
@@ -13,11 +15,30 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from dataclasses import dataclass, field
+from typing import Any
 
 from ...curator import STEWARD, Ledger, books
 
 # how the library names an entry in its messages
 _NAMED = re.compile(r"\bentry (\d+) of the ledger\b|\bnumber=(\d+)\b")
+# the same in a request, where only letters, digits and = are left: a message may lay out a question anew
+_SENT = re.compile(r"entry=*\d+=*of=*the=*ledger|number=+\d")
+
+
+def names_entry(options: dict[str, Any]) -> bool:
+    """Return whether words of a request could be taken for the name of an entry where a message repeats them.
+
+    >>> names_entry({"sql": 'SELECT "Entry 17 of the ledger" FROM t'}), names_entry({"number": 17})
+    (True, False)
+    """
+    words = " ".join(_flat(value) for value in options.values() if isinstance(value, str | dict | list))
+    return _SENT.search(re.sub(r"[^\w=]+", "", words.lower())) is not None
+
+
+def _flat(value: Any) -> str:
+    if isinstance(value, dict):
+        return " ".join(f"{name}={_flat(item)}" for name, item in value.items())
+    return " ".join(map(_flat, value)) if isinstance(value, list) else str(value)
 
 
 @dataclass(slots=True)

@@ -28,7 +28,14 @@ TEMPLATES = Environment(
 )
 TEMPLATES.globals["quote"] = quoted
 TEMPLATES.filters |= FILTERS
-HEADINGS = {404: "Not found", 413: "Too large", 429: "Too many requests", 503: "Busy", 504: "Out of time"}
+HEADINGS = {
+    404: "Not found",
+    413: "Too large",
+    429: "Too many requests",
+    500: "Failed",
+    503: "Busy",
+    504: "Out of time",
+}
 
 
 def render(request: Request, template: str, code: int = 200, **facts: Any) -> HTMLResponse:
@@ -48,7 +55,8 @@ def error_page(request: Request, kind: str, message: str, code: int) -> Response
         # htmx puts answers with these codes on the page, too (static/console.js)
         return render(request, "error_part.html", code, kind=kind, message=message)
     person = None
-    with contextlib.suppress(HTTPError):
+    # a fault of the server may be one of its store
+    with contextlib.suppress(Exception if code == 500 else HTTPError):
         person = request.app.state.gate.identify(request)
     heading = HEADINGS.get(code, "Refused")
     return render(request, "error.html", code, person=person, heading=heading, message=message)

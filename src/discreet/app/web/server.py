@@ -39,6 +39,8 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
+# what is said of a fault of the server itself
+FAULT = "the server failed, and its log says why. What was charged stays charged. Tell the steward."
 
 
 def build(settings: Settings) -> FastAPI:
@@ -107,6 +109,19 @@ def _errors(app: FastAPI) -> None:
         headers = dict(error.headers or {})
         return shown(request, kind, f"{error.detail}. Nothing was done.", error.status_code, headers)
 
+    @app.exception_handler(Exception)
+    async def unexpected(request: Request, error: Exception) -> Response:
+        # What it says stays in the server's log. The middleware below does not see this response.
+        response = shown(request, "InternalError", FAULT, 500, {})
+        response.headers.update(HEADERS | {"Cache-Control": "no-store"})
+        return response
+
+
+def host_name(request: Request) -> str:
+    """Return the name by which a request calls the server, without the port."""
+    host = request.headers.get("host", "")
+    return host if host.endswith("]") else host.rsplit(":", 1)[0]
+
 
 def _add_middleware(app: FastAPI, settings: Settings) -> None:
     """Check the host of every request, and set the headers of every response."""
@@ -114,10 +129,8 @@ def _add_middleware(app: FastAPI, settings: Settings) -> None:
 
     @app.middleware("http")
     async def around(request: Request, follow: Callable[[Request], Awaitable[Response]]) -> Response:
-        host = request.headers.get("host", "")
-        name = host.rsplit(":", 1)[0] if not host.endswith("]") else host
         # a name that is not ours: another site may have pointed its own name at this address
-        if name not in allowed:
+        if host_name(request) not in allowed:
             response: Response = JSONResponse(
                 body_of("InvalidInput", "this server does not go by that name (--name NAME)."), 400
             )

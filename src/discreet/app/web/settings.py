@@ -33,7 +33,8 @@ class Settings:
     secure: bool = False
     seconds: float = 5.0
     tick: float | None = None
-    # whether an answer from the store waits like a new one, so that nobody sees that others have asked it
+    # whether an answer from the store waits like a new one, so that its time does not tell that others have
+    # asked it; whoever asks sees in their own ledger that it was served
     hide_stored: bool = False
     workers: int = 2
     previewers: int = 2
@@ -45,7 +46,7 @@ class Settings:
     # requests of one person: so many a second, after a burst of so many
     rate: float = 20.0
     burst: int = 60
-    # failed logins of one address in a minute
+    # log-ins of one address in a minute, whether they fail or not
     logins: int = 10
     request_bytes: int = 1 << 20
     upload_bytes: int = 100 << 20

@@ -47,6 +47,9 @@ async def remove_person(request: Request, who: PersonName, person: Steward) -> d
     store = store_of(request)
     # Read first: grants go with the person.
     datasets = store.granted_to(who)
+    # A job that waits would be charged for a result that nobody can fetch.
+    for job in store.unfinished_jobs(who):
+        desk_of(request).cancel(job["id"])
     removed = store.remove_person(who)
     if removed:
         await record(request, person, f"removed {who}", datasets=datasets)

@@ -20,6 +20,7 @@ from . import bodies, charts, steward_api
 from .auth import desk_of, granted, store_of
 from .bookkeeping import policy_fingerprint
 from .errors import HTTPError
+from .formats import exact
 from .rendering import form_of, page_person, render
 from .settings import Settings
 from .store import Person, Role
@@ -45,7 +46,8 @@ async def books(request: Request, name: str, person: Reader) -> HTMLResponse:
     limit = spending["accounts"][0]["limit"]
     title = f"Prices of {len(points)} charges added up over time, under a limit of {limit:g}"
     chart = charts.steps(points, datetime.now(UTC), limit, title)
-    lines = "\n".join(_line(who, budget) for who, budget in policy["analysts"].items())
+    unit = "rho" if policy["budget"]["rho"] else "epsilon"
+    lines = "\n".join(_line(who, budget, unit) for who, budget in policy["analysts"].items())
     names = {who for who, _ in store_of(request).people()}
     strangers = [who for who in policy["analysts"] if who not in names] if person.role is Role.STEWARD else []
     return render(
@@ -67,9 +69,29 @@ def _days(charges: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [days[key] for key in sorted(days, reverse=True)][:200]
 
 
-def _line(who: str, budget: dict[str, Any] | None) -> str:
-    """Return an analyst as the form shows them."""
-    return who if budget is None else f"{who} {budget['epsilon'] or budget['rho']:g} {budget['delta']:g}"
+def _line(who: str, budget: dict[str, Any] | None, unit: str) -> str:
+    """Return an analyst as the form shows them; `unit` is that of the dataset's budget."""
+    if budget is None:
+        return who
+    own_unit = "rho" if budget["rho"] else "epsilon"
+    mark = "" if own_unit == unit else f"{own_unit} "
+    return f"{who} {mark}{exact(budget[own_unit])} {exact(budget['delta'])}"
+
+
+def _parse_analysts(text: str, unit: str) -> dict[str, Any]:
+    """Return the budgets of analysts from the lines that `_line` writes."""
+    analysts: dict[str, Any] = {}
+    for line in filter(None, map(str.strip, text.splitlines())):
+        who, *price = line.split()
+        named = price.pop(0) if price and price[0] in ("epsilon", "rho") else None
+        if who in analysts or len(price) > 2 or (named and not price):
+            raise InvalidInput(
+                f"{line[:80]!r} is no line of the form: each analyst has one, with a name, or with a name, "
+                f"an amount and a delta. Nothing was changed."
+            )
+        fields = (named or unit, "delta")
+        analysts[who] = dict(zip(fields, map(_number, price), strict=False)) if price else None
+    return analysts
 
 
 @router.get("/steward/data/{name}/check")
@@ -83,13 +105,8 @@ async def check(request: Request, name: str, person: Reader) -> HTMLResponse:
 async def policy(request: Request, name: str, person: Steward) -> Response:
     """Change budgets: one line of the form for each analyst."""
     form = await form_of(request)
-    analysts: dict[str, Any] = {}
     unit = "rho" if form.get("unit") == "rho" else "epsilon"
-    for line in form.get("analysts", "").splitlines():
-        if line.strip():
-            who, *price = line.split()
-            names = (unit, "delta")
-            analysts[who] = dict(zip(names, map(_number, price), strict=False)) if price else None
+    analysts = _parse_analysts(form.get("analysts", ""), unit)
     facts = {"budget": {unit: _number(form.get("epsilon", "")), "delta": _number(form.get("delta") or "0")}}
     body = _body(bodies.PolicyBody, facts | {"analysts": analysts})
     await steward_api.set_policy(request, person, name, body, form.get("was"))

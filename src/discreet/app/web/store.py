@@ -97,6 +97,8 @@ class ServerStore:
         self._db.executescript(_TABLES)
         # what no request can match: looked up for ids that do not exist, so that these take as long
         self._nobody = secrets.token_bytes(32)
+        # and the hash of a password that nobody has, for names without one; made at the first log-in by name
+        self._nobodys_password = ""
 
     def close(self) -> None:
         self._db.close()
@@ -169,9 +171,11 @@ class ServerStore:
         from argon2 import PasswordHasher
         from argon2.exceptions import Argon2Error, InvalidHashError
 
+        # whoever logs in, and once: a hash made for unknown names only would take them twice the time
+        self._nobodys_password = self._nobodys_password or PasswordHasher().hash(secrets.token_hex())
         rows = self._rows("SELECT name, role, password FROM people WHERE name = ?", name)
         has_password = rows and rows[0][2]
-        hashed = rows[0][2] if has_password else PasswordHasher().hash("nobody has this password")
+        hashed = rows[0][2] if has_password else self._nobodys_password
         try:
             PasswordHasher().verify(hashed, password[:1024])
         except (Argon2Error, InvalidHashError):

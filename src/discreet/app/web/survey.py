@@ -36,7 +36,7 @@ from . import charts
 from .errors import body_of
 from .limits import BodyLimit
 from .rendering import TEMPLATES
-from .server import HEADERS, STATIC
+from .server import HEADERS, STATIC, host_name
 
 _TOP = {"title", "about", "people", "question"}
 _KEYS = {"name", "text", "categories", "between", "epsilon"}
@@ -287,7 +287,7 @@ def _guard(app: FastAPI, names: set[str]) -> None:
 
     @app.middleware("http")
     async def around(request: Request, follow: Any) -> Response:
-        if request.headers.get("host", "").rsplit(":", 1)[0] not in names:
+        if host_name(request) not in names:
             response: Response = JSONResponse(body_of("InvalidInput", "this server has another name."), 400)
         else:
             response = await follow(request)

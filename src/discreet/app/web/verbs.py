@@ -12,7 +12,7 @@ from typing import Any
 from ..._errors import DiscreetError, LedgerError
 from ...curator import STEWARD, Curator, books
 from ...curator.withholding import Withheld
-from .numbering import Numbers
+from .numbering import Numbers, names_entry
 from .sessions import Desk, Request, Result
 
 # the share of its public time after which a search with a secret number of runs writes what it has
@@ -123,7 +123,8 @@ def _has_charged(curator: Curator, analyst: str, before: int | None) -> bool:
 
 
 def error_json(error: Exception, analyst: str = STEWARD) -> dict[str, Any]:
-    """Return what may be said of an error. Paths and faults of the server are told to the steward only."""
+    """Return what may be said of an error. Paths and faults of the server are told to stewards, and to
+    auditors, who read ledgers as the steward."""
     if isinstance(error, LedgerError) and analyst != STEWARD:
         return {
             "kind": "LedgerError",
@@ -145,7 +146,10 @@ def _renumber_entries(desk: Desk, request: Request, error: dict[str, Any]) -> di
     if request["analyst"] == STEWARD or request["dataset"] is None:
         return error
     try:
-        own_numbers = desk.numbers(request["dataset"], request["analyst"])
+        if names_entry(request["options"]):
+            own_numbers = Numbers([])
+        else:
+            own_numbers = desk.numbers(request["dataset"], request["analyst"])
     except Exception:
         # without its ledger no number can be told
         own_numbers = Numbers([])

@@ -18,7 +18,7 @@ document.addEventListener("htmx:sendError", (event) => {
   const line = document.createElement("p");
   line.className = "error";
   line.setAttribute("role", "alert");
-  line.textContent = "The server cannot be reached. What was charged stays charged; ask again when it is back: the same question is free then.";
+  line.textContent = "The server cannot be reached. What was charged stays charged; ask again when it is back: the same question is free then, if it was answered.";
   target.replaceChildren(line);
 });
 

@@ -82,6 +82,11 @@ survey.questions.forEach((question, number) => {
   element("p", `Its report moves anybody's odds about your answer by at most a factor of ${factor} (epsilon ${question.epsilon}).`, field).className = "dim";
 });
 
+// what was drawn in this browser before, in this tab or another: { sent, reports }, or null
+function stored() {
+  return JSON.parse(localStorage.getItem(KEY) || "null");
+}
+
 function lock() {
   for (const input of place.querySelectorAll("input")) input.disabled = true;
   draw.disabled = true;
@@ -101,6 +106,12 @@ function send(reports) {
   button.id = "send";
   button.addEventListener("click", async () => {
     button.disabled = true;
+    // another tab may have sent them
+    const state = stored();
+    if (state && state.sent) {
+      already(state);
+      return;
+    }
     shown.querySelector("#failed")?.remove();
     let taken = false;
     try {
@@ -141,6 +152,8 @@ function show(reports) {
 }
 
 draw.addEventListener("click", async () => {
+  // a second click must not draw a second time
+  draw.disabled = true;
   const limit = survey.questions.reduce((sum, q) => sum + q.client.microepsilon, 0);
   const budget = new ClientBudget(limit);
   const reports = {};
@@ -149,18 +162,25 @@ draw.addEventListener("click", async () => {
   }
   answers.clear();
   lock();
-  // drawn once: a page that is loaded again before sending sends the same reports
-  localStorage.setItem(KEY, JSON.stringify({ sent: false, reports }));
   for (const input of place.querySelectorAll("input")) {
     if (input.type === "radio") input.checked = false;
     else input.value = "";
   }
+  // drawn once: a page that is loaded again before sending, and another tab that was open before, send the
+  // same reports; what was drawn here in vain is forgotten unseen
+  const earlier = stored();
+  if (earlier) {
+    restore(earlier);
+    return;
+  }
+  localStorage.setItem(KEY, JSON.stringify({ sent: false, reports }));
   show(reports);
 });
 
-const before = JSON.parse(localStorage.getItem(KEY) || "null");
-if (before && before.sent) already(before);
-else if (before) {
+function restore(state) {
   lock();
-  show(before.reports);
+  if (state.sent) already(state);
+  else show(state.reports);
 }
+
+if (stored()) restore(stored());
