@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from discreet import accounting as acc
 from discreet._errors import InvalidInput, Unsupported, WrongRelation
-from discreet.accounting import pld
+from discreet.accounting import moments, pld
 from discreet.accounting.pld import rules
 from discreet.accounting.pld.pairs import basic_pairs, cells, closed_form, sampled
 
@@ -380,6 +380,14 @@ def test_a_rate_far_below_delta_is_priced():
         0,
         0,
     )
+
+
+def test_a_delta_that_underflows_is_not_zero():
+    """Here it is 4.6e-519, and 0 would be a claim of pure privacy."""
+    event = acc.PureDP(epsilon=0.05).repeated(10_000)
+    assert pld.delta(event, 250.0) == acc.delta(event, epsilon=250.0) == 5e-324
+    assert pld.delta(event, 500.1) == 0
+    assert moments.tail(0.01, 4.0, 1, 100.0) == 5e-324
 
 
 def test_a_grid_that_no_memory_holds_claims_nothing():

@@ -229,7 +229,8 @@ def _delta_above(form: Normal, epsilon: float) -> float:
     parts = rules.merged(form)
     if parts and rules.only_renyi(parts):
         bound = min(bound, rdp.delta(Normal(parts, 0.0, 0.0, form.neighbors).event, epsilon))
-    return bound
+    # what underflows is not 0, which would be a claim of pure DP
+    return max(bound, 5e-324) if parts and _pure(form) > epsilon else bound
 
 
 def _delta_below(form: Normal, epsilon: float) -> float:
