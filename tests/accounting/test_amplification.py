@@ -80,6 +80,12 @@ def test_a_truncated_sample_pays_for_the_chance_of_overflow() -> None:
     assert normal.overflow(20, 0.3, 10) >= exact
 
 
+def test_the_chance_of_overflow_is_no_less_than_the_truth_for_more_units_than_floats_count() -> None:
+    # the truths: the continued fraction of the incomplete beta function, to 40 digits
+    assert normal.overflow(10**15, 0.5, 5 * 10**14 + 10**8) >= 1.2698140347071026e-10
+    assert normal.overflow(10**18, Fraction(1, 3), 10**18 // 3 + 3 * 10**9) >= 9.8308024831838776e-11
+
+
 def test_the_truncation_inequality_holds_at_the_answer() -> None:
     inner = acc.Gaussian(noise_multiplier=2.0, neighbors=ZERO_OUT)
     event = acc.TruncatedPoisson(event=inner, rate=0.05, size=1000, limit=86).repeated(10)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from discreet import accounting as acc
 from discreet._errors import InvalidInput, Unsupported, WrongRelation
-from discreet.accounting import pld
+from discreet.accounting import moments, pld
 from discreet.accounting.pld import rules
 from discreet.accounting.pld.pairs import basic_pairs, cells, closed_form, sampled
 
@@ -368,6 +368,31 @@ def test_wholes_and_nothings():
     assert pld.epsilon(acc.DiscreteLaplace(scale=3, sensitivity=0), 1e-6) == 0
     assert pld.bounds(acc.PureDP(epsilon=0).sampled(0.1), 1e-6) == (0, 0)
     assert pld.supports(acc.PureDP(epsilon=0).sampled(0.1))
+
+
+def test_a_rate_far_below_delta_is_priced():
+    """The tail that may be given up inside was delta over the rate, more than 1: the roots of logarithms failed."""
+    event = acc.ZCDP(rho=0.001).sampled(1e-12)
+    assert pld.bounds(event, 1e-3) == (0, 0)
+    # the rate times the distance in total variation, at most sqrt(rho / 2)
+    assert 0 < pld.delta(event, 0.0) <= 1e-12 * 0.0224
+    assert pld.bounds(acc.compose([acc.PureDP(epsilon=1), acc.PureDP(epsilon=2)]).sampled(1e-12), 0.5) == (
+        0,
+        0,
+    )
+
+
+def test_a_delta_that_underflows_is_not_zero():
+    """Here it is 4.6e-519, and 0 would be a claim of pure privacy."""
+    event = acc.PureDP(epsilon=0.05).repeated(10_000)
+    assert pld.delta(event, 250.0) == acc.delta(event, epsilon=250.0) == 5e-324
+    assert pld.delta(event, 500.1) == 0
+    assert moments.tail(0.01, 4.0, 1, 100.0) == 5e-324
+
+
+def test_a_grid_that_no_memory_holds_claims_nothing():
+    event = acc.Shuffled(epsilon=20, reports=50).repeated(10**18)
+    assert pld.delta(event, 1.0) == 1
 
 
 @pytest.mark.parametrize("epsilon", [650, 690, 710, 10**4])

@@ -216,10 +216,12 @@ def overflow(size: int, rate: Any, limit: int) -> float:
     """Return P[Binomial(size, rate) > limit], rounded up."""
     if limit >= size or rate == 0:
         return 0.0
-    # P[B > k] = I_rate(k + 1, n - k)
+    # P[B > k] = I_rate(k + 1, n - k), which falls with its first argument and grows with the others
     from scipy.special import betainc
 
-    return min(1.0, float(betainc(limit + 1, size - limit, float(rate))) * (1 + 1e-9) + 5e-324)
+    tail = float(betainc(_round.down(limit + 1), _round.up(size - limit), min(1.0, _round.up(rate))))
+    # An error of one unit in the last place of the rate is a relative one of up to `size` units in the tail.
+    return min(1.0, tail * (1 + 1e-9 + size * 2.0**-50) + 5e-324)
 
 
 def _allocation(e: se.RandomAllocation) -> _Step:
@@ -240,6 +242,10 @@ def _group(e: ev.Group) -> _Step:
     if len(inner) > 1 or next(iter(inner)) != e.event:
         grouped = [ev.Group(event=part, size=e.size).repeated(n) for part, n in inner.items()]
         return _equal_price(ev.compose(grouped))
+    if isinstance(e.event, se.RandomAllocation) and 1 < e.event.selected < e.event.steps:
+        # Its passes are a composition given the blocks of one unit (`sampled_events.parts`). Units of a group
+        # have blocks of their own, so that the group sees no composition: only bounds for the whole hold.
+        return _equal_price(e)
     reduced, lost_delta, part_distance = _STEPS.get(type(e.event), _equal_price)(e.event)
     if reduced is not e.event and not lost_delta and not part_distance:
         return _equal_price(ev.Group(event=reduced, size=e.size))

@@ -62,11 +62,12 @@ def _epsilon(event: Event, delta: float, solved: list[Solved] | None) -> float:
 
 def _within_floats(price: Callable[[], float], otherwise: float) -> float:
     """Return a price, or another that always holds where numbers on the way left the range of floats: a grid
-    that holds infinities or NaN would give a price that is too low."""
+    that holds infinities or NaN would give a price that is too low. Nor is anything claimed where no memory
+    holds the grid."""
     try:
         with np.errstate(over="raise", invalid="raise", divide="raise"):
             return price()
-    except ArithmeticError:
+    except (ArithmeticError, MemoryError):
         return otherwise
 
 
@@ -230,7 +231,8 @@ def _delta_above(form: Normal, epsilon: float) -> float:
     parts = rules.merged(form)
     if parts and rules.only_renyi(parts):
         bound = min(bound, rdp.delta(Normal(parts, 0.0, 0.0, form.neighbors).event, epsilon))
-    return bound
+    # what underflows is not 0, which would be a claim of pure DP
+    return max(bound, 5e-324) if parts and _pure(form) > epsilon else bound
 
 
 def _delta_below(form: Normal, epsilon: float) -> float:

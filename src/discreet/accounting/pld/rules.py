@@ -42,6 +42,8 @@ _LARGE = 8
 # Masses of a pass that its grid may count as infinite loss, tried in turn, in units of the usual tail (1e-8
 # of delta): a larger one makes the grid smaller and the bound looser.
 _INFINITE_SHARES = 1e3, 1e5
+# The largest mass of what is sampled that may be given up: at tiny rates more would change nothing.
+_LARGEST_TAIL = 1e-3
 # Atoms of a discrete Gaussian pair; beyond it the event is priced by its rho.
 _GAUSSIAN_ATOMS = 2_000_000
 
@@ -181,7 +183,8 @@ def _poisson(event: Event, tail: float) -> EventPairs:
     """Return the mixtures in either direction, at the rate rounded up, and from below rounded down."""
     assert isinstance(event, ev.PoissonSampled)
     rate = min(1.0, _round.up(event.rate))
-    inner = _inner(event.event, event, tail / rate)
+    # what is given up inside counts `rate` times; it is a probability however small the rate
+    inner = _inner(event.event, event, min(tail / rate, _LARGEST_TAIL))
     upper = tuple(_poisson_sampled(inner.upper, rate, removing) for removing in (True, False))
     if inner.lower is None:
         return EventPairs(upper, None, min(1.0, rate * inner.infinite * (1 + 1e-15)))
