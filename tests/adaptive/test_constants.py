@@ -8,6 +8,7 @@ rows and every neighbor of it.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Iterator
@@ -33,7 +34,9 @@ from discreet.adaptive import (
     ShakyLadder,
     Submission,
     _sparse_vector,
+    leaderboard,
 )
+from discreet.adaptive.submissions import losses
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
@@ -58,6 +61,8 @@ class Enumerated:
     def __post_init__(self) -> None:
         self.script: list[int] = []
         self.monkeypatch.setattr(_sparse_vector, "draw", lambda scale, entropy: self.script.pop(0))
+        # Who is wrong is computed once for each table and submission, not for each of thousands of noises.
+        self.monkeypatch.setattr(leaderboard, "losses", functools.cache(losses))
         rounds = self.board.rounds
         assert rounds.value is not None
         self.threshold, self.query, self.value = (
@@ -124,11 +129,8 @@ def ladder(
     """A board on two rows; `scale` shrinks the noise on the told score: a mutant."""
     public = Public(schema={"y": Categories([0, 1])}, neighbors=relation, size=2)
     board = ShakyLadder(public=public, target="y", id="id", epsilon=40, delta=0.05, step=0.4, budget=2)
-    if scale != 1:
-        real = board.rounds
-        monkeypatch.setattr(
-            ShakyLadder, "rounds", property(lambda self: replace(real, value=real.value * scale))
-        )
+    rounds = replace(board.rounds, value=board.rounds.value * scale)
+    monkeypatch.setattr(ShakyLadder, "rounds", property(lambda self: rounds))
     tables = {
         labels: Memory({"id": np.arange(2), "y": np.array(labels)}, public)
         for labels in itertools.product((0, 1), repeat=2)
@@ -197,15 +199,24 @@ def public_of(relation: Any, size: int) -> Public:
 
 def computed(kind: str, rows: tuple[tuple[int, int], ...]) -> int:
     """The statistic, by the code of the test."""
-    public = public_of(ADD_REMOVE, 0)
+    return int(added(kind).exact(source_of(rows))[1])
+
+
+@functools.cache
+def source_of(rows: tuple[tuple[int, int], ...]) -> Memory:
+    """The table of these rows, for all three statistics."""
     table = {
         "x": np.array([v for v, _ in rows], dtype=float),
         "y": np.array([g for _, g in rows], dtype=float),
         "g": ["pqr"[g] for _, g in rows],
         "h": ["pqq"[g] for _, g in rows],
     }
-    test: Any = kinds(public)[kind]
-    return int(test.exact(Memory(table, public))[1])
+    return Memory(table, public_of(ADD_REMOVE, 0))
+
+
+@functools.cache
+def added(kind: str) -> Any:
+    return kinds(public_of(ADD_REMOVE, 0))[kind]
 
 
 def kinds(public: Public) -> dict[str, Any]:

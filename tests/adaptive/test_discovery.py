@@ -457,8 +457,8 @@ def test_a_listed_plan_spends_nothing_after_its_end():
 def test_long_streams_are_fast():
     """About a million decisions a second: a tenth of that is asked for here, of a busy machine."""
     source = np.random.default_rng(1)
-    values = np.where(source.uniform(size=200_000) < 0.1, 1e-7, source.uniform(size=200_000))
+    values = np.where(source.uniform(size=50_000) < 0.1, 1e-7, source.uniform(size=50_000))
     for procedure in PROCEDURES[:6]:
         begin = time.process_time()
         procedure.run(values)
-        assert time.process_time() - begin < 2.0
+        assert time.process_time() - begin < 0.5

@@ -4,12 +4,9 @@ of a file changes their noise."""
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
 import sqlite3
-import subprocess
-import sys
+from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -30,6 +27,8 @@ from discreet.curator import Curator, Ledger, books
 from discreet.mechanisms import CountNonNull, Sensitivity, SparseVector, Trusted
 from discreet.query import SqlStatistic, where
 from discreet.tables import Memory
+
+from ..victim import Victim
 
 N = 400
 PUBLIC = dp.Public(
@@ -171,7 +170,7 @@ def test_one_person_moves_a_number_in_sql_by_no_more_than_its_sensitivity(neighb
     )
     asked = [where(text, public) for text in texts]
     largest = [0] * len(texts)
-    for _ in range(15):
+    for _ in range(8):
         who, age = random.integers(0, 4, 9), random.integers(-20, 130, 9).astype(float)
         age[random.random(9) < 0.2] = np.nan
         other = np.where(who == 0, 99.0, age)
@@ -218,17 +217,12 @@ def test_answerers_at_work_at_the_same_time_are_charged_one_by_one_and_share_the
     assert people.watch(200, epsilon=0.4).number > holdout.number
 
 
-_VICTIM = """
-import sys
-from tests.adaptive.test_live import KINDS, table
-from discreet.curator import Curator
-
-mechanism, question = KINDS[sys.argv[1]]
-live = Curator.open(sys.argv[2], table()).resume(mechanism, int(sys.argv[3]))
-print("ready", flush=True)
-while True:
-    print(repr(live.answer(question).value), flush=True)
-"""
+def answers(kind: str, path: Path, number: int) -> Iterator[str]:
+    mechanism, question = KINDS[kind]
+    live = Curator.open(path, table()).resume(mechanism, number)
+    yield "ready"
+    while True:
+        yield repr(live.answer(question).value)
 
 
 def states(ledger: Any, number: int) -> list[tuple[dict[str, Any], dict[str, Any]]]:
@@ -240,27 +234,18 @@ def states(ledger: Any, number: int) -> list[tuple[dict[str, Any], dict[str, Any
     return [(entry.body, state) for entry, state in zip(found, opened, strict=True)]
 
 
-# Starting and killing processes costs 3 CPU-seconds: one kind of state now, the others in `make test-all`.
+# One kind of state now, the others in `make test-all`.
 @pytest.mark.parametrize(
     "kind", [*list(KINDS)[:1], *(pytest.param(kind, marks=pytest.mark.slow) for kind in list(KINDS)[1:])]
 )
 def test_killed_in_the_middle_nothing_is_lost_repeated_or_redrawn(kind: str, people: dp.Session) -> None:
     mechanism, _ = KINDS[kind]
     live, shown = people.start(mechanism), []
-    for answers in (1, 4):
-        victim = subprocess.Popen(
-            [sys.executable, "-c", _VICTIM, kind, str(people.ledger.path), str(live.number)],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
-        assert victim.stdout is not None
-        assert victim.stdout.readline() == "ready\n"
-        shown += [victim.stdout.readline() for _ in range(answers)]
-        os.kill(victim.pid, signal.SIGKILL)
-        shown += [line for line in victim.stdout.readlines() if line.endswith("\n")]
-        victim.stdout.close()
-        victim.wait()
+    for count in (1, 4):
+        victim = Victim(answers(kind, people.ledger.path, live.number))
+        assert victim.readline() == "ready\n"
+        shown += [victim.readline() for _ in range(count)]
+        shown += victim.kill()
     kept = states(people.ledger, live.number)
     assert [body["version"] for body, _ in kept] == list(range(len(kept)))
     from discreet.curator import values

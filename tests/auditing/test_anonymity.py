@@ -80,9 +80,10 @@ def test_delta_presence_is_the_share_of_each_class_that_is_inside():
         auditing.delta_presence({"zip": [9]}, population, ["zip"])
 
 
-def test_a_million_rows_are_measured_in_seconds():
+def test_two_hundred_thousand_rows_are_measured_in_seconds():
+    """At fifty thousand rows a second, as a million in twenty seconds."""
     rng = np.random.default_rng(0)
-    n = 1_000_000
+    n = 200_000
     table = pa.table(
         {"age": rng.integers(0, 90, n), "zip": rng.integers(0, 500, n), "ill": rng.integers(0, 10, n)}
     )
@@ -90,7 +91,7 @@ def test_a_million_rows_are_measured_in_seconds():
     assert auditing.risk(table, ["age", "zip"]).rows == n
     assert auditing.distinct_l_diversity(table, ["age", "zip"], "ill") >= 1
     assert 0 < auditing.t_closeness(table, ["age", "zip"], "ill") < 1
-    assert time.process_time() - started < 20
+    assert time.process_time() - started < 4
 
 
 def test_sources_engines_and_mappings_are_all_tables():

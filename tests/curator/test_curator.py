@@ -2,11 +2,7 @@
 
 import json
 import multiprocessing
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -42,6 +38,7 @@ from discreet.mechanisms.protocols import release
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
+from ..victim import Victim
 from .tamper import tamper
 
 PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
@@ -282,35 +279,21 @@ def test_sixteen_processes_at_once_never_overspend_by_one(people, tmp_path):
     assert curator.verify() == []
 
 
-_VICTIM = """
-import sys
-import numpy as np
-from discreet import Bounds, Public
-from discreet.curator import Curator
-from discreet.mechanisms import noisy_count
-from discreet.tables import Memory
-
-public = Public(schema={"age": Bounds(0, 100)}, table="people")
-curator = Curator.open(sys.argv[1], Memory({"age": np.arange(100) % 90}, public))
-print("ready", flush=True)
-while True:
-    print(curator.ask(noisy_count(public, epsilon=0.001), fresh=True).value, flush=True)
-"""
+def _releases(path, people):
+    curator = Curator.open(path, people)
+    yield "ready"
+    while True:
+        yield curator.ask(noisy_count(people.public, epsilon=0.001), fresh=True).value
 
 
 def _killed_at_random_points(people, path, times):
     Curator.create(path, people, Policy(budget=Budget(epsilon=1000)))
     shown = 0
     for turn in range(times):
-        victim = subprocess.Popen(
-            [sys.executable, "-c", _VICTIM, str(path)], stdout=subprocess.PIPE, text=True
-        )
-        assert victim.stdout.readline() == "ready\n"
+        victim = Victim(_releases(path, people))
+        assert victim.readline() == "ready\n"
         time.sleep(random.Random(turn).uniform(0, 0.02))
-        os.kill(victim.pid, signal.SIGKILL)
-        shown += sum(line.endswith("\n") for line in victim.stdout.readlines())
-        victim.stdout.close()
-        victim.wait()
+        shown += len(victim.kill())
         check_after_crash(people, path, shown)
 
 

@@ -1,13 +1,8 @@
 """Live answerers: paid once at the start, halting for good, never losing or redrawing noise."""
 
 import json
-import os
 import random
-import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +12,8 @@ from discreet._errors import BudgetExceeded, LedgerError
 from discreet.curator import Budget, Curator, Policy
 from discreet.mechanisms import Count, Entry, Histogram, SparseVector
 from discreet.tables import Memory
+
+from ..victim import Victim
 
 PUBLIC = Public(schema={"age": Bounds(0, 100), "ward": Categories(["a", "b", "c"])}, table="people")
 WARDS = ["a"] * 50 + ["b"] * 400 + ["c"] * 5
@@ -112,17 +109,11 @@ def test_a_refused_question_changes_nothing(curator):
     assert live.answer(Count()).value.above
 
 
-_VICTIM = """
-import sys
-import numpy as np
-from tests.curator.test_live import people, vector, ward
-from discreet.curator import Curator
-
-live = Curator.open(sys.argv[1], people()).resume(vector(positives=3), int(sys.argv[2]))
-print("ready", flush=True)
-while True:
-    print(live.answer(ward(0)).value.above, flush=True)
-"""
+def answers(path, number):
+    live = Curator.open(path, people()).resume(vector(positives=3), number)
+    yield "ready"
+    while True:
+        yield live.answer(ward(0)).value.above
 
 
 def test_killed_in_the_middle_nothing_is_lost_repeated_or_redrawn(curator):
@@ -130,18 +121,10 @@ def test_killed_in_the_middle_nothing_is_lost_repeated_or_redrawn(curator):
     live = curator.start(mechanism)
     shown = 0
     for turn in range(5):
-        victim = subprocess.Popen(
-            [sys.executable, "-c", _VICTIM, str(curator.ledger.path), str(live.number)],
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=Path(__file__).parents[2],
-        )
-        assert victim.stdout.readline() == "ready\n"
+        victim = Victim(answers(curator.ledger.path, live.number))
+        assert victim.readline() == "ready\n"
         time.sleep(random.Random(turn).uniform(0, 0.03))
-        os.kill(victim.pid, signal.SIGKILL)
-        shown += sum(line.endswith("\n") for line in victim.stdout.readlines())
-        victim.stdout.close()
-        victim.wait()
+        shown += len(victim.kill())
     states = list(curator.ledger.entries(kind="state"))
     assert [state.body["version"] for state in states] == list(range(len(states)))
     assert shown <= len(states) - 1

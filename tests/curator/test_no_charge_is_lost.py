@@ -22,6 +22,8 @@ from discreet.curator import Budget, Curator, Ledger, Policy, books, locks, stor
 from discreet.mechanisms import noisy_count
 from discreet.tables import Memory
 
+from .. import warm
+
 ROOT = Path(__file__).parents[2]
 PUBLIC = Public(schema={"age": Bounds(0, 100)}, table="people")
 PRICE = 0.25  # of a budget of 1: four answers, never five
@@ -46,10 +48,9 @@ def ask(curator) -> int:
 
 
 READER = """
-import sys
 from pathlib import Path
 from discreet.curator import Ledger, books
-ledger = Ledger(Path(sys.argv[1]))
+ledger = Ledger(Path({path!r}))
 assert books.verify(ledger) == [], books.verify(ledger)
 print(len(list(ledger.entries(kind="charge"))))
 """
@@ -57,9 +58,7 @@ print(len(list(ledger.entries(kind="charge"))))
 
 def counted(path) -> int:
     """The charges that another process reads in the file, which must also be whole."""
-    done = subprocess.run(
-        [sys.executable, "-c", READER, str(path)], capture_output=True, text=True, cwd=ROOT, timeout=60
-    )
+    done = warm.run(READER.format(path=str(path)), path.parent)
     assert done.returncode == 0, done.stderr
     return int(done.stdout)
 
@@ -102,6 +101,7 @@ from tests.curator.test_no_charge_is_lost import ask, people
 from discreet.curator import Curator
 curator = Curator.open(sys.argv[1], people())
 given = ask(curator)
+print(given, flush=True)
 if os.fork():
     os._exit(0)
 for _ in range(5):
@@ -112,6 +112,7 @@ print(given, flush=True)
     daemon = subprocess.Popen(
         [sys.executable, "-c", script, str(curator.ledger.path)], stdout=subprocess.PIPE, text=True, cwd=ROOT
     )
+    assert daemon.stdout.readline() == "1\n"
     looks = [counted(curator.ledger.path) for _ in range(2)]
     given = int(daemon.stdout.read())
     daemon.stdout.close()
@@ -157,21 +158,25 @@ def test_copies_and_foreign_readers_during_transactions_lose_nothing(curator, tm
             shutil.copy(path, tmp_path / "copy")
 
     script = (
-        "import sqlite3,sys,time\nend=time.time()+2\nwhile time.time()<end:\n "
+        "import sqlite3,sys,time\nend=time.time()+30\nwhile time.time()<end:\n "
         "db=sqlite3.connect(sys.argv[1]);db.execute('select max(seq) from entry').fetchall();db.close()"
     )
     other = subprocess.Popen([sys.executable, "-c", script, str(path)], stderr=subprocess.PIPE)
     thread = threading.Thread(target=disturb)
     thread.start()
-    given, end = 0, time.time() + 2
-    while time.time() < end:
-        try:
-            given += ask(curator)
-        except LedgerError:  # a lost commit may be refused, never answered
-            continue
-    stop.set()
-    thread.join()
-    other.communicate()
+    given, begun = 0, time.time()
+    try:
+        # a second, and longer where the machine is busy
+        while (passed := time.time() - begun) < 1 or (given <= 10 and passed < 20):
+            try:
+                given += ask(curator)
+            except LedgerError:  # a lost commit may be refused, never answered
+                continue
+    finally:
+        stop.set()
+        thread.join()
+        other.kill()
+        other.communicate()
     assert given > 10
     assert given <= counted(path)
 
@@ -338,8 +343,6 @@ def test_a_process_that_imports_its_parents_script_is_charged_nothing(tmp_path):
         "worker.join()\n"
         "print('spent', people.spent)\n"
     )
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "src")}
-    command = [sys.executable, str(script)]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300)
+    done = warm.run(script, tmp_path)
     assert done.stdout.splitlines()[-1] == "spent 1.0"
     assert "Nothing was charged." in done.stderr

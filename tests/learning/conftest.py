@@ -1,6 +1,8 @@
 import pytest
 import torch
 
+from tests.priced_once import an_event_is_priced_once  # noqa: F401
+
 
 @pytest.fixture(autouse=True)
 def _one_thread_and_a_fixed_start() -> None:

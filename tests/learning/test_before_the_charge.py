@@ -147,7 +147,9 @@ def test_nonsense_in_any_setting_is_refused_before_a_run_or_the_run_goes_through
                 made = trainer(**{name: value}) if name != "model" else Trainer(value, "mse", public=PUBLIC)
             else:
                 made = trainer(optimizer=kind(**({"lr": 0.1} | {name: value})))
-            if made.length > 1000:  # many, and as good as any
+            # Many steps are as good as few; beside a noise multiplier no delta is read: a few of them run.
+            unread = name == "delta" and not any(value is few for few in NONSENSE[:5])
+            if made.length > 1000 or unread:
                 continue
             made.rehearse(data)
         except DiscreetError:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -14,6 +13,7 @@ from discreet import InvalidInput, NotPrivate, Unsupported
 from discreet.learning import ClippingEngine, single_examples, without_batch_norm
 from discreet.learning.safety import made_up, probe
 
+from .. import warm
 from .zoo import ZOO, loss, made
 
 pytestmark = [
@@ -232,7 +232,7 @@ def test_a_kink_hit_by_rounding_is_not_taken_for_mixing() -> None:
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))
 
 
-def test_training_does_not_load_torchs_compiler() -> None:
+def test_training_does_not_load_torchs_compiler(tmp_path: Path) -> None:
     """A hundred megabytes, and seconds."""
     code = (
         "import sys, torch; from torch import nn; from discreet import Public; from "
@@ -245,4 +245,5 @@ def test_training_does_not_load_torchs_compiler() -> None:
         "entropy=Entropy()); "
         "assert 'torch._dynamo' not in sys.modules"
     )
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = warm.run(code, tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -183,8 +183,16 @@ UNITS = {
 GROUPS = {"two": [0, 1], "three": [0, 1, 2], "seven": list(range(7)), "texts": ["a", "b", "c", "d"]}
 
 
-@pytest.mark.parametrize("groups", GROUPS)
-@pytest.mark.parametrize("units", UNITS)
+# Every kind of unit with three groups and with texts; other numbers of groups with the first kind, and with the
+# others in `make test-all`.
+@pytest.mark.parametrize(
+    ("units", "groups"),
+    [
+        pytest.param(u, g, marks=[pytest.mark.slow] * (u != "small" and g in ("two", "seven")))
+        for u in UNITS
+        for g in GROUPS
+    ],
+)
 def test_the_choice_of_a_group_is_uniform_and_independent_between_units(units, groups):
     check_uniform(choices(UNITS[units], GROUPS[groups]), len(GROUPS[groups]))
 
@@ -247,7 +255,8 @@ def test_choices_in_two_groups_of_one_person_are_independent():
     assert values != text
     kept = [
         engine.answer(values.replace(str(PLACEHOLDER), str(7919 * key))).column("m0").to_pylist()
-        for key in range(1, 401)
+        for key in range(1, 201)
     ]
     assert {len(two) for two in kept} == {2}
-    assert abs(sum(one == other for one, other in kept) - 200) < 6 * 10
+    # where both groups choose alike it is 200
+    assert abs(sum(one == other for one, other in kept) - 100) < 6 * math.sqrt(50)

@@ -304,10 +304,11 @@ ASKED = [
 ]
 
 
-def test_arithmetic_at_the_edge_of_floats_is_refused_or_answered():
+@pytest.mark.parametrize("seed", [5, pytest.param(6, marks=pytest.mark.slow)])
+def test_arithmetic_at_the_edge_of_floats_is_refused_or_answered(seed):
     """Ranges overflow while a query is planned, values while it runs: the one is a QueryError, the other is
     nothing at all."""
-    chance = random.Random(5)
+    chance = random.Random(seed)
 
     def made(depth):
         if depth == 0:
@@ -319,7 +320,7 @@ def test_arithmetic_at_the_edge_of_floats_is_refused_or_answered():
     public = Public(schema={"x": Bounds(-10, 100), "y": Bounds(-1e149, 1e149)}, table="p")
     source = connect(pa.table({"x": pa.array(odd), "y": pa.array(odd[::-1])}), public)
     answered = 0
-    for i in range(400):
+    for i in range(200):
         sql = f"SELECT {chance.choice(ASKED).format(made(2))} FROM p WHERE {made(1)} < {made(2)} OR x IS NULL"
         try:
             query = Query(sql=sql, public=public, epsilon=1)
@@ -328,4 +329,4 @@ def test_arithmetic_at_the_edge_of_floats_is_refused_or_answered():
         answered += 1
         if i % 4 == 0:
             query._without_noise(source, 7)
-    assert answered > 200
+    assert answered > 100

@@ -3,6 +3,7 @@ by more than is claimed."""
 
 from __future__ import annotations
 
+import functools
 import random
 from typing import Any
 
@@ -86,14 +87,13 @@ SETS = [
 
 
 @pytest.mark.parametrize("queries", SETS, ids=range(len(SETS)))
-@pytest.mark.parametrize("price", [{"epsilon": 1}, {"rho": 1}])
-def test_without_noise_they_are_what_each_query_gives_alone(
-    queries: tuple[str, ...], price: dict[str, Any]
-) -> None:
+def test_without_noise_they_are_what_each_query_gives_alone(queries: tuple[str, ...]) -> None:
     source = people(PUBLIC, 200, 1)
-    whole = WorkloadQuery(queries=queries, public=PUBLIC, **price)
-    for sql, rows in zip(queries, whole._without_noise(source, 7), strict=True):
-        assert rows == Query(sql=sql, public=PUBLIC, epsilon=1)._without_noise(source, 7), sql
+    alone = {sql: Query(sql=sql, public=PUBLIC, epsilon=1)._without_noise(source, 7) for sql in queries}
+    for price in ({"epsilon": 1}, {"rho": 1}):
+        whole = WorkloadQuery(queries=queries, public=PUBLIC, **price)
+        for sql, rows in zip(queries, whole._without_noise(source, 7), strict=True):
+            assert rows == alone[sql], (sql, price)
 
 
 def random_condition(rng: random.Random, depth: int = 0) -> str:
@@ -308,20 +308,27 @@ def test_equal_questions_have_one_key_and_the_description_rebuilds_them() -> Non
     assert from_json(to_json(first)) == first
 
 
+@functools.cache
+def weighted_laplace_sums():
+    """The arguments, and the characteristic functions of sums of few and of many noises; the first is one
+    noise alone."""
+    u = np.linspace(1e-9, 400, 100_001)
+    shapes = [np.ones(k) / k for k in (1, 2, 3, 8, 50)] + [np.array([w, 1 - w]) for w in (0.6, 0.9, 0.99)]
+    shapes += [np.r_[w, np.full(30, (1 - w) / 30)] for w in (0.1, 0.5, 0.9)]
+    return u, [np.exp(-np.log1p(np.outer(u**2 / 2, weights)).sum(1)) for weights in shapes]
+
+
 @pytest.mark.parametrize("confidence", [0.5, 0.8, 0.9, 0.91, 0.92, 0.95, 0.99])
 def test_intervals_under_laplace_noise_cover_combinations_of_few_and_of_many_noises(confidence):
     """The tail of a weighted sum of Laplace noises of variance one, by inverting its characteristic function
     (a product of 1 / (1 + w u² / 2)); a normal interval alone is left too often by few noises."""
-    u = np.linspace(1e-9, 400, 100_001)
-    shapes = [np.ones(k) / k for k in (1, 2, 3, 8, 50)] + [np.array([w, 1 - w]) for w in (0.6, 0.9, 0.99)]
-    shapes += [np.r_[w, np.full(30, (1 - w) / 30)] for w in (0.1, 0.5, 0.9)]
+    u, characteristics = weighted_laplace_sums()
 
-    def outside(weights, width):
-        characteristic = np.exp(-np.log1p(np.outer(u**2 / 2, weights)).sum(1))
+    def outside(characteristic, width):
         return 1 - 2 / np.pi * integrate.simpson(np.sin(u * width) / u * characteristic, x=u)
 
     widest = combined_width(confidence, "laplace")
-    assert all(outside(weights, widest) <= (1 - confidence) * (1 + 1e-3) for weights in shapes)
+    assert all(outside(one, widest) <= (1 - confidence) * (1 + 1e-3) for one in characteristics)
     if confidence >= 0.95:
         normal = combined_width(confidence, "gaussian")
-        assert outside(shapes[0], normal) > 1.1 * (1 - confidence)
+        assert outside(characteristics[0], normal) > 1.1 * (1 - confidence)

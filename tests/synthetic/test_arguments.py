@@ -295,7 +295,7 @@ def test_opened_copies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_conditions_outside_what_was_declared_are_refused() -> None:
     public = dp.Public(schema={"age": dp.Bounds(17, 90), "day": dp.Dates("2020-01-01", "2020-01-09")})
     source = Memory({"age": [20, 30], "day": ["2020-01-02", None]}, public)
-    method = method_for("independent", public, Domain.of(public), epsilon=1e-6, delta=1e-9)
+    method = METHODS["independent"](public=public, domain=Domain.of(public), rho=Fraction(1, 10**14))
     released = method(source, entropy=SeededEntropy(1))
     copy = SyntheticCopy.of(released.value, released.event, rows=5, seed=1)
     for given, words in (

@@ -4,8 +4,6 @@ that runs."""
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +29,8 @@ from discreet.learning import (
     Ridge,
     tabular,
 )
+
+from ... import warm
 
 ROWS = 600
 FACTS = {
@@ -347,4 +347,5 @@ assert not {{"torch", "sklearn"}} & set(sys.modules), "loaded"
 from discreet.learning import LogisticRegression
 assert "torch" not in sys.modules
 """
-    subprocess.run([sys.executable, "-c", code], check=True)
+    done = warm.run(code, tmp_path)
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,1 @@
+from tests.priced_once import an_event_is_priced_once  # noqa: F401
