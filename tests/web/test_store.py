@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -15,6 +16,12 @@ from discreet.app.web.desk import FrontDesk
 from discreet.app.web.server import build
 from discreet.app.web.settings import Settings
 from discreet.app.web.store import Dataset, Person, Role, ServerStore
+
+
+def run_apart(coroutine: Any) -> Any:
+    """Run a coroutine in a thread of its own: the browser of other tests has a loop in this one."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(asyncio.run, coroutine).result()
 
 
 def test_a_revoked_token_leaves_no_password_behind(tmp_path):
@@ -69,7 +76,7 @@ def test_a_fault_of_the_server_has_the_shape_of_all_errors_and_says_nothing(tmp_
             return await client.get(path, headers={"Authorization": "Bearer dsc_x"})
 
     monkeypatch.setattr(app.state.store, "by_token", broken)
-    replies = [asyncio.run(get(path)) for path in ("/api/v1/me", "/")]
+    replies = [run_apart(get(path)) for path in ("/api/v1/me", "/")]
     for reply in replies:
         assert reply.status_code == 500
         assert "secret" not in reply.text
@@ -89,7 +96,7 @@ def test_a_person_who_is_removed_leaves_no_job_to_be_charged(tmp_path):
     state = SimpleNamespace(store=store, desk=SimpleNamespace(cancel=cancelled.append))
     request: Any = SimpleNamespace(app=SimpleNamespace(state=state))
     removal = steward_api.remove_person(request, "ann", Person("steward", Role.STEWARD))
-    assert asyncio.run(removal) == {"removed": True}
+    assert run_apart(removal) == {"removed": True}
     assert cancelled == jobs[:1]
     store.close()
 

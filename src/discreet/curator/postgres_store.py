@@ -280,6 +280,9 @@ class PostgresStore:
         """Let go of a lock; a forked child leaves its parent's alone."""
         if held.own:
             unregister(held)
+            # The server ends a connection some time after it was closed: whoever comes next would be refused.
+            with suppress(Exception):
+                held.db.execute("SELECT pg_advisory_unlock_all()")
             with suppress(Exception):
                 held.db.close()
 
