@@ -223,6 +223,19 @@ def test_every_benchmark_is_on_the_page_with_its_command_and_its_pictures_can_be
         assert all(len(one.y) >= 4 and min(one.y) > 0 for one in picture.series)
 
 
+def test_prose_has_lines_of_at_most_110_characters() -> None:
+    """Code of examples and tables have the lines that they need."""
+    pages = [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]
+    assert len(pages) > 50
+    for page in pages:
+        prose = re.sub(r"^ *```.*?^ *```", "", page.read_text(), flags=re.S | re.M)
+        for line in prose.splitlines():
+            words = line.strip()
+            # what is one command or one link cannot be broken
+            single = words.startswith(("|", "<", "![", "`")) or line.startswith("    ")
+            assert single or len(line) <= 110, f"{page.relative_to(ROOT)}: {line[:60]}"
+
+
 def test_a_number_of_a_table_is_read_with_its_unit() -> None:
     from docs.bench_pictures import number
 
