@@ -37,4 +37,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """
     gc.collect()
     gc.freeze()
+    # Tests make millions of small objects that live for a moment: looking for cycles after every 20,000
+    # instead of 700 takes a twenty-fifth less CPU time (measured on mechanisms and contracts).
+    gc.set_threshold(20_000, 20, 100)
     gc.enable()

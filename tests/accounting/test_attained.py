@@ -16,6 +16,8 @@ from discreet.accounting.examples import EXAMPLES
 from discreet.accounting.pld.pairs import attained, basic_pairs, choices, single
 from discreet.accounting.rdp_sampled import poisson
 
+from ..loops import for_each
+
 
 def hockey(p: np.ndarray, q: np.ndarray, x: float) -> float:
     return float(np.maximum(p - math.exp(x) * q, 0.0).sum())
@@ -249,8 +251,8 @@ def test_vectors_of_discrete_gaussians_lie_between_their_ends(variance, shift):
             assert pld.delta_bounds(event, x)[0] <= truth * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("rate", [0.01, 0.2, 0.7])
-@pytest.mark.parametrize("variance", [0.3, 1.0, 4.0])
+@for_each("rate", [0.01, 0.2, 0.7])
+@for_each("variance", [0.3, 1.0, 4.0])
 def test_removing_is_the_worse_direction_for_sampled_vectors_of_discrete_gaussians(rate, variance):
     """x -> s - x swaps the pair, entry by entry: so the binomial expansion bounds both directions."""
     for shift in ((1,), (2,), (1, 1), (2, 1), (1, 1, 1)):

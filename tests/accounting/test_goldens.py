@@ -12,10 +12,12 @@ from discreet import accounting as acc
 from discreet.accounting import moments, pate, shuffling
 from discreet.accounting.conversion import zcdp_to_epsilon_classic
 
+from ..loops import for_each
+
 CASES = tomllib.loads((Path(__file__).parent / "goldens.toml").read_text())["case"]
 
 
-@pytest.mark.parametrize("case", CASES, ids=[case["id"] for case in CASES])
+@for_each("case", CASES, ids=[case["id"] for case in CASES])
 def test_golden(case: dict[str, Any]) -> None:
     event = acc.from_json(case["event"] | {})
     claimed = acc.epsilon(event, delta=case["delta"], accountant=case["accountant"])

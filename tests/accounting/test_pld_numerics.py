@@ -179,7 +179,7 @@ def test_mass_is_never_lost_however_coarse_the_knots():
             assert law.mass.sum() + law.infinite >= 1 - 1e-15
 
 
-@pytest.mark.parametrize("name", PAIRS)
+@for_each("name", PAIRS)
 def test_cells_with_finite_ends_hold_what_lies_between_them_and_nothing_else(name):
     edges = np.array([-np.inf, -0.7, -0.1, 0.0, 0.05, 1.1, np.inf])
     whole = PAIRS[name].measure(edges, np.zeros(6))

@@ -268,8 +268,8 @@ def test_the_oracle_has_teeth() -> None:
         assert_just_above(1.001, mp.mpf(1))
 
 
-@pytest.mark.parametrize("mu", [0.05, 0.7, 2.0])
-@pytest.mark.parametrize("order", [2, 4, 10])
+@for_each("mu", [0.05, 0.7, 2.0])
+@for_each("order", [2, 4, 10])
 def test_central_moments_are_the_alternating_sums(mu: float, order: int) -> None:
     with mp.workdps(60):
         m = mp.mpf(mu)
@@ -373,8 +373,8 @@ def test_selection_from_a_poisson_sample_under_replace_is_refused_by_every_accou
         acc.ZCDPFilter(rho=1, neighbors=REPLACE).admits([], event)
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 0.5, 3.0, 20.0])
-@pytest.mark.parametrize("excess", [1e-4, 1e-6, 3e-8])
+@for_each("epsilon", [0.01, 0.5, 3.0, 20.0])
+@for_each("excess", [1e-4, 1e-6, 3e-8])
 def test_laplace_moments_near_order_1_are_never_below_the_closed_form(excess: float, epsilon: float) -> None:
     order = 1 + excess
     with mp.workdps(50):

@@ -30,6 +30,8 @@ from discreet.mechanisms.selection import moves_one_way
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
+from ..loops import for_each
+
 RISE = BernoulliChange(before=0.2, after=0.8)
 SHIFT = GaussianChange(before=0, after=1, deviation=1, most=1.5)
 WIDE = {"x": Bounds(-5, 5)}
@@ -294,7 +296,7 @@ def test_the_price_and_the_papers_scales():
         assert from_json(to_json(one)) == one
 
 
-@pytest.mark.parametrize(
+@for_each(
     "make",
     [
         lambda: BernoulliChange(before=0.2, after=0.2),

@@ -27,6 +27,8 @@ from discreet.adaptive import (
     benjamini_hochberg,
 )
 
+from ..loops import for_each
+
 PROCEDURES = [
     LordPlusPlus(alpha=0.05),
     Lord3(alpha=0.05),
@@ -416,7 +418,7 @@ def test_the_rest_of_the_lord_sequence_fits_too():
     assert head + 0.07720838 * float(2 * (v**3 + 3 * v**2 + 6 * v + 6) * mpmath.exp(-v)) < 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "make",
     [
         lambda: Saffron(alpha=0),

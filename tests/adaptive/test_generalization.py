@@ -15,6 +15,8 @@ from discreet import accounting as acc
 from discreet.adaptive import generalization as gen
 from discreet.sampling import SeededEntropy, discrete_laplace
 
+from ..loops import for_each
+
 
 def exact(beta: float) -> float:
     return 0.0
@@ -180,7 +182,7 @@ def test_adding_and_removing_is_charged_twice_for_replacing() -> None:
     assert one == two
 
 
-@pytest.mark.parametrize("bad", [-1, 0, 1, 1.5, math.nan, math.inf, None, "x", True])
+@for_each("bad", [-1, 0, 1, 1.5, math.nan, math.inf, None, "x", True])
 def test_nonsense_is_refused(bad: Any) -> None:
     for function in (gen.max_information, gen.mutual_information):
         price = "epsilon" if function is gen.max_information else "rho"

@@ -25,6 +25,7 @@ from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import Memory
 
 from ..contracts.audit import CountingEntropy, Untouchable
+from ..loops import for_each
 from ..mechanisms.sparse_enumeration import Rule, neighbors, worst_loss
 
 N = 4000
@@ -205,9 +206,7 @@ def test_what_is_refused_is_refused_before_data_is_read_or_noise_drawn(question:
     assert entropy.drawn == drawn
 
 
-@pytest.mark.parametrize(
-    "training", [float("nan"), float("inf"), "x", None, (), (0.5, None), {"a": 1}, True, 1j]
-)
+@for_each("training", [float("nan"), float("inf"), "x", None, (), (0.5, None), {"a": 1}, True, 1j])
 def test_nonsense_as_a_training_value_is_refused(training: Any) -> None:
     with pytest.raises(InvalidInput):
         Check(statistic=CountsBelow(column="x", thresholds=(0.5,)), training=training)

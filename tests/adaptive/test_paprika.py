@@ -36,6 +36,7 @@ from discreet.mechanisms import Sensitivity, Sum, Trusted
 from discreet.sampling import SeededEntropy, discrete_laplace
 from discreet.tables import Memory
 
+from ..loops import for_each
 from ..mechanisms.sparse_enumeration import Rule, neighbors, worst_loss
 
 PUBLIC = Public(schema={"x": Bounds(0, 1)})
@@ -304,7 +305,7 @@ def test_a_sum_from_a_table_with_its_declared_sensitivity():
     assert from_json(to_json(question)) == question
 
 
-@pytest.mark.parametrize(
+@for_each(
     "wrong",
     [
         {"epsilon": 0},
@@ -359,7 +360,7 @@ def test_a_foreign_state_is_refused():
         monotone.answer(good, EMPTY, given(500, alternative="less"), entropy=entropy)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "make",
     [
         lambda: Binomial(trials=0, chance=0.5),

@@ -18,6 +18,8 @@ from discreet.mechanisms import Component, Histogram
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
+from ..loops import for_each
+
 M, N, SIGNALS = 25, 1000, 5
 PUBLIC = Public(schema={f"c{i}": Categories([1, 0]) for i in range(M)})
 NULL = Binomial(trials=N, chance=0.5)
@@ -123,7 +125,7 @@ def test_the_papers_shift_finds_no_more_than_noise_in_the_pvalue_does():
     assert ours == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "more",
     [
         {"hypotheses": ()},

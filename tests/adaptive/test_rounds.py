@@ -15,6 +15,8 @@ from discreet.adaptive.hypotheses import Binomial
 from discreet.adaptive.private_bh import PrivateBenjaminiHochberg
 from discreet.mechanisms import CountNonNull, RedrawnSparseVector
 
+from ..loops import for_each
+
 PUBLIC = Public(schema={"y": Categories([0, 1])}, neighbors=REPLACE, size=1000)
 
 
@@ -34,8 +36,8 @@ MECHANISMS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-@pytest.mark.parametrize(("rounds", "least"), [(1, 1.0), (5, 0.2), (20, 0.05), (100, 0.0207)])
+@for_each("name", MECHANISMS)
+@for_each(("rounds", "least"), [(1, 1.0), (5, 0.2), (20, 0.05), (100, 0.0207)])
 def test_a_round_gets_at_least_the_pure_split_and_all_cost_what_was_asked(
     name: str, rounds: int, least: float
 ) -> None:
@@ -49,8 +51,8 @@ def test_a_round_gets_at_least_the_pure_split_and_all_cost_what_was_asked(
     assert budget.admits(budget.start(), mechanism.event)
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-@pytest.mark.parametrize("rounds", [1, 5, 20, 100])
+@for_each("name", MECHANISMS)
+@for_each("rounds", [1, 5, 20, 100])
 def test_the_noise_of_a_round_is_what_its_event_says(name: str, rounds: int) -> None:
     """The scales in integer units, priced by the proof of the sparse vector: never more than the event of one
     round."""

@@ -37,6 +37,8 @@ from discreet.adaptive.significance import (
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
+from ..loops import for_each
+
 FALSE_ALARM = 1e-9
 SCHEMA = {
     "x": Bounds(0, 10),
@@ -345,7 +347,7 @@ def test_what_cannot_be_told_is_one():
         assert told.pvalue == 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "make",
     [
         lambda: ProportionTest(public=FREE, column="ill", chance=0, epsilon=1),

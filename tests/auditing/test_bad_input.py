@@ -12,6 +12,8 @@ import pytest
 from discreet import auditing
 from discreet._errors import InvalidInput
 
+from ..loops import for_each
+
 TABLE = {"zip": ["1", "1", "2"], "age": [1, 2, 3], "ill": ["flu", "flu", "gout"]}
 RATINGS = auditing.made_up_ratings(20, 30, seed=1)
 LOSSES = np.ones((4, 2))
@@ -82,7 +84,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
+@for_each("name", CASES)
 def test_it_is_refused_by_name(name: str) -> None:
     word, call = CASES[name]
     with pytest.raises(InvalidInput, match=word):

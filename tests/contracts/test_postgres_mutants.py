@@ -14,6 +14,7 @@ from discreet.tables.dialect import template
 from discreet.tables.engines.postgres_dialect import dialect
 
 from .. import postgres
+from ..loops import for_each
 from .engines import CASES, ENGINES, TABLES, check
 from .test_engines import FOUR, check_content, check_sums, check_uniform, ranked, tuples
 
@@ -51,7 +52,7 @@ def own():
     return {name: ENGINES[1].open(table) for name, table in TABLES.items()}
 
 
-@pytest.mark.parametrize("node", MUTANTS, ids=lambda cls: cls.__name__)
+@for_each("node", MUTANTS, ids=lambda cls: cls.__name__)
 def test_a_wrong_text_is_noticed(node, own):
     wrong, noticed = mutated(node, MUTANTS[node]), 0
     for tried in (c for c in CASES if c.node is node):

@@ -18,6 +18,7 @@ from discreet.mechanisms.joint_quantiles import JointQuantiles, draw_jointly
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory
 
+from ..loops import for_each
 from .laws import assert_law, assert_rarely
 
 
@@ -125,7 +126,7 @@ def test_far_misfits_do_not_underflow():
     assert found[1] >= 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     "bad",
     [
         {"qs": ()},

@@ -417,7 +417,7 @@ def test_bad_parameters_of_a_quantile_are_refused(bad):
         Quantile(**({"public": facts(), "column": "v", "q": 0.5, "epsilon": 1, "step": 1} | bad))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "bad",
     [
         {"qs": ()},

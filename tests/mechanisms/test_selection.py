@@ -383,7 +383,7 @@ def test_what_seeded_entropy_chose_is_not_private():
     assert isinstance(release.event, NonPrivate)
 
 
-@pytest.mark.parametrize("chooser", CHOOSERS, ids=repr)
+@for_each("chooser", CHOOSERS, ids=repr)
 def test_every_chooser_round_trips_inside_select(chooser):
     mechanism = select(chooser)
     assert from_json(json.loads(json.dumps(to_json(mechanism)))) == mechanism

@@ -309,8 +309,8 @@ def test_answers_are_as_accurate_as_the_theorem_says(textbook: bool) -> None:
         assert alpha <= 8 * (math.log(k) + math.log(2 / (1 - confidence))) + 1
 
 
-@pytest.mark.parametrize("epsilon", [0.01, 1, 30])
-@pytest.mark.parametrize("confidence", [0.01, 0.5, 0.99])
+@for_each("epsilon", [0.01, 1, 30])
+@for_each("confidence", [0.01, 0.5, 0.99])
 def test_the_textbooks_accuracy_is_an_upper_bound_of_ours(epsilon: float, confidence: float) -> None:
     for k in (1, 10, 1000):
         mechanism = AboveThreshold(public=PUBLIC, threshold=0, epsilon=epsilon, sensitivity=3, questions=k)
@@ -341,8 +341,8 @@ def test_redrawn_rounds_can_tell_values_and_gaps_too() -> None:
     assert abs(answer.value.gap - 10**5) < 10**4
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 1, 5])
-@pytest.mark.parametrize("rounds", [1, 10, 500])
+@for_each("epsilon", [0.1, 1, 5])
+@for_each("rounds", [1, 10, 500])
 def test_composed_rounds_stay_within_epsilon_and_delta(epsilon: float, rounds: int) -> None:
     delta = 1e-6
     zcdp, textbook = zcdp_epsilon(epsilon, delta, rounds), dwork_roth_epsilon(epsilon, delta, rounds)

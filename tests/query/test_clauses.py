@@ -13,6 +13,8 @@ from discreet import Boolean, Bounds, Categories, Dates, Public, Related, Text, 
 from discreet.query import Query, QueryError
 from discreet.tables import connect
 
+from ..loops import for_each
+
 DAYS = [date(2024, 1, 31), date(2024, 2, 29), date(2024, 12, 30), date(2025, 3, 1), None]
 VISITS = {
     "who": ["a", "a", "b", "c", "c"],
@@ -111,7 +113,7 @@ def test_shares_of_people_with_many_rows_are_not_cut_off():
     assert mean == pytest.approx(0.75, abs=1e-5)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("sql", "told"),
     [
         ("SELECT ward, COUNT(*) FROM visits GROUP BY ROLLUP(ward)", "makes them add up"),
@@ -153,7 +155,7 @@ def test_refusals_say_what_to_write(sql, told):
         rows(sql)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "sql",
     [
         "SELECT MAX(cost, 3) FROM visits",

@@ -21,6 +21,8 @@ from discreet.query.nodes import Column, Literal, Output, make
 from discreet.tables import connect
 from discreet.tables.engines.duckdb_dialect import DUCKDB
 
+from ..loops import for_each
+
 CON = duckdb.connect(config={"threads": 1})
 A, B = Column("a", number(-7, 12)), Column("b", number(-3, 5, nullable=False))
 BINARY = ["+", "-", "*", "/", "//", "%", "=", "<>", "<", "<=", ">", ">=", "least", "greatest", "nullif"]
@@ -100,7 +102,7 @@ def test_operators_are_total_within_their_range_and_mean_one_thing(expression, a
     assert math.isnan(released) or math.isclose(released, found, rel_tol=1e-9, abs_tol=1e-9)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("op", "args"),
     [
         ("+", (A, Literal("x"))),

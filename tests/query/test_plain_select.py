@@ -10,6 +10,8 @@ from discreet.query import plain
 from discreet.query.errors import QueryError
 from discreet.query.plain import plain_select
 
+from ..loops import for_each
+
 REACHING = [
     "SELECT t.* FROM {0} AS t, (WITH {0} AS (SELECT 1 AS x) SELECT x FROM {0}) AS s",
     "SELECT * FROM {0}",
@@ -18,8 +20,8 @@ REACHING = [
 ]
 
 
-@pytest.mark.parametrize("name", ["duckdb_settings", "pg_settings", '"/etc/passwd"', "sqlite_master"])
-@pytest.mark.parametrize("text", REACHING)
+@for_each("name", ["duckdb_settings", "pg_settings", '"/etc/passwd"', "sqlite_master"])
+@for_each("text", REACHING)
 def test_no_view_or_file_of_the_engine_is_reached(text: str, name: str) -> None:
     with pytest.raises(QueryError):
         plain_select(text.format(name), "h")
@@ -33,7 +35,7 @@ def test_a_name_counts_in_its_own_scope_only() -> None:
     assert plain_select("SELECT x FROM H AS a JOIN h AS b USING (x)", "h")
 
 
-@pytest.mark.parametrize(
+@for_each(
     "call",
     [
         "version()", "current_database()", "current_schema()", "current_user", "session_user", "user",

@@ -20,6 +20,8 @@ from discreet.query.price import rho_for
 from discreet.sampling import Entropy, SeededEntropy
 from discreet.tables import rand_hie
 
+from ..loops import for_each
+
 SOURCE = rand_hie()
 PUBLIC = SOURCE.public
 BY_HEALTH = "SELECT health, COUNT(*) AS n FROM rand_hie GROUP BY health"
@@ -33,10 +35,8 @@ def query(sql=BY_HEALTH, **options):
     return Query(sql=sql, public=options.pop("public", PUBLIC), **options)
 
 
-@pytest.mark.parametrize(
-    "sql", [BY_HEALTH, MANY, "SELECT COUNT(*) FROM rand_hie", "SELECT AVG(visits) FROM rand_hie"]
-)
-@pytest.mark.parametrize("epsilon", [0.1, Fraction(1, 3), 1, 0.7])
+@for_each("sql", [BY_HEALTH, MANY, "SELECT COUNT(*) FROM rand_hie", "SELECT AVG(visits) FROM rand_hie"])
+@for_each("epsilon", [0.1, Fraction(1, 3), 1, 0.7])
 def test_laplace_queries_cost_at_most_epsilon_and_nearly_all_of_it(sql, epsilon):
     total, delta = accounting.basic(query(sql, epsilon=epsilon).event)
     assert delta == 0
@@ -193,7 +193,7 @@ def test_asking_by_accuracy_searches_up_to_its_largest_price():
     assert found.preview().errors[0] <= 0.4
 
 
-@pytest.mark.parametrize(
+@for_each(
     "bad",
     [
         {},

@@ -19,6 +19,8 @@ from discreet.query.workload_plan import WorkloadPlan
 from discreet.sampling import SeededEntropy
 from discreet.tables import Memory, engine_of
 
+from ..loops import for_each
+
 SCHEMA = {
     "sex": Categories(["f", "m"]),
     "city": Categories(["bern", "paris", "rome"]),
@@ -251,7 +253,7 @@ def test_one_row_is_in_one_cell() -> None:
         assert moved(whole._plan, source, fewer, 1) <= 1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("queries", "why"),
     [
         ((), "empty"),

@@ -16,6 +16,8 @@ from discreet.query import Query
 from discreet.query.exact import PLACEHOLDER, statements
 from discreet.tables.engines.duckdb_dialect import DUCKDB
 
+from ..loops import for_each
+
 FOLDER = Path(__file__).parent / "snapshots"
 SCHEMA = (
     ("g", Categories(["a", "b", "c"])),
@@ -130,7 +132,7 @@ def test_every_query_has_its_snapshot(written):
     assert written.keys() == KNOWN.keys()
 
 
-@pytest.mark.parametrize("name", KNOWN)
+@for_each("name", KNOWN)
 def test_the_text_is_that_of_the_snapshot(name, written):
     assert written[name] == KNOWN[name]
 

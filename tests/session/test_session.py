@@ -11,6 +11,8 @@ import discreet as dp
 from discreet import mechanisms
 from discreet.tables import Database, rand_hie
 
+from ..loops import for_each
+
 SCHEMA = {"age": dp.Bounds(0, 100), "ward": dp.Categories(["a", "b"]), "id": dp.Text()}
 TABLE = {"age": [30, 40, 50, 60] * 50, "ward": ["a", "b"] * 100, "id": [f"p{i // 2}" for i in range(200)]}
 COUNT = "SELECT ward, COUNT(*) AS n FROM people GROUP BY ward"
@@ -159,7 +161,7 @@ def test_books_are_kept_beside_a_file_and_found_again(tmp_path):
         dp.open(path, unit=dp.rows(), schema=SCHEMA, budget=dp.Budget(epsilon=100))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "message"),
     [
         ({"schema": None}, "declare what is public"),

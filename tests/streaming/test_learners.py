@@ -34,6 +34,7 @@ from discreet.streaming.losses import GRID
 from discreet.tables import Memory
 
 from ..contracts.audit import epsilon_lower_bound
+from ..loops import for_each
 
 ROUNDS = 150
 COLUMNS = ("a", "b", "c")
@@ -274,7 +275,7 @@ def test_at_user_level_a_person_counts_in_as_many_rounds_as_was_paid_for(tmp_pat
     assert abs(float(live.decision[0]) - 2) < 0.1
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("loss", "options", "message"),
     [
         (SquaredDistance(columns=("a",)), {}, "clip"),

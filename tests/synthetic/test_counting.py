@@ -18,6 +18,8 @@ from discreet.synthetic.counting import count_domain_cells, count_sensitivity
 from discreet.synthetic.methods import METHODS
 from discreet.tables import Memory
 
+from ..loops import for_each
+
 SCHEMA = {
     "city": Categories(["bern", "rome"]),
     "age": Bounds(0, 99),
@@ -117,7 +119,7 @@ def test_sensitivity_by_relation(neighbors: str, l1: int, l2: int) -> None:
     assert (bound.l1, bound.l2_squared) == (l1, l2)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "words"),
     [
         ({"columns": ["nobody"]}, "nothing is declared"),

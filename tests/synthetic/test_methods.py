@@ -22,6 +22,8 @@ from discreet.synthetic.privbayes import maximal_parent_sets, network_model
 from discreet.synthetic.synthesizer import GRID, Synthesizer, grid_distance
 from discreet.tables import Memory
 
+from ..loops import for_each
+
 PUBLIC = Public(schema={n: Categories(["a", "b", "c"]) for n in ("p", "q", "r", "s")})
 DOMAIN = Domain.of(PUBLIC, missing=dict.fromkeys("pqrs", False))
 
@@ -216,7 +218,7 @@ def test_the_relation_decides_the_noise() -> None:
     assert other.noise(Fraction(1)).variance == 2 * method.noise(Fraction(1)).variance
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("options", "words"),
     [
         ({"method": "gan"}, "method"),
@@ -385,8 +387,8 @@ def test_aim_measures_what_depends_on_each_other_and_comes_near_to_it(seed: int)
         assert np.abs(truth - drawn).sum() / 40_000 < 0.04
 
 
-@pytest.mark.parametrize("cells", [1, 2, 3, 400])
-@pytest.mark.parametrize("expected", [0.3, 5e17, 2.0**63, -1e25, 1e300, math.inf, -math.inf, math.nan])
+@for_each("cells", [1, 2, 3, 400])
+@for_each("expected", [0.3, 5e17, 2.0**63, -1e25, 1e300, math.inf, -math.inf, math.nan])
 def test_one_row_moves_a_distance_by_one_however_far_off_a_noisy_model_is(
     cells: int, expected: float
 ) -> None:

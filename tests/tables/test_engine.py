@@ -33,6 +33,8 @@ from discreet.tables import (
 )
 from discreet.tables.engine import ROW, Engine
 
+from ..loops import for_each
+
 SECRET = 90210
 TABLE = pa.table(
     {
@@ -244,7 +246,7 @@ def test_the_schema_file_is_exact_both_ways():
     assert load(dump(Public())) == Public()
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "message"),
     [
         ("table = ", "not valid TOML"),
