@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from discreet.learning.bounds import UNIT, growth, lengths, squares
+from discreet.learning.bounds import UNIT, growth, lengths, not_zero, squares
 from discreet.learning.taps import Lookup, Product, Tap, Target, Tied
 
 
@@ -59,3 +59,13 @@ def test_bounds_do_not_depend_on_how_far_an_example_is_filled_up():
     """To the longest example of a batch, which is another one."""
     for short, long in zip(_filled_up(3), _filled_up(60), strict=True):
         assert torch.allclose(short.square(), long.square(), rtol=1e-5, atol=0)
+
+
+def test_a_position_is_not_zero_if_any_of_its_numbers_is_not() -> None:
+    g = torch.randn(5, 7, 6, generator=torch.Generator().manual_seed(1))
+    g[0], g[1, 2], g[4] = 0.0, 0.0, -0.0
+    g[2, 5, 0], g[3, 3, 3], g[4, 1, 1] = -math.inf, math.nan, 1e-45
+    g[2, 6] = -g[2, 6].abs()
+    for dim in (1, 2):
+        assert torch.equal(not_zero(g, dim), (g != 0).any(dim))
+    assert not not_zero(torch.ones(3, 4, 0), 2).any()

@@ -26,7 +26,14 @@ ARGUMENTS = [
 def server(tmp_path_factory: Any) -> Iterator[Server]:
     # answers leave at multiples of a short tick: most tests wait for an answer or two
     running = Server(
-        tmp_path_factory.mktemp("server"), tick=0.05, rate=1000, burst=2000, logins=1000, epsilon=100.0
+        tmp_path_factory.mktemp("server"),
+        tick=0.05,
+        rate=1000,
+        burst=2000,
+        logins=1000,
+        epsilon=100.0,
+        workers=1,
+        previewers=1,
     ).start()
     yield running
     running.stop()
