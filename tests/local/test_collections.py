@@ -206,6 +206,8 @@ def test_a_few_who_trust_the_curator_improve_what_many_report_locally() -> None:
     assert parts.variances.tolist() == pytest.approx([0.75**2 * 0.01 + 0.25**2 * 0.02])
     with pytest.raises(InvalidInput):
         local.blend([0.3, 0.7], 0.01, [0.4], 0.02)
+    with pytest.raises(InvalidInput, match="the same things"):
+        local.blend([0.3, 0.7], 0.01, [0.4, 0.5, 0.1], [0.02] * 3)
 
 
 @pytest.mark.parametrize(("epsilon", "first"), [(8, 8), (1, 1), (4, 4)])

@@ -24,7 +24,7 @@ BLOCK = 256
 
 
 class _EarnedLevels:
-    """Sums shifted spending sequences; of the sums the next block is always complete."""
+    """Sums shifted spending sequences; `sums` is complete, for the discoveries so far, before `end`."""
 
     def __init__(self, gamma: Levels, first: float) -> None:
         self._gamma = gamma
@@ -69,8 +69,11 @@ def decide(
     finish: Callable[[Any], Any],
     wealth_and_payout: tuple[float, float],
 ) -> tuple[Levels, NDArray[np.bool_]]:
-    """Return the levels and rejections of a stream of p-values; `wealth_and_payout` is the initial wealth,
-    and what a discovery earns.
+    """Return the levels and rejections of a stream of p-values.
+
+    `steps` says which tests use up a term of the spending sequence `gamma`; None: all that are not
+    rejected. `finish` turns what was earned into the level. `wealth_and_payout` is the initial wealth, and
+    what a discovery earns.
     """
     wealth, alpha = wealth_and_payout
     earned = _EarnedLevels(gamma, wealth)

@@ -92,7 +92,8 @@ class Server:
         return RemoteSession(self, dataset)
 
     def call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        """Send a request; an error comes back as the one that a local session would raise."""
+        """Send a request; an error comes back as the one that a local session would raise, but a `QueryError`
+        as the `InvalidInput` that it is."""
         import httpx
 
         try:
@@ -122,7 +123,9 @@ class Server:
                 parts.append(part)
                 total += len(part)
                 if total > LARGEST:
-                    raise ServerError(f"the server's answer has more than {LARGEST:,} bytes: it was left.")
+                    raise ServerError(
+                        f"the server's answer has more than {LARGEST:,} bytes. It was not read to its end."
+                    )
         try:
             return reply.status_code, json.loads(b"".join(parts))
         except (ValueError, RecursionError):
@@ -130,7 +133,7 @@ class Server:
 
 
 class Reply(dict[str, Any]):
-    """What a server sent: a part that is not there is the server's fault, and said so."""
+    """What a server sent: where a part is missing, a `ServerError` says that the server is at fault."""
 
     def __missing__(self, key: str) -> Any:
         raise ServerError(f"the server's answer has no {key!r}: is it a discreet server of this version?")

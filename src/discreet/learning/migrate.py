@@ -146,7 +146,7 @@ class _Reader:
             if isinstance(node, ast.Import | ast.ImportFrom):
                 yield from self._advise_import(node)
             elif isinstance(node, ast.FunctionDef):
-                # A decorator without arguments, or with: only the call is found below.
+                # A decorator without arguments is no call, so it is found here; one with arguments below.
                 yield from (
                     _advice(d, *SIMPLE[self.names[d.id]])
                     for d in node.decorator_list
@@ -162,8 +162,8 @@ class _Reader:
                 )
 
     def _advise_import(self, node: ast.Import | ast.ImportFrom) -> Iterator[Advice]:
-        ours = isinstance(node, ast.ImportFrom) and _is_opacus(node.module)
-        if ours or (isinstance(node, ast.Import) and any(_is_opacus(a.name) for a in node.names)):
+        from_opacus = isinstance(node, ast.ImportFrom) and _is_opacus(node.module)
+        if from_opacus or (isinstance(node, ast.Import) and any(_is_opacus(a.name) for a in node.names)):
             yield _advice(
                 node,
                 "from discreet import Public, accounting as acc, learning; from discreet.sampling import "
@@ -183,7 +183,7 @@ class _Reader:
         elif name == "get_epsilon":
             delta = _keyword(node, "delta", 0, "1e-5")
             ours = f"acc.epsilon(trainer.event, delta={delta})"
-            yield _advice(node, ours, "the price is known before training, and is not passed later")
+            yield _advice(node, ours, "the price is known before training, and is never exceeded")
         elif name == "get_noise_multiplier":
             yield _advice(node, _calibration(node), "or give epsilon= and delta= to the trainer")
         elif name in _FIXES and imported == _VALIDATOR:
@@ -222,7 +222,7 @@ class _Reader:
                 node.lineno,
                 "poisson_sampling=False",
                 "sampling='balls_in_bins'",
-                "shuffled batches are not Poisson samples: charged as such the epsilon is too small",
+                "shuffled batches are not Poisson samples: priced as if they were, epsilon is too small",
             )
 
     def _trainer(self, node: ast.Call, name: str) -> str:

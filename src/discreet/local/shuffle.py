@@ -42,8 +42,8 @@ class Shuffler:
 
     @property
     def event(self) -> Event:
-        """Return what each sender pays towards those who see the shuffled reports only: priced for the
-        `least` number of them.
+        """Return what each sender pays towards those who see the shuffled reports only: the price where no
+        more than `least` reports are shuffled.
         """
         return Shuffled(epsilon=self.randomizer.epsilon, reports=self.least)
 
@@ -89,14 +89,14 @@ def blend(
     ([0.34], [0.008])
     """
     y = [np.atleast_1d(np.asarray(x, dtype=np.float64)) for x in (local, central)]
-    v = [
-        np.broadcast_to(np.asarray(x, dtype=np.float64), y[0].shape)
-        for x in (local_variance, central_variance)
-    ]
     if y[0].shape != y[1].shape:
         raise InvalidInput(
             f"both groups must estimate the same things, got {y[0].shape} and {y[1].shape} numbers."
         )
+    v = [
+        np.broadcast_to(np.asarray(x, dtype=np.float64), y[0].shape)
+        for x in (local_variance, central_variance)
+    ]
     if trusting is None:
         return combine(np.stack(y), np.stack(v))
     _require.open_probability(trusting=trusting)

@@ -55,7 +55,7 @@ def worst_candidates(steps: int) -> list[int]:
 
 @lru_cache(maxsize=8192)
 def deviation_at(counter: ContinualCounter, step: int) -> float:
-    """Return the standard deviation of the release at a step, in steps of the statistic's grid."""
+    """Return the standard deviation of the release at a step; its unit is the statistic's grid spacing."""
     if counter.window is not None or counter.decay is not None:
         return filtered_deviation(counter, step)
     start, length, position = counter._block_of(step)
@@ -72,7 +72,7 @@ def deviation_at(counter: ContinualCounter, step: int) -> float:
 @lru_cache(maxsize=64)
 def worst_deviation(counter: ContinualCounter) -> float:
     """Return the largest deviation over the steps of the horizon, of a block where there is a `restart`, or
-    of the first 1,024 steps; in steps of the statistic's grid."""
+    of the first 1,024 steps; its unit is the statistic's grid spacing."""
     last = min((n for n in (counter.horizon, counter.restart) if n is not None), default=1024)
     if counter.horizon is None and counter.restart is None:
         return max(deviation_at(counter, step) for step in range(1, last + 1))

@@ -33,7 +33,8 @@ from .result import FAILURE_PROBABILITY, Floats, TestResult
 _MAX_CELLS = 10_000
 # People up to which counts are simulated: numpy draws multinomials of 64-bit integers.
 _MAX_PEOPLE = 10**12
-# the expected count of every cell, below which the simulation with estimated shares is not to be trusted
+# The expected count of a cell below which a simulation is not to be trusted that rests on estimated shares
+# (independence), or on one number of people out of all that the noise allows (goodness of fit).
 _EXPECTED = 5.0
 # Counts drawn for one p-value, at 0.5 us each (measured on a busy machine), so 5 s; above, not all numbers of
 # people are gone through.
@@ -150,10 +151,11 @@ class GoodnessOfFitTest(_FromCounts):
                fewer than 5 (asymptotically valid).
     Proof:     for the true number n the tables drawn are exchangeable with what was seen, and so is the
                statistic, whose weights depend on n alone (Gaboardi et al. 2016, Algorithm MCGOF); n is in the
-               interval outside a chance of `FAILURE_PROBABILITY` (Berger & Boos 1994, Lemma 1). Where the
-               noise is wide the multiples of a public stride are drawn: h more people move the counts by h in
-               l1, so no chance grows by more than e^(h / scale), by which the p-value is raised, h the
-               distance of n to the nearest multiple, whose p-value is among those compared.
+               interval except with probability `FAILURE_PROBABILITY` (Berger & Boos 1994, Lemma 1). Where
+               the noise is wide only the multiples of a public stride are tried, in place of every n. Let h
+               be the distance of n to the nearest multiple, which is among those tried: h more people move
+               the counts by h in l1, so no probability grows by more than e^(h / scale), and the p-value is
+               raised by this factor for the largest possible h.
     """
 
     public: Public
@@ -173,7 +175,7 @@ class GoodnessOfFitTest(_FromCounts):
         if len(self.shares) != cells or cells < 2 or cells > _MAX_CELLS:
             raise InvalidInput(
                 f"column {self.column!r} has {cells} declared categories, and there are {len(self.shares)} "
-                "shares. Nothing was read."
+                f"shares: it must be one for each, and from 2 to {_MAX_CELLS}. Nothing was read."
             )
         total = math.fsum(_require.float_or_inf(share) for share in self.shares)
         if not abs(total - 1) < 1e-9:

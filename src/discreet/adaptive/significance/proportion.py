@@ -227,8 +227,8 @@ def _binomial_tails(count: int, trials: int, chance: float, scale: float) -> tup
 
 
 def _largest_tail(excess: float, low: int, high: int, chance: float, scale: float) -> float:
-    """Return the largest P(X - c n + (1 - c) L - c L' >= excess) over numbers of rows n from low to high, or
-    a little more.
+    """Return an upper bound, hardly above it, on the largest P(X - c n + (1 - c) L - c L' >= excess) over
+    numbers of rows n from low to high; c is `chance`, L and L' are the noises of the two counts.
 
     Where noise is wide only every stride-th n is evaluated: j rows more add at most (1 - c) j to X - c n, so
     the tail at the last evaluated n, and at an excess smaller by that, is not smaller.

@@ -102,7 +102,7 @@ class Cells:
         )
 
     def counts(self, source: Source) -> SparseCellCounts:
-        """Return the cells that occur, with their counts: what is not there takes no room."""
+        """Return the cell of every row that is in one, each with count 1: empty cells take no room."""
         public = source.public
         require_rows(public)
         domain = self.domain(public)
@@ -159,15 +159,15 @@ class WorkloadAnswer:
 
     @property
     def cells(self) -> Floats:
-        """The estimated count of every cell, where all cells were measured; negative ones are as likely as
-        too large ones."""
+        """The estimated count of every cell, where all cells were measured; unbiased, so that small counts
+        may come out negative."""
         cells = self._grid().fit(self.workload, self.measured).cells
         if cells is None:
             raise InvalidInput("tables were measured, not cells. Ask for `answers`.")
         return cells
 
     def non_negative(self) -> Floats:
-        """Return the answers from the nearest cells that are not negative, in units of the noise.
+        """Return the answers from the cells, none negative, that are nearest to what was measured.
 
         Biased: small counts are too large on average.
         """

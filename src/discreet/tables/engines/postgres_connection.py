@@ -21,8 +21,9 @@ SCHEMES = ("postgresql://", "postgres://")
 _SECRETS = ("password", "sslpassword")
 # Connections that are kept for the next question.
 _IDLE = 4
-# Whatever the role, the database or the server has set: texts of days, zones and doubles must be these, names
-# mean those of the server itself and no function that somebody planted, and nothing is compiled for long.
+# These hold whatever the role, the database or the server has set. Days, zones and doubles have one text;
+# names are those of the server itself, not of a function that somebody planted; no time goes into JIT
+# compilation; and a query that a row security policy would filter fails, instead of reading some rows only.
 SETTINGS = {
     "search_path": "pg_catalog, pg_temp",
     "timezone": "UTC",
@@ -51,7 +52,7 @@ def driver() -> Any:
 
 
 class Address:
-    """Where a database is, without what opens it.
+    """Where a database is, and as whom to connect; never a password.
 
     >>> Address("postgresql://ann@example.org/clinic?sslmode=require")
     Address('example.org/clinic')
