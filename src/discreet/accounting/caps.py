@@ -20,16 +20,16 @@ from .._errors import Unsupported
 from .._require import Real
 from .events import Event
 from .filters import BudgetFilter, Filter
-from .lanes import Capped, Item, Spent, certified_epsilon, split
+from .lanes import LAST_DIGITS, Capped, Item, Spent, certified_epsilon, split
 
 # A certified epsilon this close to the one that was asked for is charged as the one that was asked for.
 _NEAR = 0.999
 # Rounds of the fixed point of `_in_proportion`: epsilon goes with the logarithm of delta, so that each gains
 # digits.
 _ROUNDS = 4
-# By how much an epsilon that is charged exceeds what was certified: its last digits differ between processors
-# and versions of numpy, and where charges are counted again they are certified again.
-_ROOM = 2.0**-30
+# By how much an epsilon that is charged exceeds what was certified: where charges are counted again, on
+# another machine perhaps, they are certified again.
+_ROOM = float(LAST_DIGITS)
 # Deltas of caps that nobody asked for are powers of this, so that the accountant's answers can be kept.
 _STEP = 2 ** (1 / 8)
 

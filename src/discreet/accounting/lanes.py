@@ -30,7 +30,7 @@ Exact = Fraction | float
 # Prices are rounded up to this grid: sums are exact, so their order is irrelevant, and stay short in JSON.
 GRID = 2**128
 # By how much the same price may differ, relatively, where it is computed again on another machine.
-_LAST_DIGITS = Fraction(1, 2**30)
+LAST_DIGITS = Fraction(1, 2**30)
 
 
 def on_grid(value: Exact | int) -> Exact:
@@ -82,7 +82,7 @@ def _same_price(a: Exact, b: Exact) -> bool:
     if isinstance(a, float) or isinstance(b, float):
         # infinity, which has no digits
         return a == b
-    return abs(a - b) <= _LAST_DIGITS * max(a, b)
+    return abs(a - b) <= LAST_DIGITS * max(a, b)
 
 
 def split(event: Event) -> tuple[Event, Fraction, Fraction]:
