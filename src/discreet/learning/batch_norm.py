@@ -48,12 +48,14 @@ def without_batch_norm(model: nn.Module, groups: int = 32) -> nn.Module:
     model = copy.deepcopy(model)
     if isinstance(model, BATCH_NORMS):
         return _group_norm(model, groups)
+    replacements: dict[int, nn.GroupNorm] = {}
     for parent in list(model.modules()):
-        for name, child in parent.named_children():
-            if isinstance(child, BATCH_NORMS) and not isinstance(
-                child, nn.modules.instancenorm._InstanceNorm
-            ):
-                setattr(parent, name, _group_norm(child, groups))
+        # Not `named_children`, which names a layer once where the parent has it under two names.
+        for name, child in list(parent._modules.items()):
+            if isinstance(child, BATCH_NORMS):
+                if id(child) not in replacements:
+                    replacements[id(child)] = _group_norm(child, groups)
+                setattr(parent, name, replacements[id(child)])
     return model
 
 
@@ -64,4 +66,5 @@ def _group_norm(layer: Any, groups: int) -> nn.GroupNorm:
     channels = layer.num_features
     limit = channels // 2 if isinstance(layer, nn.BatchNorm1d) else channels
     num_groups = max(n for n in range(1, max(1, min(groups, limit)) + 1) if channels % n == 0)
-    return nn.GroupNorm(num_groups, channels, eps=layer.eps, affine=layer.affine)
+    dtype = None if layer.weight is None else layer.weight.dtype
+    return nn.GroupNorm(num_groups, channels, eps=layer.eps, affine=layer.affine, dtype=dtype)

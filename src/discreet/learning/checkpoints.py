@@ -180,6 +180,14 @@ def _text(value: Any) -> str:
     return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))
 
 
+def frozen_digest(model: torch.nn.Module) -> str:
+    """Return a digest of what training leaves as it is: the model's frozen weights and its buffers."""
+    # With `remove_duplicate` a tied weight would have one name here, and two in the state_dict.
+    parameters = model.named_parameters(remove_duplicate=False)
+    trained = {name for name, p in parameters if p.requires_grad}
+    return _digest({name: t for name, t in model.state_dict().items() if name not in trained})
+
+
 def _digest(state: dict[str, Tensor]) -> str:
     """Return a SHA-256 digest of names and values."""
     digest = hashlib.sha256()
@@ -200,7 +208,6 @@ def _shape(run: Run) -> dict[str, Any]:
     """Return what must be the same in a resumed run: names and shapes of what is learned, a digest of frozen
     weights, the kind of optimizer."""
     learned = [[name, list(p.shape)] for name, p in run._engine.parameters.items()]
-    frozen = {n: t for n, t in run._trainer.model.state_dict().items() if n not in run._engine.parameters}
     optimizer = run._trainer.optimizer
     kind = repr(optimizer) if type(optimizer).__module__.startswith("discreet.") else "torch"
-    return {"learned": learned, "frozen": _digest(frozen), "kind": kind}
+    return {"learned": learned, "frozen": frozen_digest(run._trainer.model), "kind": kind}

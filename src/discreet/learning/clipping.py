@@ -21,6 +21,8 @@ from .._registry import described
 MARGIN = 1 - 2.0**-22
 # The smallest normal float32: below, the rounding of a factor is no longer small beside the factor.
 SMALLEST = 2.0**-126
+# A factor above this could become infinite in float32, and infinity times a gradient of zeros is NaN.
+LARGEST = 2.0**127
 # Clips for which float32 holds clipped gradients, their sums and the noise with all digits: far below, what
 # is added rounds to zero, the noise first.
 SMALLEST_CLIP, LARGEST_CLIP = 2.0**-50, 2.0**50
@@ -107,7 +109,7 @@ class Automatic:
         _require.positive(stability=self.stability)
 
     def weights(self, squares: Tensor) -> Tensor:
-        return torch.from_numpy(self.clip * MARGIN / (norms(squares) + self.stability))
+        return torch.from_numpy(np.minimum(self.clip * MARGIN / (norms(squares) + self.stability), LARGEST))
 
 
 @described("learning.Adaptive")
@@ -147,13 +149,15 @@ class Adaptive:
     def split(self, noise_multiplier: float, divisor: float) -> float:
         """Return the noise multiplier that is left for the sum, when both together have this one."""
         count = 2 * self.deviation(divisor)
-        if count <= noise_multiplier:
+        # A little more than is asked for, so that no rounding below takes from it.
+        z = noise_multiplier * (1 + 1e-12)
+        if count <= z:
             raise InvalidInput(
                 f"noise of deviation {count / 2:g} on the count alone is worth a noise multiplier of "
                 f"{count:g}, which leaves no room for the sum at {noise_multiplier:g}. Nothing was read or "
                 f"trained. Give count_noise= above {noise_multiplier / 2:g}, or larger batches."
             )
-        return float((noise_multiplier**-2 - count**-2) ** -0.5 * (1 + 1e-12))
+        return float(z / math.sqrt(1 - (z / count) ** 2))
 
     def weights(self, squares: Tensor) -> Tensor:
         return Flat(clip=self.clip).weights(squares)

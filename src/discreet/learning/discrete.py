@@ -96,8 +96,11 @@ class Grid:
         """
         rows.mul_((weights.double() / float(self.step)).to(rows.dtype)).round_()
         within_bound = _lengths(rows) <= math.sqrt(self.l2_squared) * (1 - 2.0**-40)
-        # NaN is not short either
         if not bool(within_bound.all()):
+            # Exact: squares of integers in float64, whose sum up to `_LARGEST` has no rounding; above it no
+            # rounding leads back. The bounds of `_lengths` are too coarse where the step is very fine. NaN
+            # is not within the bound.
+            within_bound = rows.double().square_().sum(1) <= self.l2_squared
             rows.copy_(torch.where(within_bound.unsqueeze(1), rows, 0.0))
         return rows
 

@@ -109,15 +109,16 @@ class _DistributedTrainer:
             )
         trainer = self.trainer
         settings = checkpoints.identity(trainer)
-        facts = [trainer.event.to_json(), repr(trainer.public), self.noise, settings]
+        frozen = checkpoints.frozen_digest(trainer.model)
+        facts = [trainer.event.to_json(), repr(trainer.public), self.noise, settings, frozen]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).digest()
         digest_tensor = torch.frombuffer(bytearray(digest), dtype=torch.uint8)
         digests = [torch.empty_like(digest_tensor) for _ in range(dist.get_world_size(self.group))]
         self._communicate(lambda: dist.all_gather(digests, digest_tensor, group=self.group))
         if any(not torch.equal(digest_tensor, other) for other in digests):
             raise InvalidInput(
-                "the workers do not have the same trainer: price, public facts, shapes and all settings but "
-                "performance= must be alike. Nothing was read or trained."
+                "the workers do not have the same trainer: price, public facts, shapes, frozen weights and "
+                "buffers, and all settings but performance= must be alike. Nothing was read or trained."
             )
 
     def _broadcast_weights(self, run: Run) -> None:

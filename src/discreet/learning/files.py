@@ -61,7 +61,8 @@ def load(raw: bytes) -> tuple[dict[str, Tensor], dict[str, str]]:
         raise _file_error("it ends too early")
     try:
         header = json.loads(raw[8 : 8 + length])
-    except ValueError:
+    # RecursionError: a header of lists within lists, nested deeper than Python's stack.
+    except (ValueError, RecursionError):
         raise _file_error("its header cannot be read") from None
     if not isinstance(header, dict):
         raise _file_error("its header cannot be read")
@@ -86,6 +87,8 @@ def _tensor(facts: Any, body: bytearray, begin: int) -> tuple[Tensor, int]:
             is_consistent
             and start == begin
             and end - start == math.prod(shape) * kind.itemsize
+            # Also beside a 0: torch holds sizes and strides as 64-bit integers.
+            and math.prod(max(n, 1) for n in shape) < 1 << 63
             and end <= len(body)
         )
     except (KeyError, TypeError, ValueError):
@@ -109,6 +112,9 @@ def pack(tree: Any, tensors: dict[str, Tensor], name: str) -> Any:
     """Return a JSON form of nested dicts, lists and numbers, whose tensors go to `tensors` under names that
     begin with `name`."""
     if isinstance(tree, Tensor):
+        # The keys 1 and "1" of a dict give one name, which must not stand for two tensors.
+        while name in tensors:
+            name += "_"
         tensors[name] = tree
         return {"tensor": name}
     if isinstance(tree, dict):

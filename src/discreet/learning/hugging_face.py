@@ -14,6 +14,7 @@ length that is declared, never taken from the longest of them. `transformers` it
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -142,8 +143,8 @@ class TransformersTrainer:
 
     `args` is a `TrainingArguments`, or anything with its names: `per_device_train_batch_size` times
     `gradient_accumulation_steps` is the expected batch, `num_train_epochs` or `max_steps` the length of
-    training, then `learning_rate`, `weight_decay`, `adam_beta1`, `adam_beta2`, `warmup_steps`,
-    `lr_scheduler_type` ("linear", "cosine", "constant") and `gradient_checkpointing`. Its `max_grad_norm`
+    training, then `learning_rate`, `weight_decay`, `adam_beta1`, `adam_beta2`, `adam_epsilon`, `optim` (AdamW
+    only), `warmup_steps` or `warmup_ratio`, `lr_scheduler_type` ("linear", "cosine", "constant") and `gradient_checkpointing`. Its `max_grad_norm`
     clips the gradient of a batch, which protects nobody: `clip` is the one that counts. `train_dataset` has
     items with input_ids (and attention_mask, token_type_ids) and `label`. `task` is taken from the model's
     class where it is not given.
@@ -290,9 +291,16 @@ def _optimizer(args: Any) -> Adam:
     for name, why in _REFUSED.items():
         if _setting(args, name, False):
             raise Unsupported(f"{name} is not for private training: {why}. Nothing was read or trained.")
+    optimizer = _setting(args, "optim", "adamw_torch")
+    if not str(getattr(optimizer, "value", optimizer)).startswith("adamw"):
+        raise Unsupported(
+            f"optim must be one of AdamW's names here, got {optimizer!r}: for another optimizer use "
+            "learning.Trainer. Nothing was read or trained."
+        )
     return Adam(
         lr=float(_setting(args, "learning_rate", 5e-5)),
         betas=(float(_setting(args, "adam_beta1", 0.9)), float(_setting(args, "adam_beta2", 0.999))),
+        eps=float(_setting(args, "adam_epsilon", 1e-8)),
         weight_decay=float(_setting(args, "weight_decay", 0.0)),
     )
 
@@ -300,7 +308,7 @@ def _optimizer(args: Any) -> Adam:
 def _rate(args: Any, steps: int) -> Callable[[int], float]:
     """Return the factor of the learning rate at each of `steps` steps."""
     scheduler = _setting(args, "lr_scheduler_type", "linear")
-    kind, warmup = str(getattr(scheduler, "value", scheduler)), int(_setting(args, "warmup_steps", 0))
+    kind, warmup = str(getattr(scheduler, "value", scheduler)), _warmup_steps(args, steps)
     if kind == "cosine":
         return warmup_cosine(steps, warmup)
     if kind not in ("linear", "constant", "constant_with_warmup"):
@@ -312,3 +320,11 @@ def _rate(args: Any, steps: int) -> Callable[[int], float]:
         return 1.0 if kind != "linear" else (steps - step) / max(1, steps - warmup)
 
     return factor
+
+
+def _warmup_steps(args: Any, steps: int) -> int:
+    """Return the number of warm-up steps as `transformers` computes it: `warmup_steps`, where a number below 1
+    is a fraction of all steps; without it `warmup_ratio`, which is always such a fraction."""
+    warmup = float(_setting(args, "warmup_steps", 0))
+    fraction = warmup or float(_setting(args, "warmup_ratio", 0.0))
+    return int(warmup) if warmup >= 1 else math.ceil(steps * fraction)
