@@ -141,13 +141,17 @@ class PaddedTexts:
 class TransformersTrainer:
     """Fine-tunes a model of `transformers` with DP-SGD; arguments as its own `Trainer` takes them.
 
-    `args` is a `TrainingArguments`, or anything with its names: `per_device_train_batch_size` times
-    `gradient_accumulation_steps` is the expected batch, `num_train_epochs` or `max_steps` the length of
+    `args` is a `TrainingArguments`, or any object or mapping with its names: `per_device_train_batch_size`
+    times `gradient_accumulation_steps` is the expected batch, `num_train_epochs` or `max_steps` the length of
     training, then `learning_rate`, `weight_decay`, `adam_beta1`, `adam_beta2`, `adam_epsilon`, `optim` (AdamW
-    only), `warmup_steps` or `warmup_ratio`, `lr_scheduler_type` ("linear", "cosine", "constant") and `gradient_checkpointing`. Its `max_grad_norm`
-    clips the gradient of a batch, which protects nobody: `clip` is the one that counts. `train_dataset` has
-    items with input_ids (and attention_mask, token_type_ids) and `label`. `task` is taken from the model's
-    class where it is not given.
+    only), `warmup_steps` or `warmup_ratio`, `lr_scheduler_type` ("linear", "cosine", "constant",
+    "constant_with_warmup") and `gradient_checkpointing`. Other settings are not read. `max_grad_norm` among
+    them clips the gradient of a whole batch, which protects nobody: `clip` bounds each example's gradient.
+
+    An item of `train_dataset` is a dict with input_ids (and attention_mask, token_type_ids), and the label or
+    labels under the name `label`. `max_length` is the length that all texts are truncated or padded to.
+    `people` says whose each text is, as in `Examples`. `task` is one of `TASKS`, by default that of the
+    model's class.
 
     Guarantee: `event`, as of `learning.Trainer`, which does all of it.
     Assumes:   the dataset was tokenized by a tokenizer that was not trained on it.
@@ -323,8 +327,8 @@ def _rate(args: Any, steps: int) -> Callable[[int], float]:
 
 
 def _warmup_steps(args: Any, steps: int) -> int:
-    """Return the number of warm-up steps as `transformers` computes it: `warmup_steps`, where a number below 1
-    is a fraction of all steps; without it `warmup_ratio`, which is always such a fraction."""
+    """Return the number of warm-up steps as `transformers` computes it: from `warmup_steps`, where a number
+    below 1 is a fraction of all `steps`, or without it from `warmup_ratio`, which is always a fraction."""
     warmup = float(_setting(args, "warmup_steps", 0))
     fraction = warmup or float(_setting(args, "warmup_ratio", 0.0))
     return int(warmup) if warmup >= 1 else math.ceil(steps * fraction)
