@@ -31,10 +31,13 @@ from .taps import PAIR_COST, Rows, Tap, Target, _zeroed
 
 # The size of the buffer for patches, and for inner products, in float32 numbers: a megabyte. Not measured.
 _BUFFER = 1 << 18
-# Costs below are in multiplications, of which one takes 0.026 ns (a profile of resnet18 on one thread). They
-# decide between the two ways to compute a norm, for speed only: both are upper bounds. The cost of an entry
-# of a built gradient (as `taps.ENTRY_COST`), and its cost where FRESH_FROM entries or more are built: then
-# the C library returns the memory to the system each time, and every page is new (measured).
+
+# The costs below are in multiplications, of which one takes 0.026 ns (a profile of resnet18 on one thread).
+# They decide between the two ways to compute a norm, for speed only: both are upper bounds.
+
+# The cost of an entry of a built gradient (as `taps.ENTRY_COST`), and its cost where more than FRESH_FROM
+# entries are built: then the C library returns the memory to the system each time, and every page is new
+# (measured).
 ENTRY_COST, FRESH_COST = 16, 96
 # 32 megabytes.
 FRESH_FROM = 1 << 23
