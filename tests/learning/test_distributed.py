@@ -187,7 +187,7 @@ def test_a_killed_worker_means_no_half_noised_update(tmp_path: Path, moment: str
                 os.kill(os.getpid(), signal.SIGKILL)
 
         Run._accumulate, dist.all_reduce = accumulate, all_reduce  # type: ignore[method-assign,assignment]
-        with pytest.raises(ReleaseFailed, match="thrown away"):
+        with pytest.raises(ReleaseFailed, match="discarded"):
             across_workers(made)(shard(rank), entropy=Entropy())
         run = runs[-1]
         assert run.done

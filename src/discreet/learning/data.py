@@ -348,10 +348,10 @@ class Tabular:
         names = list(data) if isinstance(data, Mapping) else list(getattr(data, "column_names", data))
         missing = [name for name in self.features if name not in names]
         if missing:
-            raise InvalidInput(f"these rows have no column {missing[0]!r}. Nothing was predicted.")
+            raise InvalidInput(f"these rows have no column {missing[0]!r}. Nothing was released.")
         columns = [self._public_feature(data[name], public, name) for name in self.features]
         if len({len(column) for column in columns}) > 1:
-            raise InvalidInput("the columns of these rows have different lengths. Nothing was predicted.")
+            raise InvalidInput("the columns of these rows have different lengths. Nothing was released.")
         return np.concatenate(columns, axis=1)
 
     def _public_feature(self, values: Any, public: Public, name: str) -> Array:
@@ -361,7 +361,7 @@ class Tabular:
         except InvalidInput:
             raise
         except (TypeError, ValueError, OverflowError, pa.ArrowException) as error:
-            raise InvalidInput(f"column {name!r} of these rows: {error}. Nothing was predicted.") from None
+            raise InvalidInput(f"column {name!r} of these rows: {error}. Nothing was released.") from None
 
     def _feature(self, values: pa.Array, public: Public, name: str) -> Array:
         """Return the encoding of one feature, [rows, numbers], in float32."""
