@@ -121,7 +121,7 @@ class Convolved(Tap):
         positions = math.prod(
             (n - dilation * (size - 1) - 1) // stride + 1 for n, size, stride, dilation in dims
         )
-        # Both ways take much memory: the smaller one.
+        # Both ways take much memory: take the way that needs less.
         if self.examples * entries > MAX_ENTRIES:
             return bool(self.examples * entries < pixels**2)
         cost = ENTRY_COST if self.examples * entries <= FRESH_FROM else FRESH_COST

@@ -116,7 +116,7 @@ class ClippingEngine:
         self.routes = plan.routes(model)
         if isolate:
             self.routes = {"": "isolated"} | {
-                name: way for name, way in self.routes.items() if way == plan.CONSTANT
+                name: route for name, route in self.routes.items() if route == plan.CONSTANT
             }
         self.recorder, self.is_attached = Recorder(fast=by_hand), False
         self.parameters = {name: p for name, p in model.named_parameters() if p.requires_grad}
@@ -164,8 +164,8 @@ class ClippingEngine:
     def train(self, mode: bool = True) -> None:
         """Set the model's mode, except that a frozen batch normalization stays in evaluation mode."""
         self.model.train(mode)
-        for name, way in self.routes.items():
-            if way == plan.CONSTANT:
+        for name, route in self.routes.items():
+            if route == plan.CONSTANT:
                 self.model.get_submodule(name).eval()
 
     @contextmanager

@@ -142,7 +142,7 @@ class SGDEstimator(BaseEstimator):  # type: ignore[misc]
         )
 
     def _train(self, X: Tensor, y: Tensor, outputs: int) -> Any:
-        """Train on scaled arrays, outside of a session: nobody charges it, `event_` says the price."""
+        """Train on scaled arrays, outside of a session: nothing is charged, `event_` is the price."""
         public = Public(size=self.n)
         trainer = self._build_trainer(public, int(np.prod(X.shape[1:])), outputs)
         return self._adopt_release(

@@ -160,7 +160,7 @@ class TransformersTrainer:
 
     An item of `train_dataset` is a dict with input_ids (and attention_mask, token_type_ids), and the label or
     labels under the name `label`. `max_length` is the length that all texts are truncated or padded to.
-    `people` says whose each text is, as in `Examples`. `task` is one of `TASKS`, by default that of the
+    `people` has the person of each text, as in `Examples`. `task` is one of `TASKS`, by default that of the
     model's class.
 
     Guarantee: `event`, by the guarantee of `learning.Trainer`, which does the training.
@@ -233,7 +233,7 @@ class TransformersTrainer:
 
     def train(self, session: Any = None, **options: Any) -> TransformersTrainer:
         """Train through a session of `examples`, which charges the price first; `options` are those of
-        `Session.train` (`checkpoint`, `every`, `progress`). Without a session nobody charges: the steward
+        `Session.train` (`checkpoint`, `every`, `progress`). Without a session nothing is charged: the steward
         accounts for `event`; then `options` are those of calling a `Trainer` (`progress`)."""
         if session is None:
             release = self.trainer(self.examples, entropy=Entropy(), **options)

@@ -85,7 +85,7 @@ def run_isolated(
     flat, spec = tree_flatten((args, kwargs))
     dims, output_dims = _dims(module, recorder, flat)
     # How the results are nested (tree_flatten's spec), then each leaf: _TENSOR, or the value of any other
-    # leaf. Set by the first example, and compared with all others.
+    # leaf. Set by each example, and compared with the one before it.
     structure: list[Any] = []
 
     # A Shared tensor has its examples in dimension 0.
