@@ -203,7 +203,8 @@ class People:
         if isinstance(column, pa.ChunkedArray):
             column = column.combine_chunks()
         encoded = one_name_each(column).dictionary_encode()
-        # In the order of the people's numbers. `schedules` assigns people to steps by a secret hash of these.
+        # In the order of the people's numbers. `pate.labeller` assigns people to teachers by a secret hash of
+        # these.
         self.names = encoded.dictionary
         codes = pc.fill_null(encoded.indices, -1).to_numpy(zero_copy_only=False).astype(np.int64)
         # All rows that belong to somebody, sorted by person; the rows of nobody have the code -1.

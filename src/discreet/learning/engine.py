@@ -381,7 +381,7 @@ class ClippingEngine:
         """Return about how many examples the taps of a part may hold.
 
         Each part reads all weights once, so that a large model gets larger parts: for 1.5 numbers per weight,
-        but for no more than twice ENTRIES (neither factor was measured).
+        but for no more than twice ENTRIES (no measurement of either on record).
         """
         capacity = min(max(ENTRIES, 3 * self.size // 2), 2 * ENTRIES)
         return max(FEWEST, capacity / self._entries) if self._entries else FEWEST

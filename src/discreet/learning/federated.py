@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from .trainer import Trainer
 
 # The number of clients whose updates, each a vector as long as the model, are in memory at once. It changes
-# memory alone. Not measured.
+# memory alone. No measurement on record.
 CLIENTS_AT_ONCE = 8
 
 

@@ -123,7 +123,8 @@ class CrossEntropy:
         return result.masked_fill_(is_ignored, 0).T
 
 
-# Up to this number of classes the softmax is computed on the transposed outputs (`_softmax`). Not measured.
+# Up to this number of classes the softmax is computed on the transposed outputs (`_softmax`). No measurement
+# on record.
 _COLUMNWISE_CLASSES = 64
 _MINUS_ONE = {kind: torch.tensor(-1.0, dtype=kind) for kind in (torch.float32, torch.float64)}
 
