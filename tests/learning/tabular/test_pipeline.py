@@ -74,7 +74,11 @@ def test_what_is_refused_costs_nothing() -> None:
         ("needs a delta", PrivatePipeline(LogisticRegression(), scale=True)),
         ("low < high", PrivatePipeline(LogisticRegression(), clip=(0.9, 0.1))),
         ("columns", PrivatePipeline(LogisticRegression(), columns=["ward"])),
+        ("columns", PrivatePipeline(LogisticRegression(), columns="pay")),
         ("weights", PrivatePipeline(LogisticRegression(), weights=(0, 1))),
+        ("weights must be a pair", PrivatePipeline(LogisticRegression(), weights=(1, 2, 3))),  # type: ignore[arg-type]
+        ("clip must be a pair", PrivatePipeline(LogisticRegression(), clip=(0.1, 0.5, 0.9))),  # type: ignore[arg-type]
+        ("not a pipeline", PrivateSearch(PrivatePipeline(LogisticRegression()), {"scale": [False]})),
         ("not a search", PrivatePipeline(PrivateSearch(LogisticRegression(), {"regularization": [50.0]}))),
     ]:
         with pytest.raises(InvalidInput, match=match):
