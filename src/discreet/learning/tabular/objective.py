@@ -59,12 +59,12 @@ class ObjectivePerturbation(LinearERM):
     b has independent Laplace coordinates, scaled to the l1 norm of a row's gradient. For sparse rows, such as
     indicators of categories, its l2 norm is below that of the spherical noise of Chaudhuri, Monteleoni &
     Sarwate 2011 (Algorithm 2). With a delta, b is Gaussian, scaled to the l2 norm (Kifer, Smith & Thakurta
-    2012, Algorithm 1), if it is expected to be shorter so; otherwise the delta is not used.
+    2012, Algorithm 1), if its expected length is smaller; otherwise the delta is not used.
 
     Symbols: J, f, lambda, G, L: see `erm`. epsilon_m, delta_m are the price of one model, d its number of
     weights, H(t) the Hessian of the sum of losses at t, f' and f'' the derivatives of the differing row's
-    loss in its score, p the density of b, s the standard deviation of Gaussian noise, (x) the Kronecker
-    product.
+    loss in its score, class weight included, p the density of b, s the standard deviation of Gaussian noise,
+    (x) the Kronecker product.
 
     Guarantee: for each model epsilon_m-DP, or (epsilon_m, delta_m)-DP with Gaussian noise; together `event`.
     Proof:     Let t be the exact minimizer of J + <b, .> for an ideal draw b, for two neighboring tables that
@@ -95,9 +95,8 @@ class ObjectivePerturbation(LinearERM):
                same (t, u) the two b's differ by v again, and (2) holds for the rows and columns S: x_S is
                shorter, and for a softmax the eigenvalues of a principal submatrix are at most those of the
                matrix, in order. So the pair (t, u) has the privacy loss that t alone had without the penalty,
-               and t is a function of the pair. (3) A point at
-               which some subgradient is at most `tolerance` long is within that / lambda of t, by strong
-               convexity.
+               and t is a function of the pair. (3) A point at which some subgradient is at most `tolerance`
+               long is within `tolerance` / lambda of t, by strong convexity.
                A softmax of k classes, with q the probabilities of the classes, e_y and A as in `Softmax`:
                v = (q - e_y) (x) x. With Gaussian noise <b, v> is <q - e_y, z>, where z_c = <b_c, x> are
                independent normal variables and b_c is the part of b for class c. Whatever q is, this is at

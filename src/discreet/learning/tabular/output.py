@@ -82,8 +82,10 @@ class OutputPerturbation(LinearERM):
     def _noise_at(self, strength: float) -> IntegerLaplace | IntegerGaussian:
         sensitivity, models = self._sensitivity(strength), self.facts.models
         if self.delta == 0:
+            # 1e-12 less, so that the rounded sum over several models is not above epsilon
+            model_epsilon = self.epsilon if models == 1 else self.epsilon / models * (1 - 1e-12)
             return IntegerLaplace.for_epsilon(
-                self.epsilon / models, sensitivity=sensitivity, neighbors=self.public.neighbors
+                model_epsilon, sensitivity=sensitivity, neighbors=self.public.neighbors
             )
         rho = zcdp_rho(self.epsilon, self.delta) / models * (1 - 1e-12)
         return IntegerGaussian.for_rho(rho, sensitivity=sensitivity, neighbors=self.public.neighbors)

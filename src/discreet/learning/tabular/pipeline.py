@@ -64,7 +64,9 @@ class QuantileBounds:
         self._quantile_mechanisms()
 
     def _quantile_mechanisms(self) -> list[ApproximateQuantiles]:
-        column_epsilon = Fraction(self.epsilon) / len(self.columns)
+        # 1e-12 less, so that the rounded sum over several columns is not above epsilon
+        share = Fraction(1) if len(self.columns) == 1 else (1 - Fraction(1, 10**12)) / len(self.columns)
+        column_epsilon = Fraction(self.epsilon) * share
         return [
             ApproximateQuantiles(
                 public=self.public,
