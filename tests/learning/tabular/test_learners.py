@@ -204,6 +204,7 @@ def test_what_is_refused_costs_nothing() -> None:
         ("clusters", KMeans(0), {}),
         ("epsilon", KMeans(2, epsilon=0.0), {}),
         ("cannot be a feature", KMeans(2), {"features": ["kind", "nothing"]}),
+        ("features must be a list", KMeans(2), {"features": "size"}),
     ]:
         with pytest.raises(
             (InvalidInput, dp.PrivateFact), match=match if "nothing" not in str(how) else None

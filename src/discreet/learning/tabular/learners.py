@@ -50,7 +50,7 @@ class _LearnerEstimator(TableEstimator):
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
-        names = features_of(public, target) if features is None else tuple(features)
+        names = features_of(public, target, features)
         design = Design(
             features=names, target=None if self.unsupervised else target, intercept=False, clip="never"
         )
@@ -329,7 +329,7 @@ class EmpiricalCovariance(TableEstimator):
         features: Sequence[str] | None = None,
         delta: float | None = None,
     ) -> Mechanism:
-        names = features_of(public, target) if features is None else tuple(features)
+        names = features_of(public, target, features)
         design = Design(features=names, target=None)
         return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=self._delta_or(delta))
 

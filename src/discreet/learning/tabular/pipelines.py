@@ -95,7 +95,7 @@ class PrivatePipeline(TableEstimator):
 
     def _step(self, public: Public, target: str, features: Any, epsilon: float, delta: float) -> Any:
         """Return the mechanism that narrows the bounds."""
-        names = features_of(public, target) if features is None else tuple(features)
+        names = features_of(public, target, features)
         columns = [name for name in names if isinstance(public.fact(name), Bounds)]
         if self.columns is not None:
             chosen = list(_require.listed(columns=self.columns))

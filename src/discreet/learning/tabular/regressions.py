@@ -57,7 +57,7 @@ class Ridge(Regressor):
     ) -> Mechanism:
         if self.penalty is not None:
             _require.non_negative(penalty=self.penalty)
-        names = features_of(public, target) if features is None else tuple(features)
+        names = features_of(public, target, features)
         design = Design(features=names, target=target, intercept=self.fit_intercept, clip="never")
         return SecondMoments(public=public, design=design, epsilon=self.epsilon, delta=self._delta_or(delta))
 
@@ -129,7 +129,7 @@ class PCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, TableEstimator):  #
         delta: float | None = None,
     ) -> Mechanism:
         """Return the mechanism that releases second moments of the features; a `target` is none of them."""
-        names = features_of(public, target) if features is None else tuple(features)
+        names = features_of(public, target, features)
         design = Design(features=names, target=None)
         _require.integer(n_components=self.n_components, at_least=1)
         if self.n_components > (width := len(replace(design, intercept=False).names(public))):

@@ -286,8 +286,11 @@ def classes_of(public: Public, target: str) -> list[Any]:
     return values
 
 
-def features_of(public: Public, target: str | None) -> tuple[str, ...]:
-    """Return all columns that can be features; neither the target nor the unit's column can."""
+def features_of(public: Public, target: str | None, features: Sequence[str] | None = None) -> tuple[str, ...]:
+    """Return the chosen features, and by default all columns that can be features; neither the target nor the
+    unit's column can."""
+    if features is not None:
+        return _require.listed(features=features)
     excluded = (target, public.unit.column)
     names = tuple(
         name
