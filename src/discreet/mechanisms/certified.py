@@ -15,7 +15,8 @@ from .. import _require
 
 # Bits of the certified bounds: their ratio is below 1 + 2**-100.
 _BITS = 128
-# The largest exponent: the least positive float is exp(-745), so that tails further out are not asked for.
+# The largest exponent. The least positive float is about exp(-745), so no probability needs a tail further
+# out.
 _LARGEST = 20_000
 
 
