@@ -115,10 +115,13 @@ class Fold(PostFunction):
     def one(self, value: Any) -> Any:
         if not _is_finite(value):
             return value
-        width = self.upper - self.lower
-        away = (value - self.lower) % (2 * width)
-        # rounding of floats may put the sum an ulp above
-        return min(self.lower + min(away, 2 * width - away), self.upper)
+        # in exact numbers, as floats may overflow
+        lower, upper = _require.exact(self.lower, "lower"), _require.exact(self.upper, "upper")
+        away = (Fraction(value) - lower) % (2 * (upper - lower))
+        folded = lower + min(away, 2 * (upper - lower) - away)
+        if any(isinstance(number, float) for number in (value, self.lower, self.upper)):
+            return float(folded)
+        return int(folded) if folded.denominator == 1 else folded
 
 
 @described("mechanisms.Round")

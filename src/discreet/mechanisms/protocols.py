@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass, replace
+from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -277,12 +278,20 @@ class Release(_require.NearestNames):
                 "the error of this release is in scores or ranks, so it gives no interval around the "
                 "value. Use `error`."
             )
-        if isinstance(self.value, str | dict | tuple | list) or self.value is None:
+        if isinstance(self.value, dict | tuple | list) or not _is_numeric(self.value):
             raise InvalidInput(
                 "this release is not made of plain numbers: look at its value and at error(confidence)."
             )
         width = self.error(confidence)
         return np.subtract(self.value, width), np.add(self.value, width)
+
+
+def _is_numeric(value: Any) -> bool:
+    """Return whether a value, or every entry of an array, is a real number."""
+    array = np.asarray(value)
+    if array.dtype.kind != "O":
+        return array.dtype.kind in "iuf"
+    return all(isinstance(entry, Real) for entry in array.flat)
 
 
 def error_of(mechanism: Mechanism, confidence: float) -> Any:

@@ -27,6 +27,7 @@ from ..accounting import Event
 from ..sampling import Entropy, weighted_softmax
 from ..tables import Source
 from . import arrow_columns
+from .algebra import split as split_confidence
 from .arrow_columns import as_step
 from .protocols import Release, check_source, release
 from .selectors import ExponentialMechanism
@@ -160,8 +161,7 @@ class MinMax:
 
     def error(self, confidence: float = 0.95) -> int:
         """Return how far the number of rows outside an end may be from `outside`, for both ends at once."""
-        _require.open_probability(confidence=confidence)
-        return self._exponential_mechanism().error(_points(grid_of(self)), (1 + confidence) / 2)
+        return self._exponential_mechanism().error(_points(grid_of(self)), split_confidence(confidence, 2))
 
     def __call__(self, source: Source, /, *, entropy: Entropy) -> Release:
         check_source(self.public, source)
@@ -175,9 +175,11 @@ class MinMax:
             for rows in (runs.below, runs.above)
         ]
         low, high = min(ends), max(max(ends), min(ends) + 1)
-        value = Bounds(
-            number(low * grid.step), number(high * grid.step), self.public.bounds(self.column).nullable
-        )
+        lower, upper = number(low * grid.step), number(high * grid.step)
+        # Where floats make one number of both ends, the next float: no answer may fail because of the data.
+        if not lower < upper:
+            upper = math.nextafter(float(upper), math.inf)
+        value = Bounds(lower, upper, self.public.bounds(self.column).nullable)
         return release(value, event=self.event, entropy=entropy, error=self.error, error_in_scores=True)
 
 
@@ -248,9 +250,8 @@ class ApproximateQuantiles:
     def error(self, confidence: float = 0.95) -> tuple[float, ...]:
         """Return, for each quantile, an upper bound on the number of ranks between the answer and a true
         quantile; all bounds hold together with probability `confidence`."""
-        _require.open_probability(confidence=confidence)
         low, high = self._ends()
-        each = 1 - (1 - confidence) / len(self.qs)
+        each = split_confidence(confidence, len(self.qs))
 
         def walk(qs: Sequence[Fraction], inherited: float) -> Iterator[float]:
             if not qs:

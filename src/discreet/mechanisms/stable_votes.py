@@ -96,6 +96,7 @@ class StableVotes:
 
     def lead(self, confidence: float, classes: int) -> int:
         """Return the lead in votes at which a question is answered, exactly, with this probability."""
+        _require.open_probability(confidence=confidence)
         noise_bound = certified.laplace_quantile(
             _require.exact(self.scale, "scale"), 1 - _require.exact(confidence, "confidence")
         )

@@ -123,6 +123,8 @@ class LNMax:
     def lead(self, confidence: float, classes: int) -> int:
         """Return a lead in votes that noise leaves in place with probability `confidence`, because no noise
         exceeds half of it."""
+        _require.open_probability(confidence=confidence)
+        _require.integer(classes=classes, at_least=2)
         tail = (1 - _require.exact(confidence, "confidence")) / (2 * classes)
         return 2 * certified.laplace_quantile(_require.exact(self.scale, "scale"), tail) + 1
 
@@ -354,7 +356,8 @@ def gaussian_lead(variance: Real, confidence: float, classes: int) -> int:
     """
     _require.open_probability(confidence=confidence)
     _require.integer(classes=classes, at_least=2)
-    reach = NormalDist().inv_cdf(1 - (1 - float(confidence)) / (classes - 1))
+    # of the lower tail, as 1 less the probability of the upper one may round to 1
+    reach = -NormalDist().inv_cdf((1 - float(confidence)) / (classes - 1))
     return 2 + max(0, math.ceil(math.sqrt(2 * float(variance)) * reach * (1 + 1e-9)))
 
 
