@@ -1,5 +1,4 @@
-"""How far a median can move, now and after k changes: the windows around it, for every neighbor relation at
-once.
+"""How far one change can move a median, now and after k changes, for every neighbor relation at once.
 
 Let x_1 <= ... <= x_n be the values on an integer grid from `low` to `high`, x_i = low for i < 1 and high for
 i > n, and let the median be x_m with m = ceil(n/2). Write A_k(x) for the largest x_j - x_i over windows
@@ -24,10 +23,11 @@ x_i <= x'_{i+1}, and m grows by at most 1: (i, j + 1) is a window of x'. A remov
 x'_j >= x_j, m shrinks by at most 1: (i - 1, j). A replacement by a larger value: x'_{i-1} <= x_i,
 x'_j >= x_j: (i - 1, j); by a smaller one: (i, j + 1). Each is one longer and at least as wide.
 
-So A_0 bounds the local sensitivity, min{k : A_k > B} is a distance to where it may exceed B that moves by at
-most 1, and max_k exp(-beta k) A_k is a beta-smooth upper bound of it. For odd n under `replace` these are the
-exact values of Nissim, Raskhodnikova & Smith 2007 (Section 3.1); the lemma is what the other relations and
-missing values need.
+So A_0 bounds the local sensitivity; min{k : A_k > B} changes are needed, at least, before the local
+sensitivity may exceed B, and this number moves by at most 1 between neighbors; and max_k exp(-beta k) A_k is
+a beta-smooth upper bound of the local sensitivity. For odd n under `replace` these are the exact values of
+Nissim, Raskhodnikova & Smith 2007 (Section 3.1); the lemma covers the other relations and missing values,
+too.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ def exp_bounds(x: Fraction) -> tuple[Fraction, Fraction]:
     0 <= x <= 20000.
 
     Proof: with y = x / 2**s <= 1/2, the Taylor sum of exp(y) is taken in integers, each term rounded down (up
-           for `high`); what follows the last term t is less than t, because each later term is less than half
+           for `high`); all terms after the last one, t, add up to less than t, because each is less than half
            the one before. Squaring s times keeps the direction.
     """
     if not 0 <= x <= _LARGEST:

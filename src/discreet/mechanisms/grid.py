@@ -1,7 +1,7 @@
 """Noise on reals that are put on a declared grid first: the result is a multiple of `step`, and nothing finer
 leaves.
 
-Rounding two neighboring values can push them apart by up to one step more; the price says so. Prefer
+Rounding two neighboring values can push them apart by up to one step more; the price includes that. Prefer
 statistics that round each row before adding (`Sum`): they have no such term.
 
 >>> from discreet.sampling import SeededEntropy
@@ -42,7 +42,7 @@ def round_to_grid(values: Any, step: Fraction) -> Integers:
     if array.dtype.kind not in "iufO" or array.dtype.itemsize > 8 or not _all_finite(array):
         raise InvalidInput(
             f"finite real numbers are needed (got an array of {array.dtype}). Nothing was drawn or released. "
-            f"Clip the values and drop what is missing first."
+            f"Clip the values and drop missing ones first."
         )
     half = Fraction(1, 2)
     integers = [(Fraction(v) / step + half).__floor__() for v in array.ravel().tolist()]

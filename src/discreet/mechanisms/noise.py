@@ -60,10 +60,10 @@ def draw(scale: Fraction, entropy: Entropy) -> int:
 
 
 def add(values: Integers, noise: Integers) -> Integers:
-    """Return the sum of values and noise: int64 where all of it is within 2**62 of zero, Python integers
-    otherwise.
+    """Return the sum of values and noise: int64 where all entries of the sum are within 2**62 of zero, Python
+    integers otherwise.
 
-    The type is a function of the sum alone. That of the values before noise would tell, for certain, on which
+    The type depends on the sum alone. If it depended on the values before noise, it would reveal on which
     side of 2**62 they are.
     """
     if values.dtype != object and _short(values) and noise.dtype != object and _short(noise):
@@ -176,11 +176,12 @@ class IntegerGaussian:
     """Adds discrete Gaussian noise, P(x) proportional to exp(-x² / 2 variance), to integers.
 
     One unit moves at most `l0` entries, each by at most `linf`; `l2_squared` where a tighter l2 bound than l0
-    linf² is known. `variance` is the parameter sigma²; the variance of what is added is `mean_squared_error`,
-    never more.
+    linf² is known. `variance` is the parameter sigma²; the true variance of the noise is
+    `mean_squared_error`, which is never larger.
 
     Guarantee: one entry: `DiscreteGaussian`. (l0, linf): `DiscreteGaussian(sensitivity=linf)`, l0 times. A
-               tighter l2: `VectorDiscreteGaussian`, whose zCDP l2_squared / (2 variance) is what is known.
+               tighter l2: `VectorDiscreteGaussian`, for which rho-zCDP with rho = l2_squared / (2 variance)
+               is proved.
     Proof:     Canonne, Kamath & Steinke 2020 (arXiv:2004.00010v4), Theorems 7 and 14; the events' docstrings.
     Assumes:   the stated sensitivities, under `neighbors`.
     """

@@ -114,7 +114,7 @@ def gaussian_tail(variance: Fraction, t: int) -> float:
 def _summed_tail(variance: float, t: int) -> float:
     """Return P(|X| > t) as a sum of positive floats, enlarged by 1e-12 for their rounding.
 
-    The sum is cut off at `last`, 40 sigma or further out. What is beyond is bounded by a geometric series
+    The sum is cut off at `last`, 40 sigma or further out. All from there on is bounded by a geometric series
     with ratio f(last + 1) / f(last) <= exp(-(2 last + 1) / (2 sigma²)) <= exp(-40 / sigma) < 0.54 for sigma
     up to 64, hence by 3 f(last) with its first summand.
     """

@@ -1,8 +1,8 @@
 """Post-processing: any function of a released value that looks at nothing else costs nothing.
 
 The functions defined here have a JSON description; any Python callable works too, as trusted code.
-`added_error` says what a function does to an error bound: clamping to a range that surely holds the truth can
-only help.
+`added_error` says what a function does to an error bound: clamping to a range that contains the truth never
+enlarges it.
 
 >>> Clamp(lower=0)(-3), Round(step=5)(13), Truncate(step=5)(-13), Fold(lower=0, upper=10)(12)
 (0, 15, -10, 8)

@@ -132,12 +132,12 @@ class Interactive(Protocol):
     `feed` then get a keyword `drawer`, with `put(name, bytes)` and `get(name)`. All that is put is committed
     together with the state and the answer, or not at all. The number of blobs and their names are public.
 
-    It belongs to one version of a table, unless it says otherwise, in one of two ways. With
-    `any_version = True`, each question may be asked of another version. With a method
-    `feed(state, batch, *, entropy) -> (state, Release | None)` it is given each version, or batch of new
-    rows, once. In both cases neighbors are *histories*, which differ in the rows of one unit in all versions
-    or batches; when one arrives is public, and the guarantee must hold for histories: the docstring says what
-    becomes of it ("Versions").
+    It belongs to one version of a table, unless it says otherwise, in one of two ways. With `any_version =
+    True`, each question may be asked of another version. With a method `feed(state, batch, *, entropy) ->
+    (state, Release | None)` it is given each version, or batch of new rows, once. In both cases neighbors are
+    *histories*, which differ in the rows of one unit in all versions or batches; the times at which they
+    arrive are public. The guarantee must hold for histories: the section "Versions" of the mechanism's
+    docstring says why it does.
     """
 
     @property
@@ -214,7 +214,7 @@ class Stepped(Protocol):
 
 
 class SecretRun(Run, Protocol):
-    """A run whose end is secret: `done` tells only the curator."""
+    """A run whose end is secret: `done` is for the curator alone."""
 
     @property
     def done(self) -> bool: ...

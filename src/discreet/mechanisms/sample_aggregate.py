@@ -267,7 +267,7 @@ class SubsampleAggregateStable:
             _require.open_probability(rate=self.rate)
         if self.subsamples is not None:
             _require.integer(subsamples=self.subsamples, at_least=1)
-        self.reach  # noqa: B018 - computes everything else, and refuses what cannot work
+        self.reach  # noqa: B018 - computes all the rest, and refuses parameters that leave no delta
 
     def rehearse(self, source: Source) -> None:
         """Refuse columns that the table does not have; the schema need not declare them, so it cannot

@@ -203,7 +203,7 @@ class Select:
             different = len(set(self.candidates))
         except TypeError:
             raise InvalidInput(
-                "candidates must be hashable: tuples in the place of lists. Nothing was computed or released."
+                "candidates must be hashable: use tuples instead of lists. Nothing was computed or released."
             ) from None
         if different < len(self.candidates):
             raise InvalidInput("candidates must differ from each other. Nothing was computed or released.")
@@ -280,8 +280,8 @@ def moves_one_way(statistic: Statistic, public: Public) -> bool:
     """Return whether all entries move the same way between any two neighbors, as far as is proved (or vouched
     for by the steward).
 
-    Proof: `Histogram`: a row appears or goes (replace moves one entry up and another down, and so does a
-           blank that counts as the lower bound). `CountsBelow`: a larger value only lowers entries, and so
+    Proof: `Histogram`: a row appears or disappears (replace moves one entry up and another down, and so does
+           a blank that counts as the lower bound). `CountsBelow`: a larger value only lowers entries, and so
            does a missing one that counts nowhere; a smaller value, the lower bound included, only raises
            them.
     """

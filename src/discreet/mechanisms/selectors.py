@@ -2,8 +2,8 @@
 
 Building blocks of `selection`, as noise is of sums.
 
-Scores are integers because a choice between noisy floats is not what its proof says it is; real scores go on
-a grid first (`selection.RealScores`).
+Scores are integers, because the proofs do not hold for floats, which are rounded; real scores are put on a
+grid first (`selection.RealScores`).
 
 "Monotone" means: between any two neighbors all scores move the same way (or stay). Counts do under
 add_remove; then half the noise will do. `rate` below is epsilon / (2 * sensitivity), or epsilon / sensitivity
@@ -34,8 +34,8 @@ from .protocols import Integers
 
 @named("mechanisms.WithGap")
 class WithGap(NamedTuple):
-    """Holds what was chosen, and by how many steps of the noisy score it could have been worse and still be
-    chosen."""
+    """Holds the choice, and by how many steps its noisy score could have been lower without another
+    choice."""
 
     chosen: Any
     gap: Any
@@ -254,8 +254,8 @@ class NoisyTopWithGap(_Selector):
 @described("mechanisms.TopK")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopK(_Selector):
-    """Chooses the best `k`, in order: k exponential mechanisms of price epsilon / k, each without those
-    already taken ("peeling").
+    """Chooses the best `k`, in order: k exponential mechanisms of price epsilon / k, each without the
+    candidates already chosen ("peeling").
 
     With `one_shot` Gumbel noise is drawn once and the k largest are taken: the same distribution, k times
     faster.

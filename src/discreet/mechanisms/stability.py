@@ -2,9 +2,9 @@
 token FAIL (None).
 
 A stable function says how many people would have to change before its answer (or how far it can move) could
-change. That distance moves by at most one between neighbors, so it can be tested privately; what is released
-after a passed test is safe except with a probability of at most delta. A failed test releases None and
-nothing else, not even why.
+change. That distance moves by at most one between neighbors, so it can be tested privately; a value that is
+released after a passed test breaks the guarantee with probability at most delta. A failed test releases None
+and nothing else, not even why.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ def check_stable(function: Any, public: Public, bound: int) -> None:
 
 
 def check_budget(epsilon: Any, delta: Any) -> None:
-    """Refuse what is no (epsilon, delta). The limits of epsilon are beyond any use; they were not
+    """Refuse an epsilon or a delta out of range. The limits of epsilon are beyond any use; they were not
     measured."""
     _require.positive(epsilon=epsilon)
     if not 1e-12 <= epsilon <= 1e6:

@@ -52,10 +52,10 @@ class StableSparseVector:
                such a question is asked may depend on rho, but its nu does not: "asked, and nu >= T + rho" has
                probability at most P(nu >= T + rho). So for outputs S, with E the event that it happens: P(S)
                <= P(S, not E) + d2 <= e^epsilon P'(S, not E) + d1 + d2 <= e^epsilon P'(S) + d1 + d2. T is
-               chosen such that d2 is at most what d1 leaves of delta: P(nu >= y) <= q^y / (1+q) for every
-               integer y, so P(nu >= T + rho) <= q^T E[q^rho] / (1+q), and E[q^rho] = (1-r)^2 /
-               ((1-rq)(1-r/q)), where q = exp(-1/scale of nu) > r = exp(-1/scale of rho). The construction is
-               that of Bassily, Thakkar & Thakurta 2018, arXiv:1803.05101.
+               chosen such that d2 is at most delta - d1: P(nu >= y) <= q^y / (1+q) for every integer y, so
+               P(nu >= T + rho) <= q^T E[q^rho] / (1+q), and E[q^rho] = (1-r)^2 / ((1-rq)(1-r/q)), where q =
+               exp(-1/scale of nu) > r = exp(-1/scale of rho). The construction is that of Bassily, Thakkar &
+               Thakurta 2018, arXiv:1803.05101.
     Assumes:   every question has the properties that `Stable` asks for; the state stays secret and is used
                once.
     """
@@ -73,7 +73,7 @@ class StableSparseVector:
         _require.integer(failures=self.failures, questions=self.questions, at_least=1)
         if self.constants is not None:
             check_constants(self.constants)
-        self.threshold  # noqa: B018 - refuses what its constants and its bounds do not cover
+        self.threshold  # noqa: B018 - refuses parameters for which no threshold is proved
 
     @property
     def scales(self) -> tuple[Fraction, Fraction]:

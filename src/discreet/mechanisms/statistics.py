@@ -76,10 +76,9 @@ def require_rows(public: Public) -> None:
     require_public(public)
     if public.unit.column is not None:
         raise Unsupported(
-            f"the unit of privacy is everyone's rows together (column {public.unit.column!r}), and "
-            f"this statistic is bounded for "
-            f"one row. Nothing was read. Bounding what a person with many rows contributes is the "
-            f"work of discreet.query."
+            f"the unit of privacy is all rows of one person (column {public.unit.column!r}), and this "
+            f"statistic is for units of one row. Nothing was read. Ask with SQL (discreet.query), which "
+            f"bounds what a person with many rows contributes."
         )
 
 

@@ -227,7 +227,7 @@ class Thresholds:
     ) -> tuple[State, ThresholdAnswer]:
         """Compare a value, with fresh noise, with the noisy threshold; return the next state and the answer.
 
-        A positive tells its gap if `gap`, and gets a new noisy threshold if `redraw`.
+        A positive reports its gap if `gap`, and gets a new noisy threshold if `redraw`.
         """
         _, query_scale, numeric_scale = self.scales
         excess = value + draw(query_scale, entropy) - state["threshold"]
