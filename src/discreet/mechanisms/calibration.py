@@ -29,7 +29,7 @@ _DIGITS = 50
 _TOLERANCE = 1e-7
 # Below this variance the sum is not taken in floats, to which it may be zero.
 _LEAST_VARIANCE = Fraction(1, 10**300)
-# Beyond this sigma the sum over integers is bounded by an integral. Not tuned: either is a bound everywhere.
+# Beyond this sigma the sum over integers, which would be long, is bounded by an integral. Not tuned.
 _WIDEST_SUM = 1 << 12
 
 

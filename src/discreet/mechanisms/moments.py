@@ -33,6 +33,7 @@ from .noise import IntegerLaplace
 from .protocols import Release, check_source, release
 from .statistics import require_rows, row_contribution
 
+# the largest float
 _LARGEST = Fraction(sys.float_info.max)
 # The largest number of steps of a range: their squares stay below 2**60.
 _MAX_CELLS = 1 << 30

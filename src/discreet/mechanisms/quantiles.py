@@ -1,9 +1,9 @@
 """Private quantiles: a point of a public grid, likelier the closer its rank is to the one asked for.
 
 Values are clipped to their declared bounds and put on a grid of `step`; every grid point is a candidate of
-one exponential mechanism, and all points between two neighboring values share one score, so a grid of 2**60
-points costs no more than the data has distinct values. Errors are in ranks: how many rows lie between the
-answer and a true quantile.
+one exponential mechanism, and all points between two consecutive values share one score, so the time grows
+with the number of distinct values and not with the number of grid points, which may be 2**60. Errors are in
+ranks: how many rows lie between the answer and a true quantile.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Quantile:
 
     The distance of a point with B rows below, E at, and A above it is how far q n is from [B, B + E], where n
     = B + E + A; it is computed from these counts alone, never from a declared size. At q = 0 every point up
-    to the minimum is equally good; for a usable smallest value ask `MinMax`.
+    to the minimum is equally good; for a usable smallest value take `MinMax`.
 
     Guarantee: a choice of bounded range epsilon (so epsilon-DP). With probability `confidence` the distance
                is at most `error` ranks; some grid point has distance 0.
@@ -186,8 +186,8 @@ class MinMax:
 @described("mechanisms.ApproximateQuantiles")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApproximateQuantiles:
-    """Chooses many quantiles by recursive splitting: the middle one first, then each side's with the rows on
-    that side.
+    """Chooses many quantiles by recursive splitting: the middle quantile first, then the quantiles on either
+    side of it, each with the rows on that side.
 
     `jitter_bits` random bits are appended to each row's grid point, because the splitting needs rows with
     different values; they are dropped from the answers.
@@ -216,7 +216,7 @@ class ApproximateQuantiles:
     def __post_init__(self) -> None:
         require_rows(self.public)
         exact = as_quantiles(self.qs)
-        # costs of a part are in units of up to 1 / common
+        # The quantiles of a part (`split`) have denominators of at most `common`, too.
         if (common := math.lcm(*(q.denominator for q in exact))) > _MAX_DENOMINATOR:
             raise _require.fail(
                 "qs",

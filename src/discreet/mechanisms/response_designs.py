@@ -124,7 +124,8 @@ class ResponseDesign:
 @described("mechanisms.Kary")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kary(ResponseDesign):
-    """Reports the truth `odds` times as likely as each of the other categories: k-ary randomized response.
+    """Reports the truth `odds` times as likely as each of the other categories: k-ary randomized response,
+    with k = `categories`.
 
     Guarantee: one report is ln(odds)-DP for the person who gives it. No epsilon-DP report of a category is
                true more often than with odds = exp(epsilon), where it is true with probability p =
