@@ -149,11 +149,11 @@ def _build_curve(steps: int, noise: float, decade: int) -> AllocationCurve:
 
 
 def curve(steps: int, noise: float, tail: float) -> AllocationCurve:
-    """Return the curve whose own `tail` is the power of ten at or below this `tail`.
+    """Return the curve whose own `tail` is the power of ten at or below this `tail`, at least 1e-300.
 
     The last curves are cached, because one search for an epsilon asks for the same curve many times.
     """
-    return _build_curve(steps, noise, math.floor(math.log10(tail)))
+    return _build_curve(steps, noise, math.floor(math.log10(max(tail, 1e-300))))
 
 
 @dataclass(frozen=True, slots=True)

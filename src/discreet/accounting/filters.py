@@ -388,9 +388,11 @@ def default_orders(epsilon: Real, delta: float) -> tuple[float, ...]:
     Half of epsilon is best for Gaussian noise. Lower orders, which leave less, are better for sampled events;
     higher ones for events that are nearly pure. With more orders each would get less of delta.
     """
-    if delta == 0 or epsilon == 0:
+    share = delta / len(_PARTS)
+    # A delta whose shares are below the smallest float has no orders either.
+    if share == 0 or epsilon == 0:
         return ()
-    share, total = delta / len(_PARTS), float(epsilon)
+    total = float(epsilon)
     return tuple(sorted({_tidy(_leaving(part * total, total, share)) for part in _PARTS}))
 
 

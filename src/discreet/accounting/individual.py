@@ -144,4 +144,5 @@ def steps_at_full_price(clip: float, deviation: float, budget: float) -> int:
     """Return how many steps of a `FullBatchFilter` a record takes part in whose norm is always the clip: a
     public number, for planning."""
     _require.positive(clip=clip, deviation=deviation, budget=budget)
-    return math.floor(budget / ((clip / deviation) ** 2 / 2 * _UP))
+    ratio = _require.exact(clip, "clip") / _require.exact(deviation, "deviation")
+    return math.floor(_require.exact(budget, "budget") / (ratio**2 / 2 * _require.exact(_UP, "margin")))

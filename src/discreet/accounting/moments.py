@@ -90,6 +90,7 @@ def epsilon(rate: float, noise_multiplier: float, steps: int, delta: float) -> f
 def tail(rate: float, noise_multiplier: float, steps: int, epsilon: float) -> float:
     """Return the delta at an epsilon: the least exp(steps * alpha(l) - l * epsilon) over the moments l = 1 ..
     32."""
+    _require.integer(steps=steps, at_least=1)
     _require.positive(epsilon=epsilon)
     exponents = [
         steps * integrals(moment, rate, noise_multiplier).log_larger - moment * epsilon

@@ -318,6 +318,11 @@ _GROUPED: dict[type[Event], Callable[[Any, int], Event]] = {
 }
 
 
+# Groups up to this size are summed term by term; a larger one by a closed form, which takes no time. Both are
+# upper bounds. The number is a convention.
+_LONG_SUM = 10**5
+
+
 def group_delta(epsilon: float, delta: float, size: int) -> float:
     """Return the delta of a group of k = `size` units, at epsilon k eps, of an (eps, delta)-DP event: delta
     times the sum of e^{i eps} over i = 0 .. k - 1 (Vadhan 2017, on group privacy); rounded up."""
@@ -328,10 +333,10 @@ def group_delta(epsilon: float, delta: float, size: int) -> float:
     log_largest = (k - 1) * epsilon + math.log(_round.up(delta))
     if log_largest >= 0:
         return 1.0
-    if (k - 1) * epsilon <= 700:
+    if (k - 1) * epsilon <= 700 and size <= _LONG_SUM:
         return min(1.0, math.fsum(math.exp(i * epsilon) for i in range(size)) * delta * (1 + 1e-12))
     # e^{(k - 1) eps} may overflow: the sum divided by its last term is (1 - e^{-k eps}) / (1 - e^{-eps})
-    terms = math.expm1(-k * epsilon) / math.expm1(-epsilon)
+    terms = math.expm1(-k * epsilon) / math.expm1(-epsilon) if epsilon else k
     return min(1.0, math.exp(log_largest) * terms * (1 + 1e-12) + 5e-324)
 
 

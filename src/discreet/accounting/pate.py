@@ -238,7 +238,7 @@ def release_rdp(order: float, *, beta: float, noise: float) -> float:
     _require.positive(beta=beta, noise=noise)
     margin = 1 + order * math.expm1(-2 * beta)
     shrunk = 1 - (order - 1) * math.expm1(2 * beta)
-    if not (order > 1 and margin > 0):
+    if not (order > 1 and margin > 0 and shrunk > 0):
         raise _require.fail(
             "order", order, f"between 1 and 1 / (1 - exp(-2 beta)) = {-1 / math.expm1(-2 * beta):g}"
         )

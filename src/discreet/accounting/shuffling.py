@@ -48,6 +48,9 @@ def epsilon(local_epsilon: float, reports: int, delta: float) -> float:
         return 0.0
     while high - low > 1e-6 * high:
         middle = (low + high) / 2
+        # No float lies between the smallest ones.
+        if not low < middle < high:
+            break
         low, high = (low, middle) if delta_at(local_epsilon, reports, middle) <= delta else (middle, high)
     return high
 
@@ -145,7 +148,8 @@ def _delta_given(clones: _Array, local_epsilon: float, epsilon: float) -> _Array
     e, exp_epsilon = math.exp(local_epsilon), math.exp(epsilon)
     m = clones + 1
     # With e = e^local_epsilon, P(a) > e^epsilon Q(a) is: (e a + m - a) > e^epsilon (a + e (m - a)).
-    first = np.clip(np.ceil(m * (exp_epsilon * e - 1) / ((e - 1) * (1 + exp_epsilon))), 0, m + 1)
+    threshold = math.expm1(-local_epsilon - epsilon) / math.expm1(-local_epsilon) / (1 + math.exp(-epsilon))
+    first = np.clip(np.ceil(m * threshold), 0, m + 1)
 
     # P[Bin(clones, 1/2) >= k] = I_{1/2}(k, clones - k + 1)
     def tail(k: _Array) -> _Array:
