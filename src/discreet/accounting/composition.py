@@ -422,4 +422,5 @@ def _delta(losses: Any, weights: Any, epsilon: float) -> float:
     """Return the hockey-stick divergence at e^epsilon: the sum of weight (1 - e^{epsilon - loss}) over the
     losses above epsilon."""
     start = int(np.searchsorted(losses, epsilon, side="right"))
-    return float(np.sum(weights[start:] * -np.expm1(epsilon - losses[start:])))
+    # The smallest float covers the losses that `_binomial` leaves out: a delta of 0 would claim pure DP.
+    return float(np.sum(weights[start:] * -np.expm1(epsilon - losses[start:]))) + 5e-324
