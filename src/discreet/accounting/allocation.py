@@ -145,6 +145,7 @@ class AllocationCurve:
 
 @lru_cache(maxsize=8)
 def _build_curve(steps: int, noise: float, decade: int) -> AllocationCurve:
+    """Return the curve with tail 10^decade; cached."""
     return AllocationCurve(steps, noise, 10.0**decade)
 
 

@@ -72,11 +72,13 @@ _BEST = [a for name, a in ACCOUNTANTS.items() if name not in ("advanced", "basic
 
 
 def _named(accountant: str) -> Accountant:
+    """Return the accountant of this name; other names are refused."""
     _require.one_of([TIGHTEST, *ACCOUNTANTS], accountant=accountant)
     return ACCOUNTANTS[accountant]
 
 
 def _check_event(event: Event) -> None:
+    """Refuse anything but an event."""
     if not isinstance(event, Event):
         raise _require.fail("event", type(event).__name__, "an accounting event")
 
@@ -121,7 +123,7 @@ def _named_in_refusals(event: Event, price: Callable[[], float], worst: float) -
     """Return price(), with errors that name the caller's own event.
 
     A rule can be missing for a part of the event's normal form that the caller never wrote: then the message
-    gets the names of the events that he did write. If the computation leaves the range of floats (as for an
+    gets the names of the events in the caller's own. If the computation leaves the range of floats (as for an
     epsilon of a million), `worst` is returned, which claims nothing.
     """
     try:

@@ -6,8 +6,9 @@ lanes: the pure epsilons, and the Rényi divergences at some orders (see `lanes`
 pure epsilon. Charged at its own price, it makes the pure lane infinite for good, and the reported spending
 jumps to the value of the Rényi lanes. Charged as a cap, it adds e to the pure lane, and some delta to the sum
 of "own deltas", the probabilities with which releases fail. While the requested epsilons add up to at most
-the budget's epsilon, every release is charged as a cap. After that, releases are charged at their own price,
-and only the Rényi lanes stay within their limits. The proofs are in docs/filters.md, "Capped prices".
+the budget's epsilon, every release without a pure epsilon is charged as a cap. After that, releases are
+charged at their own price, and only the Rényi lanes stay within their limits. The proofs are in
+docs/filters.md, "Capped prices".
 """
 
 from __future__ import annotations
@@ -115,7 +116,7 @@ def share(epsilon: Real, *, of: Filter) -> float:
 
 
 def _admits(rule: BudgetFilter, item: Item) -> bool:
-    """Return whether a fresh account admits the item; no where it has no price."""
+    """Return whether a fresh account admits the item; False if the item has no price."""
     try:
         return rule.admits(rule.start(), item)
     except Unsupported:

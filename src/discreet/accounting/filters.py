@@ -168,8 +168,8 @@ class BudgetFilter:
         lane and the own deltas allow, and after them copies of the same event at its own price."""
         if not isinstance(item, Capped):
             return self._copies(before, price)
-        remaining = _copies(self.limits[0] - before.sums[0], price.sums[0])
-        capped = min(remaining, _copies(self.delta_limit - before.delta, price.delta))
+        remaining = _whole_times(self.limits[0] - before.sums[0], price.sums[0])
+        capped = min(remaining, _whole_times(self.delta_limit - before.delta, price.delta))
         if math.isinf(capped):
             return None
         try:
@@ -182,11 +182,11 @@ class BudgetFilter:
         """Return how many copies at this price are admitted in a row: the least of the number that the own
         deltas allow and the number that the best lane allows."""
         by_lane = [
-            _copies(limit - total, cost)
+            _whole_times(limit - total, cost)
             for limit, total, cost in zip(self.limits, before.sums, price.sums, strict=True)
             if total <= limit
         ]
-        by_delta = _copies(self.delta_limit - before.delta, price.delta)
+        by_delta = _whole_times(self.delta_limit - before.delta, price.delta)
         by_best_lane = max(by_lane, default=0)
         fits = min(by_best_lane, by_delta)
         return None if math.isinf(fits) else int(fits)
@@ -212,6 +212,7 @@ class BudgetFilter:
         )
 
     def _delta(self) -> float:
+        """Return the delta that messages show."""
         return float(self.delta_limit)
 
     @property
@@ -220,15 +221,17 @@ class BudgetFilter:
         return 1 + _require.exact(self.slack, "slack")
 
     def _settle(self) -> None:
+        """Replace the name of a neighbor relation by the relation itself."""
         object.__setattr__(self, "neighbors", as_neighbors(self.neighbors))
 
     def _check(self, event: Item) -> None:
+        """Refuse anything but an event or a cap of the filter's own neighbor relation."""
         if not isinstance(event, Event | Capped):
             raise _require.fail("event", type(event).__name__, "an accounting event")
         require_relation(event.neighbors, self.neighbors, what="this budget")
 
 
-def _copies(remaining: Exact, one: Exact) -> float:
+def _whole_times(remaining: Exact, one: Exact) -> float:
     """Return how many times a price of `one` fits into what remains; infinite for a price of 0."""
     if remaining < 0 or math.isinf(one):
         return 0

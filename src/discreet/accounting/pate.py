@@ -68,6 +68,8 @@ def query_rdp(order: float, q: float, sigma: float) -> float:
     mu2 = sigma * math.sqrt(-math.log(q))
     mu1 = mu2 + 1
     eps1, eps2 = mu1 / (sigma * sigma), mu2 / (sigma * sigma)
+    # The conditions of the theorem: mu1 >= order, mu2 > 1, q <= e^{-eps2}, and q <= e^{(mu2 - 1) eps2} /
+    # (mu1 / (mu1 - 1) * mu2 / (mu2 - 1))^mu2, whose logarithm is `limit`.
     if mu1 < order or mu2 <= 1:
         return plain
     limit = (mu2 - 1) * eps2 - mu2 * math.log(mu1 / (mu1 - 1) * mu2 / (mu2 - 1))

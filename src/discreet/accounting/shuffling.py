@@ -118,7 +118,7 @@ def _edges(local_epsilon: float, reports: int, pieces: int) -> _Array:
 
     More clones can only lower the divergence, because a clone could always be added afterwards. So every
     bucket is priced at the number of clones at its start. Buckets cover 12 standard deviations below the mean
-    and 6 above it; the first starts at 0, so none is left out.
+    and 6 above it; the first starts at 0 and the last has no end, so no number of clones is left out.
     """
     n, p = reports - 1, math.exp(-local_epsilon)
     center, deviation = n * p, math.sqrt(n * p * (1 - p)) + 1
