@@ -28,7 +28,14 @@ from .lattice.joint import joint
 from .pairs import choices as choices_module
 from .pairs import profile, single
 from .pairs.attained import Seen, two_candidates
-from .pairs.basic_pairs import Atoms, FixedSizeSampledPair, PoissonSampledPair, bounded_range, laplace
+from .pairs.basic_pairs import (
+    Atoms,
+    FixedSizeSampledPair,
+    PoissonSampledPair,
+    bounded_range,
+    laplace,
+    missing_q_mass,
+)
 from .pairs.cells import DominatingPair
 from .pairs.discrete import discrete_gaussian, discrete_laplace, randomized_response
 from .pairs.sampled import SampledGaussian
@@ -185,7 +192,7 @@ def _poisson(event: Event, tail: float) -> EventPairs:
     rate = min(1.0, _round.up(event.rate))
     # what is given up inside counts `rate` times; it is a probability however small the rate
     inner = _inner(event.event, event, min(tail / rate, _LARGEST_TAIL))
-    upper = tuple(_poisson_sampled(inner.upper, rate, removing) for removing in (True, False))
+    upper = tuple(_poisson_sampled(inner.upper, rate, removing, inner.infinite) for removing in (True, False))
     if inner.lower is None:
         return EventPairs(upper, None, min(1.0, rate * inner.infinite * (1 + 1e-15)))
     down = _round.down(event.rate)
@@ -196,11 +203,19 @@ def _poisson(event: Event, tail: float) -> EventPairs:
     )
 
 
-def _poisson_sampled(pairs: tuple[DominatingPair, ...], rate: float, removing: bool) -> DominatingPair:
+def _poisson_sampled(
+    pairs: tuple[DominatingPair, ...], rate: float, removing: bool, infinite: float | None = None
+) -> DominatingPair:
+    """Return one direction of sampled pairs, of which the first is for removing and the last for adding.
+
+    `infinite` is the P-mass at infinite loss that dominating pairs leave out; None for a lower bound.
+    """
     pair = pairs[0] if removing else pairs[-1]
     if isinstance(pair, SampledGaussian) and pair.rate == 1:
         return SampledGaussian(pair.sigma, rate, removing)
-    return PoissonSampledPair(pair, rate, removing)
+    if infinite is None:
+        return PoissonSampledPair(pair, rate, removing)
+    return PoissonSampledPair(pair, rate, removing, missing_q_mass(pair) if removing else infinite)
 
 
 def _fixed_size(event: Event, tail: float) -> EventPairs:

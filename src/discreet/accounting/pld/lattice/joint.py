@@ -104,8 +104,12 @@ def _lower(pair: DominatingPair, mesh: float, tail: float) -> _LatticePair:
 
 
 def _times(a: _LatticePair, b: _LatticePair, cut: float) -> _LatticePair:
-    """Return the convolution, without tails of mass `cut`: above they count as infinite (or are left out),
-    below they are raised (or left out)."""
+    """Return the convolution of two pairs, without tails of P-mass `cut`.
+
+    For an upper bound (no Q-masses) the losses of the upper tail become infinite, and those of the lower tail
+    are raised to the first that is kept; the atoms then lack the Q-mass that the raised losses had, which
+    `basic_pairs.missing_q_mass` restores before they are sampled. For a lower bound both tails are left out.
+    """
     p = np.convolve(a.p, b.p)
     q = None if a.q is None or b.q is None else np.convolve(a.q, b.q)
     error = a.error + b.error + 4 * U * (min(len(a.p), len(b.p)) + 8)

@@ -123,14 +123,22 @@ def bounded_range(epsilon: float) -> Wedge:
 
 @dataclass(frozen=True, slots=True)
 class PoissonSampledPair:
-    """Any pair seen through Poisson sampling (Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11).
+    """Is any pair (P, Q) seen through Poisson sampling at rate q (Zhu, Dong & Wang 2022, arXiv:2106.08567,
+    Theorem 11).
 
     Removing: (1-q) Q + q P against Q. Adding: P against (1-q) P + q Q.
+
+    The theorem is about two distributions of mass 1, and a pair that was cut off lists less. `missing` is an
+    upper bound on the mass that is not listed: when removing, the Q-mass where P has none (`missing_q_mass`),
+    which after sampling has loss log(1-q); when adding, the P-mass at infinite loss, which after sampling has
+    loss -log(1-q). Without it the sampled masses would add up to less than 1, and delta would be too small.
+    Leave it at 0 in a pair for lower bounds, where outcomes may be left out.
     """
 
     pair: DominatingPair
     rate: float
     removing: bool
+    missing: float = 0.0
 
     @property
     def lattice(self) -> tuple[float, float] | None:
@@ -158,14 +166,21 @@ class PoissonSampledPair:
         loss, weight = self.pair.nodes(tail)
         if self.removing:
             weight = weight * (self.rate + (1 - self.rate) * np.exp(-loss))
-        return Nodes(self._outer(loss), weight)
+        loss, end = self._outer(loss), math.log1p(-self.rate)
+        if self.missing == 0:
+            return Nodes(loss, weight)
+        if self.removing:
+            weight = np.append((1 - self.rate) * self.missing, weight)
+            return Nodes(np.append(min(end, loss[0]), loss), weight)
+        return Nodes(np.append(loss, max(-end, loss[-1])), np.append(weight, self.missing))
 
     @property
     def discrete(self) -> bool:
         return self.pair.discrete
 
     def measure(self, edges: Array, refs: Array) -> LossCells:
-        inner = self.pair.measure(self._inner(edges), np.zeros(len(refs)))
+        inner_edges = self._inner(edges)
+        inner = self._completed(self.pair.measure(inner_edges, np.zeros(len(refs))), inner_edges)
         q = self.rate
         gap, gap_error = q * inner.excess, q * inner.excess_error
         other, other_error = inner.mass - inner.excess, inner.mass_error + inner.excess_error
@@ -186,6 +201,34 @@ class PoissonSampledPair:
         moved = 16 * U * (q + np.abs(refs)) * (mass + np.abs(other))
         error = first_error + second_error + 16 * U * (np.abs(first) + np.abs(second)) + moved
         return LossCells(np.maximum(mass, 0.0), mass_error + 8 * U * np.abs(mass), first - second, error)
+
+    def _completed(self, inner: LossCells, inner_edges: Array) -> LossCells:
+        """Return cells of the pair before sampling, measured at ref 0, with the missing mass at its loss."""
+        if self.removing:
+            # a loss of -infinity: the last cell that begins there
+            i = int(np.searchsorted(inner_edges, -np.inf, side="right")) - 1
+        else:
+            # infinite loss: the first cell that ends there
+            i = int(np.searchsorted(inner_edges, np.inf, side="left")) - 1
+        if self.missing == 0 or not 0 <= i < len(inner.mass):
+            return inner
+        mass, excess = inner.mass.copy(), inner.excess.copy()
+        mass[i] += 0.0 if self.removing else self.missing
+        excess[i] += -self.missing if self.removing else self.missing
+        return inner._replace(mass=mass, excess=excess)
+
+
+def missing_q_mass(pair: DominatingPair) -> float:
+    """Return an upper bound on what the Q-masses of a pair lack of 1; the rest of Q lies where P has no mass.
+
+    Atoms lack it where losses were raised or a curve was cut off: their Q-masses are mass * e^-loss. All
+    other pairs are complete.
+    """
+    if not pair.discrete:
+        return 0.0
+    cells = pair.measure(np.array([-np.inf, np.inf]), np.zeros(1))
+    error = float(cells.mass_error[0] + cells.excess_error[0])
+    return max(0.0, 1.0 - float(cells.mass[0] - cells.excess[0]) + error + 4 * U)
 
 
 @dataclass(frozen=True, slots=True)
