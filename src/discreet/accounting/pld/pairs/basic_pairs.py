@@ -1,5 +1,9 @@
-"""The basic pairs: point masses, Laplace and bounded range, any pair seen through Poisson sampling, and a
-shifted pair."""
+"""The basic pairs: point masses, Laplace noise and bounded range, and any pair seen through Poisson sampling
+or through a sample of fixed size.
+
+P and Q are the two distributions of a pair, q the sampling rate, U the unit roundoff 2^-53. `measure`,
+`nodes`, `lattice` and `discrete` are those of `cells.DominatingPair`.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,8 @@ from .cells import DominatingPair, LossCells, Nodes
 class Atoms:
     """Holds P-masses at finitely many losses, ascending; Q-masses are mass * e^-loss.
 
-    `mass_error` is relative, `loss_error` absolute: how far each given number may be from the true one.
+    `mass_error` bounds the relative error of each mass, `loss_error` the absolute error of each loss.
+    `lattice` is (step, offset) if every loss is offset + an integer times step.
     """
 
     loss: Array
@@ -86,8 +91,8 @@ class Wedge:
         a, b = inside[:-1], inside[1:]
         gap = b - a
         mass = self.weight * np.exp(a / 2) * np.expm1(gap / 2)
-        # P - e^c Q of the smooth part is 2 w e^(c/2) (cosh((b-c)/2) - cosh((a-c)/2)), as a product of
-        # hyperbolic sines
+        # Between the atoms, P - e^c Q of a cell [a, b] with ref c is 2 w e^(c/2) (cosh((b-c)/2) -
+        # cosh((a-c)/2)), w the weight; written as a product of hyperbolic sines it loses no digits.
         excess = 4 * self.weight * np.exp(refs / 2) * np.sinh((a + b - 2 * refs) / 4) * np.sinh(gap / 4)
         excess = np.where(gap > 0, excess, 0.0)
         size = np.maximum(np.abs(a), np.abs(b)) + np.abs(refs) + 1
@@ -113,10 +118,10 @@ def bounded_range(epsilon: float) -> Wedge:
     """Return the largest hockey-stick curve of all mechanisms of bounded range epsilon.
 
     Proof: losses lie in some [t - epsilon, t]; the pair is dominated by the one with both ends as atoms (a
-    spread in Q/P), whose curve at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at
-    t = (epsilon + x) / 2 (Dong, Durfee & Rogers 2020, arXiv:1909.13830). The supremum over t of convex curves
-    is convex, hence the curve of a pair (Zhu, Dong & Wang 2022):
-    (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
+           spread in Q/P), whose delta at x is (e^epsilon - e^t)(1 - e^(x-t)) / (e^epsilon - 1), largest at
+           t = (epsilon + x) / 2 (Dong, Durfee & Rogers 2020, arXiv:1909.13830). The supremum over t of curves
+           convex in e^x is convex, hence the curve of a pair (Zhu, Dong & Wang 2022, arXiv:2106.08567):
+           (e^(epsilon/2) - e^(x/2))² / (e^epsilon - 1).
     """
     return Wedge(epsilon, 0.5 / math.sinh(epsilon / 2), 0.0)
 
@@ -145,7 +150,7 @@ class PoissonSampledPair:
         return None
 
     def _outer(self, loss: Array) -> Array:
-        """Return the loss after sampling of an outcome with this loss before."""
+        """Return the loss after sampling of an outcome whose loss before sampling is `loss`."""
         sign = 1.0 if self.removing else -1.0
         inner = sign * loss
         big = inner > 500
@@ -154,7 +159,8 @@ class PoissonSampledPair:
         return sign * np.where(big, inner + math.log(self.rate), small)
 
     def _inner(self, loss: Array) -> Array:
-        """Return the loss before sampling of an outcome with this loss after."""
+        """Return the loss before sampling of an outcome whose loss after sampling is `loss`; infinite outside
+        the range of losses after sampling."""
         sign = 1.0 if self.removing else -1.0
         outer = sign * loss
         big = outer > 500
@@ -182,6 +188,8 @@ class PoissonSampledPair:
         inner_edges = self._inner(edges)
         inner = self._completed(self.pair.measure(inner_edges, np.zeros(len(refs))), inner_edges)
         q = self.rate
+        # q (P - Q), and Q, of each cell: P - e^c Q after sampling is written with them so that it loses no
+        # digits at a small rate
         gap, gap_error = q * inner.excess, q * inner.excess_error
         other, other_error = inner.mass - inner.excess, inner.mass_error + inner.excess_error
         scale = np.expm1(refs)
@@ -233,11 +241,12 @@ def missing_q_mass(pair: DominatingPair) -> float:
 
 @dataclass(frozen=True, slots=True)
 class FixedSizeSampledPair:
-    """A symmetric pair seen through a sample of fixed size, for replacing one unit.
+    """Is a symmetric pair seen through a sample of fixed size (a share q of all units), for replacing a unit.
 
-    Losses above 0 follow (1-q) Q + q P against Q, losses below 0 follow P against (1-q) P + q Q, the rest is
-    at 0: the pair of the curve q delta(log(1 + (e^x - 1) / q)) for x >= 0 and its mirror image (Balle, Barthe
-    & Gaboardi 2018, arXiv:1807.01647, Theorem 9; Zhu, Dong & Wang 2022, arXiv:2106.08567, Theorem 11).
+    Losses above 0 follow (1-q) Q + q P against Q, losses below 0 follow P against (1-q) P + q Q, and the
+    remaining mass is at loss 0. This is the pair of the curve q delta(log(1 + (e^x - 1) / q)) at epsilon x >=
+    0 and its mirror image below 0 (Balle, Barthe & Gaboardi 2018, arXiv:1807.01647, Theorem 9; Zhu, Dong &
+    Wang 2022, arXiv:2106.08567, Theorem 11).
     """
 
     pair: DominatingPair
@@ -252,6 +261,8 @@ class FixedSizeSampledPair:
         return self.pair.discrete
 
     def _sides(self) -> tuple[PoissonSampledPair, PoissonSampledPair]:
+        """Return the pairs that losses above 0 and losses below 0 follow. Mass that they miss needs no
+        `missing`: it is part of the remaining mass at 0."""
         return PoissonSampledPair(self.pair, self.rate, True), PoissonSampledPair(self.pair, self.rate, False)
 
     def nodes(self, tail: float) -> Nodes:
@@ -266,8 +277,9 @@ class FixedSizeSampledPair:
         above, below = self._sides()
         up = _only(above.measure(np.maximum(edges, 0.0), refs), edges[1:] > 0)
         down = _only(below.measure(np.minimum(edges, 0.0), refs), edges[:-1] < 0)
+        # all mass below 0, and all above it: the remaining mass is at 0
         ends = np.array([-np.inf, 0.0]), np.array([0.0, np.inf])
-        rest = [side.measure(end, np.zeros(1)) for side, end in ((below, ends[0]), (above, ends[1]))]
+        halves = [side.measure(end, np.zeros(1)) for side, end in ((below, ends[0]), (above, ends[1]))]
         mass, excess, error = (
             up.mass + down.mass,
             up.excess + down.excess,
@@ -276,8 +288,8 @@ class FixedSizeSampledPair:
         mass_error = up.mass_error + down.mass_error
         if not edges[0] <= 0 < edges[-1]:
             return LossCells(mass, mass_error, excess, error)
-        middle = max(0.0, 1.0 - float(rest[0].mass[0] + rest[1].mass[0]))
-        wrong = float(rest[0].mass_error[0] + rest[1].mass_error[0]) + 4 * U
+        middle = max(0.0, 1.0 - float(halves[0].mass[0] + halves[1].mass[0]))
+        wrong = float(halves[0].mass_error[0] + halves[1].mass_error[0]) + 4 * U
         i = int(np.searchsorted(edges, 0.0, side="right")) - 1
         above_ref = -math.expm1(min(float(refs[i]), 700.0))
         mass[i] += middle
@@ -288,5 +300,6 @@ class FixedSizeSampledPair:
 
 
 def _only(cells: LossCells, real: npt.NDArray[np.bool_]) -> LossCells:
-    """Set the cells that were cut off to zero: not even the rounding error of a difference stays in them."""
+    """Return cells with those set to zero that are not `real`: empty intervals, in which rounding errors of
+    differences would remain."""
     return LossCells(*(np.where(real, column, 0.0) for column in cells))
