@@ -407,7 +407,7 @@ def _accuracy(column: ColumnAccuracy) -> Section:
     )
     lines.append(
         "Or collect data from twice as many people at the same price: relative to a count, and in an "
-        "average, the noise is then half as large. To halve the error of sampling takes four times as many people."
+        "average, the noise is then half as large. To halve the error of sampling takes four times as many."
     )
     picture = Picture(
         title=f"Error of {column.name} against its price",

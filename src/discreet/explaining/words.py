@@ -168,8 +168,8 @@ def odds(risk: Risk, audience: str, unit: str = "unit") -> tuple[str, ...]:
         return (f"At this price there is no useful bound on how sure somebody can become about {about}.",)
     if audience == "public":
         lines = [
-            # Who knows the other records: without that the odds may also move by what the results say about
-            # people who resemble you, which no epsilon bounds.
+            # The bound needs somebody who knows the other records. Anybody else also learns about you from
+            # what the results say about people like you, which no epsilon bounds.
             f"Suppose somebody knows everybody else's data, wants to find out {secret}, and thinks before "
             "any result is out that the chance is 50 in 100. After all of these results it is at most "
             f"{out_of(risk.after(0.5))}; it would stay at 50 in 100 if your data played no part.",
