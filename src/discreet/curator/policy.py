@@ -127,11 +127,13 @@ class Policy:
         that. Where the number is not declared, a delta above 1e-3 needs an explicit word (`large_delta`).
         """
         for _, budget in (("", self.budget), *self.analysts):
-            if budget is not None:
-                _check_delta(budget, public, large_delta)
-                budget.filter(public.neighbors)
-                if budget.per is not None:
-                    budget.per.check(public)
+            if budget is None:
+                continue
+            _check_budget(budget, public, large_delta)
+            if budget.per is not None:
+                budget.per.check(public)
+                if budget.per.limit is not None:
+                    _check_budget(budget.per.limit, public, large_delta)
 
     def of(self, analyst: str) -> Budget | None:
         """Return the analyst's own budget. The steward has none but the dataset's."""
@@ -146,8 +148,9 @@ class Policy:
         )
 
 
-def _check_delta(budget: Budget, public: Public, large_delta: bool) -> None:
+def _check_budget(budget: Budget, public: Public, large_delta: bool) -> None:
     """Refuse a delta that is not far below one over the number of people."""
+    budget.filter(public.neighbors)
     if public.size is not None and budget.delta >= 1 / public.size:
         raise InvalidInput(
             f"delta = {budget.delta:g} is not below 1 / {public.size:,}, one over the declared "
