@@ -182,6 +182,8 @@ def _guard(curator: Curator, charge: Entry, moment: float | None = None) -> Iter
     except LedgerError:
         raise
     except Exception:
+        if moment is not None and time.monotonic() >= moment:
+            raise curator.failure(charge) from None
         _wait(moment)
         with curator.ledger.writing() as writer:
             body = {"charge": charge.seq, "analyst": charge.body["analyst"]}

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .. import _require
 from .._errors import InvalidInput, LedgerError, NotPrivate
@@ -35,6 +35,8 @@ from .questions import checked_release
 
 if TYPE_CHECKING:
     from .curator import Curator
+
+T = TypeVar("T")
 
 # the counter of a run was moved: body has charge, from, to
 SEGMENT = "segment"
@@ -111,7 +113,7 @@ def train(
     work = ChargedRun(curator, mechanism, charge, path)
     part = work.guarded(lambda: mechanism.start(curator.source, entropy=curator._entropy))
     if path is not None:
-        work.save(part.dump(), charge, every)
+        work.save(work.guarded(part.dump), charge, every)
     return work.go_on(part, charge, every, progress)
 
 
@@ -234,7 +236,7 @@ class ChargedRun:
                 self._record(writer, head)
         return _counter(head), head
 
-    def guarded(self, begin: Callable[[], Run]) -> Run:
+    def guarded(self, begin: Callable[[], T]) -> T:
         """Start or restore; failing on private data ends the run, as everywhere.
 
         What is said about the checkpoint or the model is passed on.
