@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import LedgerError
-from .ledger import Anchor, Entry, verify
+from .ledger import Anchor, Entry, canonical, verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class Export:
         try:
             lines = path.read_text(encoding="utf-8").splitlines()
             self._entries = [_entry(json.loads(line)) for line in lines if line.strip()]
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise LedgerError(
                 f"{path} is not an export of a discreet ledger: lines of JSON, as `discreet ledger "
                 f"export` writes them."
@@ -85,7 +85,7 @@ def is_export(path: Path) -> bool:
 
 def _entry(data: dict[str, Any]) -> ExportedEntry:
     """Return an entry from its exported form."""
-    return ExportedEntry(
+    entry = ExportedEntry(
         seq=int(data["seq"]),
         time=data["time"],
         kind=data["kind"],
@@ -96,3 +96,5 @@ def _entry(data: dict[str, Any]) -> ExportedEntry:
         topic=data["topic"],
         digest=data["seal"],
     )
+    canonical(entry.to_json())
+    return entry

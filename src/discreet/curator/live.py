@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .. import _registry, _require
-from .._errors import DescriptionError, DiscreetError, Halted, InvalidInput, LedgerError, ReleaseFailed
+from .._errors import DiscreetError, Halted, InvalidInput, LedgerError, ReleaseFailed
 from .._public import Public
 from ..accounting import events
 from ..mechanisms.protocols import Interactive, Release, rehearse_parts
@@ -23,6 +23,7 @@ from ..sampling import Entropy
 from ..tables import Source
 from . import limits, tickets, values
 from .ledger import Entry, Ledger, LedgerReader, Writer, canonical, computing
+from .questions import description_of
 from .tickets import STATE, Asker, Turn
 from .vault import Drawer, Staged, Vault
 
@@ -403,10 +404,8 @@ def _count_failure(state: Any) -> Any:
 
 def _question_json(question: Any) -> Any:
     """Return the description of a question, or a note that it has none."""
-    try:
-        return _registry.to_json(question)
-    except DescriptionError:
-        return TRUSTED
+    described = description_of(question)
+    return TRUSTED if described is None else described
 
 
 def _question_of(ticket: Entry) -> Any:

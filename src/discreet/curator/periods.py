@@ -58,11 +58,11 @@ class Period:
             raise _require.fail(
                 "column", self.column, "the name of the column that says to which period a row belongs"
             )
-        if self.every is not None and self.every not in _FORMS:
+        if self.every is not None and (not isinstance(self.every, str) or self.every not in _FORMS):
             raise _require.fail(
                 "every", self.every, f"one of {', '.join(_FORMS)}, or left out for a column of labels"
             )
-        if self.total is None or self.total == UNLIMITED:
+        if self.total is None or (isinstance(self.total, str) and self.total == UNLIMITED):
             return
         if not isinstance(self.total, Budget) or self.total.per is not None:
             raise _require.fail("total", self.total, f"a Budget for all periods together, or {UNLIMITED!r}")

@@ -195,7 +195,12 @@ def alone(ledger: Path, name: str) -> Iterator[None]:
             yield
         return
     path = os.path.realpath(ledger) + f"-{name}"
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise LedgerError(
+            f"no file can be made beside the ledger ({error.strerror}). Nothing was run or released here."
+        ) from None
     held = register(HeldLock(handle))
     try:
         if fcntl is not None and not (_free(handle) and _is_at(handle, path)):

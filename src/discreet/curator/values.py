@@ -22,11 +22,15 @@ def encode(value: Any) -> Any:
     say)."""
     if isinstance(value, np.generic):
         item = value.item()
-        if isinstance(item, np.generic):
-            # a long double, which no number of Python's holds
-            raise DescriptionError(f"{type(item).__name__} has no JSON description.")
+        # Python has no number for a long double. Times and durations would come back as integers or None, and
+        # records as tuples.
+        if isinstance(item, np.generic) or isinstance(value, np.datetime64 | np.timedelta64 | np.void):
+            raise DescriptionError(f"{type(value).__name__} has no JSON description.")
         return encode(item)
     if isinstance(value, np.ndarray):
+        if value.dtype.names is not None:
+            # The name of a structured type cannot be read back.
+            raise DescriptionError("an array of records has no JSON description.")
         kind = "object" if value.dtype == object else str(value.dtype)
         return {
             "array": [encode(item) for item in value.ravel().tolist()],
