@@ -1,5 +1,5 @@
-"""A ledger as it was exported: JSON lines that can be read and verified without the file, the key or the
-sealed state."""
+"""An exported ledger: a file with one JSON object per entry, which can be read and verified without the
+ledger's own file, its key or the sealed state."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from .ledger import Anchor, Entry, canonical, verify
 
 @dataclass(frozen=True, slots=True)
 class ExportedEntry(Entry):
-    """An entry whose sealed state stayed behind: its digest is all that the chain needs."""
+    """An entry without its sealed state, which is never exported; its `digest` is, and the hash needs no
+    more."""
 
     digest: str | None = None
 
@@ -25,7 +26,11 @@ class ExportedEntry(Entry):
 
 
 class Export:
-    """The entries of an export, with the readings that `books` needs of a ledger."""
+    """The entries of an export, with the methods of a `Ledger` that read it: `books` takes either.
+
+    The file may have been written by anybody. Whatever it holds, it is refused with a LedgerError, or
+    `verify` returns what is wrong with it.
+    """
 
     key = None
 
@@ -75,7 +80,8 @@ class Export:
 
 
 def is_export(path: Path) -> bool:
-    """Return whether a file starts as an export does, and not as a ledger."""
+    """Return whether a file is taken for an export: its first byte is that of a JSON object. A ledger starts
+    otherwise."""
     try:
         with path.open("rb") as file:
             return file.read(1) == b"{"
@@ -84,7 +90,8 @@ def is_export(path: Path) -> bool:
 
 
 def _entry(data: dict[str, Any]) -> ExportedEntry:
-    """Return an entry from its exported form."""
+    """Return an entry from its exported form; raises ValueError or RecursionError for one that no ledger
+    could have hashed, such as with a NaN in its body."""
     entry = ExportedEntry(
         seq=int(data["seq"]),
         time=data["time"],
