@@ -21,9 +21,9 @@ from .ledger import Entry, Writer
 class Withheld:
     """The questions whose public time is not over.
 
-    `since` holds pairs of an analyst and the time when the oldest of their questions, whose public time is
-    not over, was begun. `now` is when this list was made: questions that were charged later are not in it,
-    and all of them are withheld.
+    `since` has a pair for each public time that is not over: the analyst, and when it began. All questions
+    that this analyst was charged for since then are withheld. `now` is when this list was made: questions
+    that were charged later cannot be in it, and all of them are withheld.
 
     Guarantee: whether a question is refused here depends on which questions were charged, on when, and on
                public clocks; not on whether the work is done, or on its result.
