@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from .. import _require, accounting
+from .. import _require, _round, accounting
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Public
 from .._registry import described
@@ -168,16 +168,11 @@ class PrivateScaler:
         check_source(self.public, source)
         moments_by_column = [self._measure(source, name, entropy) for name in self.columns]
         scales = [self._scale(name) for name in self.columns]
+        estimates = [_estimates(n, s) for n, s in zip(moments_by_column, scales, strict=True)]
         value = Scaling(
             columns=self.columns,
-            means=tuple(
-                float(_mean(_spans(noisy, None), scale)[0])
-                for noisy, scale in zip(moments_by_column, scales, strict=True)
-            ),
-            deviations=tuple(
-                _deviations(_spans(noisy, None), scale)[0]
-                for noisy, scale in zip(moments_by_column, scales, strict=True)
-            ),
+            means=tuple(mean for mean, _ in estimates),
+            deviations=tuple(deviation for _, deviation in estimates),
             lower=tuple(float(scale.lower) for scale in scales),
             upper=tuple(float(scale.upper) for scale in scales),
         )
@@ -209,23 +204,39 @@ def _mean(spans: list[moments.Span], scale: moments.Scale) -> moments.Span:
     return moments.mean_span(count, total, squares, scale)
 
 
-def _deviations(spans: list[moments.Span], scale: moments.Scale) -> tuple[float, float]:
-    """Return the interval of the standard deviation, never below the floor."""
+def _deviation(spans: list[moments.Span], scale: moments.Scale) -> moments.Span:
+    """Return the interval of the standard deviation that intervals of the sums allow, never below the floor.
+
+    Square roots are taken in units of a cell, so that the squares of huge or tiny bounds are ordinary floats.
+    """
     count, total, squares = spans
-    low, high = map(float, moments.variance_span(count, total, squares, scale))
-    floor = float(FLOOR * (scale.upper - scale.lower))
-    return max(floor, math.sqrt(low)), max(floor, math.sqrt(high))
+    variances = moments.variance_span(count, total, squares, scale._replace(step=Fraction(1)))
+    low, high = (scale.step * max(FLOOR * scale.cells, Fraction(math.sqrt(v))) for v in variances)
+    return low, high
+
+
+def _estimates(noisy: moments.Noisy, scale: moments.Scale) -> tuple[float, float]:
+    """Return the mean and the deviation that are released: those of the noisy sums, as floats.
+
+    Both lie within the range of floats, as bounds do. A deviation that rounds to zero becomes the smallest
+    float, because columns are divided by it.
+    """
+    point = _spans(noisy, None)
+    return float(_mean(point, scale)[0]), max(float(_deviation(point, scale)[0]), math.ulp(0.0))
 
 
 def _errors(noisy: moments.Noisy, scale: moments.Scale, confidence: float) -> tuple[float, float]:
-    """Return error bounds of the mean and of the deviation (as floored): the larger distance to the ends of
-    the interval."""
-    point, spans = _spans(noisy, None), _spans(noisy, confidence)
-    mean, (low, high) = _mean(point, scale)[0], _mean(spans, scale)
-    deviation, (smallest, largest) = _deviations(point, scale)[0], _deviations(spans, scale)
-    return float(max(mean - low, high - mean)) * (1 + 1e-15), max(
-        deviation - smallest, largest - deviation
-    ) * (1 + 1e-12)
+    """Return error bounds of the released mean and deviation (as floored): for each the larger distance to
+    the ends of its interval, rounded up."""
+    mean, deviation = map(Fraction, _estimates(noisy, scale))
+    spans = _spans(noisy, confidence)
+    (low, high), (smallest, largest) = _mean(spans, scale), _deviation(spans, scale)
+    # The square roots in `_deviation` are rounded by less than this share of themselves.
+    rounding = largest * Fraction(1, 1 << 50)
+    return (
+        _round.up(max(mean - low, high - mean)),
+        _round.up(max(deviation - smallest, largest - deviation) + rounding),
+    )
 
 
 __all__ = ["PrivateScaler", "Scaling"]
