@@ -204,6 +204,7 @@ def foreign(
 def warmup_cosine(steps: int, warmup: int = 0) -> Callable[[int], float]:
     """Return a factor for the learning rate: up in a line for `warmup` steps, then down along a cosine."""
     _require.integer(steps=steps, at_least=1)
+    _require.integer(warmup=warmup, at_least=0)
 
     def factor(step: int) -> float:
         if step < warmup:

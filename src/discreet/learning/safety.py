@@ -80,6 +80,7 @@ def probe(
     `batch` is the size that training expects: gradients are compared at the size of its parts, too. `own`
     says that the examples are the steward's, given with `synthetic=`.
     """
+    _check_count(targets)
     buffers = {name: copy.deepcopy(buffer) for name, buffer in engine.model.named_buffers()}
     prints = _fingerprints(engine.model)
     modes = [(module, module.training) for module in engine.model.modules()]
@@ -149,6 +150,16 @@ def rows_of(engine: ClippingEngine, inputs: Any, targets: Any) -> Tensor:
     size = len(measured.gradients.losses)
     units = torch.eye(size, dtype=engine.dtype)
     return torch.stack([torch.cat([part.flatten() for part in measured.parts(unit)]) for unit in units])
+
+
+def _check_count(targets: Any) -> None:
+    """Refuse a batch in which there are not three examples to change, one after the other."""
+    counts = [len(t) for t in tree_leaves(targets) if isinstance(t, Tensor) and t.dim()]
+    if counts and min(counts) < SMALL_BATCH:
+        raise InvalidInput(
+            f"{min(counts)} made-up example{'s are' if min(counts) != 1 else ' is'} too few to see whether the "
+            f"model mixes examples. No data was read. Give {BATCH} or more: synthetic=(inputs, targets)."
+        )
 
 
 @contextmanager

@@ -19,6 +19,7 @@ from .batching import NotBatchFirst
 
 _Handler = Callable[..., Any]
 _HANDLERS: dict[Any, _Handler] = {}
+_UNUSUAL_SUM = "the model adds what a layer made of a constant in an unusual way (out=, alpha=)."
 
 
 class Shared(Tensor):
@@ -63,9 +64,7 @@ def _pairwise(function: Callable[[Any, Any], Tensor]) -> _Handler:
 
     def run(one: Any, other: Any, *, alpha: Any = 1, **rest: Any) -> Tensor:
         if rest or alpha != 1:
-            raise NotBatchFirst(
-                "the model adds what a layer made of a constant in an unusual way (out=, alpha=)."
-            )
+            raise NotBatchFirst(_UNUSUAL_SUM)
         if isinstance(one, Shared) and isinstance(other, Shared):
             return _combine_shared(function, one, other)
         if isinstance(one, Shared):
@@ -121,8 +120,10 @@ _HANDLERS.pop(None, None)
 
 
 @_handles(Tensor.add_, Tensor.__iadd__)
-def _add_in_place(one: Tensor, other: Tensor) -> Tensor:
-    """Add in place, where one of the two is shared."""
+def _add_in_place(one: Tensor, other: Tensor, *, alpha: Any = 1) -> Tensor:
+    """Add, where one of the two is shared; in place only if `one` is not."""
+    if alpha != 1:
+        raise NotBatchFirst(_UNUSUAL_SUM)
     if isinstance(one, Shared):
         return (
             shared(_HANDLERS[torch.add](one, other))
@@ -215,13 +216,26 @@ def _attend(
     return torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, *args, **rest)
 
 
-@_handles(Tensor.expand, Tensor.repeat)
+@_handles(Tensor.expand)
 def _expand(tensor: Tensor, *sizes: Any) -> Tensor:
-    """Return the batch itself where the model expands a shared tensor to one for each example."""
+    return _one_for_each_example(tensor, sizes, lambda size, inner: size in (-1, inner))
+
+
+@_handles(Tensor.repeat)
+def _repeat(tensor: Tensor, *times: Any) -> Tensor:
+    return _one_for_each_example(tensor, times, lambda count, inner: count == 1)
+
+
+def _one_for_each_example(tensor: Tensor, sizes: Any, is_kept: Callable[[int, int], bool]) -> Tensor:
+    """Return the batch [B, *shape] itself where the model expands or repeats a shared tensor to B copies.
+
+    `sizes` are the arguments of the model's call, the first for the dimension of the copies. `is_kept` says
+    of any other argument, and of the size of its dimension, whether the call leaves that dimension as it is.
+    """
     each = tensor.as_subclass(Tensor)
     sizes = tuple(sizes[0]) if len(sizes) == 1 and isinstance(sizes[0], tuple | list | torch.Size) else sizes
     inner = each.squeeze(1) if each.dim() == len(sizes) + 1 and each.shape[1] == 1 else each
-    rest_is_kept = all(n in (-1, 1, have) for n, have in zip(sizes[1:], inner.shape[1:], strict=False))
+    rest_is_kept = all(map(is_kept, sizes[1:], inner.shape[1:]))
     if inner.dim() != len(sizes) or sizes[0] != len(each) or not rest_is_kept:
         raise NotBatchFirst(
             "the model expands what a layer made of a constant to something else than one for each example."
