@@ -268,11 +268,15 @@ class _Reader:
         return next((ast.unparse(c.func) for c in calls if _is_loss(c)), "nn.CrossEntropyLoss()")
 
     def _epochs(self) -> str:
+        """Return the number of passes: that of the first loop over a range in which an optimizer steps."""
         for node in ast.walk(self.tree):
             if isinstance(node, ast.For) and isinstance(node.iter, ast.Call):
                 name = _call_name(node.iter.func)[0]
-                if name == "range" and any(_has_step(inner) for inner in ast.walk(node)):
-                    return ast.unparse(node.iter.args[-1])
+                arguments = node.iter.args
+                if name == "range" and arguments and any(_has_step(inner) for inner in ast.walk(node)):
+                    # In range(1, epochs + 1) no argument is the number of passes.
+                    is_count = len(arguments) == 1
+                    return ast.unparse(arguments[0]) if is_count else f"len({ast.unparse(node.iter)})"
         return "..."
 
     def _advise_loop(self, node: ast.For | ast.AsyncFor) -> Iterator[Advice]:
