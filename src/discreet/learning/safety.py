@@ -157,8 +157,7 @@ def _check_count(targets: Any) -> None:
     counts = [len(t) for t in tree_leaves(targets) if isinstance(t, Tensor) and t.dim()]
     if counts and min(counts) < SMALL_BATCH:
         raise InvalidInput(
-            f"{min(counts)} made-up example{'s are' if min(counts) != 1 else ' is'} too few to see whether the "
-            f"model mixes examples. No data was read. Give {BATCH} or more: synthetic=(inputs, targets)."
+            f"{min(counts)} made-up examples are too few to see whether the model mixes examples. No data was read. Give {BATCH} or more: synthetic=(inputs, targets)."
         )
 
 
