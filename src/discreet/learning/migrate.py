@@ -246,8 +246,8 @@ class _Reader:
             )
 
     def _trainer(self, node: ast.Call, name: str) -> str:
-        """Return the call of `learning.Trainer`, with what the script says about model, loss, optimizer, batch
-        and number of passes; `...` where it says nothing."""
+        """Return the call of `learning.Trainer`, with what the script says about model, loss, optimizer,
+        batch and number of passes; `...` where it says nothing."""
         model = _keyword(node, "module", 0, "model")
         arguments = [model, self._loss(), "public=Public(size=...)"]
         if name == "make_private":

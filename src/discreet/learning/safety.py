@@ -157,7 +157,8 @@ def _check_count(targets: Any) -> None:
     counts = [len(t) for t in tree_leaves(targets) if isinstance(t, Tensor) and t.dim()]
     if counts and min(counts) < SMALL_BATCH:
         raise InvalidInput(
-            f"{min(counts)} made-up examples are too few to see whether the model mixes examples. No data was read. Give {BATCH} or more: synthetic=(inputs, targets)."
+            f"the made-up examples are too few ({min(counts)}) to see whether the model mixes examples. No "
+            f"data was read. Give {BATCH} or more: synthetic=(inputs, targets)."
         )
 
 
