@@ -6,8 +6,8 @@
     scaling.transform(X)  # standardized, for any data: it costs nothing more
     Trainer(..., columns=Tabular(features=columns, target="sick", scaling=scaling))
 
-Scaling by declared bounds is free, and enough where they are tight. This is for columns that fill a small
-part of theirs.
+Scaling by declared bounds costs nothing, and is enough where they are tight. This is for columns whose values
+fill a small part of their declared bounds.
 """
 
 from __future__ import annotations
@@ -35,16 +35,19 @@ from ..sampling import Entropy
 from ..tables import Source
 
 Array = npt.NDArray[np.float64]
-# Shares of rho for the count, the sum and the squares of each column: the count's error matters less.
+# Shares of rho for the count, the sum and the sum of squares of each column: the count's error matters less.
+# A choice, not measured.
 SHARES = (1, 2, 2)
-# The smallest deviation, as a share of the bounds' width: below it noise would be blown up.
+# The smallest deviation, as a share of the bounds' width: division by a smaller one, which may be noise
+# alone, would blow values up. A choice, not measured.
 FLOOR = Fraction(1, 1000)
 
 
 @described("learning.Scaling")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scaling:
-    """Standardizes columns: `(value - mean) / deviation` for each, of values clipped to its bounds.
+    """Standardizes columns: `(value - mean) / deviation` for each column, of values clipped to the column's
+    bounds `lower` and `upper`.
 
     Missing values become 0.
     """
@@ -64,14 +67,14 @@ class Scaling:
             _require.positive(deviation=value)
 
     def column(self, name: str, values: Array) -> Array:
-        """Return one column, standardized."""
+        """Return the values of one column, standardized."""
         i = self.columns.index(name)
         clipped = np.clip(np.asarray(values, np.float64), self.lower[i], self.upper[i])
         return np.asarray(np.nan_to_num((clipped - self.means[i]) / self.deviations[i]))
 
     def transform(self, X: Any) -> Array:
-        """Return the standardized array [rows, columns], in the order of `columns`; X is such an array, or
-        has them by name (a mapping, a data frame)."""
+        """Return the standardized array [rows, columns], in the order of `columns`; X is an array in this
+        order, or holds columns by name (a mapping, a data frame)."""
         if isinstance(X, Mapping) or hasattr(X, "columns"):
             return np.stack(
                 [self.column(name, np.asarray(X[name], np.float64)) for name in self.columns], axis=1
@@ -92,15 +95,17 @@ class Scaling:
 @described("learning.PrivateScaler")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PrivateScaler:
-    """Releases means and standard deviations of bounded columns, each value rounded to 1 / `cells` of its
-    column's width; rho-zCDP in all.
+    """Releases means and standard deviations of bounded columns with rho-zCDP in total.
+
+    Each value is rounded to a multiple of its column's width divided by `cells` (4096 by default, a choice).
+    The error of the release is that of the rounded values' mean and deviation.
 
     Guarantee: the composition of exact discrete Gaussian noises, three for each column (count, sum, sum of
-               squares), whose rho add up to `rho`.
+               squares; two where the count is public), whose rho add up to at most `rho`.
     Proof:     sums are exact integers that one row moves by at most `row_contribution`
-               (`mechanisms.moments`), noise is that of `IntegerGaussian.for_rho` for its share; all of the
-               rest is computed from the noisy sums.
-    Assumes:   one row, one person.
+               (`mechanisms.moments`), with the noise of `IntegerGaussian.for_rho` for their share of rho.
+               Means and deviations are computed from the noisy sums alone.
+    Assumes:   each person has one row.
     """
 
     public: Public
@@ -114,20 +119,24 @@ class PrivateScaler:
         _require.non_empty(columns=self.columns)
         _require.positive(rho=self.rho)
         _require.integer(cells=self.cells, at_least=1)
+        # Squares of cells are computed in 64-bit integers (`mechanisms.moments`): this is far within them.
         if self.cells > 1 << 28:
             raise _require.fail("cells", self.cells, "at most 2**28")
         if len(set(map(str, self.columns))) < len(self.columns):
             raise InvalidInput(f"a column is named twice: {list(self.columns)}. Nothing was read.")
         for name in self.columns:
+            # Raises where the column is not declared, or has no bounds.
             self.public.bounds(name)
+        # Raises where no noise can be made for this rho.
         self._noises(self.columns[0])
 
     @classmethod
     def for_privacy(
         cls, *, public: Public, columns: Any, epsilon: float, delta: float, cells: int = 1 << 12
     ) -> PrivateScaler:
-        """Return the scaler with the largest rho that stays within (epsilon, delta), by Rényi accounting:
-        quick, and a few percent from the tightest."""
+        """Return the scaler with the largest rho that stays within (epsilon, delta), by Rényi accounting,
+        which is quick and a few per cent from the tightest."""
+        # `calibrate` searches for the smallest amount of noise, so that it is given 1 / rho.
         draft = cls(public=public, columns=columns, rho=1, cells=cells)
         inverse = accounting.calibrate(
             lambda x: cls(public=public, columns=draft.columns, rho=1 / Fraction(x), cells=cells).event,
@@ -143,7 +152,7 @@ class PrivateScaler:
         return moments.Scale(lower, (upper - lower) / self.cells, self.cells)
 
     def _noises(self, column: str) -> tuple[IntegerGaussian | None, ...]:
-        """Return the noises of count, sum and squares; None for a count that is public."""
+        """Return the noises of count, sum and sum of squares; None for a count that is public."""
         nullable, relation = self.public.bounds(column).nullable, self.public.neighbors
         is_count_public = relation is not ADD_REMOVE and not nullable and self.public.size is not None
         column_rho = _require.exact(self.rho, "rho") / len(self.columns)
@@ -193,7 +202,8 @@ class PrivateScaler:
 
 
 def _spans(noisy: moments.Noisy, confidence: float | None) -> list[moments.Span]:
-    """Return intervals of the noisy sums at a confidence; the noisy values themselves without one."""
+    """Return intervals of count, sum and sum of squares that hold the true values with probability
+    `confidence`; without one, the noisy values themselves as intervals of length zero."""
     spans = [(v, v) if confidence is None else noisy.span(i, confidence) for i, v in enumerate(noisy.values)]
     return [(Fraction(low), Fraction(high)) for low, high in spans]
 
