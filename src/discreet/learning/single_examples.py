@@ -362,8 +362,8 @@ def _check_own_length(measured: Measured, i: int, squares: Tensor, true: dict[in
     """Raise NotPrivate if the engine's own gradient of example i, which clipping scales, is longer than its
     bound in `squares`.
 
-    Torch's gradient, `true` by layer, is the same up to rounding, and in half precision much longer than the
-    bound without fault: so the engine's is built.
+    Torch's gradient, with squared norms `true` by layer, is the same up to rounding, and may be longer than
+    the bound in half precision although nothing is wrong: so the engine's own is built, and decides.
     """
     weights = torch.zeros(len(measured.gradients.squares), dtype=measured.engine.dtype)
     weights[i], own = 1, dict.fromkeys(true, 0.0)
