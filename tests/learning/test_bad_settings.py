@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from fractions import Fraction
 from typing import Any
 
@@ -32,6 +33,7 @@ from discreet.learning import (
     Trainer,
     TruncatedPoisson,
     WithoutReplacement,
+    smallest_limit,
     warmup_cosine,
 )
 from discreet.learning.schedule_options import build_schedule
@@ -112,6 +114,13 @@ def test_too_few_made_up_examples_are_refused_as_that(count: int) -> None:
             steps=2,
             synthetic=(torch.rand(count, 3), torch.zeros(count, dtype=torch.int64)),
         )
+
+
+@pytest.mark.parametrize("rate", [2, math.nan, -1, "a", None])
+def test_a_limit_for_a_rate_that_is_no_probability_is_refused(rate: Any) -> None:
+    """It was the whole size for the first three, and a ValueError or TypeError for the others."""
+    with pytest.raises(InvalidInput, match="rate"):
+        smallest_limit(size=10, rate=rate, steps=3, epsilon=1, delta=1e-5)
 
 
 @pytest.mark.parametrize("warmup", [-1, None, 0.5])

@@ -177,3 +177,8 @@ def test_on_the_shell_nothing_is_run(tmp_path: Path) -> None:
     for bad in ("latin", "missing.py"):
         refused = CliRunner().invoke(app, ["migrate", str(tmp_path / bad)])
         assert isinstance(refused.exception, InvalidInput) or refused.exit_code == 2
+
+
+def test_opacus_under_another_name_is_recognized() -> None:
+    source = "import opacus as o\nimport opacus.layers as l\nnet = o.GradSampleModule(net)\nlstm = l.DPLSTM(2, 3)\n"
+    assert {advice.ours for advice in advise(source)} >= {"model", "nn.LSTM"}

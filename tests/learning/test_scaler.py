@@ -3,6 +3,7 @@ more."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from fractions import Fraction
 from pathlib import Path
@@ -169,6 +170,24 @@ def test_bounds_whose_squares_are_no_floats_are_scaled_like_others(top: float) -
     assert found.value.means[0] == pytest.approx(top / 4, rel=0.1)
     assert found.value.deviations[0] == pytest.approx(top * math.sqrt(3) / 4, rel=0.1)
     assert all(0 < error < top / 10 or top < 1e-300 for error in found.error(0.99)["x"])
+
+
+def test_a_scaling_refuses_what_it_cannot_scale_and_quotes_no_value() -> None:
+    scaling = Scaling(columns=("a", "b"), means=(0, 1), deviations=(1, 2), lower=(0, 0), upper=(5, 5))
+    for X in ([["secret", 1.0]], {"a": [1.0]}, {"a": ["secret"], "b": [1.0]}):
+        with pytest.raises(InvalidInput) as refused:
+            scaling.transform(X)
+        assert "secret" not in str(refused.value)
+    with pytest.raises(InvalidInput, match="none of the columns"):
+        scaling.column("c", np.zeros(1))
+    for bad in (
+        {"columns": ("a", "a")},
+        {"means": (math.nan, 0)},
+        {"means": ("x", 0)},
+        {"upper": (math.inf, 1)},
+    ):
+        with pytest.raises(InvalidInput):
+            dataclasses.replace(scaling, **bad)
 
 
 def test_the_error_is_about_the_floats_that_are_released() -> None:

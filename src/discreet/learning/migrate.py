@@ -151,6 +151,7 @@ class _Reader:
                 self.names |= {a.asname or a.name: a.name for a in node.names}
             elif isinstance(node, ast.Import) and any(_is_opacus(a.name) for a in node.names):
                 self.has_opacus = True
+                self.names |= {a.asname: a.name for a in node.names if a.asname and _is_opacus(a.name)}
             elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                 self.values.setdefault(node.targets[0].id, node.value)
 

@@ -63,23 +63,32 @@ class Scaling:
             object.__setattr__(self, name, _require.listed(**{name: getattr(self, name)}))
             if len(getattr(self, name)) != len(self.columns):
                 raise _require.fail(name, getattr(self, name), "one for each column")
-        for value in self.deviations:
-            _require.positive(deviation=value)
+        if len(set(self.columns)) < len(self.columns):
+            raise InvalidInput(f"a column is named twice: {list(self.columns)}. Nothing was computed.")
+        for mean, deviation, low, high in zip(
+            self.means, self.deviations, self.lower, self.upper, strict=True
+        ):
+            _require.finite(mean=mean, lower=low, upper=high)
+            _require.positive(deviation=deviation)
 
     def column(self, name: str, values: Array) -> Array:
         """Return the values of one column, standardized."""
+        if name not in self.columns:
+            raise InvalidInput(f"{name!r} is none of the columns {list(self.columns)}. Nothing was computed.")
         i = self.columns.index(name)
-        clipped = np.clip(np.asarray(values, np.float64), self.lower[i], self.upper[i])
+        clipped = np.clip(_floats(values), self.lower[i], self.upper[i])
         return np.asarray(np.nan_to_num((clipped - self.means[i]) / self.deviations[i]))
 
     def transform(self, X: Any) -> Array:
         """Return the standardized array [rows, columns], in the order of `columns`; X is an array in this
         order, or holds columns by name (a mapping, a data frame)."""
         if isinstance(X, Mapping) or hasattr(X, "columns"):
-            return np.stack(
-                [self.column(name, np.asarray(X[name], np.float64)) for name in self.columns], axis=1
-            )
-        array = np.asarray(X, np.float64)
+            try:
+                columns = {name: X[name] for name in self.columns}
+            except KeyError as error:
+                raise InvalidInput(f"the column {error} is missing. Nothing was computed.") from None
+            return np.stack([self.column(name, values) for name, values in columns.items()], axis=1)
+        array = _floats(X)
         if array.ndim != 2 or array.shape[1] != len(self.columns):
             raise InvalidInput(
                 f"an array with {len(self.columns)} columns is needed, in the order {list(self.columns)}."
@@ -88,8 +97,16 @@ class Scaling:
 
     def inverse_transform(self, X: Any) -> Array:
         """Return standardized values in the columns' own units."""
-        values: Array = np.asarray(X, np.float64) * np.array(self.deviations) + np.array(self.means)
+        values: Array = _floats(X) * np.array(self.deviations) + np.array(self.means)
         return values
+
+
+def _floats(values: Any) -> Array:
+    """Return values as floats; a refusal quotes none of them."""
+    try:
+        return np.asarray(values, np.float64)
+    except (TypeError, ValueError):
+        raise InvalidInput("the values to scale are not all numbers. Nothing was computed.") from None
 
 
 @described("learning.PrivateScaler")

@@ -243,6 +243,7 @@ def smallest_limit(*, size: int, rate: Any, steps: int, epsilon: float, delta: f
     379
     """
     _require.positive(epsilon=epsilon, delta=delta)
+    _require.probability(rate=_require.exact(rate, "rate"))
     _require.integer(size=size, steps=steps, at_least=1)
 
     def fits(limit: int) -> bool:

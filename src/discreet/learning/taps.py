@@ -37,10 +37,10 @@ CACHED_ENTRIES = 1 << 18
 # Tokens of a text are compared in pairs up to this length, and sorted beyond, as the cost of pairs grows with
 # the square of the length. No measurement on record.
 MAX_PAIRED_TOKENS = 128
-# Pairs of positions that are compared at a time, unless one example has more: 64 megabytes. Only texts far
-# longer than the made-up ones of the probe reach it.
+# Pairs of positions that are compared at a time, unless one example has more: 64 megabytes.
 PAIRS_AT_ONCE = 1 << 24
 
+# A parameter's id, and its first row and the row after the last: what one tap's sum belongs to.
 Key = tuple[int, tuple[int, int]]
 
 
@@ -368,9 +368,9 @@ class Lookup(Tap):
         Positions where g is zero count for nothing: their number may depend on other examples.
         """
         d, own = self.g.shape[2], not_zero(self.g, 2)
-        parts = squares(self.g).sqrt_().mul_(own).sum(1)
-        total = total.add_(parts.square(), alpha=2 * growth(d)).add_(own.sum(1).square(), alpha=2 * d * TINY)
-        return total.clamp_(min=0).sqrt_().add_(parts, alpha=4 * UNIT).square_()
+        norms = squares(self.g).sqrt_().mul_(own).sum(1)
+        total = total.add_(norms.square(), alpha=2 * growth(d)).add_(own.sum(1).square(), alpha=2 * d * TINY)
+        return total.clamp_(min=0).sqrt_().add_(norms, alpha=4 * UNIT).square_()
 
     def built(self) -> Tensor:
         batch, _, d = self.g.shape
@@ -396,20 +396,20 @@ class Tied(Tap):
         self.target = self.lookup.target
 
     def square(self) -> Tensor:
-        """Return |a + b|² = |a|² + |b|² + 2 a.b, with a.b the sum over t, s of (g_t . x_s) h_s[id_t],
-        enlarged for rounding; h is the product's gradient g."""
+        """Return |a + b|² = |a|² + |b|² + 2 a.b, enlarged for rounding, for the gradients a of the lookup and b
+        of the product: a.b sums (g_t . x_s) h_s[id_t] over t < T and s < S, with the product's own g as h."""
         lookup_square, product_square = self.lookup.square(), self.product.square()
         ids, g, x, h = self.lookup.ids, self.lookup.g, self.product.x, self.product.g
         chosen = h.gather(2, ids.unsqueeze(1).expand(-1, h.shape[1], -1))  # [B, S, T]
         inner_products = torch.bmm(x, g.transpose(1, 2)).mul_(chosen).sum((1, 2), dtype=torch.float64)
         own, h_own = not_zero(g, 2), not_zero(h, 2)
-        h_lengths = squares(h).sqrt_().mul_(h_own)
-        lengths = squares(g).sqrt_().mul_(own).sum(1) * squares(x).sqrt_().mul_(h_lengths).sum(1)
-        # An inner product of d numbers may lose d TINY, times |h_s|; its product with h_s[id_t] one more.
-        # Where one of the two gradients is zero nothing is lost.
-        lost = 4 * TINY * own.sum(1) * (g.shape[2] * h_lengths.sum(1) + h_own.sum(1))
+        h_norms = squares(h).sqrt_().mul_(h_own)
+        norms = squares(g).sqrt_().mul_(own).sum(1) * squares(x).sqrt_().mul_(h_norms).sum(1)
+        # An inner product of d numbers may lose d TINY by underflow, times |h_s|; its product with h_s[id_t]
+        # one TINY more. Where one of the two gradients is zero nothing is lost.
+        lost = 4 * TINY * own.sum(1) * (g.shape[2] * h_norms.sum(1) + h_own.sum(1))
         return (
-            lookup_square + product_square + 2 * inner_products + 4 * growth(g.shape[2]) * lengths + lost
+            lookup_square + product_square + 2 * inner_products + 4 * growth(g.shape[2]) * norms + lost
         ).clamp_(min=0)
 
     def built(self) -> Tensor:

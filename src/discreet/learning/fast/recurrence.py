@@ -46,7 +46,7 @@ class _LstmSteps(torch.autograd.Function):
     def backward(ctx: Any, grad_outputs: Tensor, grad_last_cell: Tensor) -> tuple[Tensor | None, ...]:
         gate_values, cells, tanh_cells, w_hh = ctx.saved_tensors
         i, f, g, o = gate_values.chunk(4, 2)
-        # Before the loop it holds derivatives by each gate's input: of the cell, and for gate o of the output.
+        # Before the loop it holds derivatives by each gate's input: of the cell, for gate o of the output.
         # The loop multiplies them by the gradient of that cell or output, which makes the gates' gradients.
         gradient = (gate_values * (1 - gate_values)).unflatten(2, (4, -1))
         gradient[:, :, 0].mul_(g)
