@@ -396,8 +396,8 @@ class Tied(Tap):
         self.target = self.lookup.target
 
     def square(self) -> Tensor:
-        """Return |a + b|² = |a|² + |b|² + 2 a.b, enlarged for rounding, for the gradients a of the lookup and b
-        of the product: a.b sums (g_t . x_s) h_s[id_t] over t < T and s < S, with the product's own g as h."""
+        """Return |a + b|² = |a|² + |b|² + 2 a.b, enlarged for rounding; a is the gradient of the lookup and
+        b of the product. a.b sums (g_t . x_s) h_s[id_t] over t < T and s < S, where h is the product's g."""
         lookup_square, product_square = self.lookup.square(), self.product.square()
         ids, g, x, h = self.lookup.ids, self.lookup.g, self.product.x, self.product.g
         chosen = h.gather(2, ids.unsqueeze(1).expand(-1, h.shape[1], -1))  # [B, S, T]
