@@ -17,8 +17,8 @@ ALARM, CALM = "#c0392b", "#3c8d53"
 
 
 def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
-    """Draw the figure of Dwork et al. 2015 in Science ("The reusable holdout"): accuracy against the number of
-    attributes in the classifier.
+    """Draw the figure of Dwork et al. 2015 in Science ("The reusable holdout"): accuracy against the number
+    of attributes in the classifier.
 
     `outcomes` has for each pair (signal, reusable) one experiment: `signal` says whether any attribute is
     correlated with the label, `reusable` whether the holdout answers through the private mechanism
@@ -61,8 +61,8 @@ def science(path: Path, outcomes: Mapping[tuple[bool, bool], Outcome]) -> Path:
 
 
 def boards(path: Path, counts: Sequence[int], curves: Mapping[str, Sequence[float]]) -> Path:
-    """Draw the boosting attack on leaderboards: the accuracy, on the hidden labels, of the majority vote over the
-    random submissions that a board scored above one half.
+    """Draw the boosting attack on leaderboards: the accuracy, on the hidden labels, of the majority vote over
+    the random submissions that a board scored above one half.
 
     `counts` are numbers of submissions, `curves` has for each board the accuracy after each of them. The
     dotted line is the true accuracy of random submissions, one half. At most five curves are drawn.

@@ -33,13 +33,13 @@ LARGEST = 1 << 29
 
 
 class ServerError(DiscreetError, RuntimeError):
-    """Raised where the server itself refuses (token, rate limit, time limit), cannot be reached, or sends a reply
-    that cannot be read."""
+    """Raised where the server itself refuses (token, rate limit, time limit), cannot be reached, or sends a
+    reply that cannot be read."""
 
 
 def connect(url: str, token: str, *, dataset: str | None = None, timeout: float = 120.0) -> Any:
-    """Connect to a server, and return the session of `dataset`; without `dataset` that of the only dataset granted
-    to the token, or the `Server` if there are several.
+    """Connect to a server, and return the session of `dataset`; without `dataset` that of the only dataset
+    granted to the token, or the `Server` if there are several.
 
     The token travels with every request. So an address without TLS is refused, unless it is this machine's.
     `timeout` is in seconds, for each request.
@@ -60,6 +60,7 @@ class Server:
         except ImportError:
             raise MissingExtra.of("server", "dp.connect needs httpx") from None
         _require.text(url=url)
+        _require.finite(timeout=timeout)
         _require.positive(timeout=timeout)
         if not isinstance(token, str) or not token or not (token.isascii() and token.isprintable()):
             # The token is a secret: the message does not repeat it.
@@ -96,8 +97,8 @@ class Server:
     def call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         """Send a request, and return the reply.
 
-        `path` begins after /api/v1. An error in the reply is raised as the exception that a local session would
-        raise; a `QueryError`, which needs the text of the query, as its base class `InvalidInput`.
+        `path` begins after /api/v1. An error in the reply is raised as the exception that a local session
+        would raise; a `QueryError`, which needs the text of the query, as its base class `InvalidInput`.
         """
         import httpx
 
@@ -109,7 +110,7 @@ class Server:
                 f"({type(error).__name__}): nothing was asked, and nothing was charged. Is the server "
                 f'running there? It says "discreet serves at ..." once it listens.'
             ) from None
-        except httpx.InvalidURL:
+        except (httpx.InvalidURL, UnicodeError):
             raise _not_an_address(str(self._http.base_url.host)) from None
         except httpx.HTTPError as error:
             raise ServerError(
@@ -123,7 +124,8 @@ class Server:
         return Reply(answer)
 
     def _exchange(self, method: str, path: str, body: Any) -> tuple[int, Any]:
-        """Return the HTTP status and the decoded JSON of the reply; one of more than `LARGEST` bytes is refused."""
+        """Return the HTTP status and the decoded JSON of the reply; one of more than `LARGEST` bytes is
+        refused."""
         try:
             content = None if body is None else json.dumps(body, allow_nan=False).encode()
         except (ValueError, TypeError, RecursionError) as error:
@@ -148,7 +150,8 @@ class Server:
 
 
 def _check_address(url: str) -> None:
-    """Refuse an address that is not one of a server, holds a password, or would send the token without TLS."""
+    """Refuse an address that is not one of a server, holds a password, or would send the token without
+    TLS."""
     try:
         address = urlsplit(url)
     except ValueError:
@@ -156,8 +159,8 @@ def _check_address(url: str) -> None:
     if address.username is not None or address.password is not None:
         # The message repeats neither.
         raise InvalidInput(
-            "the address of the server has a user name or password in it. Nothing was sent. Leave it out: the "
-            "token says who you are."
+            "the address of the server has a user name or password in it. Nothing was sent. Leave it out: "
+            "the token says who you are."
         )
     if address.scheme not in ("http", "https") or not address.hostname:
         raise _not_an_address(url)
@@ -221,8 +224,8 @@ def reads_reply(function: Callable[..., _Result]) -> Callable[..., _Result]:
 
 
 def _printable(text: str) -> str:
-    """Return the first 4000 characters of a server's message; control characters, which a terminal would obey, are
-    replaced."""
+    """Return the first 4000 characters of a server's message; control characters, which a terminal would
+    obey, are replaced."""
     return "".join(
         character if character.isprintable() or character == "\n" else "\ufffd" for character in text[:4000]
     )
@@ -266,11 +269,13 @@ class Job:
         return self.server.call("GET", f"/jobs/{self.id}")
 
     def cancel(self) -> bool:
-        """Cancel the job, and return whether it was still waiting or running; what it was charged stays charged."""
+        """Cancel the job, and return whether it was still waiting or running; what it was charged stays
+        charged."""
         return bool(self.server.call("DELETE", f"/jobs/{self.id}")["cancelled"])
 
     def wait(self, progress: Callable[[dict[str, Any]], None] | None = None) -> dict[str, Any]:
-        """Return the result once the job is done; `progress` is called about once per second with its state."""
+        """Return the result once the job is done; `progress` is called about once per second with its
+        state."""
         while True:
             facts = self.state
             if facts["state"] == "done":

@@ -50,8 +50,8 @@ def power(path: Path, trials: Mapping[float, TrialShares], target: float) -> Pat
 
 
 def alarms(path: Path, curves: Mapping[str, Curve]) -> Path:
-    """Draw the median delay of an alarm against the probability of a false alarm, one curve per label; at most
-    five curves are drawn."""
+    """Draw the median delay of an alarm against the probability of a false alarm, one curve per label; at
+    most five curves are drawn."""
     figure, axes = load_pyplot().subplots(figsize=(8.5, 4.6), layout="constrained")
     style_axes(axes, "Alarms: early or reliable", "probability of a false alarm", "median delay")
     lines = []

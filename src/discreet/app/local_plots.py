@@ -1,5 +1,5 @@
-"""The error of one count in the central, the shuffle and the local model of differential privacy, measured and
-drawn.
+"""The error of one count in the central, the shuffle and the local model of differential privacy, measured
+and drawn.
 
 Drawing needs matplotlib (`discreet[plots]`); measuring does not.
 """
@@ -46,8 +46,8 @@ def measure(
     delta: float = 1e-6,
     share: float = 0.3,
 ) -> Curves:
-    """Return, for each model, the root mean squared error of a count of "yes" over `runs` runs, for each number of
-    people in `counts`.
+    """Return, for each model, the root mean squared error of a count of "yes" over `runs` runs, for each
+    number of people in `counts`.
 
     A `share` of the people says yes. In each model the whole count costs `epsilon` (in the shuffle model at
     `delta`); the error is in people.
@@ -73,8 +73,8 @@ def against_central(
 ) -> Path:
     """Draw measured errors as points; dashed lines are exact standard deviations where there is a formula.
 
-    For n people and small epsilon these are about sqrt(n) / epsilon in the local model and sqrt(2) / epsilon in
-    the central one. The dotted line joins the measured points of the shuffle model.
+    For n people and small epsilon these are about sqrt(n) / epsilon in the local model and sqrt(2) / epsilon
+    in the central one. The dotted line joins the measured points of the shuffle model.
     """
     figure, axes = load_pyplot().subplots(figsize=(8.5, 4.8), layout="constrained")
     style_axes(

@@ -37,7 +37,8 @@ Line = tuple[str, str, Sequence[float], Sequence[float]]
 
 
 def load_pyplot() -> Any:
-    """Import matplotlib with a backend that needs no display; an error names the extra where it is missing."""
+    """Import matplotlib with a backend that needs no display; an error names the extra where it is
+    missing."""
     try:
         import matplotlib
     except ImportError:
@@ -125,8 +126,8 @@ def _height(axes: Axes, value: float) -> float:
 
 
 def _price_curve(name: str, event: acc.Event, counts: Sequence[int], delta: float) -> Line | None:
-    """Return the line of epsilon against the number of repetitions, by one accountant; None where the accountant
-    has no theorem for the event, or every epsilon is infinite."""
+    """Return the line of epsilon against the number of repetitions, by one accountant; None where the
+    accountant has no theorem for the event, or every epsilon is infinite."""
     xs, ys = [], []
     for count in counts:
         try:
@@ -184,9 +185,9 @@ def strong_composition(rate: float, noise_multiplier: float, steps: int, delta: 
 
     For the figure only, not a valid bound: to charge, use the `advanced` accountant.
 
-    One Gaussian step is (e, d)-DP with e = sqrt(2 ln(1.25 / d)) / noise_multiplier, where d is `step_delta`. A
-    step on a sample is taken as (rate e, rate d)-DP; its first part is `each`. The factor `rate` on e is right
-    only for small e. Half of `delta` is spent on the d of all steps, half on the composition theorem.
+    One Gaussian step is (e, d)-DP with e = sqrt(2 ln(1.25 / d)) / noise_multiplier, where d is `step_delta`.
+    A step on a sample is taken as (rate e, rate d)-DP; its first part is `each`. The factor `rate` on e is
+    right only for small e. Half of `delta` is spent on the d of all steps, half on the composition theorem.
     """
     step_delta = delta / (2 * steps * rate)
     each = rate * math.sqrt(2 * math.log(1.25 / step_delta)) / noise_multiplier
@@ -205,8 +206,8 @@ def published_moments(
 
 
 def draw_abadi(axes: Axes, epochs: int = 400) -> None:
-    """Draw three bounds on epsilon against epochs, with the settings of Figure 2 of Abadi et al. 2016; `epochs`
-    is at least 100, where the values are written beside the lines."""
+    """Draw three bounds on epsilon against epochs, with the settings of Figure 2 of Abadi et al. 2016;
+    `epochs` is at least 100, where the values are written beside the lines."""
     rate, noise, delta = 0.01, 4.0, 1e-5
     step_event = acc.Gaussian(noise_multiplier=noise).sampled(rate)
     steps_per_epoch = round(1 / rate)
@@ -247,7 +248,8 @@ def draw_abadi(axes: Axes, epochs: int = 400) -> None:
 
 
 def abadi(*, path: Path) -> Path:
-    """Draw Figure 2 of Abadi et al. 2016, arXiv:1607.00133, with the line of the privacy loss distribution below theirs."""
+    """Draw Figure 2 of Abadi et al. 2016, arXiv:1607.00133, with the line of the privacy loss distribution
+    below theirs."""
     return one_picture(draw_abadi, path)
 
 
@@ -255,8 +257,8 @@ def abadi(*, path: Path) -> Path:
 
 
 def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
-    """Draw, against the order, the Rényi divergence and the epsilon at `delta` that this order proves; the order
-    with the least epsilon is marked."""
+    """Draw, against the order, the Rényi divergence and the epsilon at `delta` that this order proves; the
+    order with the least epsilon is marked."""
     form = normal(event)
     # the event may have a delta of its own; only the rest is there for the conversion from Rényi divergence
     remaining_delta = form.remaining_delta(delta, 0.0)
@@ -299,8 +301,8 @@ def draw_orders(axes: Axes, event: acc.Event, delta: float) -> None:
 
 
 def renyi(event: acc.Event, *, delta: float, path: Path) -> Path:
-    """Draw the Rényi budget curve of an event, with the epsilon at `delta` that each order proves and the best
-    order marked."""
+    """Draw the Rényi budget curve of an event, with the epsilon at `delta` that each order proves and the
+    best order marked."""
     return one_picture(lambda axes: draw_orders(axes, event, delta), path)
 
 
@@ -308,8 +310,8 @@ def renyi(event: acc.Event, *, delta: float, path: Path) -> Path:
 
 
 def reach(event: acc.Event, alphas: Sequence[float], points: int = 48) -> list[float]:
-    """Return an upper bound on the true-positive rate (TPR) of any attacker, at each false-positive rate (FPR) in
-    `alphas`.
+    """Return an upper bound on the true-positive rate (TPR) of any attacker, at each false-positive rate
+    (FPR) in `alphas`.
 
     Every (epsilon, delta) that holds gives TPR <= min(delta + e^epsilon FPR, 1 - e^-epsilon (1 - delta -
     FPR)) (Dong, Roth & Su 2022, arXiv:1905.02383, equation 5). The least of these bounds over a grid of
@@ -327,8 +329,8 @@ def reach(event: acc.Event, alphas: Sequence[float], points: int = 48) -> list[f
 
 
 def _delta(event: acc.Event, epsilon: float, *, exact: bool) -> float:
-    """Return the least delta at this epsilon that any accountant proves; with `exact` also by the privacy loss
-    distribution, which takes long at small epsilons. Where none has a theorem it is 1."""
+    """Return the least delta at this epsilon that any accountant proves; with `exact` also by the privacy
+    loss distribution, which takes long at small epsilons. Where none has a theorem it is 1."""
     deltas = [1.0]
     for name in ("rdp", "zcdp", "gdp", *(["pld"] if exact else [])):
         try:
@@ -339,8 +341,8 @@ def _delta(event: acc.Event, epsilon: float, *, exact: bool) -> float:
 
 
 def draw_tradeoff(axes: Axes, event: acc.Event) -> None:
-    """Draw the largest true-positive rate that an attacker can reach at each false-positive rate, and mark the
-    largest difference of the two, the advantage."""
+    """Draw the largest true-positive rate that an attacker can reach at each false-positive rate, and mark
+    the largest difference of the two, the advantage."""
     alphas = [0.0, *(10 ** (k / 12) for k in range(-60, -8)), *(k / 50 for k in range(9, 50)), 1.0]
     powers = reach(event, alphas)
     axes.fill_between(alphas, powers, 1, color=PALE, alpha=0.35, linewidth=0)
@@ -374,7 +376,8 @@ def tradeoff(event: acc.Event, *, path: Path) -> Path:
 def draw_profile(
     axes: Axes, event: acc.Event, delta: float, accountants: Sequence[str] = ("pld", "rdp", "zcdp", "gdp")
 ) -> None:
-    """Draw delta against epsilon, one curve per accountant: all pairs (epsilon, delta) that the event satisfies.
+    """Draw delta against epsilon, one curve per accountant: all pairs (epsilon, delta) that the event
+    satisfies.
 
     The deltas range from a thousandth of `delta` to 0.1, evenly spaced on a logarithmic scale.
     """
@@ -414,7 +417,8 @@ def profile(event: acc.Event, *, delta: float, path: Path) -> Path:
 
 
 def overview(event: acc.Event, *, delta: float, path: Path) -> Path:
-    """Draw four plots in one figure: epsilon over steps, Rényi budget curve, trade-off curve, privacy profile."""
+    """Draw four plots in one figure: epsilon over steps, Rényi budget curve, trade-off curve, privacy
+    profile."""
     if not 0 < acc.epsilon(event, delta=delta) < math.inf:
         raise InvalidInput(f"there is nothing to draw: at delta = {delta:g} epsilon is zero or infinite.")
     figure, axes = load_pyplot().subplots(2, 2, figsize=(13, 9), layout="constrained")

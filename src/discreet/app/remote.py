@@ -82,7 +82,8 @@ class RemoteSession(RemoteReader):
         other: bool = False,
         fresh: bool = False,
     ) -> Answer:
-        """Ask a question in SQL, and return the private answer; its price is charged. Options as in `Session.sql`."""
+        """Ask a question in SQL, and return the private answer; its price is charged. Options as in
+        `Session.sql`."""
         terms: dict[str, Any] = {
             "epsilon": epsilon,
             "rho": rho,
@@ -134,8 +135,8 @@ class RemoteSession(RemoteReader):
         delta: float | None = None,
         **options: Any,
     ) -> Explanation:
-        """Explain what the ledger's charges mean for one person; with SQL in `text` and the options of `preview`, what
-        that question would mean. Free."""
+        """Explain what the ledger's charges mean for one person; with SQL in `text` and the options of
+        `preview`, what that question would mean. Free."""
         from .web.planning import explanation_of
 
         terms = sent({"audience": audience, "delta": delta, **options})
@@ -153,7 +154,8 @@ class RemoteSession(RemoteReader):
         within: float | None = None,
         delta: float | None = None,
     ) -> Answer:
-        """Ask how many people the limits `rows` and `groups` cut off, as in `Session.cut_off`; it is charged."""
+        """Ask how many people the limits `rows` and `groups` cut off, as in `Session.cut_off`; it is
+        charged."""
         text = cut_off_sql(self.public, rows, groups, by, where)
         return self.sql(text, epsilon=epsilon, within=within, delta=delta)
 
@@ -170,8 +172,8 @@ class RemoteSession(RemoteReader):
     def feed(self, live: Any, *, number: int | None = None) -> Fed:
         """Let an interactive mechanism go on with the server's newest version of the table. Free.
 
-        `live` is the handle that `watch` or `start` returned; in a new process, where that handle is lost, the
-        mechanism itself, with the `number` of its charge.
+        `live` is the handle that `watch` or `start` returned; in a new process, where that handle is lost,
+        the mechanism itself, with the `number` of its charge.
         """
         handle = live if isinstance(live, RemoteHandle) else getattr(live, "live", None)
         if isinstance(handle, RemoteHandle) and number is None:
@@ -180,7 +182,8 @@ class RemoteSession(RemoteReader):
             raise _require.fail(
                 "live",
                 type(live).__name__,
-                "what watch(...) or start(...) returned, or an interactive mechanism with the number= of its charge",
+                "what watch(...) or start(...) returned, or an interactive mechanism with the number= of its "
+                "charge",
             )
         facts = self.call("POST", f"/live/{int(number)}/feed")
         release = None if facts["release"] is None else release_of(facts["release"])
@@ -243,8 +246,8 @@ class RemoteSession(RemoteReader):
     ) -> RemoteStream:
         """Start publishing a count or a sum at every tick, for one price; options as in `Session.stream`.
 
-        With `number`, go on with a stream of yours by the number of its charge; the server knows its terms, so the
-        other arguments are not read.
+        With `number`, go on with a stream of yours by the number of its charge; the server knows its terms,
+        so the other arguments are not read.
         """
         if number is None:
             terms = {
@@ -252,8 +255,8 @@ class RemoteSession(RemoteReader):
                 "participations": participations, "separation": separation, "clock": clock, "window": window,
                 "decay": decay, "restart": restart, "capacity": capacity, "rows": rows, "groups": groups,
             }  # fmt: skip
-            number = number_of(self.call("POST", "/streams", sql=text, **sent(terms))["number"])
-        return RemoteStream(self, int(number))
+            number = int(number_of(self.call("POST", "/streams", sql=text, **sent(terms))["number"]))
+        return RemoteStream(self, number)
 
     @_require.check_options
     def fit(
@@ -271,9 +274,9 @@ class RemoteSession(RemoteReader):
     ) -> Any:
         """Fit a model on the server, and return it: a `learning.tabular` model, or a neural network.
 
-        With `seconds` the server fits it as a job, and returns it exactly after that time, so that the time tells
-        nothing about the data; `progress` is called with the job's public state. `checkpoint`, `every`, `text`
-        and `number` are for local sessions only, and are refused.
+        With `seconds` the server fits it as a job, and returns it exactly after that time, so that the time
+        tells nothing about the data; `progress` is called with the job's public state. `checkpoint`, `every`,
+        `text` and `number` are for local sessions only, and are refused.
         """
         from .web.estimators import describe_estimator
 
@@ -317,8 +320,8 @@ class RemoteSession(RemoteReader):
         fresh: bool = False,
         seconds: float = 60.0,
     ) -> SyntheticCopy:
-        """Make a synthetic copy as a job on the server, which returns it exactly after `seconds`, so that the time tells
-        nothing about the data. Asking again with the same options is free.
+        """Make a synthetic copy as a job on the server, which returns it exactly after `seconds`, so that the
+        time tells nothing about the data. Asking again with the same options is free.
 
         The server sends the fitted distribution that was released. Rows are drawn in this process, and
         `copy.sql`, `copy.report` and `copy.sample` run in it, for free.
@@ -367,8 +370,8 @@ class RemoteSession(RemoteReader):
     def as_analyst(self, name: str) -> RemoteSession:
         """Refuse: the token alone says who asks."""
         raise InvalidInput(
-            f"on a server the token says who asks, so nobody can become {name!r}. Nothing was done. Connect with "
-            f"that person's token: dp.connect(url, token)."
+            f"on a server the token says who asks, so nobody can become {name!r}. Nothing was done. Connect "
+            f"with that person's token: dp.connect(url, token)."
         )
 
     def train(self, trainer: Any, **_: Any) -> Any:

@@ -48,14 +48,15 @@ class RemoteWatch:
         return self.live.number
 
     def ask(self, question: Any) -> Any:
-        """Return the value of the answer to one condition in SQL; `live.answer` also has its price and error."""
+        """Return the value of the answer to one condition in SQL; `live.answer` also has its price and
+        error."""
         return self.live.answer(question).value
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteStream:
-    """Feeds and reads a continual counter on the server. `feed` closes a tick; the other methods read what was
-    released. All are free: the price was charged at the start."""
+    """Feeds and reads a continual counter on the server. `feed` closes a tick; the other methods read what
+    was released. All are free: the price was charged at the start."""
 
     session: RemoteSession
     number: int
@@ -73,16 +74,16 @@ class RemoteStream:
     def feed(self, rows: Any = None, *, tick: str | None = None) -> Release:
         """Close one tick, and return its release.
 
-        Without `rows`, with those rows of the server's table that the clock's column assigns to the tick; with
-        `rows`, which only a steward may send, with these. `tick` is its name; a name is fed once.
+        Without `rows`, with those rows of the server's table that the clock's column assigns to the tick;
+        with `rows`, which only a steward may send, with these. `tick` is its name; a name is fed once.
         """
         body = {"rows": None if rows is None else rows_json(rows), "tick": tick}
         return release_of(self.session.call("POST", f"/streams/{self.number}/ticks", **body))
 
     @property
     def steps(self) -> int:
-        """Return how many ticks were released; a tick whose release waits for the server's time limit does not count
-        yet."""
+        """Return how many ticks were released; a tick whose release waits for the server's time limit does
+        not count yet."""
         return int(number_of(self.facts["steps"]))
 
     @property
@@ -97,7 +98,9 @@ class RemoteStream:
         """Return the newest release: a number, or a mapping from group to number."""
         history = self.history
         if not history:
-            raise InvalidInput("nothing was released yet: feed the first tick, or wait for the server's time limit.")
+            raise InvalidInput(
+                "nothing was released yet: feed the first tick, or wait for the server's time limit."
+            )
         return history[-1]
 
     def error(self, confidence: float = 0.95) -> float:
@@ -108,8 +111,8 @@ class RemoteStream:
 
 
 def counter_value(counter: Any, value: Any) -> Any:
-    """Return a release of a counter as `session.Stream.value` returns it: a number, or a mapping from group to
-    number."""
+    """Return a release of a counter as `session.Stream.value` returns it: a number, or a mapping from group
+    to number."""
     from ..session.streams import value_by_group
 
     return value_by_group(counter, value)

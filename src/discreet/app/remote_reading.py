@@ -39,7 +39,8 @@ class RemoteReader(NearestNames):
         return f"<{type(self).__name__} of {self.name!r}>"
 
     def call(self, method: str, path: str, **body: Any) -> dict[str, Any]:
-        """Send a request about this dataset; fields of the body that are None are left out. A GET has no body."""
+        """Send a request about this dataset; fields of the body that are None are left out. A GET has no
+        body."""
         full_path = dataset_path(self.name) + path
         if method == "GET":
             return self.server.call("GET", full_path)
@@ -102,8 +103,8 @@ class RemoteReader(NearestNames):
         return copies
 
     def copy(self, number: int, rows: int | None = None, *, seed: int | None = None) -> SyntheticCopy:
-        """Return a synthetic copy that was made before, by the number of its release; without `rows` and `seed`, the
-        same rows as on the server, whose seed is that number."""
+        """Return a synthetic copy that was made before, by the number of its release; without `rows` and
+        `seed`, the same rows as on the server, whose seed is that number."""
         _require.integer(number=number)
         facts = self.call("GET", f"/copies/{int(number)}")
         return copy_of(facts, rows, int(number) if seed is None else seed)

@@ -98,7 +98,8 @@ def model_of(facts: Mapping[str, Any]) -> Any:
 
 @reads_reply
 def copy_of(facts: Mapping[str, Any], rows: int | None, seed: int | None) -> SyntheticCopy:
-    """Return a synthetic copy from its released distribution; its rows are drawn in this process, with `seed`."""
+    """Return a synthetic copy from its released distribution; its rows are drawn in this process, with
+    `seed`."""
     from ..synthetic import Fitted, SyntheticCopy
 
     fitted = values.decode(facts["fitted"])
@@ -141,8 +142,8 @@ def listed_edges(value: Any) -> Any:
 
 
 def work_json(item: Any) -> Any:
-    """Return one piece of work for `RemoteSession.plan` as JSON: SQL, a list of SQL, (estimator, target), or a
-    mapping of these."""
+    """Return one piece of work for `RemoteSession.plan` as JSON: SQL, a list of SQL, (estimator, target), or
+    a mapping of these."""
     from .web.estimators import describe_estimator
 
     if isinstance(item, str):

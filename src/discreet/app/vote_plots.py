@@ -1,5 +1,5 @@
-"""A plot of what PATE (private aggregation of teacher ensembles) costs: epsilon against the number of questions
-to the teachers, one line per aggregator."""
+"""A plot of what PATE (private aggregation of teacher ensembles) costs: epsilon against the number of
+questions to the teachers, one line per aggregator."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def epsilon_of_queries(
     delta: float = 1e-5,
     failures: int = 5,
 ) -> list[VoteCurve]:
-    """Return four lines of epsilon at `delta` against the number of questions, for votes in which `agreeing` of the
-    `teachers` name the same class.
+    """Return four lines of epsilon at `delta` against the number of questions, for votes in which `agreeing`
+    of the `teachers` name the same class.
 
     Three do not depend on the votes: GNMax with noise of standard deviation `sigma`; Confident-GNMax, which
     checks with `check_sigma` first and answers half of the questions; and the sparse vector technique with
@@ -72,8 +72,8 @@ def epsilon_of_queries(
 
 
 def _sparse_epsilon(distance: int, queries: int, failures: int, delta: float) -> float:
-    """Return, by bisection to one part in a thousand, the least epsilon between 0.01 and 100 at which the threshold
-    of `SparseVotes` is at most `distance`."""
+    """Return, by bisection to one part in a thousand, the least epsilon between 0.01 and 100 at which the
+    threshold of `SparseVotes` is at most `distance`."""
     low, high = 1e-2, 100.0
     while high / low > 1 + 1e-3:
         middle = (low * high) ** 0.5
