@@ -245,6 +245,7 @@ def _root(
     ctx: typer.Context,
     version: bool = typer.Option(False, "--version", help="Print the version and stop.", is_eager=True),
 ) -> None:
+    # No docstring: the help of `discreet` is that of `app`.
     if version:
         print(f"discreet {__version__}")
         raise typer.Exit
@@ -268,7 +269,11 @@ def _run() -> None:
         sys.stderr.close()
         sys.exit(1)
     except _UNEXPECTED as error:
-        reason = error.strerror if isinstance(error, OSError) else "a number or a description is out of range"
+        reason = "a number or a description is out of range"
+        if isinstance(error, OSError):
+            reason = str(error.strerror)
+        elif isinstance(error, UnicodeError):
+            reason = "a text is not in UTF-8"
         raise InvalidInput(
             f"this could not be finished ({type(error).__name__}: {reason}). What the ledger shows as "
             f"charged stays charged; an answer that it has is free when it is asked for again."

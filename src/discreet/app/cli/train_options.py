@@ -73,8 +73,8 @@ def refuse_private_test_set(data: str, public: Path | None) -> None:
     printed, at no charge."""
     if public is not None and outputs.belongs_to(public, data):
         raise PrivateFact(
-            f"--public {str(public)!r} is the private table, or one of its files: the model's exact scores on "
-            f"it are not private. Nothing was charged or trained. Give a table of people who need no "
+            f"--public {str(public)!r} is the private table, or one of its files: the model's exact scores "
+            f"on it are not private. Nothing was charged or trained. Give a table of people who need no "
             f"protection, or leave --public out."
         )
 
