@@ -11,7 +11,7 @@ from sqlglot import exp
 
 from .binder import Binder
 from .clauses import refuse_further_arguments
-from .domain import Domain, Kind, number
+from .domain import Kind, ValueDomain, number
 from .errors import Node, refuse
 from .nodes import Expr, Literal, key, make
 
@@ -213,10 +213,10 @@ def present_with(x: Expr, other: Expr) -> Expr:
     return make("case", make("not", make("null?", finite)), x, Literal(None))
 
 
-def result_of(aggregate: Aggregate) -> Domain:
+def result_of(aggregate: Aggregate) -> ValueDomain:
     """Return what is known of an aggregate's noisy result: noise can take a number anywhere."""
     if aggregate.function in ("mode", "quantile") and aggregate.argument is not None:
         return aggregate.argument.domain
     if aggregate.function == "top":
-        return Domain(kind=Kind.TEXT)
+        return ValueDomain(kind=Kind.TEXT)
     return number(-1e300, 1e300)

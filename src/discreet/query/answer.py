@@ -20,7 +20,7 @@ from .._registry import described, from_json, to_json
 from .._text import visible
 from ..accounting import Event
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
-from .means import Mean
+from .means import MeanColumn
 from .ranges import Range
 
 Value = str | int | float | bool | None
@@ -51,7 +51,7 @@ class Answer(_require.NearestNames):
     rho: float | None = None
     sql: str = ""
     plan: tuple[str, ...] = ()
-    means: tuple[Mean | None, ...] = ()
+    means: tuple[MeanColumn | None, ...] = ()
     ranges: tuple[Range | None, ...] = ()
     notes: tuple[str, ...] = ()
     law: str = "gaussian"
@@ -116,7 +116,7 @@ class Answer(_require.NearestNames):
             ]
         return intervals
 
-    def _ends(self, i: int) -> Mean | Range | None:
+    def _ends(self, i: int) -> MeanColumn | Range | None:
         mean = self.means[i] if self.means else None
         return mean if mean is not None or not self.ranges else self.ranges[i]
 

@@ -9,7 +9,7 @@ from datetime import date
 
 from .._errors import InvalidInput
 from ..tables import engine_values
-from .domain import Domain, Kind, number, text
+from .domain import Kind, ValueDomain, number, text
 from .errors import Refusal
 from .rules import Rule, any_null
 from .text_rules import LONGEST_REPLACEMENT, fixed_text
@@ -18,14 +18,14 @@ from .text_rules import LONGEST_REPLACEMENT, fixed_text
 MAX_DAYS = 400_000
 
 
-def days_between(a: Domain, b: Domain) -> Domain:
+def days_between(a: ValueDomain, b: ValueDomain) -> ValueDomain:
     """Return the domain of the difference of two dates, in days."""
     a.need(Kind.DATE, "a difference in days")
     b.need(Kind.DATE, "a difference in days")
     return number(a.low - b.high, a.high - b.low, integral=True, nullable=any_null(a, b))
 
 
-def add_days(a: Domain, n: Domain) -> Domain:
+def add_days(a: ValueDomain, n: ValueDomain) -> ValueDomain:
     """Return the domain of a date plus a fixed number of days, within the years that both Python and the
     engine know."""
     a.need(Kind.DATE, "adding days")
@@ -34,10 +34,10 @@ def add_days(a: Domain, n: Domain) -> Domain:
     low, high = a.low + n.low, a.high + n.low
     if not date.min.toordinal() <= low <= high <= date.max.toordinal():
         raise Refusal("this goes beyond the years 1 to 9999")
-    return Domain(kind=Kind.DATE, low=low, high=high, nullable=a.nullable)
+    return ValueDomain(kind=Kind.DATE, low=low, high=high, nullable=a.nullable)
 
 
-def strftime(a: Domain, pattern: Domain) -> Domain:
+def strftime(a: ValueDomain, pattern: ValueDomain) -> ValueDomain:
     """Return the domain of STRFTIME: all texts that the days between the declared bounds give, in the order
     of these days."""
     a.need(Kind.DATE, "STRFTIME")
@@ -54,7 +54,7 @@ def strftime(a: Domain, pattern: Domain) -> Domain:
 def day_name(function: str) -> Rule:
     """Return the rule of DAYNAME or MONTHNAME: all names, Monday and January first."""
 
-    def rule(a: Domain) -> Domain:
+    def rule(a: ValueDomain) -> ValueDomain:
         a.need(Kind.DATE, function.upper())
         step, count = (1, 7) if function == "dayname" else (31, 12)
         monday = date(2001, 1, 1).toordinal()
@@ -64,7 +64,7 @@ def day_name(function: str) -> Rule:
     return rule
 
 
-def _listed_days(a: Domain, what: str) -> tuple[date, ...]:
+def _listed_days(a: ValueDomain, what: str) -> tuple[date, ...]:
     """Return every day that a date can be, by its values or its bounds."""
     if a.values is not None:
         return a.values
@@ -89,7 +89,7 @@ PARTS = {
 def part(name: str) -> Rule:
     """Return the rule of EXTRACT of one part of a date."""
 
-    def rule(a: Domain) -> Domain:
+    def rule(a: ValueDomain) -> ValueDomain:
         a.need(Kind.DATE, name.upper())
         low, high = PARTS[name]
         if name == "year" and a.bounded:
@@ -110,7 +110,7 @@ def start_of(unit: str, day: date) -> date:
 def truncate(unit: str) -> Rule:
     """Return the rule of DATE_TRUNC to a unit."""
 
-    def rule(a: Domain) -> Domain:
+    def rule(a: ValueDomain) -> ValueDomain:
         a.need(Kind.DATE, "DATE_TRUNC")
         starts = tuple(dict.fromkeys(start_of(unit, day) for day in _listed_days(a, "DATE_TRUNC")))
         return replace(a, low=float(starts[0].toordinal()), values=starts)
@@ -118,7 +118,7 @@ def truncate(unit: str) -> Rule:
     return rule
 
 
-def add_months(a: Domain, n: Domain) -> Domain:
+def add_months(a: ValueDomain, n: ValueDomain) -> ValueDomain:
     """Return the domain of a date plus a fixed number of months."""
     a.need(Kind.DATE, "adding months")
     if not (n.kind is Kind.NUMBER and n.low == n.high and n.integral and not n.nullable):
@@ -128,7 +128,7 @@ def add_months(a: Domain, n: Domain) -> Domain:
     months = (
         None if a.values is None else tuple(dict.fromkeys(_month_later(day, int(n.low)) for day in a.values))
     )
-    return Domain(kind=Kind.DATE, low=low, high=high, values=months, nullable=a.nullable)
+    return ValueDomain(kind=Kind.DATE, low=low, high=high, values=months, nullable=a.nullable)
 
 
 def _month_later(day: date, n: int) -> date:

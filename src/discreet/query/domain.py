@@ -33,7 +33,7 @@ class Kind(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Domain:
+class ValueDomain:
     """Describes which values an expression can have: its kind, its range, and whether it may be NULL.
 
     `low` and `high`: the range of a number, or of a date's day number. `values`: all values except NULL,
@@ -104,44 +104,44 @@ def _exact(value: Any) -> bool:
     return not isinstance(value, int | float) or abs(value) < EXACT
 
 
-def number(low: float, high: float, *, integral: bool = False, nullable: bool = True) -> Domain:
+def number(low: float, high: float, *, integral: bool = False, nullable: bool = True) -> ValueDomain:
     """Return the domain of a number in a range."""
-    return Domain(kind=Kind.NUMBER, low=low, high=high, integral=integral, nullable=nullable)
+    return ValueDomain(kind=Kind.NUMBER, low=low, high=high, integral=integral, nullable=nullable)
 
 
-def boolean(nullable: bool) -> Domain:
+def boolean(nullable: bool) -> ValueDomain:
     """Return the domain of a condition."""
-    return Domain(kind=Kind.BOOLEAN, nullable=nullable)
+    return ValueDomain(kind=Kind.BOOLEAN, nullable=nullable)
 
 
-def text(values: tuple[str, ...] | None = None, *, nullable: bool = True) -> Domain:
+def text(values: tuple[str, ...] | None = None, *, nullable: bool = True) -> ValueDomain:
     """Return the domain of a text: one of these values, or any."""
-    return Domain(kind=Kind.TEXT, values=values, nullable=nullable)
+    return ValueDomain(kind=Kind.TEXT, values=values, nullable=nullable)
 
 
-def constant(value: Any) -> Domain:
+def constant(value: Any) -> ValueDomain:
     """Return the domain of a literal."""
     if value is None:
-        return Domain(kind=Kind.NUMBER, low=0.0, high=0.0, integral=True, null=True)
+        return ValueDomain(kind=Kind.NUMBER, low=0.0, high=0.0, integral=True, null=True)
     if isinstance(value, bool):
         return boolean(nullable=False)
     if isinstance(value, str):
         return text((value,), nullable=False)
     if isinstance(value, date):
         day = float(value.toordinal())
-        return Domain(kind=Kind.DATE, low=day, high=day, nullable=False)
+        return ValueDomain(kind=Kind.DATE, low=day, high=day, nullable=False)
     fixed = number(float(value), float(value), integral=float(value).is_integer(), nullable=False)
     return replace(fixed, integer=isinstance(value, int))
 
 
-def declared(fact: Fact) -> Domain:
+def declared(fact: Fact) -> ValueDomain:
     """Return the domain of a column with this declared fact."""
     if isinstance(fact, Bounds):
         span = number(float(fact.lower), float(fact.upper), nullable=fact.nullable)
         return replace(span, integer=isinstance(fact.lower, int) and isinstance(fact.upper, int))
     if isinstance(fact, Dates):
         low, high = (float(date.fromisoformat(end).toordinal()) for end in (fact.lower, fact.upper))
-        return Domain(kind=Kind.DATE, low=low, high=high, nullable=fact.nullable)
+        return ValueDomain(kind=Kind.DATE, low=low, high=high, nullable=fact.nullable)
     if isinstance(fact, Boolean):
         return boolean(fact.nullable)
     if isinstance(fact, Categories):
@@ -153,7 +153,7 @@ def declared(fact: Fact) -> Domain:
     return text()
 
 
-def union(parts: list[Domain], *, nullable: bool) -> Domain:
+def union(parts: list[ValueDomain], *, nullable: bool) -> ValueDomain:
     """Return the smallest domain that covers all of these: the result of CASE, COALESCE, LEAST. Whether it is
     `integer` and `finite` is decided by `nodes.make`."""
     kinds = {part.kind for part in parts}
@@ -166,15 +166,15 @@ def union(parts: list[Domain], *, nullable: bool) -> Domain:
         values = None if listed is None or values is None else tuple(dict.fromkeys(values + listed))
     low, high = min(part.low for part in parts), max(part.high for part in parts)
     integral = all(part.integral for part in parts)
-    return Domain(kind=kind, low=low, high=high, integral=integral, values=values, nullable=nullable)
+    return ValueDomain(kind=kind, low=low, high=high, integral=integral, values=values, nullable=nullable)
 
 
-def _only_value(part: Domain) -> tuple[Any, ...] | None:
+def _only_value(part: ValueDomain) -> tuple[Any, ...] | None:
     """Return the one value of a number whose range is a single integer; None for any other domain."""
     return (int(part.low),) if part.kind is Kind.NUMBER and part.integral and part.low == part.high else None
 
 
-def corners(a: Domain, b: Domain, op: Any) -> tuple[float, float]:
+def corners(a: ValueDomain, b: ValueDomain, op: Any) -> tuple[float, float]:
     """Return the range of `op` over two ranges (interval arithmetic), for an operation that is monotone in
     each argument while the other is fixed: its extremes are at the four corners."""
     points = [_corner(op, x, y) for x in (a.low, a.high) for y in (b.low, b.high)]

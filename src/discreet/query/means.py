@@ -18,7 +18,7 @@ Noise = IntegerLaplace | IntegerGaussian
 
 @described("query.Mean")
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Mean:
+class MeanColumn:
     """Holds a column of averages: the released count and sum of each row (in steps of `step`, less `shift`
     per value) and their noises.
 
@@ -58,7 +58,7 @@ class Mean:
 
 def mean_of(
     plan: Plan, recipes: Recipes, i: int, measures: list[Any], noises: list[Noise], kept: list[int]
-) -> Mean | None:
+) -> MeanColumn | None:
     """Return what the interval of output `i` needs, if it is an average and nothing else."""
     expression = plan.outputs[i][1]
     if not (isinstance(expression, Output) and expression.kind == "aggregate"):
@@ -68,7 +68,7 @@ def mean_of(
         return None
     count, total = recipe.measures
     measure = recipes.measures[total]
-    return Mean(
+    return MeanColumn(
         counts=tuple(int(measures[count][row]) for row in kept),
         sums=tuple(int(measures[total][row]) for row in kept),
         noise_of_count=noises[count],

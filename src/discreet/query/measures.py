@@ -16,7 +16,7 @@ from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors
 from ..mechanisms.protocols import Sensitivity
 from .aggregates import Aggregate
-from .domain import HUGE, Domain
+from .domain import HUGE, ValueDomain
 from .nodes import Expr, Literal, make
 from .plan import Plan
 
@@ -129,7 +129,7 @@ class Recipe:
     choice: int | None = None
 
 
-def grid(domain: Domain) -> tuple[Fraction, int, int]:
+def grid(domain: ValueDomain) -> tuple[Fraction, int, int]:
     """Return the step for a range, and its ends in whole steps: 1 for whole numbers, else a power of two."""
     magnitude = max(abs(domain.low), abs(domain.high))
     # a square still fits 64 bits
@@ -140,7 +140,7 @@ def grid(domain: Domain) -> tuple[Fraction, int, int]:
     return step, math.floor(Fraction(domain.low) / step), math.ceil(Fraction(domain.high) / step)
 
 
-def candidates(domain: Domain) -> tuple[Fraction, Fraction, int]:
+def candidates(domain: ValueDomain) -> tuple[Fraction, Fraction, int]:
     """Return candidates for a quantile: first, step, number.
 
     All whole numbers up to 4096 of them, else 1,024 to 2,048 points of a grid. Neither number is tuned.

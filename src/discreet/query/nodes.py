@@ -18,7 +18,7 @@ import numpy as np
 from sqlglot import exp
 
 from ..tables import semantics
-from .domain import Domain, Kind, constant
+from .domain import Kind, ValueDomain, constant
 from .errors import Node, Refusal
 from .operators import OPERATORS, double
 
@@ -58,7 +58,7 @@ class Column:
     """Refers to a column of the relation being read, by the name it has there."""
 
     name: str
-    domain: Domain
+    domain: ValueDomain
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ class Literal:
     content: Any
 
     @property
-    def domain(self) -> Domain:
+    def domain(self) -> ValueDomain:
         return constant(self.content)
 
     @property
@@ -89,7 +89,7 @@ class Call:
 
     op: str
     args: tuple[Expr, ...]
-    domain: Domain
+    domain: ValueDomain
     weight: int = field(default=1, compare=False, repr=False)
     depth: int = field(default=1, compare=False, repr=False)
 
@@ -100,7 +100,7 @@ class Output:
 
     kind: str
     index: int
-    domain: Domain
+    domain: ValueDomain
 
 
 Expr = Column | Literal | Call | Output
@@ -115,7 +115,7 @@ def make(op: str, *args: Expr) -> Call:
     return Call(op, args, _result_domain(op, args), size, depth)
 
 
-def _result_domain(op: str, args: tuple[Expr, ...]) -> Domain:
+def _result_domain(op: str, args: tuple[Expr, ...]) -> ValueDomain:
     """Return the domain of a call, with the rules common to all operators: whether DuckDB makes an
     integer of it, and whether it can overflow."""
     domain = replace(OPERATORS[op].domain(*(arg.domain for arg in args)), null=False)

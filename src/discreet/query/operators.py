@@ -22,10 +22,10 @@ from sqlglot import exp
 from ..tables import engine_values, semantics
 from ..tables.semantics import INTEGERS
 from . import date_rules, rules, text_rules
-from .domain import Domain, boolean
+from .domain import ValueDomain, boolean
 from .errors import Node
 
-Rule = Callable[..., Domain]
+Rule = Callable[..., ValueDomain]
 # A text that every engine reads as a finite number, unless it is too large.
 _NUMBER = re.compile(r"\s*[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*", re.ASCII)
 

@@ -10,7 +10,7 @@ from sqlglot import exp
 from .._public import Text
 from .binder import Binder
 from .clauses import by_position, named, only, refuse_further_arguments
-from .domain import Domain, Kind, declared, number
+from .domain import Kind, ValueDomain, declared, number
 from .errors import Node, refuse
 from .nodes import Column, Expr, Literal, make
 from .scope import Scope
@@ -136,7 +136,7 @@ def per_unit_aggregate(node: Node) -> tuple[str, Node | None] | None:
     return None
 
 
-def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> Domain:
+def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> ValueDomain:
     """Return the domain of an aggregate of one unit."""
     if function in ("count", "distinct"):
         return number(0, math.inf, integral=True, nullable=False)

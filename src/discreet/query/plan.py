@@ -19,7 +19,7 @@ from .advice import why_not
 from .aggregates import Aggregate, Aggregates, result_of
 from .binder import Binder
 from .clauses import by_position, named, only
-from .domain import EXACT, Domain, Kind
+from .domain import EXACT, Kind, ValueDomain
 from .errors import Node, QueryError, Refusal, refuse
 from .nodes import Call, Expr, Literal, Output, computable, key, make, walk
 from .parse import parse
@@ -370,7 +370,7 @@ class _Planner:
         return {name for columns in self.scope.tables.values() for name in columns}
 
 
-def _countable(domain: Domain) -> bool:
+def _countable(domain: ValueDomain) -> bool:
     """Return whether numbers that nobody listed can be keys of private groups: whole ones, none of which are
     one number to the engine."""
     ends = [abs(end) for end in (domain.low, domain.high) if math.isfinite(end)]

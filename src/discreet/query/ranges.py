@@ -14,7 +14,7 @@ from typing import Any
 
 from .._registry import described
 from ..mechanisms.noise import IntegerGaussian, IntegerLaplace
-from .domain import Domain, Kind, constant, number
+from .domain import Kind, ValueDomain, constant, number
 from .errors import Refusal
 from .measures import PAIRED, Recipes
 from .nodes import Expr, Literal, Output, walk
@@ -124,7 +124,7 @@ def _plain(value: Any) -> Any:
     return float(value) if isinstance(value, float | int) and not isinstance(value, bool) else str(value)
 
 
-def _enclose(formula: Formula, boxes: list[tuple[int, int]], row: int) -> Domain:
+def _enclose(formula: Formula, boxes: list[tuple[int, int]], row: int) -> ValueDomain:
     """Return all values that a formula can have where the noisy numbers are anywhere in their boxes."""
     what, *rest = formula
     if what == "literal":
@@ -156,7 +156,7 @@ def _moments(
     shift: Fraction,
     low: float,
     high: float,
-) -> Domain:
+) -> ValueDomain:
     """Return an average or a deviation, from the ranges of the count, of the sum and of the sum of squares of
     what is left after `shift`."""
     largest = boxes[0][1]
@@ -198,7 +198,7 @@ def _pairs(
     shifts: tuple[Fraction, ...],
     largest_x: float,
     largest_y: float,
-) -> Domain:
+) -> ValueDomain:
     """Return a covariance or correlation, from the ranges of the count, of both sums, of the sum of products
     and of both sums of squares.
 
@@ -254,5 +254,5 @@ def _inflation(least: int) -> float:
     return max(least, 2) / (max(least, 2) - 1)
 
 
-def _number(low: Any, high: Any) -> Domain:
+def _number(low: Any, high: Any) -> ValueDomain:
     return number(float(low), float(high), nullable=False)

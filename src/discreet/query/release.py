@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .aggregates import Aggregate
-from .domain import Domain, Kind
+from .domain import Kind, ValueDomain
 from .exact import shown
 from .measures import PAIRED, Measure, Recipe, Recipes
 from .nodes import Output, value, walk
@@ -47,7 +47,7 @@ def aggregates(plan: Plan, recipes: Recipes, measures: list[Any], choices: list[
     return columns
 
 
-def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain: Domain | None) -> Any:
+def _formula(recipe: Recipe, measures: list[Measure], values: list[Any], domain: ValueDomain | None) -> Any:
     """Return an aggregate from its measures: counts and sums as they are, averages and deviations
     computed."""
     if recipe.function in ("count", "sum"):

@@ -13,10 +13,10 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .domain import Domain, Kind, boolean, corners, number, union
+from .domain import Kind, ValueDomain, boolean, corners, number, union
 from .errors import Refusal
 
-Rule = Callable[..., Domain]
+Rule = Callable[..., ValueDomain]
 # Values that a domain of whole numbers lists one by one, as groups can be formed of them; beyond, only its
 # bounds are kept. Not tuned.
 _MAX_LISTED = 4096
@@ -27,12 +27,12 @@ _LARGEST_EXPONENT = 8
 _EXP_ENDS = -745.0, 340.0
 
 
-def any_null(*args: Domain) -> bool:
+def any_null(*args: ValueDomain) -> bool:
     """Return whether one of the arguments may be NULL."""
     return any(arg.nullable for arg in args)
 
 
-def numbers(what: str, *args: Domain) -> None:
+def numbers(what: str, *args: ValueDomain) -> None:
     """Refuse arguments that are not numbers."""
     for arg in args:
         arg.need(Kind.NUMBER, what)
@@ -41,7 +41,7 @@ def numbers(what: str, *args: Domain) -> None:
 def arithmetic(op: Callable[[float, float], float], what: str) -> Rule:
     """Return the rule of +, - or *: the extremes lie at the corners of the arguments' bounds."""
 
-    def rule(a: Domain, b: Domain) -> Domain:
+    def rule(a: ValueDomain, b: ValueDomain) -> ValueDomain:
         if Kind.DATE in (a.kind, b.kind):
             raise Refusal(
                 "to dates days can be added; they can be subtracted, compared, truncated and taken "
@@ -55,7 +55,9 @@ def arithmetic(op: Callable[[float, float], float], what: str) -> Rule:
     return rule
 
 
-def _listed_results(a: Domain, b: Domain, op: Callable[[float, float], float]) -> tuple[Any, ...] | None:
+def _listed_results(
+    a: ValueDomain, b: ValueDomain, op: Callable[[float, float], float]
+) -> tuple[Any, ...] | None:
     """Return all results of an operation on whole numbers, where they are few: FLOOR(age / 10) * 10 is 0,
     10, 20, ..."""
     if not (a.integral and b.integral):
@@ -66,7 +68,7 @@ def _listed_results(a: Domain, b: Domain, op: Callable[[float, float], float]) -
     return tuple(sorted({op(x, y) for x in left for y in right}))
 
 
-def divide(a: Domain, b: Domain) -> Domain:
+def divide(a: ValueDomain, b: ValueDomain) -> ValueDomain:
     """Return the domain of /: unbounded, and missing, where the divisor can be zero."""
     numbers("/", a, b)
     if b.low > 0 or b.high < 0:
@@ -75,26 +77,26 @@ def divide(a: Domain, b: Domain) -> Domain:
     return number(-math.inf, math.inf)
 
 
-def integer_divide(a: Domain, b: Domain) -> Domain:
+def integer_divide(a: ValueDomain, b: ValueDomain) -> ValueDomain:
     """Return the domain of `//` of what DuckDB would hold as integers: cut off towards zero."""
     return monotone(math.trunc, "//", integral=True)(divide(a, b))
 
 
-def exactly_whole(a: Domain) -> Domain:
+def exactly_whole(a: ValueDomain) -> ValueDomain:
     """Return a number where it is whole, missing where it is not: the key of groups by a number that was
     declared with whole bounds."""
     numbers("GROUP BY", a)
     return number(a.low, a.high, integral=True)
 
 
-def sign(a: Domain) -> Domain:
+def sign(a: ValueDomain) -> ValueDomain:
     """Return the domain of SIGN."""
     numbers("SIGN", a)
     low, high = (float((end > 0) - (end < 0)) for end in (a.low, a.high))
     return number(low, high, integral=True, nullable=a.nullable)
 
 
-def modulo(a: Domain, b: Domain) -> Domain:
+def modulo(a: ValueDomain, b: ValueDomain) -> ValueDomain:
     """Return the domain of %: the sign is the dividend's, as in DuckDB."""
     numbers("%", a, b)
     largest = max(abs(b.low), abs(b.high))
@@ -107,7 +109,7 @@ def modulo(a: Domain, b: Domain) -> Domain:
 def monotone(op: Callable[[float], float], what: str, *, integral: bool | None = None) -> Rule:
     """Return the rule of a non-decreasing function: bounds go to bounds."""
 
-    def rule(a: Domain) -> Domain:
+    def rule(a: ValueDomain) -> ValueDomain:
         numbers(what, a)
         low, high = (op(end) if math.isfinite(end) else end for end in (a.low, a.high))
         return number(low, high, integral=a.integral if integral is None else integral, nullable=a.nullable)
@@ -115,7 +117,7 @@ def monotone(op: Callable[[float], float], what: str, *, integral: bool | None =
     return rule
 
 
-def absolute(a: Domain) -> Domain:
+def absolute(a: ValueDomain) -> ValueDomain:
     """Return the domain of ABS."""
     numbers("ABS", a)
     ends = sorted((abs(a.low), abs(a.high)))
@@ -123,7 +125,7 @@ def absolute(a: Domain) -> Domain:
     return number(low, ends[1], integral=a.integral, nullable=a.nullable)
 
 
-def square_root(a: Domain) -> Domain:
+def square_root(a: ValueDomain) -> ValueDomain:
     """Return the domain of SQRT, which is missing below zero."""
     numbers("SQRT", a)
     return number(math.sqrt(max(a.low, 0.0)), math.sqrt(max(a.high, 0.0)), nullable=a.nullable or a.low < 0)
@@ -132,7 +134,7 @@ def square_root(a: Domain) -> Domain:
 def logarithm(log: Callable[[float], float], what: str) -> Rule:
     """Return the rule of a logarithm, which is missing at zero and below."""
 
-    def rule(a: Domain) -> Domain:
+    def rule(a: ValueDomain) -> ValueDomain:
         numbers(what, a)
         low = log(a.low) if a.low > 0 else -math.inf
         return number(low, log(a.high) if a.high > 0 else 0.0, nullable=a.nullable or a.low <= 0)
@@ -140,7 +142,7 @@ def logarithm(log: Callable[[float], float], what: str) -> Rule:
     return rule
 
 
-def exponential(a: Domain) -> Domain:
+def exponential(a: ValueDomain) -> ValueDomain:
     """Return the domain of EXP."""
     numbers("EXP", a)
     least, largest = _EXP_ENDS
@@ -148,7 +150,7 @@ def exponential(a: Domain) -> Domain:
     return number(low, high if a.high < largest else math.inf, nullable=a.nullable)
 
 
-def power(a: Domain, b: Domain) -> Domain:
+def power(a: ValueDomain, b: ValueDomain) -> ValueDomain:
     """Return the domain of POWER with a fixed exponent."""
     numbers("POWER", a, b)
     if b.low != b.high or b.low != int(b.low) or not 0 <= b.low <= _LARGEST_EXPONENT:
@@ -169,7 +171,7 @@ def _power_of_bound(end: float, n: int) -> float:
         return -math.inf if end < 0 and n % 2 else math.inf
 
 
-def clamp(a: Domain, low: Domain, high: Domain) -> Domain:
+def clamp(a: ValueDomain, low: ValueDomain, high: ValueDomain) -> ValueDomain:
     """Return the domain of CLAMP(x, low, high)."""
     numbers("CLAMP", a, low, high)
     if not (low.low == low.high < high.low == high.high):
@@ -190,7 +192,7 @@ def clamp(a: Domain, low: Domain, high: Domain) -> Domain:
 def least_or_greatest(pick: Callable[..., float]) -> Rule:
     """Return the rule of LEAST (`pick` is min) or GREATEST (max)."""
 
-    def rule(*args: Domain) -> Domain:
+    def rule(*args: ValueDomain) -> ValueDomain:
         nullable = all(arg.nullable for arg in args)
         joined = union(list(args), nullable=nullable)
         if joined.kind not in (Kind.NUMBER, Kind.DATE):
@@ -210,7 +212,7 @@ def least_or_greatest(pick: Callable[..., float]) -> Rule:
     return rule
 
 
-def comparison(*args: Domain) -> Domain:
+def comparison(*args: ValueDomain) -> ValueDomain:
     """Return the domain of = and the like; refuse to compare values of two kinds."""
     kinds = {arg.kind for arg in args}
     if len(kinds) > 1:
@@ -219,21 +221,21 @@ def comparison(*args: Domain) -> Domain:
     return boolean(any_null(*args))
 
 
-def member(a: Domain, *items: Domain) -> Domain:
+def member(a: ValueDomain, *items: ValueDomain) -> ValueDomain:
     """Return the domain of IN."""
     for item in items:
         comparison(a, item)
     return boolean(any_null(a, *items))
 
 
-def logic(*args: Domain) -> Domain:
+def logic(*args: ValueDomain) -> ValueDomain:
     """Return the domain of AND, OR and NOT."""
     for arg in args:
         arg.need(Kind.BOOLEAN, "AND, OR, NOT, WHERE")
     return boolean(any_null(*args))
 
 
-def case(*args: Domain) -> Domain:
+def case(*args: ValueDomain) -> ValueDomain:
     """Return the domain of CASE; arguments: condition, value, condition, value, ..., default."""
     for condition in args[:-1:2]:
         condition.need(Kind.BOOLEAN, "WHEN")
@@ -242,31 +244,31 @@ def case(*args: Domain) -> Domain:
     return union(filled or branches, nullable=any_null(*branches))
 
 
-def is_null(domain: Domain) -> bool:
+def is_null(domain: ValueDomain) -> bool:
     """Return whether this is the literal NULL, which fits any kind."""
     return domain.null
 
 
-def coalesce(*args: Domain) -> Domain:
+def coalesce(*args: ValueDomain) -> ValueDomain:
     """Return the domain of COALESCE: missing only where every argument may be."""
     filled = [arg for arg in args if not is_null(arg)] or list(args)
     return union(filled, nullable=all(arg.nullable for arg in args))
 
 
-def nullif(a: Domain, b: Domain) -> Domain:
+def nullif(a: ValueDomain, b: ValueDomain) -> ValueDomain:
     """Return the domain of NULLIF."""
     comparison(a, b)
     return replace(a, nullable=True)
 
 
-def not_distinct(a: Domain, b: Domain) -> Domain:
+def not_distinct(a: ValueDomain, b: ValueDomain) -> ValueDomain:
     """Return the domain of IS NOT DISTINCT FROM: never NULL; a missing value is like another."""
     if not (is_null(a) or is_null(b)):
         comparison(a, b)
     return boolean(False)
 
 
-def to_number(a: Domain) -> Domain:
+def to_number(a: ValueDomain) -> ValueDomain:
     """Return the domain of CAST to DOUBLE."""
     if a.kind is Kind.TEXT:
         return number(-math.inf, math.inf)
@@ -288,7 +290,7 @@ def to_integer(lower: int, upper: int) -> Rule:
     """Return the rule of CAST to an integer type: halves to the even neighbor, as DuckDB casts a DOUBLE; what
     does not fit is missing."""
 
-    def rule(a: Domain) -> Domain:
+    def rule(a: ValueDomain) -> ValueDomain:
         b = to_number(a)
         # texts such as '2.5' are rounded by DuckDB another way; their range is that of the type
         low, high = (float(round(end)) if math.isfinite(end) else end for end in (b.low, b.high))
@@ -300,7 +302,7 @@ def to_integer(lower: int, upper: int) -> Rule:
     return rule
 
 
-def to_decimal(a: Domain, width: Domain, scale: Domain) -> Domain:
+def to_decimal(a: ValueDomain, width: ValueDomain, scale: ValueDomain) -> ValueDomain:
     """Return the domain of CAST to DECIMAL(width, scale): halves away from zero; what does not fit is
     missing."""
     b, digits = to_number(a), int(scale.low)
@@ -312,7 +314,7 @@ def to_decimal(a: Domain, width: Domain, scale: Domain) -> Domain:
     return domain
 
 
-def to_float(a: Domain) -> Domain:
+def to_float(a: ValueDomain) -> ValueDomain:
     """Return the domain of CAST to FLOAT: the nearest number of 24 bits."""
     b = to_number(a)
     rounding = max(abs(b.low), abs(b.high)) * 2.0**-23
@@ -320,7 +322,7 @@ def to_float(a: Domain) -> Domain:
     return replace(b, integer=False) if exact else number(b.low - rounding, b.high + rounding)
 
 
-def truncate_number(a: Domain, digits: Domain | None = None) -> Domain:
+def truncate_number(a: ValueDomain, digits: ValueDomain | None = None) -> ValueDomain:
     """Return the domain of TRUNC: towards zero."""
     numbers("TRUNC", a)
     decimals = 0 if digits is None else digits.low
@@ -335,7 +337,7 @@ def truncate_number(a: Domain, digits: Domain | None = None) -> Domain:
     )
 
 
-def round_to_digits(a: Domain, digits: Domain | None = None) -> Domain:
+def round_to_digits(a: ValueDomain, digits: ValueDomain | None = None) -> ValueDomain:
     """Return the domain of ROUND, halves away from zero."""
     numbers("ROUND", a)
     decimals = 0 if digits is None else digits.low
@@ -351,7 +353,7 @@ def round_to_digits(a: Domain, digits: Domain | None = None) -> Domain:
     return result if decimals >= 0 or not a.bounded else _multiples(a, result, 10 ** int(-decimals))
 
 
-def _multiples(a: Domain, rounded: Domain, unit: int) -> Domain:
+def _multiples(a: ValueDomain, rounded: ValueDomain, unit: int) -> ValueDomain:
     """Return the domain of rounding to tens, hundreds, ...: only multiples of these, as a list where they are
     few."""
     first, last = int(round_half_away(a.low / unit)), int(round_half_away(a.high / unit))

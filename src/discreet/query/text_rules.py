@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..tables import engine_values
-from .domain import Domain, Kind, boolean, number, text
+from .domain import Kind, ValueDomain, boolean, number, text
 from .errors import Refusal
 from .rules import Rule, any_null
 
@@ -20,7 +20,7 @@ LONGEST_REPLACEMENT = 100
 _MAX_TEXTS = 10_000
 
 
-def like(a: Domain, pattern: Domain) -> Domain:
+def like(a: ValueDomain, pattern: ValueDomain) -> ValueDomain:
     """Return the domain of LIKE and ILIKE: true or false, missing where the text is."""
     a.need(Kind.TEXT, "LIKE")
     pattern.need(Kind.TEXT, "LIKE")
@@ -33,7 +33,7 @@ def engine_function(function: str) -> Rule:
     Evaluated here instead, a result could differ from the engine's, and groups would lose rows.
     """
 
-    def rule(a: Domain) -> Domain:
+    def rule(a: ValueDomain) -> ValueDomain:
         a.need(Kind.TEXT, function.upper())
         if a.values is None:
             return text(nullable=a.nullable)
@@ -42,7 +42,7 @@ def engine_function(function: str) -> Rule:
     return rule
 
 
-def fixed_text(a: Domain, what: str, longest: int = LONGEST) -> str:
+def fixed_text(a: ValueDomain, what: str, longest: int = LONGEST) -> str:
     """Return the text of a literal; refuse anything else, and a longer one."""
     if (
         a.kind is not Kind.TEXT
@@ -56,7 +56,7 @@ def fixed_text(a: Domain, what: str, longest: int = LONGEST) -> str:
     return value
 
 
-def replace_text(a: Domain, old: Domain, new: Domain) -> Domain:
+def replace_text(a: ValueDomain, old: ValueDomain, new: ValueDomain) -> ValueDomain:
     """Return the domain of REPLACE of fixed texts."""
     a.need(Kind.TEXT, "REPLACE")
     parts = fixed_text(old, "REPLACE", LONGEST_REPLACEMENT), fixed_text(new, "REPLACE", LONGEST_REPLACEMENT)
@@ -71,7 +71,7 @@ def python_function(function: Callable[..., Any], what: str) -> Rule:
     """Return the rule of a text function with fixed whole numbers, which `function` evaluates on declared
     categories."""
 
-    def rule(a: Domain, *rest: Domain) -> Domain:
+    def rule(a: ValueDomain, *rest: ValueDomain) -> ValueDomain:
         a.need(Kind.TEXT, what)
         fixed = []
         for arg in rest:
@@ -86,7 +86,7 @@ def python_function(function: Callable[..., Any], what: str) -> Rule:
     return rule
 
 
-def concat(*args: Domain) -> Domain:
+def concat(*args: ValueDomain) -> ValueDomain:
     """Return the domain of ||: all combinations of declared categories, where they are few."""
     for arg in args:
         arg.need(Kind.TEXT, "||")
@@ -99,7 +99,7 @@ def concat(*args: Domain) -> Domain:
     return text(total, nullable=any_null(*args))
 
 
-def length(a: Domain) -> Domain:
+def length(a: ValueDomain) -> ValueDomain:
     """Return the domain of LENGTH."""
     a.need(Kind.TEXT, "LENGTH")
     if a.values is None:

@@ -6,7 +6,7 @@ Everything after the noise is post-processing: a copy may be asked, shared and j
 
 from .aim import AIM
 from .baselines import MWEM
-from .comparison import Comparison, compare
+from .comparison import CopyComparison, compare
 from .constraints import Constraint
 from .copy import OpenedCopy, OpenedPair, SyntheticAnswer, SyntheticCopy, open_copy
 from .counting import MarginalCounts
@@ -15,7 +15,7 @@ from .linked import ChildTable, LinkedFitted, LinkedSynthesis
 from .marginal_trees import MST, Independent
 from .pair import SyntheticPair
 from .privbayes import PrivBayes
-from .quality import CopyDistance, Report
+from .quality import CopyDistance, QualityReport
 from .synthesizer import Fitted, MeasuredTable
 
 __all__ = [
@@ -23,7 +23,7 @@ __all__ = [
     "MST",
     "MWEM",
     "ChildTable",
-    "Comparison",
+    "CopyComparison",
     "Constraint",
     "CopyDistance",
     "Domain",
@@ -37,7 +37,7 @@ __all__ = [
     "OpenedCopy",
     "OpenedPair",
     "PrivBayes",
-    "Report",
+    "QualityReport",
     "SyntheticAnswer",
     "SyntheticCopy",
     "SyntheticPair",

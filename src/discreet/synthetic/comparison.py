@@ -36,7 +36,7 @@ _MAX_TRIPLES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class CopyComparison:
     """Says how a copy compares with its data. Not private: computed from the rows, without noise.
 
     `pairs`, `triples`: mean and largest total variation of tables by two and three columns. `direct`: the
@@ -96,7 +96,7 @@ def compare(
     rho: float | None = None,
     seed: int = 0,
     rows_per_unit: int | None = None,
-) -> Comparison:
+) -> CopyComparison:
     """Compare a copy with the data it was made from, or with other rows of the same schema. Not private.
 
     `rows_per_unit`: how many rows of one unit count, as they did for the copy. Without it as many as the unit
@@ -116,7 +116,7 @@ def compare(
     distances = [_total_variation(data, synthetic, pair) for pair in pairs]
     names, sizes = copy.columns, data.sizes
     codings = domain.codings(copy.public)
-    return Comparison(
+    return CopyComparison(
         pairs=_mean_and_largest(distances),
         by_pair={(names[a], names[b]): d for (a, b), d in zip(pairs, distances, strict=True)},
         marginals=tuple(marginal(c, data.table([a]), copy.codes[a]) for a, c in enumerate(codings)),

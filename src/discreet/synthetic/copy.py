@@ -32,7 +32,7 @@ from .domain import bin_ends, to_number
 from .estimation import estimate_total
 from .generation import fit_model, noisy_tables, sample_rows
 from .model import GraphicalModel
-from .quality import Report, bound_errors
+from .quality import QualityReport, bound_errors
 from .synthesizer import Fitted
 
 NOTE = (
@@ -195,7 +195,7 @@ class SyntheticCopy:
             "answers": NOTE,
         }
 
-    def report(self, confidence: float = 0.95) -> Report:
+    def report(self, confidence: float = 0.95) -> QualityReport:
         """Return what the release promises of its own quality, free: see `quality.bound_errors`.
 
         What compares with the data is paid (`Session.compare_copy`), or not private (`comparison.compare`).

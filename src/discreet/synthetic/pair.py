@@ -25,7 +25,7 @@ from .evidence import sample_conditional
 from .generation import fit_model, ungroup
 from .linked import LinkedFitted, find_child
 from .model import GraphicalModel
-from .quality import Report, bound_errors
+from .quality import QualityReport, bound_errors
 
 
 @dataclass(frozen=True, eq=False)
@@ -183,7 +183,7 @@ class SyntheticPair:
         from."""
         return SyntheticAnswer(ask_open_rows(self.to_arrow(), text))
 
-    def report(self, confidence: float = 0.95) -> dict[str, Report]:
+    def report(self, confidence: float = 0.95) -> dict[str, QualityReport]:
         """Return what the release promises of its own quality, for the flat table behind each: free."""
         of_children = bound_errors(self.fitted.children, self._child_model, self._child_codes, confidence)
         reports = (self.units.report(confidence), of_children)

@@ -49,7 +49,7 @@ class TableQuality:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class QualityReport:
     """Says what follows from the release about its own quality, in shares of all rows (total variation).
 
     It is free. Of tables that were not measured it says nothing.
@@ -81,7 +81,7 @@ class Report:
 
 def bound_errors(
     fitted: Fitted, model: GraphicalModel, codes: Sequence[Any], confidence: float = 0.95
-) -> Report:
+) -> QualityReport:
     """Bound how far each measured table of the copy is from the truth, from released values only.
 
     Guarantee: half the l1 distance between the copy's counts, scaled to the noisy total, and the true ones is
@@ -115,7 +115,7 @@ def bound_errors(
                 bound=min(1.0, (distance + noise_bound) / (2 * total)),
             )
         )
-    return Report(confidence, tuple(qualities), fitted.domain.names, _marginals(fitted, codes))
+    return QualityReport(confidence, tuple(qualities), fitted.domain.names, _marginals(fitted, codes))
 
 
 def _marginals(fitted: Fitted, codes: Sequence[Any]) -> tuple[MarginalShares, ...]:

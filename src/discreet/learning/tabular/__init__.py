@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from .boosting import AdditiveBoosting, AdditiveModel
-from .cards import Card, Fitted, card, load, save
+from .cards import Card, LoadedModel, card, load, save
 from .clusters import Clusters, Lloyd
 from .erm import LinearERM
 from .gradient import GradientPerturbation
@@ -72,7 +72,7 @@ __all__ = [
     "EmpiricalCovariance",
     "ExplainableBoostingClassifier",
     "ExplainableBoostingRegressor",
-    "Fitted",
+    "LoadedModel",
     "GaussianNB",
     "GradientPerturbation",
     "Huber",

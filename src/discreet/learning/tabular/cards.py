@@ -23,7 +23,7 @@ FORMAT = "discreet.tabular/1"
 
 
 @dataclass(frozen=True)
-class Fitted:
+class LoadedModel:
     """Holds a model that was loaded, and the price it was released for; `predict` is the model's."""
 
     model: Any
@@ -60,7 +60,7 @@ def dumps(estimator: Any) -> str:
     return json.dumps(facts, indent=1)
 
 
-def load(path: str | Path) -> Fitted:
+def load(path: str | Path) -> LoadedModel:
     """Read a model file; raise InvalidInput if it is not one, whatever else it is."""
     try:
         text = Path(path).read_text(encoding="utf-8")
@@ -69,7 +69,7 @@ def load(path: str | Path) -> Fitted:
     return loads(text, str(path))
 
 
-def loads(text: str, path: str = "this text") -> Fitted:
+def loads(text: str, path: str = "this text") -> LoadedModel:
     """Read the text of a model file."""
     try:
         facts = json.loads(text)
@@ -82,7 +82,7 @@ def loads(text: str, path: str = "this text") -> Fitted:
         raise InvalidInput(
             f"{path} is not a model file of discreet, or was changed. Nothing was loaded."
         ) from None
-    return Fitted(model, event, facts["notes"])
+    return LoadedModel(model, event, facts["notes"])
 
 
 def _mechanism_facts(mechanism: Any) -> dict[str, Any]:
@@ -145,7 +145,7 @@ class Card:
 
 def card(estimator: Any) -> Card:
     """Return the card of a fitted estimator, or of a model that was loaded."""
-    if isinstance(estimator, Fitted):
+    if isinstance(estimator, LoadedModel):
         notes, event = dict(estimator.notes), estimator.event
     else:
         facts = json.loads(dumps(estimator))
