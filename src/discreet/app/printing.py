@@ -14,7 +14,7 @@ from pathlib import Path
 from .._errors import InvalidInput, MissingExtra
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-# The time limit. Measured: a privacy label takes two seconds; a cold start on a busy machine took fifteen.
+# The time limit. Measured: a page takes two seconds; a cold start on a busy machine took fifteen.
 _SECONDS = 90
 
 
@@ -35,8 +35,8 @@ def to_pdf(html: str, path: Path) -> None:
         page, printed = Path(folder, "page.html"), Path(folder, "page.pdf")
         page.write_text(html, encoding="utf-8")
         command = [program, "--headless", "--disable-gpu", f"--user-data-dir={folder}/profile"]
-        # Chromium refuses to run as root with its sandbox. Without it is safe enough: this package wrote the
-        # page, escaped every text in it, and the page has no script.
+        # Chromium refuses to run as root with its sandbox. The sandbox guards against hostile pages; this
+        # package wrote the page, and it has no script.
         command += ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
         command += ["--no-pdf-header-footer", f"--print-to-pdf={printed}", page.as_uri()]
         with contextlib.suppress(subprocess.TimeoutExpired):

@@ -274,9 +274,9 @@ class RemoteSession(RemoteReader):
     ) -> Any:
         """Fit a model on the server, and return it: a `learning.tabular` model, or a neural network.
 
-        With `seconds` the server fits it as a job, and returns it exactly after that time, so that the time
-        tells nothing about the data; `progress` is called with the job's public state. `checkpoint`, `every`,
-        `text` and `number` are for local sessions only, and are refused.
+        With `seconds` the server fits it as a job, and returns it after that time and not before, so that the
+        time tells nothing about the data; `progress` is called with the job's public state. `checkpoint`,
+        `every`, `text` and `number` are for local sessions only, and are refused.
         """
         from .web.estimators import describe_estimator
 
@@ -320,8 +320,8 @@ class RemoteSession(RemoteReader):
         fresh: bool = False,
         seconds: float = 60.0,
     ) -> SyntheticCopy:
-        """Make a synthetic copy as a job on the server, which returns it exactly after `seconds`, so that the
-        time tells nothing about the data. Asking again with the same options is free.
+        """Make a synthetic copy as a job on the server, which returns it after `seconds` and not before, so
+        that the time tells nothing about the data. Asking again with the same options is free.
 
         The server sends the fitted distribution that was released. Rows are drawn in this process, and
         `copy.sql`, `copy.report` and `copy.sample` run in it, for free.

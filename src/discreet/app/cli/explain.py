@@ -26,7 +26,7 @@ from .query import CONFIDENCE, DELTA, GROUPS, ROWS, SCHEMA, WITHIN
 _AUDIENCE = (
     "Who reads it: public, policy or engineer. By default the public; for a planned question, an engineer."
 )
-# The largest header of a model file that is read, in bytes: those of discreet are far smaller.
+# The largest header of a model file that is read, in bytes: discreet writes no larger one.
 _HEADER = 16_000_000
 
 

@@ -18,8 +18,8 @@ FORCE = typer.Option(
 # (offset, bytes at that offset) of files that are never overwritten: SQLite files such as ledgers, keys,
 # Parquet, DuckDB
 _PRECIOUS = ((0, b"SQLite format 3\0"), (0, b"discreet ledger key"), (0, b"PAR1"), (8, b"DUCK"))
-# Suffixes of files that belong to a ledger of the same name. SQLite would apply a text in the place of its
-# journal, and so destroy the ledger.
+# Suffixes of files that belong to a ledger of the same name. A text in the place of its journal would
+# destroy the ledger.
 _COMPANIONS = (".key", "-journal", "-wal", "-shm", "-lock")
 
 

@@ -152,5 +152,5 @@ def _literal(text: str) -> str:
 
 def print_note(text: str) -> None:
     """Print one dim line on standard error."""
-    # Not with rich: its import takes longer than everything else here.
+    # Not with rich: its import takes longer than printing a line.
     typer.secho(visible(text), err=True, dim=True)
