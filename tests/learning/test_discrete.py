@@ -117,6 +117,12 @@ def test_a_vector_above_the_bound_counts_as_zero() -> None:
     assert grid.rounded(torch.tensor([[nan, 1.0, 0.0, 0.0]]), torch.zeros(1, 1)).tolist() == [[0.0] * 4]
 
 
+def test_a_vector_as_long_as_the_clip_is_kept_on_a_very_fine_grid() -> None:
+    grid = Grid(clip=1.0, size=2, step=Fraction(1, 2**20))
+    rows = torch.tensor([[1.0, 0.0], [1.0, 1.0], [float("nan"), 0.0]])
+    assert grid.rounded(rows, torch.ones(3, 1)).tolist() == [[2.0**20, 0.0], [0.0, 0.0], [0.0, 0.0]]
+
+
 def test_a_step_is_the_naive_sum_rounded_and_removing_one_moves_it_within_the_bound() -> None:
     model = nn.Linear(5, 2)
     rows = naive(model, *examples().take(np.arange(SIZE)), torch.nn.functional.cross_entropy)

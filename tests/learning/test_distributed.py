@@ -187,7 +187,7 @@ def test_a_killed_worker_means_no_half_noised_update(tmp_path: Path, moment: str
                 os.kill(os.getpid(), signal.SIGKILL)
 
         Run._accumulate, dist.all_reduce = accumulate, all_reduce  # type: ignore[method-assign,assignment]
-        with pytest.raises(ReleaseFailed, match="thrown away"):
+        with pytest.raises(ReleaseFailed, match="discarded"):
             across_workers(made)(shard(rank), entropy=Entropy())
         run = runs[-1]
         assert run.done
@@ -205,8 +205,11 @@ def test_workers_must_agree_before_data_is_read(tmp_path: Path) -> None:
 
     def job(rank: int) -> Any:
         x, y = data()
-        for change in ({"noise_multiplier": 0.1}, {"optimizer": dp.learning.SGD(lr=7)}):
-            made = trainer(**({} if rank else change))
+        torch.manual_seed(rank)
+        model = nn.Sequential(nn.Linear(5, 5).requires_grad_(False), nn.Linear(5, 2)).double()
+        other_frozen_weights = trainer(model=model)
+        changes = ({"noise_multiplier": 0.1}, {"optimizer": dp.learning.SGD(lr=7)})
+        for made in (*(trainer(**({} if rank else change)) for change in changes), other_frozen_weights):
             with pytest.raises(InvalidInput, match="same trainer"):
                 across_workers(made)(Unread(x, y, PUBLIC), entropy=Entropy())
         return "refused"

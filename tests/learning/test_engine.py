@@ -641,3 +641,10 @@ def test_no_factor_is_rounded_up_among_the_smallest_floats() -> None:
         weights, keep = factors(Flat(clip=clip), squared)
         assert keep is None
         assert (weights.double() * squared.sqrt() <= clip).all()
+
+
+def test_a_gradient_of_zeros_stays_zero_under_a_tiny_stability() -> None:
+    # Infinity times zero would be NaN, and with it the whole sum.
+    weights, keep = factors(Automatic(clip=1.0, stability=1e-40), torch.zeros(1, 1, dtype=torch.float64))
+    assert keep is None
+    assert (weights * torch.zeros(1, 1)).tolist() == [[0.0]]

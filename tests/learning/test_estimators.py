@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+import torch
 from sklearn.base import clone
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
@@ -416,3 +417,18 @@ def test_the_contract_of_scikit_learn_is_kept() -> None:
     failed = {one["check_name"]: one["exception"] for one in found if one["status"] == "failed"}
     assert sorted(failed.keys() - OTHERWISE.keys()) == [], failed
     assert sum(one["status"] == "passed" for one in found) >= 45
+
+
+def test_files_that_no_tensors_can_be_made_of_are_refused() -> None:
+    shapes = [[0, 2**63], [0, 2**62, 4]]
+    headers = [json.dumps({"w": {"dtype": "F32", "shape": s, "data_offsets": [0, 0]}}) for s in shapes]
+    for header in ["[" * 200_000, *headers]:
+        with pytest.raises(InvalidInput, match="Nothing was loaded"):
+            files.load(len(header).to_bytes(8, "little") + header.encode())
+
+
+def test_keys_of_one_text_are_stored_as_two_tensors() -> None:
+    tensors: dict[str, torch.Tensor] = {}
+    form = files.pack({1: torch.tensor([1.0]), "1": torch.tensor([2.0])}, tensors, "state")
+    tree = files.unpack(json.loads(json.dumps(form)), tensors)
+    assert {key: value.tolist() for key, value in tree.items()} == {1: [1.0], "1": [2.0]}

@@ -540,3 +540,15 @@ def test_the_options_of_a_loss_are_part_of_a_runs_identity() -> None:
         assert identity(loss) != plain
     weights = [nn.CrossEntropyLoss(weight=torch.tensor([1.0, w]), reduction="sum") for w in (2.0, 3.0)]
     assert identity(weights[0]) != identity(weights[1])
+
+
+def test_tied_weights_that_are_trained_are_not_taken_for_frozen_ones() -> None:
+    digests = set()
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
+        model[1].weight = model[0].weight
+        digests.add(checkpoints.frozen_digest(model))
+    assert len(digests) == 1
+    model[0].bias.requires_grad_(False)
+    assert checkpoints.frozen_digest(model) not in digests
