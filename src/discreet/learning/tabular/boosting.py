@@ -43,7 +43,7 @@ PARTS = 256
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdditiveModel:
     """Predicts by a sum of one step function per feature: `shapes[model][feature]` has one score for each bin
-    of the feature (`bins`, with `PARTS` bins of a number).
+    of the feature. Bins are numbered as in the module `bins`, with `PARTS` bins of a number.
 
     There is one model for a number or two classes, and with more classes one for each against the rest.
     """
@@ -137,7 +137,8 @@ class AdditiveBoosting(TableLearner):
                exact discrete Gaussian noise; rho-zCDP in all.
     Proof:     a row is in one bin of each feature, so that it moves as many counts as there are features by 1
                each. In each step it is in one leaf, and moves that leaf's sum by its residual, which is in
-               [-1, 1] and put on a grid before it is summed: at most CELLS. Residuals are a function of the
+               [-1, 1] and rounded to a multiple of 1 / CELLS before it is summed: at most CELLS units.
+               Residuals are a function of the
                row and of what was released before; leaves are drawn independently of the data. zCDP adds up
                over all releases. A replaced row moves two leaves, or one by twice as much: the squared l2
                sensitivity is at most 4 CELLS² of a sum, and 4 per feature of the counts.
@@ -221,7 +222,8 @@ class AdditiveBoosting(TableLearner):
         )
 
     def _groups(self, codes: Any, entropy: Entropy) -> tuple[list[Any], list[Array]]:
-        """Return which group each bin of each feature is in, and the noisy number of rows of each group."""
+        """Return, for each feature, the group of each of its bins, and the noisy number of rows of each
+        group."""
         sizes = bin_counts(self.design, self.public, PARTS)
         exact = [np.bincount(codes[:, i], minlength=n).astype(np.int64) for i, n in enumerate(sizes)]
         noisy: Any = self.noises[0](np.concatenate(exact), entropy=entropy)
@@ -236,7 +238,10 @@ class AdditiveBoosting(TableLearner):
         return groups, counts
 
     def _boost(self, codes: Any, targets: Array, counts: list[Array], entropy: Entropy) -> list[Array]:
-        """Run all rounds of boosting, and return one function per feature, by group of bins."""
+        """Run all rounds of boosting, and return one function per feature: an array of scores by group.
+
+        `codes` has the group of each feature per row, and `counts` the noisy number of rows of each group.
+        """
         functions = [np.zeros(len(c)) for c in counts]
         # the standard deviation of the noise, as a number of rows
         noise_rows = math.sqrt(float(self.noises[1].variance)) / CELLS

@@ -91,15 +91,16 @@ class Lloyd(TableLearner):
     not depend on data (DPLloyd with the improvements of Su, Cao, Li, Bertino & Jin 2016, arXiv:1504.05998).
 
     `rounds` is by default the paper's: epsilon over the least epsilon of a useful round, but between 2 and 7.
-    A row adds `weight` to the count of its cluster where it adds its d coordinates to the d sums; the paper's
-    weight is cbrt(4 d 0.225²), with d the number of features.
+    A row adds its coordinates to the sums of its cluster, and `weight` to the count. Where a coordinate is at
+    most 1, the paper's weight is cbrt(4 d 0.225²), with d the number of features.
 
     Guarantee: `event`: `rounds` integer vectors, chosen adaptively, with exact noise for their `sensitivity`.
-    Proof:     a row is in one cluster, and moves its weighted count, and its sums by its own coordinates: at
-               most CELLS for each feature, since of a category one indicator is 1. Its cluster is a function
-               of that row and the centers alone: distances are compared as whole numbers (`_nearest`). The
-               next centers are a function of what was released before; the initial ones are drawn from public
-               facts. A replaced row is one removed and one added, which doubles the sensitivity.
+    Proof:     a row is in one cluster. It changes that cluster's count by `weight`, and the sums by its own
+               coordinates, at most CELLS for each feature, since at most one indicator of a category is 1.
+               Its cluster is a function of that row and the centers alone: distances are compared as whole
+               numbers (`_nearest`). The next centers are a function of what was released before; the initial
+               ones are drawn from public facts. A replaced row is one removed and one added, which doubles
+               the sensitivity.
     Accuracy:  the noise moves every sum of coordinates by at most `error` with the stated probability; for
                the error of the centers see the paper, Section 4.
     """
@@ -111,6 +112,7 @@ class Lloyd(TableLearner):
         _require.integer(clusters=self.clusters, at_least=1)
         if self.rounds is not None:
             _require.integer(rounds=self.rounds, at_least=1)
+        # bounds time and memory; not measured
         if self.clusters > 10_000:
             raise _require.fail("clusters", self.clusters, "at most 10000")
         self.noise  # noqa: B018 - price it now

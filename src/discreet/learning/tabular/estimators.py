@@ -60,8 +60,8 @@ def validate_rows(estimator: Any, X: Any, **options: Any) -> npt.NDArray[np.floa
 
 
 class TableEstimator(BaseEstimator):  # type: ignore[misc]
-    """The base class of estimators of tables: it builds the mechanism from public facts, reads arrays as a
-    table with declared bounds, and holds the released model.
+    """Builds the mechanism from public facts, reads arrays as a table with declared bounds, and holds the
+    released model: the base class of estimators of tables.
     """
 
     # whether the estimator learns without a target
@@ -160,7 +160,8 @@ class TableEstimator(BaseEstimator):  # type: ignore[misc]
 
 
 class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
-    """The base class of classifiers: declared classes, and predictions from the scores of a model."""
+    """Fits arrays with declared classes, and predicts from the scores of a model: the base class of
+    classifiers."""
 
     # the declared classes while arrays are fitted, whose table holds their numbers; None otherwise
     _labels: list[Any] | None = None
@@ -208,7 +209,8 @@ class Classifier(ClassifierMixin, TableEstimator):  # type: ignore[misc]
 
 
 class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
-    """The base class of regressions: a target with declared bounds, and predictions in its unit."""
+    """Fits arrays with declared bounds of the target, and predicts in its unit: the base class of
+    regressions."""
 
     def fit(self, X: Any, y: Any) -> Any:
         """Fit to arrays with declared `n`, `lower`, `upper`, `target_lower` and `target_upper`."""
@@ -221,7 +223,7 @@ class Regressor(RegressorMixin, TableEstimator):  # type: ignore[misc]
 
 
 class Linear(TableEstimator):
-    """The base class of linear models that are fitted by private empirical risk minimization."""
+    """Builds the mechanism of linear models, private empirical risk minimization: their base class."""
 
     model_: LinearModel
     # how `Design` bounds the norms of rows

@@ -36,7 +36,7 @@ from .trees import PrivateTree
 
 
 class _LearnerEstimator(TableEstimator):
-    """The base class of estimators whose mechanism is a `TableLearner`."""
+    """Builds the mechanism of all estimators whose mechanism is a `TableLearner`: their base class."""
 
     _mechanism_type: type[TableLearner]
     # Whether the mechanism is pure epsilon-DP and has no use for a delta.
@@ -168,7 +168,7 @@ class DecisionTreeRegressor(Regressor, _LearnerEstimator):
 
 
 class _BoostingEstimator(_LearnerEstimator):
-    """The base class of both boosting estimators, which have these options in common.
+    """Passes the options that both boosting estimators have in common to their mechanism.
 
     `rounds`: rounds of boosting over all features; `leaves`: leaves of a tree; `bins`: about how many groups
     of rows a number is divided into; `bin_share`: the share of the price for choosing these groups.

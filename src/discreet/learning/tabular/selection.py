@@ -50,6 +50,7 @@ class Selected:
     score: float
 
     def predict(self, X: Any) -> Any:
+        """Return the best model's predictions."""
         return self.model.predict(X)
 
 
@@ -111,8 +112,8 @@ class TrialRun:
 
 @dataclass(frozen=True, kw_only=True)
 class RepeatedTrials(ABC):
-    """The base class of private searches (Liu & Talwar 2019; Papernot & Steinke 2022): a secret number of
-    independent runs of one mechanism, of which the one with the best noisy score is released.
+    """Runs one mechanism a secret number of times, independently, and releases the run with the best noisy
+    score: the base class of private searches (Liu & Talwar 2019; Papernot & Steinke 2022).
     """
 
     public: Public

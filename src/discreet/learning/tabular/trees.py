@@ -37,8 +37,8 @@ class TreeModel:
     """Predicts classes by a full binary tree: split i sends a row to node 2i + 1 (left) or 2i + 2 (right);
     leaves hold class probabilities.
 
-    A split is (feature, bin), with the bins of `bins` and `parts` bins of a number. For a number, rows in
-    bins up to this one go left; for a category or boolean, the rows in this bin.
+    A split is (feature, bin). Bins are numbered as in the module `bins`, with `parts` bins of a number. For a
+    number, rows in bins up to this one go left; for a category or boolean, the rows in this bin.
     """
 
     design: Design
@@ -63,6 +63,7 @@ class TreeModel:
         return leaf_of(x, self.design, self.public, self.parts, self.splits)
 
     def probabilities(self, X: Any) -> Array:
+        """Return the probability of each class for each row."""
         return np.array(self.leaves)[self._leaf(self.design.encode(X, self.public))]
 
     def scores(self, X: Any) -> Array:
@@ -110,8 +111,8 @@ def _goes_left(codes: Any, splits: Any, numeric: Any) -> npt.NDArray[np.int64]:
 
 @dataclass(frozen=True, kw_only=True)
 class GreedyTree(TableLearner):
-    """The base class of trees that are grown level by level, with the split of every node chosen by the
-    exponential mechanism.
+    """Grows a tree level by level, with the split of every node chosen by the exponential mechanism: the base
+    class of trees.
 
     Half of epsilon is for splits, divided evenly among the levels, and half for leaves. No delta is used.
     `parts`: a number is split at a border between two of so many equal parts of its bounds.
