@@ -53,7 +53,9 @@ def _round_down(x: Fraction, bits: int) -> Fraction:
 def _table(epsilon: Fraction, delta: Fraction) -> tuple[int, ...]:
     """Return the probabilities of `chances` as multiples of 2**-128."""
     if not (epsilon > 0 and 0 < delta < 1):
-        raise InvalidInput("groups that nobody declared need an epsilon and a delta above zero.")
+        raise InvalidInput(
+            "groups that nobody declared need an epsilon and a delta above zero. Nothing was read or charged."
+        )
     unit = 1 << _BITS
     # both rounded down
     factor, step = int(exp_below(min(epsilon, Fraction(_LARGEST_EPSILON))) * unit), int(delta * unit)

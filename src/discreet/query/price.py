@@ -136,6 +136,9 @@ def _bound_gaussian_error(shape: PricedShape, target: PriceTarget) -> tuple[floa
     assert target.epsilon is not None
     epsilon = float(target.epsilon * sum(shape.weights[:count]) / sum(shape.weights))
     delta = target.delta if shape.known_keys else target.delta / 2
+    # half of the smallest float is 0, for which no Gaussian noise is enough
+    if delta == 0:
+        return math.inf, math.inf
     log = math.log(1 / delta)
     rho = (math.sqrt(log + epsilon) - math.sqrt(log)) ** 2
     weights = [float(w / sum(shape.weights[:count])) for w in shape.weights[:count]]

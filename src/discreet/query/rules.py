@@ -32,6 +32,11 @@ def any_null(*args: ValueDomain) -> bool:
     return any(arg.nullable for arg in args)
 
 
+def is_fixed(a: ValueDomain) -> bool:
+    """Return whether this is one number in every row; NULL is none."""
+    return a.kind is Kind.NUMBER and a.low == a.high and not a.nullable
+
+
 def numbers(what: str, *args: ValueDomain) -> None:
     """Refuse arguments that are not numbers."""
     for arg in args:
@@ -153,7 +158,7 @@ def exponential(a: ValueDomain) -> ValueDomain:
 def power(a: ValueDomain, b: ValueDomain) -> ValueDomain:
     """Return the domain of POWER with a fixed exponent."""
     numbers("POWER", a, b)
-    if b.low != b.high or b.low != int(b.low) or not 0 <= b.low <= _LARGEST_EXPONENT:
+    if not is_fixed(b) or b.low != int(b.low) or not 0 <= b.low <= _LARGEST_EXPONENT:
         raise Refusal(f"POWER needs a fixed whole exponent between 0 and {_LARGEST_EXPONENT}")
     n = int(b.low)
     ends = [_power_of_bound(end, n) for end in (a.low, a.high)]
@@ -174,7 +179,7 @@ def _power_of_bound(end: float, n: int) -> float:
 def clamp(a: ValueDomain, low: ValueDomain, high: ValueDomain) -> ValueDomain:
     """Return the domain of CLAMP(x, low, high)."""
     numbers("CLAMP", a, low, high)
-    if not (low.low == low.high < high.low == high.high):
+    if not (is_fixed(low) and is_fixed(high) and low.low < high.low):
         raise Refusal("CLAMP(x, low, high) needs two fixed numbers, low below high")
     inner = number(
         max(a.low, low.low),
@@ -308,7 +313,9 @@ def to_decimal(a: ValueDomain, width: ValueDomain, scale: ValueDomain) -> ValueD
     b, digits = to_number(a), int(scale.low)
     half, limit = 0.5 * 10.0**-digits, 10.0 ** (int(width.low) - digits)
     ends = (round_half_away(b.low), round_half_away(b.high)) if digits == 0 else (b.low - half, b.high + half)
-    domain = number(max(ends[0], -limit), min(ends[1], limit), integral=digits == 0)
+    # A range that lies beyond the type, where every row is missing, shrinks to one end of the type.
+    low, high = (min(max(end, -limit), limit) for end in ends)
+    domain = number(low, high, integral=digits == 0)
     if b.integral and -limit < b.low and b.high < limit and a.kind is not Kind.TEXT:
         return replace(b, integer=False)
     return domain
@@ -326,7 +333,7 @@ def truncate_number(a: ValueDomain, digits: ValueDomain | None = None) -> ValueD
     """Return the domain of TRUNC: towards zero."""
     numbers("TRUNC", a)
     decimals = 0 if digits is None else digits.low
-    if digits is not None and not (digits.low == digits.high and 0 <= decimals <= 12 and digits.integral):
+    if digits is not None and not (is_fixed(digits) and digits.integral and 0 <= decimals <= 12):
         raise Refusal("TRUNC needs a fixed number of digits between 0 and 12")
     if decimals == 0:
         return monotone(math.trunc, "TRUNC", integral=True)(a)
@@ -341,7 +348,7 @@ def round_to_digits(a: ValueDomain, digits: ValueDomain | None = None) -> ValueD
     """Return the domain of ROUND, halves away from zero."""
     numbers("ROUND", a)
     decimals = 0 if digits is None else digits.low
-    if digits is not None and not (digits.low == digits.high and -12 <= decimals <= 12 and digits.integral):
+    if digits is not None and not (is_fixed(digits) and digits.integral and -12 <= decimals <= 12):
         raise Refusal("ROUND needs a fixed number of digits between -12 and 12")
     half = 0.5 * 10.0**-decimals
     if a.integral and decimals >= 0:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from sqlglot import exp
 
 from .._public import Dates, Public
+from .clauses import by_position, named
 from .errors import QueryError
 from .parse import parse
 from .statistic import SqlStatistic, SqlVector
@@ -27,7 +28,7 @@ def stream_statistic(
         )
     group = select.args.get("group")
     days = {name.lower(): name for name, fact in public.schema if isinstance(fact, Dates)}
-    keys = [] if group is None else list(group.expressions)
+    keys = [] if group is None else [by_position(node, select) for node in group.expressions]
     clocks = [k for k in keys if isinstance(k, exp.Column) and k.name.lower() in days]
     if len(clocks) > 1:
         raise QueryError("a stream has one clock: GROUP BY one column of days. Nothing was read or charged.")
@@ -35,7 +36,7 @@ def stream_statistic(
         clock = days[clocks[0].name.lower()]
         rest = [k for k in keys if k is not clocks[0]]
         select = select.copy()
-        if any(not isinstance(e, exp.Column) and _names(e, clock) for e in select.expressions):
+        if any(not isinstance(named(e)[1], exp.Column) and _names(e, clock) for e in select.expressions):
             raise QueryError(
                 f"{clock!r} is the clock of this stream: leave it out of expressions. Nothing was read or "
                 f"charged."

@@ -10,7 +10,7 @@ from typing import Any
 from ..tables import engine_values
 from .domain import Kind, ValueDomain, boolean, number, text
 from .errors import Refusal
-from .rules import Rule, any_null
+from .rules import Rule, any_null, is_fixed
 
 # characters that SUBSTRING and || can make, so that no text of anyone's is too much for the engine
 LONGEST = 10_000
@@ -73,12 +73,11 @@ def python_function(function: Callable[..., Any], what: str) -> Rule:
 
     def rule(a: ValueDomain, *rest: ValueDomain) -> ValueDomain:
         a.need(Kind.TEXT, what)
-        fixed = []
-        for arg in rest:
-            if arg.kind is Kind.NUMBER and arg.low == arg.high:
-                fixed.append(int(arg.low))
-            if not fixed or not 0 <= fixed[-1] <= LONGEST or fixed[0] < 1 or not arg.integral:
-                raise Refusal(f"{what} needs fixed whole numbers up to {LONGEST:,}, a start of at least 1")
+        if not all(is_fixed(arg) and arg.integral and 0 <= arg.low <= LONGEST for arg in rest) or any(
+            start.low < 1 for start in rest[:1]
+        ):
+            raise Refusal(f"{what} needs fixed whole numbers up to {LONGEST:,}, a start of at least 1")
+        fixed = [int(arg.low) for arg in rest]
         if a.values is None:
             return text(nullable=a.nullable)
         return text(tuple(dict.fromkeys(function(value, *fixed) for value in a.values)), nullable=a.nullable)

@@ -165,15 +165,17 @@ class WorkloadQuery:
             [workload.compilation.plans[number].key for number in numbers]
             for numbers in workload.plan_numbers
         ]
-        return json.dumps(
-            {
-                "plans": plans,
-                "public": to_json(self.public),
-                "rows": workload.max_rows,
-                "noise": to_json(workload.noise),
-            },
-            sort_keys=True,
-        )
+        parts: dict[str, Any] = {
+            "plans": plans,
+            "public": to_json(self.public),
+            "rows": workload.max_rows,
+            "noise": to_json(workload.noise),
+        }
+        # With CUBE and the like no plan has all columns, so that their order is in none of the plans.
+        orders = [group[0].columns if len(group) > 1 else () for group in workload.parts]
+        if any(orders):
+            parts["columns"] = orders
+        return json.dumps(parts, sort_keys=True)
 
     def error(self, confidence: float = 0.95) -> float:
         """Return how far off the worst number may be by itself."""
