@@ -155,8 +155,8 @@ def per_unit_aggregate(node: Node) -> tuple[str, Node | None] | None:
 def _per_unit_domain(node: Node, function: str, argument: Expr | None) -> ValueDomain:
     """Return the domain of an aggregate of one unit; refuse arguments that it is not for.
 
-    Counts and sums have no upper bound, as the number of a unit's rows is not declared: what is measured of
-    them needs CLAMP.
+    Counts and sums have no upper bound, as the number of a unit's rows is not declared: a SUM or AVG over
+    them in the outer query needs CLAMP.
     """
     if function in ("count", "distinct"):
         return number(0, math.inf, integral=True, nullable=False)

@@ -292,8 +292,7 @@ class _Planner:
         return bound
 
     def _refuse_list(self, node: Node, bound: Expr) -> None:
-        """Refuse to compute with APPROX_TOP_K, whose value is a list: no comparison or text function is for
-        it."""
+        """Refuse to compute with APPROX_TOP_K, whose value is a list: no operator takes one."""
         parts = walk(bound) if isinstance(bound, Call) else ()
         if any(
             isinstance(part, Output)

@@ -27,8 +27,8 @@ from .sources import Filtered, Joined, Scan
 
 # the confidence of the errors in the sentences below
 PROMISED = 0.95
-# A chosen value whose rank or count may be off by a tenth of all rows, or more, is called useless. A
-# convention.
+# A chosen value whose rank or count may be off by 1 / USELESS of all rows, or more, is called useless. This
+# is a convention.
 USELESS = 10
 # how notes on limits per unit end
 _BEYOND = "anything beyond that is missing, and ± does not cover it"

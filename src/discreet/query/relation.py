@@ -2,9 +2,9 @@
 privacy (a person, or a row) that a row belongs to.
 
 To bind is to translate sqlglot's syntax tree into the nodes of `sources` and `nodes`, and to refuse what has
-no rule. Every relation of private rows carries its unit as a column, so that at the end it can be bounded
-what one unit contributes, whatever joins and filters came before. For that a join or sub-query may bring
-together rows of one unit only, and rows of public tables, which belong to no unit.
+no rule. Every relation of private rows carries its unit as a column, so that the contribution of one unit can
+be bounded at the end, after all joins and filters. For that a join or sub-query may only bring together rows
+of one unit, and rows of public tables, which belong to no unit.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class CommonTable:
 
 
 class Relations:
-    """Binds FROM clauses; counts the tables so that the columns of each get a prefix of their own: t0, t1,
-    ...
+    """Binds FROM clauses, and counts the tables: the columns of each get a prefix of their own (t0, t1, ...).
 
     The order of counting must not change: the prefixes are in `Plan.key`, by which stored answers are found.
     """
@@ -364,8 +363,8 @@ class Relations:
         tables = [t for t in self.public.tables if isinstance(node, Scan) and t.name == node.table and t.key]
         if not tables or not isinstance(node, Scan):
             return False
-        # Columns are told by the names that the scan gives them (t0c1): a sub-query may rename any other
-        # column to the name of the key.
+        # Columns are identified by the names that the scan gives them (t0c1): a sub-query may rename any
+        # other column to the name of the key.
         facts = dict(node.schema)
         if any(declared(facts[name]).kind is not Kind.TEXT for name in tables[0].key):
             return False
