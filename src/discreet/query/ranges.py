@@ -8,7 +8,7 @@ result then lies within the range that interval arithmetic computes from these r
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Any
 
@@ -150,11 +150,15 @@ def _enclose(formula: Formula, boxes: list[tuple[int, int]], row: int) -> ValueD
         parts = [_enclose(argument, boxes, row) for argument in arguments]
         # A true count that is divided by is at least 1: divided by 0 there is no value.
         if kind in ("/", "//", "%") and _is_count(arguments[1]):
-            parts[1] = _number(max(parts[1].low, 1.0), max(parts[1].high, 1.0))
+            may_be_null = parts[1].nullable or parts[1].low < 1
+            divisor = _number(max(parts[1].low, 1.0), max(parts[1].high, 1.0))
+            parts[1] = replace(divisor, nullable=may_be_null)
         return OPERATORS[kind].domain(*parts)
-    if kind in PAIRED:
-        return _pairs(kind, [boxes[i] for i in arguments[0]], *arguments[1:])
-    return _moments(kind, [boxes[i] for i in arguments[0]], arguments[1], *arguments[2:])
+    used = [boxes[i] for i in arguments[0]]
+    enclosure = (_pairs if kind in PAIRED else _moments)(kind, used, *arguments[1:])
+    # Without enough rows an aggregate is NULL, which GREATEST and LEAST skip.
+    enough = 2 if kind.endswith("_samp") else 1
+    return replace(enclosure, nullable=used[0][0] < enough or kind == "corr")
 
 
 def _is_count(formula: Formula) -> bool:
