@@ -59,13 +59,15 @@ def consistent(answers: Sequence[Answer], column: str, *, counts: bool = False) 
     if not answers:
         raise InvalidInput("there is nothing to make consistent: give at least one answer.")
     tables = [_table(answer, column) for answer in answers]
+    _require_same_groups(tables)
+    laplace = any(isinstance(t.answer.noises[t.value][0], IntegerLaplace) for t in tables)  # type: ignore[index]
+    law = "laplace" if laplace else "gaussian"
     if counts:
-        return _as_counts(tables)
+        return tuple(replace(answer, law=law) for answer in _as_counts(tables))
     measured = [inference.Marginal(attributes=t.names, values=_array(t), variance=t.variance) for t in tables]
     estimate = inference.consistent_marginals(measured)
-    laplace = any(isinstance(t.answer.noises[t.value][0], IntegerLaplace) for t in tables)  # type: ignore[index]
     agreeing = (_with(t, m.values, math.sqrt(m.variance)) for t, m in zip(tables, estimate, strict=True))
-    return tuple(replace(answer, law="laplace" if laplace else "gaussian") for answer in agreeing)
+    return tuple(replace(answer, law=law) for answer in agreeing)
 
 
 def _table(answer: Answer, column: str) -> _Table:
@@ -92,6 +94,23 @@ def _table(answer: Answer, column: str) -> _Table:
     return _Table(
         answer, index, tuple(keys), tuple(tuple(sorted(level, key=str)) for level in levels), cells, variance
     )
+
+
+def _require_same_groups(tables: list[_Table]) -> None:
+    """Refuse answers that share a key column but not its values.
+
+    Cells are compared by position from here on, so that different groups would be taken for the same.
+    """
+    values_of: dict[str, tuple[Any, ...]] = {}
+    for table in tables:
+        for name, values in zip(table.names, table.levels, strict=True):
+            others = values_of.setdefault(name, values)
+            if values != others:
+                only_one = sorted(set(values) ^ set(others), key=str)
+                raise InvalidInput(
+                    f"the answers have different groups by {name!r}: {only_one[:3]} are not in all of them "
+                    f"(a LIMIT, a HAVING, or keys that nobody declared), so they cannot be made to agree."
+                )
 
 
 def _array(table: _Table) -> Any:
