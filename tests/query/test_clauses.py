@@ -11,7 +11,7 @@ import pytest
 
 from discreet import Boolean, Bounds, Categories, Dates, Public, Related, Text, Unit
 from discreet.query import Query, QueryError
-from discreet.tables import connect
+from discreet.tables import Memory, connect
 
 from ..loops import for_each
 
@@ -210,3 +210,13 @@ def test_joins_of_three_tables_multiply_nothing():
     found = Query(sql=sql, public=public, epsilon=1)._without_noise(source, 7)
     assert time.process_time() - started < 20
     assert sum(count for *_, count in found) == n
+
+
+def test_the_range_of_a_truncated_date_covers_every_branch_of_a_case():
+    """The days of the first branch are later than those of the second: sums were clipped to the first."""
+    schema = {"d": Dates("2010-01-01", "2012-12-31"), "e": Dates("2020-01-01", "2021-12-31")}
+    public = Public(schema=schema, table="t")
+    day = "CASE WHEN e > '2020-06-01' THEN DATE_TRUNC('month', e) ELSE DATE_TRUNC('month', d) END"
+    sql = f"SELECT SUM(DATEDIFF('day', DATE '2010-01-01', DATE_TRUNC('year', {day}))) FROM t"
+    rows = Memory({"d": [date(2010, 5, 5)], "e": [date(2020, 1, 5)]}, public)
+    assert Query(sql=sql, public=public, epsilon=1)._without_noise(rows, 7) == [[0]]

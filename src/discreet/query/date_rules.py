@@ -113,7 +113,8 @@ def truncate(unit: str) -> Rule:
     def rule(a: ValueDomain) -> ValueDomain:
         a.need(Kind.DATE, "DATE_TRUNC")
         starts = tuple(dict.fromkeys(start_of(unit, day) for day in _listed_days(a, "DATE_TRUNC")))
-        return replace(a, low=float(starts[0].toordinal()), values=starts)
+        # the days of a CASE come branch by branch, so that the first need not be the earliest
+        return replace(a, low=float(min(starts).toordinal()), values=starts)
 
     return rule
 
