@@ -11,6 +11,7 @@ from sqlglot import exp
 
 from .binder import Binder
 from .clauses import refuse_further_arguments
+from .constants import parse_number
 from .domain import Kind, ValueDomain, number
 from .errors import Node, refuse
 from .nodes import Expr, Literal, key, make
@@ -131,11 +132,13 @@ class Aggregates:
 
     def _quantile(self, node: Node, argument: Node, rank: Node | None, *, down: bool = False) -> Aggregate:
         """Bind a quantile with a fixed rank; `down` counts it from above."""
-        q = None
-        if isinstance(rank, exp.Literal) and not rank.is_string:
+        q, text = None, rank.name if isinstance(rank, exp.Literal) and not rank.is_string else ""
+        as_float = parse_number(text)
+        # The float is compared first, because the exact fraction of 1e-300000000 would take gigabytes.
+        if as_float is not None and 0 < as_float < 1:
             try:
-                q = Fraction(rank.name)
-            except (ValueError, ZeroDivisionError):
+                q = Fraction(text)
+            except ValueError:
                 q = None
         if q is None or not 0 < q < 1 or q.denominator > 10**6:
             raise refuse(
@@ -163,10 +166,12 @@ class Aggregates:
         return Aggregate("mode" if k == 1 and isinstance(node, exp.Mode) else "top", bound, Fraction(k))
 
     def _top(self, node: exp.ApproxTopK) -> Aggregate:
-        k = node.expression
-        if not (isinstance(k, exp.Literal) and k.name.isdigit()):
+        written = node.expression
+        fixed = isinstance(written, exp.Literal) and written.name.isdigit()
+        k = parse_number(written.name) if fixed else None
+        if k is None:
             raise refuse(node, "APPROX_TOP_K(x, k) needs a fixed k")
-        return self._most_common(node, int(k.name))
+        return self._most_common(node, int(k))
 
     def _moments(self, node: Node, function: str) -> Aggregate:
         return Aggregate(function, self._number(node, node.this, node.key.upper()))

@@ -260,9 +260,9 @@ class Binder:
 
     def _decimal(self, node: Node, inner: Expr) -> Expr:
         """Bind a cast to DECIMAL, which is DECIMAL(18, 3), as in DuckDB."""
-        sizes = [int(part.name) for part in node.args["to"].expressions if part.name.isdigit()]
+        sizes = [parse_number(part.name) for part in node.args["to"].expressions if part.name.isdigit()]
         width, scale = sizes if len(sizes) == 2 else (sizes[0], 0) if sizes else (18, 3)
-        if not (1 <= width <= 38 and 0 <= scale <= width):
+        if width is None or scale is None or not (1 <= width <= 38 and 0 <= scale <= width):
             raise refuse(node, "DECIMAL has 1 to 38 digits, of which some may be decimals")
         return make("decimal", inner, Literal(width), Literal(scale))
 

@@ -3,8 +3,9 @@ have no rule."""
 
 from __future__ import annotations
 
-from sqlglot import exp
+from sqlglot import ErrorLevel, exp
 
+from .constants import parse_number
 from .errors import Node, refuse
 
 
@@ -38,15 +39,17 @@ def named(item: Node) -> tuple[str, Node]:
         return item.alias, item.this
     if isinstance(item, exp.Column):
         return item.name, item
-    return item.sql(dialect="duckdb").lower()[:200], item
+    # IGNORE: sqlglot would log a warning about APPROX_TOP_K, whose text only names the column here.
+    return item.sql(dialect="duckdb", unsupported_level=ErrorLevel.IGNORE).lower()[:200], item
 
 
 def by_position(node: Node, select: exp.Select) -> Node:
     """Return the SELECT item that GROUP BY 1 or GROUP BY an alias means."""
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
-        if not 1 <= int(node.name) <= len(select.expressions):
-            raise refuse(node, f"there is no column {node.name} in SELECT")
-        return named(select.expressions[int(node.name) - 1])[1]
+        number = parse_number(node.name)
+        if number is None or not 1 <= number <= len(select.expressions):
+            raise refuse(node, f"there is no column {node.name[:40]} in SELECT")
+        return named(select.expressions[int(number) - 1])[1]
     if isinstance(node, exp.Column) and not node.table:
         for item in select.expressions:
             if isinstance(item, exp.Alias) and item.alias.lower() == node.name.lower():
