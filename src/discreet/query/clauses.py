@@ -1,5 +1,5 @@
-"""Reads the clauses of a SELECT: the name of an item, what a position in GROUP BY means, and which clauses
-have no rule."""
+"""Reads the clauses of a SELECT: the name of an item, and the item that a position in GROUP BY means; refuses
+clauses and arguments that no rule reads."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from .errors import Node, refuse
 
 
 def only(node: Node, allowed: set[str], where: str) -> None:
-    """Refuse every clause that has no rule."""
+    """Refuse every clause of a syntax node that is not `allowed`; `where` ends the message ("in ORDER
+    BY")."""
     for name, arg in node.args.items():
         if arg and name not in allowed:
             raise refuse(
@@ -19,7 +20,8 @@ def only(node: Node, allowed: set[str], where: str) -> None:
             )
 
 
-# Arguments of aggregates that some rule reads; `big_int` says of COUNT that its type has 64 bits.
+# Arguments of aggregates that some rule reads; `big_int` is sqlglot's mark that a COUNT has a type of 64
+# bits, and changes no answer.
 _OF_AGGREGATES = {"this", "expression", "quantile", "big_int"}
 
 
@@ -28,13 +30,13 @@ def refuse_further_arguments(node: Node) -> None:
     if any(arg and name not in _OF_AGGREGATES for name, arg in node.args.items()):
         raise refuse(
             node,
-            f"{node.sql(dialect='duckdb')[:60]} has more arguments than are known",
-            f"Leave out what follows the first: {node.sql_name()}({node.this.sql(dialect='duckdb')[:40]}).",
+            f"{node.sql(dialect='duckdb')[:60]} has more arguments than can be answered",
+            f"Leave out all but the first: {node.sql_name()}({node.this.sql(dialect='duckdb')[:40]}).",
         )
 
 
 def named(item: Node) -> tuple[str, Node]:
-    """Return the name of a SELECT item, and what it names."""
+    """Return the column name of a SELECT item, and the item without its AS."""
     if isinstance(item, exp.Alias):
         return item.alias, item.this
     if isinstance(item, exp.Column):
@@ -44,7 +46,10 @@ def named(item: Node) -> tuple[str, Node]:
 
 
 def by_position(node: Node, select: exp.Select) -> Node:
-    """Return the SELECT item that GROUP BY 1 or GROUP BY an alias means."""
+    """Return the SELECT item that a position (GROUP BY 1) or an alias means; any other node as it is.
+
+    An alias comes before a column of the table with the same name, as docs/sql.md says (DuckDB: the reverse).
+    """
     if isinstance(node, exp.Literal) and not node.is_string and node.name.isdigit():
         number = parse_number(node.name)
         if number is None or not 1 <= number <= len(select.expressions):

@@ -15,7 +15,7 @@ from typing import Any
 from .._errors import InvalidInput
 from .._public import ADD_REMOVE, Neighbors
 from ..mechanisms.protocols import Sensitivity
-from .aggregates import Aggregate
+from .aggregates import MAX_LISTED, Aggregate
 from .domain import HUGE, ValueDomain
 from .nodes import Expr, Literal, make
 from .plan import Plan
@@ -259,7 +259,7 @@ class Recipes:
                 points=points,
             )
         else:
-            values = x.domain.members(1 << 16) or ()
+            values = x.domain.members(MAX_LISTED) or ()
             choice = Choice(
                 kind=aggregate.function, expression=x, parameter=aggregate.parameter, values=values
             )
