@@ -124,7 +124,7 @@ def test_shares_of_people_with_many_rows_are_not_cut_off():
         ("SELECT COUNT(*) FROM visits WHERE code ~ 'I'", "LIKE"),
         ("SELECT COUNT(DISTINCT (ward, code)) FROM visits", r"a \|\| '/' \|\| b"),
         ("SELECT MIN(day) FROM visits", "DATEDIFF"),
-        ("SELECT COUNT(*) FROM visits WHERE day + INTERVAL 1 HOUR > '2024-01-01'", "Days, weeks, months"),
+        ("SELECT COUNT(*) FROM visits WHERE day + INTERVAL 1 HOUR > '2024-01-01'", "days, weeks, months"),
         ("SELECT COUNT(*) FROM visits QUALIFY TRUE", "QUALIFY cannot be answered"),
         ("SELECT COUNT(*) FROM visits WHERE cost > (SELECT 3)", "join"),
         (

@@ -111,7 +111,7 @@ def why_not(node: Node) -> tuple[str, str]:
     if isinstance(node, exp.Star):
         return "* stands for rows, which are never released", "Name an aggregate, such as COUNT(*)."
     return (
-        f"{_function_name(node)} is not one of the functions that can be answered privately",
+        f"{_function_name(node)} is not one of the constructs that can be answered privately",
         _ADVICE.get(type(node), "See docs/sql.md for the list."),
     )
 

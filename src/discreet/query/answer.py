@@ -32,13 +32,13 @@ class Answer(_require.NearestNames):
     """Holds a private answer. Each row of `rows` and of `deviations` (standard deviations of the noise) has
     one entry per column; a deviation is None for keys and for chosen values (quantiles, modes).
 
-    Confidence intervals of a column come from one of four fields, all with one entry per column. `noises`:
-    for a column that is one noisy number per row, the integer noise, and the amount that one step of it
-    stands for; these intervals are exact. `means`: for averages. `ranges`: for variances, standard deviations
-    and expressions. The intervals of `means` and `ranges` hold for tables of every size. A column with none
-    of them (numbers made consistent) has intervals of its deviation and `law`, the distribution of the noises
-    that it combines: normal approximations, or for "laplace" the wider of the normal and the Laplace
-    interval, which no combination of Laplace noises that was tried exceeds more often
+    Confidence intervals of a column come from its entry in one of three fields, else from its deviations.
+    `noises`: for a column that is one noisy number per row, the integer noise, and the amount that one step
+    of it stands for; these intervals are exact. `means`: for averages. `ranges`: for variances, standard
+    deviations and expressions. The intervals of `means` and `ranges` hold for tables of every size. A column
+    with none of them (numbers made consistent) has intervals from its deviations and `law`, the distribution
+    of the noises that it combines: normal approximations, or for "laplace" the wider of the normal and the
+    Laplace interval, which no combination of Laplace noises that was tried exceeds more often
     (tests/query/test_workload.py).
 
     `sql` and `plan`: the query, and how it was answered, in words. `notes`: errors that the intervals do not
