@@ -231,7 +231,11 @@ class Answer(_require.NearestNames):
     @staticmethod
     def from_json(text: str) -> Answer:
         """Return the answer that `to_json` wrote."""
-        answer = from_json(json.loads(text))
+        try:
+            description = json.loads(text)
+        except (TypeError, ValueError, RecursionError):
+            raise InvalidInput("this is not JSON text, so not the description of an answer.") from None
+        answer = from_json(description)
         if not isinstance(answer, Answer):
             raise InvalidInput("this is not the description of an answer.")
         return answer
